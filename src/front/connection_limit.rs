@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_begins_to_work_stays() {
+    async fn a_connection_with_an_admitted_request_is_not_evicted() {
         let (places, _metrics) = places(1);
         let (place, end) = idle(places.acquire().await);
         tokio::time::sleep(EVICTION_GRACE).await;

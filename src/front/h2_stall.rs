@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_over_is_not_kept() {
+    async fn finished_responses_are_forgotten() {
         let unread = watch();
         for _ in 0..10 * FIRST_SWEEP_AT {
             drop(unread.watch(talking(1).0));

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_was_in_line_is_accepted_at_the_end() {
+    async fn queued_connections_are_accepted_before_close() {
         let address = ListenAddress::Tcp(([127, 0, 0, 1], 0).into());
         let settings = SocketSettings { reuse_port: true, mode: 0o600 };
         let Ok(ListenSocket::Tcp(tcp)) = ListenSocket::bind(&address, &settings).await else { panic!("it binds") };

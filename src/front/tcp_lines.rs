@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_become_a_message_is_not_waited_for() {
+    async fn bytes_that_cannot_become_a_message_are_refused_at_once() {
         let (mut client, mut ours) = tokio::io::duplex(64);
         tokio::io::AsyncWriteExt::write_all(&mut client, b"P").await.unwrap();
         assert_eq!(first_line(&mut ours, 1000, 10).await, None);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn users_15_a_bad_schema_is_repaired_or_left_out_alone() {
+    fn a_bad_schema_is_repaired_or_left_out_alone() {
         let repaired = [
             (r#"{"name":"a"}"#, r#"{"type":"object"}"#),
             (r#"{"name":"a","inputSchema":null}"#, r#"{"type":"object"}"#),

@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn users_05_every_name_is_legal_unique_and_stable(
+        fn every_name_is_legal_unique_and_stable(
             raw in prop::collection::btree_set(("[a-c]{1,3}", "\\PC{0,80}"), 0..40),
             shuffle in any::<u64>(),
         ) {

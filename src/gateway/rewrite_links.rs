@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_link_keeps_its_bytes() {
+    fn results_without_links_keep_their_bytes() {
         for json in [
             r#"{ "content" : [ {"type":"text","text":"uri"} ] }"#,
             r#"{ "content":[{"type":"resource_link","uri":"b://2"}]}"#,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learned_is_bounded() {
+    fn learned_uris_are_bounded() {
         let learned = LearnedUris::default();
         for n in 0..LEARNED_MAX + 10 {
             assert!(learned.learn(&ByteString::from(format!("x://{n}")), "a"));

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_otherwise_accepts_the_same() {
+    fn rewritten_schemas_accept_the_same_values() {
         let arguments = arguments();
         for schema in schemas() {
             let other = rewritten(&schema).unwrap_or_else(|| panic!("{schema}"));
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_merged_is_merged() {
+    fn mergeable_schemas_are_merged() {
         let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"],
             "allOf": [{"properties": {"b": {"type": "integer"}}, "required": ["b"]}, {"anyOf": [{"minProperties": 1}]}]});
         let merged = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}},
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_otherwise_stays() {
+    fn schemas_without_an_equivalent_stay() {
         let all = json!([{"required": ["a"]}, {"required": ["b"]}]);
         for schema in [
             json!({"type": "object", "anyOf": all, "unevaluatedProperties": false}),

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_that_falls_behind_is_told_of_what_it_may_have_missed() {
+    async fn a_lagging_subscription_gets_its_missed_notifications() {
         let (gateway, caller) = (gateway(), testing::caller(ANONYMOUS, None));
         let view = gateway.endpoints().find_endpoint("a", &caller.principal).unwrap();
         let filter = SubscriptionFilter {

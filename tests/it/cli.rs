@@ -314,7 +314,7 @@ async fn lists_are_sections_of_a_prompt() {
 }
 
 #[tokio::test]
-async fn a_list_without_items_is_no_failure() {
+async fn an_empty_list_exits_with_success() {
     let dir = TempDir::new().unwrap();
     let script = odd_script(dir.path());
     let prompts = piped(&["prompts"], &[&script]).await;
@@ -388,7 +388,7 @@ async fn resources_and_prompts_are_text() {
 }
 
 #[tokio::test]
-async fn what_is_said_meanwhile_goes_to_stderr() {
+async fn progress_and_logs_go_to_stderr() {
     for revision in Revision::ALL.map(Revision::date) {
         let mock = ["--revision", revision];
         let called = piped(&["call", "progress", "steps=2"], &mock).await;
@@ -402,7 +402,7 @@ async fn what_is_said_meanwhile_goes_to_stderr() {
 }
 
 #[tokio::test]
-async fn without_a_terminal_nobody_is_asked() {
+async fn an_elicitation_without_a_terminal_is_declined() {
     let called = piped(&["call", "elicit"], &[]).await;
     assert_eq!((called.code, &*called.out), (Some(1), ""));
     assert!(called.err.contains("needs a terminal"), "{}", called.err);
@@ -416,7 +416,7 @@ async fn without_a_terminal_nobody_is_asked() {
 // === failures ===
 
 #[tokio::test]
-async fn failures_say_what_and_have_their_codes() {
+async fn failures_name_their_cause_and_have_exit_codes() {
     let failed = piped(&["call", "fail", "text=no luck"], &[]).await;
     assert_eq!((failed.code, &*failed.out), (Some(1), "no luck\n"));
     assert!(failed.err.contains("the tool fail says that it failed"), "{}", failed.err);
@@ -438,7 +438,7 @@ async fn failures_say_what_and_have_their_codes() {
 }
 
 #[tokio::test]
-async fn bad_usage_is_told_before_anything_is_started() {
+async fn bad_usage_fails_before_a_server_is_started() {
     for (args, wrong) in [
         (&["call", "x", "{"][..], "not JSON"),
         (&["call", "x", "[1]"], "no object"),
@@ -464,7 +464,7 @@ async fn bad_usage_is_told_before_anything_is_started() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_behind() {
+async fn a_direct_command_leaves_no_process_behind() {
     for interrupted in [false, true] {
         let dir = TempDir::new().unwrap();
         // It never answers, ends neither with its input nor when asked to, and has a child that does the same.
@@ -494,7 +494,7 @@ async fn nothing_is_left_behind() {
 }
 
 #[tokio::test]
-async fn a_reader_that_has_enough_is_no_failure() {
+async fn a_closed_stdout_exits_with_success() {
     let dir = TempDir::new().unwrap();
     let mut child = command(&["call", "big", "bytes=3000000", "--", MOONGATE, "mock"], dir.path()).spawn().unwrap();
     drop(child.stdout.take());
@@ -523,7 +523,7 @@ async fn servers_of_both_eras_are_reached_by_url() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_reached_is_told() {
+async fn an_unreachable_gateway_is_one_clear_error() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let ran = run(&["tools", "--url", &format!("http://{nobody}/mcp")]).await;
     assert_eq!((ran.code, &*ran.out), (Some(1), ""));
@@ -567,7 +567,7 @@ async fn a_gateway_is_used_with_its_key() {
 }
 
 #[tokio::test]
-async fn a_tool_whose_server_is_away_is_told_as_that() {
+async fn a_tool_of_a_disconnected_server_is_reported_as_unavailable() {
     let gateway = RunningGateway::start().await;
     let ran = async |tool: &str| {
         let mut command = command(&["call", tool, "--url", &gateway.url], gateway.dir.path());

@@ -173,7 +173,7 @@ fn at_the_start_a_problem_of_the_gateway_s_own_stops_it() {
 }
 
 #[test]
-fn words_that_are_no_levels_of_the_log_are_mistakes() {
+fn unknown_log_levels_are_config_errors() {
     for (word, level) in
         [("verbose", "debug"), ("warning", "warn"), ("none", "off"), ("info,moongate=verbose", "debug")]
     {
@@ -229,7 +229,7 @@ fn packages_without_a_version_are_advised_against() {
 }
 
 #[test]
-fn dollars_that_nothing_replaces_are_told() {
+fn unreplaced_dollar_signs_are_warned_of() {
     let text = "[servers.a]\ncommand = 'sh'\nargs = ['-c', 'echo $HOME']\nenv = { A = '$HOME', B = '$$HOME', C = '5$', D = '${X:-1}' }\n";
     let loaded = load_texts(&[("a.toml", text)], &[]).unwrap();
     let [advice] = &loaded.advice[..] else { panic!("{:?}", loaded.advice) };
@@ -451,7 +451,7 @@ fn problems_of_variables_and_flags_name_them() {
 }
 
 #[test]
-fn what_only_an_unused_server_needs_may_be_missing() {
+fn variables_of_a_disabled_server_may_be_missing() {
     let text = "[servers.a]\ncommand = 'a'\n[servers.b]\nurl = 'https://${HOST}/mcp'\n";
     assert!(load_texts(&[("a.toml", text)], &[]).is_err());
     assert_eq!(plan(&[("a.toml", &format!("{text}enabled = false\n"))], &[]).servers.len(), 1);
@@ -480,7 +480,7 @@ fn secrets_come_from_variables_and_files_and_are_not_shown() {
 }
 
 #[test]
-fn what_check_prints_is_a_config() {
+fn check_prints_a_valid_config() {
     let first = load_texts(&[("a.toml", TOML)], &[("TOKEN", "secret")]).unwrap();
     let printed = first.print();
     let again = plan(&[("a.json", &printed.replace("\"X\": \"***\"", "\"X\": \"1\""))], &[]);

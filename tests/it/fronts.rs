@@ -3,9 +3,9 @@
 
 mod bounds;
 mod h2;
-mod own;
+mod dedicated;
 mod pipe;
-mod short;
+mod fast_path;
 mod stdio;
 mod takeover;
 mod tcp;

@@ -58,7 +58,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn every_target_holds_for_what_chance_makes_of_its_corpus() {
+fn every_target_holds_for_random_mutations_of_its_corpus() {
     let mut dice = Dice::new(number("FUZZ_SEED").unwrap_or_default());
     for (name, target) in fuzz::TARGETS {
         let inputs = corpus(name);

@@ -1,6 +1,6 @@
 //! The mock server, driven by hand: raw lines and raw HTTP, at every revision.
 
-mod asks;
+mod input_requests;
 mod client;
 mod during;
 mod faults;

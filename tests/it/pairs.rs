@@ -3,7 +3,7 @@
 //!
 //! One test is one cell of the matrix; it runs every feature and names each that fails.
 
-mod asks;
+mod input_requests;
 mod cell;
 mod changes;
 mod during;
@@ -47,7 +47,7 @@ const FEATURES: &[(&str, PairFeature)] = features! {
     during: progress, logging, cancellation, calls_side_by_side;
     changes: list_changed, resource_updates, one_of_two_listeners_goes,
         nobody_subscribes_to_what_is_not_there;
-    asks: elicitation, elicitation_by_url, a_page_that_is_done, two_questions, sampling, roots,
+    input_requests: elicitation, elicitation_by_url, a_page_that_is_done, two_questions, sampling, roots,
         questions_outside_of_tools,
         who_cannot_be_asked_is_not, a_refused_question_is_not_left_open, a_client_may_decline,
         two_ask_at_once, a_connection_for_each_session;

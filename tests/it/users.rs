@@ -1,8 +1,7 @@
-//! What users of MCP gateways complain about, one test for each complaint, numbered as in the research behind this
-//! project (`users_NN_...`): each holds the gateway to not giving them the same reason.
+//! Complaints of users about MCP gateways, one test for each: the gateway gives no reason for the same.
 
 mod access;
-mod askers;
+mod elicitations;
 mod children;
 mod connection;
 mod findings;
@@ -10,7 +9,7 @@ mod input;
 mod lists;
 mod lookalikes;
 mod names;
-mod own;
+mod dedicated;
 mod pages;
 mod restarts;
 mod proxies;
@@ -20,5 +19,5 @@ mod sse;
 mod subscribing;
 mod tls;
 mod transit;
-mod watching;
+mod observability;
 mod uris;

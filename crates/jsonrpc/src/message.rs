@@ -597,14 +597,14 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), text in value()) {
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), text in value()) {
             let _ = RpcPayload::parse(&Bytes::from(bytes), 4);
             let _ = RpcPayload::parse(&Bytes::from(text), 4);
         }
     }
 
     #[test]
-    fn what_is_no_id_is_refused_with_its_request() {
+    fn a_request_with_an_invalid_id_is_refused() {
         let long = format!("\"{}\"", "x".repeat(ID_BYTES_MAX));
         for id in ["null", "1.0", "1e3", "true", "[1]", "{}", "-", &long] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"a"}}"#);

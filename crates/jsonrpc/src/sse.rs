@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_come_back_with_is_kept() {
+    fn the_last_event_id_and_retry_are_kept() {
         let mut reader = SseDecoder::new(64);
         for (text, id) in [
             ("data: 1\n\n", None),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_framed_reads_back() {
+    fn encoded_events_decode_to_the_same() {
         let json = b"{\"a\":\n 1,\r\n \"b\": 2}";
         let mut reader = SseDecoder::new(1024);
         reader.push(&encode_event(json));

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_at_a_listener_is_told_by_the_one_that_takes_its_place() {
+    async fn queued_notifications_move_to_the_replacement_subscription() {
         let (news, receiver) = broadcast::channel(256);
         let open = |stream| NotificationStream { acknowledged: SubscriptionFilter::all(), stream, established: None };
         let heard = |receiver: broadcast::Receiver<Notification>| {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_much_to_be_told_counts_as_missed() {
+    async fn notifications_over_the_drain_limit_count_as_missed() {
         let honoured = SubscriptionFilter { tools: true, uris: vec![uri(1)], ..SubscriptionFilter::default() };
         let endless = stream::repeat_with(|| Notification::RootsChanged).boxed();
         let before = NotificationStream { acknowledged: honoured.clone(), stream: endless, established: None };

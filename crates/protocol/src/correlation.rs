@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_reaches_no_other_session() {
+    fn an_input_request_reaches_no_other_session() {
         let calls = PendingCalls::default();
         let find = |message: &RpcMessage| calls.find_call(message);
         let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_about_a_call_that_was_given_up_is_nobody_elses() {
+    async fn an_input_request_of_an_abandoned_call_reaches_no_other_caller() {
         let calls = PendingCalls::default();
         let find = |message: &RpcMessage| calls.find_call(message);
         let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_that_was_given_to_the_wrong_call_stays_its_clients() {
+    async fn a_misdirected_input_request_stays_with_its_client() {
         let calls = PendingCalls::default();
         let find = |message: &RpcMessage| calls.find_call(message);
         let json = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_gives_up_many_calls_is_not_forgotten() {
+    async fn many_abandoned_calls_of_one_principal_are_remembered() {
         let calls = PendingCalls::default();
         let able = |session: &str| {
             let caller = moongate_testing::caller(1, Some(session));
@@ -640,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_of_a_principals_calls_reaches_one_of_them_and_no_other_principal() {
+    fn an_input_request_reaches_one_call_of_its_principal_only() {
         let calls = PendingCalls::default();
         let find = |message: &RpcMessage| calls.find_call(message);
         let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn announced_extensions_are_bounded() {
         let many: Vec<String> = (0..ANNOUNCED_MAX + 3).map(|n| format!(r#""x/{n}":{{}}"#)).collect();
         assert_eq!(bounded(&object(&format!("{{{}}}", many.join(",")))).1, 3);
         let long = "x".repeat(ANNOUNCED_BYTES_MAX);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_is_json() {
+    fn declared_extensions_are_json() {
         let all = shared_capabilities().as_object().unwrap();
         let types = all.get_object("extensions").unwrap().get_object("io.modelcontextprotocol/ui").unwrap();
         assert_eq!(&types.get("mimeTypes").unwrap().bytes()[..], br#"["text/html;profile=mcp-app"]"#);

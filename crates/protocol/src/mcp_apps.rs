@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_name_a_page() {
+    fn both_meta_keys_name_a_page() {
         assert_eq!(pages(r#"{"name":"a","_meta":{"ui":{"resourceUri":"ui://x"}}}"#), ["ui://x"]);
         assert_eq!(pages(r#"{"_meta":{"ui/resourceUri":"ui://x"}}"#), ["ui://x"]);
         assert_eq!(pages(r#"{"_meta":{"ui":{"resourceUri":"ui://x"},"ui/resourceUri":"ui://x"}}"#), ["ui://x"]);

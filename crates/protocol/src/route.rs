@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_client_is_answered_at_once() {
+    fn requests_that_need_no_server_are_answered_at_once() {
         let calls = PendingCalls::default();
         let caller = moongate_testing::caller(1, Some("a"));
         // With and without an open call.

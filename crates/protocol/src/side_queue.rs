@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_added_comes_out_in_order_and_is_bounded() {
+    async fn side_queue_items_keep_their_order_and_are_bounded() {
         let injected = SideQueue::default();
         assert!(injected.next().now_or_never().is_none());
         let message = |n: usize| {

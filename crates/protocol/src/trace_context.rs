@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_parent_is_not_taken() {
+    fn an_invalid_traceparent_is_ignored() {
         let zeros = GOOD.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32));
         let long = format!("{GOOD}-more");
         for value in ["", "00-1-2-03", "ff-", &GOOD.to_uppercase(), &zeros, &long, &GOOD.replacen("00", "ff", 1)] {

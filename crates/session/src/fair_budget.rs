@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_fills_it_and_who_comes_later_gets_room() {
+    fn no_principal_fills_the_budget_for_others() {
         let budget = FairByteBudget::new(9000, Metrics::new().outbox_bytes.clone());
         let (first, again, second) =
             (budget.share(&principal(1)), budget.share(&principal(1)), budget.share(&principal(2)));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_of_nobody_in_particular_are_told_apart() {
+    fn anonymous_sessions_have_separate_shares() {
         let budget = FairByteBudget::new(900, Metrics::new().outbox_bytes.clone());
         let (one, two) =
             (budget.share(&principal(Principal::ANONYMOUS)), budget.share(&principal(Principal::ANONYMOUS)));

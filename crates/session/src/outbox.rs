@@ -125,7 +125,7 @@ mod tests {
     use moongate_telemetry::Metrics;
 
     #[tokio::test]
-    async fn it_is_bounded_in_bytes_and_the_oldest_makes_room() {
+    async fn the_outbox_is_bounded_in_bytes_and_evicts_the_oldest() {
         let metrics = Metrics::new();
         let budget = FairByteBudget::new(10_000, metrics.outbox_bytes.clone());
         let share = budget.share(&Principal { name: "p".to_owned(), id: 1 });

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_put_back_is_bounded_too() {
+    async fn reparked_calls_are_bounded_too() {
         let parking = parking(1);
         tokio::spawn(parking.clone().expire_forever());
         let (first, first_answers) = parked();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_fetches_is_dropped_at_its_time() {
+    async fn unclaimed_parked_calls_expire() {
         let parking = parking(10);
         let expiring = tokio::spawn(parking.clone().expire_forever());
         let (exchange, answers) = parked();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_parks_most_makes_room() {
+    async fn the_principal_with_most_parked_calls_is_evicted_first() {
         let parking = parking(3);
         let mut tickets = Vec::new();
         let mut kept = Vec::new();

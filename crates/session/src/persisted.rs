@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_old_or_of_no_key_or_no_session_does_not_come_back() {
+    async fn expired_and_orphaned_sessions_are_not_restored() {
         let now = unix_now();
         let broken = (Bytes::copy_from_slice(&digest("4")), Bytes::from_static(b"{"));
         let sessions = sessions(10, vec![row(1, 1, now - 61), row(2, 3, now), row(3, 1, now), broken]);

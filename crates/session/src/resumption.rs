@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_fit_is_known_to_be_lost() {
+    async fn evicted_events_are_reported_as_evicted() {
         let shared = shared(settings());
         let replay = Arc::new(ResumptionBuffer::new(shared.clone(), &who(), 0));
         let large = vec![b'1'; 401];
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_is_waited_for_for_ever() {
+    async fn unread_streams_expire() {
         let replay = Arc::new(ResumptionBuffer::new(shared(settings()), &who(), 0));
         let (number, live) = replay.begin(&RequestId::number(1)).unwrap();
         replay.mark_unread(number, &live);

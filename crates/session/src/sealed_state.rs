@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_opens_only_for_what_it_was_sealed_for() {
+    async fn sealed_state_opens_only_for_its_binding() {
         let seal = StateSealer::default();
         let (caller, request) = (binding("a"), binding("tools/call"));
         let sealed = seal.seal(caller, request, b"state", Duration::from_secs(10));
@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_else_opens(plain in proptest::collection::vec(any::<u8>(), 0..200), at in any::<usize>(), flip in 1u8..) {
+        fn altered_sealed_state_does_not_open(plain in proptest::collection::vec(any::<u8>(), 0..200), at in any::<usize>(), flip in 1u8..) {
             let seal = StateSealer::default();
             let (caller, request) = (binding("a"), binding("b"));
             let sealed = seal.seal(caller, request, &plain, Duration::from_secs(1));

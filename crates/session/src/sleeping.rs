@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_client_could_still_get_keeps_its_session_awake() {
+    async fn undelivered_responses_keep_a_session_in_memory() {
         let sessions = sessions();
         let find = |id: &ByteString| {
             sessions.find(id, &testing::caller(1, None).principal, &ByteString::literal("files")).unwrap()
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_has_the_most_gives_way_also_while_it_sleeps() {
+    async fn sleeping_sessions_count_when_the_largest_principal_is_evicted() {
         let sessions = sessions();
         let first = open(&sessions);
         tokio::time::advance(Duration::from_secs(5)).await;

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_64_a_refused_loopback_address_in_a_container_is_explained() {
+    fn a_refused_loopback_address_in_a_container_is_explained() {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         // Nested in the errors of a client, as in production.
         let wrapped = LinkErrorOf(refused());

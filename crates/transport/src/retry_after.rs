@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_are_read() {
+    fn seconds_and_dates_are_both_read() {
         assert_eq!(read("120", None), Some(120));
         assert_eq!(read("99999999999999999999999999", None), Some(u64::MAX));
         let date = Some("Sun, 06 Nov 1994 08:49:00 GMT");
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_or_cannot_be_read_is_no_wish() {
+    fn past_and_unreadable_values_are_ignored() {
         let date = Some("Sun, 06 Nov 1994 08:49:37 GMT");
         for wish in ["Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:00:00 GMT", "soon", "-1", "1.5", "", "Nov"] {
             assert_eq!(read(wish, date), None, "{wish}");

@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_after_the_end_was_never_sent() {
+    async fn requests_after_the_close_were_never_sent() {
         let (duplex, server) = pipe(64 * 1024, &Metrics::new());
         let call = || OutgoingMessage { body: Bytes::from_static(b"{}"), id: Some(1), headers: Vec::new() };
         let mut open = duplex.send(call()).await.unwrap().messages;
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_listens_to_takes_no_room() {
+    async fn messages_without_a_listener_take_no_backlog() {
         let metrics = Metrics::new();
         let (duplex, mut server) = pipe(160, &metrics);
         drop(duplex.open_server_stream(Vec::new()).await.unwrap());
@@ -723,7 +723,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_to_be_written_is_bounded_in_bytes() {
+    async fn queued_writes_are_bounded_in_bytes() {
         let metrics = Metrics::new();
         let (duplex, server) = pipe(300_000, &metrics);
         // No one reads: the pipe fills, then the write queue, and then no more is accepted.

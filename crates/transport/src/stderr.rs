@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_refused_probe_makes_a_server_write_is_logged_at_debug() {
+    async fn stderr_after_a_refused_probe_is_logged_at_debug() {
         let mut child = child();
         child.tail.set_probe_state(ProbeState::Sent);
         child.write("Failed to validate request: 51 validation errors\n").await;
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_says_something_instead_of_an_answer_is_heard_soon() {
+    async fn stderr_without_a_response_is_logged_soon() {
         let mut child = child();
         child.tail.set_probe_state(ProbeState::Sent);
         child.write("Open this page to log in: https://example.com\n").await;

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_opens_no_tunnel_is_told() {
+    async fn a_refused_connect_is_explained() {
         let many = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(HEAD_MAX));
         let lines = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(HEADERS_MAX + 1));
         for (answer, words) in [

@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_on_which_nothing_is_heard_is_given_up() {
+    async fn a_silent_connection_is_closed() {
         let (link, server) = pair(settings()).await;
         let mut open = link.send(ask(1)).await.unwrap().messages;
         let reason = link.closed().await.to_string();
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_large_fails_what_is_open_and_names_the_limit() {
+    async fn an_oversized_message_fails_open_calls_and_names_the_limit() {
         let (link, mut server) = pair(settings()).await;
         let mut open = link.send(ask(1)).await.unwrap().messages;
         server.send(Frame::text("x".repeat(1025))).await.unwrap();
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn why_a_handshake_fails_is_told() {
+    async fn a_failed_handshake_is_explained() {
         for (answer, status, words) in [
             ("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", 401, "credentials"),
             ("HTTP/1.1 302 Found\r\nlocation: wss://x.test/\r\n\r\n", 302, "wss://x.test/"),

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_to_wait_is_left_alone_within_reason() {
+    async fn retry_after_opens_the_breaker_up_to_a_cap() {
         // The time that the server asks for, and the time that it gets.
         for (asked, waited) in [(2, 2), (1_000_000_000, 60)] {
             let breaker = breaker(1000);

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_adds_is_listed_until_it_ends() {
+    fn items_of_a_connection_are_listed_until_it_closes() {
         let added = Arc::new(ExtraItems::default());
         let (one, other) = (ByteString::literal("one"), ByteString::literal("other"));
         assert_eq!(merged(&added, &["a"]), ["a"]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_connections_add_is_bounded() {
+    fn items_of_connections_are_bounded() {
         let added = ExtraItems::default();
         for n in 0..3 {
             added.replace(

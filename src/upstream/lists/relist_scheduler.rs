@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_ended_connections_told_is_forgotten() {
+    async fn reports_of_closed_connections_are_dropped() {
         let elsewhere = Arc::new(RelistScheduler::default());
         for n in 0..1000 {
             RelistScheduler::reporter(&elsewhere, owner(&n.to_string())).changed(ItemKind::Tools);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_given_out_is_told_even_where_the_lists_were_not_taken_to_the_end() {
+    async fn changes_of_an_aborted_relist_are_still_published() {
         let elsewhere = Arc::new(RelistScheduler::default());
         let teller = RelistScheduler::reporter(&elsewhere, owner("s"));
         teller.changed(ItemKind::Tools);

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_who_is_gone() {
+    fn a_dropped_subscription_leaves_no_entry() {
         let (ears, client) = (Arc::new(SubscriptionRegistry::default()), testing::caller(1, None));
         let hearing = ears.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
         let ear = ears.subscribe(&client, true, vec![place("x:1")]);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_two_that_end_together() {
+    fn two_subscriptions_that_end_together_leave_no_entry() {
         let (ears, both, left) = (Arc::new(SubscriptionRegistry::default()), Barrier::new(2), AtomicUsize::new(0));
         let end = || {
             // Many rounds, because the race is rare.
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_may_have_changed_while_nobody_listened_is_told_once_somebody_does() {
+    async fn changes_without_a_subscriber_are_reported_to_the_next_one() {
         let (ears, server, client) =
             (Arc::new(SubscriptionRegistry::default()), Arc::new(FakeServer::default()), testing::caller(1, Some("s")));
         let _wanted = ears.subscribe(&client, true, vec![place("x:1")]);

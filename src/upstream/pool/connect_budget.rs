@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_pending_attempts_hears_what_they_come_to() {
+    async fn callers_that_wait_for_pending_attempts_get_their_result() {
         let (attempts, now) = (ConnectBudget::default(), Instant::now());
         let mut pending: Vec<CountedAttempt> =
             (0..PENDING_MAX).map(|_| attempts.try_begin(now).ok().unwrap()).collect();

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_goes_away_leaves_its_attempt_to_the_next() {
+    async fn an_abandoned_connection_attempt_serves_the_next_caller() {
         let memory = MemoryServer::new(&[ServerBehaviour::Answers(SECOND)]);
         let upstream = memory.upstream(|settings| settings.share = SharingMode::Principal);
         let caller = testing::caller(1, None);
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_watches_a_connection_of_a_principal_that_is_gone_ends_it() {
+    async fn connections_of_a_removed_principal_are_closed() {
         let leases = DedicatedPool::default();
         let claim = |name: &str| match leases.look_up(
             &claim_of(name, ConnectionLifetime::Never),

@@ -93,7 +93,7 @@ mod tests {
     use moongate_testing as testing;
 
     #[test]
-    fn who_was_first_on_the_main_connection_stays() {
+    fn the_first_caller_keeps_the_shared_connection() {
         let (one, other) = (testing::caller(1, None), testing::caller(2, None));
         let session = testing::caller(1, Some("s"));
         let tenant = SharedTenant::default();

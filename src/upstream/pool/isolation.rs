@@ -145,7 +145,7 @@ mod tests {
     use moongate_testing as testing;
 
     #[test]
-    fn who_must_not_meet_gets_another_connection() {
+    fn callers_that_must_be_isolated_get_distinct_connections() {
         let (first, second) = (testing::caller(1, Some("a")), testing::caller(1, Some("b")));
         let (stateless, other) = (testing::caller(1, None), testing::caller(2, None));
         let key = |share, caller: &Caller| {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_started_on_use_has_for_several_ends_without_need() {
+    fn dedicated_connections_of_a_lazy_server_close_when_idle() {
         let (session, idle) = (testing::caller(1, Some("a")), Duration::from_secs(10));
         let ends = |share, other| dedicated_for(share, &session, other, Some(idle)).unwrap().lifetime;
         assert_eq!(ends(SharingMode::Principal, None), ConnectionLifetime::Idle(idle));

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeating_cannot_mend_is_parked_and_may_be_woken_rarely() {
+    fn permanent_failures_are_parked_and_rarely_retried() {
         let now = Instant::now();
         let unstartable = LinkError::Spawn("command not found".to_owned()).into();
         for (error, state) in [(unstartable, UpstreamState::Failed), (status(401, None), UpstreamState::NeedsLogin)] {
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_rests_is_bounded_and_forgotten_in_time() {
+    async fn cooldowns_are_bounded_and_expire() {
         let mut paces = BackoffTable::default();
         for n in 0..COOLDOWNS_MAX + 10 {
             let key = ByteString::from(format!("{n}"));
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_is_noticed_before_and_after() {
+    async fn demand_registered_before_or_during_a_wait_ends_it() {
         let wake = ConnectDemand::default();
         let waiter = wake.register();
         wake.wait_for_demand(|| false).await;

@@ -310,7 +310,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
-    async fn what_changes_while_a_server_is_listed_is_heard() {
+    async fn changes_during_a_list_are_found() {
         let server = ChangingServer::new(Some(Duration::ZERO));
         let upstream = listed(&server).await;
         assert_ne!(upstream.status().state, UpstreamState::Ready, "its prompts take longer");
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_changes_before_a_server_listens_is_found() {
+    async fn changes_before_a_subscription_are_found() {
         // Acknowledged before all lists are there, and afterwards.
         for after in [1, 4] {
             let server = ChangingServer::new(Some(Duration::from_secs(after)));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_changes_before_a_server_listens_again_is_found() {
+    async fn changes_before_a_resubscription_are_found() {
         let server = ChangingServer::new(Some(Duration::from_secs(1)));
         let upstream = listed(&server).await;
         tokio::time::sleep(SOON).await;
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_long_for_a_server_to_listen() {
+    async fn a_slow_subscription_delays_readiness_only_briefly() {
         let server = ChangingServer::new(None);
         let began = Instant::now();
         let upstream = listed(&server).await;

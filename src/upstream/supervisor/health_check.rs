@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_pings_nobody_waits_for_calls_alone() {
+    async fn a_zero_ping_interval_disables_health_checks() {
         // An interval of zero switches pings off.
         let ping = PingSettings { interval: Duration::ZERO, ..PingSettings::default() };
         let upstream = start(ServerSettings { ping, ..settings() }, wedged).await;

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_comes_and_goes_has_few_lines_and_is_told_at_last() {
+    async fn a_flapping_server_is_logged_rarely_and_with_its_last_state() {
         let log = StateLog::default();
         let mut lines = 0;
         for _ in 0..100 {

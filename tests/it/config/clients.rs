@@ -200,7 +200,7 @@ clients! {
 }
 
 #[test]
-fn what_means_nothing_here_is_said_in_one_warning() {
+fn unsupported_keys_of_clients_are_one_warning() {
     let (_, warnings) = read("zed/settings.json");
     let [warning] = &warnings[..] else { panic!("{warnings:?}") };
     for word in ["`theme`", "`telemetry`", "`mcp-server-extension`", "are settings of Zed, and mean nothing here"] {
@@ -209,7 +209,7 @@ fn what_means_nothing_here_is_said_in_one_warning() {
 }
 
 #[test]
-fn inputs_are_variables_and_their_names_are_told() {
+fn inputs_become_variables_and_their_names_are_reported() {
     let (_, warnings) = read("vscode/mcp.json");
     assert!(warnings.iter().any(|warning| warning.ends_with("as API_KEY, REGION")), "{warnings:?}");
     let unset = load(&[fixture("vscode/mcp.json")], &[]).unwrap_err();
@@ -217,7 +217,7 @@ fn inputs_are_variables_and_their_names_are_told() {
 }
 
 #[test]
-fn a_number_without_its_client_s_unit_is_a_question() {
+fn a_number_without_its_client_s_unit_is_a_config_error() {
     let text = r#"{ "mcpServers": { "a": { "command": "a", "timeout": 60 } } }"#;
     let problems = load_texts(&[("a.json", text)], &[]).unwrap_err();
     assert!(problems.errors[0].fix.starts_with("write a duration with its unit"), "{problems}");

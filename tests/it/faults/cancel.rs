@@ -42,7 +42,7 @@ fn cancelled(server: &str, mock: &MockHandle, gateway: &Gateway) -> usize {
 }
 
 #[tokio::test]
-async fn a_modern_client_that_goes_cancels_its_call() {
+async fn a_modern_disconnect_cancels_the_call() {
     for script in [legacy(), modern()] {
         // Before its stream began, and after.
         for patience in ["10s", "20ms"] {
@@ -63,7 +63,7 @@ async fn a_modern_client_that_goes_cancels_its_call() {
 }
 
 #[tokio::test]
-async fn a_legacy_client_that_goes_does_not_cancel_and_may_cancel_later() {
+async fn a_legacy_disconnect_does_not_cancel_the_call() {
     for script in [legacy(), modern()] {
         for patience in ["10s", "20ms"] {
             let (mock, gateway) = both(script.clone(), patience).await;
@@ -94,7 +94,7 @@ async fn cancel(client: &Client, id: Value) {
 }
 
 #[tokio::test]
-async fn a_legacy_client_cancels_by_saying_so() {
+async fn a_legacy_client_cancels_with_a_notification() {
     for script in [legacy(), modern()] {
         let (mock, gateway) = both(script, "10s").await;
         let (client, other) = (gateway.client(Era::Legacy).await, gateway.client(Era::Legacy).await);
@@ -116,7 +116,7 @@ async fn a_legacy_client_cancels_by_saying_so() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_delays_nobody_else() {
+async fn a_client_that_does_not_read_delays_no_other_client() {
     for script in [legacy(), modern()] {
         let (_mock, gateway) = both(script, "10s").await;
         for era in ERAS {

@@ -83,7 +83,7 @@ async fn a_hanging_call_times_out_with_the_settings_name_and_is_cancelled() {
 }
 
 #[tokio::test]
-async fn an_answer_after_the_timeout_is_nobodys() {
+async fn a_response_after_the_timeout_is_dropped() {
     for script in [legacy(), modern()] {
         let gateway = child(
             &script.with_fault(FaultRule::on("tools/call:add", FaultAction::Delay { ms: 1500 })),
@@ -103,7 +103,7 @@ async fn an_answer_after_the_timeout_is_nobodys() {
 }
 
 #[tokio::test]
-async fn a_child_that_never_answers_its_first_question_is_given_up_and_ended() {
+async fn a_child_that_never_answers_initialize_is_killed_after_start_timeout() {
     let mute = FaultRule::on("*", FaultAction::Hang);
     for script in [legacy().with_fault(mute.clone()), modern().with_fault(mute.clone())] {
         let gateway = Setup::new()
@@ -126,7 +126,7 @@ async fn a_child_that_never_answers_its_first_question_is_given_up_and_ended() {
 }
 
 #[tokio::test]
-async fn answers_under_wrong_ids_end_no_other_call() {
+async fn responses_with_unknown_ids_end_no_other_call() {
     let null = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}"#;
     let odd = [
         FaultAction::WrongId,
@@ -155,7 +155,7 @@ async fn answers_under_wrong_ids_end_no_other_call() {
 }
 
 #[tokio::test]
-async fn a_second_answer_is_dropped() {
+async fn a_second_response_is_dropped() {
     for script in [legacy(), modern()] {
         let gateway = child(&script.with_fault(FaultRule::on("tools/call:add", FaultAction::Duplicate)), "").await;
         for era in ERAS {

@@ -17,8 +17,8 @@ fn allow(rig: &FaultRig, bytes: Option<u64>) {
 }
 
 #[tokio::test]
-async fn f57_a_disk_that_fills_up_costs_only_what_was_to_be_kept_there_until_there_is_room() {
-    let test = "f57_a_disk_that_fills_up_costs_only_what_was_to_be_kept_there_until_there_is_room";
+async fn f57_a_full_disk_fails_only_persistence_until_there_is_room() {
+    let test = "f57_a_full_disk_fails_only_persistence_until_there_is_room";
     let plain = |script: MockScript| script;
     let setting = RowSetup::new("F57", test).counts(ERRORS, &[]).keeping_state();
     let rig = setting.children(&["odd"], plain, "").http_servers(&["odd"], plain, "").await.start().await;

@@ -71,7 +71,7 @@ async fn serve(stream: TcpStream, written: SharedFrameWriter) -> Option<()> {
 }
 
 #[tokio::test]
-async fn an_answer_that_can_be_read_in_two_ways_fails_its_call_only() {
+async fn an_ambiguous_response_fails_its_call_only() {
     let (url, written) = raw().await;
     let gateway = Setup::new().http("a", &url).with("servers.a", "protocol = \"2025-11-25\"").start().await;
     gateway.ready(&["a"]).await;
@@ -107,7 +107,7 @@ fn wrong() -> Vec<(FrameWriter, &'static str)> {
 }
 
 #[tokio::test]
-async fn a_second_answer_is_nobodys() {
+async fn a_second_response_on_a_stream_is_dropped() {
     let (url, written) = raw().await;
     let gateway = Setup::new().http("a", &url).with("servers.a", "protocol = \"2025-11-25\"").start().await;
     gateway.ready(&["a"]).await;
@@ -121,7 +121,7 @@ async fn a_second_answer_is_nobodys() {
 }
 
 #[tokio::test]
-async fn every_spelling_of_an_answer_is_understood() {
+async fn every_encoding_of_a_response_is_understood() {
     let (url, written) = raw().await;
     let gateway = Setup::new().http("a", &url).with("servers.a", "protocol = \"2025-11-25\"").start().await;
     gateway.ready(&["a"]).await;

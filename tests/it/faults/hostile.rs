@@ -89,7 +89,7 @@ async fn bodies_that_are_too_large_or_no_json_are_refused() {
 }
 
 #[tokio::test]
-async fn a_session_id_that_is_none_mints_none() {
+async fn an_invalid_session_id_creates_no_session() {
     let (_mock, gateway) = gateway().await;
     let client = gateway.client(Era::Legacy).await;
     let sessions = gateway.app.metrics.sessions.get();

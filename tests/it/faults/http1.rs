@@ -114,8 +114,8 @@ async fn f52_a_connection_goes_on_after_an_error_or_is_closed() {
 }
 
 #[tokio::test]
-async fn f52_what_is_not_http_is_refused_and_nothing_behind_it_runs() {
-    let rig = rig("f52_what_is_not_http_is_refused_and_nothing_behind_it_runs").await;
+async fn f52_smuggled_requests_are_refused_and_do_not_run() {
+    let rig = rig("f52_smuggled_requests_are_refused_and_do_not_run").await;
     let version_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x02\x10\0\x1f\x90";
     let openings: [&[u8]; 4] = [
         // Who says whom it speaks for is believed by nobody who did not ask.

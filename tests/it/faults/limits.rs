@@ -23,7 +23,7 @@ fn refused(reply: &Reply, status: u16, id: &Value, setting: &str) {
 }
 
 #[tokio::test]
-async fn the_rate_of_one_key_is_nothing_to_another() {
+async fn each_key_has_its_own_rate_limit() {
     let setup = keys(Setup::new()).with("limits", "rate = \"5/h\"").with("auth.keys.1", "rate = \"0\"");
     let gateway = setup.start().await;
     let one = Client::with_key(&gateway.url("/mcp"), Era::Modern, Some("mg_one_0123456789")).await;
@@ -45,7 +45,7 @@ async fn the_rate_of_one_key_is_nothing_to_another() {
 }
 
 #[tokio::test]
-async fn calls_at_once_are_bounded_for_each_key_and_for_all() {
+async fn concurrent_calls_are_bounded_for_each_key_and_in_total() {
     for (limits, status, setting) in [
         ("calls_per_key = 2\ncalls = 3", 429, "limits.calls_per_key"),
         ("calls_per_key = 9\ncalls = 2", 503, "limits.calls"),
@@ -108,7 +108,7 @@ async fn streams_and_sessions_over_their_number_are_refused() {
 }
 
 #[tokio::test]
-async fn abandoned_sessions_make_room_and_end_in_time() {
+async fn abandoned_sessions_are_evicted_and_expire() {
     let gateway = Setup::new().with("limits", "sessions = 50\nsession_idle = \"2s\"").start().await;
     let mut last = gateway.client(Era::Legacy).await;
     let kept = last.clone();
@@ -209,7 +209,7 @@ async fn out_of_descriptors_accepting_waits_and_recovers() {
 
 /// Above nine tenths of the memory that it may use, nothing new is taken; what runs goes on, and so does the process.
 #[tokio::test]
-async fn memory_is_shed_before_it_is_short() {
+async fn requests_are_shed_over_the_memory_limit() {
     // Everything is above nine tenths of so little.
     let gateway = Setup::new().with("limits", "memory = \"1MiB\"").spawn().await;
     let http = crate::harness::Http::new();
@@ -242,7 +242,7 @@ async fn memory_is_shed_before_it_is_short() {
 
 /// A client that does not read its stream holds up nobody, and what waits for it is bounded.
 #[tokio::test]
-async fn a_reader_that_stops_reading_holds_up_nobody() {
+async fn a_stalled_reader_delays_no_other_client() {
     let mut script = legacy();
     let steps = vec![json!({"log": ["error", "x".repeat(20_000)]}); 400];
     let result = json!({"content": [{"type": "text", "text": "said"}]});

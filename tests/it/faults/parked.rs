@@ -44,7 +44,7 @@ fn cancelled(server: &str, mock: &MockHandle, gateway: &Gateway) -> usize {
 }
 
 #[tokio::test]
-async fn a_client_that_never_comes_back_costs_its_own_call() {
+async fn a_parked_call_whose_client_never_returns_is_cancelled() {
     let (mock, gateway) = both("ask_timeout = \"300ms\"").await;
     let client = gateway.client(Era::Modern).await;
     for server in ["web", "child"] {
@@ -63,7 +63,7 @@ async fn a_client_that_never_comes_back_costs_its_own_call() {
 }
 
 #[tokio::test]
-async fn a_user_may_take_longer_than_a_call() {
+async fn an_elicitation_may_take_longer_than_a_call() {
     let (mock, gateway) = both("ask_timeout = \"1m\"").await;
     drop(gateway);
     let setup = Setup::new().http("web", &mock.url).stdio("child", &legacy());
@@ -80,7 +80,7 @@ async fn a_user_may_take_longer_than_a_call() {
 }
 
 #[tokio::test]
-async fn state_belongs_to_its_principal() {
+async fn request_state_belongs_to_its_principal() {
     let mock = serve(legacy()).await;
     let key = |n: u8| format!("key-number-{n}-0123456789");
     let lines = |n: u8| format!("name = \"k{n}\"\nkey = {:?}", key(n));
@@ -102,7 +102,7 @@ async fn state_belongs_to_its_principal() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_meanwhile_ends_the_call_with_its_reason() {
+async fn a_parked_call_ends_with_its_servers_disconnect_reason() {
     let (_mock, gateway) = both("").await;
     let client = gateway.client(Era::Modern).await;
     let asked = ask(&client, "child").await;
@@ -114,7 +114,7 @@ async fn a_server_that_goes_meanwhile_ends_the_call_with_its_reason() {
 }
 
 #[tokio::test]
-async fn parked_calls_keep_nobody_out() {
+async fn parked_calls_hold_no_concurrency_permit() {
     let mock = serve(legacy()).await;
     let setup = Setup::new().with("limits", "parked = 2").http("web", &mock.url);
     let gateway = setup.with("servers.web", "max_concurrency = 1\nqueue = 1\ntimeout = \"2s\"").start().await;
@@ -133,7 +133,7 @@ async fn parked_calls_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn none_may_be_parked() {
+async fn parked_calls_can_be_disabled() {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().with("limits", "parked = 0").http("web", &mock.url).start().await;
     gateway.ready(&["web"]).await;
@@ -145,7 +145,7 @@ async fn none_may_be_parked() {
 }
 
 #[tokio::test]
-async fn a_bridged_question_costs_no_more_messages_than_one_that_is_not() {
+async fn a_bridged_elicitation_needs_no_more_messages_than_a_native_one() {
     let (mock, gateway) = both("").await;
     let client = gateway.client(Era::Modern).await;
     let before = mock.counters().of("tools/call");
@@ -160,7 +160,7 @@ async fn a_bridged_question_costs_no_more_messages_than_one_that_is_not() {
 }
 
 #[tokio::test]
-async fn a_stop_cancels_what_is_parked() {
+async fn a_shutdown_cancels_parked_calls() {
     let (mock, gateway) = both("drain = \"100ms\"").await;
     let client = gateway.client(Era::Modern).await;
     ask(&client, "web").await;

@@ -90,12 +90,12 @@ async fn f06_progress_for_ever_does_not_move_the_deadline() {
 }
 
 #[tokio::test]
-async fn f07_an_answer_after_the_deadline_is_nobodys_and_counted() {
+async fn f07_a_response_after_the_deadline_is_dropped_and_counted() {
     let late = |script: MockScript| MockScript {
         stdio: StdioRules { ignore_cancelled: true, ..StdioRules::default() },
         ..odd(vec![FaultAction::Delay { ms: 1500 }])(script)
     };
-    let setting = RowSetup::new("F7", "f07_an_answer_after_the_deadline_is_nobodys_and_counted");
+    let setting = RowSetup::new("F7", "f07_a_response_after_the_deadline_is_dropped_and_counted");
     let setting = setting.counts(LATE.0, LATE.1).children(&["odd"], late, "timeout = \"1s\"");
     let rig = setting.start().await;
     rig.all(async |bad, user| {
@@ -114,7 +114,7 @@ async fn f07_an_answer_after_the_deadline_is_nobodys_and_counted() {
 }
 
 #[tokio::test]
-async fn f08_answers_with_wrong_ids_end_nothing() {
+async fn f08_responses_with_wrong_ids_end_no_call() {
     let wrong = [
         r#"{"jsonrpc":"2.0","id":{id}00000,"result":{"content":[]}}"#,
         r#"{"jsonrpc":"2.0","id":"{id}","result":{"content":[]}}"#,
@@ -126,7 +126,7 @@ async fn f08_answers_with_wrong_ids_end_nothing() {
     let mut acts: Vec<FaultAction> =
         wrong.iter().map(|text| FaultAction::Garbage { text: (*text).to_owned() }).collect();
     acts.push(FaultAction::Duplicate);
-    let setting = RowSetup::new("F8", "f08_answers_with_wrong_ids_end_nothing");
+    let setting = RowSetup::new("F8", "f08_responses_with_wrong_ids_end_no_call");
     let setting = setting.counts(LATE.0, LATE.1).counts(GARBAGE.0, GARBAGE.1);
     let rig =
         setting.children(&["odd"], odd(acts.clone()), "").http_servers(&["odd"], odd(acts), "").await.start().await;
@@ -212,14 +212,14 @@ async fn f11_an_answer_that_is_too_long_fails_its_call() {
 }
 
 #[tokio::test]
-async fn f12_odd_text_passes_and_what_is_no_text_fails_its_call() {
+async fn f12_odd_text_passes_and_invalid_utf8_fails_its_call() {
     // U+2028, a lone surrogate, a byte order mark and CR before LF are no reason to lose an answer.
     let passes = |script: MockScript| {
         let era = era_of(&script);
         let text = format!("\u{ef}\u{bb}\u{bf}{}\r\n", result(era, "\u{e2}\u{80}\u{a8} \\ud800 \\u0000"));
         odd(vec![FaultAction::Bytes { text }, FaultAction::Hang])(script)
     };
-    let setting = RowSetup::new("F12", "f12_odd_text_passes_and_what_is_no_text_fails_its_call");
+    let setting = RowSetup::new("F12", "f12_odd_text_passes_and_invalid_utf8_fails_its_call");
     let setting = setting.counts(GARBAGE.0, GARBAGE.1).counts(BROKE.0, BROKE.1).shared(&["odd"], passes, "");
     // Bytes that are no UTF-8, and a control character inside a string.
     let fails = |script: MockScript| {
@@ -278,8 +278,8 @@ async fn f14_a_flood_on_stderr_blocks_nobody_and_fills_no_log() {
 }
 
 #[tokio::test]
-async fn f15_a_server_that_closes_its_output_is_started_again() {
-    let setting = RowSetup::new("F15", "f15_a_server_that_closes_its_output_is_started_again");
+async fn f15_a_server_that_closes_its_output_is_restarted() {
+    let setting = RowSetup::new("F15", "f15_a_server_that_closes_its_output_is_restarted");
     // After the answer that has the word in it, the output is closed and the process stays.
     let line = "exec 3<&0; MOCK <&3 | sed -u '/close-now/q' & exec 1>&- 3<&-; wait; exec sleep 600";
     half_alive(setting.counts(RESTARTED.0, RESTARTED.1).shell(line, &[], LOST).start().await).await;
@@ -289,8 +289,8 @@ async fn f15_a_server_that_closes_its_output_is_started_again() {
 const LOST: &str = "timeout = \"5s\"";
 
 #[tokio::test]
-async fn f15_a_server_that_closes_its_input_is_started_again() {
-    let setting = RowSetup::new("F15", "f15_a_server_that_closes_its_input_is_started_again");
+async fn f15_a_server_that_closes_its_input_is_restarted() {
+    let setting = RowSetup::new("F15", "f15_a_server_that_closes_its_input_is_restarted");
     let line = "exec 3<&0; sed -u '/close-now/q' <&3 | MOCK 3<&- & exec 3<&- 0<&-; wait; exec sleep 600";
     half_alive(setting.counts(RESTARTED.0, RESTARTED.1).shell(line, &[], LOST).start().await).await;
 }
@@ -318,8 +318,8 @@ async fn half_alive(mut rig: FaultRig) {
 }
 
 #[tokio::test]
-async fn f16_a_server_that_reads_nothing_costs_its_own_calls() {
-    let setting = RowSetup::new("F16", "f16_a_server_that_reads_nothing_costs_its_own_calls");
+async fn f16_a_server_that_stops_reading_fails_only_its_own_calls() {
+    let setting = RowSetup::new("F16", "f16_a_server_that_stops_reading_fails_only_its_own_calls");
     let setting = setting.counts(TIMED_OUT.0, TIMED_OUT.1);
     let rig = setting.children(&["odd"], odd(vec![]), "timeout = \"1s\"").start().await;
     let mut users = Vec::new();
@@ -354,10 +354,10 @@ async fn f16_a_server_that_reads_nothing_costs_its_own_calls() {
 }
 
 #[tokio::test]
-async fn f17_whatever_a_server_left_behind_goes_with_it() {
+async fn f17_processes_that_a_server_left_behind_are_killed_with_it() {
     // One that ignores SIGTERM and holds the output, one in a session of its own, one whose parent is gone.
     let line = "trap '' TERM; sleep 600 & setsid sleep 600 >/dev/null 2>&1 & (setsid sh -c 'sleep 600 & sleep 600' >/dev/null 2>&1 &) ; MOCK";
-    let setting = RowSetup::new("F17", "f17_whatever_a_server_left_behind_goes_with_it");
+    let setting = RowSetup::new("F17", "f17_processes_that_a_server_left_behind_are_killed_with_it");
     let setting = setting.counts(RESTARTED.0, RESTARTED.1);
     let rig = setting.shell(line, &["crash"], "").start().await;
     rig.each(async |bad, user| {

@@ -40,7 +40,7 @@ async fn nothing_is_missed_while_a_subscription_is_added() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_is_asked_ever_more_rarely_and_found_when_it_is_back() {
+async fn reconnect_attempts_back_off_until_the_server_returns() {
     for script in [legacy(), modern()] {
         let mock = serve(only(script.clone(), &["echo"])).await;
         let address = mock.addr.unwrap();
@@ -65,7 +65,7 @@ async fn a_server_that_is_away_is_asked_ever_more_rarely_and_found_when_it_is_ba
 }
 
 #[tokio::test]
-async fn a_stream_of_changes_that_keeps_ending_is_opened_ever_more_rarely() {
+async fn reopening_a_failing_notification_stream_backs_off() {
     for (script, method) in [(legacy(), "GET"), (modern(), "subscriptions/listen")] {
         let mock = serve(only(script, &["echo"]).with_fault(FaultRule::on(method, FaultAction::Close))).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
@@ -111,7 +111,7 @@ async fn a_server_that_changes_its_era_is_opened_in_the_new_one() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_to_wait_is_left_alone_for_as_long() {
+async fn retry_after_delays_the_next_attempt() {
     let date = httpdate::fmt_http_date(std::time::SystemTime::now() + std::time::Duration::from_secs(160));
     for wish in ["160", &date] {
         let wait = FaultAction::Status {

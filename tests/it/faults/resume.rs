@@ -27,7 +27,7 @@ fn resumed(mock: &MockHandle) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_to_be_polled_is_polled() {
+async fn a_stream_that_its_server_closes_is_polled_for_the_response() {
     let sse = SseRules { ids: true, prime: true, poll: true, retry_ms: 20, ..SseRules::default() };
     let (mock, gateway) = rig(sse).await;
     for era in ERAS {
@@ -42,7 +42,7 @@ async fn a_server_that_wants_to_be_polled_is_polled() {
 }
 
 #[tokio::test]
-async fn what_follows_a_cut_is_read_once() {
+async fn a_resumed_stream_delivers_each_event_once() {
     for cut_after in 1..=3 {
         let (mock, gateway) = rig(SseRules { ids: true, cut_after, ..SseRules::default() }).await;
         let client = gateway.client(Era::Legacy).await;
@@ -59,7 +59,7 @@ async fn what_follows_a_cut_is_read_once() {
 }
 
 #[tokio::test]
-async fn the_pause_is_the_servers() {
+async fn resumption_waits_for_the_servers_retry_interval() {
     // What it says, and a second where it says nothing.
     for (retry_ms, least) in [(300, 300), (0, 1000)] {
         let (mock, gateway) =
@@ -74,7 +74,7 @@ async fn the_pause_is_the_servers() {
 }
 
 #[tokio::test]
-async fn without_an_id_or_without_a_way_back_the_call_fails_as_ever() {
+async fn a_stream_that_cannot_be_resumed_fails_its_call() {
     // No ids: nothing can be asked for.
     let (mock, gateway) = rig(SseRules::default()).await;
     mock.set_fault(FaultRule::on("tools/call:add", FaultAction::Cut));

@@ -39,7 +39,7 @@ async fn a_server_with_only_http_sse_is_found() {
 }
 
 #[tokio::test]
-async fn a_lost_stream_fails_its_calls_at_once_and_is_opened_again() {
+async fn a_lost_http_sse_stream_fails_its_calls_and_is_reopened() {
     for act in [FaultAction::Close, FaultAction::Reset] {
         let mock = serve(script()).await;
         let gateway = Setup::new().http("a", &url(&mock)).start().await;
@@ -61,7 +61,7 @@ async fn a_lost_stream_fails_its_calls_at_once_and_is_opened_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_replaced_is_opened_anew() {
+async fn a_replaced_http_sse_server_is_reinitialized() {
     let mock = serve(script()).await;
     let (address, url) = (mock.addr.unwrap(), url(&mock));
     let gateway = Setup::new().http("a", &url).start().await;

@@ -19,7 +19,7 @@ fn spellings() -> Vec<SseRules> {
 }
 
 #[tokio::test]
-async fn every_spelling_of_events_is_understood() {
+async fn every_encoding_of_sse_events_is_understood() {
     for script in [legacy(), modern()] {
         for sse in spellings() {
             let shown = format!("{sse:?}");
@@ -90,7 +90,7 @@ async fn a_batch_on_a_stream_is_understood() {
 /// A stateless client is asked with the answer to its call, for which the gateway waits a moment: what comes in that
 /// moment is still the call's.
 #[tokio::test]
-async fn progress_is_told_where_a_server_asks_and_does_not_wait() {
+async fn progress_between_an_input_request_and_its_result_is_forwarded() {
     let script = MockScript::standard().speaking(&[Revision::V2025_11_25]);
     let mock = serve(MockScript { tools: vec![tool("odd")], ..script }).await;
     let progress = |n: u32| {

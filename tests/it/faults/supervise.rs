@@ -20,7 +20,7 @@ async fn counted(gateway: &Gateway, series: &str) -> f64 {
 // === states, attempts, waiting ===
 
 #[tokio::test]
-async fn exactly_one_state_is_told_of_each_server_and_a_disabled_one_has_its_own() {
+async fn each_server_reports_exactly_one_state() {
     let mock = serve(only(legacy(), &["echo"])).await;
     let gateway = Setup::new()
         .http("a", &mock.url)
@@ -71,7 +71,7 @@ async fn a_loop_of_crashes_keeps_its_tools_listed_and_leaves_others_alone() {
 }
 
 #[tokio::test]
-async fn a_call_that_never_left_is_sent_when_its_server_is_back() {
+async fn an_unsent_call_is_retried_after_reconnect() {
     for script in [legacy(), modern()] {
         // Without a hint that it may be repeated.
         let script = only(script, &["once"]);
@@ -206,7 +206,7 @@ async fn a_connection_that_leads_nowhere_is_found_by_pings_and_opened_anew() {
 }
 
 #[tokio::test]
-async fn only_what_has_pings_and_something_to_lose_is_pinged() {
+async fn only_connections_that_support_ping_and_hold_state_are_pinged() {
     let ping = "ping = { interval = \"50ms\", timeout = \"5s\" }";
     let stateless = MockScript { http: moongate::mock::HttpRules { session: false, ..Default::default() }, ..legacy() };
     for (script, pinged) in [(legacy(), true), (stateless, false), (modern(), false)] {
@@ -233,7 +233,7 @@ async fn only_what_has_pings_and_something_to_lose_is_pinged() {
 // === who shares, and how many ===
 
 #[tokio::test]
-async fn users_58_connections_for_single_clients_have_a_limit_and_the_unused_one_makes_room() {
+async fn connections_for_single_clients_have_a_limit_and_the_unused_one_makes_room() {
     let mock = serve(legacy()).await;
     let keys = ["first-key-0123456789abcdef0123456789", "second-key-0123456789abcdef0123456789"];
     let gateway = Setup::new()
@@ -286,7 +286,7 @@ async fn waiting_for_a_turn_is_part_of_a_calls_time() {
 // === calls that fail ===
 
 #[tokio::test]
-async fn a_server_that_keeps_failing_is_spared_and_found_when_it_is_well() {
+async fn the_circuit_breaker_opens_and_closes_when_the_server_recovers() {
     for script in [legacy(), modern()] {
         let mock = serve(script).await;
         let good = serve(only(legacy(), &["echo"])).await;
@@ -321,7 +321,7 @@ async fn a_server_that_keeps_failing_is_spared_and_found_when_it_is_well() {
 }
 
 #[tokio::test]
-async fn what_a_server_answers_never_shuts_it() {
+async fn json_rpc_errors_never_open_the_circuit_breaker() {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).with("servers.a", "breaker = { failures = 2 }").start().await;
     gateway.ready(&["a"]).await;
@@ -340,7 +340,7 @@ async fn what_a_server_answers_never_shuts_it() {
 }
 
 #[tokio::test]
-async fn only_what_is_safe_is_sent_again() {
+async fn only_idempotent_requests_are_retried() {
     for script in [legacy(), modern()] {
         let mock = serve(script).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
@@ -367,7 +367,7 @@ async fn only_what_is_safe_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_failing_server_gets_a_tenth_more_calls_at_most() {
+async fn the_retry_budget_adds_at_most_a_tenth_of_calls() {
     let settings = "breaker = { failures = 0 }\nretry = { attempts = 5 }";
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).with("servers.a", settings).start().await;
@@ -389,7 +389,7 @@ async fn a_failing_server_gets_a_tenth_more_calls_at_most() {
 }
 
 #[tokio::test]
-async fn a_wish_to_wait_is_granted_within_reason() {
+async fn retry_after_is_honoured_up_to_a_cap() {
     let far = "Sat, 01 Jan 2180 00:00:00 GMT";
     for (asked, again) in [("1", true), ("1000000000", false), (far, false), ("soon", true)] {
         let mock = serve(legacy()).await;

@@ -80,7 +80,7 @@ async fn a_server_that_dies_takes_its_tasks_along_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn who_goes_away_cancels_the_task_that_was_driven_for_it() {
+async fn a_disconnect_cancels_the_task_that_was_awaited_for_the_client() {
     let gateway = Setup::new().stdio("a", &tasking(legacy())).start().await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Modern).await;
@@ -93,7 +93,7 @@ async fn who_goes_away_cancels_the_task_that_was_driven_for_it() {
 }
 
 #[tokio::test]
-async fn a_driven_task_has_the_time_of_a_call() {
+async fn an_awaited_task_has_the_deadline_of_a_call() {
     for script in [legacy(), modern()] {
         let setup = Setup::new().stdio("a", &tasking(script)).with("servers.a", "timeout = \"300ms\"");
         let gateway = setup.start().await;
@@ -107,7 +107,7 @@ async fn a_driven_task_has_the_time_of_a_call() {
 }
 
 #[tokio::test]
-async fn a_task_that_nobody_asked_for_breaks_the_protocol() {
+async fn an_unrequested_task_is_a_protocol_error() {
     let mut script = modern();
     let task = json!({"resultType": "task", "taskId": "x", "status": "working", "ttlMs": null});
     script.tools.push(json!({"name": "sudden", "inputSchema": {"type": "object"}}));
@@ -130,7 +130,7 @@ async fn with_keys(url: &str, more: &str) -> Gateway {
 }
 
 #[tokio::test]
-async fn a_handle_is_its_owners_alone_and_outlives_the_gateway() {
+async fn a_task_handle_belongs_to_its_principal_and_survives_a_restart() {
     for script in [legacy(), modern()] {
         let server = serve(tasking(script)).await;
         for era in [Era::Modern, Era::Legacy] {
@@ -195,7 +195,7 @@ async fn a_handle_of_a_renamed_server_is_unknown_and_one_of_an_absent_server_is_
 }
 
 #[tokio::test]
-async fn a_list_of_tasks_is_one_principals() {
+async fn a_task_list_shows_one_principals_tasks() {
     let key = |n: usize| format!("name = \"{n}\"\nkey = {:?}", KEYS[n]);
     let setup = Setup::new().stdio("a", &tasking(legacy())).with("servers.a", "share = \"principal\"");
     let gateway = setup.with("auth.keys.1", &key(0)).with("auth.keys.2", &key(1)).start().await;
@@ -214,7 +214,7 @@ async fn a_list_of_tasks_is_one_principals() {
 }
 
 #[tokio::test]
-async fn what_is_kept_for_tasks_is_counted_and_goes() {
+async fn task_results_are_counted_and_expire() {
     let server = serve(tasking(legacy())).await;
     let gateway = Setup::new().http("a", &server.url).start().await;
     gateway.ready(&["a"]).await;

@@ -182,8 +182,8 @@ async fn f33_a_name_that_does_not_resolve_is_explained() {
 }
 
 #[tokio::test]
-async fn f34_what_is_no_answer_says_what_it_is() {
-    let setting = RowSetup::new("F34", "f34_what_is_no_answer_says_what_it_is").counts(BROKE.0, BROKE.1);
+async fn f34_a_response_of_another_kind_is_named_in_the_error() {
+    let setting = RowSetup::new("F34", "f34_a_response_of_another_kind_is_named_in_the_error").counts(BROKE.0, BROKE.1);
     let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
     let status = |status: u16, content_type: Option<&str>, body: &str| FaultAction::Status {
         status,
@@ -304,8 +304,8 @@ async fn f36_an_endpoint_that_never_comes_or_comes_twice() {
 }
 
 #[tokio::test]
-async fn f37_an_answer_on_another_stream_is_nobodys() {
-    let setting = RowSetup::new("F37", "f37_an_answer_on_another_stream_is_nobodys");
+async fn f37_a_response_on_another_stream_is_dropped() {
+    let setting = RowSetup::new("F37", "f37_a_response_on_another_stream_is_dropped");
     let rig = setting.counts("moongate_dropped_total", &["what=\"server_answer\""]);
     let rig = rig.http_servers(&["odd"], plain, "").await.start().await;
     let own = |mock: &MockHandle| mock.counters().of("tools/call");
@@ -442,8 +442,8 @@ async fn f22_cursors_that_lead_nowhere_end() {
 }
 
 #[tokio::test]
-async fn f23_a_storm_of_changes_costs_a_few_lists() {
-    let setting = RowSetup::new("F23", "f23_a_storm_of_changes_costs_a_few_lists");
+async fn f23_a_storm_of_list_changes_causes_a_few_list_requests() {
+    let setting = RowSetup::new("F23", "f23_a_storm_of_list_changes_causes_a_few_list_requests");
     let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
     rig.each(async |bad, user| {
         let mock = rig.web(bad).unwrap();

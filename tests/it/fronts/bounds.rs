@@ -9,7 +9,7 @@ use crate::harness::{Setup, holds, within};
 const PINGS: usize = 20_000;
 
 #[tokio::test]
-async fn who_does_not_read_is_not_read_and_loses_nothing() {
+async fn a_stdio_client_that_does_not_read_gets_backpressure_and_loses_nothing() {
     let gateway = Setup::new().start().await;
     let (client_in, server_out) = tokio::io::duplex(1024);
     let (server_in, mut client_out) = tokio::io::duplex(1024);
@@ -76,7 +76,7 @@ fn opening() -> Value {
 }
 
 #[tokio::test]
-async fn a_client_on_a_pipe_passes_the_same_gate_as_all_others() {
+async fn stdio_clients_pass_the_same_admission_as_http_clients() {
     let gateway = Setup::new().with("limits", "rate = \"5/h\"").start().await;
     let mut client = NearPipeClient::of(&gateway);
     client.ask(0, "initialize", opening()).await;
@@ -99,7 +99,7 @@ async fn a_client_on_a_pipe_passes_the_same_gate_as_all_others() {
 }
 
 #[tokio::test]
-async fn calls_on_a_pipe_count_among_all() {
+async fn calls_over_stdio_count_toward_limits() {
     let setup = Setup::new().stdio("s", &crate::harness::legacy()).with("limits", "calls = 1");
     let gateway = setup.start().await;
     gateway.ready(&["s"]).await;

@@ -66,7 +66,7 @@ async fn a_session_over_one_connection() {
 
 /// A client without any room for answers (its windows are empty) has calls that end all the same.
 #[tokio::test]
-async fn who_reads_nothing_keeps_no_place_at_a_server() {
+async fn a_stalled_h2_reader_frees_its_permit() {
     for script in [legacy(), modern()] {
         let setup = Setup::new().stdio("s", &script).with("servers.s", "max_concurrency = 2");
         let gateway = setup.with("limits", "write_timeout = \"200ms\"").start().await;
@@ -107,7 +107,7 @@ async fn who_reads_nothing_keeps_no_place_at_a_server() {
 }
 
 #[tokio::test]
-async fn the_host_is_checked_wherever_it_is_said() {
+async fn host_and_authority_are_both_checked() {
     let gateway = Setup::new().start().await;
     let mut sender = connect(&gateway).await;
     let ping = || body_of(1, "ping", json!({}));
@@ -176,7 +176,7 @@ fn keyed() -> Setup {
 }
 
 #[tokio::test]
-async fn a_connection_without_an_admitted_request_ends_whatever_else_it_says() {
+async fn a_connection_without_an_admitted_request_is_closed() {
     let gateway = keyed().with("limits", "read_timeout = \"300ms\"").start().await;
     let ping = || post("localhost", &[], body_of(1, "ping", json!({})));
     let (_quiet, quiet_ends) = pinging(&gateway).await;
@@ -210,7 +210,7 @@ async fn a_connection_without_an_admitted_request_ends_whatever_else_it_says() {
 }
 
 #[tokio::test]
-async fn who_has_no_key_keeps_nobody_out() {
+async fn unauthenticated_h2_connections_take_no_room_from_others() {
     let gateway = keyed().with("limits", "connections = 4\nadmin_connections = 2").start().await;
     let mut idle = Vec::new();
     for _ in 0..8 {

@@ -69,7 +69,7 @@ async fn every_revision_lists_and_calls() {
 }
 
 #[tokio::test]
-async fn a_server_asks_the_user_of_the_client() {
+async fn an_elicitation_reaches_the_stdio_client() {
     for script in [legacy(), modern()] {
         let (pipes, _setup, _gateway) = both(&script).await;
         for (form, mut pipe) in pipes {
@@ -113,7 +113,7 @@ async fn a_server_asks_the_user_of_the_client() {
 }
 
 #[tokio::test]
-async fn progress_comes_before_the_answer_and_calls_are_taken_back() {
+async fn progress_precedes_the_response_and_calls_can_be_cancelled() {
     for script in [legacy(), modern()] {
         let (pipes, setup, _gateway) = both(&script).await;
         for (form, mut pipe) in pipes {
@@ -174,7 +174,7 @@ async fn batches_are_answered_where_the_revision_has_them() {
 }
 
 #[tokio::test]
-async fn a_changed_list_is_told_in_both_eras() {
+async fn list_changes_are_notified_in_both_eras() {
     let mock = serve(only(legacy(), &["one"])).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -206,7 +206,7 @@ async fn a_changed_list_is_told_in_both_eras() {
 }
 
 #[tokio::test]
-async fn users_48_what_is_too_large_or_no_message_gets_one_error_and_the_pipe_goes_on() {
+async fn oversized_and_malformed_lines_get_one_error_and_stdio_goes_on() {
     let setup = Setup::new().stdio("s", &legacy()).with("limits", "body = \"2KiB\"");
     let mut pipe = own(&setup, &[]);
     // Before the handshake, too.
@@ -269,7 +269,7 @@ async fn every_end_ends_the_children_and_says_nothing_but_messages() {
 }
 
 #[tokio::test]
-async fn what_a_script_pipes_in_is_answered() {
+async fn requests_piped_in_by_a_script_are_answered() {
     let setup = Setup::new().stdio("s", &modern());
     let mut pipe = own(&setup, &[]);
     pipe.ask_modern(1, "tools/call", json!({"name": "s__echo", "arguments": {"n": 1}})).await;
@@ -309,7 +309,7 @@ async fn a_bridge_sends_the_key_and_never_logs_it() {
 }
 
 #[tokio::test]
-async fn it_listens_only_where_it_is_told_and_serves_the_endpoint_that_it_is_told() {
+async fn stdio_mode_opens_no_listener_and_serves_the_named_endpoint() {
     let setup =
         Setup::new().stdio("s", &legacy()).with("auth.keys", "name = \"me\"\nkey = \"a-key-of-somebody-01234\"");
     // The one who launches it needs no key; whoever comes by the listener does.

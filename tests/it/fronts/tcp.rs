@@ -125,7 +125,7 @@ fn page(port: u16, body: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_page_that_posts_a_valid_call_has_nothing_run() {
+async fn a_call_posted_by_a_web_page_to_the_tcp_listener_does_not_run() {
     let gateway = setup().stdio("s", &legacy()).start().await;
     gateway.ready(&["s"]).await;
     let address = gateway.app.line_addresses[0];
@@ -183,7 +183,7 @@ async fn only_loopback_without_keys_is_listened_on() {
 }
 
 #[tokio::test]
-async fn half_a_message_is_not_waited_for_and_silence_is() {
+async fn a_first_or_half_sent_line_times_out_and_an_idle_connection_does_not() {
     let gateway = setup().stdio("s", &legacy()).with("limits", "read_timeout = \"300ms\"").start().await;
     gateway.ready(&["s"]).await;
     let late = || gateway.app.metrics.refused.with_label_values(&["read_timeout"]).get();
@@ -208,7 +208,7 @@ async fn half_a_message_is_not_waited_for_and_silence_is() {
 }
 
 #[tokio::test]
-async fn connections_are_bounded_and_those_without_a_message_make_room() {
+async fn connections_without_a_message_are_evicted_at_the_limit() {
     let gateway = setup().stdio("s", &legacy()).with("limits", "connections = 3").start().await;
     gateway.ready(&["s"]).await;
     let mut first = TcpLineClient::open(&gateway, Era::Legacy).await;

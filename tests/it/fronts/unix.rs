@@ -67,7 +67,7 @@ async fn clients_connect_whatever_they_call_the_host_and_pages_do_not() {
 }
 
 #[tokio::test]
-async fn keys_are_asked_for_on_a_socket_where_there_are_any() {
+async fn configured_keys_are_required_on_a_unix_socket() {
     let setup =
         Setup::new().stdio("s", &legacy()).with("auth.keys", "name = \"me\"\nkey = \"a-key-of-somebody-01234\"");
     let socket = setup.path("m.sock");
@@ -109,7 +109,7 @@ async fn a_socket_of_the_living_is_refused_and_of_the_dead_replaced() {
 }
 
 #[tokio::test]
-async fn operators_ask_by_a_socket_too() {
+async fn the_admin_api_is_served_on_a_unix_socket() {
     let setup = Setup::new();
     let socket = setup.path("a.sock");
     let setup = setup.with("gateway", &format!("admin = \"unix:{}\"", socket.display()));

@@ -8,7 +8,7 @@ use crate::mock::client::{
 };
 
 #[tokio::test]
-async fn legacy_asks_and_progress_over_http() {
+async fn legacy_input_requests_and_progress_over_http() {
     let server = http(MockScript::standard()).await;
     let web = RawHttpClient::legacy(&server.url, "2025-11-25").await;
     let mut events = EventReader::of(web.post(&call(1, "elicit", json!({}))).await);

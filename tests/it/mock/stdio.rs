@@ -96,7 +96,7 @@ async fn subscriptions_over_stdio_end_by_cancellation() {
 }
 
 #[tokio::test]
-async fn a_process_that_will_not_go() {
+async fn a_process_that_ignores_sigterm() {
     use rustix::process::{Pid, Signal, kill_process, test_kill_process};
     let mut script = MockScript::standard();
     (script.stdio.ignore_sigterm, script.stdio.ignore_eof) = (true, true);

@@ -22,7 +22,7 @@ async fn a_subscription_ends_politely_when_the_server_does() {
 }
 
 #[tokio::test]
-async fn events_in_every_spelling() {
+async fn events_in_every_encoding() {
     for newline in [NewlineStyle::Lf, NewlineStyle::Cr, NewlineStyle::Crlf] {
         for chunk in [0, 1] {
             let mut script = MockScript::standard();

@@ -35,7 +35,7 @@ async fn lists(client: &Client, wanted: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_20_one_server_of_five_changes_and_four_are_not_touched() {
+async fn one_server_of_five_changes_and_four_are_not_touched() {
     let mut setup = Setup::new();
     for name in ["a", "b", "c", "d", "e"] {
         setup = setup.stdio(name, &only(legacy(), &["echo"]));
@@ -87,7 +87,7 @@ async fn users_20_one_server_of_five_changes_and_four_are_not_touched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_looks_different_changes_in_place() {
+async fn settings_of_exposure_and_limits_change_in_place() {
     let mut gateway = Setup::new().stdio("a", &only(legacy(), &["x", "y"])).start().await;
     gateway.ready(&["a"]).await;
     let before = pid(&gateway, "a").await;
@@ -135,7 +135,7 @@ async fn a_call_that_runs_ends_on_the_server_that_it_began_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replacement_that_does_not_come_up_leaves_the_old_one() {
+async fn a_replacement_that_fails_to_start_leaves_the_old_server() {
     let mut gateway = Setup::new().stdio("a", &only(legacy(), &["echo"])).start().await;
     gateway.ready(&["a"]).await;
     let old = pid(&gateway, "a").await;
@@ -180,7 +180,7 @@ async fn servers_come_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_server_that_is_mended_is_there_at_once() {
+async fn a_repaired_server_connects_at_once_after_a_reload() {
     let mut gateway = Setup::new().with("servers.a", "command = \"/nonexistent/program\"").start().await;
     gateway.state("a", "failed").await;
     gateway.change(|setup| setup.stdio("a", &only(legacy(), &["echo"]))).await;
@@ -190,7 +190,7 @@ async fn a_broken_server_that_is_mended_is_there_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_of_lists_are_told_where_lists_changed() {
+async fn list_changes_are_notified_only_for_changed_lists() {
     let (one, two) = (serve(only(legacy(), &["x", "y"])).await, serve(only(modern(), &["z"])).await);
     let mut gateway = with_keys(Setup::new().http("one", &one.url).http("two", &two.url)).start().await;
     gateway.ready(&["one", "two"]).await;
@@ -244,7 +244,7 @@ async fn changes_of_lists_are_told_where_lists_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_24_a_key_that_is_removed_is_gone_at_once_and_one_that_stays_notices_nothing() {
+async fn a_key_that_is_removed_is_gone_at_once_and_one_that_stays_notices_nothing() {
     let mock = serve(legacy()).await;
     let mut gateway = with_keys(Setup::new().http("a", &mock.url)).start().await;
     gateway.ready(&["a"]).await;
@@ -288,7 +288,7 @@ async fn a_call_whose_session_ends_with_its_key_is_answered() {
 
 /// Answered at once or as a stream, over HTTP or on a pipe.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_runs_for_a_key_that_is_removed_ends_at_once_and_delivers_nothing() {
+async fn calls_of_a_removed_key_end_at_once() {
     let (old, new) = (serve(legacy()).await, serve(modern()).await);
     let mut gateway = with_keys(Setup::new().http("old", &old.url).http("new", &new.url)).start().await;
     gateway.ready(&["old", "new"]).await;
@@ -364,7 +364,7 @@ async fn a_gateway_that_others_can_reach_is_never_without_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_needs_a_restart_is_named_and_the_rest_applies() {
+async fn settings_that_need_a_restart_are_named_and_the_rest_applies() {
     let mut gateway = Setup::new().start().await;
     let outcome = gateway
         .change(|setup| {
@@ -434,7 +434,7 @@ async fn servers_are_switched_off_and_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_sleeps_is_learned_anew_when_it_becomes_another() {
+async fn a_changed_lazy_server_is_listed_again() {
     let setup = Setup::new().stdio("a", &only(legacy(), &["x"]));
     let mut gateway = setup.with("servers.a", "start = \"lazy\"\nidle_stop = \"100ms\"").start().await;
     let client = gateway.client(Era::Modern).await;

@@ -77,7 +77,7 @@ fn replace(path: &Path, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_20_a_file_that_changes_is_read_again_and_a_bad_one_changes_nothing() {
+async fn a_file_that_changes_is_read_again_and_a_bad_one_changes_nothing() {
     let process = start(|setup| setup).await;
     let pid = ready(&process).await;
     let good = std::fs::read_to_string(config(&process)).unwrap();
@@ -153,7 +153,7 @@ async fn a_file_that_is_still_written_is_not_complained_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_69_a_moved_link_and_a_new_secret_are_seen() {
+async fn a_moved_link_and_a_new_secret_are_seen() {
     // As Kubernetes mounts a ConfigMap: the file is a link through a directory that is a link, which is moved.
     let setup = Setup::new().stdio("a", &only(legacy(), &["echo"]));
     let key = setup.path("key");
@@ -223,7 +223,7 @@ async fn a_hundred_hangups_while_calls_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_can_be_switched_off() {
+async fn file_watching_and_hangup_can_be_switched_off() {
     let mut process =
         start(|setup| setup.with("gateway", "reload = { watch = false, signal = false, interval = \"100ms\" }")).await;
     let good = std::fs::read_to_string(config(&process)).unwrap();
@@ -237,7 +237,7 @@ async fn both_can_be_switched_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_says_who_would_gain_or_lose_what() {
+async fn a_plan_shows_the_tools_that_each_key_gains_or_loses() {
     let keys = "name = \"one\"\nkey = \"key-number-1-0123456789\"\ntools = [\"a__echo\"]";
     let process = start(|setup| {
         setup

@@ -19,7 +19,7 @@ async fn with_key(gateway: &Gateway, key: &str) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rate_that_stays_is_not_begun_anew_and_one_that_changes_holds_at_once() {
+async fn an_unchanged_rate_keeps_its_tokens_and_a_changed_rate_applies_at_once() {
     let slow = format!("{}\nrate = \"2/h\"", key("one", ONE));
     let mut gateway = Setup::new().with("auth.keys.1", &slow).start().await;
     let client = Client { key: Some(ONE.to_owned()), ..gateway.client(Era::Modern).await };
@@ -44,7 +44,7 @@ async fn a_rate_that_stays_is_not_begun_anew_and_one_that_changes_holds_at_once(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_of_keys_that_come_and_go_are_kept_and_forgotten() {
+async fn sessions_of_added_keys_are_restored_and_those_of_removed_keys_end() {
     let setup = Setup::new().lasting().with("auth.keys.1", &key("one", ONE));
     let mut gateway = setup.life().await;
     let one = with_key(&gateway, ONE).await;
@@ -86,7 +86,7 @@ async fn lists_of_a_server_that_was_removed_do_not_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_leaves_hears_that_its_sessions_end() {
+async fn sessions_of_a_removed_server_are_deleted_at_it() {
     let mock = serve(legacy()).await;
     let setup = Setup::new().lasting().http("a", &mock.url).with("servers.a", "share = \"session\"");
     let mut gateway = setup.life().await;

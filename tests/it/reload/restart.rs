@@ -15,7 +15,7 @@ async fn command(gateway: &Gateway, args: &[&str]) -> (Option<i32>, String, Stri
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_brings_the_new_one_up_before_the_old_one_goes() {
+async fn a_restart_starts_the_new_connection_before_it_closes_the_old() {
     let gateway = Setup::new().stdio("a", &only(legacy(), &["echo"])).start().await;
     gateway.ready(&["a"]).await;
     let old = u32::try_from(gateway.status("a").await["pid"].as_u64().unwrap()).unwrap();
@@ -41,7 +41,7 @@ async fn a_restart_brings_the_new_one_up_before_the_old_one_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_that_fails_says_so_and_leaves_the_old_one() {
+async fn a_failed_restart_keeps_the_old_connection() {
     let gateway = Setup::new().stdio("a", &only(legacy(), &["echo"])).start().await;
     gateway.ready(&["a"]).await;
     let old = gateway.status("a").await["pid"].clone();
@@ -60,7 +60,7 @@ async fn a_restart_that_fails_says_so_and_leaves_the_old_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_this_machine_and_no_page_may_give_orders() {
+async fn only_local_non_browser_requests_may_use_the_admin_api() {
     let gateway = Setup::new()
         .with("gateway", "allowed_origins = [\"https://app.example.com\"]\nallowed_hosts = [\"gateway.example.com\"]")
         .start()

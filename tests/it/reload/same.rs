@@ -80,7 +80,7 @@ async fn everything(gateway: &Gateway) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reloaded_gateway_is_one_that_started_so() {
+async fn a_reloaded_gateway_equals_one_started_with_the_same_config() {
     let mocks = [
         ("a", serve(only(legacy(), &["x", "long-name-of-a-tool-that-is-cut"])).await),
         ("b", serve(modern()).await),

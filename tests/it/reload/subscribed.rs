@@ -26,7 +26,7 @@ async fn hears(server: &MockHandle, stream: &mut Stream) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subscription_outlives_that_its_server_is_switched_off_and_on() {
+async fn a_subscription_survives_disabling_and_enabling_its_server() {
     for (script, era) in [(legacy(), Era::Legacy), (legacy(), Era::Modern), (modern(), Era::Legacy)] {
         let (a, b) = (serve(watching(script, WATCHED)).await, serve(watching(legacy(), "b://x")).await);
         let mut gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;

@@ -25,7 +25,7 @@ const PROBED: [&str; 12] = [
 ];
 
 #[tokio::test]
-async fn users_04_nothing_looks_like_oauth_where_there_is_none() {
+async fn oauth_discovery_is_a_404_without_oauth() {
     for keys in [false, true] {
         let setup = Setup::new();
         let setup = if keys { setup.with("auth.keys.1", &format!("name = \"one\"\nkey = {KEY:?}")) } else { setup };
@@ -44,7 +44,7 @@ async fn users_04_nothing_looks_like_oauth_where_there_is_none() {
 }
 
 #[tokio::test]
-async fn users_04_a_missing_or_wrong_key_is_a_401_that_points_nowhere() {
+async fn a_missing_or_wrong_key_is_a_401_that_points_nowhere() {
     let gateway = Setup::new().with("auth.keys.1", &format!("name = \"one\"\nkey = {KEY:?}")).start().await;
     let http = Http::new();
     let mut bodies = Vec::new();
@@ -78,7 +78,7 @@ async fn users_04_a_missing_or_wrong_key_is_a_401_that_points_nowhere() {
 }
 
 #[tokio::test]
-async fn users_04_a_view_that_a_key_may_not_use_looks_as_if_there_were_none() {
+async fn a_view_that_a_key_may_not_use_looks_as_if_there_were_none() {
     let mock = serve(only(legacy(), &["echo"])).await;
     let gateway = Setup::new()
         .http("a", &mock.url)
@@ -102,7 +102,7 @@ async fn users_04_a_view_that_a_key_may_not_use_looks_as_if_there_were_none() {
 }
 
 #[tokio::test]
-async fn users_04_mcp_is_everything_that_a_key_may_see() {
+async fn the_mcp_endpoint_shows_everything_that_a_key_may_see() {
     let mock = serve(only(legacy(), &["echo", "add"])).await;
     let key = |name: &str, views: &str| format!("name = {name:?}\nkey = \"{name}-0123456789abcdef\"\n{views}");
     let mut gateway = Setup::new()
@@ -153,7 +153,7 @@ async fn under(url: &str, host: Option<&str>, origin: Option<&str>) -> Reply {
 }
 
 #[tokio::test]
-async fn users_10_hosts_are_allowed_by_the_config_and_the_refusal_says_how() {
+async fn hosts_are_allowed_by_the_config_and_the_refusal_says_how() {
     let gateway = Setup::new()
         .with("gateway", "allowed_hosts = [\"gateway\", \"*.internal.test\"]\npublic_url = \"https://mcp.example.com\"")
         .start()
@@ -176,7 +176,7 @@ async fn users_10_hosts_are_allowed_by_the_config_and_the_refusal_says_how() {
 }
 
 #[tokio::test]
-async fn users_22_pages_of_others_and_rebound_names_are_refused() {
+async fn pages_of_others_and_rebound_names_are_refused() {
     let gateway = Setup::new().with("gateway", "allowed_origins = [\"https://app.example.com\"]").start().await;
     let url = gateway.url("/mcp");
     let port = gateway.app.addresses[0].port();
@@ -346,7 +346,7 @@ async fn by_hand(address: std::net::SocketAddr, head: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn the_operators_listener_checks_all_that_is_said_of_its_host() {
+async fn the_admin_listener_checks_every_host_header() {
     let gateway = Setup::new().start().await;
     let admin = gateway.app.admin.unwrap();
     for (head, status) in [
@@ -366,7 +366,7 @@ async fn the_operators_listener_checks_all_that_is_said_of_its_host() {
 }
 
 #[tokio::test]
-async fn orders_by_way_of_a_proxy_are_refused() {
+async fn admin_requests_through_a_proxy_are_refused() {
     let gateway = Setup::new().start().await;
     let reload = format!("http://{}/api/v1/reload", gateway.app.admin.unwrap());
     for name in [

@@ -21,7 +21,7 @@ pub(crate) fn mark() -> (String, String) {
 }
 
 #[tokio::test]
-async fn users_02_a_stop_leaves_no_process_behind() {
+async fn a_stop_leaves_no_process_behind() {
     for signal in [Signal::TERM, Signal::INT] {
         let (mark, env) = mark();
         let mut gateway = Setup::new().stdio("a", &stubborn()).with("servers.a", &env).spawn().await;
@@ -33,7 +33,7 @@ async fn users_02_a_stop_leaves_no_process_behind() {
 }
 
 #[tokio::test]
-async fn users_02_a_wrapper_takes_what_it_wrapped_along() {
+async fn a_wrapper_takes_what_it_wrapped_along() {
     let (mark, env) = mark();
     let setup = Setup::new();
     let script = setup.path("script.json");
@@ -50,7 +50,7 @@ async fn users_02_a_wrapper_takes_what_it_wrapped_along() {
 }
 
 #[tokio::test]
-async fn users_02_a_killed_gateway_leaves_no_process_behind() {
+async fn a_killed_gateway_leaves_no_process_behind() {
     let (mark, env) = mark();
     let mut gateway = Setup::new()
         .stdio("a", &stubborn())
@@ -71,7 +71,7 @@ async fn users_02_a_killed_gateway_leaves_no_process_behind() {
 }
 
 #[tokio::test]
-async fn users_02_a_second_signal_ends_it_at_once_and_leaves_nothing_either() {
+async fn a_second_signal_ends_it_at_once_and_leaves_nothing_either() {
     let (mark, env) = mark();
     let setup = Setup::new().stdio("a", &stubborn()).with("servers.a", &env);
     let mut gateway = setup.with("gateway", "drain = \"1h\"").spawn().await;
@@ -92,7 +92,7 @@ async fn users_02_a_second_signal_ends_it_at_once_and_leaves_nothing_either() {
 }
 
 #[tokio::test]
-async fn users_02_many_clients_share_one_child() {
+async fn many_clients_share_one_child() {
     let (mark, env) = mark();
     let gateway = Setup::new().stdio("a", &only(legacy(), &["echo"])).with("servers.a", &env).start().await;
     gateway.ready(&["a"]).await;
@@ -136,7 +136,7 @@ async fn a_program_of_both_eras_runs_once_where_its_clients_are_of_one() {
 }
 
 #[tokio::test]
-async fn users_19_a_crash_is_explained_and_mended() {
+async fn a_crash_is_explained_and_the_server_restarted() {
     for script in [legacy(), modern()] {
         let gateway = Setup::new().stdio("a", &script).start().await;
         gateway.ready(&["a"]).await;
@@ -156,7 +156,7 @@ async fn users_19_a_crash_is_explained_and_mended() {
 }
 
 #[tokio::test]
-async fn users_19_a_child_that_dies_at_start_says_why_and_is_not_hammered() {
+async fn a_child_that_dies_at_start_is_explained_and_backed_off() {
     let script = MockScript {
         stdio: StdioRules { exit_at_start: Some(7), stderr_flood: 70, ..StdioRules::default() },
         ..legacy()
@@ -177,7 +177,7 @@ async fn users_19_a_child_that_dies_at_start_says_why_and_is_not_hammered() {
 }
 
 #[tokio::test]
-async fn users_45_stray_lines_on_stdout_break_nothing_and_are_counted() {
+async fn stray_lines_on_stdout_break_nothing_and_are_counted() {
     for script in [legacy(), modern()] {
         let banner = "Welcome to the server!\r\n\n   \n\u{feff}\n{\"half\": \n[1, 2".to_owned();
         let script = MockScript { stdio: StdioRules { banner: Some(banner), ..StdioRules::default() }, ..script };
@@ -197,7 +197,7 @@ async fn users_45_stray_lines_on_stdout_break_nothing_and_are_counted() {
 }
 
 #[tokio::test]
-async fn users_46_a_missing_program_is_named_with_its_path_and_parked() {
+async fn a_missing_program_is_named_with_its_path_and_parked() {
     let setup = Setup::new();
     let plain = setup.path("plain.txt");
     std::fs::write(&plain, "no program").unwrap();
@@ -219,7 +219,7 @@ async fn users_46_a_missing_program_is_named_with_its_path_and_parked() {
 }
 
 #[tokio::test]
-async fn users_46_a_slow_start_is_waited_for() {
+async fn calls_wait_for_a_slow_start() {
     let script =
         MockScript { stdio: StdioRules { start_ms: 3000, ..StdioRules::default() }, ..only(legacy(), &["echo"]) };
     let gateway = Setup::new().stdio("a", &script).start().await;
@@ -230,7 +230,7 @@ async fn users_46_a_slow_start_is_waited_for() {
 }
 
 #[tokio::test]
-async fn users_47_a_slow_call_delays_no_other() {
+async fn a_slow_call_delays_no_other() {
     for script in [legacy(), modern()] {
         let gateway = Setup::new().stdio("a", &script).start().await;
         gateway.ready(&["a"]).await;
@@ -259,7 +259,7 @@ async fn narrow() -> (moongate::mock::MockHandle, Gateway) {
 }
 
 #[tokio::test]
-async fn users_47_a_full_queue_refuses_at_once_and_names_the_setting() {
+async fn a_full_queue_refuses_at_once_and_names_the_setting() {
     for era in ERAS {
         let (mock, gateway) = narrow().await;
         let client = gateway.client(era).await;
@@ -284,7 +284,7 @@ async fn users_47_a_full_queue_refuses_at_once_and_names_the_setting() {
 }
 
 #[tokio::test]
-async fn users_47_a_client_that_goes_leaves_the_queue() {
+async fn a_disconnected_client_leaves_the_queue() {
     let (mock, gateway) = narrow().await;
     let client = gateway.client(Era::Modern).await;
     let call = || {
@@ -312,7 +312,7 @@ async fn users_47_a_client_that_goes_leaves_the_queue() {
 }
 
 #[tokio::test]
-async fn users_48_large_results_pass_whole_and_over_large_ones_fail_alone() {
+async fn large_results_pass_whole_and_over_large_ones_fail_alone() {
     let mock = crate::harness::serve(legacy()).await;
     let gateway = Setup::new()
         .http("web", &mock.url)
@@ -339,7 +339,7 @@ async fn users_48_large_results_pass_whole_and_over_large_ones_fail_alone() {
 }
 
 #[tokio::test]
-async fn users_48_an_over_large_line_fails_its_own_call_wherever_its_id_stands() {
+async fn an_over_large_line_fails_its_own_call_wherever_its_id_stands() {
     // As the TypeScript SDK writes it: the result first, with ids of somebody else's inside, and the id last.
     let padding = "x".repeat(3 << 20);
     let inside = r#"{"structuredContent":{"id":4,"text":"\"id\":5 PADDING"}}"#.replace("PADDING", &padding);

@@ -9,7 +9,7 @@ use crate::harness::{
 };
 
 #[tokio::test]
-async fn users_03_a_bad_server_holds_up_nobody_and_says_why() {
+async fn a_failing_server_delays_no_other_server_and_is_explained() {
     let good = serve(only(legacy(), &["echo"])).await;
     let stuck = serve(legacy().with_fault(FaultRule::on("tools/list", FaultAction::Hang))).await;
     // Accepts connections and never answers.
@@ -60,7 +60,7 @@ async fn told(url: &str, era: Era) -> (String, Vec<String>) {
 }
 
 #[tokio::test]
-async fn an_endpoint_whose_server_never_came_up_says_why() {
+async fn an_endpoint_names_why_its_server_never_connected() {
     let good = serve(only(legacy(), &["echo"])).await;
     let dies = "echo 'fatal: token=hush-0815 is no license' >&2; exit 1";
     let gateway = Setup::new()
@@ -102,7 +102,7 @@ async fn an_endpoint_whose_server_never_came_up_says_why() {
 }
 
 #[tokio::test]
-async fn an_endpoint_says_no_longer_why_once_its_server_is_there() {
+async fn an_endpoints_failure_reason_goes_once_its_server_connects() {
     let address = ([127, 0, 0, 1], lasting_port()).into();
     let gateway = Setup::new().http("late", &format!("http://{address}/mcp")).start().await;
     gateway.state("late", "backing_off").await;
@@ -122,7 +122,7 @@ async fn an_endpoint_says_no_longer_why_once_its_server_is_there() {
 }
 
 #[tokio::test]
-async fn users_03_initialize_and_lists_never_ask_a_server() {
+async fn initialize_and_lists_are_answered_without_a_server() {
     let mock = serve(only(legacy(), &["echo"])).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -135,7 +135,7 @@ async fn users_03_initialize_and_lists_never_ask_a_server() {
 }
 
 #[tokio::test]
-async fn users_07_what_repeating_cannot_mend_is_parked() {
+async fn a_server_with_a_permanent_failure_is_parked() {
     let locked = serve(legacy().with_fault(FaultRule::on(
         "*",
         FaultAction::Status {
@@ -160,7 +160,7 @@ async fn users_07_what_repeating_cannot_mend_is_parked() {
 }
 
 #[tokio::test]
-async fn users_07_credentials_that_are_no_longer_good_are_told_in_the_state_and_a_refused_call_is_not() {
+async fn expired_credentials_show_in_the_state_and_a_single_refused_call_does_not() {
     let refuse = |on: &str, status: u16| {
         let (headers, body) = ([("www-authenticate".to_owned(), "Bearer".to_owned())].into(), String::new());
         FaultRule::on(on, FaultAction::Status { status, headers, body, content_type: None })
@@ -198,7 +198,7 @@ async fn users_07_credentials_that_are_no_longer_good_are_told_in_the_state_and_
 }
 
 #[tokio::test]
-async fn users_07_calls_while_a_server_is_away_cause_one_attempt_and_find_it_when_it_is_back() {
+async fn calls_to_a_disconnected_server_share_one_attempt() {
     let mock = serve(only(legacy(), &["echo"])).await;
     let address = mock.addr.unwrap();
     let gateway = Setup::new().with("defaults", "connect_timeout = \"10s\"").http("a", &mock.url).start().await;
@@ -224,7 +224,7 @@ async fn users_07_calls_while_a_server_is_away_cause_one_attempt_and_find_it_whe
 }
 
 #[tokio::test]
-async fn users_12_the_error_of_a_slow_call_names_the_setting() {
+async fn the_error_of_a_slow_call_names_the_setting() {
     for script in [legacy(), modern()] {
         let mock = serve(script).await;
         let gateway = Setup::new().http("a", &mock.url).with("servers.a", "timeout = \"200ms\"").start().await;
@@ -238,7 +238,7 @@ async fn users_12_the_error_of_a_slow_call_names_the_setting() {
 }
 
 #[tokio::test]
-async fn users_12_a_call_to_a_server_that_is_not_up_names_the_setting() {
+async fn a_call_to_a_server_that_is_not_up_names_the_setting() {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).with("servers.a", "connect_timeout = \"200ms\"").start().await;
     gateway.ready(&["a"]).await;
@@ -259,7 +259,7 @@ async fn users_12_a_call_to_a_server_that_is_not_up_names_the_setting() {
 }
 
 #[test]
-fn users_12_a_duration_without_a_unit_is_a_config_error() {
+fn a_duration_without_a_unit_is_a_config_error() {
     let problems = Setup::new().http("a", "http://127.0.0.1:1/mcp").with("servers.a", "timeout = \"30\"").load();
     let text = problems.unwrap_err().to_string();
     assert!(text.contains("servers.a.timeout") && text.contains("30s"), "{text}");
@@ -291,7 +291,7 @@ fn failures() -> Vec<(&'static str, FaultAction, &'static str)> {
 }
 
 #[tokio::test]
-async fn users_13_a_failing_server_is_a_readable_result_over_http_200() {
+async fn a_failing_server_is_a_readable_result_over_http_200() {
     for script in [legacy(), modern()] {
         let mock = serve(script).await;
         let gateway = Setup::new().http("shop", &mock.url).start().await;
@@ -314,7 +314,7 @@ async fn users_13_a_failing_server_is_a_readable_result_over_http_200() {
 }
 
 #[tokio::test]
-async fn users_13_other_methods_get_a_json_rpc_error_over_http_200() {
+async fn other_methods_get_a_json_rpc_error_over_http_200() {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("shop", &mock.url).start().await;
     gateway.ready(&["shop"]).await;
@@ -344,7 +344,7 @@ async fn patient() -> (moongate::mock::MockHandle, Gateway) {
 }
 
 #[tokio::test]
-async fn users_16_a_long_call_is_kept_alive() {
+async fn a_long_call_is_kept_alive() {
     let (_mock, gateway) = patient().await;
     for era in ERAS {
         let client = gateway.client(era).await;
@@ -369,7 +369,7 @@ async fn users_16_a_long_call_is_kept_alive() {
 }
 
 #[tokio::test]
-async fn users_16_streams_are_kept_alive_and_a_second_get_replaces_the_first() {
+async fn streams_are_kept_alive_and_a_second_get_replaces_the_first() {
     let (mock, gateway) = patient().await;
     for era in ERAS {
         let client = gateway.client(era).await;
@@ -389,7 +389,7 @@ async fn users_16_streams_are_kept_alive_and_a_second_get_replaces_the_first() {
 }
 
 #[tokio::test]
-async fn users_16_a_client_without_streams_gets_its_answer_all_the_same() {
+async fn a_client_without_streams_gets_its_answer_all_the_same() {
     let (_mock, gateway) = patient().await;
     let client: Client = gateway.client(Era::Legacy).await;
     let call = crate::harness::body_of(3, "tools/call", json!({"name": "a__sleep", "arguments": {"ms": 200}}));

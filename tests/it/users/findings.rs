@@ -74,7 +74,7 @@ async fn a_filter_that_matches_nothing_is_reported_once_its_server_is_listed() {
 }
 
 #[tokio::test]
-async fn what_all_servers_share_need_not_match_at_each_of_them() {
+async fn a_shared_filter_need_not_match_at_every_server() {
     let (a, b) = (serve(only(legacy(), &["one"])).await, serve(only(modern(), &["two"])).await);
     let rules = "tools = { deny = [\"two\", \"three\"] }";
     let gateway = Setup::new().http("a", &a.url).http("b", &b.url).with("defaults", rules).start().await;
@@ -90,7 +90,7 @@ async fn what_all_servers_share_need_not_match_at_each_of_them() {
 }
 
 #[tokio::test]
-async fn names_that_change_are_told_in_status_and_log() {
+async fn renamed_tools_are_reported_in_status_and_log() {
     let long = "a_name_that_is_too_long_for_forty_five_characters";
     let mock = serve(only(legacy(), &["search", "find", "plain", "x.y", "x_y", long])).await;
     let config = "tools = { rename = { search = \"find\" }, deny = [\"delte_*\"] }";
@@ -122,7 +122,7 @@ async fn names_that_change_are_told_in_status_and_log() {
 }
 
 #[tokio::test]
-async fn check_connects_each_server_and_tells_what_does_not_fit() {
+async fn check_connects_each_server_and_reports_mismatches() {
     let long = "a_name_that_is_too_long_for_forty_five_characters";
     let setup = Setup::new()
         .stdio("a", &only(legacy(), &["plain", long]))

@@ -106,7 +106,7 @@ async fn an_unknown_name_is_one_error_and_is_called_nowhere() {
 }
 
 #[tokio::test]
-async fn users_48_a_body_over_the_limit_is_a_413_that_names_it() {
+async fn a_body_over_the_limit_is_a_413_that_names_it() {
     let gateway = Setup::new().with("limits", "body = \"64KiB\"").start().await;
     for era in ERAS {
         let client = gateway.client(era).await;
@@ -125,7 +125,7 @@ async fn users_48_a_body_over_the_limit_is_a_413_that_names_it() {
 }
 
 #[tokio::test]
-async fn what_a_client_may_not_send_is_refused_without_harm() {
+async fn invalid_client_messages_are_refused_and_the_session_goes_on() {
     let gateway = Setup::new().start().await;
     let client = gateway.client(Era::Legacy).await;
     let list = body_of(1, "tools/list", json!({}));

@@ -13,7 +13,7 @@ async fn sees(client: &Client, names: &[&str]) {
 }
 
 #[tokio::test]
-async fn users_08_a_change_is_listed_and_told_once_to_each_client() {
+async fn a_list_change_is_notified_once_to_each_client() {
     for script in [only(legacy(), &["one"]), only(modern(), &["one"])] {
         let mock = serve(script).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
@@ -62,7 +62,7 @@ async fn a_tool_that_is_newer_than_its_list_can_be_called() {
 }
 
 #[tokio::test]
-async fn users_08_a_storm_of_notices_costs_a_few_lists() {
+async fn a_storm_of_list_changes_causes_a_few_list_requests() {
     let mock = serve(only(legacy(), &["one"])).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -89,7 +89,7 @@ fn watch(client: Client, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<bool>
 }
 
 #[tokio::test]
-async fn users_08_a_restarted_server_with_other_tools_is_found_without_a_call_and_never_listed_empty() {
+async fn a_restarted_server_with_other_tools_is_found_without_a_call_and_never_listed_empty() {
     for script in [legacy(), modern()] {
         let mock = serve(only(script.clone(), &["before"])).await;
         let address = mock.addr.unwrap();
@@ -108,7 +108,7 @@ async fn users_08_a_restarted_server_with_other_tools_is_found_without_a_call_an
 }
 
 #[tokio::test]
-async fn users_08_a_list_that_failed_once_is_taken_again() {
+async fn a_failed_list_is_fetched_again() {
     for script in [legacy(), modern()] {
         let broken = FaultRule::on("tools/list", FaultAction::Error { code: -32603, message: "not yet".to_owned() });
         let mock = serve(only(script, &["late"]).with_fault(broken.times(2))).await;
@@ -119,7 +119,7 @@ async fn users_08_a_list_that_failed_once_is_taken_again() {
 }
 
 #[tokio::test]
-async fn users_08_a_change_whose_list_failed_is_not_lost() {
+async fn a_change_whose_list_failed_is_not_lost() {
     let mock = serve(only(legacy(), &["one"])).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -156,7 +156,7 @@ fn schemas() -> Vec<(&'static str, String, bool)> {
 }
 
 #[tokio::test]
-async fn users_15_a_bad_schema_costs_that_tool_only_and_is_reported() {
+async fn a_bad_schema_costs_that_tool_only_and_is_reported() {
     let mut tools = vec![tool("good")];
     for (name, schema, _) in schemas() {
         tools.push(json!(format!(r#"{{"name": "{name}"{schema}}}"#)));
@@ -201,7 +201,7 @@ async fn numbered(cursor: CursorMode) -> (moongate::mock::MockHandle, Gateway, C
 }
 
 #[tokio::test]
-async fn users_18_every_page_is_read_and_one_is_served() {
+async fn every_page_is_read_and_one_is_served() {
     let (mock, _gateway, client) = numbered(CursorMode::Honest).await;
     let listed = client.request("tools/list", json!({})).await;
     assert_eq!(listed.names().len(), 500);
@@ -212,7 +212,7 @@ async fn users_18_every_page_is_read_and_one_is_served() {
 }
 
 #[tokio::test]
-async fn users_18_a_cursor_that_leads_nowhere_ends_and_nothing_is_listed_twice() {
+async fn a_cursor_that_leads_nowhere_ends_and_nothing_is_listed_twice() {
     for (cursor, most) in [(CursorMode::Loop, 80), (CursorMode::Endless, 1000)] {
         let (mock, _gateway, client) = numbered(cursor).await;
         let names = client.tools().await;
@@ -224,7 +224,7 @@ async fn users_18_a_cursor_that_leads_nowhere_ends_and_nothing_is_listed_twice()
 }
 
 #[tokio::test]
-async fn users_27_without_servers_every_list_is_empty_and_no_error() {
+async fn without_servers_every_list_is_empty_and_no_error() {
     let gateway = Setup::new().start().await;
     for era in ERAS {
         let client = gateway.client(era).await;
@@ -238,7 +238,7 @@ async fn users_27_without_servers_every_list_is_empty_and_no_error() {
 }
 
 #[tokio::test]
-async fn users_27_a_server_that_promises_prompts_and_has_none_is_ready_all_the_same() {
+async fn a_server_that_promises_prompts_and_has_none_is_ready_all_the_same() {
     for script in [legacy(), modern()] {
         let mock = serve(MockScript {
             capabilities: Some(json!({"tools": {}, "prompts": {}, "resources": {}})),
@@ -261,7 +261,7 @@ async fn users_27_a_server_that_promises_prompts_and_has_none_is_ready_all_the_s
 }
 
 #[tokio::test]
-async fn users_27_a_server_without_prompts_is_not_asked_for_them() {
+async fn a_server_without_prompts_is_not_asked_for_them() {
     let mock = serve(MockScript { capabilities: Some(json!({"tools": {}})), ..only(legacy(), &["echo"]) }).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -269,7 +269,7 @@ async fn users_27_a_server_without_prompts_is_not_asked_for_them() {
 }
 
 #[tokio::test]
-async fn users_08_a_list_past_its_time_is_taken_again_where_nobody_tells_of_changes() {
+async fn an_expired_list_is_fetched_again_without_notifications() {
     // 2026-07-28/server/utilities/caching.mdx, Interaction with Notifications.
     let mut script = only(modern(), &["one"]);
     script.capabilities = Some(json!({"tools": {}}));

@@ -143,7 +143,7 @@ async fn a_member_that_a_server_may_take_for_another_is_refused_on_a_pipe() {
 }
 
 #[tokio::test]
-async fn nothing_is_looked_at_inside_of_what_is_passed_on() {
+async fn payloads_are_not_inspected() {
     let (mock, gateway) = gateway().await;
     let arguments = r#""arguments":{"name":1,"Name":2,"NAME":3,"uri":4,"URI":5,"_Meta":6}"#;
     for era in ERAS {

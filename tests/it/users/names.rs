@@ -22,7 +22,7 @@ const ODD: [&str; 10] = [
 ];
 
 #[tokio::test]
-async fn users_05_odd_names_become_legal_unique_ones_that_can_be_called() {
+async fn odd_names_become_legal_unique_ones_that_can_be_called() {
     for script in [only(legacy(), &ODD), only(modern(), &ODD)] {
         let mock = serve(script).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
@@ -52,7 +52,7 @@ async fn users_05_odd_names_become_legal_unique_ones_that_can_be_called() {
 }
 
 #[tokio::test]
-async fn users_05_names_are_the_same_after_a_restart_and_in_any_order() {
+async fn names_are_the_same_after_a_restart_and_in_any_order() {
     let mut seen = Vec::new();
     for order in [[0, 1], [1, 0]] {
         let mut tools = ODD.to_vec();
@@ -75,7 +75,7 @@ async fn users_05_names_are_the_same_after_a_restart_and_in_any_order() {
 }
 
 #[tokio::test]
-async fn users_05_a_servers_own_endpoint_leaves_its_names_alone() {
+async fn a_servers_own_endpoint_leaves_its_names_alone() {
     let mock = serve(only(legacy(), &ODD)).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -85,7 +85,7 @@ async fn users_05_a_servers_own_endpoint_leaves_its_names_alone() {
 }
 
 #[tokio::test]
-async fn users_09_what_is_not_allowed_is_not_listed_and_looks_unknown() {
+async fn what_is_not_allowed_is_not_listed_and_looks_unknown() {
     let mock = serve(legacy()).await;
     let rules =
         "tools = { allow = [\"e*\", \"add\"], deny = [\"elicit*\"], hide = [\"add\"], rename = { echo = \"say\" } }";
@@ -120,7 +120,7 @@ async fn users_09_what_is_not_allowed_is_not_listed_and_looks_unknown() {
 }
 
 #[tokio::test]
-async fn users_09_a_keys_tools_are_all_that_it_sees() {
+async fn a_keys_tools_are_all_that_it_sees() {
     let mock = serve(only(legacy(), &["read", "write"])).await;
     let gateway = Setup::new()
         .http("a", &mock.url)
@@ -144,7 +144,7 @@ async fn users_09_a_keys_tools_are_all_that_it_sees() {
 }
 
 #[tokio::test]
-async fn users_09_a_forbidden_resource_or_prompt_looks_unknown() {
+async fn a_forbidden_resource_or_prompt_looks_unknown() {
     let mock = serve(legacy()).await;
     // With a single server, what is in no list is that server's to know.
     let other =

@@ -25,7 +25,7 @@ fn page_of(list: &Value, tool: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_denied_page_is_read_by_nobody_and_never_taken_from_another_server() {
+async fn a_denied_app_page_cannot_be_read_from_any_server() {
     for script in [legacy(), modern()] {
         let a = serve(listing(with_page(script.clone(), "ui://page", "a's"), "x://a")).await;
         let b = serve(listing(with_page(script, "ui://page", "b's"), "x://b")).await;
@@ -50,7 +50,7 @@ async fn a_denied_page_is_read_by_nobody_and_never_taken_from_another_server() {
 }
 
 #[tokio::test]
-async fn a_page_that_a_tool_names_takes_no_uri_from_a_server_that_lists_it() {
+async fn an_app_page_claims_no_uri_that_another_server_lists() {
     let a = serve(with_page(legacy(), "ui://page", "a's")).await;
     let b = serve(listing(with_page(legacy(), "ui://page", "b's"), "ui://page")).await;
     let gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;
@@ -68,7 +68,7 @@ async fn a_page_that_a_tool_names_takes_no_uri_from_a_server_that_lists_it() {
 }
 
 #[tokio::test]
-async fn a_tool_may_not_give_its_page_a_name_outside_of_pages() {
+async fn an_app_page_needs_a_ui_uri() {
     let a = serve(with_page(legacy(), "x://secret", "a's")).await;
     let b = serve(listing(with_page(legacy(), "ui://page", "b's"), "x://b")).await;
     let gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;
@@ -81,7 +81,7 @@ async fn a_tool_may_not_give_its_page_a_name_outside_of_pages() {
 /// Ext-apps, 2026-01-26, Resource Discovery: "Servers MAY omit UI-only resources from `resources/list` and
 /// `notifications/resources/list_changed`".
 #[tokio::test]
-async fn a_page_that_comes_with_a_tool_changes_no_list_of_resources() {
+async fn an_app_page_changes_no_resource_list() {
     let with = with_page(legacy(), "ui://page", "a's");
     let a = serve(MockScript { tools: vec![tool("plain")], prompts: vec![json!({"name": "p"})], ..with.clone() }).await;
     let gateway = Setup::new().http("a", &a.url).start().await;

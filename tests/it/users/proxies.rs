@@ -147,7 +147,7 @@ async fn among(setup: Setup, variables: &str) -> Process {
 }
 
 #[tokio::test]
-async fn the_environments_proxies_are_used_where_a_client_of_http_uses_them() {
+async fn environment_proxies_apply_to_http_servers() {
     let (mock, near) = (serve(elsewhere(legacy())).await, serve(legacy()).await);
     let to = address(&mock);
     let proxy = ForwardProxy::start(&[("mcp.test", to), ("b.test:80", to)], None, Verdict::Serve).await;
@@ -190,7 +190,7 @@ async fn the_environments_proxies_are_used_where_a_client_of_http_uses_them() {
 }
 
 #[tokio::test]
-async fn a_variable_that_names_no_usable_proxy_is_told_once_and_left_out() {
+async fn an_unusable_proxy_variable_is_warned_of_once_and_ignored() {
     let setup = Setup::new().http("a", "https://mcp.test/mcp").http("b", "https://mcp2.test/mcp");
     let gateway = among(setup, "HTTPS_PROXY=socks5://user:hush@127.0.0.1:1080").await;
     let told = || gateway.log().lines().filter(|line| line.contains("HTTPS_PROXY")).count();
@@ -201,7 +201,7 @@ async fn a_variable_that_names_no_usable_proxy_is_told_once_and_left_out() {
 }
 
 #[tokio::test]
-async fn a_proxy_of_the_environment_is_named_where_it_is_away() {
+async fn an_unreachable_environment_proxy_is_named() {
     let gateway = among(Setup::new().http("a", "https://mcp.test/mcp"), "https_proxy=http://u:hush@127.0.0.1:1").await;
     let told = "the proxy 127.0.0.1:1 (from https_proxy) cannot be reached";
     holds("the variable is named", || gateway.log().contains(told)).await;
@@ -236,7 +236,7 @@ async fn a_server_of_a_private_authority_is_trusted_by_its_own_file_which_is_rea
 }
 
 #[tokio::test]
-async fn our_own_command_line_uses_no_proxy_of_the_environment() {
+async fn client_commands_use_no_environment_proxy() {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;

@@ -35,7 +35,7 @@ async fn behind(client: &Client, id: &str) -> Stream {
 }
 
 #[tokio::test]
-async fn users_01_a_session_goes_on_after_a_restart() {
+async fn a_session_goes_on_after_a_restart() {
     let mock = serve(legacy()).await;
     let setup = Setup::new().lasting().http("a", &mock.url);
     let gateway = setup.life().await;
@@ -79,7 +79,7 @@ async fn users_01_a_session_goes_on_after_a_restart() {
 }
 
 #[tokio::test]
-async fn users_01_another_key_or_another_endpoint_has_no_part_in_it() {
+async fn a_restored_session_answers_its_own_key_and_endpoint_only() {
     let keys = ["key-number-1-0123456789", "key-number-2-0123456789"];
     let setup = Setup::new()
         .lasting()
@@ -108,7 +108,7 @@ async fn users_01_another_key_or_another_endpoint_has_no_part_in_it() {
 }
 
 #[tokio::test]
-async fn users_01_a_stream_of_before_the_restart_can_be_followed_by_another() {
+async fn a_stream_can_be_resumed_after_a_restart() {
     let setup = Setup::new().lasting();
     let gateway = setup.life().await;
     let client = gateway.client(Era::Legacy).await;
@@ -137,7 +137,7 @@ async fn users_01_a_stream_of_before_the_restart_can_be_followed_by_another() {
 }
 
 #[tokio::test]
-async fn users_01_an_answer_that_died_with_the_gateway_is_one_clear_error() {
+async fn an_answer_that_died_with_the_gateway_is_one_clear_error() {
     let mock = serve(legacy()).await;
     let setup = Setup::new().lasting().http("a", &mock.url).with("gateway", "drain = \"100ms\"\nkeep_alive = \"50ms\"");
     let gateway = setup.life().await;
@@ -157,7 +157,7 @@ async fn users_01_an_answer_that_died_with_the_gateway_is_one_clear_error() {
 }
 
 #[tokio::test]
-async fn users_01_what_a_stateless_client_carries_outlives_a_restart() {
+async fn the_state_of_a_stateless_client_survives_a_restart() {
     let able = || json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}});
     let script = |script: MockScript| MockScript { state_key: Some("the-same".to_owned()), ..script };
     let (forgets, waits) = (serve(script(modern())).await, serve(legacy()).await);
@@ -199,7 +199,7 @@ async fn with_a_session_of_its_own() -> (MockHandle, Setup, Gateway, Client) {
 }
 
 #[tokio::test]
-async fn users_01_a_session_of_its_own_at_a_server_goes_on_too() {
+async fn a_dedicated_upstream_session_goes_on_after_a_restart() {
     let (mock, setup, gateway, client) = with_a_session_of_its_own().await;
     let file = std::fs::read(setup.path("state").join(format!("state-{}.redb", port(&gateway)))).unwrap();
     let gateway = again(&setup, gateway).await;
@@ -219,7 +219,7 @@ async fn users_01_a_session_of_its_own_at_a_server_goes_on_too() {
 }
 
 #[tokio::test]
-async fn users_01_a_session_of_its_own_that_its_server_forgot_goes_on_as_the_one_in_its_place() {
+async fn a_dedicated_upstream_session_that_its_server_forgot_is_replaced_after_a_restart() {
     let (mock, setup, gateway, client) = with_a_session_of_its_own().await;
     mock.drop_sessions();
     assert_eq!(client.call("a__counter", json!({})).await.text(), "1", "the server knows nothing of it");
@@ -239,7 +239,7 @@ fn port(gateway: &Gateway) -> u16 {
 }
 
 #[tokio::test]
-async fn users_01_a_new_process_gets_the_sessions_as_soon_as_the_old_one_drains() {
+async fn a_new_process_gets_the_sessions_as_soon_as_the_old_one_drains() {
     let mock = serve(legacy()).await;
     // Two at once, as when one takes over from the other.
     let state = tempfile::tempdir().unwrap();
@@ -287,7 +287,7 @@ async fn a_program_is_started_in_the_era_of_its_clients() {
 }
 
 #[tokio::test]
-async fn users_28_lists_are_there_before_their_servers() {
+async fn lists_are_there_before_their_servers() {
     let mut mock = Some(serve(only(legacy(), &["echo", "other"])).await);
     let address = mock.as_ref().unwrap().addr.unwrap();
     let url = mock.as_ref().unwrap().url.clone();
@@ -320,7 +320,7 @@ async fn users_28_lists_are_there_before_their_servers() {
 }
 
 #[tokio::test]
-async fn users_33_a_list_is_the_same_before_and_after() {
+async fn a_list_is_the_same_before_and_after() {
     let mock = serve(legacy()).await;
     let setup = Setup::new().lasting().http("a", &mock.url).http("b", &mock.url);
     let gateway = setup.life().await;
@@ -341,7 +341,7 @@ fn ended(mock: &MockHandle) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn users_35_a_stop_drains_and_leaves_nothing_behind() {
+async fn a_stop_drains_and_leaves_nothing_behind() {
     let (old, new) = (serve(legacy()).await, serve(modern()).await);
     let setup = Setup::new().http("old", &old.url).http("new", &new.url).stdio("child", &legacy());
     let setup = setup
@@ -407,7 +407,7 @@ fn address(base: &str) -> std::net::SocketAddr {
 }
 
 #[tokio::test]
-async fn users_35_a_second_signal_ends_it_at_once() {
+async fn a_second_signal_ends_it_at_once() {
     let mock = serve(legacy()).await;
     let mut process = Setup::new().http("a", &mock.url).with("gateway", "drain = \"1h\"").spawn().await;
     let client = Client::open(&process.mcp(), Era::Legacy).await;
@@ -424,7 +424,7 @@ async fn users_35_a_second_signal_ends_it_at_once() {
 
 /// Wrappers such as `timeout` and `npm` signal their child, and then the group that it is in.
 #[tokio::test]
-async fn users_35_a_signal_that_comes_twice_at_once_drains() {
+async fn a_signal_that_comes_twice_at_once_drains() {
     for signals in [[Signal::TERM; 2], [Signal::INT; 2], [Signal::TERM, Signal::INT]] {
         let mock = serve(legacy()).await;
         let mut process = Setup::new().http("a", &mock.url).with("gateway", "drain = \"20s\"").spawn().await;

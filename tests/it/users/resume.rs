@@ -45,7 +45,7 @@ fn answers(all: &[(String, Value)]) -> usize {
 }
 
 #[tokio::test]
-async fn an_answer_waits_for_its_client() {
+async fn a_response_waits_for_its_client_to_resume() {
     let (mock, gateway) = rig("").await;
     let client = gateway.client(Era::Legacy).await;
     for taken in 1..4 {
@@ -78,7 +78,7 @@ async fn an_answer_waits_for_its_client() {
 }
 
 #[tokio::test]
-async fn a_question_waits_too() {
+async fn an_elicitation_waits_for_its_client_to_resume() {
     let (_mock, gateway) = rig("").await;
     let mut client = gateway.client(Era::Legacy).await;
     client.initialize_with(json!({"elicitation": {}})).await;
@@ -108,7 +108,7 @@ async fn a_stream_is_on_one_connection() {
 }
 
 #[tokio::test]
-async fn a_client_is_let_go_and_comes_back() {
+async fn a_client_disconnected_by_the_gateway_resumes() {
     let (_mock, gateway) = rig("stream_time = \"150ms\"").await;
     let client = gateway.client(Era::Legacy).await;
     let call = json!({"name": "a__sleep", "arguments": {"ms": 400}});
@@ -142,7 +142,7 @@ async fn a_client_is_let_go_and_comes_back() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_is_said_to_be_lost() {
+async fn an_evicted_response_is_reported_as_lost() {
     let (_mock, gateway) = rig("replay = 2000").await;
     let client = gateway.client(Era::Legacy).await;
     let mut stream = steps(&client, 20, 20).await;
@@ -165,7 +165,7 @@ async fn what_cannot_be_kept_is_said_to_be_lost() {
 }
 
 #[tokio::test]
-async fn after_its_time_an_answer_waits_no_longer() {
+async fn a_response_expires_after_its_retention_time() {
     let (_mock, gateway) = rig("replay_time = \"200ms\"").await;
     let client = gateway.client(Era::Legacy).await;
     let mut stream = steps(&client, 2, 1).await;
@@ -181,7 +181,7 @@ async fn after_its_time_an_answer_waits_no_longer() {
 }
 
 #[tokio::test]
-async fn nobody_elses_stream_can_be_continued() {
+async fn only_its_own_principal_can_resume_a_stream() {
     let (_mock, gateway) = rig("").await;
     let (owner, other) = (gateway.client(Era::Legacy).await, gateway.client(Era::Legacy).await);
     let mut stream = steps(&owner, 2, 1).await;

@@ -20,7 +20,7 @@ async fn everywhere(client: &Client) -> Vec<Reply> {
 }
 
 #[tokio::test]
-async fn users_01_after_a_restart_an_old_session_is_a_404_and_initialize_works() {
+async fn after_a_restart_an_old_session_is_a_404_and_initialize_works() {
     let mock = serve(only(legacy(), &["echo"])).await;
     let first = Setup::new().http("a", &mock.url).start().await;
     let mut client = first.client(Era::Legacy).await;
@@ -49,7 +49,7 @@ async fn forgetful(status: u16) -> (MockHandle, Gateway, Client) {
 }
 
 #[tokio::test]
-async fn users_06_a_session_lost_by_404_is_replaced_and_the_call_runs_once() {
+async fn a_session_lost_by_404_is_replaced_and_the_call_runs_once() {
     let (mock, _gateway, client) = forgetful(404).await;
     mock.drop_sessions();
     mock.reset_record();
@@ -58,7 +58,7 @@ async fn users_06_a_session_lost_by_404_is_replaced_and_the_call_runs_once() {
 }
 
 #[tokio::test]
-async fn users_06_a_session_lost_by_400_or_by_an_error_over_200_costs_one_call_at_most() {
+async fn a_session_lost_by_400_or_by_an_error_over_200_costs_one_call_at_most() {
     for status in [400, 200] {
         let (mock, _gateway, client) = forgetful(status).await;
         mock.drop_sessions();
@@ -73,7 +73,7 @@ async fn users_06_a_session_lost_by_400_or_by_an_error_over_200_costs_one_call_a
 }
 
 #[tokio::test]
-async fn users_06_what_changes_nothing_is_sent_again_after_a_400() {
+async fn idempotent_requests_are_retried_after_a_400() {
     let (mock, _gateway, client) = forgetful(400).await;
     mock.drop_sessions();
     let read = client.request("resources/read", json!({"uri": "mock://static/text"})).await;
@@ -81,7 +81,7 @@ async fn users_06_what_changes_nothing_is_sent_again_after_a_400() {
 }
 
 #[tokio::test]
-async fn users_06_many_calls_at_once_open_one_new_session() {
+async fn many_calls_at_once_open_one_new_session() {
     for status in [404, 400, 200] {
         let (mock, _gateway, client) = forgetful(status).await;
         mock.drop_sessions();
@@ -103,7 +103,7 @@ async fn users_06_many_calls_at_once_open_one_new_session() {
 }
 
 #[tokio::test]
-async fn users_06_late_answers_about_the_old_session_do_not_end_the_new_one() {
+async fn late_errors_of_an_old_session_do_not_end_the_new_one() {
     let (mock, _gateway, client) = forgetful(200).await;
     mock.drop_sessions();
     mock.reset_record();
@@ -118,7 +118,7 @@ async fn users_06_late_answers_about_the_old_session_do_not_end_the_new_one() {
 }
 
 #[tokio::test]
-async fn users_06_subscriptions_survive_a_lost_session() {
+async fn subscriptions_survive_a_lost_session() {
     let (mock, _gateway, client) = forgetful(404).await;
     let mut stream = client.listen().await;
     client.request("resources/subscribe", json!({"uri": "mock://watched"})).await.result();
@@ -137,7 +137,7 @@ fn sessions(gateway: &Gateway) -> i64 {
 }
 
 #[tokio::test]
-async fn users_11_idle_sessions_go_and_nothing_of_them_stays() {
+async fn idle_sessions_expire_and_free_everything() {
     let gateway = Setup::new().with("limits", "session_idle = \"3s\"").start().await;
     let clients: Vec<Client> = futures_util::future::join_all((0..100).map(|_| gateway.client(Era::Legacy))).await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -149,7 +149,7 @@ async fn users_11_idle_sessions_go_and_nothing_of_them_stays() {
 }
 
 #[tokio::test]
-async fn users_11_a_session_in_use_is_not_idle() {
+async fn a_session_in_use_is_not_idle() {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().with("limits", "session_idle = \"1s\"").http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -163,7 +163,7 @@ async fn users_11_a_session_in_use_is_not_idle() {
 }
 
 #[tokio::test]
-async fn users_11_delete_ends_a_session_its_stream_and_its_calls() {
+async fn delete_ends_a_session_its_stream_and_its_calls() {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -182,7 +182,7 @@ async fn users_11_delete_ends_a_session_its_stream_and_its_calls() {
 }
 
 #[tokio::test]
-async fn users_11_a_full_table_makes_room_among_the_same_keys_sessions_only() {
+async fn a_full_table_makes_room_among_the_same_keys_sessions_only() {
     let keys = ["key-number-1-0123456789", "key-number-2-0123456789"];
     let gateway = Setup::new()
         .with("limits", "sessions = 3")
@@ -206,7 +206,7 @@ async fn users_11_a_full_table_makes_room_among_the_same_keys_sessions_only() {
 }
 
 #[tokio::test]
-async fn users_23_a_session_answers_its_own_key_only() {
+async fn a_session_answers_its_own_key_only() {
     let keys = ["key-number-1-0123456789", "key-number-2-0123456789"];
     let gateway = Setup::new()
         .with("views.view", "")
@@ -236,7 +236,7 @@ async fn users_23_a_session_answers_its_own_key_only() {
 }
 
 #[tokio::test]
-async fn users_23_credentials_come_before_sessions() {
+async fn credentials_come_before_sessions() {
     let gateway = Setup::new().with("auth.keys.1", "name = \"one\"\nkey = \"key-number-1-0123456789\"").start().await;
     let owner = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some("key-number-1-0123456789")).await;
     let session = owner.session.as_deref().unwrap();

@@ -67,7 +67,7 @@ async fn rig(script: MockScript, setup: Setup) -> (MockHandle, Gateway) {
 }
 
 #[tokio::test]
-async fn every_endpoint_has_one_for_sse() {
+async fn every_endpoint_has_an_http_sse_path() {
     for script in [legacy(), modern()] {
         let (_mock, gateway) = rig(script, Setup::new()).await;
         for (path, tool) in [("/sse", "a__add"), ("/sse/a", "add"), ("/sse/", "a__add")] {
@@ -81,7 +81,7 @@ async fn every_endpoint_has_one_for_sse() {
 }
 
 #[tokio::test]
-async fn everything_comes_on_the_one_stream() {
+async fn http_sse_delivers_everything_on_one_stream() {
     let (mock, gateway) = rig(legacy(), Setup::new()).await;
     let mut client = SseClient::open(&gateway, "/sse", json!({"elicitation": {}})).await;
     // A question, its answer by POST, and the end.

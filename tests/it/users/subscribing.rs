@@ -68,7 +68,7 @@ async fn a_server_that_offers_no_subscriptions_is_named() {
 }
 
 #[tokio::test]
-async fn a_server_that_denies_subscriptions_and_serves_them_is_tried_once() {
+async fn a_server_that_serves_undeclared_subscriptions_is_tried_once() {
     for era in ERAS {
         let (mock, gateway) = behind(denying()).await;
         let client = gateway.client(era).await;
@@ -92,7 +92,7 @@ async fn a_server_that_denies_subscriptions_and_serves_them_is_tried_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_denies_subscriptions_and_means_it_is_asked_once_for_all() {
+async fn a_server_that_refuses_subscriptions_is_tried_once_for_all_clients() {
     let refused = FaultAction::Error { code: -32601, message: "Method not found".to_owned() };
     for era in ERAS {
         let script = denying()
@@ -119,7 +119,7 @@ async fn a_server_that_denies_subscriptions_and_means_it_is_asked_once_for_all()
 }
 
 #[tokio::test]
-async fn a_refusal_inside_of_a_4xx_counts_as_well() {
+async fn a_subscription_error_inside_of_a_4xx_counts_as_well() {
     let body = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found"}}"#;
     let (headers, content_type) = (Default::default(), Some("application/json".to_owned()));
     let refused = FaultAction::Status { status: 400, headers, body: body.to_owned(), content_type };
@@ -132,7 +132,7 @@ async fn a_refusal_inside_of_a_4xx_counts_as_well() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_of_one_resource_says_nothing_of_others() {
+async fn a_refused_subscription_does_not_affect_other_resources() {
     let (mock, gateway) = behind(denying()).await;
     let client = Client::open(&gateway.url("/mcp/a"), Era::Legacy).await;
     let unknown = client.request("resources/subscribe", json!({"uri": "b://c"})).await.error();

@@ -73,7 +73,7 @@ fn forget_hop(headers: &mut HeaderMap) {
 }
 
 #[tokio::test]
-async fn users_64_servers_over_https_are_reached_in_the_version_that_alpn_gives() {
+async fn servers_over_https_are_reached_in_the_version_that_alpn_gives() {
     let authority = Authority::new("trusted");
     let mut servers = Vec::new();
     let mut setup = Setup::new();
@@ -111,7 +111,7 @@ async fn users_64_servers_over_https_are_reached_in_the_version_that_alpn_gives(
 }
 
 #[tokio::test]
-async fn users_64_a_certificate_that_is_not_trusted_is_refused_and_explained() {
+async fn a_certificate_that_is_not_trusted_is_refused_and_explained() {
     let (trusted, stranger) = (Authority::new("trusted"), Authority::new("stranger"));
     let strange = TlsMock::start(legacy(), stranger.sign().server(&["h2"])).await;
     let misnamed = TlsMock::start(modern(), trusted.sign_for("elsewhere.example").server(&["http/1.1"])).await;

@@ -8,7 +8,7 @@ use crate::harness::{
 };
 
 #[tokio::test]
-async fn users_14_hundreds_of_calls_use_one_session_and_few_connections() {
+async fn hundreds_of_calls_use_one_session_and_few_connections() {
     for script in [only(legacy(), &["echo"]), only(modern(), &["echo"])] {
         let mock = serve(script).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
@@ -33,7 +33,7 @@ async fn users_14_hundreds_of_calls_use_one_session_and_few_connections() {
 }
 
 #[tokio::test]
-async fn users_17_equal_ids_at_once_get_their_own_answers() {
+async fn equal_ids_at_once_get_their_own_answers() {
     for script in [legacy(), modern()] {
         let mock = serve(script).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
@@ -56,7 +56,7 @@ async fn users_17_equal_ids_at_once_get_their_own_answers() {
 }
 
 #[tokio::test]
-async fn users_17_equal_ids_over_one_pipe_get_their_own_answers() {
+async fn equal_ids_over_one_pipe_get_their_own_answers() {
     for script in [legacy(), modern()] {
         let gateway = Setup::new().stdio("a", &script).start().await;
         gateway.ready(&["a"]).await;
@@ -79,7 +79,7 @@ async fn users_17_equal_ids_over_one_pipe_get_their_own_answers() {
 const ODD: &str = r#"{"content":[{"type":"text","text":"\u00e9","unknown":[1.0,1e5,-0,123456789012345678901234567890],"annotations":{"z":1,"a":null}},{"type":"of-the-future","x":{}}],"structuredContent":{"b":[],"a":{"deep":[[[{}]]]}},"isError":false,"new-member":{"z":1.50,"a":"\u0000"}}"#;
 
 #[tokio::test]
-async fn users_36_a_result_passes_byte_for_byte() {
+async fn a_result_passes_byte_for_byte() {
     for script in [legacy(), modern()] {
         let mock =
             serve(MockScript { answers: [("odd".to_owned(), json!(ODD))].into(), ..only(script, &["odd"]) }).await;
@@ -94,7 +94,7 @@ async fn users_36_a_result_passes_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn users_36_a_definition_passes_byte_for_byte_but_for_its_name() {
+async fn a_definition_passes_byte_for_byte_but_for_its_name() {
     let definition = r#"{"name":"odd","title":"T","description":"d","inputSchema":{"type":"object","$comment":1.0},"outputSchema":{"type":"object","x":[]},"annotations":{"z":true,"a":1e2},"icons":[{"src":"data:,"}],"_meta":{"anthropic/maxResultSizeChars":500000},"of-the-future":{"b":1,"a":2}}"#;
     for script in [legacy(), modern()] {
         let mock = serve(MockScript { tools: vec![json!(definition)], ..only(script, &[]) }).await;
@@ -111,7 +111,7 @@ async fn users_36_a_definition_passes_byte_for_byte_but_for_its_name() {
 }
 
 #[tokio::test]
-async fn users_36_arguments_pass_byte_for_byte() {
+async fn arguments_pass_byte_for_byte() {
     let arguments = r#"{"z":1.0,"a":1e5,"big":123456789012345678901234567890,"u":"\u00e9\/","deep":{"b":[],"a":null}}"#;
     for script in [legacy(), modern()] {
         let mock = serve(script).await;
@@ -129,7 +129,7 @@ async fn users_36_arguments_pass_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn users_37_progress_reaches_its_caller_and_nobody_else() {
+async fn progress_reaches_its_caller_and_nobody_else() {
     for script in [legacy(), modern()] {
         for stdio in [false, true] {
             let mock = serve(script.clone()).await;
@@ -162,7 +162,7 @@ async fn users_37_progress_reaches_its_caller_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn users_37_a_question_that_nobody_can_answer_ends_at_once() {
+async fn an_elicitation_without_a_capable_client_ends_at_once() {
     for script in [legacy(), modern()] {
         let mock = serve(script).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
@@ -179,7 +179,7 @@ async fn users_37_a_question_that_nobody_can_answer_ends_at_once() {
 }
 
 #[tokio::test]
-async fn users_37_log_messages_reach_the_caller_that_wants_them() {
+async fn log_messages_reach_the_caller_that_wants_them() {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -203,7 +203,7 @@ async fn logged(client: &Client, level: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_legacy_client_that_set_no_level_hears_what_it_would_hear_directly() {
+async fn a_legacy_client_without_a_level_gets_the_servers_default_logs() {
     for script in [legacy(), modern()] {
         let mock = serve(script).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
@@ -225,7 +225,7 @@ async fn a_legacy_client_that_set_no_level_hears_what_it_would_hear_directly() {
 }
 
 #[tokio::test]
-async fn a_level_that_came_first_takes_nothing_from_those_that_set_none() {
+async fn one_clients_log_level_does_not_silence_clients_without_one() {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -237,7 +237,7 @@ async fn a_level_that_came_first_takes_nothing_from_those_that_set_none() {
 }
 
 #[tokio::test]
-async fn users_14_lists_cost_the_servers_nothing() {
+async fn lists_cost_the_servers_nothing() {
     let generate = vec![GeneratedTools { count: 100, name: "t{n}".to_owned(), depth: 1, describe: 100 }];
     let mock = serve(MockScript { generate, ..only(legacy(), &[]) }).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;

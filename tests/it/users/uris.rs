@@ -85,7 +85,7 @@ async fn long_links_in_results_pass_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_uri_with_another_path_than_patterns_see_is_refused() {
+async fn a_uri_that_patterns_would_read_differently_is_refused() {
     let mut ruled = server(legacy(), &["file:///{+path}"], json!({}));
     ruled.resources.push(json!({"uri": "file:///data/../listed", "name": "listed"}));
     let a = serve(ruled).await;

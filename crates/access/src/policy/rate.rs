@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_more_than_the_bucket_waits_for_a_full_one() {
+    async fn a_cost_over_the_burst_waits_for_a_full_bucket() {
         let bucket = TokenBucket::new(RequestRate { count: 2, per: Duration::from_secs(1) });
         assert!(bucket.take(5).is_ok());
         assert_eq!(bucket.take(5), Err(Duration::from_secs(1)));

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_in_two_ways_is_refused() {
+    fn ambiguous_chunks_are_refused() {
         for (bytes, why) in [
             ("\r\n", "a chunk has no size"),
             (" 2\r\nok\r\n", "a chunk has no size"),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_bounded() {
+    fn chunk_extensions_and_trailers_are_bounded() {
         let extension = |length: usize| format!("2;{}\r\nok\r\n", "x".repeat(length));
         let fits = extension(usize::from(LINE_MAX) - 1);
         // The limit is for each chunk: a stream may be long.
@@ -280,7 +280,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(
+        fn encoded_chunks_decode_to_the_same_bytes(
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..80), 0..6),
             extension in "(;[a-z]{0,5})?",
             trailer in "([a-z]{1,5}: [a-z]{0,5}\r\n){0,3}",

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_asked_for_ends_the_connection() {
+    async fn an_unsolicited_response_ends_the_connection() {
         // With the response.
         let two = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".repeat(2);
         let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n!".to_vec();

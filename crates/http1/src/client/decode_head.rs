@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_is_refused() {
+    fn malformed_heads_are_refused() {
         for (text, why) in [
             ("\r\nHTTP/1.1 200 OK\r\n\r\n", "it does not begin as an answer of HTTP/1"),
             ("SSH-2.0-OpenSSH_9.6\r\n", "it does not begin as an answer of HTTP/1"),

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_spelled() {
+    fn a_request_is_encoded() {
         let request = template().request(&Method::POST, "application/json", &[], Bytes::from_static(b"{}"));
         let common = "/mcp?a=b HTTP/1.1\r\nhost: a:80\r\nauthorization: one\r\nx-two: 1\r\nx-two: 2\r\n";
         assert_eq!(

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_plain_is_for_the_general_server() {
+    fn other_requests_fall_back_to_the_routes() {
         let plainly = |line: &str| format!("POST /mcp HTTP/1.1\r\ncontent-length: 2\r\n{line}\r\n{{}}");
         assert!(is_plain(&plainly("")) && is_plain(&plainly("Connection: Keep-Alive\r\n")));
         for line in [

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_spellings_are_seen() {
+    fn other_cases_of_a_member_are_seen() {
         for (key, name) in [
             ("Name", "name"),
             ("NAME", "name"),

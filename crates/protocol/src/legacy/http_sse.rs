@@ -250,7 +250,7 @@ mod tests {
     use moongate_jsonrpc::json::{ByteString, JsonObject};
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_read_is_not_answered_for_ever() {
+    async fn a_client_that_does_not_read_is_closed() {
         let (pipe, mut stream) = mpsc::channel(EVENTS_MAX);
         let request =
             RpcRequest { id: RequestId::number(7), method: ByteString::literal("ping"), params: JsonObject::new() };

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_unsubscribed_hears_no_more() {
+    async fn an_ended_subscription_gets_no_more_updates() {
         let session = session();
         let uri = ByteString::literal("a://1");
         let notices = |count| {

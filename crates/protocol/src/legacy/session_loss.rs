@@ -56,7 +56,7 @@ mod tests {
     use moongate_model::McpErrorKind;
 
     #[test]
-    fn what_may_have_run_was_not_unsent() {
+    fn a_call_that_may_have_run_is_not_retryable() {
         let unreachable = || Error::new(McpErrorKind::ServerDown, "away").with_retryable(Retryable::NotSent);
         let again = |proof, changes| renewal_error(unreachable(), &proof, changes).retryable;
         assert_eq!(again(SessionLoss::Maybe, true), Retryable::No);

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_left_of_what_is_wanted_no_more() {
+    async fn ended_subscriptions_leave_no_entry() {
         let mut state = SyncState::default();
         for n in 0..10_000 {
             state.set_desired(&uris(&["a", &format!("x:{n}")]));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_resource_is_meanwhile_is_told_afterwards() {
+    async fn an_update_during_a_subscribe_is_delivered_afterwards() {
         let mut state = SyncState::default();
         state.set_desired(&uris(&["a"]));
         let subscribing = told(&mut state).unwrap();

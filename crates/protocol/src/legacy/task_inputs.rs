@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn early_questions_are_their_tasks_and_bounded() {
+    async fn unclaimed_requests_belong_to_their_task_and_are_bounded() {
         let attended = TaskInputs::new(ByteBudget::new(1 << 20, "a", &Metrics::new()));
         let (a, b) = (ByteString::literal("a"), ByteString::literal("b"));
         assert!(attended.hold(a.clone(), request(1)).is_empty());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn early_questions_are_bounded_in_bytes() {
+    async fn unclaimed_requests_are_bounded_in_bytes() {
         let attended = TaskInputs::new(ByteBudget::new(1000, "a", &Metrics::new()));
         let large = |n| {
             let params = JsonObject::new().with("message", RawJson::string(&"x".repeat(400)));

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_on_its_way_when_the_wait_began_is_heard() {
+    async fn an_input_request_sent_before_the_wait_is_delivered() {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let mut pipe = BufReader::new(theirs);
         let (reader, writer) = tokio::io::split(ours);

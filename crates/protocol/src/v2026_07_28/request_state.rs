@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_arguments_are_the_same_however_they_are_spelled() {
+    fn equal_arguments_match_in_every_encoding() {
         let one = digest(r#"{"a":1,"b":{"c":[true,null,"\u00e9/x"],"d":"y"}}"#);
         assert_eq!(one, digest(" {\"b\" : {\"d\":\"y\", \"c\": [ true , null, \"é\\/x\" ] } ,\"a\":1}"));
         for other in [
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_reads_back() {
+    fn sealed_state_opens_to_the_same_bytes() {
         for state in [
             CarriedState::Parked(Ticket([7; 16])),
             CarriedState::Server { server: Some(ByteString::from("files")), state: RawJson::literal(r#""AbC==""#) },

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_is_bounded() {
+    async fn queued_writes_to_the_store_are_bounded() {
         let store = StateStore::new(Arc::new(Metrics::new()), StorePhase::Opening);
         let large = Bytes::from(vec![0; QUEUED_BYTES_MAX / 2]);
         store.put(StoreTable::Catalog, "a", large.clone());
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_store_is_set_aside() {
+    async fn a_corrupt_store_is_set_aside() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state.redb");
         std::fs::write(&file, "this is no database, but longer than a page's head".repeat(100)).unwrap();

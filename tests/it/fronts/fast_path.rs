@@ -133,7 +133,7 @@ async fn requests_in_a_row_are_answered_in_their_order() {
 }
 
 #[tokio::test]
-async fn whatever_is_not_plain_goes_the_other_way_on_the_same_connection() {
+async fn other_requests_fall_back_to_the_routes_on_the_same_connection() {
     let gateway = gateway().await;
     let chunked = |raw: &RawConnection| {
         let plain = raw.request(2, "");
@@ -166,7 +166,7 @@ async fn whatever_is_not_plain_goes_the_other_way_on_the_same_connection() {
 }
 
 #[tokio::test]
-async fn what_could_be_read_in_two_ways_reaches_nobody() {
+async fn ambiguous_requests_reach_no_server() {
     let gateway = gateway().await;
     let smuggled = |raw: &RawConnection| raw.request(7, "");
     for more in ["content-length: 1\r\n", "transfer-encoding: chunked\r\n", "transfer-encoding: identity\r\n"] {
@@ -232,7 +232,7 @@ async fn a_second_request_is_checked_like_the_first() {
 }
 
 #[tokio::test]
-async fn who_says_nothing_or_half_a_request_is_let_go() {
+async fn silent_and_half_sent_connections_are_closed() {
     let setup = Setup::new().with("limits", "read_timeout = \"300ms\"").stdio("a", &only(legacy(), &["echo"]));
     let gateway = setup.start().await;
     gateway.ready(&["a"]).await;
@@ -259,7 +259,7 @@ async fn who_says_nothing_or_half_a_request_is_let_go() {
 
 /// However long a connection was quiet before, a body has the whole time for itself.
 #[tokio::test]
-async fn a_body_has_its_own_time() {
+async fn a_body_has_its_own_timeout() {
     const LIMIT: Duration = Duration::from_millis(900);
     let setup = Setup::new().stdio("a", &only(legacy(), &["echo"]));
     let gateway = setup.with("limits", &format!("read_timeout = \"{}ms\"", LIMIT.as_millis())).start().await;
@@ -286,7 +286,7 @@ async fn a_body_has_its_own_time() {
 
 /// Whichever way its request took, an answer that is not read does not keep its connection.
 #[tokio::test]
-async fn who_reads_nothing_loses_the_connection() {
+async fn a_client_that_reads_nothing_is_disconnected() {
     let setup = Setup::new().stdio("a", &legacy()).with("limits", "write_timeout = \"200ms\"");
     let gateway = setup.start().await;
     gateway.ready(&["a"]).await;
@@ -333,7 +333,7 @@ async fn a_request_that_has_begun_is_answered_in_a_stop() {
 }
 
 #[tokio::test]
-async fn a_request_has_one_host() {
+async fn a_request_with_two_hosts_is_refused() {
     let gateway = gateway().await;
     for more in ["host: localhost\r\n", "origin: http://localhost\r\nhost: localhost\r\n"] {
         let mut raw = RawConnection::open(&gateway).await;
@@ -375,7 +375,7 @@ async fn a_head_is_no_larger_than_its_limit() {
 
 /// A call that hangs, with another request behind it, ends with the connection.
 #[tokio::test]
-async fn who_leaves_with_requests_in_line_is_noticed() {
+async fn a_disconnect_with_pipelined_requests_is_noticed() {
     let setup = Setup::new().stdio("s", &legacy()).with("gateway", "keep_alive = \"1h\"");
     let gateway = setup.start().await;
     gateway.ready(&["s"]).await;

@@ -57,7 +57,7 @@ async fn asked(pipe: &mut StdioProcess) {
 }
 
 #[tokio::test]
-async fn what_is_told_on_a_connection_of_its_own_reaches_a_stateless_client_behind_a_bridge() {
+async fn notifications_on_a_dedicated_connection_reach_a_bridged_stateless_client() {
     for (script, share) in [(legacy(), "auto"), (legacy(), "session"), (modern(), "session")] {
         let (_gateway, mut pipe) = gateway(&script, share).await;
         asked(&mut pipe).await;
@@ -94,7 +94,7 @@ async fn what_is_told_on_a_connection_of_its_own_reaches_a_stateless_client_behi
 }
 
 #[tokio::test]
-async fn what_is_told_on_a_connection_of_its_own_reaches_a_session_behind_a_bridge() {
+async fn notifications_on_a_dedicated_connection_reach_a_bridged_session() {
     for script in [legacy(), modern()] {
         let (_gateway, mut pipe) = gateway(&script, "session").await;
         pipe.initialize("2025-11-25", json!({})).await;

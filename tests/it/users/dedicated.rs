@@ -1,5 +1,5 @@
 //! What a server says on a connection that is one client's: that client hears it, and nobody else. (Behind a bridge:
-//! `tests/it/fronts/own.rs`.)
+//! `tests/it/fronts/dedicated.rs`.)
 
 use moongate::mock::MockScript;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ async fn heard(client: &Client, stream: &mut Stream, tool: &str, arguments: Valu
 }
 
 #[tokio::test]
-async fn a_change_on_a_clients_own_connection_is_told_to_that_client_alone() {
+async fn a_list_change_on_a_dedicated_connection_notifies_only_its_client() {
     for script in [legacy(), modern()] {
         let aside = serve(legacy()).await;
         let setup = Setup::new().stdio("a", &script).with("servers.a", "share = \"session\"");
@@ -59,7 +59,7 @@ async fn a_change_on_a_clients_own_connection_is_told_to_that_client_alone() {
 }
 
 #[tokio::test]
-async fn an_update_on_a_clients_own_connection_is_told() {
+async fn a_resource_update_on_a_dedicated_connection_is_notified() {
     for script in [legacy(), modern()] {
         let gateway = children(&script).await;
         for era in ERAS {
@@ -93,7 +93,7 @@ async fn client_of(gateway: &Gateway, key: usize) -> Client {
 }
 
 #[tokio::test]
-async fn what_a_server_logs_outside_of_calls_goes_to_the_session_that_it_tells() {
+async fn log_messages_outside_of_calls_reach_their_own_session() {
     let mock = serve(legacy()).await;
     let gateway = with_keys(2).http("a", &mock.url).with("servers.a", "share = \"session\"").start().await;
     gateway.ready(&["a"]).await;
@@ -122,7 +122,7 @@ async fn what_a_server_logs_outside_of_calls_goes_to_the_session_that_it_tells()
 }
 
 #[tokio::test]
-async fn what_a_server_logs_on_the_connection_of_all_legacy_clients_is_told_only_where_there_is_one_key() {
+async fn log_messages_of_the_shared_connection_are_forwarded_only_with_one_key() {
     for keys in [1, 2] {
         // Of both eras: the main connection is in the newer one, and legacy clients share one of their own.
         let mock = serve(MockScript::standard()).await;
@@ -157,7 +157,7 @@ async fn what_a_server_logs_on_the_connection_of_all_legacy_clients_is_told_only
 }
 
 #[tokio::test]
-async fn a_session_that_set_no_level_hears_what_its_server_logs_outside_of_calls() {
+async fn a_session_without_a_level_gets_log_messages_outside_of_calls() {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;

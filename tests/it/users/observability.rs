@@ -18,7 +18,7 @@ const CLIENT_HOP: &str = "mcp_server_operation_duration_seconds_count{";
 const SERVER_HOP: &str = "mcp_client_operation_duration_seconds_count{";
 
 #[tokio::test]
-async fn a_tool_that_says_it_failed_is_an_error_on_both_hops_each_with_its_revision() {
+async fn a_tool_error_is_counted_on_both_hops_each_with_its_revision() {
     let (old, new) = (serve(only(legacy(), &["fail", "error"])).await, serve(only(modern(), &["fail"])).await);
     let gateway = Setup::new().http("old", &old.url).http("new", &new.url).start().await;
     gateway.ready(&["old", "new"]).await;
@@ -95,7 +95,7 @@ async fn calls_are_recorded_with_names_and_sizes_and_without_values() {
 }
 
 #[tokio::test]
-async fn what_is_recorded_can_be_changed_while_it_runs() {
+async fn call_recording_can_be_changed_at_runtime() {
     let mut gateway = Setup::new().start().await;
     let outcome = gateway.change(|setup| setup.with("telemetry", "calls = \"all\"")).await;
     assert!(format!("{outcome:?}").contains("telemetry.calls"), "{outcome:?}");
@@ -107,7 +107,7 @@ const FAILS: &str = "echo 'Please set SLACK_BOT_TOKEN and SLACK_TEAM_ID environm
     echo 'Node.js v22.23.3' >&2; exit 1";
 
 #[tokio::test]
-async fn why_a_server_did_not_start_is_told_and_its_last_lines_are_kept() {
+async fn a_failed_start_is_explained_with_the_last_lines_of_stderr() {
     let gateway =
         Setup::new().with("servers.a", &format!("command = \"sh\"\nargs = [\"-c\", {FAILS:?}]")).start().await;
     let status = gateway.state("a", "backing_off").await;
@@ -198,7 +198,7 @@ async fn a_server_is_described_in_the_status_and_to_clients() {
 }
 
 #[tokio::test]
-async fn the_log_tells_changes_and_not_each_attempt() {
+async fn the_log_has_state_changes_and_not_each_attempt() {
     let quick = "backoff = { min = \"10ms\", max = \"20ms\" }";
     let gateway = Setup::new().with("servers.a", &format!("command = \"false\"\n{quick}")).spawn().await;
     until("it was tried again and again", || async {
@@ -211,7 +211,7 @@ async fn the_log_tells_changes_and_not_each_attempt() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_at_its_start_says_so_while_it_hangs() {
+async fn a_server_that_hangs_at_its_start_is_reported_meanwhile() {
     let line = "echo 'Waiting for a login at https://example.com' >&2; sleep 60";
     let setup = Setup::new().with("servers.a", &format!("command = \"sh\"\nargs = [\"-c\", {line:?}]"));
     let gateway = setup.with("servers.a", "start_timeout = \"4s\"").spawn().await;
@@ -226,7 +226,7 @@ async fn a_server_that_hangs_at_its_start_says_so_while_it_hangs() {
 }
 
 #[tokio::test]
-async fn a_call_that_waited_for_its_turn_says_so() {
+async fn a_queued_call_reports_its_queue_time() {
     let script = only(legacy(), &["hang", "sleep"]);
     let gateway =
         Setup::new().stdio("a", &script).with("servers.a", "max_concurrency = 1\ntimeout = \"2s\"").start().await;

@@ -80,7 +80,7 @@ async fn until_called(gateway: &Gateway, tool: &str) {
 }
 
 #[tokio::test]
-async fn what_a_program_keeps_for_a_stateless_client_outlasts_its_questions() {
+async fn a_stateless_clients_program_keeps_its_memory_over_elicitations() {
     let (mark, env) = mark();
     let setup = Setup::new().lasting().stdio("a", &legacy()).with("servers.a", &env);
     for life in ["first", "second"] {
@@ -96,7 +96,7 @@ async fn what_a_program_keeps_for_a_stateless_client_outlasts_its_questions() {
 }
 
 #[tokio::test]
-async fn calls_side_by_side_multiply_no_programs_and_each_is_asked() {
+async fn concurrent_calls_start_no_more_programs_and_each_gets_its_elicitation() {
     let (mark, env) = mark();
     let gateway = Setup::new().stdio("a", &legacy()).with("servers.a", &env).start().await;
     gateway.ready(&["a"]).await;
@@ -114,7 +114,7 @@ async fn calls_side_by_side_multiply_no_programs_and_each_is_asked() {
 }
 
 #[tokio::test]
-async fn another_principals_calls_stay_away_from_a_program_that_asks() {
+async fn calls_of_another_principal_avoid_a_program_with_an_open_elicitation() {
     let (gateway, one, two) = with_two_keys(&legacy()).await;
     assert_eq!(count(&one).await, "1");
     answered(&one, "elicit", json!({})).await;
@@ -131,7 +131,7 @@ async fn another_principals_calls_stay_away_from_a_program_that_asks() {
 }
 
 #[tokio::test]
-async fn after_a_cancelled_call_the_next_question_is_asked() {
+async fn after_a_cancelled_call_the_next_elicitation_is_delivered() {
     let gateway = Setup::new().stdio("a", &legacy()).start().await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Modern).await;
@@ -145,7 +145,7 @@ async fn after_a_cancelled_call_the_next_question_is_asked() {
 }
 
 #[tokio::test]
-async fn after_a_cancelled_call_over_http_sse_the_next_question_is_asked() {
+async fn after_a_cancelled_call_over_http_sse_the_next_elicitation_is_delivered() {
     let http = HttpRules { streamable: false, ..HttpRules::default() };
     let mock = serve(MockScript { http, ..legacy() }).await;
     let gateway = Setup::new().http("a", &mock.url.replace("/mcp", "/sse")).start().await;
@@ -164,7 +164,7 @@ async fn after_a_cancelled_call_over_http_sse_the_next_question_is_asked() {
 }
 
 #[tokio::test]
-async fn a_cancelled_call_that_goes_on_asks_nobody_else() {
+async fn a_cancelled_calls_elicitation_reaches_no_other_client() {
     // It asks after it was cancelled.
     let mut script = legacy();
     script.stdio.ignore_cancelled = true;
@@ -210,7 +210,7 @@ async fn session(gateway: &Gateway) -> Client {
 }
 
 #[tokio::test]
-async fn the_first_question_after_a_start_is_asked_though_another_call_is_open() {
+async fn the_first_elicitation_after_a_start_is_delivered_though_another_call_is_open() {
     let setup = Setup::new().lasting().with("gateway", "drain = \"100ms\"").stdio("a", &legacy());
     let gateway = setup.life().await;
     gateway.ready(&["a"]).await;
@@ -246,7 +246,7 @@ async fn the_first_question_after_a_start_is_asked_though_another_call_is_open()
 }
 
 #[tokio::test]
-async fn tools_that_appear_on_a_connection_apart_are_listed_and_called() {
+async fn tools_that_appear_on_a_dedicated_connection_are_listed_and_called() {
     let (gateway, one, two) = with_two_keys(&legacy()).await;
     answered(&one, "elicit", json!({})).await;
     assert_eq!(count(&one).await, "1");

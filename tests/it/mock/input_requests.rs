@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::mock::client::{MockProcess, RawHttpClient, answer, call, content, http, modern};
 
 #[tokio::test]
-async fn asks_over_stdio() {
+async fn input_requests_over_stdio() {
     let mut pipe = MockProcess::legacy("2025-06-18", &MockScript::standard()).await;
     let ask = pipe.ask(&call(1, "elicit", json!({"message": "Who?"}))).await;
     assert_eq!((&ask["method"], &ask["params"]["message"]), (&json!("elicitation/create"), &json!("Who?")));
@@ -26,7 +26,7 @@ async fn asks_over_stdio() {
 }
 
 #[tokio::test]
-async fn a_modern_ask_is_a_result() {
+async fn a_modern_input_request_is_a_result() {
     let server = http(MockScript::standard().speaking(&[Revision::V2026_07_28])).await;
     let web = RawHttpClient::new(&server.url);
     let params = json!({"name": "elicit_twice", "arguments": {}});
@@ -62,7 +62,7 @@ fn flows() -> MockScript {
 }
 
 #[tokio::test]
-async fn a_flow_asks_within_the_call_where_there_are_sessions() {
+async fn a_legacy_flow_requests_input_within_the_call() {
     let mut pipe = MockProcess::legacy("2025-11-25", &flows()).await;
     pipe.send(&call(1, "book", json!({"place": "Luna"}))).await;
     assert_eq!(pipe.next().await["params"]["data"], "looking for a table");
@@ -87,7 +87,7 @@ async fn a_flow_asks_within_the_call_where_there_are_sessions() {
 }
 
 #[tokio::test]
-async fn a_flow_asks_by_its_result_where_there_are_none() {
+async fn a_modern_flow_requests_input_with_its_result() {
     let server = http(flows().speaking(&[Revision::V2026_07_28])).await;
     let web = RawHttpClient::new(&server.url);
     let forms = json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}});
