@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 targets=(aarch64-apple-darwin x86_64-pc-windows-gnu)
-packages=(rustc-web cargo-web rust-web-src)
+packages=(rustc-web cargo-web rust-web-src binutils-mingw-w64-x86-64)
 minor=$(sed -n 's/^rust-version = "1\.\([0-9]*\).*"$/\1/p' Cargo.toml)
 
 # True if the toolchain of this folder has the standard library of all targets.

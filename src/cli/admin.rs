@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use moongate_platform::unix_socket::UnixStream;
+use tokio::net::TcpStream;
 
 use crate::cli::locate::{self, LocatedGateway};
 use crate::front::UNIX;

@@ -5,6 +5,7 @@
 use std::{fs::OpenOptions, net::SocketAddr, path::PathBuf};
 
 use clap::Args;
+use moongate_platform::signals::TerminationSignals;
 
 use crate::cli::print_message;
 use crate::mock::{self, MockHandle, MockScript, Revision};
@@ -98,21 +99,7 @@ pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
 
 async fn listen(handle: MockHandle) -> anyhow::Result<i32> {
     print_message(&format!("listening on {}", handle.url));
-    asked_to_stop().await?;
+    TerminationSignals::listen()?.recv().await;
     handle.stop().await;
     Ok(0)
-}
-
-async fn asked_to_stop() -> std::io::Result<()> {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut term = signal(SignalKind::terminate())?;
-        tokio::select! {
-            _ = term.recv() => Ok(()),
-            interrupted = tokio::signal::ctrl_c() => interrupted,
-        }
-    }
-    #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await
 }

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
+use moongate_platform::service_manager;
+use moongate_platform::signals::ReloadSignals;
 
 use crate::app::{GatewayApp, ReloadSource};
 use crate::cli::signals::StopSignals;
@@ -100,7 +101,7 @@ fn demo_server(program: &std::path::Path) -> ServerSettings {
 async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow::Result<()> {
     // Before the start: a signal while servers connect must stop the gateway in order.
     let mut stop = StopSignals::listen()?;
-    let hangup = loaded.plan.reload.signal.then(|| signal(SignalKind::hangup())).transpose();
+    let hangup = loaded.plan.reload.signal.then(|| ReloadSignals::listen()).transpose();
     let mut hangup = hangup.context("signals cannot be received")?;
     let program = std::env::current_exe().ok();
     let servers = loaded.plan.servers.len();
@@ -130,8 +131,7 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     if let Some(socket) = &app.admin_socket {
         print_message(&format!("metrics and health on {socket}"));
     }
-    // Does nothing unless the service manager set NOTIFY_SOCKET (sd_notify(3)).
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    service_manager::notify_ready();
     let terminal = std::io::stderr().is_terminal();
     loop {
         tokio::select! {
@@ -149,7 +149,7 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
             }
         }
     }
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    service_manager::notify_stopping();
     tracing::info!("stopping; a second signal ends it at once");
     tokio::select! {
         () = app.stop() => {}
@@ -162,11 +162,9 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
 }
 
 /// Waits for SIGHUP, or for ever where SIGHUP ends the process.
-async fn next_hangup(signal: Option<&mut tokio::signal::unix::Signal>) {
+async fn next_hangup(signal: Option<&mut ReloadSignals>) {
     match signal {
-        Some(signal) => {
-            signal.recv().await;
-        }
+        Some(signal) => signal.recv().await,
         None => std::future::pending().await,
     }
 }

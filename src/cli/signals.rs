@@ -1,39 +1,34 @@
-//! Signals that ask a command to stop. Owns SIGTERM and SIGINT, and which of them count.
+//! Signals that ask a command to stop, such as SIGTERM and Ctrl-C. Owns which of them count.
 //!
 //! Does not stop anything. Invariant: signals within [`ECHO_TIME`] of one that counted are its echoes.
 
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use moongate_platform::signals::TerminationSignals;
 use tokio::time::Instant;
 
 /// Time in which further signals repeat the first. A wrapper such as `timeout` or `npm` signals its child, and then the
 /// process group that the child is in.
 const ECHO_TIME: Duration = Duration::from_millis(500);
 
-/// Receiver of SIGTERM and SIGINT.
+/// Receiver of signals that ask for a stop.
 pub(super) struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
+    signals: TerminationSignals,
     echoes: EchoFilter,
 }
 
 impl StopSignals {
-    /// Starts to receive the signals. From now on neither ends the process by itself.
+    /// Starts to receive the signals. From now on none ends the process by itself.
     pub(super) fn listen() -> anyhow::Result<StopSignals> {
-        let receive = |kind| signal(kind).context("signals cannot be received");
-        let (terminate, interrupt) = (receive(SignalKind::terminate())?, receive(SignalKind::interrupt())?);
-        Ok(StopSignals { terminate, interrupt, echoes: EchoFilter::default() })
+        let signals = TerminationSignals::listen().context("signals cannot be received")?;
+        Ok(StopSignals { signals, echoes: EchoFilter::default() })
     }
 
     /// Waits for the next signal that counts.
     pub(super) async fn recv(&mut self) {
         loop {
-            tokio::select! {
-                _ = self.terminate.recv() => {}
-                _ = self.interrupt.recv() => {}
-            }
+            self.signals.recv().await;
             if self.echoes.admit(Instant::now()) {
                 return;
             }

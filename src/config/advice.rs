@@ -3,8 +3,9 @@
 //! Looks for settings that work and are probably not meant, or not safe. Does not refuse anything. Invariant: the plan
 //! stays the same.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path as FilePath;
+
+use moongate_platform::private_file::{self, OtherWriters};
 
 use super::problem::{ProblemCollector, ProblemKind};
 use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
@@ -38,22 +39,21 @@ const VALUE_FLAGS: [&str; 10] = [
 
 /// Warns of a file that others may write. Writers of a config can start programs as the gateway's user.
 pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut ProblemCollector) {
-    let Ok(file) = std::fs::metadata(path) else { return };
+    if !path.exists() {
+        return;
+    }
     let place = SourceSpan { source, start: 0, end: 0 };
     let shown = path.display();
-    let who = match file.mode() {
-        mode if mode & 0o002 != 0 => Some("everybody on this machine"),
-        // Many systems give each user a group of the same number, with no other member.
-        mode if mode & 0o020 != 0 && file.gid() != file.uid() && file.gid() != 0 => Some("everybody in its group"),
-        _ => None,
-    };
+    let who = private_file::other_writers(path).map(|others| match others {
+        OtherWriters::Everybody => "everybody on this machine",
+        OtherWriters::Group => "everybody in its group",
+    });
     if let Some(who) = who {
         let message = format!("{who} may write {shown}, and with it start programs here");
         faults.warn(ProblemKind::Value, place, message, format!("chmod go-w {shown}"));
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(FilePath::new("."));
-    // The sticky bit, as on /tmp, keeps others from replacing the file.
-    if std::fs::metadata(parent).is_ok_and(|parent| parent.mode() & 0o1002 == 0o002) {
+    if private_file::is_open_folder(parent) {
         let message = format!("everybody on this machine may replace {shown}, and with it start programs here");
         faults.warn(ProblemKind::Value, place, message, format!("chmod o-w {}", parent.display()));
     }

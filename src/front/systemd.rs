@@ -5,8 +5,7 @@
 
 use std::io;
 
-use listenfd::ListenFd;
-use tokio::net::{TcpListener, UnixListener};
+use moongate_platform::service_manager::{self, InheritedSocket};
 
 use crate::front::socket::ListenSocket;
 
@@ -17,25 +16,18 @@ pub struct InheritedSockets(Vec<(String, ListenSocket)>);
 impl InheritedSockets {
     /// Takes over the sockets of the environment. Must be called on the runtime.
     pub fn from_env() -> io::Result<Self> {
-        let mut passed = ListenFd::from_env();
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
         let mut sockets = Vec::new();
-        for index in 0..passed.len() {
+        for socket in service_manager::take_inherited_sockets()? {
             let name = names.next().unwrap_or_default().to_owned();
-            let socket = match passed.take_tcp_listener(index) {
-                Ok(tcp) => tcp.map(|tcp| {
-                    tcp.set_nonblocking(true).and_then(|()| TcpListener::from_std(tcp)).map(ListenSocket::Tcp)
-                }),
+            let socket = match socket {
+                Some(InheritedSocket::Tcp(tcp)) => ListenSocket::Tcp(tcp),
                 // No socket file to remove: it belongs to the service manager.
-                Err(_) => passed.take_unix_listener(index)?.map(|unix| {
-                    let unix = unix.set_nonblocking(true).and_then(|()| UnixListener::from_std(unix));
-                    unix.map(|unix| ListenSocket::Unix(unix, None))
-                }),
+                Some(InheritedSocket::Unix(unix)) => ListenSocket::Unix(unix, None),
+                None => continue,
             };
-            if let Some(socket) = socket {
-                sockets.push((name, socket?));
-            }
+            sockets.push((name, socket));
         }
         Ok(InheritedSockets(sockets))
     }

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use moongate_platform::{Platform, child_process};
 
 /// Environment variable that tags every child of a run.
 pub const CHILD_TAG_ENV: &str = "MOONGATE_RUN";
@@ -39,15 +39,15 @@ impl Reaper {
 
     /// Starts `program guard` unless it runs.
     pub fn ensure(&self, program: &Path) -> std::io::Result<()> {
-        use std::os::unix::process::CommandExt;
         let mut process = self.lock();
         // The reaper outlives reloads; a second one would not know the groups of the first.
-        if process.is_some() {
+        if process.is_some() || Platform::CURRENT.ends_children {
             return Ok(());
         }
         let mut command = Command::new(program);
         // Own process group: a Ctrl-C at the terminal must not reach the reaper before the gateway has ended.
-        command.args(["guard", &self.run]).env_clear().process_group(0);
+        command.args(["guard", &self.run]).env_clear();
+        child_process::separate_from_terminal(&mut command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let input = child.stdin.take().ok_or_else(|| std::io::Error::other("the guard has no input"))?;
         *process = Some((child, input));
@@ -100,23 +100,18 @@ pub fn run_reaper(run: &str) {
     let mut groups = std::collections::BTreeSet::new();
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let Some((sign, group)) = line.split_at_checked(1) else { continue };
-        let Ok(group) = group.parse::<i32>() else { continue };
+        let Ok(group) = group.parse::<u32>() else { continue };
         if sign == "+" {
             groups.insert(group)
         } else {
             groups.remove(&group)
         };
     }
-    let signal_all = |signal| {
-        for group in groups.iter().filter_map(|g| Pid::from_raw(*g)) {
-            let _ = kill_process_group(group, signal);
-        }
-    };
     if !groups.is_empty() {
-        signal_all(Signal::TERM);
+        groups.iter().copied().for_each(child_process::terminate_group);
         sleep_blocking(Duration::from_millis(500));
     }
-    signal_all(Signal::KILL);
+    groups.into_iter().for_each(child_process::kill_group);
     kill_tagged(run);
     // Again, for processes that were being forked during the first scan.
     sleep_blocking(Duration::from_millis(50));
@@ -131,18 +126,5 @@ fn sleep_blocking(time: Duration) {
 
 /// Kills every process whose tag starts with `mark`, and returns their number.
 pub fn kill_tagged(mark: &str) -> usize {
-    let needle = format!("{CHILD_TAG_ENV}={mark}");
-    let own = std::process::id();
-    // Only Linux has /proc; elsewhere the process groups must suffice.
-    let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
-    let mut killed = 0;
-    for entry in entries.filter_map(Result::ok) {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
-        let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
-        let marked = environment.split(|b| *b == 0).any(|variable| variable.starts_with(needle.as_bytes()));
-        if let (true, Some(pid)) = (marked && pid != own, Pid::from_raw(pid.cast_signed())) {
-            killed += usize::from(kill_process(pid, Signal::KILL).is_ok());
-        }
-    }
-    killed
+    child_process::kill_with_variable(&format!("{CHILD_TAG_ENV}={mark}"))
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::process::{Child, Command};
+use moongate_platform::child_process::{self, ChildTree};
+use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -97,19 +97,19 @@ impl StdioLink {
     pub fn start(settings: StdioSettings) -> Result<Self, LinkError> {
         static CHILDREN: AtomicU64 = AtomicU64::new(0);
         let mark = settings.reaper.child_tag(CHILDREN.fetch_add(1, Ordering::Relaxed));
-        let mut child = command(&settings, &mark).spawn().map_err(|e| spawn_error(&settings, &e))?;
+        let mut child = ChildTree::spawn(command(&settings, &mark)).map_err(|e| spawn_error(&settings, &e))?;
         let gone = || LinkError::Closed("the child has no standard streams".to_owned());
-        let pid = child.id().ok_or_else(gone)?;
+        let pid = child.pid();
         // At once: the gateway may die at any time after the start.
         settings.reaper.register_group(pid);
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (stdin, stdout, stderr) = child.take_streams().ok_or_else(gone)?;
         let (exited_sender, exited) = watch::channel(None);
         let (ended_sender, ended) = watch::channel(false);
         let tail = settings.stderr;
-        tokio::spawn(tail.clone().drain(settings.name.clone(), stderr.ok_or_else(gone)?));
+        tokio::spawn(tail.clone().drain(settings.name.clone(), stderr));
         let duplex = RpcPipe::start(
-            stdout.ok_or_else(gone)?,
-            stdin.ok_or_else(gone)?,
+            stdout,
+            stdin,
             RpcPipeSettings {
                 max_message: settings.max_message,
                 backlog: settings.backlog,
@@ -186,7 +186,7 @@ impl Drop for StdioLink {
 // === the process ===
 
 struct ChildProcess {
-    child: Child,
+    child: ChildTree,
     pid: u32,
     tag: String,
     reaper: Arc<Reaper>,
@@ -206,8 +206,8 @@ impl ChildProcess {
             Ok(status) => describe(status),
             Err(e) => format!("its end could not be observed: {e}"),
         }));
-        // The group leader has exited. Processes left in its group, or tagged outside of it, are killed now.
-        self.signal(Signal::KILL);
+        // The first process has exited. Those left in its group, or tagged outside of it, are killed now.
+        self.child.kill();
         let mark = self.tag.clone();
         // The scan of /proc blocks.
         let _ = tokio::task::spawn_blocking(move || reaper::kill_tagged(&mark)).await;
@@ -221,33 +221,27 @@ impl ChildProcess {
         if let Ok(status) = timeout(STOP_STEP_TIME, self.child.wait()).await {
             return status;
         }
-        self.signal(Signal::TERM);
-        if let Ok(status) = timeout(STOP_STEP_TIME, self.child.wait()).await {
+        if self.child.terminate()
+            && let Ok(status) = timeout(STOP_STEP_TIME, self.child.wait()).await
+        {
             return status;
         }
-        self.signal(Signal::KILL);
+        self.child.kill();
         self.child.wait().await
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(group) = Pid::from_raw(self.pid.cast_signed()) {
-            let _ = kill_process_group(group, signal);
-        }
     }
 }
 
 fn command(settings: &StdioSettings, mark: &str) -> Command {
     let mut command = Command::new(&settings.command);
     command.args(&settings.args).env_clear();
-    command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    let inherited = INHERITED.iter().chain(child_process::SYSTEM_VARIABLES);
+    command.envs(inherited.filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.envs(settings.env.iter().map(|(k, v)| (k, v)));
     // Last, so that the configuration cannot replace the tag that the reaper searches for.
     command.env(reaper::CHILD_TAG_ENV, mark);
     if let Some(cwd) = &settings.cwd {
         command.current_dir(cwd);
     }
-    // Own process group: signals reach the wrapper (`npx`, `uvx`, `sh`) and the program in it. Ctrl-C reaches neither.
-    command.process_group(0).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -271,8 +265,7 @@ fn spawn_error(settings: &StdioSettings, error: &std::io::Error) -> LinkError {
 }
 
 fn describe(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
+    match (status.code(), child_process::exit_signal(status)) {
         (Some(code), _) => format!("it exited with status {code}"),
         (None, Some(signal)) => format!("it was ended by signal {signal}"),
         (None, None) => "it ended".to_owned(),

@@ -31,9 +31,16 @@ pub(super) fn tcp_connector(connect_timeout: Duration) -> HttpConnector {
 /// Returns a connector for long connections. A peer that vanished is detected within about a minute, whether data was
 /// sent to it or not.
 pub(super) fn keepalive_connector(connect_timeout: Duration) -> HttpConnector {
-    let mut tcp = tcp_connector(connect_timeout);
-    // TCP keepalive covers a silent connection; this covers data in flight, which keepalive does not probe.
+    limit_unacknowledged(tcp_connector(connect_timeout))
+}
+
+/// Limits the time of data in flight, which keepalive does not probe. Only Linux has the option.
+fn limit_unacknowledged(tcp: HttpConnector) -> HttpConnector {
     #[cfg(target_os = "linux")]
-    tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
+    let tcp = {
+        let mut tcp = tcp;
+        tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
+        tcp
+    };
     tcp
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::net::UnixStream;
+use moongate_platform::unix_socket::UnixStream;
 use tokio::time::timeout;
 
 use crate::LinkError;

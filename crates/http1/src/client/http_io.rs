@@ -8,9 +8,10 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use rustix::net::RecvFlags;
+use moongate_platform::unix_socket::UnixStream;
+use moongate_platform::{tcp_socket, unix_socket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 
 /// Reading end of a pipe in memory.
 type PipeReader = Box<dyn AsyncRead + Send + Unpin>;
@@ -70,13 +71,11 @@ impl HttpIo {
     /// Asks the kernel for data or the end, without consuming any.
     pub(super) fn peek_is_idle(&self) -> bool {
         // One system call. The runtime learns of a closed connection only when it polls its events.
-        let (mut space, flags) = ([0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        let peeked = match self {
-            HttpIo::Tcp(stream) => rustix::net::recv(stream, &mut space[..], flags).map(drop),
-            HttpIo::Unix(stream) => rustix::net::recv(stream, &mut space[..], flags).map(drop),
-            HttpIo::Memory(_) => return self.is_idle(),
-        };
-        matches!(peeked, Err(rustix::io::Errno::WOULDBLOCK))
+        match self {
+            HttpIo::Tcp(stream) => tcp_socket::peek_is_idle(stream),
+            HttpIo::Unix(stream) => unix_socket::peek_is_idle(stream),
+            HttpIo::Memory(_) => self.is_idle(),
+        }
     }
 
     /// Waits until the stream is readable, if that can be told without reading.

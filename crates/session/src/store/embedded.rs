@@ -1,6 +1,6 @@
 //! Store backend in a file on this machine.
 //!
-//! Owns the file's format. `open_file.rs` opens it. Does not decide when to write (`writer.rs`). Invariant: an
+//! Owns the file's format. `private_file` opens it. Does not decide when to write (`writer.rs`). Invariant: an
 //! unreadable file is set aside. It is never overwritten, and never prevents the start.
 
 use std::io;
@@ -11,7 +11,8 @@ use bytes::Bytes;
 use redb::backends::FileBackend;
 use redb::{Database, Error, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableError};
 
-use crate::store::{RowChange, StoreBackend, StoreError, StoreTable, StoredState, open_file};
+use crate::store::{RowChange, StoreBackend, StoreError, StoreTable, StoredState};
+use moongate_platform::private_file;
 
 /// Format version of the rows. Rows of another version are not read.
 const FORMAT: u64 = 1;
@@ -53,7 +54,7 @@ impl EmbeddedStore {
 }
 
 fn try_open(path: &Path) -> Result<EmbeddedStore, StoreError> {
-    let file = open_file::open(path).map_err(|e| StoreError::Unusable(format!("{}: {e}", path.display())))?;
+    let file = private_file::open(path).map_err(|e| StoreError::Unusable(format!("{}: {e}", path.display())))?;
     // The library panics on damage that it does not expect.
     let opened = catch_unwind(AssertUnwindSafe(|| -> Result<_, Error> {
         let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(FileBackend::new(file)?)?;

@@ -4,7 +4,6 @@
 //! says. Invariant: nobody waits for a write. A failing disk costs only the rows that it was to keep.
 
 mod embedded;
-mod open_file;
 mod writer;
 
 use std::collections::HashMap;

@@ -1,7 +1,4 @@
-//! Safe opening of the state file.
-//!
-//! Owns the way to the file, step by step. Does not read it (`embedded.rs`). Invariant: only the owner may write the
-//! file's folder, and no other user's symbolic link leads there.
+//! Private files on Unix, by owners and modes, step by step on the way.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,6 +7,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
+use super::OtherWriters;
+
 /// Maximum number of symbolic links on the way to the folder, as many as the kernel follows.
 const SYMLINKS_MAX: usize = 40;
 /// Modes of new folders and files: no access for anybody else.
@@ -17,7 +16,7 @@ const FOLDER_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Opens or creates the file, with its folder if need be.
-pub(super) fn open(path: &Path) -> io::Result<File> {
+pub fn open(path: &Path) -> io::Result<File> {
     let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = resolve_folder(&std::path::absolute(folder)?)?;
@@ -94,6 +93,24 @@ fn refused(path: &Path, why: &str) -> io::Error {
     io::Error::other(format!("{} {why}", path.display()))
 }
 
+/// Finds out who else may write a file, by its mode.
+pub fn other_writers(file: &Path) -> Option<OtherWriters> {
+    use std::os::unix::fs::MetadataExt as _;
+    let file = std::fs::metadata(file).ok()?;
+    match file.mode() {
+        mode if mode & 0o002 != 0 => Some(OtherWriters::Everybody),
+        // Many systems give each user a group of the same number, which nobody else is in.
+        mode if mode & 0o020 != 0 && file.gid() != file.uid() && file.gid() != 0 => Some(OtherWriters::Group),
+        _ => None,
+    }
+}
+
+/// True if everybody may replace the files in a folder. In one like `/tmp` nobody may replace the files of others.
+pub fn is_open_folder(folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(folder).is_ok_and(|folder| folder.mode() & 0o1002 == 0o002)
+}
+
 /// User id of this process.
 #[derive(Clone, Copy)]
 struct ProcessUser(u32);
@@ -149,6 +166,8 @@ impl ProcessUser {
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+    use rustix::fs::RawMode;
+
     use super::*;
 
     fn folder(dir: &Path, name: &str, mode: u32) -> PathBuf {
@@ -184,7 +203,7 @@ mod tests {
         assert_eq!((mode("deep"), mode("deep/er"), mode("deep/er/state.redb")), (0o700, 0o700, 0o600));
         symlink("round", dir.path().join("round")).unwrap();
         assert!(refusal(&dir.path().join("round/state.redb")).contains("too many"));
-        rustix::fs::mknodat(rustix::fs::CWD, real.join("pipe"), FileType::Fifo, FILE_MODE, 0).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(real.join("pipe")).status().unwrap().success());
         assert!(refusal(&real.join("pipe")).contains("regular file"));
     }
 
@@ -207,7 +226,7 @@ mod tests {
     #[test]
     fn owners_and_groups_are_judged() {
         let own = ProcessUser(1000);
-        let stat = |kind: FileType, mode: u32, (uid, gid): (u32, u32)| {
+        let stat = |kind: FileType, mode: RawMode, (uid, gid): (u32, u32)| {
             let mut stat = rustix::fs::stat("/").unwrap();
             stat.st_mode = kind.as_raw_mode() | mode;
             (stat.st_uid, stat.st_gid) = (uid, gid);
