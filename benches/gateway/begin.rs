@@ -1,7 +1,7 @@
 //! How the programs of the benches begin, and how they are stopped.
 
 use anyhow::{Result, bail};
-use tokio::signal::unix::{SignalKind, signal};
+use moongate_platform::signals::TerminationSignals;
 
 /// Whether something is asked for: `cargo test --all-targets` and other runners of tests start benches, too, with nothing to
 /// test there.
@@ -11,11 +11,9 @@ pub(crate) fn is_asked(words: &[String]) -> bool {
 
 /// The work, unless a signal ends it: what it started then ends with it.
 pub(crate) async fn unless_stopped(work: impl Future<Output = Result<()>>) -> Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    let mut signals = TerminationSignals::listen()?;
     tokio::select! {
         done = work => done,
-        _ = interrupt.recv() => bail!("interrupted"),
-        _ = terminate.recv() => bail!("terminated"),
+        () = signals.recv() => bail!("interrupted"),
     }
 }

@@ -18,6 +18,7 @@ mod process;
 mod report;
 mod roles;
 mod serve;
+mod signals;
 mod stage;
 mod startup;
 mod strain;

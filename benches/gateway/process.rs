@@ -122,10 +122,9 @@ impl Process {
     }
 
     fn terminate(&mut self) {
-        let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
-        if let (Some(pid), Ok(None)) = (pid, self.child.try_wait()) {
+        if let Ok(None) = self.child.try_wait() {
             // It may have ended by itself in the meantime; it is not reaped yet, so the pid is still its own.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let _ = crate::signals::send(self.pid, crate::signals::ProcessSignal::Terminate);
         }
     }
 

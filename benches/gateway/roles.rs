@@ -1,13 +1,11 @@
 //! The other things this program is: it starts itself again as each process of a run.
 
 use crate::wire::ProtocolEra;
-use crate::{ceiling, upstream};
+use crate::{ceiling, signals, upstream};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use std::future::Future;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 /// Runs `role` with its arguments until it is done.
 pub(crate) fn run(role: &str, args: &[String]) -> Result<()> {
@@ -21,7 +19,7 @@ pub(crate) fn run(role: &str, args: &[String]) -> Result<()> {
         "hang" => upstream::bad_stdio(&["hang"]),
         "ceiling" => many(ceiling::proxy(arg(0)?)),
         "static" => many(ceiling::fixed(Path::new(arg(0)?), arg(1)?)),
-        "exec" => exec(arg(0)?, args.get(1..).unwrap_or_default()),
+        "exec" => signals::exec(arg(0)?, args.get(1..).unwrap_or_default()),
         _ => bail!("no role {role:?}"),
     }
 }
@@ -46,11 +44,4 @@ fn many(work: impl Future<Output = Result<()>>) -> Result<()> {
 fn finish(result: Result<()>) -> Result<()> {
     result?;
     std::process::exit(0)
-}
-
-/// Becomes another program that the kernel ends when our parent ends.
-fn exec(program: &str, args: &[String]) -> Result<()> {
-    #[cfg(target_os = "linux")]
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    Err(Command::new(program).args(args).exec()).with_context(|| format!("cannot run {program}"))
 }

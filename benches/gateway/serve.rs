@@ -7,6 +7,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use moongate_platform::signals::TerminationSignals;
 use std::convert::Infallible;
 use std::error::Error;
 use std::pin::Pin;
@@ -14,7 +15,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
 /// Connections at once.
@@ -62,11 +62,11 @@ where
 }
 
 async fn parent_gone() -> Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
+    let mut signals = TerminationSignals::listen()?;
     let mut input = tokio::io::stdin();
     let mut byte = [0; 1];
     tokio::select! {
-        _ = terminate.recv() => Ok(()),
+        () = signals.recv() => Ok(()),
         _ = input.read(&mut byte) => Ok(()),
     }
 }

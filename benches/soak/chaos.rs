@@ -2,12 +2,12 @@
 
 use crate::admin::{self, MetricsSample};
 use crate::processes;
+use crate::signals::{self, ProcessSignal};
 use crate::soak::SoakRun;
 use crate::world::{ConfigVariant, SERVERS, ServerCarrier, ServerFate};
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
 #[cfg(target_os = "linux")]
-use rustix::process::{Resource, Rlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
@@ -60,10 +60,10 @@ async fn kills(soak: Rc<SoakRun>) -> Result<()> {
             let name = shared[(turn - turn / 4) % shared.len()];
             (name, pid_of(&soak, name).await?)
         };
-        let Some(pid) = pid.and_then(|pid| Pid::from_raw(pid.cast_signed())) else { continue };
+        let Some(pid) = pid else { continue };
         // Who of its sessions calls next, and when, says nothing of how fast such a child is back.
         soak.tally(|tally| if name == "killed_own" { tally.ends.returns(name) } else { tally.ends.ended(name) });
-        if kill_process(pid, Signal::KILL).is_ok() {
+        if signals::send(pid, ProcessSignal::Kill).is_ok() {
             soak.add("children killed");
         }
     }
@@ -144,10 +144,7 @@ async fn reloaded(soak: &SoakRun, outcome: &str) -> Result<f64> {
 /// Has the file read: nobody says so every third time, since it is watched.
 async fn ask(soak: &SoakRun, turn: u32) -> Result<()> {
     match turn % 3 {
-        1 => {
-            let pid = Pid::from_raw(soak.world.pid.cast_signed()).context("the gateway has no pid")?;
-            kill_process(pid, Signal::HUP)?;
-        }
+        1 => signals::send(soak.world.pid, ProcessSignal::Reload)?,
         2 => drop(admin::order(soak.world.admin, "/api/v1/reload").await?),
         _ => {}
     }

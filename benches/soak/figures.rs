@@ -6,10 +6,10 @@ use crate::client::{Client, KEYS, MODERN};
 use crate::judge::{Outcome, judge};
 use crate::levels::touch;
 use crate::processes;
+use crate::signals::{self, ProcessSignal};
 use crate::soak::SoakRun;
 use crate::world::{ConfigVariant, SERVERS, ServerCarrier, ServerFate, SoakWorld};
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -30,8 +30,8 @@ const CALLERS: usize = 16;
 /// Measures all of it, and prints a table.
 pub(crate) async fn measure(args: &SoakArgs) -> Result<()> {
     let (answered, back, replayed) = crashes(args).await?;
-    let killed = ends(args, Signal::KILL).await?;
-    let stopped = ends(args, Signal::TERM).await?;
+    let killed = ends(args, ProcessSignal::Kill).await?;
+    let stopped = ends(args, ProcessSignal::Terminate).await?;
     let (calls, errors, reloads, longest) = under_load(args).await?;
     println!("| what | median | most |\n|---|---:|---:|");
     let row = |what: &str, times: &[Duration]| println!("| {what} | {} | {} |", ms(median(times)), ms(most(times)));
@@ -91,7 +91,7 @@ async fn crashes(args: &SoakArgs) -> Result<(Vec<Duration>, Vec<Duration>, u64)>
         }
         let status = admin::status(soak.world.admin).await?;
         let pid = status.iter().find(|status| status["name"] == *name).and_then(|status| status["pid"].as_u64());
-        kill(pid.context("the server has no process")?, Signal::KILL)?;
+        kill(pid.context("the server has no process")?, ProcessSignal::Kill)?;
         let dead = Instant::now();
         for call in open {
             call.await??;
@@ -130,13 +130,12 @@ async fn counters(client: &mut Client, server: &str, since: Instant) -> Result<V
     }
 }
 
-fn kill(pid: u64, signal: Signal) -> Result<()> {
-    let pid = Pid::from_raw(i32::try_from(pid)?).context("no process")?;
-    Ok(kill_process(pid, signal)?)
+fn kill(pid: u64, signal: ProcessSignal) -> Result<()> {
+    signals::send(u32::try_from(pid)?, signal)
 }
 
 /// Ends of the gateway: how long until nothing of it is left.
-async fn ends(args: &SoakArgs, signal: Signal) -> Result<Vec<Duration>> {
+async fn ends(args: &SoakArgs, signal: ProcessSignal) -> Result<Vec<Duration>> {
     let mut times = Vec::new();
     for _ in 0..ENDS {
         let soak = started(args).await?;

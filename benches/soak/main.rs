@@ -21,6 +21,8 @@ mod levels;
 mod process;
 mod processes;
 mod report;
+#[path = "../gateway/signals.rs"]
+mod signals;
 mod slope;
 mod soak;
 mod world;
@@ -31,7 +33,6 @@ use clap::Parser;
 use levels::memory;
 use report::RunReport;
 use soak::SoakRun;
-use std::os::unix::process::CommandExt;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 use tokio::task::LocalSet;
@@ -53,7 +54,9 @@ const FEW: f64 = 5.0;
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.as_slice() {
-        [first, role, program, rest @ ..] if first == "--role" && role == "exec" => return exec(program, rest),
+        [first, role, program, rest @ ..] if first == "--role" && role == "exec" => {
+            return signals::exec(program, rest);
+        }
         words if !begin::is_asked(words) => {
             eprintln!("run this with: cargo bench --bench soak -- --minutes 2");
             return Ok(());
@@ -66,13 +69,6 @@ fn main() -> Result<()> {
     let local = LocalSet::new();
     let work = async { if args.figures { figures::measure(&args).await } else { run(&args).await } };
     local.block_on(&runtime, begin::unless_stopped(work))
-}
-
-/// Becomes another program that the kernel ends when our parent ends.
-fn exec(program: &str, args: &[String]) -> Result<()> {
-    #[cfg(target_os = "linux")]
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    Err(std::process::Command::new(program).args(args).exec()).with_context(|| format!("cannot run {program}"))
 }
 
 async fn run(args: &SoakArgs) -> Result<()> {

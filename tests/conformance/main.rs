@@ -3,6 +3,9 @@
 //! `tests/conformance/setup.sh` fetches the suite and its fixture, pinned. What each gate reaches is the table in
 //! `tests/conformance/README.md`; a run that reaches anything else fails, and `UPDATE_EXPECTED=1` writes it anew.
 
+// The harness starts and stops programs with signals.
+#![cfg(unix)]
+
 mod peers;
 #[path = "../it/harness/program.rs"]
 mod program;

@@ -4,6 +4,7 @@
 mod cancel;
 mod child;
 mod clients;
+#[cfg(target_os = "linux")]
 mod disk;
 mod floods;
 mod framing;

@@ -2,6 +2,8 @@
 //!
 //! One module for each area. `harness` starts gateways, and `wire` has clients that spell each revision literally.
 
+// The harness starts and stops programs with signals.
+#![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod cli;

@@ -138,13 +138,10 @@ impl Drop for SocketLink {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-    use tokio::net::{TcpListener, UnixListener};
+    use tokio::net::TcpListener;
 
     use super::*;
-    use crate::unix_connector::unix_connect_error;
 
     fn settings(address: SocketAddress) -> SocketSettings {
         SocketSettings {
@@ -203,13 +200,17 @@ mod tests {
         }
     }
 
+    #[cfg(unix)]
     #[tokio::test]
     async fn why_a_unix_socket_cannot_be_connected_to_is_said() {
+        use std::io;
+
+        use crate::unix_connector::unix_connect_error;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let missing = refused(SocketAddress::Unix(path.clone())).await;
         assert!(missing.contains("there is no socket at") && missing.contains("is the server running?"), "{missing}");
-        drop(UnixListener::bind(&path).unwrap());
+        drop(tokio::net::UnixListener::bind(&path).unwrap());
         let left = refused(SocketAddress::Unix(path.clone())).await;
         assert!(left.contains("nobody listens at"), "{left}");
         // Root may open everything.

@@ -2,7 +2,9 @@
 
 use std::io;
 
-use tokio::signal::windows::{CtrlBreak, CtrlC, CtrlClose, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_shutdown};
+use tokio::signal::windows::{
+    CtrlBreak, CtrlC, CtrlClose, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_shutdown,
+};
 
 /// Receiver of Ctrl-C, Ctrl-Break, the closing of the console, and the shutdown of the system.
 pub struct TerminationSignals {

@@ -400,8 +400,11 @@ mod tests {
         assert!(dir.path().join("state.redb.broken").exists());
         store.put(StoreTable::Secrets, "a", "1");
         store.close().await;
-        use std::os::unix::fs::PermissionsExt as _;
-        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        }
     }
 
     #[tokio::test]
