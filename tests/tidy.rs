@@ -205,7 +205,7 @@ fn most_names_of_types_have_two_words() {
 
 /// A word and the places (files or folders below `src/`, or crates) where it may stand; beside these, the date of each
 /// revision.
-const PLACES: [(&str, &[&str]); 13] = [
+const PLACES: [(&str, &[&str]); 16] = [
     ("\"mcp-", &["protocol/", "mock/"]),
     ("\"Mcp-", &["protocol/", "mock/"]),
     ("io.modelcontextprotocol/", &["protocol/", "mock/"]),
@@ -213,7 +213,10 @@ const PLACES: [(&str, &[&str]); 13] = [
     ("-3202", &["protocol/", "mock/"]),
     ("-32042", &["protocol/", "mock/"]),
     ("axum::", &["front/", "admin/"]),
-    ("process::Command", &["transport/stdio.rs", "transport/reaper.rs", "mock/"]),
+    ("process::Command", &["platform/child_process/", "transport/stdio.rs", "transport/reaper.rs", "mock/"]),
+    ("std::os::", &["platform/"]),
+    ("rustix::", &["platform/"]),
+    ("cfg(unix)", &["platform/", "mock/", "cli/mock.rs"]),
     ("prometheus::", &["telemetry/"]),
     ("figment::", &["config/"]),
     ("schemars::", &["config/"]),

@@ -196,6 +196,7 @@ impl RowSetup {
     }
 
     /// The gateway keeps its state in a file; a limit of its files' sizes fails its writes and does not end it.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux can limit the files of the gateway"))]
     pub(crate) fn keeping_state(mut self) -> Self {
         let dir = self.setup.path("state");
         self.setup = self.setup.with("gateway", &format!("state_dir = {dir:?}\nstate = \"embedded\""));
