@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All tests, from a clean clone: format, lints, dependencies, unit and integration tests, interop with the official SDKs
 # and servers, the official conformance suite, and two minutes of soak. Everything that is not Rust is fetched here,
-# pinned, into target/interop and target/conformance; cargo-deny is built into target/tools.
+# pinned, into target/interop and target/conformance; cargo-deny is built into target/tools. The type check for macOS and
+# Windows is skipped where its tools are missing (`tests/platforms.sh`).
 #
 # `./test.sh quick` is for the minutes between two changes: format, lints, and the tests that need nothing but Rust
 # (the profile `quick` in .config/nextest.toml). It fetches nothing.
@@ -59,6 +60,9 @@ say "peers for the interop and conformance tests"
 tests/conformance/setup.sh
 
 check_format_and_lints
+
+say "macOS and Windows: type check"
+tests/platforms.sh
 
 say "dependencies: banned crates, licences, sources; advisories where there is internet"
 tests/dependencies.sh

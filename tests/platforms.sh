@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Type-checks everything, tests and benches too, for macOS and Windows. Warnings are errors. Nothing is linked or run.
 #
-# It needs the standard library of both targets. Either the toolchain has it (`rustup target add ...`), or it is
-# checked from its source with Debian's Rust (rustc-web, cargo-web, rust-web-src). MOONGATE_INSTALL_TOOLS=1 installs
-# the latter, as root. Without either the check is skipped, loudly. Its own folder is target/platforms.
+# It needs dlltool for Windows (binutils-mingw-w64-x86-64) and the standard library of both targets. The toolchain may
+# have that (`rustup target add ...`). Otherwise it is checked from its source with Debian's Rust (rustc-web, cargo-web,
+# rust-web-src). MOONGATE_INSTALL_TOOLS=1 installs the tools from Debian, as root. Without tools the check is skipped,
+# loudly. Its own folder is target/platforms.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,6 +14,7 @@ minor=$(sed -n 's/^rust-version = "1\.\([0-9]*\).*"$/\1/p' Cargo.toml)
 
 # True if the toolchain of this folder has the standard library of all targets.
 has_targets() {
+    command -v x86_64-w64-mingw32-dlltool >/dev/null || return 1
     local target
     for target in "${targets[@]}"; do
         [ -d "$(rustc --print target-libdir --target "$target")" ] || return 1
@@ -21,6 +23,7 @@ has_targets() {
 
 # True if Debian's Rust is there with its source, and new enough.
 has_debian() {
+    command -v x86_64-w64-mingw32-dlltool >/dev/null || return 1
     [ -x /usr/bin/cargo ] && [ -d /usr/lib/rustlib/src/rust/library/std ] || return 1
     local version
     version=$(cd / && /usr/bin/rustc --version 2>/dev/null | sed -n 's/^rustc 1\.\([0-9]*\)\..*/\1/p')
@@ -37,8 +40,9 @@ install_debian() {
 
 if has_targets; then
     cargo=cargo build_std=()
+    export RUSTFLAGS="-D warnings"
 elif has_debian || { install_debian && has_debian; }; then
-    cargo=/usr/bin/cargo build_std=(-Zbuild-std=std,panic_abort)
+    cargo=/usr/bin/cargo build_std=(-Zbuild-std=std,panic_abort -Zwarnings --config "build.warnings='deny'")
     # Debian's compiler is a stable one, and checking the standard library is an unstable option of cargo.
     export RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc RUSTC_BOOTSTRAP=1
 else
