@@ -64,7 +64,7 @@ pub(super) fn load(args: &ServeArgs, tolerance: ErrorTolerance) -> Result<(Loade
     }
     let demo = paths.is_empty();
     let (listen, only) = (args.listen.clone(), args.only.clone());
-    let options = LoadOptions { paths, env, listen, only, revisions: &SUPPORTED, tolerance };
+    let options = LoadOptions { paths, env, listen, only, revisions: &SUPPORTED, tolerance, ..LoadOptions::default() };
     let mut loaded = config::load(&options)?;
     // Servers may also come from the environment. Then there is nothing to demonstrate.
     let demo = demo && loaded.plan.servers.is_empty();

@@ -47,6 +47,7 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
         env: &options.env,
         sources: &sources,
         files: &mut Vec::new(),
+        platform: options.platform,
     };
     let admin = resolver.admin(&file.gateway.admin);
     let listen = resolver.addresses(&file.gateway.listen).into_iter().map(|(_, address)| address).collect();

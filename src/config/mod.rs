@@ -39,6 +39,7 @@ pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, Sou
 pub use schema::json_schema;
 pub use source::search;
 
+use moongate_platform::Platform;
 use problem::ProblemCollector;
 use source::{ConfigSources, FileFormat};
 use tree::{ConfigNode, ConfigValue, SourceSpan};
@@ -63,6 +64,8 @@ pub struct LoadOptions<'a> {
     pub revisions: &'a [&'a str],
     /// Cost of a problem in one server's entry.
     pub tolerance: ErrorTolerance,
+    /// Abilities of the system that the config is for.
+    pub platform: Platform,
 }
 
 /// Cost of a problem in one server's entry.
@@ -141,6 +144,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
         env: &options.env,
         sources: &sources,
         files: &mut files,
+        platform: options.platform,
     };
     let mut plan = resolver.plan(&file);
     // A start without any file serves the demo, so no server is missing there.

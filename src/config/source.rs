@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use moongate_platform::Platform;
+
 use super::problem::{ProblemKind, ProblemOrigin, SourceSnippet};
 use super::tree::{ConfigNode, SourceSpan};
 use super::{LISTEN_PLACE, ONLY_PLACE, redact};
@@ -141,13 +143,42 @@ fn floor(text: &str, mut at: usize) -> usize {
     at
 }
 
+/// Returns the usual directories of config files, in the order of search.
+fn config_directories(directory: &Path, env: &BTreeMap<String, String>, platform: Platform) -> Vec<PathBuf> {
+    let set = |name: &str| env.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let (users, systems) = if platform.app_data_folders {
+        // No folder of the whole system: every user may create one in `ProgramData`.
+        (set("APPDATA"), None)
+    } else {
+        (set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config"))), Some("/etc".into()))
+    };
+    let below = [users, systems].into_iter().flatten().map(|dir| dir.join("moongate"));
+    std::iter::once(directory.to_owned()).chain(below).collect()
+}
+
 /// Finds the first config file in the usual places.
 ///
-/// The gateway was started in `directory`. `env` gives `XDG_CONFIG_HOME` and `HOME`.
+/// The gateway was started in `directory`. `env` gives `XDG_CONFIG_HOME` and `HOME`, on Windows `APPDATA`.
 pub fn search(directory: &Path, env: &BTreeMap<String, String>) -> Option<PathBuf> {
-    let set = |name: &str| env.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
-    let places = [Some(directory.to_owned()), home.map(|dir| dir.join("moongate")), Some("/etc/moongate".into())];
+    let places = config_directories(directory, env, Platform::CURRENT);
     let names = ["moongate.toml", "moongate.yaml", "moongate.yml", "moongate.json", "moongate.jsonc"];
-    places.into_iter().flatten().flat_map(|dir| names.map(|name| dir.join(name))).find(|path| path.is_file())
+    places.into_iter().flat_map(|dir| names.map(|name| dir.join(name))).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configs_are_searched_in_the_folders_of_the_system() {
+        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut env = BTreeMap::from([set("HOME", "/home/ada"), set("APPDATA", "C:/ada")]);
+        let search = |env: &BTreeMap<String, String>, platform| config_directories(Path::new("."), env, platform);
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(search(&env, Platform::UNIX), paths(&[".", "/home/ada/.config/moongate", "/etc/moongate"]));
+        assert_eq!(search(&env, Platform::WINDOWS), paths(&[".", "C:/ada/moongate"]));
+        env.extend([set("XDG_CONFIG_HOME", "/xdg")]);
+        assert_eq!(search(&env, Platform::UNIX), paths(&[".", "/xdg/moongate", "/etc/moongate"]));
+        assert_eq!(search(&BTreeMap::new(), Platform::UNIX), paths(&[".", "/etc/moongate"]));
+    }
 }

@@ -25,13 +25,15 @@ fn numeric(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
 impl PlanResolver<'_> {
     fn address(&mut self, path: &ConfigPath, text: &str) -> Option<ListenAddress> {
         if let Some(file) = text.strip_prefix(UNIX) {
-            return self.socket_path(path, file);
+            return self.has_unix_sockets(path, "use an address").then(|| self.socket_path(path, file)).flatten();
         }
-        if text == INHERITED {
-            return Some(ListenAddress::Inherited(None));
-        }
-        if let Some(name) = text.strip_prefix(INHERITED).and_then(|rest| rest.strip_prefix(':')) {
-            return Some(ListenAddress::Inherited(Some(name.to_owned())));
+        let inherited = match text.strip_prefix(INHERITED) {
+            Some("") => Some(ListenAddress::Inherited(None)),
+            Some(rest) => rest.strip_prefix(':').map(|name| ListenAddress::Inherited(Some(name.to_owned()))),
+            None => None,
+        };
+        if inherited.is_some() {
+            return inherited.filter(|_| self.has_socket_activation(path));
         }
         if let Some(lines) = text.strip_prefix(TCP_LINES) {
             return self.lines(path, lines);

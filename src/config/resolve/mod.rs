@@ -11,10 +11,13 @@ mod listen;
 mod network;
 mod server;
 mod state;
+mod system;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use moongate_platform::Platform;
 
 use super::check::{alternatives, nearest};
 use super::file::{Calls, ConfigFile, DurationText, LogFormat, RateText, Server, SizeText};
@@ -43,6 +46,8 @@ pub(super) struct PlanResolver<'a> {
     pub(super) sources: &'a ConfigSources,
     /// Files that settings name. They are watched like the config itself.
     pub(super) files: &'a mut Vec<PathBuf>,
+    /// Abilities of the system that the config is for.
+    pub(super) platform: Platform,
 }
 
 impl<'a> PlanResolver<'a> {
@@ -54,6 +59,7 @@ impl<'a> PlanResolver<'a> {
         let listen = self.listen(&file.gateway.listen, admin.as_ref());
         let ask_timeout = self.duration(&path(&["gateway", "ask_timeout"]), &file.gateway.ask_timeout);
         let keys = self.keys(file);
+        self.check_system(&file.gateway);
         let plan = Plan {
             public_url: self.public_url(file),
             allowed_hosts: self.hosts(&file.gateway.allowed_hosts),

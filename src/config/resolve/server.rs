@@ -399,6 +399,9 @@ impl PlanResolver<'_> {
     }
 
     fn unix(&mut self, path: &ConfigPath, text: &str) -> Option<ConnectTarget> {
+        if !self.has_unix_sockets(path, "use `tcp` or `url`") {
+            return None;
+        }
         let wrong = if !text.starts_with('/') {
             // A relative path would depend on the directory that the gateway was started in.
             Some((

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use moongate_platform::Platform;
+
 use super::super::file::{Gateway, StateKind};
 use super::super::problem::ProblemKind;
 use super::super::tree::ConfigPath;
@@ -21,7 +23,7 @@ impl PlanResolver<'_> {
                 None
             }
             Some(dir) => Some(with_home(dir, self.env)),
-            None => usual(self.env),
+            None => usual(self.env, self.platform),
         };
         let place = listen.first().and_then(place);
         let file = dir.map(|dir| dir.join(format!("state-{}.redb", place.as_deref().unwrap_or("0"))));
@@ -70,7 +72,10 @@ fn with_home(dir: &str, env: &BTreeMap<String, String>) -> PathBuf {
 }
 
 /// Directory of the service manager, or else the user's.
-fn usual(env: &BTreeMap<String, String>) -> Option<PathBuf> {
+fn usual(env: &BTreeMap<String, String>, platform: Platform) -> Option<PathBuf> {
+    if platform.app_data_folders {
+        return env.get("LOCALAPPDATA").filter(|dir| !dir.is_empty()).map(|dir| PathBuf::from(dir).join("moongate"));
+    }
     // XDG Base Directory Specification: a relative path in these variables is invalid and ignored.
     let set = |name: &str| env.get(name).map(String::as_str).filter(|value| value.starts_with('/'));
     // systemd separates several directories by colons.
@@ -78,4 +83,18 @@ fn usual(env: &BTreeMap<String, String>) -> Option<PathBuf> {
     let xdg = || set("XDG_STATE_HOME").map(|dir| PathBuf::from(dir).join("moongate"));
     let home = || set("HOME").map(|home| PathBuf::from(home).join(".local/state/moongate"));
     systemd.or_else(xdg).or_else(home)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_directory_is_that_of_the_system() {
+        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let env = BTreeMap::from([set("HOME", "/home/ada"), set("LOCALAPPDATA", "C:/Users/ada/AppData/Local")]);
+        assert_eq!(usual(&env, Platform::UNIX), Some("/home/ada/.local/state/moongate".into()));
+        assert_eq!(usual(&env, Platform::WINDOWS), Some("C:/Users/ada/AppData/Local/moongate".into()));
+        assert_eq!(usual(&BTreeMap::new(), Platform::WINDOWS), None);
+    }
 }
