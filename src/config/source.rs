@@ -175,10 +175,10 @@ mod tests {
         let mut env = BTreeMap::from([set("HOME", "/home/ada"), set("APPDATA", "C:/ada")]);
         let search = |env: &BTreeMap<String, String>, platform| config_directories(Path::new("."), env, platform);
         let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
-        assert_eq!(search(&env, Platform::UNIX), paths(&[".", "/home/ada/.config/moongate", "/etc/moongate"]));
+        assert_eq!(search(&env, Platform::LINUX), paths(&[".", "/home/ada/.config/moongate", "/etc/moongate"]));
         assert_eq!(search(&env, Platform::WINDOWS), paths(&[".", "C:/ada/moongate"]));
         env.extend([set("XDG_CONFIG_HOME", "/xdg")]);
-        assert_eq!(search(&env, Platform::UNIX), paths(&[".", "/xdg/moongate", "/etc/moongate"]));
-        assert_eq!(search(&BTreeMap::new(), Platform::UNIX), paths(&[".", "/etc/moongate"]));
+        assert_eq!(search(&env, Platform::LINUX), paths(&[".", "/xdg/moongate", "/etc/moongate"]));
+        assert_eq!(search(&BTreeMap::new(), Platform::LINUX), paths(&[".", "/etc/moongate"]));
     }
 }

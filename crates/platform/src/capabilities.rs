@@ -15,6 +15,8 @@ pub struct Platform {
     pub reuse_port: bool,
     /// SIGHUP, which asks for a reload.
     pub reload_signal: bool,
+    /// Resident memory of this process (`/proc/self/status`).
+    pub memory_usage: bool,
     /// Folders of the user's settings and state are named by `APPDATA` and `LOCALAPPDATA`.
     pub app_data_folders: bool,
     /// The kernel ends all children with this process, however it ends.
@@ -22,16 +24,19 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Linux and macOS.
-    pub const UNIX: Platform = Platform {
-        name: if cfg!(target_os = "macos") { "macOS" } else { "Linux" },
+    /// Linux.
+    pub const LINUX: Platform = Platform {
+        name: "Linux",
         unix_sockets: true,
         socket_activation: true,
         reuse_port: true,
         reload_signal: true,
+        memory_usage: true,
         app_data_folders: false,
         ends_children: false,
     };
+    /// macOS, and every other Unix.
+    pub const MACOS: Platform = Platform { name: "macOS", memory_usage: false, ..Platform::LINUX };
     /// Windows.
     pub const WINDOWS: Platform = Platform {
         name: "Windows",
@@ -39,11 +44,18 @@ impl Platform {
         socket_activation: false,
         reuse_port: false,
         reload_signal: false,
+        memory_usage: false,
         app_data_folders: true,
         ends_children: true,
     };
     /// The system that this program was compiled for.
-    pub const CURRENT: Platform = if cfg!(windows) { Platform::WINDOWS } else { Platform::UNIX };
+    pub const CURRENT: Platform = if cfg!(windows) {
+        Platform::WINDOWS
+    } else if cfg!(target_os = "linux") {
+        Platform::LINUX
+    } else {
+        Platform::MACOS
+    };
 }
 
 impl Default for Platform {

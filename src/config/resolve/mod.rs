@@ -316,7 +316,10 @@ impl<'a> PlanResolver<'a> {
                 None => MemoryLimit::Container,
                 Some(SizeText::Bytes(0)) => MemoryLimit::None,
                 Some(SizeText::Text(text)) if parse_units::size(text) == Ok(0) => MemoryLimit::None,
-                Some(size) => MemoryLimit::Bytes(self.size(&path("memory"), size)),
+                Some(size) => {
+                    self.check_memory_limit(&path("memory"));
+                    MemoryLimit::Bytes(self.size(&path("memory"), size))
+                }
             },
             sessions: count(limits.sessions),
             session_idle: self.duration(&path("session_idle"), &limits.session_idle),

@@ -93,7 +93,7 @@ mod tests {
     fn the_usual_directory_is_that_of_the_system() {
         let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let env = BTreeMap::from([set("HOME", "/home/ada"), set("LOCALAPPDATA", "C:/Users/ada/AppData/Local")]);
-        assert_eq!(usual(&env, Platform::UNIX), Some("/home/ada/.local/state/moongate".into()));
+        assert_eq!(usual(&env, Platform::LINUX), Some("/home/ada/.local/state/moongate".into()));
         assert_eq!(usual(&env, Platform::WINDOWS), Some("C:/Users/ada/AppData/Local/moongate".into()));
         assert_eq!(usual(&BTreeMap::new(), Platform::WINDOWS), None);
     }

@@ -33,6 +33,11 @@ impl PlanResolver<'_> {
         }
     }
 
+    /// Reports a limit of memory where the use of memory is not known.
+    pub(super) fn check_memory_limit(&mut self, path: &ConfigPath) {
+        self.is_available(self.platform.memory_usage, path, "limits of memory are", "remove it");
+    }
+
     fn is_available(&mut self, has: bool, path: &ConfigPath, what: &str, fix: &str) -> bool {
         if !has {
             let message = format!("`{path}`: {what} not available on {}", self.platform.name);
@@ -63,7 +68,7 @@ mod tests {
         let refused = loads(text, Platform::WINDOWS).err().unwrap();
         assert!(refused.contains(message), "{refused}");
         assert_eq!(refused.matches("error:").count(), 1, "{refused}");
-        loads(text, Platform::UNIX).unwrap();
+        loads(text, Platform::LINUX).unwrap();
     }
 
     #[test]
@@ -79,6 +84,18 @@ mod tests {
         is_refused("[gateway]\nlisten = \"systemd:mcp\"\n", systemd);
         is_refused("[gateway]\nreuse_port = true\n", "`gateway.reuse_port`: shared ports are not available on Windows");
         is_refused("[gateway.reload]\nsignal = true\n", "`gateway.reload.signal`: SIGHUP is not available on Windows");
+    }
+
+    #[test]
+    fn a_limit_of_memory_needs_linux() {
+        let text = "[limits]\nmemory = \"1GiB\"\n";
+        for (platform, name) in [(Platform::MACOS, "macOS"), (Platform::WINDOWS, "Windows")] {
+            let refused = loads(text, platform).err().unwrap();
+            let message = format!("`limits.memory`: limits of memory are not available on {name}");
+            assert!(refused.contains(&message), "{refused}");
+            loads("[limits]\nmemory = \"0\"\n", platform).unwrap();
+        }
+        loads(text, Platform::LINUX).unwrap();
     }
 
     #[test]
@@ -101,7 +118,7 @@ mod tests {
         let path = dir.path().join("moongate.toml");
         std::fs::write(&path, "[gateway]\nadmin = \"unix:/run/a.sock\"\n").unwrap();
         let options = LoadOptions::of_files(vec![path], [].into());
-        assert!(gateway_addresses(&LoadOptions { platform: Platform::UNIX, ..options.clone() }).is_ok());
+        assert!(gateway_addresses(&LoadOptions { platform: Platform::LINUX, ..options.clone() }).is_ok());
         let refused = gateway_addresses(&LoadOptions { platform: Platform::WINDOWS, ..options }).err().unwrap();
         assert!(refused.to_string().contains("not available on Windows"), "{refused}");
     }
