@@ -101,7 +101,7 @@ fn demo_server(program: &std::path::Path) -> ServerSettings {
 async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow::Result<()> {
     // Before the start: a signal while servers connect must stop the gateway in order.
     let mut stop = StopSignals::listen()?;
-    let hangup = loaded.plan.reload.signal.then(|| ReloadSignals::listen()).transpose();
+    let hangup = loaded.plan.reload.signal.then(ReloadSignals::listen).transpose();
     let mut hangup = hangup.context("signals cannot be received")?;
     let program = std::env::current_exe().ok();
     let servers = loaded.plan.servers.len();
