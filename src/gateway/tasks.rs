@@ -135,7 +135,8 @@ impl Endpoint {
             ExchangeEvent::Done(end) => ExchangeEvent::Done(naming.expose_page(end, next.as_deref())),
             other => other,
         };
-        Ok(Exchange::new(WatchedCall::new(upstream.begin_call(caller, call), watch, change)))
+        let events = WatchedCall::new(upstream.begin_call(caller, call), watch, change);
+        Ok(self.gateway.in_flight.track(caller.principal.id, &self.gateway.metrics, events))
     }
 
     /// Returns the naming of a server's tasks for a caller. `None` in its fields keeps the server's own ids.
