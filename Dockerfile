@@ -25,6 +25,7 @@ COPY crates/access/Cargo.toml crates/access/
 COPY crates/jsonrpc/Cargo.toml crates/jsonrpc/
 COPY crates/mock/Cargo.toml crates/mock/
 COPY crates/model/Cargo.toml crates/model/
+COPY crates/platform/Cargo.toml crates/platform/
 COPY crates/protocol/Cargo.toml crates/protocol/
 COPY crates/random/Cargo.toml crates/random/
 COPY crates/session/Cargo.toml crates/session/

@@ -67,3 +67,73 @@ fn the_images_build_has_every_file_that_the_sources_include() {
     }
     assert!(included > 0);
 }
+
+/// Copies a file or a folder.
+fn copy(from: &Path, to: &Path) {
+    if from.is_dir() {
+        std::fs::create_dir_all(to).unwrap();
+        for entry in from.read_dir().unwrap() {
+            let entry = entry.unwrap();
+            copy(&entry.path(), &to.join(entry.file_name()));
+        }
+    } else {
+        std::fs::copy(from, to).unwrap();
+    }
+}
+
+fn metadata(dir: &Path) -> String {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--locked", "--offline", "--no-deps", "--format-version", "1", "--manifest-path"])
+        .arg(dir.join("Cargo.toml"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_images_build_has_every_crate_in_both_of_its_steps() {
+    let crates: Vec<String> = root()
+        .join("crates")
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let ignore = std::fs::read_to_string(root().join(".dockerignore")).unwrap();
+    let given: Vec<&str> = ignore.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    // The sources: exactly what the builder is given.
+    let sources = tempfile::tempdir().unwrap();
+    given.iter().for_each(|name| copy(&root().join(name), &sources.path().join(name)));
+    // The layer of dependencies: the manifests that are copied by name, and empty sources.
+    let dockerfile = std::fs::read_to_string(root().join("Dockerfile")).unwrap();
+    let layer = tempfile::tempdir().unwrap();
+    for folder in ["src", "benches/gateway"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(crates.iter().map(|name| format!("crates/{name}/src")))
+    {
+        std::fs::create_dir_all(layer.path().join(folder)).unwrap();
+    }
+    for file in ["src/main.rs", "src/lib.rs", "benches/gateway/main.rs"] {
+        std::fs::write(layer.path().join(file), "fn main() {}").unwrap();
+    }
+    for name in &crates {
+        std::fs::write(layer.path().join(format!("crates/{name}/src/lib.rs")), "").unwrap();
+    }
+    let manifests = dockerfile.lines().filter_map(|line| {
+        line.strip_prefix("COPY Cargo.toml ")
+            .map(|rest| format!("Cargo.toml {rest}"))
+            .or_else(|| line.strip_prefix("COPY crates/").map(|rest| format!("crates/{rest}")))
+    });
+    for line in manifests.filter(|line| line.contains("Cargo.toml")) {
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        words.pop();
+        words.iter().for_each(|word| copy(&root().join(word), &layer.path().join(word)));
+    }
+    for dir in [sources.path(), layer.path()] {
+        let known = metadata(dir);
+        for name in &crates {
+            assert!(known.contains(&format!("\"moongate-{name}\"")), "{name} is missing");
+        }
+    }
+}
