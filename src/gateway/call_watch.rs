@@ -1,6 +1,6 @@
 //! Watch over a call: measured at its end, and recorded where the config says so.
 //!
-//! Owns the name of a call's end in metrics and logs. Does not route (`endpoint.rs`). Invariant: a call that ends is
+//! Owns the name of a call's end in metrics and logs. Does not route (`resolve_call.rs`). Invariant: a call that ends is
 //! measured once, a cancelled one is not, and a call that is not recorded formats nothing.
 
 use std::pin::Pin;
@@ -11,8 +11,8 @@ use futures_util::{Stream, StreamExt};
 use tokio::time::Instant;
 
 use crate::gateway::endpoint::Endpoint;
-use crate::gateway::generation::ServerEntry;
-use crate::gateway::{Gateway, method_label};
+use crate::gateway::endpoint_context::EndpointContext;
+use crate::gateway::server_entry::ServerEntry;
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{Call, Caller, Error, ExchangeEvent, McpMethod, Outcome, TaskMethod};
 use crate::revision;
@@ -62,9 +62,9 @@ impl UnsentCall {
         let (ending, took) = (ending(&method, caller.revision, end), received.elapsed());
         view.method_meter(&method).record(caller.revision, ending, took, None);
         // Lists come from memory, and are no call of an item.
-        if ending.is_error() && view.gateway.call_log.records(ending) {
+        if ending.is_error() && view.gateway.context().call_log.records(ending) {
             CallRecord {
-                method: method_label(&method),
+                method: method.label(),
                 principal: &caller.principal.name,
                 client: caller.client_info.as_ref(),
                 revision: caller.revision,
@@ -84,7 +84,7 @@ impl UnsentCall {
 
 /// Facts about a call that goes to a server.
 pub(super) struct CallWatch {
-    gateway: Arc<Gateway>,
+    context: Arc<EndpointContext>,
     caller: Arc<Caller>,
     meter: Arc<CallMeter>,
     method: McpMethod,
@@ -109,7 +109,7 @@ impl CallWatch {
         (meter, server, tool): (Arc<CallMeter>, Arc<ServerEntry>, ByteString),
     ) -> Self {
         CallWatch {
-            gateway: view.gateway.clone(),
+            context: view.gateway.context().clone(),
             caller: caller.clone(),
             meter,
             method: call.method.clone(),
@@ -130,7 +130,7 @@ impl CallWatch {
         let ending = ending(&self.method, self.caller.revision, end);
         let hop = ServerHop { revision: server_revision, time: now - self.sent };
         self.meter.record(self.caller.revision, ending, now - self.received, Some(hop));
-        if self.gateway.call_log.records(ending) {
+        if self.context.call_log.records(ending) {
             let size = end.as_ref().map_or(0, |outcome| outcome.result.size_hint());
             let outcome = if ending.is_error() { ending.error } else { "ok" };
             self.write_record(outcome, ending.code, now, size);
@@ -158,7 +158,7 @@ impl CallWatch {
 
 impl Drop for CallWatch {
     fn drop(&mut self) {
-        if !self.finished && self.gateway.call_log.is_for_all() {
+        if !self.finished && self.context.call_log.is_for_all() {
             // A stateless client comes back with the input responses in another call, so a dropped exchange is no
             // cancellation.
             let outcome = if self.asked_for_input { "input_required" } else { "cancelled" };

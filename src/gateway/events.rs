@@ -1,6 +1,7 @@
 //! Event bus: events of all servers, for every subscriber.
 //!
-//! Owns the subscribers' queue and the count of resource subscriptions. Does not translate events (`endpoint.rs`).
+//! Owns the subscribers' queue and the count of resource subscriptions. Does not translate events
+//! (`translate_event.rs`).
 //! Invariant: a server is subscribed to exactly the resources that some client is subscribed to.
 
 use std::collections::{BTreeMap, HashMap};

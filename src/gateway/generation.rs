@@ -1,49 +1,22 @@
 //! Generation: the gateway's config between two changes of it.
 //!
-//! Owns the servers, names, rules and endpoints of one moment, and the catalogue over them. Does not change servers
-//! (`reconfigure.rs`). Invariant: apart from its catalogue, a generation is only replaced as a whole. No request sees
+//! Owns the servers, names, rules and scopes of one moment, and the catalogue over them. Does not change servers
+//! (`reconfigure.rs`) or hold endpoints (`current_generation.rs`). Invariant: apart from its catalogue, a generation is only replaced as a whole. No request sees
 //! servers, names or rules of two generations at once.
 
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::gateway::SchemaStyle;
 use crate::gateway::catalog::Snapshot;
-use crate::gateway::endpoint::{Endpoint, EndpointScope};
-use crate::gateway::endpoint_union::EndpointUnion;
+use crate::gateway::endpoint_scope::{EndpointScope, EndpointUnion};
 use crate::gateway::names::NameRules;
-use crate::gateway::{Gateway, SchemaStyle, ViewRules};
-use crate::json::ByteString;
-use crate::model::{Call, Caller, Exchange, Principal};
+use crate::gateway::server_entry::ServerEntry;
+use crate::gateway::settings::ViewRules;
+use crate::model::Principal;
 use crate::policy::AccessTable;
-use crate::upstream::{ServerCall, ServerSettings, Upstream};
-
-/// Server as it is configured now. The upstream may still be connected with earlier settings.
-pub struct ServerEntry {
-    /// Settings that hold for what clients see of it.
-    pub settings: Arc<ServerSettings>,
-    /// Upstream that serves.
-    pub upstream: Arc<Upstream>,
-}
-
-impl Deref for ServerEntry {
-    type Target = Upstream;
-    fn deref(&self) -> &Upstream {
-        &self.upstream
-    }
-}
-
-impl ServerEntry {
-    pub(super) fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
-        self.upstream.call(caller, call)
-    }
-
-    pub(super) fn begin_call(&self, caller: &Arc<Caller>, call: Call) -> ServerCall {
-        self.upstream.start_call(caller, call)
-    }
-}
 
 /// Servers and rules of one moment.
 pub(super) struct Generation {
@@ -103,44 +76,5 @@ impl Generation {
 
     pub(super) fn find_server(&self, name: &str) -> Option<&Arc<ServerEntry>> {
         self.servers.iter().find(|member| member.settings.name == name)
-    }
-}
-
-/// Generation with its endpoints.
-pub(super) struct CurrentGeneration {
-    pub(super) generation: Arc<Generation>,
-    endpoints: HashMap<String, Arc<Endpoint>>,
-    /// Union endpoints of principals that may use only some endpoints, by principal id.
-    union_endpoints: HashMap<u32, Arc<Endpoint>>,
-}
-
-impl CurrentGeneration {
-    pub(super) fn new(gateway: &Arc<Gateway>, generation: Arc<Generation>) -> Self {
-        let view = |name: &str, scope: EndpointScope| {
-            Arc::new(Endpoint::new(gateway.clone(), generation.clone(), scope, ByteString::from(name)))
-        };
-        let views = generation.scopes.iter().map(|(name, scope)| (name.clone(), view(name, scope.clone())));
-        let unions = generation.access.restricted().map(|(id, names)| {
-            let union = EndpointUnion::new(names, &generation.scopes);
-            (id, view("", EndpointScope::Union(Arc::new(union))))
-        });
-        CurrentGeneration {
-            endpoints: views.collect(),
-            union_endpoints: unions.collect(),
-            generation: generation.clone(),
-        }
-    }
-
-    /// Creates a generation without endpoints, for the time before the start and after the end.
-    pub(super) fn without_endpoints(generation: Arc<Generation>) -> Self {
-        CurrentGeneration { generation, endpoints: HashMap::new(), union_endpoints: HashMap::new() }
-    }
-
-    /// Returns the endpoint of this name, and true if the principal may use it.
-    pub(super) fn endpoint(&self, name: &str, principal: &Principal) -> Option<(&Arc<Endpoint>, bool)> {
-        // Principals with limited endpoints have a union of their own under the empty name.
-        let union = self.union_endpoints.get(&principal.id).filter(|_| name.is_empty());
-        let view = union.or_else(|| self.endpoints.get(name))?;
-        Some((view, self.generation.access.allows_endpoint(principal, name)))
     }
 }

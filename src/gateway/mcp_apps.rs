@@ -6,8 +6,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::gateway::catalog::{SelectedItem, Snapshot, server_name};
-use crate::gateway::generation::ServerEntry;
+use crate::gateway::catalog::Snapshot;
+use crate::gateway::selected_item::SelectedItem;
+use crate::gateway::server_entry::{ServerEntry, server_name};
 use crate::gateway::uris;
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::ItemKind;

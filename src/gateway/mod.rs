@@ -20,14 +20,32 @@ mod resolve_uri;
 mod preview;
 mod schemas;
 mod tasks;
-mod endpoint_union;
+mod endpoint_scope;
+mod endpoint_context;
+mod endpoint_lists;
+mod endpoint_server;
+mod build_catalog;
+mod catalog_route;
+mod current_generation;
+mod event_sink;
+mod pending_replacements;
+mod resolve_call;
+mod routed_call;
+mod schema_findings;
+mod selected_item;
+mod server_entry;
+mod settings;
+mod start_call;
+#[cfg(test)]
+mod testing;
+mod translate_event;
 mod templates;
 mod unlisted_calls;
 mod uris;
 mod endpoint;
 mod call_watch;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -35,27 +53,31 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
+use crate::gateway::current_generation::CurrentGeneration;
+use crate::gateway::endpoint::EndpointHost;
+use crate::gateway::endpoint_context::{EndpointContext, build_method_meters};
+use crate::gateway::event_sink::{PendingListChanges, event_sink};
+use crate::gateway::events::{EventBus, GatewayEvent};
+use crate::gateway::generation::Generation;
+use crate::gateway::in_flight::InFlightCalls;
+use crate::gateway::pending_replacements::PendingReplacements;
+use crate::gateway::rewrite_links::LearnedUris;
 use crate::json::ByteString;
-use crate::model::{ItemKind, McpMethod, Notification, Principal, TaskMethod};
-use crate::policy::{AccessTable, GlobList};
+use crate::model::{ItemKind, Notification, Principal};
 use crate::store::{StateStore, StoreTable, StoredRows};
-use crate::telemetry::{CallLog, CallLogSwitch, CallMeter, MeterFactory, Metrics, logs};
-use crate::upstream::{
-    ConnectionOwner, EventSink, ServerSettings, Upstream, UpstreamContext, UpstreamEvent, UpstreamState,
-};
+use crate::telemetry::{CallLogSwitch, MeterFactory, logs};
+use crate::upstream::{EventSink, ServerSettings, Upstream, UpstreamContext, UpstreamState};
 
-pub use catalog::{ExcludedItem, Snapshot};
+pub use catalog::Snapshot;
 pub use endpoint::Endpoint;
 pub use findings::{CatalogFinding, FindingTopic};
-pub use generation::ServerEntry;
 pub use names::NameRules;
 pub use preview::{PrincipalChange, ToolAccessChange};
 pub use reconfigure::{ReplacementStatus, RestartOutcome};
 pub use schemas::SchemaStyle;
-
-use events::{EventBus, GatewayEvent};
-use generation::{CurrentGeneration, Generation};
-use rewrite_links::LearnedUris;
+pub use selected_item::ExcludedItem;
+pub use server_entry::ServerEntry;
+pub use settings::{GatewaySettings, ViewRules};
 
 /// Pure functions on which much depends, for `fuzz/`.
 #[doc(hidden)]
@@ -70,76 +92,24 @@ const EXCLUDED_LOGGED_MAX: usize = 20;
 /// Time within which changes make one new snapshot.
 const REBUILD_DELAY: Duration = Duration::from_millis(20);
 
-/// Settings of the gateway.
-pub struct GatewaySettings {
-    /// Rules of exposed names.
-    pub names: NameRules,
-    /// Settings of each server.
-    pub servers: Vec<ServerSettings>,
-    /// Names of servers that the config disables.
-    pub disabled: Vec<String>,
-    /// Named subsets.
-    pub views: Vec<ViewRules>,
-    /// Access of each principal.
-    pub access: AccessTable,
-    /// Time that the calls of a removed server may still take.
-    pub drain: Duration,
-    /// Calls that are recorded.
-    pub call_log: CallLog,
-    /// Longest URI that is looked up, in bytes.
-    pub uri_max: usize,
-    /// Style of tools' input schemas, unless a view has its own.
-    pub schema: SchemaStyle,
-}
-
-/// Named subset of servers and tools.
-#[derive(Clone, Debug)]
-pub struct ViewRules {
-    /// Name in the path.
-    pub name: String,
-    /// Servers of the view. `None`: all.
-    pub servers: Option<Vec<String>>,
-    /// Tools, by exposed name.
-    pub tools: GlobList,
-    /// Style of tools' input schemas. `None`: the general one.
-    pub schema: Option<SchemaStyle>,
-}
-
-impl ViewRules {
-    fn includes(&self, server: &str) -> bool {
-        self.servers.as_ref().is_none_or(|names| names.iter().any(|name| name == server))
-    }
-}
-
 /// Servers, catalogue and events behind the endpoints.
 pub struct Gateway {
+    context: Arc<EndpointContext>,
     current: ArcSwap<CurrentGeneration>,
     /// Held while a catalogue is built and published.
     change_lock: Mutex<()>,
-    replacements: reconfigure::PendingReplacements,
-    shared: Arc<UpstreamContext>,
+    replacements: PendingReplacements,
     sink: EventSink,
     /// True if log messages that belong to no call are forwarded.
     shares_logs: Arc<AtomicBool>,
-    events: Arc<EventBus>,
     /// List changes on single clients' connections, published with the next catalogue.
     pending_list_changes: PendingListChanges,
-    learned_uris: LearnedUris,
-    in_flight: in_flight::InFlightCalls,
     meters: MeterFactory,
-    metrics: Arc<Metrics>,
-    /// Meters of calls without an item of the catalogue.
-    method_meters: HashMap<&'static str, Arc<CallMeter>>,
     catalog_dirty: Arc<Notify>,
     drain_ms: AtomicU64,
-    call_log: CallLogSwitch,
-    uri_max: AtomicUsize,
     /// True once no server may be started any more.
     stopped: AtomicBool,
 }
-
-/// Server, owner of the connection, and the list that changed.
-type PendingListChanges = Arc<Mutex<Vec<(ByteString, ConnectionOwner, ItemKind)>>>;
 
 /// Directory of the endpoints that clients can connect to.
 pub struct EndpointDirectory {
@@ -167,28 +137,31 @@ impl Gateway {
             schema: settings.schema,
             ..Generation::new(servers, settings.names, settings.access, settings.views)
         });
-        let gateway = Arc::new(Gateway {
-            current: ArcSwap::from_pointee(CurrentGeneration::without_endpoints(generation.clone())),
-            change_lock: Mutex::default(),
-            replacements: reconfigure::PendingReplacements::default(),
-            learned_uris: LearnedUris::default(),
-            in_flight: in_flight::InFlightCalls::new(generation.access.clone()),
-            method_meters: build_method_meters(&meters),
-            shares_logs,
-            shared,
-            sink,
+        let context = Arc::new(EndpointContext {
+            upstreams: shared,
             events: hub,
-            pending_list_changes: owed,
-            meters,
+            learned_uris: LearnedUris::default(),
+            in_flight: InFlightCalls::new(generation.access.clone()),
+            method_meters: build_method_meters(&meters),
             metrics,
-            catalog_dirty: dirty,
-            drain_ms: AtomicU64::new(drain_ms),
             call_log: calls,
             uri_max: AtomicUsize::new(settings.uri_max),
+        });
+        let gateway = Arc::new(Gateway {
+            context,
+            current: ArcSwap::from_pointee(CurrentGeneration::without_endpoints(generation.clone())),
+            change_lock: Mutex::default(),
+            replacements: PendingReplacements::default(),
+            sink,
+            shares_logs,
+            pending_list_changes: owed,
+            meters,
+            catalog_dirty: dirty,
+            drain_ms: AtomicU64::new(drain_ms),
             stopped: AtomicBool::new(false),
         });
         gateway.report_disabled(&generation);
-        gateway.current.store(Arc::new(CurrentGeneration::new(&gateway, generation)));
+        gateway.current.store(Arc::new(CurrentGeneration::new(&gateway.host(), generation)));
         gateway
     }
 
@@ -209,7 +182,7 @@ impl Gateway {
             let _ = status.wait_for(|status| status.state != UpstreamState::Starting).await;
         });
         futures_util::future::join_all(settled).await;
-        self.rebuild();
+        self.rebuild_catalog();
     }
 
     /// Restores the lists of the previous process, until the servers list themselves. Removes rows of servers that are
@@ -226,7 +199,7 @@ impl Gateway {
             }
         }
         if restored > 0 {
-            self.rebuild();
+            self.rebuild_catalog();
         }
     }
 
@@ -265,7 +238,7 @@ impl Gateway {
 
     fn report_disabled(&self, generation: &Generation) {
         for name in &generation.disabled {
-            self.metrics.server_up.with_label_values(&[name, UpstreamState::Disabled.name()]).set(1);
+            self.context.metrics.server_up.with_label_values(&[name, UpstreamState::Disabled.name()]).set(1);
         }
     }
 
@@ -278,8 +251,13 @@ impl Gateway {
         self.current.load().generation.clone()
     }
 
+    /// Returns the gateway as its endpoints see it.
+    fn host(self: &Arc<Self>) -> Arc<dyn EndpointHost> {
+        self.clone()
+    }
+
     /// Returns the current endpoint, if there still is one and the principal may use it.
-    fn endpoint(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>> {
+    fn find_allowed(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>> {
         let current = self.current.load();
         current.endpoint(name, principal).filter(|(_, allowed)| *allowed).map(|(view, _)| view.clone())
     }
@@ -293,11 +271,11 @@ impl Gateway {
             if self.stopped.load(Ordering::Acquire) {
                 return;
             }
-            self.rebuild();
+            self.rebuild_catalog();
         }
     }
 
-    pub(in crate::gateway) fn rebuild(&self) {
+    fn rebuild_catalog(&self) {
         let _held = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = self.generation();
         let fresh = Arc::new(self.build(&generation));
@@ -307,7 +285,7 @@ impl Gateway {
         for (server, owner, kind) in
             std::mem::take(&mut *self.pending_list_changes.lock().unwrap_or_else(PoisonError::into_inner))
         {
-            self.events.publish(GatewayEvent::FromDedicatedConnection(
+            self.context.events.publish(GatewayEvent::FromDedicatedConnection(
                 server,
                 owner,
                 Box::new(Notification::ListChanged(kind)),
@@ -315,16 +293,16 @@ impl Gateway {
         }
         for kind in ItemKind::ALL {
             for server in fresh.changed_servers(&before, kind) {
-                self.events.publish(GatewayEvent::ListChanged(server, kind));
+                self.context.events.publish(GatewayEvent::ListChanged(server, kind));
             }
         }
     }
 
     fn build(&self, generation: &Generation) -> Snapshot {
         let mut fresh = Snapshot::build(&generation.servers, &generation.names, &self.meters);
-        fresh.findings.extend(schemas::refused_tools(generation, &fresh));
+        fresh.findings.extend(schema_findings::refused_tools(generation, &fresh));
         fresh.findings.extend(unmatched_rules::unmatched(generation, &fresh));
-        fresh.record_metrics(&generation.servers, &self.metrics);
+        fresh.record_metrics(&generation.servers, &self.context.metrics);
         fresh
     }
 
@@ -338,16 +316,34 @@ impl Gateway {
     }
 }
 
+impl EndpointHost for Gateway {
+    fn context(&self) -> &Arc<EndpointContext> {
+        &self.context
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Gateway::snapshot(self)
+    }
+
+    fn endpoint(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>> {
+        self.find_allowed(name, principal)
+    }
+
+    fn rebuild(&self) {
+        self.rebuild_catalog();
+    }
+}
+
 impl EndpointDirectory {
     /// Counts the calls that are being served: of all principals, and of this one.
     pub fn in_flight(&self, principal: &Principal) -> (usize, usize) {
-        let all = usize::try_from(self.gateway.metrics.inflight.get()).unwrap_or(0);
-        (all, self.gateway.in_flight.count_of(principal.id))
+        let all = usize::try_from(self.gateway.context.metrics.inflight.get()).unwrap_or(0);
+        (all, self.gateway.context.in_flight.count_of(principal.id))
     }
 
     /// Waits until the principal may use nothing any more, because its key was removed.
     pub fn until_revoked(&self, principal: &Principal) -> impl Future<Output = ()> + Send + use<> {
-        self.gateway.in_flight.until_revoked(principal.id)
+        self.gateway.context.in_flight.until_revoked(principal.id)
     }
 
     /// Finds an endpoint by name, if the principal may use it. The empty name is the endpoint over everything.
@@ -355,7 +351,7 @@ impl EndpointDirectory {
         let current = self.gateway.current.load();
         let (view, allowed) = current.endpoint(name, principal)?;
         if !allowed {
-            self.gateway.metrics.policy_denied.with_label_values(&["endpoint"]).inc();
+            self.gateway.context.metrics.policy_denied.with_label_values(&["endpoint"]).inc();
             return None;
         }
         Some(view.clone())
@@ -363,57 +359,6 @@ impl EndpointDirectory {
 
     /// Returns true if there is such an endpoint and the principal may use it.
     pub fn allows(&self, name: &str, principal: &Principal) -> bool {
-        self.gateway.endpoint(name, principal).is_some()
+        self.gateway.find_allowed(name, principal).is_some()
     }
-}
-
-/// Creates the sink for the events of servers. A log message that belongs to no call may be about any principal. Where
-/// several share its connection, it is forwarded only if there is one principal.
-fn event_sink(
-    hub: Arc<EventBus>,
-    dirty: Arc<Notify>,
-    metrics: Arc<Metrics>,
-    shares_logs: Arc<AtomicBool>,
-    owed: PendingListChanges,
-) -> EventSink {
-    Arc::new(move |server, news| match news {
-        UpstreamEvent::ToOwner(owner, notice) => match *notice {
-            Notification::ListChanged(kind) => {
-                owed.lock().unwrap_or_else(PoisonError::into_inner).push((ByteString::from(server), owner, kind));
-                dirty.notify_one();
-            }
-            Notification::Log(..) if owner.spans_principals() && !shares_logs.load(Ordering::Relaxed) => {
-                metrics.dropped.with_label_values(&["log"]).inc();
-            }
-            other => {
-                hub.publish(GatewayEvent::FromDedicatedConnection(ByteString::from(server), owner, Box::new(other)))
-            }
-        },
-        UpstreamEvent::ListsChanged => dirty.notify_one(),
-        UpstreamEvent::ResourceUpdated(uri, params) => {
-            hub.publish(GatewayEvent::ResourceUpdated(ByteString::from(server), uri, params))
-        }
-        UpstreamEvent::ElicitationCompleted(id, params) => {
-            hub.publish(GatewayEvent::ElicitationCompleted(ByteString::from(server), id, params))
-        }
-        UpstreamEvent::Task(task) => hub.publish(GatewayEvent::TaskChanged(ByteString::from(server), task)),
-        UpstreamEvent::Logged(level, params) if shares_logs.load(Ordering::Relaxed) => {
-            hub.publish(GatewayEvent::LogMessage(ByteString::from(server), level, params))
-        }
-        UpstreamEvent::Logged(..) => metrics.dropped.with_label_values(&["log"]).inc(),
-    })
-}
-
-/// Builds a meter for each method.
-fn build_method_meters(meters: &MeterFactory) -> HashMap<&'static str, Arc<CallMeter>> {
-    let methods = ["tools/call", "resources/read", "prompts/get", "completion/complete", "_OTHER"];
-    let tasks = TaskMethod::ALL.map(TaskMethod::name);
-    let lists = ItemKind::ALL.map(ItemKind::list_method);
-    let all = methods.into_iter().chain(lists).chain(tasks);
-    all.map(|method| (method, Arc::new(meters.meter(method, "", "")))).collect()
-}
-
-/// Returns the meter label for a method's calls without an item.
-fn method_label(method: &McpMethod) -> &str {
-    method.label()
 }

@@ -1,6 +1,6 @@
 //! Exposed names: pure functions from servers' names to names that every client and model accepts.
 //!
-//! Owns prefixes, truncation and collisions. Does not know items (`catalog.rs`). Invariant: equal input gives equal
+//! Owns prefixes, truncation and collisions. Does not know items (`build_catalog.rs`). Invariant: equal input gives equal
 //! names, in any order. No two items get the same name.
 
 use std::collections::{BTreeMap, HashMap};

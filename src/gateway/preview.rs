@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::gateway::Gateway;
 use crate::gateway::catalog::Snapshot;
 use crate::gateway::endpoint::Endpoint;
-use crate::gateway::generation::{Generation, ServerEntry};
-use crate::gateway::{Gateway, GatewaySettings};
+use crate::gateway::generation::Generation;
+use crate::gateway::server_entry::ServerEntry;
+use crate::gateway::settings::GatewaySettings;
 use crate::json::ByteString;
 use crate::model::{ItemKind, Principal};
 

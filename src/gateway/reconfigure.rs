@@ -3,29 +3,22 @@
 //! Owns the replacement servers until they are ready. Does not read configs (`config`). Invariant: a connected server
 //! keeps serving until its replacement is ready. A server whose connection need not change keeps it.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::gateway::Gateway;
+use crate::gateway::current_generation::CurrentGeneration;
 use crate::gateway::events::GatewayEvent;
-use crate::gateway::generation::{CurrentGeneration, Generation, ServerEntry};
-use crate::gateway::{Gateway, GatewaySettings};
+use crate::gateway::generation::Generation;
+use crate::gateway::pending_replacements::ReplacementServer;
+use crate::gateway::server_entry::ServerEntry;
+use crate::gateway::settings::GatewaySettings;
 use crate::model::ItemKind;
 use crate::store::StoreTable;
 use crate::upstream::{ServerSettings, Upstream, UpstreamState};
-
-/// Replacement servers that are being connected, by name.
-#[derive(Default)]
-pub(super) struct PendingReplacements(Mutex<BTreeMap<String, ReplacementServer>>);
-
-struct ReplacementServer {
-    upstream: Arc<Upstream>,
-    /// True for a restart that an operator waits for: it has one attempt.
-    restart: bool,
-}
 
 /// Status of a replacement server.
 pub struct ReplacementStatus {
@@ -55,37 +48,6 @@ pub enum RestartOutcome {
     Unknown,
 }
 
-impl PendingReplacements {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ReplacementServer>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn find(&self, name: &str) -> Option<(Arc<Upstream>, bool)> {
-        self.lock().get(name).map(|candidate| (candidate.upstream.clone(), candidate.restart))
-    }
-
-    /// Removes a replacement, if it is still the current one.
-    fn take(&self, upstream: &Arc<Upstream>) -> bool {
-        let mut table = self.lock();
-        let there = table.get(upstream.settings.name.as_str()).is_some_and(|c| Arc::ptr_eq(&c.upstream, upstream));
-        if there {
-            table.remove(upstream.settings.name.as_str());
-        }
-        there
-    }
-
-    fn cancel(&self, name: &str) {
-        if let Some(candidate) = self.lock().remove(name) {
-            tokio::spawn(async move { candidate.upstream.stop().await });
-        }
-    }
-
-    /// Removes all replacements.
-    pub(super) fn take_all(&self) -> Vec<Arc<Upstream>> {
-        std::mem::take(&mut *self.lock()).into_values().map(|candidate| candidate.upstream).collect()
-    }
-}
-
 /// Work that follows once the next generation is published.
 #[derive(Default)]
 struct FollowUpWork {
@@ -103,8 +65,8 @@ impl Gateway {
         }
         let before = self.generation();
         self.drain_ms.store(settings.drain_ms(), Ordering::Relaxed);
-        self.call_log.set(settings.call_log);
-        self.uri_max.store(settings.uri_max, Ordering::Relaxed);
+        self.context.call_log.set(settings.call_log);
+        self.context.uri_max.store(settings.uri_max, Ordering::Relaxed);
         let mut after = FollowUpWork::default();
         let mut servers = Vec::new();
         for settings in settings.servers {
@@ -121,13 +83,13 @@ impl Gateway {
         }
         self.report_disabled(&generation);
         // Revoked after the new generation serves: no call can start by the old rules in between.
-        self.in_flight.apply_access(&generation.access);
+        self.context.in_flight.apply_access(&generation.access);
         for (old, new) in &after.replaced {
             self.switch_over(old, new);
         }
         for upstream in after.started {
             // A server that was removed for a moment has subscribers that did not notice.
-            self.events.move_subscriptions(&upstream);
+            self.context.events.move_subscriptions(&upstream);
             tokio::spawn(upstream.run());
         }
         for member in &generation.servers {
@@ -182,7 +144,7 @@ impl Gateway {
     }
 
     fn new_upstream(&self, settings: &ServerSettings) -> Arc<Upstream> {
-        Upstream::new(settings.clone(), self.shared.clone(), self.sink.clone())
+        Upstream::new(settings.clone(), self.context.upstreams.clone(), self.sink.clone())
     }
 
     /// Publishes the next generation, and notifies subscribers.
@@ -191,8 +153,8 @@ impl Gateway {
         self.log_excluded(&before.snapshot.load(), &fresh);
         generation.snapshot.store(Arc::new(fresh));
         let generation = Arc::new(generation);
-        self.current.store(Arc::new(CurrentGeneration::new(self, generation.clone())));
-        self.events.publish(GatewayEvent::Reconfigured);
+        self.current.store(Arc::new(CurrentGeneration::new(&self.host(), generation.clone())));
+        self.context.events.publish(GatewayEvent::Reconfigured);
         // An event that came while this generation was made may be in neither.
         self.catalog_dirty.notify_one();
         generation
@@ -255,12 +217,12 @@ impl Gateway {
     /// Directs new calls to `new`. `old` ends with its calls.
     fn switch_over(self: &Arc<Self>, old: &Arc<Upstream>, new: &Arc<Upstream>) {
         old.redirect_to(new);
-        self.events.move_subscriptions(new);
+        self.context.events.move_subscriptions(new);
         self.retire(old.clone());
     }
 
     fn forget_server(&self, server: &str) {
-        self.metrics.forget_server(
+        self.context.metrics.forget_server(
             server,
             &UpstreamState::ALL.map(UpstreamState::name),
             &ItemKind::ALL.map(ItemKind::member),
@@ -279,7 +241,7 @@ impl Gateway {
             if gateway.generation().find_server(name).is_none() {
                 gateway.forget_server(name);
                 gateway.report_disabled(&gateway.generation());
-                gateway.shared.store.remove(StoreTable::Catalog, Bytes::copy_from_slice(name.as_bytes()));
+                gateway.context.upstreams.store.remove(StoreTable::Catalog, Bytes::copy_from_slice(name.as_bytes()));
             }
         });
     }
@@ -349,11 +311,5 @@ impl Gateway {
 
     fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.change_lock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl GatewaySettings {
-    pub(super) fn drain_ms(&self) -> u64 {
-        u64::try_from(self.drain.as_millis()).unwrap_or(u64::MAX)
     }
 }

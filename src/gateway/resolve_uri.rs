@@ -1,16 +1,19 @@
 //! URI resolution: the server of a URI, and the URI that clients see.
 //!
 //! Owns the order of the sources: lists, the URI itself, templates, learned links. Does not read requests
-//! (`endpoint.rs`). Invariant: a URI longer than `limits.uri` is never tried with templates or learned links.
+//! (`resolve_call.rs`). Invariant: a URI longer than `limits.uri` is never tried with templates or learned links.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::gateway::catalog::{CatalogRoute, server_name};
-use crate::gateway::endpoint::{Endpoint, EndpointScope};
-use crate::gateway::generation::ServerEntry;
+use crate::gateway::catalog::Snapshot;
+use crate::gateway::catalog_route::CatalogRoute;
+use crate::gateway::endpoint::{Endpoint, EndpointHost};
+use crate::gateway::endpoint_context::EndpointContext;
+use crate::gateway::endpoint_scope::EndpointScope;
+use crate::gateway::server_entry::{ServerEntry, server_name};
 use crate::gateway::templates::LookupBudget;
-use crate::gateway::{Gateway, Snapshot, uris};
+use crate::gateway::uris;
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{Caller, Error, ItemKind, McpErrorKind};
 use crate::policy::traverses;
@@ -34,10 +37,10 @@ impl Endpoint {
         uri: &ByteString,
         budget: &LookupBudget,
     ) -> Result<(Arc<ServerEntry>, ByteString), Error> {
-        let search = self.gateway.uri_search(snapshot, uri, budget);
+        let search = UriSearch::new(self.gateway.context(), snapshot, uri, budget);
         let listed = || self.lookup(snapshot, caller, ItemKind::Resources, uri);
         let place = self.resolve_in_order(search, listed, true);
-        place.ok_or_else(|| if search.is_long { too_long(self.gateway.uri_max()) } else { not_found(uri) })
+        place.ok_or_else(|| if search.is_long { too_long(self.gateway.context().uri_max()) } else { not_found(uri) })
     }
 
     /// Resolves a URI without a guess, for a caller that did not request it now. Returns `None` if no source names the
@@ -51,7 +54,7 @@ impl Endpoint {
     ) -> Option<(Arc<ServerEntry>, ByteString)> {
         let permitted = |route: &&Arc<CatalogRoute>| self.permits(&caller.principal, ItemKind::Resources, route);
         let listed = || snapshot.find_exposed(ItemKind::Resources, uri).filter(permitted).cloned();
-        self.resolve_in_order(self.gateway.uri_search(snapshot, uri, budget), listed, false)
+        self.resolve_in_order(UriSearch::new(self.gateway.context(), snapshot, uri, budget), listed, false)
     }
 
     fn resolve_in_order(
@@ -63,6 +66,7 @@ impl Endpoint {
         if let EndpointScope::Server(upstream) = &self.scope {
             return self
                 .gateway
+                .context()
                 .allows_resource(search.snapshot, upstream, search.uri)
                 .then(|| (upstream.clone(), search.uri.clone()));
         }
@@ -87,7 +91,7 @@ impl Endpoint {
         }
         let by_template =
             search.snapshot.find_template(search.uri, search.budget).map(|route| server_name(&route.upstream));
-        by_template.or_else(|| self.gateway.learned_uris.server_of(search.uri))
+        by_template.or_else(|| self.gateway.context().learned_uris.server_of(search.uri))
     }
 
     /// Returns the server of this name, if it is here and may have the resource.
@@ -98,7 +102,7 @@ impl Endpoint {
         local: &ByteString,
     ) -> Option<Arc<ServerEntry>> {
         let member = self.generation.servers.iter().find(|u| u.settings.name == server && self.includes(server));
-        member.filter(|member| self.gateway.allows_resource(snapshot, member, local)).cloned()
+        member.filter(|member| self.gateway.context().allows_resource(snapshot, member, local)).cloned()
     }
 
     /// Returns the server of a URI in no list, if it is the only one with resources here.
@@ -109,14 +113,21 @@ impl Endpoint {
     }
 }
 
-impl Gateway {
-    /// Returns the longest URI that is looked up, in bytes.
-    pub(super) fn uri_max(&self) -> usize {
-        self.uri_max.load(Ordering::Relaxed)
+impl<'a> UriSearch<'a> {
+    fn new(
+        context: &EndpointContext,
+        snapshot: &'a Snapshot,
+        uri: &'a ByteString,
+        budget: &'a LookupBudget,
+    ) -> UriSearch<'a> {
+        UriSearch { snapshot, uri, is_long: uri.len() > context.uri_max(), budget }
     }
+}
 
-    fn uri_search<'a>(&self, snapshot: &'a Snapshot, uri: &'a ByteString, budget: &'a LookupBudget) -> UriSearch<'a> {
-        UriSearch { snapshot, uri, is_long: uri.len() > self.uri_max(), budget }
+impl EndpointContext {
+    /// Returns the longest URI that is looked up, in bytes.
+    fn uri_max(&self) -> usize {
+        self.uri_max.load(Ordering::Relaxed)
     }
 
     /// Returns true if the config lets a server have a resource. Long URIs are not tried with patterns, so they must be
@@ -128,7 +139,9 @@ impl Gateway {
         }
         rules.allows_uri(local)
     }
+}
 
+impl dyn EndpointHost {
     /// Returns the exposed form of a server's own URI, if it differs. Learns URIs in no list.
     pub(super) fn exposed_uri(
         &self,
@@ -145,7 +158,7 @@ impl Gateway {
         if uris::looks_wrapped(uri) || snapshot.find_exposed(ItemKind::Resources, uri).is_some() {
             return wrapped();
         }
-        if uri.len() > self.uri_max() {
+        if uri.len() > self.context().uri_max() {
             return None;
         }
         match snapshot.find_template(uri, budget) {
@@ -153,10 +166,10 @@ impl Gateway {
             Some(_) => wrapped(),
             // Not all templates were tried, so the owner is unknown: the URI stays as it is.
             None if budget.is_spent() => {
-                self.metrics.dropped.with_label_values(&["uri_lookup"]).inc();
+                self.context().metrics.dropped.with_label_values(&["uri_lookup"]).inc();
                 None
             }
-            None => (!self.learned_uris.learn(uri, server)).then(wrapped).flatten(),
+            None => (!self.context().learned_uris.learn(uri, server)).then(wrapped).flatten(),
         }
     }
 }

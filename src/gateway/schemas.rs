@@ -1,17 +1,11 @@
 //! Input schemas that model APIs refuse: with `oneOf`, `anyOf` or `allOf` at the top. Pure functions.
 //!
-//! Owns the compatible form of such a schema. Does not decide who gets it (`endpoint.rs`). Invariant: the compatible
+//! Owns the compatible form of such a schema. Does not decide who gets it (`endpoint_lists.rs`). Invariant: the compatible
 //! form accepts the same arguments, by the rules of the JSON Schema dialects that know `if` and `else`.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use crate::gateway::catalog::{CatalogRoute, Snapshot};
-use crate::gateway::endpoint::EndpointScope;
-use crate::gateway::findings::{CatalogFinding, FindingTopic};
-use crate::gateway::generation::Generation;
 use crate::json::{ByteString, JsonObject, RawJson};
-use crate::model::ItemKind;
 
 /// Keywords that are refused.
 const COMBINERS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
@@ -64,33 +58,6 @@ pub(super) fn inspect_schema(definition: &JsonObject) -> Option<CombinedSchema> 
         .then(|| CombinedSchema { keywords, compatible: compatible(&schema).map(|schema| schema.to_raw()) })
 }
 
-/// Returns a finding for each tool that model APIs refuse, and says what was done about it.
-pub(super) fn refused_tools(generation: &Generation, snapshot: &Snapshot) -> Vec<CatalogFinding> {
-    let mut compatible: Vec<String> = Vec::new();
-    for scope in generation.scopes.values() {
-        match scope {
-            EndpointScope::All if generation.schema == SchemaStyle::Compatible => compatible.push("/mcp".to_owned()),
-            EndpointScope::View(view) if view.schema.unwrap_or(generation.schema) == SchemaStyle::Compatible => {
-                compatible.push(format!("/mcp/{}", view.name));
-            }
-            _ => {}
-        }
-    }
-    compatible.sort_unstable();
-    let tools = snapshot.iter(ItemKind::Tools).filter_map(|route| Some((route, route.combined.as_ref()?)));
-    let finding = |(route, combined): (&Arc<CatalogRoute>, &CombinedSchema)| {
-        let done = match (&combined.compatible, compatible.is_empty()) {
-            (None, _) => "listed as it is, since it cannot be written otherwise".to_owned(),
-            (Some(_), true) => "listed as it is; gateway.schema = \"compatible\" lists it without".to_owned(),
-            (Some(_), false) => format!("changed at {}", compatible.join(", ")),
-        };
-        let keywords = combined.keywords.join(", ");
-        let text = format!("{}: {keywords} at the top of its inputSchema: {done}", route.exposed);
-        CatalogFinding { server: Some(route.upstream.settings.name.clone()), topic: FindingTopic::Schema, text }
-    };
-    tools.map(finding).collect()
-}
-
 /// Returns the definition with another schema.
 pub(super) fn with_schema(definition: &RawJson, schema: &RawJson) -> Option<RawJson> {
     let mut definition = definition.as_object()?;
@@ -98,7 +65,7 @@ pub(super) fn with_schema(definition: &RawJson, schema: &RawJson) -> Option<RawJ
     Some(definition.to_raw())
 }
 
-fn compatible(schema: &JsonObject) -> Option<JsonObject> {
+pub(super) fn compatible(schema: &JsonObject) -> Option<JsonObject> {
     let text = schema.bytes();
     let has = |mark: &&str| memchr::memmem::find(&text, mark.as_bytes()).is_some();
     // References to the top, and keywords that depend on their position, would change their meaning when moved.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::broadcast;
 
-use crate::gateway::Snapshot;
+use crate::gateway::catalog::Snapshot;
 use crate::gateway::endpoint::Endpoint;
 use crate::gateway::events::{GatewayEvent, ResourceSubscription, SUBSCRIBED_URI_MAX};
-use crate::gateway::generation::ServerEntry;
+use crate::gateway::server_entry::ServerEntry;
 use crate::gateway::templates::LookupBudget;
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{Caller, Error, ItemKind, Notification, SubscriptionFilter};
@@ -255,13 +255,13 @@ impl Endpoint {
             if local.len() > SUBSCRIBED_URI_MAX {
                 continue;
             }
-            match self.gateway.events.subscribe_resource(&member.upstream, &local) {
+            match self.gateway.context().events.subscribe_resource(&member.upstream, &local) {
                 Some(subscription) => {
                     (wanted.location, wanted.acknowledged) = (Some(subscription.server_and_uri()), true);
                     subscriptions.push(subscription);
                 }
                 None => {
-                    self.gateway.metrics.refused.with_label_values(&["max_subscriptions"]).inc();
+                    self.gateway.context().metrics.refused.with_label_values(&["max_subscriptions"]).inc();
                     left_out.full =
                         Some(ByteString::from(format!("servers.{}.max_subscriptions", member.settings.name)));
                 }
@@ -306,7 +306,7 @@ impl Endpoint {
         subscriptions: &[ResourceSubscription],
     ) -> SubscriptionGuard {
         let lists = filter.tools || filter.prompts || filter.resources || filter.logs;
-        self.gateway.shared.subscriptions.subscribe(
+        self.gateway.context().upstreams.subscriptions.subscribe(
             caller,
             lists,
             subscriptions.iter().map(ResourceSubscription::server_and_uri).collect(),
@@ -368,7 +368,7 @@ mod tests {
         };
         let mut notices = view.subscribe(&caller, filter);
         for _ in 0..2000 {
-            gateway.events.publish(GatewayEvent::LogMessage(ByteString::from("a"), None, JsonObject::new()));
+            gateway.context.events.publish(GatewayEvent::LogMessage(ByteString::from("a"), None, JsonObject::new()));
         }
         let next = || unconstrained(notices.stream.next()).now_or_never().flatten();
         let mut told: Vec<String> = std::iter::from_fn(next)

@@ -9,9 +9,10 @@ use futures_util::{Stream, stream};
 use tokio::time::Instant;
 
 use crate::gateway::call_watch::{CallWatch, WatchedCall};
-use crate::gateway::catalog::server_name;
-use crate::gateway::endpoint::{Endpoint, EndpointScope, RoutedCall, check_resumable};
-use crate::gateway::generation::ServerEntry;
+use crate::gateway::endpoint::Endpoint;
+use crate::gateway::endpoint_scope::EndpointScope;
+use crate::gateway::routed_call::{RoutedCall, check_resumable};
+use crate::gateway::server_entry::{ServerEntry, server_name};
 use crate::gateway::templates::LookupBudget;
 use crate::gateway::{rewrite_links, task_handles};
 use crate::json::{ByteString, JsonObject, RawJson};
@@ -136,7 +137,8 @@ impl Endpoint {
             other => other,
         };
         let events = WatchedCall::new(upstream.begin_call(caller, call), watch, change);
-        Ok(self.gateway.in_flight.track(caller.principal.id, &self.gateway.metrics, events))
+        let context = self.gateway.context();
+        Ok(context.in_flight.track(caller.principal.id, &context.metrics, events))
     }
 
     /// Returns the naming of a server's tasks for a caller. `None` in its fields keeps the server's own ids.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
-use crate::gateway::catalog::CatalogRoute;
-use crate::gateway::generation::ServerEntry;
+use crate::gateway::catalog_route::CatalogRoute;
+use crate::gateway::server_entry::ServerEntry;
 
 /// Number of expressions at which a template is refused.
 const EXPRESSIONS_MAX: usize = 32;
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
     use crate::gateway::NameRules;
-    use crate::gateway::catalog::testing::{server_entry, snapshot};
+    use crate::gateway::testing::{server_entry, snapshot};
     use crate::json::{JsonObject, RawJson};
     use crate::model::ItemKind;
 

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use crate::gateway::call_watch::UnsentCall;
-use crate::gateway::endpoint::{Endpoint, EndpointScope};
-use crate::gateway::generation::ServerEntry;
+use crate::gateway::endpoint::Endpoint;
+use crate::gateway::endpoint_scope::EndpointScope;
+use crate::gateway::server_entry::ServerEntry;
 use crate::json::ByteString;
 use crate::model::{Call, Caller, Error, Exchange, ItemKind, McpErrorKind, McpMethod};
 

@@ -6,9 +6,10 @@
 use std::collections::HashSet;
 
 use crate::gateway::catalog::Snapshot;
-use crate::gateway::endpoint::EndpointScope;
+use crate::gateway::endpoint_scope::EndpointScope;
 use crate::gateway::findings::{CatalogFinding, FindingTopic};
-use crate::gateway::generation::{Generation, ServerEntry};
+use crate::gateway::generation::Generation;
+use crate::gateway::server_entry::ServerEntry;
 use crate::json::ByteString;
 use crate::model::ItemKind;
 use crate::policy::{GlobList, ItemRules};

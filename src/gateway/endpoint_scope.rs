@@ -1,13 +1,22 @@
-//! Union endpoint for a key that may use only some views and servers.
+//! Servers and tools that an endpoint covers: all, one server, a view, or what one key may use.
 //!
-//! Owns which servers and tools the named endpoints reach together. Does not decide what the key's own globs leave of
-//! them (`policy`). Invariant: the union reaches nothing that none of the named endpoints reaches.
+//! Owns which servers and tools named endpoints reach together. Does not decide what the key's own globs leave of
+//! them (`policy`). Invariant: a union reaches nothing that none of the named endpoints reaches.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::gateway::ViewRules;
-use crate::gateway::endpoint::EndpointScope;
+use crate::gateway::server_entry::ServerEntry;
+use crate::gateway::settings::ViewRules;
+
+/// Servers and tools that an endpoint covers.
+#[derive(Clone)]
+pub(super) enum EndpointScope {
+    All,
+    Server(Arc<ServerEntry>),
+    View(Arc<ViewRules>),
+    Union(Arc<EndpointUnion>),
+}
 
 /// Views and servers that one key may use.
 #[derive(Debug, Default)]
