@@ -3,7 +3,9 @@
 //! Owns the order of starting and stopping. Does not serve requests. Invariant: the listeners are up before any server
 //! is connected, and everything that was started is stopped.
 
+mod file_digests;
 mod plan_diff;
+mod plan_settings;
 mod reload;
 mod persistence;
 mod watch_files;
@@ -21,28 +23,25 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, AdminState};
+use crate::app::plan_settings::{front_state, gate_settings, gateway_settings, guard_children, hosts, request_limits};
+use crate::app::reload::ReloadTargets;
 use crate::auth::ApiKeys;
-use crate::config::{Plan, PlanLimits, ViewSettings};
+use crate::config::{Plan, PlanLimits};
 use crate::front::{
-    self, AdmissionControl, AdmissionSettings, ConnectionLimit, ConnectionService, HostRules, InheritedSockets,
-    ListenAddress, ListenSettings, RequestLimits, ServerListener, ServerState, ServerTls, SharedServerState,
-    StallDetector, StdioRefused, StdioServer, TlsSettings,
+    self, AdmissionControl, ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress, ListenSettings,
+    ServerListener, ServerState, ServerTls, SharedServerState, StallDetector, StdioRefused, StdioServer, TlsSettings,
 };
-use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
+use crate::gateway::Gateway;
 use crate::json::ByteString;
 use crate::link::reaper::Reaper;
 use crate::revision::DownstreamState;
-use crate::session::{
-    ParkedCallSettings, ParkedCalls, PrincipalFingerprints, ReplaySettings, SessionSettings, Sessions,
-};
+use crate::session::{ParkedCalls, Sessions};
 use crate::store::StateStore;
 use crate::telemetry::{MemoryLimit, MemoryWatch, Metrics};
-use crate::upstream::{ConnectTarget, UpstreamContext};
+use crate::upstream::UpstreamContext;
 
 pub use plan_diff::{PlanDiff, diff_plans};
 pub use reload::{ConfigReloader, ReloadOutcome, ReloadPreview, ReloadSource};
-
-use reload::ReloadTargets;
 
 /// Running gateway.
 pub struct GatewayApp {
@@ -324,11 +323,6 @@ async fn keep(memory: Arc<MemoryWatch>, sessions: Arc<Sessions>, gateway: Arc<Ga
     tokio::join!(memory.watch(), sessions.expire_forever(must_stay));
 }
 
-fn gate_settings(plan: &Plan) -> AdmissionSettings {
-    let PlanLimits { calls, calls_per_key, rate, .. } = plan.limits;
-    AdmissionSettings { calls, calls_per_key, rate }
-}
-
 fn front(
     plan: &Plan,
     gateway: &Arc<Gateway>,
@@ -388,114 +382,4 @@ impl Core {
         let reloader = ConfigReloader::new(plan.clone(), None, parts);
         Core { gateway, fronts, reloader, draining }
     }
-}
-
-/// Starts the reaper if any server is a child process.
-fn guard_children(plan: &Plan, program: Option<&Path>, guard: &Reaper) {
-    let children = plan.servers.iter().any(|server| matches!(server.connect, ConnectTarget::Stdio { .. }));
-    if let Some(Err(e)) = program.filter(|_| children).map(|program| guard.ensure(program)) {
-        tracing::warn!("the guard cannot be started; children may outlive a kill -9 of the gateway: {e}");
-    }
-}
-
-fn request_limits(plan: &Plan) -> RequestLimits {
-    let limits = &plan.limits;
-    RequestLimits { body: limits.body, read_timeout: limits.read_timeout, batch: limits.batch }
-}
-
-fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewaySettings {
-    let view = |v: ViewSettings| ViewRules { name: v.name, servers: v.servers, tools: v.tools, schema: v.schema };
-    let views = plan.views.iter().cloned().map(view);
-    GatewaySettings {
-        names: NameRules { separator: plan.names.separator.clone(), max_length: plan.names.max_length },
-        servers: plan.servers.clone(),
-        disabled: plan.disabled.clone(),
-        views: views.collect(),
-        access,
-        drain: plan.drain,
-        call_log: plan.log.calls,
-        uri_max: plan.limits.uri,
-        schema: plan.schema,
-    }
-}
-
-fn front_state(
-    plan: &Plan,
-    metrics: &Arc<Metrics>,
-    draining: &CancellationToken,
-    (store, owners): (&StateStore, PrincipalFingerprints),
-) -> DownstreamState {
-    let limits = &plan.limits;
-    let replay = ReplaySettings {
-        bytes: limits.replay,
-        total: limits.replay_total,
-        events: limits.replay_events,
-        time: limits.replay_time,
-    };
-    let sessions = SessionSettings {
-        max: limits.sessions,
-        idle: limits.session_idle,
-        replay,
-        outbox: limits.outbox,
-        outbox_total: limits.outbox_total,
-        subscriptions: limits.subscriptions,
-    };
-    DownstreamState {
-        parked_calls: Arc::new(ParkedCalls::new(parked_call_settings(plan), metrics.clone())),
-        seal: Arc::default(),
-        input_timeout: plan.ask_timeout,
-        sessions: Arc::new(Sessions::persistent(sessions, metrics.clone(), store.clone(), owners)),
-        metrics: metrics.clone(),
-        keep_alive: plan.keep_alive,
-        streams_max: plan.limits.streams,
-        subscriptions_max: limits.subscriptions,
-        forwarded_headers: forwarded(plan),
-        stream_lifetime: limits.stream_time,
-        timers: Arc::default(),
-        draining: draining.clone(),
-    }
-}
-
-/// Builds the state after a configuration change. Sessions and parked calls are carried over.
-fn front_state_of(plan: &Plan, before: &DownstreamState) -> DownstreamState {
-    DownstreamState {
-        parked_calls: before.parked_calls.clone(),
-        seal: before.seal.clone(),
-        input_timeout: plan.ask_timeout,
-        sessions: before.sessions.clone(),
-        metrics: before.metrics.clone(),
-        keep_alive: plan.keep_alive,
-        streams_max: plan.limits.streams,
-        subscriptions_max: plan.limits.subscriptions,
-        forwarded_headers: forwarded(plan),
-        stream_lifetime: plan.limits.stream_time,
-        timers: before.timers.clone(),
-        draining: before.draining.clone(),
-    }
-}
-
-fn parked_call_settings(plan: &Plan) -> ParkedCallSettings {
-    ParkedCallSettings { max: plan.limits.parked, life: plan.ask_timeout }
-}
-
-/// Returns the client headers that some server's configuration forwards.
-fn forwarded(plan: &Plan) -> Vec<http::HeaderName> {
-    let mut forwarded = Vec::new();
-    for server in &plan.servers {
-        if let ConnectTarget::Http { forward_headers, .. } = &server.connect {
-            forwarded.extend(forward_headers.iter().map(|(from, _)| from.clone()));
-        }
-    }
-    forwarded.sort_by(|a, b| a.as_str().cmp(b.as_str()));
-    // Several servers may want one header; it is stored once for each request.
-    forwarded.dedup();
-    forwarded
-}
-
-fn hosts(plan: &Plan) -> HostRules {
-    let own = plan.public_url.as_ref().and_then(|url| url.host_str()).map(str::to_owned);
-    let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect::<Vec<_>>();
-    let mut hosts = lower(&plan.allowed_hosts);
-    hosts.extend(own);
-    HostRules { hosts, origins: lower(&plan.allowed_origins) }
 }

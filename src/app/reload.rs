@@ -14,9 +14,11 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 
 use crate::admin::AdminControl;
+use crate::app::file_digests::current_digests;
 use crate::app::plan_diff::{PlanDiff, applicable, diff_plans};
-use crate::app::watch_files::current_digests;
-use crate::app::{front_state_of, gate_settings, gateway_settings, guard_children, hosts, request_limits};
+use crate::app::plan_settings::{
+    front_state_of, gate_settings, gateway_settings, guard_children, hosts, parked_call_settings, request_limits,
+};
 use crate::auth::{AdminAccess, ApiKeys};
 use crate::config::{ConfigProblems, LoadedConfig, Plan, ReloadSettings};
 use crate::front::{ServerState, ServerTls, SharedServerState};
@@ -198,15 +200,15 @@ impl ConfigReloader {
         let keys = RandomState::new();
         let mut looks = 0;
         loop {
-            let before = current_digests(self, &keys).await;
+            let before = current_digests(self.files(), &keys).await;
             let loaded = self.load().await;
             if before.is_nothing() {
                 return loaded;
             }
             tokio::time::sleep(STABLE_INTERVAL).await;
             looks += 1;
-            let rests =
-                current_digests(self, &keys).await.is_same(&before) && (!before.blank || looks >= BLANK_CHECKS_MAX);
+            let rests = current_digests(self.files(), &keys).await.is_same(&before)
+                && (!before.blank || looks >= BLANK_CHECKS_MAX);
             // A writer in place may have truncated and filled the file between two digests, during the read. Two equal
             // reads show the real contents.
             if rests {
@@ -270,7 +272,7 @@ impl ConfigReloader {
         let state = front.downstream.clone();
         self.targets.server_state.store(Arc::new(front));
         state.sessions.adjust(plan.limits.sessions, plan.limits.session_idle, plan.limits.subscriptions);
-        state.parked_calls.adjust(super::parked_call_settings(&plan));
+        state.parked_calls.adjust(parked_call_settings(&plan));
         self.revoke_removed(&access);
         let own = self.self_ref.clone();
         // Requests in flight may still create sessions under the old keys. The second sweep finds those.

@@ -3,7 +3,6 @@
 //! Does not define problems (`config`). Invariant: data goes to standard output, everything for people to standard
 //! error.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,12 +10,9 @@ use std::process::ExitCode;
 use crate::cli::admin::AdminArgs;
 use crate::cli::connect;
 use crate::cli::plan::{self, PlanFormat};
-use crate::cli::{block_on, print_message};
-use crate::config::{self, ConfigProblems, LoadOptions, LoadedConfig};
+use crate::cli::process::{BAD_CONFIG, block_on, environment, print_message, report_unusable};
+use crate::config::{self, LoadOptions, LoadedConfig};
 use crate::telemetry::logs;
-
-/// Exit code for a config that cannot be used.
-const BAD_CONFIG: u8 = 2;
 
 /// Validate the config and print every problem with its place.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -86,13 +82,6 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Returns this process's environment, as far as it is text.
-pub fn environment() -> BTreeMap<String, String> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
-}
-
 /// Returns the warnings, and a line with what is configured.
 fn report(loaded: &LoadedConfig) -> String {
     let warnings = || loaded.warnings.iter().chain(&loaded.advice);
@@ -112,13 +101,4 @@ fn report(loaded: &LoadedConfig) -> String {
 
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// Prints the problems of a config that cannot be used, for commands that need one.
-///
-/// Returns the exit code for that.
-pub fn report_unusable(problems: &ConfigProblems) -> ExitCode {
-    // A closed standard error leaves no way to report anything.
-    let _ = write!(std::io::stderr(), "{problems}");
-    ExitCode::from(BAD_CONFIG)
 }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cli::check;
+use crate::cli::process;
 use crate::config::{self, GatewayAddresses, LoadOptions};
 use crate::front::ListenAddress;
 
@@ -52,7 +52,7 @@ fn nowhere(origin: &str) -> String {
 
 /// Returns the addresses in the config, and the origin of a setting in words.
 fn places(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, String), String> {
-    let env = check::environment();
+    let env = process::environment();
     let mut paths = config.to_vec();
     if paths.is_empty() {
         paths.extend(config::search(Path::new("."), &env));

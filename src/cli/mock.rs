@@ -2,12 +2,14 @@
 //!
 //! Does not own the server (`mock`). Invariant: over stdio only the script writes to stdout.
 
-use std::{fs::OpenOptions, net::SocketAddr, path::PathBuf};
+use std::fs::OpenOptions;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::Args;
 use moongate_platform::signals::TerminationSignals;
 
-use crate::cli::print_message;
+use crate::cli::process::print_message;
 use crate::mock::{self, MockHandle, MockScript, Revision};
 
 /// Runs a scriptable MCP server: tools, behaviour and faults from a file.

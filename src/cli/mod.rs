@@ -15,6 +15,7 @@ mod locate;
 pub mod mock;
 mod notes;
 mod plan;
+mod process;
 pub mod restart;
 pub mod schema;
 pub mod serve;
@@ -23,11 +24,11 @@ pub mod status;
 pub mod stdio;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::cli::process::{block_on, print_message, report_error, runtime};
 use crate::revision::SUPPORTED;
 
 /// Text below the help of the whole program.
@@ -145,28 +146,6 @@ fn mock(args: mock::MockArgs) -> ExitCode {
         Ok(code) => std::process::exit(code),
         Err(e) => report_error(&e),
     }
-}
-
-/// Creates a runtime with the default number of workers.
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
-}
-
-fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
-    match runtime().and_then(|runtime| runtime.block_on(work)) {
-        Ok(code) => code,
-        Err(e) => report_error(&e),
-    }
-}
-
-/// Prints a message for people. A closed stderr has no reader and is no reason to stop.
-fn print_message(message: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{message}");
-}
-
-fn report_error(error: &anyhow::Error) -> ExitCode {
-    print_message(&format!("error: {error:#}"));
-    ExitCode::FAILURE
 }
 
 #[cfg(test)]

@@ -15,8 +15,7 @@ use serde_json::{Value, json};
 use crate::app::diff_plans;
 use crate::auth::{KeyHash, KeySettings};
 use crate::cli::admin::AdminClient;
-use crate::cli::check::{environment, report_unusable};
-use crate::cli::{print_message, report_error};
+use crate::cli::process::{environment, print_message, report_error, report_unusable};
 use crate::config::{self, ConfigProblems, LoadOptions, Plan};
 
 /// How the plan is written.

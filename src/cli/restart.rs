@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cli::admin::{AdminClient, GatewayArgs};
-use crate::cli::print_message;
+use crate::cli::process::print_message;
 
 /// Time limit of a restart. Longer than any sensible `start_timeout`.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -12,8 +12,8 @@ use moongate_platform::service_manager;
 use moongate_platform::signals::ReloadSignals;
 
 use crate::app::{GatewayApp, ReloadSource};
+use crate::cli::process::{self, print_message, report_error, runtime};
 use crate::cli::signals::StopSignals;
-use crate::cli::{check, print_message, report_error, runtime};
 use crate::config::{self, ConfigProblem, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig};
 use crate::revision::SUPPORTED;
 use crate::telemetry::logs;
@@ -37,7 +37,7 @@ pub struct ServeArgs {
 pub fn run(args: &ServeArgs) -> ExitCode {
     let (loaded, demo) = match load(args, ErrorTolerance::PerServer) {
         Ok(loaded) => loaded,
-        Err(problems) => return check::report_unusable(&problems),
+        Err(problems) => return process::report_unusable(&problems),
     };
     logs::start(&loaded.plan.log.filter, loaded.plan.log.json);
     for warning in &loaded.warnings {
@@ -57,7 +57,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 
 /// Loads the config. Without one, the plan has a demo server, so that the first run shows something that works.
 pub(super) fn load(args: &ServeArgs, tolerance: ErrorTolerance) -> Result<(LoadedConfig, bool), ConfigProblems> {
-    let env = check::environment();
+    let env = process::environment();
     let mut paths = args.config.clone();
     if paths.is_empty() {
         paths.extend(config::search(std::path::Path::new("."), &env));

@@ -13,9 +13,9 @@ use http::{HeaderMap, HeaderValue, header};
 use crate::app::GatewayApp;
 use crate::auth::{KeyHash, KeySettings};
 use crate::cli::client::remote;
+use crate::cli::process::{self, print_message, report_error, runtime};
 use crate::cli::serve::{self, ServeArgs};
 use crate::cli::signals::StopSignals;
-use crate::cli::{check, print_message, report_error, runtime};
 use crate::config::{self, ConfigProblems, ErrorTolerance, LoadOptions, Plan};
 use crate::front::StdioRefused;
 use crate::policy::GlobList;
@@ -92,7 +92,7 @@ pub fn run(args: &StdioArgs) -> ExitCode {
     };
     let built = match built {
         Ok(built) => built,
-        Err(StdioUnusable::Config(problems)) => return check::report_unusable(&problems),
+        Err(StdioUnusable::Config(problems)) => return process::report_unusable(&problems),
         Err(StdioUnusable::Usage(message)) => {
             print_message(&format!("error: {message}"));
             return ExitCode::from(2);
@@ -164,7 +164,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     }
     let server = remote(url, args.key.as_deref()).map_err(StdioUnusable::Usage)?;
     // Limits and logs of the environment apply to the bridge. Listeners, servers and keys do not.
-    let mut env = check::environment();
+    let mut env = process::environment();
     let own = |name: &str| name.starts_with("MOONGATE_LIMITS__") || name.starts_with("MOONGATE_TELEMETRY__");
     env.retain(|name, _| !name.starts_with("MOONGATE_") || own(name));
     let loaded = config::load(&LoadOptions { env, revisions: &SUPPORTED, ..LoadOptions::default() });

@@ -13,6 +13,7 @@ mod parked;
 mod sealed_state;
 mod resumption;
 mod eviction;
+mod sleep_state;
 mod sleeping;
 mod session;
 mod subscription;
@@ -215,7 +216,7 @@ impl Sessions {
         caller: Caller,
         scope: ByteString,
         pipe: Option<SharedStream>,
-        rest: Option<&sleeping::SleepState>,
+        rest: Option<&sleep_state::SleepState>,
     ) -> Arc<Session> {
         // A restored session keeps its token: tasks that wait for its end hold clones of it.
         let ended = rest.map_or_else(CancellationToken::new, |rest| rest.ended.clone());

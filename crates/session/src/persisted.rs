@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::sleeping::SleepState;
+use crate::sleep_state::SleepState;
 use crate::store::{StateStore, StoreTable, StoredState, unix_now};
 use crate::{Session, Sessions, lock};
 use moongate_jsonrpc::json::{ByteString, RawJson};

@@ -8,14 +8,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt, stream};
+use moongate_jsonrpc::json::ByteString;
 use tokio::task::unconstrained;
-use tokio_util::sync::CancellationToken;
 
 use crate::persisted::{PersistedEntry, SessionDigest, SessionRecord, digest};
-use crate::resumption::ResumePosition;
+use crate::sleep_state::SleepState;
 use crate::{Session, Sessions, lock};
-use moongate_jsonrpc::json::ByteString;
-use moongate_model::Caller;
 
 /// Idle time without stream, call or input request after which a session sleeps.
 const SLEEP_TIME: Duration = Duration::from_secs(60);
@@ -23,20 +21,6 @@ const SLEEP_TIME: Duration = Duration::from_secs(60);
 const ASLEEP_MAX: usize = 1024;
 /// Memory of one entry beside its contents: its place in the table, small allocations and the token.
 const ENTRY_COST: usize = 2 * size_of::<(SessionDigest, PersistedEntry)>() + size_of::<SleepState>() + 160;
-
-/// Parts of a sleeping session that a restart would lose.
-#[derive(Clone, Debug)]
-pub(super) struct SleepState {
-    /// Token of the session's end. Tasks that wait for it keep waiting.
-    pub(super) ended: CancellationToken,
-    pub(super) headers: Vec<(ByteString, ByteString)>,
-    pub(super) next_request: u64,
-    pub(super) resume_position: ResumePosition,
-    /// True if a subscription ended with the sleep, so that list changes may be missed.
-    pub(super) pending_catch_up: bool,
-    /// Last use, on the session table's clock.
-    pub(super) used_ms: u64,
-}
 
 impl Sessions {
     /// Puts idle sessions to sleep, except those that must stay. Returns their number. Both clocks count: time during
@@ -96,17 +80,6 @@ impl Sessions {
     }
 }
 
-impl SleepState {
-    fn size(&self) -> usize {
-        self.headers.iter().map(|(name, value)| name.len() + value.len() + 2 * size_of::<ByteString>()).sum()
-    }
-
-    /// Restores the caller, with the token of its session's end.
-    pub(super) fn restore_caller(&self, caller: Caller) -> Caller {
-        Caller { forwarded_headers: self.headers.clone(), ..caller }
-    }
-}
-
 impl SessionRecord {
     /// Returns the bytes on the heap.
     fn size(&self) -> usize {
@@ -159,6 +132,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use moongate_model::Caller;
 
     use super::*;
     use crate::persisted::RestoredFrom;

@@ -20,16 +20,15 @@ mod target;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Args, Subcommand, ValueEnum};
-
-use crate::cli::{report_error, runtime};
-use crate::json::{ByteString, JsonObject, RawJson};
-use crate::model::{Call, ItemKind, McpMethod, Outcome};
-
 use arguments::CallArguments;
+use clap::{Args, Subcommand, ValueEnum};
 use connect::VerbClient;
 use output::{VerbFailure, print, print_message};
 use target::TargetArgs;
+
+use crate::cli::process::{report_error, runtime};
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::model::{Call, ItemKind, McpMethod, Outcome};
 
 pub(super) use target::remote;
 

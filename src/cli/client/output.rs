@@ -8,7 +8,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::cli::check;
+use crate::cli::process;
 use crate::config::ConfigProblems;
 use crate::json::{JsonObject, RawJson};
 use crate::model::{Error, ItemKind, McpErrorKind};
@@ -36,7 +36,7 @@ impl VerbFailure {
                 print_message(&format!("error: {message}"));
                 ExitCode::from(2)
             }
-            VerbFailure::Config(problems) => check::report_unusable(&problems),
+            VerbFailure::Config(problems) => process::report_unusable(&problems),
             VerbFailure::Failed(message) => {
                 print_message(&format!("error: {message}"));
                 ExitCode::FAILURE
@@ -83,7 +83,7 @@ pub(super) fn print(bytes: &[u8]) -> Result<(), VerbFailure> {
 
 /// Prints a message for people that may contain a server's words.
 pub(super) fn print_message(message: &str) {
-    crate::cli::print_message(&without_control_characters(message));
+    process::print_message(&without_control_characters(message));
 }
 
 /// Returns a result's text in the form for stdout.

@@ -11,9 +11,10 @@ use clap::builder::PossibleValuesParser;
 use http::{HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
+use super::output::{VerbFailure, print_message};
 use crate::cli::admin::{AdminArgs, AdminClient};
-use crate::cli::check;
 use crate::cli::locate::{self, LocatedGateway};
+use crate::cli::process;
 use crate::config::{self, ConfigProblems, LoadOptions, LoadedConfig, ProblemOrigin};
 use crate::front::UNIX;
 use crate::link::LinkError;
@@ -22,8 +23,6 @@ use crate::link::proxy::ProxyChoice;
 use crate::link::reaper::Reaper;
 use crate::revision::{ConnectError, SUPPORTED};
 use crate::upstream::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
-
-use super::output::{VerbFailure, print_message};
 
 /// Text below the help of each verb.
 pub(super) const HELP: &str = "\
@@ -122,7 +121,7 @@ impl TargetArgs {
     }
 
     fn configured(&self, name: &str) -> Result<ServerSettings, VerbFailure> {
-        let env = check::environment();
+        let env = process::environment();
         let mut paths = self.config.clone();
         if paths.is_empty() {
             paths.extend(config::search(Path::new("."), &env));
@@ -229,7 +228,7 @@ fn is_loopback(url: &Url) -> bool {
 fn child_process(command: &str, args: &[String]) -> ServerSettings {
     let name = Path::new(command).file_name().map_or(command.into(), |name| name.to_string_lossy()).into_owned();
     // The command is the user's own. A shell would have started it with this environment.
-    let env = check::environment().into_iter().filter(|(name, _)| name != "MOONGATE_KEY").collect();
+    let env = process::environment().into_iter().filter(|(name, _)| name != "MOONGATE_KEY").collect();
     ServerSettings::new(name, ConnectTarget::Stdio { command: command.to_owned(), args: args.to_vec(), env, cwd: None })
 }
 

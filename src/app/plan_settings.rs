@@ -1,0 +1,136 @@
+//! Settings of each part of the gateway, as a plan gives them.
+//!
+//! Owns the translation, for the start and for reloads. Does not decide what a reload may change (`plan_diff.rs`).
+//! Invariant: a start and a reload read a plan in the same way.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Plan, PlanLimits, ViewSettings};
+use crate::front::{AdmissionSettings, HostRules, RequestLimits};
+use crate::gateway::{GatewaySettings, NameRules, ViewRules};
+use crate::link::reaper::Reaper;
+use crate::revision::DownstreamState;
+use crate::session::{
+    ParkedCallSettings, ParkedCalls, PrincipalFingerprints, ReplaySettings, SessionSettings, Sessions,
+};
+use crate::store::StateStore;
+use crate::telemetry::Metrics;
+use crate::upstream::ConnectTarget;
+
+pub(super) fn gate_settings(plan: &Plan) -> AdmissionSettings {
+    let PlanLimits { calls, calls_per_key, rate, .. } = plan.limits;
+    AdmissionSettings { calls, calls_per_key, rate }
+}
+
+/// Starts the reaper if any server is a child process.
+pub(super) fn guard_children(plan: &Plan, program: Option<&Path>, guard: &Reaper) {
+    let children = plan.servers.iter().any(|server| matches!(server.connect, ConnectTarget::Stdio { .. }));
+    if let Some(Err(e)) = program.filter(|_| children).map(|program| guard.ensure(program)) {
+        tracing::warn!("the guard cannot be started; children may outlive a kill -9 of the gateway: {e}");
+    }
+}
+
+pub(super) fn request_limits(plan: &Plan) -> RequestLimits {
+    let limits = &plan.limits;
+    RequestLimits { body: limits.body, read_timeout: limits.read_timeout, batch: limits.batch }
+}
+
+pub(super) fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewaySettings {
+    let view = |v: ViewSettings| ViewRules { name: v.name, servers: v.servers, tools: v.tools, schema: v.schema };
+    let views = plan.views.iter().cloned().map(view);
+    GatewaySettings {
+        names: NameRules { separator: plan.names.separator.clone(), max_length: plan.names.max_length },
+        servers: plan.servers.clone(),
+        disabled: plan.disabled.clone(),
+        views: views.collect(),
+        access,
+        drain: plan.drain,
+        call_log: plan.log.calls,
+        uri_max: plan.limits.uri,
+        schema: plan.schema,
+    }
+}
+
+pub(super) fn front_state(
+    plan: &Plan,
+    metrics: &Arc<Metrics>,
+    draining: &CancellationToken,
+    (store, owners): (&StateStore, PrincipalFingerprints),
+) -> DownstreamState {
+    let limits = &plan.limits;
+    let replay = ReplaySettings {
+        bytes: limits.replay,
+        total: limits.replay_total,
+        events: limits.replay_events,
+        time: limits.replay_time,
+    };
+    let sessions = SessionSettings {
+        max: limits.sessions,
+        idle: limits.session_idle,
+        replay,
+        outbox: limits.outbox,
+        outbox_total: limits.outbox_total,
+        subscriptions: limits.subscriptions,
+    };
+    DownstreamState {
+        parked_calls: Arc::new(ParkedCalls::new(parked_call_settings(plan), metrics.clone())),
+        seal: Arc::default(),
+        input_timeout: plan.ask_timeout,
+        sessions: Arc::new(Sessions::persistent(sessions, metrics.clone(), store.clone(), owners)),
+        metrics: metrics.clone(),
+        keep_alive: plan.keep_alive,
+        streams_max: plan.limits.streams,
+        subscriptions_max: limits.subscriptions,
+        forwarded_headers: forwarded(plan),
+        stream_lifetime: limits.stream_time,
+        timers: Arc::default(),
+        draining: draining.clone(),
+    }
+}
+
+/// Builds the state after a configuration change. Sessions and parked calls are carried over.
+pub(super) fn front_state_of(plan: &Plan, before: &DownstreamState) -> DownstreamState {
+    DownstreamState {
+        parked_calls: before.parked_calls.clone(),
+        seal: before.seal.clone(),
+        input_timeout: plan.ask_timeout,
+        sessions: before.sessions.clone(),
+        metrics: before.metrics.clone(),
+        keep_alive: plan.keep_alive,
+        streams_max: plan.limits.streams,
+        subscriptions_max: plan.limits.subscriptions,
+        forwarded_headers: forwarded(plan),
+        stream_lifetime: plan.limits.stream_time,
+        timers: before.timers.clone(),
+        draining: before.draining.clone(),
+    }
+}
+
+pub(super) fn parked_call_settings(plan: &Plan) -> ParkedCallSettings {
+    ParkedCallSettings { max: plan.limits.parked, life: plan.ask_timeout }
+}
+
+/// Returns the client headers that some server's configuration forwards.
+fn forwarded(plan: &Plan) -> Vec<http::HeaderName> {
+    let mut forwarded = Vec::new();
+    for server in &plan.servers {
+        if let ConnectTarget::Http { forward_headers, .. } = &server.connect {
+            forwarded.extend(forward_headers.iter().map(|(from, _)| from.clone()));
+        }
+    }
+    forwarded.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+    // Several servers may want one header; it is stored once for each request.
+    forwarded.dedup();
+    forwarded
+}
+
+pub(super) fn hosts(plan: &Plan) -> HostRules {
+    let own = plan.public_url.as_ref().and_then(|url| url.host_str()).map(str::to_owned);
+    let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect::<Vec<_>>();
+    let mut hosts = lower(&plan.allowed_hosts);
+    hosts.extend(own);
+    HostRules { hosts, origins: lower(&plan.allowed_origins) }
+}

@@ -1,0 +1,50 @@
+//! Process of one command: its runtime, its environment, its messages and its exit codes.
+//!
+//! Owns what all commands do alike. Does not know any command. Invariant: messages for people go to standard error.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::config::ConfigProblems;
+
+/// Creates a runtime with the default number of workers.
+pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+pub(super) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
+    match runtime().and_then(|runtime| runtime.block_on(work)) {
+        Ok(code) => code,
+        Err(e) => report_error(&e),
+    }
+}
+
+/// Prints a message for people. A closed stderr has no reader and is no reason to stop.
+pub(super) fn print_message(message: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{message}");
+}
+
+pub(super) fn report_error(error: &anyhow::Error) -> ExitCode {
+    print_message(&format!("error: {error:#}"));
+    ExitCode::FAILURE
+}
+
+/// Exit code for a config that cannot be used.
+pub(super) const BAD_CONFIG: u8 = 2;
+
+/// Returns this process's environment, as far as it is text.
+pub(super) fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// Prints the problems of a config that cannot be used, for commands that need one.
+///
+/// Returns the exit code for that.
+pub(super) fn report_unusable(problems: &ConfigProblems) -> ExitCode {
+    // A closed standard error leaves no way to report anything.
+    let _ = write!(std::io::stderr(), "{problems}");
+    ExitCode::from(BAD_CONFIG)
+}
