@@ -34,7 +34,11 @@ pub struct ItemList {
 
 /// Serialization of objects behind an `Arc` as an array.
 mod shared {
-    use super::{Arc, Deserialize, JsonObject, Serialize};
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Serialize};
+
+    use crate::json::JsonObject;
 
     pub(in crate::upstream) fn serialize<S: serde::Serializer>(
         items: &[Arc<JsonObject>],
