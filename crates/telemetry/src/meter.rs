@@ -29,10 +29,6 @@ impl CallEnding {
     /// Ending of a successful call.
     pub const FINE: CallEnding = CallEnding { error: "", code: "" };
 
-    fn equals(self, other: CallEnding) -> bool {
-        is_same(self.error, other.error) && is_same(self.code, other.code)
-    }
-
     /// True if the call failed.
     pub fn is_error(self) -> bool {
         !self.error.is_empty()
@@ -138,18 +134,13 @@ impl CallMeter {
     }
 }
 
-fn find<'a>(known: &'a [OperationSeries], revision: &'static str, ending: CallEnding) -> Option<&'a Histogram> {
+fn find<'a>(known: &'a [OperationSeries], revision: &str, ending: CallEnding) -> Option<&'a Histogram> {
     position(known, revision, ending).map(|at| &known[at].histogram)
 }
 
-/// Compares texts of the program. Nearly always they are the same one, and no byte has to be compared.
-fn is_same(one: &'static str, other: &'static str) -> bool {
-    (one.is_empty() && other.is_empty()) || std::ptr::eq(one, other) || one == other
-}
-
 /// Returns the index of a series. A failure beyond the bound gets the index of the shared one.
-fn position(known: &[OperationSeries], revision: &'static str, ending: CallEnding) -> Option<usize> {
-    let own = known.iter().position(|s| s.ending.equals(ending) && is_same(s.revision, revision));
+fn position(known: &[OperationSeries], revision: &str, ending: CallEnding) -> Option<usize> {
+    let own = known.iter().position(|s| s.ending == ending && s.revision == revision);
     own.or_else(|| if ending.is_error() { known.iter().position(|s| s.ending == OTHER) } else { None })
 }
 
