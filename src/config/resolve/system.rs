@@ -5,7 +5,7 @@
 
 use super::super::file::Gateway;
 use super::super::problem::ProblemKind;
-use super::super::tree::ConfigPath;
+use super::super::tree::{ConfigPath, SourceSpan};
 use super::PlanResolver;
 
 impl PlanResolver<'_> {
@@ -26,8 +26,9 @@ impl PlanResolver<'_> {
             self.is_available(self.platform.reuse_port, &path, "shared ports are", "remove it");
         }
         let path = ConfigPath::of(&["gateway", "reload", "signal"]);
-        // Its default is on, so only a written one was meant.
-        if gateway.reload.signal && self.is_written(&path) {
+        // It is on by default, so only one that somebody wrote is refused. The tree has the defaults, too.
+        let is_default = self.tree.at(&path).is_none_or(|node| node.span == SourceSpan::BUILT_IN);
+        if gateway.reload.signal && !is_default {
             let fix = "remove it; changed files are noticed (`gateway.reload.watch`), and the admin listener reloads";
             self.is_available(self.platform.reload_signal, &path, "SIGHUP is", fix);
         }
