@@ -15,24 +15,26 @@ pub use crate::redact::redact;
 /// Setter of the log filter. Empty until logging has started.
 static CHANGE: OnceLock<Box<dyn Fn(Targets) + Send + Sync>> = OnceLock::new();
 
-/// Modules in filters, and the crates that log for them. Filters name modules of the gateway, whatever crate has them.
+/// Modules in filters, and the crates that log for them, without the prefix `moongate_`.
+///
+/// Filters name modules of the gateway, whatever crate has them.
 const MODULES: [(&str, &str); 16] = [
-    ("admin", "moongate_admin"),
-    ("auth", "moongate_gateway::auth"),
-    ("config", "moongate_config"),
-    ("front", "moongate_server"),
-    ("gateway", "moongate_gateway"),
-    ("link", "moongate_transport"),
-    ("mock", "moongate_mock"),
-    ("model", "moongate_model"),
-    ("policy", "moongate_gateway::policy"),
-    ("protocol", "moongate_protocol"),
-    ("revision", "moongate_protocol"),
-    ("server", "moongate_server"),
-    ("session", "moongate_session"),
-    ("store", "moongate_session::store"),
-    ("telemetry", "moongate_telemetry"),
-    ("upstream", "moongate_upstream"),
+    ("admin", "admin"),
+    ("auth", "access::auth"),
+    ("config", "config"),
+    ("front", "server"),
+    ("gateway", "gateway"),
+    ("link", "transport"),
+    ("mock", "mock"),
+    ("model", "model"),
+    ("policy", "access::policy"),
+    ("protocol", "protocol"),
+    ("revision", "protocol"),
+    ("server", "server"),
+    ("session", "session"),
+    ("store", "session::store"),
+    ("telemetry", "telemetry"),
+    ("upstream", "upstream"),
 ];
 
 /// Parses a filter: a level, or levels of modules, such as `info,moongate::upstream=debug`.
@@ -54,7 +56,7 @@ fn crate_of(part: &str) -> Option<String> {
     let rest = part.strip_prefix("moongate::")?;
     let end = rest.find([':', '=', '[']).unwrap_or(rest.len());
     let (module, rest) = rest.split_at(end);
-    MODULES.iter().find(|(name, _)| *name == module).map(|(_, crate_name)| format!("{crate_name}{rest}"))
+    MODULES.iter().find(|(name, _)| *name == module).map(|(_, crate_name)| format!("moongate_{crate_name}{rest}"))
 }
 
 /// Starts logging. A second call changes nothing.
@@ -110,7 +112,7 @@ pub fn one_line(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod filter_tests {
+mod tests {
     use super::filter;
     use tracing::Level;
 

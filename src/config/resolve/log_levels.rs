@@ -55,7 +55,10 @@ pub(super) fn suggested_level(filter: &str) -> Option<&'static str> {
 /// True if a part of the filter sets a level.
 pub(super) fn has_level(filter: &str) -> bool {
     // A module of ours alone means its logs at every level.
-    let own = |part: &str| part == "moongate" || part.starts_with("moongate::") || part.starts_with("moongate_");
+    let own = |part: &str| {
+        let rest = part.strip_prefix("moongate");
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::") || rest.starts_with('_'))
+    };
     parts(filter).any(|part| is_level(part.rsplit_once('=').map_or(part, |(_, level)| level.trim())) || own(part))
 }
 

@@ -39,7 +39,7 @@ fn sources() -> String {
             if path.is_dir() {
                 add(&path, out);
             } else if path.extension().is_some_and(|e| e == "rs") {
-                out.push_str(std::fs::read_to_string(path).unwrap().split("#[cfg(test)]\nmod").next().unwrap());
+                out.push_str(std::fs::read_to_string(path).unwrap().split("#[cfg(test)]\nmod tests").next().unwrap());
             }
         }
     }
