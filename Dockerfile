@@ -20,18 +20,23 @@ RUN if [ "$(uname -m)" = aarch64 ]; then \
 # The dependencies first, as a layer of their own: they take minutes and change seldom. The cache mount holds only
 # downloads, so a builder that starts with an empty one is slower and nothing else.
 COPY Cargo.toml Cargo.lock ARCHITECTURE.md ./
-COPY crates/http1/Cargo.toml crates/http1/
 COPY crates/access/Cargo.toml crates/access/
+COPY crates/admin/Cargo.toml crates/admin/
+COPY crates/config/Cargo.toml crates/config/
+COPY crates/gateway/Cargo.toml crates/gateway/
+COPY crates/http1/Cargo.toml crates/http1/
 COPY crates/jsonrpc/Cargo.toml crates/jsonrpc/
 COPY crates/mock/Cargo.toml crates/mock/
 COPY crates/model/Cargo.toml crates/model/
 COPY crates/platform/Cargo.toml crates/platform/
 COPY crates/protocol/Cargo.toml crates/protocol/
 COPY crates/random/Cargo.toml crates/random/
+COPY crates/server/Cargo.toml crates/server/
 COPY crates/session/Cargo.toml crates/session/
 COPY crates/telemetry/Cargo.toml crates/telemetry/
 COPY crates/testing/Cargo.toml crates/testing/
 COPY crates/transport/Cargo.toml crates/transport/
+COPY crates/upstream/Cargo.toml crates/upstream/
 RUN --mount=type=cache,id=moongate-crates,target=/usr/local/cargo/registry \
     mkdir -p src benches/gateway \
     && echo 'fn main() {}' > src/main.rs \

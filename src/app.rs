@@ -22,23 +22,23 @@ use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, AdminState};
 use crate::app::plan_settings::{front_state, gate_settings, gateway_settings, guard_children, hosts, request_limits};
 use crate::app::reload::ReloadTargets;
-use crate::auth::ApiKeys;
-use crate::config::{Plan, PlanLimits};
-use crate::front::{
+use moongate_access::auth::ApiKeys;
+use moongate_admin::AdminState;
+use moongate_config::{Plan, PlanLimits};
+use moongate_gateway::Gateway;
+use moongate_jsonrpc::json::ByteString;
+use moongate_protocol::DownstreamState;
+use moongate_server::{
     self, AdmissionControl, ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress, ListenSettings,
     ServerListener, ServerState, ServerTls, SharedServerState, StallDetector, StdioRefused, StdioServer, TlsSettings,
 };
-use crate::gateway::Gateway;
-use crate::json::ByteString;
-use crate::link::reaper::Reaper;
-use crate::revision::DownstreamState;
-use crate::session::{ParkedCalls, Sessions};
-use crate::store::StateStore;
-use crate::telemetry::{MemoryLimit, MemoryWatch, Metrics};
-use crate::upstream::UpstreamContext;
+use moongate_session::store::StateStore;
+use moongate_session::{ParkedCalls, Sessions};
+use moongate_telemetry::{MemoryLimit, MemoryWatch, Metrics};
+use moongate_transport::reaper::Reaper;
+use moongate_upstream::UpstreamContext;
 
 pub use plan_diff::{PlanDiff, diff_plans};
 pub use reload::{ConfigReloader, ReloadOutcome, ReloadPreview, ReloadSource};
@@ -201,7 +201,7 @@ impl GatewayApp {
 /// Serves the admin listener until the process ends, so that probes can observe the drain.
 fn serve_admin(listener: ServerListener, admin: AdminState, settings: ListenSettings, places: Arc<ConnectionLimit>) {
     let local = admin.local;
-    let service = ConnectionService::new(admin::router(Arc::new(admin)), None, local);
+    let service = ConnectionService::new(moongate_admin::router(Arc::new(admin)), None, local);
     tokio::spawn(listener.serve(service, settings, places, CancellationToken::new(), Duration::ZERO));
 }
 
@@ -238,7 +238,7 @@ impl Bound {
             let local = listener.is_local();
             let listener = listener.with_tls(parts.tls.clone());
             let service = ConnectionService::new(
-                front::router(parts.server_state.clone(), local),
+                moongate_server::router(parts.server_state.clone(), local),
                 Some(parts.server_state.clone()),
                 local,
             );

@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     // Before anything else: the reaper process must stay as small as possible.
     let mut args = std::env::args().skip(1);
     if let (Some("guard"), Some(run)) = (args.next().as_deref(), args.next()) {
-        moongate::link::reaper::run_reaper(&run);
+        moongate_transport::reaper::run_reaper(&run);
         return ExitCode::SUCCESS;
     }
     moongate::cli::run(moongate::cli::CommandLine::of_process())

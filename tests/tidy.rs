@@ -10,7 +10,7 @@ mod source;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use moongate::revision::SUPPORTED;
+use moongate_protocol::SUPPORTED;
 
 use source::{SourceFile, crates, files_below, root, sources};
 
@@ -36,7 +36,7 @@ fn modules_use_only_those_above_them() {
         .enumerate()
         .map(|(n, name)| (name.to_owned(), n))
         .collect();
-    assert!(order.len() > 2, "the modules were found");
+    assert!(order.len() > 1, "the modules were found");
     let mut problems = Vec::new();
     for source in sources().iter().filter(|source| source.root.is_empty()) {
         let Some(own) = order.get(module(&source.place)) else { continue };
@@ -206,7 +206,7 @@ const PLACES: [(&str, &[&str]); 16] = [
     ("-32002", &["protocol/", "mock/"]),
     ("-3202", &["protocol/", "mock/"]),
     ("-32042", &["protocol/", "mock/"]),
-    ("axum::", &["front/", "admin/"]),
+    ("axum::", &["server/", "admin/"]),
     ("process::Command", &["platform/child_process/", "transport/stdio.rs", "transport/reaper.rs", "mock/"]),
     ("std::os::", &["platform/"]),
     ("rustix::", &["platform/"]),

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use moongate::config::{self, LoadOptions};
-use moongate::gateway::NameRules;
-use moongate::gateway::pure::{NameRequest, assign, looks_wrapped, matches, unwrap, wrap};
-use moongate::jsonrpc::{RpcMessage, RpcPayload};
-use moongate::revision::SUPPORTED;
-use moongate::session::{SealBinding, StateSealer};
-use moongate::sse::{SseDecoder, SseEvent};
+use moongate_config::LoadOptions;
+use moongate_gateway::NameRules;
+use moongate_gateway::pure::{NameRequest, assign, looks_wrapped, matches, unwrap, wrap};
+use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
+use moongate_jsonrpc::sse::{SseDecoder, SseEvent};
+use moongate_protocol::SUPPORTED;
+use moongate_session::{SealBinding, StateSealer};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -158,7 +158,9 @@ pub fn config(data: &[u8]) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join(name);
     std::fs::write(&path, text).expect("a file");
-    let load = |path| config::load(&LoadOptions { paths: vec![path], revisions: &SUPPORTED, ..LoadOptions::default() });
+    let load = |path| {
+        moongate_config::load(&LoadOptions { paths: vec![path], revisions: &SUPPORTED, ..LoadOptions::default() })
+    };
     match load(path) {
         Err(problems) => assert!(!problems.to_string().trim().is_empty(), "a refusal says why"),
         Ok(loaded) => {

@@ -10,14 +10,13 @@ use futures_util::StreamExt as _;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use moongate::app::Core;
-use moongate::config::{self, LoadOptions};
-use moongate::front;
-use moongate::link::reaper::Reaper;
-use moongate::link::rpc_pipe::{RpcPipe, RpcPipeSettings};
-use moongate::link::{ByteBudget, Link as _, OutgoingMessage};
-use moongate::revision::SUPPORTED;
-use moongate::telemetry::Metrics;
-use moongate::upstream::{MemoryPipe, UpstreamContext, UpstreamState};
+use moongate_config::LoadOptions;
+use moongate_protocol::SUPPORTED;
+use moongate_telemetry::Metrics;
+use moongate_transport::reaper::Reaper;
+use moongate_transport::rpc_pipe::{RpcPipe, RpcPipeSettings};
+use moongate_transport::{ByteBudget, Link as _, OutgoingMessage};
+use moongate_upstream::{MemoryPipe, UpstreamContext, UpstreamState};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::runtime::Runtime;
@@ -95,7 +94,7 @@ impl World {
         let path = dir.path().join("a.toml");
         std::fs::write(&path, CONFIG).expect("a file");
         let options = LoadOptions { paths: vec![path], revisions: &SUPPORTED, ..LoadOptions::default() };
-        let plan = config::load(&options).unwrap_or_else(|problems| panic!("{problems}")).plan;
+        let plan = moongate_config::load(&options).unwrap_or_else(|problems| panic!("{problems}")).plan;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let calls = Arc::new(Mutex::new(Vec::new()));
         let seen = calls.clone();
@@ -108,7 +107,7 @@ impl World {
         let shared = Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled()).with_dialer(dialing));
         let (routes, gateway) = {
             let core = Core::new(&plan, shared);
-            (front::router(core.fronts.clone(), false), core.gateway)
+            (moongate_server::router(core.fronts.clone(), false), core.gateway)
         };
         let mut world = World { runtime, routes, calls, session: String::new() };
         world.runtime.block_on(async {
@@ -269,7 +268,7 @@ async fn read(text: &[u8], size: usize) -> (Vec<Vec<String>>, Vec<String>, usize
     let settings = RpcPipeSettings {
         max_message: 200,
         backlog: ByteBudget::new(1 << 20, "a", &Metrics::new()),
-        correlate: Arc::new(|_| moongate::link::MessageRoute::Events),
+        correlate: Arc::new(|_| moongate_transport::MessageRoute::Events),
         on_garbage: Arc::new(move |_| *counted.lock().unwrap_or_else(PoisonError::into_inner) += 1),
         closed: "the other end closed the pipe",
         explain: None,

@@ -9,11 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use crate::gateway::Gateway;
-use crate::revision::DownstreamState;
-use crate::session::{Sessions, StateSealer};
-use crate::store::{StateStore, StorePhase, StoreTable};
-use crate::upstream::{self, UpstreamContext};
+use moongate_gateway::Gateway;
+use moongate_protocol::DownstreamState;
+use moongate_session::store::{StateStore, StorePhase, StoreTable};
+use moongate_session::{Sessions, StateSealer};
+use moongate_upstream::UpstreamContext;
 
 /// Time that the start waits for the store. A store that opens later is restored then.
 const OPEN_TIMEOUT: Duration = Duration::from_millis(250);
@@ -92,7 +92,7 @@ impl PersistentState {
         let secrets = contents.take(StoreTable::Secrets);
         let key = secrets.iter().find(|(name, _)| &name[..] == SEAL).and_then(|(_, key)| key[..].try_into().ok());
         let key = key.unwrap_or_else(|| {
-            let key: [u8; 32] = crate::random::random_bytes();
+            let key: [u8; 32] = moongate_random::random_bytes();
             self.store.put(StoreTable::Secrets, SEAL, Bytes::copy_from_slice(&key));
             key
         });
@@ -100,8 +100,9 @@ impl PersistentState {
         self.gateway.restore(contents.take(StoreTable::Catalog), self.catalog_age, &self.store);
         // Sessions first: the next rows are kept only for sessions that exist.
         self.sessions.load_persisted(&mut contents);
-        let of_a_session =
-            |key: &Bytes| upstream::client_session_digest(key).is_some_and(|owner| self.sessions.is_persisted(&owner));
+        let of_a_session = |key: &Bytes| {
+            moongate_upstream::client_session_digest(key).is_some_and(|owner| self.sessions.is_persisted(&owner))
+        };
         let (used, over): (Vec<_>, Vec<_>) =
             contents.take(StoreTable::Leases).into_iter().partition(|(key, _)| of_a_session(key));
         self.shared.restore(used);
@@ -121,11 +122,10 @@ mod tests {
 
     use super::*;
     use crate::app::Core;
-    use crate::config::{self, LoadOptions};
-    use crate::front;
-    use crate::link::reaper::Reaper;
-    use crate::revision::SUPPORTED;
-    use crate::telemetry::Metrics;
+    use moongate_config::LoadOptions;
+    use moongate_protocol::SUPPORTED;
+    use moongate_telemetry::Metrics;
+    use moongate_transport::reaper::Reaper;
 
     /// Gateway without servers, and its one client.
     struct Room {
@@ -136,7 +136,7 @@ mod tests {
     impl Room {
         async fn open() -> Self {
             let options = LoadOptions { revisions: &SUPPORTED, ..LoadOptions::default() };
-            let plan = config::load(&options).unwrap().plan;
+            let plan = moongate_config::load(&options).unwrap().plan;
             let core = Core::new(&plan, Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled())));
             let mut room = Room { core, session: String::new() };
             let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
@@ -161,7 +161,7 @@ mod tests {
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            let routes = front::router(self.core.fronts.clone(), true);
+            let routes = moongate_server::router(self.core.fronts.clone(), true);
             let answer = routes.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
             let (head, body) = answer.into_parts();
             (head.status, head.headers, body)

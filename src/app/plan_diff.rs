@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::config::{Plan, PlanLimits};
+use moongate_config::{Plan, PlanLimits};
 
 /// Effect of a config change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -206,8 +206,8 @@ pub(super) fn applicable(running: &Plan, new: Plan) -> Plan {
         state: old.state,
         catalog_age: old.catalog_age,
         drain: old.drain,
-        reload: crate::config::ReloadSettings { signal: old.reload.signal, ..new.reload },
-        log: crate::config::LogSettings { json: old.log.json, ..new.log },
+        reload: moongate_config::ReloadSettings { signal: old.reload.signal, ..new.reload },
+        log: moongate_config::LogSettings { json: old.log.json, ..new.log },
         limits: PlanLimits {
             memory: limits.memory,
             outbox: limits.outbox,

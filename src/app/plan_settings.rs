@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Plan, PlanLimits, ViewSettings};
-use crate::front::{AdmissionSettings, HostRules, RequestLimits};
-use crate::gateway::{GatewaySettings, NameRules, ViewRules};
-use crate::link::reaper::Reaper;
-use crate::revision::DownstreamState;
-use crate::session::{
+use moongate_config::{Plan, PlanLimits, ViewSettings};
+use moongate_gateway::{GatewaySettings, NameRules, ViewRules};
+use moongate_protocol::DownstreamState;
+use moongate_server::{AdmissionSettings, HostRules, RequestLimits};
+use moongate_session::store::StateStore;
+use moongate_session::{
     ParkedCallSettings, ParkedCalls, PrincipalFingerprints, ReplaySettings, SessionSettings, Sessions,
 };
-use crate::store::StateStore;
-use crate::telemetry::Metrics;
-use crate::upstream::ConnectTarget;
+use moongate_telemetry::Metrics;
+use moongate_transport::reaper::Reaper;
+use moongate_upstream::ConnectTarget;
 
 pub(super) fn gate_settings(plan: &Plan) -> AdmissionSettings {
     let PlanLimits { calls, calls_per_key, rate, .. } = plan.limits;
@@ -38,7 +38,7 @@ pub(super) fn request_limits(plan: &Plan) -> RequestLimits {
     RequestLimits { body: limits.body, read_timeout: limits.read_timeout, batch: limits.batch }
 }
 
-pub(super) fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewaySettings {
+pub(super) fn gateway_settings(plan: &Plan, access: moongate_access::policy::AccessTable) -> GatewaySettings {
     let view = |v: ViewSettings| ViewRules { name: v.name, servers: v.servers, tools: v.tools, schema: v.schema };
     let views = plan.views.iter().cloned().map(view);
     GatewaySettings {

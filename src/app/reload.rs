@@ -3,30 +3,31 @@
 //! Does not decide when to reload (`watch_files.rs`, SIGHUP, an operator). Invariant: one reload at a time. A config
 //! with any problem changes nothing.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::hash::RandomState;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 
-use crate::admin::AdminControl;
 use crate::app::file_digests::current_digests;
 use crate::app::plan_diff::{PlanDiff, applicable, diff_plans};
 use crate::app::plan_settings::{
     front_state_of, gate_settings, gateway_settings, guard_children, hosts, parked_call_settings, request_limits,
 };
-use crate::auth::{AdminAccess, ApiKeys};
-use crate::config::{ConfigProblems, LoadedConfig, Plan, ReloadSettings};
-use crate::front::{ServerState, ServerTls, SharedServerState};
-use crate::gateway::{Gateway, PrincipalChange, ToolAccessChange};
-use crate::policy::AccessTable;
-use crate::store::unix_now;
-use crate::telemetry::{Metrics, logs};
-use crate::upstream::UpstreamContext;
+use moongate_access::auth::{AdminAccess, ApiKeys};
+use moongate_access::policy::AccessTable;
+use moongate_admin::AdminControl;
+use moongate_config::{ConfigProblems, LoadedConfig, Plan, ReloadSettings};
+use moongate_gateway::{Gateway, PrincipalChange, ToolAccessChange};
+use moongate_server::{ServerState, ServerTls, SharedServerState};
+use moongate_session::store::unix_now;
+use moongate_telemetry::{Metrics, logs};
+use moongate_upstream::UpstreamContext;
 
 /// Time after a change for requests that began under the old rules. What they created is then revoked by a second
 /// sweep.
@@ -121,11 +122,11 @@ impl ConfigReloader {
 
     /// Returns the files to watch.
     pub(super) fn files(&self) -> Vec<PathBuf> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.files.lock().clone()
     }
 
     fn watch_files(&self, files: &[PathBuf], forget: bool) {
-        let mut known = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.files.lock();
         if forget {
             known.clear();
         }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::cli::locate::{self, LocatedGateway};
-use crate::front::UNIX;
+use moongate_server::UNIX;
 
 /// Time limit for a page that needs no work.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(3);

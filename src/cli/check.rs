@@ -11,8 +11,8 @@ use crate::cli::admin::AdminArgs;
 use crate::cli::connect;
 use crate::cli::plan::{self, PlanFormat};
 use crate::cli::process::{BAD_CONFIG, block_on, environment, print_message, report_unusable};
-use crate::config::{self, LoadOptions, LoadedConfig};
-use crate::telemetry::logs;
+use moongate_config::{LoadOptions, LoadedConfig};
+use moongate_telemetry::logs;
 
 /// Validate the config and print every problem with its place.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -59,13 +59,13 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
         return block_on(async { plan::plan_of_running(&args.admin.client(&[])?, args.format).await });
     }
     let paths = match given.is_empty() {
-        true => config::search(Path::new("."), &env).into_iter().collect(),
+        true => moongate_config::search(Path::new("."), &env).into_iter().collect(),
         false => given.clone(),
     };
     if args.plan {
         return plan::plan_between(args.against.clone(), paths, revisions, args.format);
     }
-    let result = config::load(&LoadOptions { paths, env, revisions, ..LoadOptions::default() });
+    let result = moongate_config::load(&LoadOptions { paths, env, revisions, ..LoadOptions::default() });
     let loaded = match result {
         Ok(loaded) => loaded,
         Err(problems) => return report_unusable(&problems),

@@ -8,12 +8,12 @@ use std::process::ExitCode;
 
 use crate::app::GatewayApp;
 use crate::cli::notes::{self, ServerNotes};
-use crate::config::Plan;
-use crate::gateway::{FindingTopic, Gateway};
-use crate::model::ItemKind;
-use crate::store::StoreSettings;
-use crate::telemetry::logs;
-use crate::upstream::UpstreamState;
+use moongate_config::Plan;
+use moongate_gateway::{FindingTopic, Gateway};
+use moongate_model::ItemKind;
+use moongate_session::store::StoreSettings;
+use moongate_telemetry::logs;
+use moongate_upstream::UpstreamState;
 
 /// Connects the servers and reports on them. Returns exit code 1 if a server could not be connected.
 pub(super) async fn run(mut plan: Plan) -> anyhow::Result<ExitCode> {

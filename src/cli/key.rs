@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::auth::{KeyHash, new_key};
+use moongate_access::auth::{KeyHash, new_key};
 
 /// Make keys for clients and operators.
 #[derive(Clone, Debug, clap::Args)]

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::cli::process;
-use crate::config::{self, GatewayAddresses, LoadOptions};
-use crate::front::ListenAddress;
+use moongate_config::{GatewayAddresses, LoadOptions};
+use moongate_server::ListenAddress;
 
 /// Advice where no gateway answers.
 const FLAGS: &str = "--url says where the endpoint of the gateway is, and --admin where its admin listener is";
@@ -55,7 +55,7 @@ fn places(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, String
     let env = process::environment();
     let mut paths = config.to_vec();
     if paths.is_empty() {
-        paths.extend(config::search(Path::new("."), &env));
+        paths.extend(moongate_config::search(Path::new("."), &env));
     }
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let variable = format!("MOONGATE_GATEWAY__{}", setting.to_ascii_uppercase());
@@ -65,7 +65,7 @@ fn places(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, String
         true => format!("the default of gateway.{setting}, since there is no config"),
         false => format!("gateway.{setting} of {}", names.join(", ")),
     };
-    let places = config::gateway_addresses(&LoadOptions::of_files(paths, env)).map_err(|problems| {
+    let places = moongate_config::gateway_addresses(&LoadOptions::of_files(paths, env)).map_err(|problems| {
         format!("the config does not say where the gateway is; {FLAGS}\n\n{}", problems.to_string().trim_end())
     })?;
     Ok((places, origin))

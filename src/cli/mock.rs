@@ -10,7 +10,7 @@ use clap::Args;
 use moongate_platform::signals::TerminationSignals;
 
 use crate::cli::process::print_message;
-use crate::mock::{self, MockHandle, MockScript, Revision};
+use moongate_mock::{MockHandle, MockScript, Revision};
 
 /// Runs a scriptable MCP server: tools, behaviour and faults from a file.
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ fn revision(date: &str) -> Result<Revision, String> {
 /// When the address cannot be listened on, or the record cannot be written.
 pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
     if args.idle {
-        mock::idle().await;
+        moongate_mock::idle().await;
         return Ok(0);
     }
     let mut script = match &args.file {
@@ -84,19 +84,19 @@ pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
     };
     let program = std::env::current_exe().ok();
     if let Some(addr) = args.http {
-        return listen(mock::serve_http_recording(script, addr, record, program).await?).await;
+        return listen(moongate_mock::serve_http_recording(script, addr, record, program).await?).await;
     }
     if let Some(addr) = args.tcp {
-        return listen(mock::serve_tcp(script, addr, record).await?).await;
+        return listen(moongate_mock::serve_tcp(script, addr, record).await?).await;
     }
     if let Some(addr) = args.ws {
-        return listen(mock::serve_ws(script, addr, record).await?).await;
+        return listen(moongate_mock::serve_ws(script, addr, record).await?).await;
     }
     #[cfg(unix)]
     if let Some(path) = args.unix {
-        return listen(mock::serve_unix(script, path, record).await?).await;
+        return listen(moongate_mock::serve_unix(script, path, record).await?).await;
     }
-    mock::serve_stdio(script, record, program).await
+    moongate_mock::serve_stdio(script, record, program).await
 }
 
 async fn listen(handle: MockHandle) -> anyhow::Result<i32> {

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::process::{block_on, print_message, report_error, runtime};
-use crate::revision::SUPPORTED;
+use moongate_protocol::SUPPORTED;
 
 /// Text below the help of the whole program.
 const HELP: &str = "\

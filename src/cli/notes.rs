@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use crate::telemetry::logs;
+use moongate_telemetry::logs;
 
 /// Maximum number of notes of one kind that are printed for a server.
 const SHOWN_MAX: usize = 20;

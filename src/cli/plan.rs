@@ -13,10 +13,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::app::diff_plans;
-use crate::auth::{KeyHash, KeySettings};
 use crate::cli::admin::AdminClient;
 use crate::cli::process::{environment, print_message, report_error, report_unusable};
-use crate::config::{self, ConfigProblems, LoadOptions, Plan};
+use moongate_access::auth::{KeyHash, KeySettings};
+use moongate_config::{ConfigProblems, LoadOptions, Plan};
 
 /// How the plan is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -46,7 +46,7 @@ pub(super) async fn plan_of_running(admin: &AdminClient, format: PlanFormat) -> 
 pub(super) fn plan_between(old: Vec<PathBuf>, new: Vec<PathBuf>, revisions: &[&str], format: PlanFormat) -> ExitCode {
     let load = |paths: Vec<PathBuf>| -> Result<Plan, ConfigProblems> {
         let options = LoadOptions { paths, env: environment(), revisions, ..LoadOptions::default() };
-        config::load(&options).map(|loaded| loaded.plan)
+        moongate_config::load(&options).map(|loaded| loaded.plan)
     };
     match load(old).and_then(|old| Ok((old, load(new)?))) {
         Err(problems) => report_unusable(&problems),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::config::ConfigProblems;
+use moongate_config::ConfigProblems;
 
 /// Creates a runtime with the default number of workers.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {

@@ -11,7 +11,7 @@ pub struct SchemaArgs {}
 
 /// Prints the schema to standard output. Returns exit code 1 if that fails.
 pub fn run(_: &SchemaArgs) -> ExitCode {
-    match std::io::stdout().write_all(crate::config::json_schema().as_bytes()) {
+    match std::io::stdout().write_all(moongate_config::json_schema().as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

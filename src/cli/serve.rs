@@ -14,10 +14,10 @@ use moongate_platform::signals::ReloadSignals;
 use crate::app::{GatewayApp, ReloadSource};
 use crate::cli::process::{self, print_message, report_error, runtime};
 use crate::cli::signals::StopSignals;
-use crate::config::{self, ConfigProblem, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig};
-use crate::revision::SUPPORTED;
-use crate::telemetry::logs;
-use crate::upstream::{ConnectTarget, ServerSettings};
+use moongate_config::{ConfigProblem, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig};
+use moongate_protocol::SUPPORTED;
+use moongate_telemetry::logs;
+use moongate_upstream::{ConnectTarget, ServerSettings};
 
 /// Flags of `serve`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -60,12 +60,12 @@ pub(super) fn load(args: &ServeArgs, tolerance: ErrorTolerance) -> Result<(Loade
     let env = process::environment();
     let mut paths = args.config.clone();
     if paths.is_empty() {
-        paths.extend(config::search(std::path::Path::new("."), &env));
+        paths.extend(moongate_config::search(std::path::Path::new("."), &env));
     }
     let demo = paths.is_empty();
     let (listen, only) = (args.listen.clone(), args.only.clone());
     let options = LoadOptions { paths, env, listen, only, revisions: &SUPPORTED, tolerance, ..LoadOptions::default() };
-    let mut loaded = config::load(&options)?;
+    let mut loaded = moongate_config::load(&options)?;
     // Servers may also come from the environment. Then there is nothing to demonstrate.
     let demo = demo && loaded.plan.servers.is_empty();
     if demo && let Ok(program) = std::env::current_exe() {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::cli::admin::GatewayArgs;
 use crate::cli::connect::topic_title;
 use crate::cli::notes::{self, ServerNotes};
-use crate::gateway::FindingTopic;
+use moongate_gateway::FindingTopic;
 
 /// Maximum length of a target that is shown whole, in characters.
 const TARGET_MAX: usize = 40;
@@ -119,7 +119,7 @@ fn short(seconds: u64) -> String {
 
 /// Cuts a target to the width of its column.
 fn cut(target: &str) -> String {
-    let text = crate::telemetry::logs::one_line(target);
+    let text = moongate_telemetry::logs::one_line(target);
     // A cut in the middle of a character would panic.
     match text.char_indices().nth(TARGET_MAX) {
         Some((at, _)) => format!("{}…", &text[..at]),
@@ -164,7 +164,7 @@ fn table(servers: &[StatusServer]) -> String {
             or_none(&cut(server.target.as_deref().unwrap_or_default())),
             next,
             // One line each, whatever a server put into its reason.
-            or_none(&crate::telemetry::logs::one_line(&server.reason)),
+            or_none(&moongate_telemetry::logs::one_line(&server.reason)),
         ]
     });
     let rows: Vec<[String; 8]> = std::iter::once(head).chain(rows).collect();

@@ -1,7 +1,7 @@
 //! `moongate stdio`: a gateway for one client that launches commands, alone or as a bridge to a running one. Owns the
 //! plan that the flags describe.
 //!
-//! Does not read messages (`front/stdio.rs`). Invariant: stdout carries messages and nothing else. The end of stdin
+//! Does not read messages (`server/stdio.rs`). Invariant: stdout carries messages and nothing else. The end of stdin
 //! ends everything that was started.
 
 use std::path::PathBuf;
@@ -11,17 +11,17 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, header};
 
 use crate::app::GatewayApp;
-use crate::auth::{KeyHash, KeySettings};
 use crate::cli::client::remote;
 use crate::cli::process::{self, print_message, report_error, runtime};
 use crate::cli::serve::{self, ServeArgs};
 use crate::cli::signals::StopSignals;
-use crate::config::{self, ConfigProblems, ErrorTolerance, LoadOptions, Plan};
-use crate::front::StdioRefused;
-use crate::policy::GlobList;
-use crate::revision::SUPPORTED;
-use crate::telemetry::logs;
-use crate::upstream::{ServerSettings, SharingMode};
+use moongate_access::auth::{KeyHash, KeySettings};
+use moongate_access::policy::GlobList;
+use moongate_config::{ConfigProblems, ErrorTolerance, LoadOptions, Plan};
+use moongate_protocol::SUPPORTED;
+use moongate_server::StdioRefused;
+use moongate_telemetry::logs;
+use moongate_upstream::{ServerSettings, SharingMode};
 
 /// Text below the help.
 const HELP: &str = "\
@@ -50,13 +50,13 @@ pub struct StdioArgs {
     #[arg(long, value_name = "KEY", env = "MOONGATE_KEY", hide_env_values = true)]
     key: Option<String>,
     /// Longest time for a call over the URL
-    #[arg(long, value_name = "TIME", value_parser = config::duration, default_value = "1h", requires = "url")]
+    #[arg(long, value_name = "TIME", value_parser = moongate_config::duration, default_value = "1h", requires = "url")]
     timeout: Duration,
     /// Serve only this view or server, as /mcp/NAME does
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     endpoint: String,
     /// Longest time for the servers to connect before the client is answered; later ones are added when they come
-    #[arg(long, value_name = "TIME", value_parser = config::duration, default_value = "8s")]
+    #[arg(long, value_name = "TIME", value_parser = moongate_config::duration, default_value = "8s")]
     wait: Duration,
     /// A config file; repeat it to lay later files over earlier ones
     #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
@@ -72,8 +72,8 @@ pub struct StdioArgs {
 /// Plan to serve, with the client's credentials.
 struct StdioPlan {
     plan: Plan,
-    warnings: Vec<config::ConfigProblem>,
-    failed: Vec<config::ConfigProblem>,
+    warnings: Vec<moongate_config::ConfigProblem>,
+    failed: Vec<moongate_config::ConfigProblem>,
     endpoint: String,
     credentials: HeaderMap,
 }
@@ -120,7 +120,7 @@ pub fn run(args: &StdioArgs) -> ExitCode {
 fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
     let flags = ServeArgs { config: args.config.clone(), listen: args.listen.clone(), only: args.only.clone() };
     let (loaded, _) = serve::load(&flags, ErrorTolerance::PerServer).map_err(StdioUnusable::Config)?;
-    let config::LoadedConfig { mut plan, warnings, failed, .. } = loaded;
+    let moongate_config::LoadedConfig { mut plan, warnings, failed, .. } = loaded;
     // Without --listen the client's pipe is the only way in, whatever the config says.
     if args.listen.is_empty() {
         plan.listen.clear();
@@ -134,7 +134,7 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
                 // The user who starts the process can read its config. A random key of its own lets in this client
                 // only.
                 let key: String =
-                    crate::random::random_bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
+                    moongate_random::random_bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
                 let (name, hash) = ("stdio".to_owned(), KeyHash::of(&key));
                 plan.keys.push(KeySettings {
                     name,
@@ -167,7 +167,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     let mut env = process::environment();
     let own = |name: &str| name.starts_with("MOONGATE_LIMITS__") || name.starts_with("MOONGATE_TELEMETRY__");
     env.retain(|name, _| !name.starts_with("MOONGATE_") || own(name));
-    let loaded = config::load(&LoadOptions { env, revisions: &SUPPORTED, ..LoadOptions::default() });
+    let loaded = moongate_config::load(&LoadOptions { env, revisions: &SUPPORTED, ..LoadOptions::default() });
     let loaded = loaded.map_err(StdioUnusable::Config)?;
     let mut plan = loaded.plan;
     plan.listen.clear();

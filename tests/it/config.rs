@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use moongate::auth::{AdminRole, MetricsAccess};
 use moongate::cli;
-use moongate::config::{
+use moongate_access::auth::{AdminRole, MetricsAccess};
+use moongate_config::{
     self, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig, Plan, ProblemKind, ProblemOrigin,
 };
-use moongate::front::ListenAddress;
-use moongate::upstream::{ConnectTarget, ServerSettings, SharingMode};
+use moongate_server::ListenAddress;
+use moongate_upstream::{ConnectTarget, ServerSettings, SharingMode};
 
 mod clients;
 
@@ -28,7 +28,7 @@ fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 fn load(paths: &[PathBuf], env: &[(&str, &str)]) -> Result<LoadedConfig, ConfigProblems> {
     let options =
         LoadOptions { paths: paths.to_vec(), env: variables(env), revisions: REVISIONS, ..Default::default() };
-    config::load(&options)
+    moongate_config::load(&options)
 }
 
 /// Writes texts to files of a directory that is gone afterwards, and loads them over one another.
@@ -86,7 +86,7 @@ fn the_full_example_shows_the_defaults() {
 fn the_full_example_has_every_key() {
     let full = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/full.toml");
     let text = std::fs::read_to_string(full).unwrap();
-    let schema: serde_json::Value = serde_json::from_str(&config::json_schema()).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&moongate_config::json_schema()).unwrap();
     let spellings = ["disabled", "isActive", "keys"];
     for definition in schema["$defs"].as_object().unwrap().values() {
         for (key, rule) in definition["properties"].as_object().into_iter().flatten() {
@@ -128,7 +128,7 @@ fn load_at_start(text: &str, name: &str) -> Result<LoadedConfig, ConfigProblems>
     let path = directory.path().join(name);
     std::fs::write(&path, text).unwrap();
     let tolerance = ErrorTolerance::PerServer;
-    config::load(&LoadOptions { paths: vec![path], revisions: REVISIONS, tolerance, ..Default::default() })
+    moongate_config::load(&LoadOptions { paths: vec![path], revisions: REVISIONS, tolerance, ..Default::default() })
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn the_environment_overrides_files_and_flags_override_the_environment() {
     std::fs::write(&path, text).unwrap();
     let mut options =
         LoadOptions { paths: vec![path], env: variables(&env), revisions: REVISIONS, ..Default::default() };
-    let plan = config::load(&options).unwrap_or_else(|problems| panic!("{problems}")).plan;
+    let plan = moongate_config::load(&options).unwrap_or_else(|problems| panic!("{problems}")).plan;
     assert_eq!(plan.listen, [address("127.0.0.1:2")]);
     assert_eq!(plan.allowed_hosts, ["a.example", "b.example"]);
     assert_eq!((plan.admin.as_ref(), plan.names.max_length), (None, 64));
@@ -411,7 +411,7 @@ fn the_environment_overrides_files_and_flags_override_the_environment() {
 
     options.listen = vec!["127.0.0.1:3".to_owned(), "localhost:0".to_owned()];
     options.only = vec!["other".to_owned()];
-    let plan = config::load(&options).unwrap().plan;
+    let plan = moongate_config::load(&options).unwrap().plan;
     assert_eq!(plan.listen, [address("127.0.0.1:3"), address("127.0.0.1:0")]);
     assert_eq!(plan.servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>(), ["other"]);
 }
@@ -426,7 +426,7 @@ fn problems_of_variables_and_flags_name_them() {
         ("MOONGATE_LIMITS_BODY", "4MiB"),
     ];
     let mut options = LoadOptions { env: variables(&env), only: vec!["x".to_owned()], ..Default::default() };
-    let problems = config::load(&options).unwrap_err();
+    let problems = moongate_config::load(&options).unwrap_err();
     let found: Vec<(ProblemKind, ProblemOrigin)> =
         problems.errors.iter().map(|it| (it.kind, it.origin.clone())).collect();
     let variable = |name: &str| ProblemOrigin::Variable(name.to_owned());
@@ -446,7 +446,7 @@ fn problems_of_variables_and_flags_name_them() {
     options.env.clear();
     options.only.clear();
     options.listen = vec!["nowhere".to_owned()];
-    let problems = config::load(&options).unwrap_err();
+    let problems = moongate_config::load(&options).unwrap_err();
     assert_eq!(problems.errors[0].origin, ProblemOrigin::Flag("--listen".to_owned()));
 }
 
@@ -526,7 +526,7 @@ fn check_says_by_its_exit_code_whether_a_config_can_be_used() {
 fn a_config_is_found() {
     let (here, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let env = variables(&[("XDG_CONFIG_HOME", home.path().to_str().unwrap())]);
-    let find = || config::search(here.path(), &env);
+    let find = || moongate_config::search(here.path(), &env);
     std::fs::create_dir(home.path().join("moongate")).unwrap();
     std::fs::write(home.path().join("moongate/moongate.yaml"), "").unwrap();
     assert_eq!(find(), Some(home.path().join("moongate/moongate.yaml")));
@@ -546,7 +546,7 @@ fn empty_files_are_empty_configs() {
 
 #[test]
 fn the_schema_describes_the_keys() {
-    let schema: serde_json::Value = serde_json::from_str(&config::json_schema()).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&moongate_config::json_schema()).unwrap();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(schema["additionalProperties"], false);
     for key in ["gateway", "names", "defaults", "servers", "mcpServers", "views", "auth", "limits", "telemetry"] {
@@ -554,7 +554,7 @@ fn the_schema_describes_the_keys() {
     }
     assert_eq!(schema["$defs"]["Gateway"]["properties"]["drain"]["default"], "30s");
     assert!(schema["$defs"]["Server"]["properties"]["timeout"].is_object(), "what all servers have is in each");
-    assert!(!config::json_schema().contains("null"));
+    assert!(!moongate_config::json_schema().contains("null"));
 }
 
 mod layers {
@@ -610,7 +610,7 @@ fn an_open_admin_listener_is_warned_of_once_and_needs_no_other_config() {
 
 #[test]
 fn a_proxy_and_authorities_come_from_the_server_or_the_defaults() {
-    use moongate::link::proxy::ProxyChoice;
+    use moongate_transport::proxy::ProxyChoice;
     let directory = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let own = rcgen::CertificateParams::new(["mcp.test".to_owned()]).unwrap().self_signed(&key).unwrap();

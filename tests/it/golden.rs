@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use moongate::app::GatewayApp;
-use moongate::mock::{ContentPreset, MockHandle, MockScript, Revision, TaskRule, serve_http};
-use moongate::revision::SUPPORTED;
+use moongate_mock::{ContentPreset, MockHandle, MockScript, Revision, TaskRule, serve_http};
+use moongate_protocol::SUPPORTED;
 use serde_json::{Value, json};
 
 use crate::wire::client::MODERN;
@@ -62,8 +62,8 @@ impl GoldenStage {
         let app = crate::wire::rig::start(&dir, &config).await;
         let front = Tap::before(app.addresses[0]).await;
         until("the server is listened to", || server.listeners() > 0).await;
-        let key = moongate::json::ByteString::from("a://b");
-        let find = || app.gateway.snapshot().find_exposed(moongate::model::ItemKind::Resources, &key).is_some();
+        let key = moongate_jsonrpc::json::ByteString::from("a://b");
+        let find = || app.gateway.snapshot().find_exposed(moongate_model::ItemKind::Resources, &key).is_some();
         until("the server is listed", find).await;
         let client = Client::speaking(revision, &front.url, json!({"elicitation": {}}));
         let played = BTreeMap::new();

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use moongate::config::json_schema;
-use moongate::telemetry::Metrics;
+use moongate_config::json_schema;
+use moongate_telemetry::Metrics;
 use serde_json::Value;
 
 const PAGE: &str = include_str!("../../docs/reference/limits.md");

@@ -98,7 +98,7 @@ async fn run(client: &'static str, server: &'static str, transport: ServerTransp
 
 /// Whether every revision that the gateway speaks is named.
 const fn all_named(named: &[&str]) -> bool {
-    named.len() == moongate::revision::SUPPORTED.len()
+    named.len() == moongate_protocol::SUPPORTED.len()
 }
 
 macro_rules! matrix {
@@ -193,5 +193,5 @@ mod links {
 
 #[test]
 fn the_matrix_names_what_the_gateway_speaks() {
-    assert_eq!(NAMED, moongate::revision::SUPPORTED);
+    assert_eq!(NAMED, moongate_protocol::SUPPORTED);
 }

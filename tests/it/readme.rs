@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use moongate::config::{self, LoadOptions};
-use moongate::revision::SUPPORTED;
+use moongate_config::LoadOptions;
+use moongate_protocol::SUPPORTED;
 
 const MOONGATE: &str = env!("CARGO_BIN_EXE_moongate");
 
@@ -248,7 +248,7 @@ fn every_config_loads() {
         std::fs::write(&path, text).unwrap();
         let env = [("PROXY_PASSWORD".to_owned(), "p".to_owned())].into();
         let options = LoadOptions { paths: vec![path], env, revisions: &SUPPORTED, ..LoadOptions::default() };
-        if let Err(problems) = config::load(&options) {
+        if let Err(problems) = moongate_config::load(&options) {
             panic!("{}\n{problems}", block.text);
         }
     }

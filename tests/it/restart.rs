@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use moongate::mock::MockHandle;
+use moongate_mock::MockHandle;
 use rustix::process::Signal;
 use serde_json::json;
 

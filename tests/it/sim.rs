@@ -21,7 +21,7 @@ mod plans;
 mod server;
 mod world;
 
-use moongate::config::Plan;
+use moongate_config::Plan;
 
 /// How many worlds are run, over all of the tests below, unless `SIM_SEEDS` says otherwise.
 const SEEDS: u64 = 4000;

@@ -1,7 +1,7 @@
 //! Cycles of files: which files of a crate use each other, in a circle.
 //!
 //! Follows `crate::`, `super::` and `self::` paths, in imports and elsewhere. Leaves the roots of crates and layers out
-//! (`lib.rs`, `src/upstream/mod.rs`): they gather what others have. Leaves re-exports of a module's own parts out, too.
+//! (`lib.rs`, `src/cli/mod.rs`): they gather what others have. Leaves re-exports of a module's own parts out, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -34,7 +34,7 @@ const SESSIONS_MAX: usize = 4096;
 
 /// Ends that POSTs write to, by session.
 #[derive(Default)]
-pub(super) struct HttpSseSessions(std::sync::Mutex<HashMap<String, Arc<Mutex<DuplexStream>>>>);
+pub(super) struct HttpSseSessions(parking_lot::Mutex<HashMap<String, Arc<Mutex<DuplexStream>>>>);
 
 impl HttpSseSessions {
     pub(super) fn len(&self) -> usize {

@@ -3,9 +3,10 @@
 //! Owns reading lines, answering them concurrently, and writing lines. Does not own the process. Invariant: a line is
 //! written whole.
 
+use parking_lot::Mutex;
 use std::{
     io,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 use futures_util::future::join_all;

@@ -3,11 +3,11 @@
 //! Owns the counters and the last requests. Does not decide anything. Invariant: it is bounded, and the oldest entries
 //! make room.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{BTreeMap, VecDeque},
     fs::File,
     io::Write as _,
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ pub(super) struct RequestRecord {
 
 /// Locks a mutex. A panic elsewhere does not spoil what it holds.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl RequestRecord {

@@ -3,11 +3,12 @@
 //! Owns the live contents, faults, sessions and listeners. Does not own a connection. Invariant: everything it holds
 //! for a client is bounded, and ends with the session or the listener.
 
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };

@@ -3,12 +3,10 @@
 //! Owns the state kept for one client. Does not own its streams. Invariant: an input request takes one response, from
 //! the session that got the request.
 
+use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64},
-    },
+    sync::atomic::{AtomicBool, AtomicU64},
 };
 
 use serde_json::Value;

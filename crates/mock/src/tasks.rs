@@ -3,9 +3,10 @@
 //! Owns the tasks of a server and their status messages. Does not own the work in them: the tools do. Invariant: a
 //! finished task keeps its final status.
 
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use serde_json::{Value, json};

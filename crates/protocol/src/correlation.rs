@@ -3,9 +3,10 @@
 //! Owns the request ids of one connection and the caller behind each. Does not move messages. Invariant: a message that
 //! could belong to two callers goes to neither.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -266,7 +267,7 @@ impl PendingCalls {
 
     /// Marks cancellations as read: a response to `id` proves that the server has read everything sent before it.
     pub(super) fn mark_read(&self, id: u64) {
-        let mut gone = self.0.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = self.0.cancelled.lock();
         // A server reads its pipe in order, so the response covers every earlier message.
         for gone in gone.iter_mut().filter(|gone| gone.last < id) {
             gone.is_read = true;
@@ -363,7 +364,7 @@ impl PendingCalls {
             waits_since: (call.open_inputs > 0).then_some(call.last_input_at),
         };
         let candidates: Vec<CallCandidate> = fitting.map(candidate).collect();
-        let mut targets = self.0.input_targets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut targets = self.0.input_targets.lock();
         let id = targets.pick(&candidates)?;
         let alone = unread == u64::MAX && open.values().filter(|call| call.owner.is_some()).count() == 1;
         let picked = open.get_mut(&id)?;
@@ -391,7 +392,7 @@ impl PendingCalls {
     }
 
     fn for_each_cancelled(&self, mut look: impl FnMut(&CancelledCall)) {
-        let mut all = self.0.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.cancelled.lock();
         let now = Instant::now();
         // Expired entries leave here: every read of the list passes through this function.
         all.retain(|gone| gone.until > now);
@@ -423,8 +424,8 @@ impl PendingCalls {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, PendingCall>> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<u64, PendingCall>> {
+        self.0.open.lock()
     }
 }
 
@@ -438,7 +439,7 @@ impl CallEntry {
         };
         let last = self.calls.0.last.load(Ordering::Relaxed);
         let until = Instant::now() + CANCELLED_TIME;
-        let mut gone = self.calls.0.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = self.calls.0.cancelled.lock();
         gone.retain(|gone| gone.until > Instant::now());
         // A client must not push out other entries by cancelling many calls: they would be forgotten too early.
         let known = gone.iter().any(|gone| gone.owner.as_ref() == Some(&whose));
@@ -627,7 +628,7 @@ mod tests {
         for n in 0..CANCELLED_MAX + 10 {
             calls.open(&able(&format!("{n}")), LogInterest::Never, CallTarget::default()).mark_cancelled();
         }
-        assert!(calls.0.cancelled.lock().unwrap().len() <= CANCELLED_MAX + 1);
+        assert!(calls.0.cancelled.lock().len() <= CANCELLED_MAX + 1);
         for n in [0, CANCELLED_MAX + 5] {
             assert!(calls.has_other_clients(&able(&format!("{n}"))), "others gave up calls, too");
         }

@@ -6,9 +6,10 @@
 //! The runtime keeps its timers in one structure under one lock, and each call would add and remove two or three. A
 //! timer that is armed already may fire early for its new deadline. Only then is it armed for the right time.
 
+use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::task::coop;
@@ -99,7 +100,7 @@ impl TimerPool {
     }
 
     fn take_spare(&self) -> Option<LazyTimer> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.0.lock().pop()
     }
 }
 
@@ -116,7 +117,7 @@ impl Drop for PooledTimer {
     fn drop(&mut self) {
         // A timer that has fired is of no use to others.
         let Some(timer) = self.timer.take().filter(LazyTimer::is_armed) else { return };
-        let mut kept = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.pool.0.lock();
         // Over the limit the timer is dropped, which removes it from the runtime.
         if kept.len() < SPARE_MAX {
             kept.push(timer);
@@ -140,7 +141,7 @@ mod tests {
         for n in [3, 1] {
             assert!(alarms.timer_at(start + second * n).now_or_never().is_none());
         }
-        assert_eq!(alarms.0.lock().unwrap().len(), 1, "the second took the place of the first");
+        assert_eq!(alarms.0.lock().len(), 1, "the second took the place of the first");
         alarms.timer_at(start + second * 2).await;
         assert_eq!(start.elapsed(), second * 2);
         alarms.timer_at(start + second * 5).await;
@@ -215,6 +216,6 @@ mod tests {
         assert_eq!(start.elapsed(), second * 3);
         let until = Instant::now() + second;
         assert_eq!(alarms.timeout_at(until, tokio::time::sleep(second / 2)).await, Ok(()));
-        assert_eq!(alarms.0.lock().unwrap().len(), 1);
+        assert_eq!(alarms.0.lock().len(), 1);
     }
 }

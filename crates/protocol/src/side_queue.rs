@@ -3,8 +3,9 @@
 //! Owns the messages until the call takes them. Does not choose the call (`correlation.rs`). Small while it is empty,
 //! since every call that accepts input requests has one. Invariant: it is bounded, and gives out each message once.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 
@@ -26,7 +27,7 @@ struct QueueState {
 impl SideQueue {
     /// Adds a message. Returns false if the queue is full.
     pub(super) fn push(&self, message: RpcMessage) -> bool {
-        let mut waiting = self.0.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.messages.lock();
         if waiting.len() >= WAITING_MAX {
             return false;
         }
@@ -40,7 +41,7 @@ impl SideQueue {
     /// Waits for the next message.
     pub(super) async fn next(&self) -> RpcMessage {
         loop {
-            let first = self.0.messages.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let first = self.0.messages.lock().pop_front();
             if let Some(message) = first {
                 return message;
             }

@@ -4,9 +4,10 @@
 //! within the total, and no principal can fill it. The more a principal has, the more must be free for it to get more.
 //! A newcomer finds room without taking it from anybody.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use moongate_model::Principal;
 use moongate_telemetry::GaugeHandle;
@@ -42,7 +43,7 @@ impl FairByteBudget {
     }
 
     fn counter_of(&self, principal: u32) -> Arc<AtomicUsize> {
-        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut each = self.each.lock();
         if let Some(own) = each.get(&principal).and_then(Weak::upgrade) {
             return own;
         }

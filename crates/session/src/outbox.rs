@@ -3,8 +3,8 @@
 //! Owns the queue and its bounds. Does not send them. Invariant: bounded in number and bytes, for one session and for
 //! all. The oldest makes room, and a message without room counts as dropped.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
@@ -103,7 +103,7 @@ impl Outbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, OutboxMessages> {
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queued.lock()
     }
 }
 

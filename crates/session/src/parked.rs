@@ -4,8 +4,9 @@
 //! [`Ticket`]. Invariant: an exchange is returned once, to the principal that it was parked for. An expired one is
 //! dropped, which cancels it.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -189,7 +190,7 @@ impl ParkedCalls {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Ticket, ParkedEntry>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -4,9 +4,10 @@
 //! (`sleeping.rs`). Does not know session ids: a row is found by the digest of the id that a client presents.
 //! Invariant: a session is restored only for its own credentials and endpoint, and only before it expires.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -389,7 +390,7 @@ impl Session {
 
     /// Takes the request whose response a previous process did not deliver on this stream.
     pub fn take_lost_request(&self, stream: u64) -> Option<RequestId> {
-        self.lost_requests.lock().unwrap_or_else(PoisonError::into_inner).remove(&stream)
+        self.lost_requests.lock().remove(&stream)
     }
 }
 

@@ -4,8 +4,9 @@
 //! each event is retained in one stream of one session, within that session's limits and the shared ones. Evicted
 //! responses are known to be missing.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -337,7 +338,7 @@ impl ResumptionBuffer {
     }
 
     fn lock(&self) -> MutexGuard<'_, RetainedEvents> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock()
     }
 }
 

@@ -3,7 +3,8 @@
 //! Owns the handover from one notification stream to the next. Does not subscribe at a server. Invariant: if several
 //! streams arrive before the first is taken, the last one stays.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -31,14 +32,14 @@ impl SessionSubscription {
 
     /// Replaces the notification stream: the client subscribed once more.
     pub fn renew(&self, notices: NotificationStream) {
-        *self.fresh.notices.lock().unwrap_or_else(PoisonError::into_inner) = Some(notices);
+        *self.fresh.notices.lock() = Some(notices);
         self.fresh.arrived.notify_one();
     }
 
     /// Waits for the next renewal.
     pub async fn until_renewed(&self) -> NotificationStream {
         loop {
-            if let Some(notices) = self.fresh.notices.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            if let Some(notices) = self.fresh.notices.lock().take() {
                 return notices;
             }
             self.fresh.arrived.notified().await;

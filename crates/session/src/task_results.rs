@@ -5,8 +5,9 @@
 //! Owns those results. Does not know tasks that a server runs. Invariant: bounded in number, bytes and time. Each
 //! result is visible to its principal alone.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -93,8 +94,8 @@ impl TaskResults {
         self.lock().evict_expired();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, TaskResultTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, TaskResultTable> {
+        self.table.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Memory watch: usage of the process against its limit. Owns the limit and the sampling.
 //!
-//! Does not decide what is refused (`front/admission.rs`). Invariant: the answer whether memory is over its limit is at
+//! Does not decide what is refused (`server/admission.rs`). Invariant: the answer whether memory is over its limit is at
 //! most one sample old and takes no system call.
 
 use std::path::Path;

@@ -3,7 +3,8 @@
 //! Does not time calls (`gateway`). Invariant: a call looks up no label, which would cost measurable time, and each
 //! meter has a bounded number of series.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use parking_lot::RwLock;
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::{Histogram, HistogramVec};
@@ -90,7 +91,7 @@ impl CallMeter {
         let hop = hop.filter(|_| !self.server.is_empty());
         {
             // Under the shared lock: almost every call finds its series here.
-            let known = self.used_series.read().unwrap_or_else(PoisonError::into_inner);
+            let known = self.used_series.read();
             if let Some(client) = find(&known.server_operation, revision, ending)
                 && let Some(server) = hop.map_or(Some(None), |hop| {
                     find(&known.client_operation, hop.revision, ending).map(|server| Some((server, hop.time)))
@@ -99,7 +100,7 @@ impl CallMeter {
                 return self.observe(client, server, total);
             }
         }
-        let mut known = self.used_series.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.used_series.write();
         let KnownSeries { server_operation, client_operation } = &mut *known;
         let client = self.series(&self.metrics.server_operation, server_operation, revision, ending);
         let server = hop

@@ -2,7 +2,8 @@
 //!
 //! Owns the subscriber of one thread. Does not format for people. Invariant: only lines of this project are captured.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -26,7 +27,7 @@ pub fn capture() -> Captured {
 impl Captured {
     /// Returns the lines so far.
     pub fn lines(&self) -> Vec<String> {
-        self.lines.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lines.0.lock().clone()
     }
 }
 
@@ -37,7 +38,7 @@ impl<S: tracing::Subscriber> Layer<S> for Lines {
         }
         let mut text = format!("{} {}", event.metadata().level(), event.metadata().target());
         event.record(&mut Fields(&mut text));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        self.0.lock().push(text);
     }
 }
 

@@ -7,10 +7,10 @@
 //! A parent-death signal would reach only the direct child, and is tied to the thread that started it. A pipe that ends
 //! with the gateway, and a tag that every descendant inherits, have neither fault.
 
+use parking_lot::Mutex;
 use std::io::{BufRead, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use moongate_platform::{Platform, child_process};
@@ -85,8 +85,8 @@ impl Reaper {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(Child, ChildStdin)>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Option<(Child, ChildStdin)>> {
+        self.process.lock()
     }
 }
 

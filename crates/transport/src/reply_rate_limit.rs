@@ -3,7 +3,7 @@
 //! Owns the rate. Does not send. Invariant: a server gets at most [`PER_SECOND`] replies a second after a first
 //! [`BURST`], so that a server that asks in a loop costs next to nothing.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -30,7 +30,7 @@ impl ReplyRateLimit {
     /// Reserves a slot and returns its time. `None` if it is now.
     fn reserve_slot(&self, now: Instant) -> Option<Instant> {
         let step = Duration::from_secs(1) / PER_SECOND;
-        let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paid = self.0.lock();
         // Time at which all reserved slots would end, one after another.
         let until = paid.map_or(now, |until| until.max(now)) + step;
         // A virtual clock (GCRA): no task refills the allowance.

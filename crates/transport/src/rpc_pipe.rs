@@ -8,9 +8,10 @@
 mod line_codec;
 mod reply_queue;
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -474,8 +475,8 @@ fn refusal(request: &RpcRequest, code: i64, message: &'static str) -> Bytes {
     encode_with(160, |out| write_error(out, Some(&request.id), &error))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    mutex.lock()
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 //! on
 //! its stderr, and lines that are held back are logged within [`PROBE_HOLD_TIME`].
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
@@ -45,7 +46,7 @@ struct TailState {
 impl StderrTail {
     /// Returns the stored lines, oldest first.
     pub fn lines(&self) -> Vec<String> {
-        self.0.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.0.lines.lock().iter().cloned().collect()
     }
 
     /// Returns the line that most likely explains the exit of a child.
@@ -103,7 +104,7 @@ impl StderrTail {
 
     /// Appends a line. The oldest makes room.
     pub fn push(&self, line: String) {
-        let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.0.lines.lock();
         if lines.len() == LINES_MAX {
             lines.pop_front();
         }

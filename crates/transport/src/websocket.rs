@@ -5,8 +5,9 @@
 //! Owns the handshake, the pings and the meaning of close codes. Does not match answers to calls (`rpc_pipe`).
 //! Invariant: a silent connection, without even an answer to a ping, is closed.
 
+use parking_lot::Mutex;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -221,11 +222,11 @@ impl Default for LastReceived {
 
 impl LastReceived {
     fn mark(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.0.lock() = Instant::now();
     }
 
     fn last(&self) -> Instant {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }
 
@@ -431,7 +432,7 @@ mod tests {
     async fn a_message_is_a_text_frame() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let garbage = seen.clone();
-        let on_garbage: OnGarbage = Arc::new(move |line| garbage.lock().unwrap().push(line.to_vec()));
+        let on_garbage: OnGarbage = Arc::new(move |line| garbage.lock().push(line.to_vec()));
         let (link, mut server) = pair(WsSettings { on_garbage, ..settings() }).await;
         let mut answer = link.send(ask(7)).await.unwrap().messages;
         let Frame::Text(text) = server.next().await.unwrap().unwrap() else { panic!("no text") };
@@ -442,7 +443,7 @@ mod tests {
         // Line breaks are plain white space in a frame.
         server.send(Frame::text("{\"jsonrpc\":\"2.0\",\n\"id\":7,\"result\":{}}")).await.unwrap();
         assert!(answer.next().await.unwrap().is_ok());
-        assert_eq!(*seen.lock().unwrap(), [b"a binary frame of 2 bytes".to_vec(), b"{\"half".to_vec()]);
+        assert_eq!(*seen.lock(), [b"a binary frame of 2 bytes".to_vec(), b"{\"half".to_vec()]);
         let Frame::Pong(pong) = server.next().await.unwrap().unwrap() else { panic!("no answer to a ping") };
         assert_eq!(pong, "there?");
     }

@@ -7,7 +7,7 @@ use std::io::Read;
 
 use bytes::Bytes;
 
-use crate::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 use super::output::VerbFailure;
 use super::schema;

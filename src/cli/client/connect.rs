@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::signals::StopSignals;
-use crate::json::JsonObject;
-use crate::model::{Call, Caller, Error, ItemKind, McpErrorKind, Outcome};
-use crate::telemetry::{Metrics, logs};
-use crate::upstream::{self, ConnectAs, UpstreamConnection, UpstreamContext};
+use moongate_jsonrpc::json::JsonObject;
+use moongate_model::{Call, Caller, Error, ItemKind, McpErrorKind, Outcome};
+use moongate_telemetry::{Metrics, logs};
+use moongate_upstream::{ConnectAs, UpstreamConnection, UpstreamContext};
 
 use super::elicitation::UserPrompter;
 use super::output::VerbFailure;
@@ -40,7 +40,7 @@ pub(super) async fn with_client<T>(
     let asker = UserPrompter::new();
     let whom = ConnectAs { capabilities: asker.capabilities(), ..ConnectAs::for_all(None) };
     let opened = tokio::select! {
-        opened = upstream::open(&target.settings, &shared, whom) => opened,
+        opened = moongate_upstream::open(&target.settings, &shared, whom) => opened,
         () = stop.recv() => {
             // The future owned the link, which is closed by now. Only the reaper still knows the child.
             let _ = tokio::task::spawn_blocking(move || shared.reaper.stop()).await;
@@ -76,12 +76,12 @@ impl VerbClient {
     /// Lists all items of one kind. Empty if the server has no such list.
     pub(super) async fn list(&self, kind: ItemKind) -> Result<Vec<Arc<JsonObject>>, VerbFailure> {
         let features = self.active.server.describe(&self.caller).features;
-        if !upstream::offers_list(&features, kind) {
+        if !moongate_upstream::offers_list(&features, kind) {
             return Ok(Vec::new());
         }
         let limit = self.target.settings.list_timeout;
         let lists = &self.target.settings.lists;
-        let listed = tokio::time::timeout(limit, upstream::list_all(&*self.active.server, kind, lists)).await;
+        let listed = tokio::time::timeout(limit, moongate_upstream::list_all(&*self.active.server, kind, lists)).await;
         let late = |_| VerbFailure::Failed(format!("{} took longer than {limit:?}", kind.list_method()));
         Ok(listed.map_err(late)?.map_err(|error| self.failure(&error))?.items)
     }

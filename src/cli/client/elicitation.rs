@@ -7,12 +7,11 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::json::{ByteString, JsonObject, RawJson};
-use crate::jsonrpc::{RpcError, code};
-use crate::model::{
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::message::{RpcError, code};
+use moongate_model::{
     Caller, ClientCapabilities, InputKind, InputRequest, InputRequired, LogFilter, LogLevel, Principal,
 };
-use crate::revision;
 
 use super::form;
 use super::output::print_message;
@@ -50,7 +49,7 @@ impl UserPrompter {
             session: None,
             declared_capabilities: self.capabilities(),
             capabilities: ClientCapabilities { elicit_form: can, elicit_url: can, ..ClientCapabilities::default() },
-            client_info: Some(revision::implementation()),
+            client_info: Some(moongate_protocol::implementation()),
             log_filter: LogFilter::AtLeast(LOG_LEVEL),
             revision: "",
             forwarded_headers: Vec::new(),

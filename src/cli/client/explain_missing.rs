@@ -5,7 +5,7 @@
 use serde::Deserialize;
 
 use crate::cli::admin::AdminClient;
-use crate::telemetry::logs;
+use moongate_telemetry::logs;
 
 #[derive(Deserialize)]
 struct PartialStatus {

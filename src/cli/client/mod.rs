@@ -27,8 +27,8 @@ use output::{VerbFailure, print, print_message};
 use target::TargetArgs;
 
 use crate::cli::process::{report_error, runtime};
-use crate::json::{ByteString, JsonObject, RawJson};
-use crate::model::{Call, ItemKind, McpMethod, Outcome};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::{Call, ItemKind, McpMethod, Outcome};
 
 pub(super) use target::remote;
 

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crate::cli::process;
-use crate::config::ConfigProblems;
-use crate::json::{JsonObject, RawJson};
-use crate::model::{Error, ItemKind, McpErrorKind};
+use moongate_config::ConfigProblems;
+use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_model::{Error, ItemKind, McpErrorKind};
 
 /// Failure of a verb.
 #[derive(Debug)]
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn an_error_of_a_server_keeps_its_code_and_data() {
         let data = Some(RawJson::literal(r#"{"uri":"a"}"#));
-        let answer = crate::jsonrpc::RpcError { code: -32002, message: "no such thing".into(), data };
+        let answer = moongate_jsonrpc::message::RpcError { code: -32002, message: "no such thing".into(), data };
         let VerbFailure::Failed(message) = VerbFailure::of(&Error::from_server(answer)) else { panic!() };
         assert_eq!(message, "no such thing (code -32002)\n  data: {\"uri\":\"a\"}");
     }

@@ -4,8 +4,8 @@
 
 use tokio::task::JoinSet;
 
-use crate::json::{JsonObject, RawJson};
-use crate::model::{Error, Exchange, ExchangeEvent, LogFilter, LogLevel, Notification, Outcome};
+use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_model::{Error, Exchange, ExchangeEvent, LogFilter, LogLevel, Notification, Outcome};
 
 use super::elicitation::{LOG_LEVEL, UserPrompter};
 use super::output::print_message;

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use crate::json::{ByteString, JsonObject, RawJson};
-use crate::model::ItemKind;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::ItemKind;
 
 use super::output::without_control_characters;
 use super::schema::{self, SchemaArgument};

@@ -3,7 +3,7 @@
 //! Does not write to stdout (`output.rs`). Invariant: no block is left out. Content that cannot be shown is named with
 //! its type and size.
 
-use crate::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 /// Renders the result of a tool.
 pub(super) fn tool_result(result: &JsonObject) -> String {

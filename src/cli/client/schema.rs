@@ -2,7 +2,7 @@
 //!
 //! Does not validate: the server does. Invariant: the walk ends, whatever the schema refers to.
 
-use crate::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 /// Maximum depth of references and alternatives that are followed.
 const DEPTH: usize = 8;

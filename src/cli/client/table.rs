@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use crate::json::{ByteString, JsonObject};
-use crate::model::ItemKind;
+use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_model::ItemKind;
 
 use super::schema::{self, SchemaArgument};
 

@@ -15,14 +15,14 @@ use super::output::{VerbFailure, print_message};
 use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::locate::{self, LocatedGateway};
 use crate::cli::process;
-use crate::config::{self, ConfigProblems, LoadOptions, LoadedConfig, ProblemOrigin};
-use crate::front::UNIX;
-use crate::link::LinkError;
-use crate::link::pinned::tls_config_for;
-use crate::link::proxy::ProxyChoice;
-use crate::link::reaper::Reaper;
-use crate::revision::{ConnectError, SUPPORTED};
-use crate::upstream::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
+use moongate_config::{ConfigProblems, LoadOptions, LoadedConfig, ProblemOrigin};
+use moongate_protocol::{ConnectError, SUPPORTED};
+use moongate_server::UNIX;
+use moongate_transport::LinkError;
+use moongate_transport::pinned::tls_config_for;
+use moongate_transport::proxy::ProxyChoice;
+use moongate_transport::reaper::Reaper;
+use moongate_upstream::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
 
 /// Text below the help of each verb.
 pub(super) const HELP: &str = "\
@@ -57,7 +57,7 @@ pub(super) struct TargetArgs {
     #[arg(long, short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
     config: Vec<PathBuf>,
     /// Longest time to wait for the server, and for each answer [default: 60s, or what the config says]
-    #[arg(long, value_name = "TIME", value_parser = config::duration)]
+    #[arg(long, value_name = "TIME", value_parser = moongate_config::duration)]
     timeout: Option<Duration>,
     /// Speak this revision of the protocol, instead of the newest that the server knows
     #[arg(long, value_name = "DATE", value_parser = PossibleValuesParser::new(SUPPORTED))]
@@ -124,12 +124,12 @@ impl TargetArgs {
         let env = process::environment();
         let mut paths = self.config.clone();
         if paths.is_empty() {
-            paths.extend(config::search(Path::new("."), &env));
+            paths.extend(moongate_config::search(Path::new("."), &env));
         }
         let only = vec![name.to_owned()];
         let options = LoadOptions { paths, env, only, revisions: &SUPPORTED, ..LoadOptions::default() };
-        let tolerance = config::ErrorTolerance::PerServer;
-        let mut loaded = config::load(&LoadOptions { tolerance, ..options }).map_err(|mut problems| {
+        let tolerance = moongate_config::ErrorTolerance::PerServer;
+        let mut loaded = moongate_config::load(&LoadOptions { tolerance, ..options }).map_err(|mut problems| {
             // The gateway's flag `--only` is called `--server` here.
             for problem in problems.errors.iter_mut().filter(|p| matches!(p.origin, ProblemOrigin::Flag(_))) {
                 problem.origin = ProblemOrigin::Flag("--server".to_owned());

@@ -1,6 +1,6 @@
 //! Calls that nobody waits for any more, and readers that are slow.
 
-use moongate::mock::{MockHandle, MockScript};
+use moongate_mock::{MockHandle, MockScript};
 use serde_json::{Value, json};
 
 use crate::harness::{Client, ERAS, Era, Gateway, Http, Reply, Setup, Stream, holds, legacy, modern, serve};

@@ -1,6 +1,6 @@
 //! Children that crash, hang, babble or do not read.
 
-use moongate::mock::{FaultAction, FaultRule, MockScript, StdioRules};
+use moongate_mock::{FaultAction, FaultRule, MockScript, StdioRules};
 use serde_json::{Value, json};
 
 use crate::harness::{Client, ERAS, Era, Gateway, Setup, legacy, modern, only, until};
@@ -213,6 +213,6 @@ async fn a_stop_does_not_wait_for_a_list_that_hangs() {
         .await;
         let servers = gateway.app.gateway.clone();
         crate::harness::within("it stops", gateway.app.stop()).await;
-        assert_eq!(servers.servers()[0].status().state, moongate::upstream::UpstreamState::Stopped);
+        assert_eq!(servers.servers()[0].status().state, moongate_upstream::UpstreamState::Stopped);
     }
 }

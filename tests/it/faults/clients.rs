@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use moongate::mock::MockScript;
+use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
 use super::rig::{FaultRig, RigClient, RowSetup, assert_one_outcome};

@@ -1,6 +1,6 @@
 //! Faults of the disk: F57.
 
-use moongate::mock::MockScript;
+use moongate_mock::MockScript;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 

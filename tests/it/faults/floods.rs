@@ -16,7 +16,7 @@ const REQUESTS: [&str; 3] = ["ping", "roots/list", "nonsense/any"];
 const FEW: usize = 100;
 
 /// A gateway with a healthy server beside one with these settings.
-async fn beside(settings: &str) -> (moongate::mock::MockHandle, Gateway) {
+async fn beside(settings: &str) -> (moongate_mock::MockHandle, Gateway) {
     let mock = serve(modern()).await;
     let setup = Setup::new().http("good", &mock.url).with("servers.bad", settings);
     let gateway = setup.start().await;

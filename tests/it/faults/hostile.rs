@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::harness::{Client, ERAS, Era, Gateway, Setup, modern, serve, within};
 
-async fn gateway() -> (moongate::mock::MockHandle, Gateway) {
+async fn gateway() -> (moongate_mock::MockHandle, Gateway) {
     let mock = serve(modern()).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;

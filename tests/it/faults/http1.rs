@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use moongate::mock::{FaultAction, FaultRule, MockScript};
+use moongate_mock::{FaultAction, FaultRule, MockScript};
 
 use super::rig::{FaultRig, FaultyServer, RigClient, RowSetup};
 use crate::harness::{Era, body_of, modern_meta, within};

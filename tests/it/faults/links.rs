@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use moongate::mock::{HttpRules, MockScript, Revision};
+use moongate_mock::{HttpRules, MockScript, Revision};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};

@@ -1,6 +1,6 @@
 //! Calls of stateless clients whose server waits for an answer: nobody comes back, the wrong one does, the server goes.
 
-use moongate::mock::MockHandle;
+use moongate_mock::MockHandle;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Era, Gateway, Reply, Setup, holds, legacy, serve};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::mock::{AnswerMode, FaultAction, FaultRule, FlowStep, HttpRules, MockScript, ScriptedFlow, StdioRules};
+use moongate_mock::{AnswerMode, FaultAction, FaultRule, FlowStep, HttpRules, MockScript, ScriptedFlow, StdioRules};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 

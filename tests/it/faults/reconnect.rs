@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::mock::{FaultAction, FaultRule};
+use moongate_mock::{FaultAction, FaultRule};
 use serde_json::json;
 use tokio::time::Instant;
 

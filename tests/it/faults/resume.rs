@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::mock::{AnswerMode, FaultAction, FaultRule, HttpRules, MockHandle, MockScript, SseRules};
+use moongate_mock::{AnswerMode, FaultAction, FaultRule, HttpRules, MockHandle, MockScript, SseRules};
 use serde_json::json;
 
 use crate::harness::{ERAS, Era, Gateway, Setup, holds, legacy, serve};

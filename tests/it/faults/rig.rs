@@ -15,7 +15,7 @@ mod users;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use moongate::mock::MockHandle;
+use moongate_mock::MockHandle;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, ERAS, Era, Http, Process, Reply, marked, until};

@@ -1,6 +1,6 @@
 //! Servers that have only HTTP+SSE: found without being told, lost with their stream, and never followed elsewhere.
 
-use moongate::mock::{FaultAction, FaultRule, HttpRules, MockHandle, MockScript, Revision};
+use moongate_mock::{FaultAction, FaultRule, HttpRules, MockHandle, MockScript, Revision};
 use serde_json::json;
 
 use crate::harness::{ERAS, Era, Setup, mock_at, serve, until};

@@ -1,6 +1,6 @@
 //! Event streams of servers: every spelling that the standard allows, and streams that break.
 
-use moongate::mock::{AnswerMode, FaultAction, FaultRule, HttpRules, MockScript, NewlineStyle, Revision, SseRules};
+use moongate_mock::{AnswerMode, FaultAction, FaultRule, HttpRules, MockScript, NewlineStyle, Revision, SseRules};
 use serde_json::json;
 
 use super::raw;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::mock::{FaultAction, FaultRule, MockScript, StdioRules};
+use moongate_mock::{FaultAction, FaultRule, MockScript, StdioRules};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -208,7 +208,7 @@ async fn a_connection_that_leads_nowhere_is_found_by_pings_and_opened_anew() {
 #[tokio::test]
 async fn only_connections_that_support_ping_and_hold_state_are_pinged() {
     let ping = "ping = { interval = \"50ms\", timeout = \"5s\" }";
-    let stateless = MockScript { http: moongate::mock::HttpRules { session: false, ..Default::default() }, ..legacy() };
+    let stateless = MockScript { http: moongate_mock::HttpRules { session: false, ..Default::default() }, ..legacy() };
     for (script, pinged) in [(legacy(), true), (stateless, false), (modern(), false)] {
         let mock = serve(script).await;
         let gateway = Setup::new().http("a", &mock.url).with("servers.a", ping).start().await;

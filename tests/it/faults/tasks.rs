@@ -1,6 +1,6 @@
 //! Tasks whose server goes, whose client goes, and handles in the wrong hands.
 
-use moongate::mock::{MockScript, TaskRule};
+use moongate_mock::{MockScript, TaskRule};
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Era, Gateway, Http, Reply, Setup, holds, legacy, mock_at, modern, serve, until};

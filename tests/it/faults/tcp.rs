@@ -1,6 +1,6 @@
 //! Faults of servers on sockets, with somebody in between who closes, cuts, splits or says nothing: F30, F39.
 
-use moongate::mock::{FaultAction, FaultRule, MockScript};
+use moongate_mock::{FaultAction, FaultRule, MockScript};
 use serde_json::json;
 
 use super::rig::{self, FaultCarrier, RowSetup};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use moongate::mock::{
+use moongate_mock::{
     AnswerMode, CursorMode, FaultAction, FaultRule, GeneratedTools, HttpRules, ListRules, MockHandle, MockScript,
     NewlineStyle, SseRules,
 };

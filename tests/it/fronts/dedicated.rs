@@ -1,6 +1,6 @@
 //! What a server says on a connection that is one client's, behind `moongate stdio --url`, which stands for that client.
 
-use moongate::mock::MockScript;
+use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
 use crate::fronts::pipe::StdioProcess;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::auth::KeyHash;
+use moongate_access::auth::KeyHash;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -1,6 +1,6 @@
 //! `moongate stdio`, by itself and in front of a running gateway.
 
-use moongate::mock::MockScript;
+use moongate_mock::MockScript;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use moongate::app::{GatewayApp, ReloadOutcome};
-use moongate::config::{self, ConfigProblems, LoadOptions};
-use moongate::mock::MockScript;
-use moongate::revision::SUPPORTED;
+use moongate_config::{ConfigProblems, LoadOptions};
+use moongate_mock::MockScript;
+use moongate_protocol::SUPPORTED;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -101,9 +101,9 @@ impl Setup {
     }
 
     /// Reads the config.
-    pub(crate) fn load(&self) -> Result<config::LoadedConfig, ConfigProblems> {
+    pub(crate) fn load(&self) -> Result<moongate_config::LoadedConfig, ConfigProblems> {
         let paths = vec![self.write()];
-        config::load(&LoadOptions { paths, revisions: &SUPPORTED, ..LoadOptions::default() })
+        moongate_config::load(&LoadOptions { paths, revisions: &SUPPORTED, ..LoadOptions::default() })
     }
 
     /// Starts the gateway in this process.

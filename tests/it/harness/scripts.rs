@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use moongate::mock::{self, MockHandle, MockScript, Revision};
+use moongate_mock::{MockHandle, MockScript, Revision};
 use serde_json::{Value, json};
 
 /// A port that the system picks.
@@ -28,19 +28,23 @@ pub(crate) fn tool(name: &str) -> Value {
 
 /// The same server with these tools and nothing else.
 pub(crate) fn only(script: MockScript, tools: &[&str]) -> MockScript {
-    MockScript { preset: mock::ContentPreset::Empty, tools: tools.iter().map(|name| tool(name)).collect(), ..script }
+    MockScript {
+        preset: moongate_mock::ContentPreset::Empty,
+        tools: tools.iter().map(|name| tool(name)).collect(),
+        ..script
+    }
 }
 
 /// Serves a script over HTTP in this process.
 pub(crate) async fn serve(script: MockScript) -> MockHandle {
-    mock::serve_http(script, loopback()).await.unwrap()
+    moongate_mock::serve_http(script, loopback()).await.unwrap()
 }
 
 /// Serves a script where another mock was: on its address, as after a restart.
 pub(crate) async fn mock_at(script: MockScript, address: SocketAddr) -> MockHandle {
     super::until("the port is free", || {
         let script = script.clone();
-        async move { mock::serve_http(script, address).await.ok() }
+        async move { moongate_mock::serve_http(script, address).await.ok() }
     })
     .await
 }

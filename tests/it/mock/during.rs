@@ -1,6 +1,6 @@
 //! What happens while a call runs: progress, log messages, cancellation.
 
-use moongate::mock::MockScript;
+use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
 use crate::mock::client::{

@@ -1,6 +1,6 @@
 //! Faults that a script asks for.
 
-use moongate::mock::{FaultAction, FaultRule, MockScript};
+use moongate_mock::{FaultAction, FaultRule, MockScript};
 use serde_json::json;
 use tokio::time::timeout;
 

@@ -1,6 +1,6 @@
 //! Over Streamable HTTP: sessions, headers, batches.
 
-use moongate::mock::{MockScript, Revision};
+use moongate_mock::{MockScript, Revision};
 use serde_json::json;
 
 use crate::mock::client::{

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use moongate::mock::{MockScript, Revision};
+use moongate_mock::{MockScript, Revision};
 use serde_json::{Value, json};
 
 use crate::mock::client::{MockProcess, RawHttpClient, answer, call, content, http, modern};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
-use moongate::mock::{MockScript, Revision, serve_tcp, serve_ws};
+use moongate_mock::{MockScript, Revision, serve_tcp, serve_ws};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::time::timeout;
@@ -58,7 +58,7 @@ async fn lines_over_tcp() {
 #[tokio::test]
 async fn websocket_handshakes_are_judged() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let http = moongate::mock::HttpRules { bearer: Some("k".into()), ..moongate::mock::HttpRules::default() };
+    let http = moongate_mock::HttpRules { bearer: Some("k".into()), ..moongate_mock::HttpRules::default() };
     let server = serve_ws(MockScript { http, ..MockScript::demo() }, ([127, 0, 0, 1], 0).into(), None).await.unwrap();
     assert_eq!(server.url, format!("ws://{}/mcp", server.addr.unwrap()));
     for (path, key, protocol, status) in

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use moongate::mock::{CursorMode, FaultAction, FaultRule, GeneratedTools, MockScript};
+use moongate_mock::{CursorMode, FaultAction, FaultRule, GeneratedTools, MockScript};
 use serde_json::{Value, json};
 
 use crate::mock::client::{EventReader, MockProcess, RawHttpClient, answer, call, content, http, request};
@@ -28,7 +28,7 @@ fn examples_load() {
 #[tokio::test]
 async fn lists_go_where_the_script_says() {
     let mut script = MockScript::standard();
-    script.preset = moongate::mock::ContentPreset::Empty;
+    script.preset = moongate_mock::ContentPreset::Empty;
     script.generate = vec![GeneratedTools { count: 5, name: "t.{n}".into(), depth: 50, describe: 10 }];
     script.tools = vec![json!(r#"{"name": null,"n":1.0}"#)];
     script.list.page_size = 4;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::mock::{MockScript, Revision};
+use moongate_mock::{MockScript, Revision};
 use serde_json::json;
 use tokio::time::timeout;
 

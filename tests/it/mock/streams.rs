@@ -1,6 +1,6 @@
 //! Streams of events: how they are spelled, end and go on.
 
-use moongate::mock::{AnswerMode, MockScript, NewlineStyle};
+use moongate_mock::{AnswerMode, MockScript, NewlineStyle};
 use serde_json::json;
 
 use crate::mock::client::{EventReader, RawHttpClient, call, http, modern, request};

@@ -3,9 +3,9 @@
 use std::fs::OpenOptions;
 
 use moongate::app::GatewayApp;
-use moongate::json::ByteString;
-use moongate::mock::{HttpRules, MockHandle, MockScript, Revision, serve_http_recording};
-use moongate::model::ItemKind;
+use moongate_jsonrpc::json::ByteString;
+use moongate_mock::{HttpRules, MockHandle, MockScript, Revision, serve_http_recording};
+use moongate_model::ItemKind;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

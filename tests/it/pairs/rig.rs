@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 
-use moongate::mock::{
+use moongate_mock::{
     ContentPreset, CursorMode, MockHandle, MockScript, Revision, TaskRule, serve_http_recording, serve_tcp, serve_unix,
     serve_ws,
 };

@@ -1,7 +1,7 @@
 //! What clients are subscribed to while servers go and come back.
 
 use moongate::app::ReloadOutcome;
-use moongate::mock::{MockHandle, MockScript};
+use moongate_mock::{MockHandle, MockScript};
 use serde_json::{Value, json};
 
 use crate::harness::{Era, Gateway, Setup, Stream, holds, legacy, modern, only, serve};

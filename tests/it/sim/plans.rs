@@ -1,8 +1,8 @@
 //! What is configured: which servers a world has, and what an operator may make of that.
 
-use moongate::config::{self, LoadOptions, Plan};
-use moongate::revision::SUPPORTED;
-use moongate::upstream::ConnectTarget;
+use moongate_config::{LoadOptions, Plan};
+use moongate_protocol::SUPPORTED;
+use moongate_upstream::ConnectTarget;
 
 use crate::sim::dice::Dice;
 use crate::sim::server::ServerEra;
@@ -64,7 +64,8 @@ pub(crate) fn all() -> Plan {
         text += &format!("[servers.{}]\ntimeout = '30s'\n{}\n", kind.name, kind.settings);
     }
     std::fs::write(&path, text).unwrap();
-    let loaded = config::load(&LoadOptions { paths: vec![path], revisions: &SUPPORTED, ..LoadOptions::default() });
+    let loaded =
+        moongate_config::load(&LoadOptions { paths: vec![path], revisions: &SUPPORTED, ..LoadOptions::default() });
     loaded.unwrap_or_else(|problems| panic!("{problems}")).plan
 }
 

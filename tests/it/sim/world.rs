@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use moongate::app::{Core, ReloadOutcome};
-use moongate::config::Plan;
-use moongate::front::{self, ConnectionService, ListenSettings};
-use moongate::gateway::RestartOutcome;
-use moongate::link::LinkError;
-use moongate::link::reaper::Reaper;
-use moongate::telemetry::Metrics;
-use moongate::upstream::{MemoryPipe, UpstreamContext};
+use moongate_config::Plan;
+use moongate_gateway::RestartOutcome;
+use moongate_server::{ConnectionService, ListenSettings};
+use moongate_telemetry::Metrics;
+use moongate_transport::LinkError;
+use moongate_transport::reaper::Reaper;
+use moongate_upstream::{MemoryPipe, UpstreamContext};
 
 use crate::sim::client::SimClient;
 use crate::sim::dice::Dice;
@@ -189,7 +189,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     };
     let shared = Arc::new(UpstreamContext::new(metrics.clone(), Reaper::disabled()).with_dialer(dialing));
     let core = Core::new(&plan, shared.clone());
-    let routes = front::router(core.fronts.clone(), false);
+    let routes = moongate_server::router(core.fronts.clone(), false);
     let house = HttpHosts {
         service: ConnectionService::new(routes.clone(), Some(core.fronts.clone()), false),
         routes,

@@ -1,6 +1,6 @@
 //! Programs as servers: complaints 2, 19, 45, 46, 47, 48.
 
-use moongate::mock::{FaultAction, FaultRule, MockScript, StdioRules};
+use moongate_mock::{FaultAction, FaultRule, MockScript, StdioRules};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -250,7 +250,7 @@ async fn a_slow_call_delays_no_other() {
     }
 }
 
-async fn narrow() -> (moongate::mock::MockHandle, Gateway) {
+async fn narrow() -> (moongate_mock::MockHandle, Gateway) {
     let mock = crate::harness::serve(legacy()).await;
     let setup = Setup::new().http("a", &mock.url).with("servers.a", "max_concurrency = 1\nqueue = 2");
     let gateway = setup.start().await;

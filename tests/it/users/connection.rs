@@ -1,6 +1,6 @@
 //! Connecting to servers, and what their failures look like to a client: complaints 3, 7, 12, 13, 16.
 
-use moongate::mock::{FaultAction, FaultRule};
+use moongate_mock::{FaultAction, FaultRule};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -336,7 +336,7 @@ async fn other_methods_get_a_json_rpc_error_over_http_200() {
     }
 }
 
-async fn patient() -> (moongate::mock::MockHandle, Gateway) {
+async fn patient() -> (moongate_mock::MockHandle, Gateway) {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().with("gateway", "keep_alive = \"50ms\"").http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;

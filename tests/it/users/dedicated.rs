@@ -1,7 +1,7 @@
 //! What a server says on a connection that is one client's: that client hears it, and nobody else. (Behind a bridge:
 //! `tests/it/fronts/dedicated.rs`.)
 
-use moongate::mock::MockScript;
+use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, ERAS, Era, Gateway, Setup, Stream, legacy, modern, serve, until, within};

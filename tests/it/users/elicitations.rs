@@ -2,7 +2,7 @@
 
 use hyper::Response;
 use hyper::body::Incoming;
-use moongate::mock::{FaultAction, FaultRule, HttpRules, MockScript};
+use moongate_mock::{FaultAction, FaultRule, HttpRules, MockScript};
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Era, Gateway, Reply, Setup, Stream, holds, legacy, marked, serve, until, within};

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use moongate::mock::MockScript;
+use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, ERAS, Era, Gateway, Setup, legacy, modern, only, record_of, serve, until};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use moongate::mock::{ContentPreset, CursorMode, FaultAction, FaultRule, GeneratedTools, ListRules, MockScript};
+use moongate_mock::{ContentPreset, CursorMode, FaultAction, FaultRule, GeneratedTools, ListRules, MockScript};
 use serde_json::json;
 
 use crate::harness::{Client, ERAS, Era, Gateway, Setup, holds, legacy, mock_at, modern, only, serve, tool, until};
@@ -190,7 +190,7 @@ async fn a_bad_schema_costs_that_tool_only_and_is_reported() {
     }
 }
 
-async fn numbered(cursor: CursorMode) -> (moongate::mock::MockHandle, Gateway, Client) {
+async fn numbered(cursor: CursorMode) -> (moongate_mock::MockHandle, Gateway, Client) {
     let list = ListRules { page_size: 7, cursor, ..ListRules::default() };
     let generate = vec![GeneratedTools { count: 500, name: "t{n}".to_owned(), depth: 0, describe: 0 }];
     let mock = serve(MockScript { preset: ContentPreset::Empty, generate, list, ..legacy() }).await;

@@ -95,7 +95,7 @@ fn assert_refused(answer: &Value, body: &str) {
     assert!(message.contains("differs only by case"), "{body}: {message}");
 }
 
-async fn gateway() -> (moongate::mock::MockHandle, Gateway) {
+async fn gateway() -> (moongate_mock::MockHandle, Gateway) {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use moongate::mock::MockScript;
+use moongate_mock::MockScript;
 use serde_json::json;
 
 use crate::harness::{ERAS, Era, Setup, legacy, modern, only, serve};

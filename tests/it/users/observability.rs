@@ -1,6 +1,6 @@
 //! What an operator is told: metrics, the record of calls, refused keys, reasons.
 
-use moongate::mock::{MockScript, StdioRules};
+use moongate_mock::{MockScript, StdioRules};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

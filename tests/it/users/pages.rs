@@ -1,6 +1,6 @@
 //! The pages of apps, where the tool that names one and its server are not alone.
 
-use moongate::mock::{ContentPreset, MockScript};
+use moongate_mock::{ContentPreset, MockScript};
 use serde_json::{Value, json};
 
 use crate::harness::{ERAS, Setup, holds, legacy, modern, serve, tool};

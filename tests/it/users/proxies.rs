@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use moongate::mock::{MockHandle, MockScript, serve_ws};
+use moongate_mock::{MockHandle, MockScript, serve_ws};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -25,7 +25,7 @@ fn elsewhere(mut script: MockScript) -> MockScript {
 
 /// A script that speaks HTTP+SSE and nothing else over HTTP.
 fn pair() -> MockScript {
-    let mut script = MockScript::standard().speaking(&[moongate::mock::Revision::V2024_11_05]);
+    let mut script = MockScript::standard().speaking(&[moongate_mock::Revision::V2024_11_05]);
     script.http.streamable = false;
     script.http.pair = true;
     script

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::mock::{MockHandle, MockScript};
+use moongate_mock::{MockHandle, MockScript};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

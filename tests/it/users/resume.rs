@@ -1,6 +1,6 @@
 //! Clients that lose the connection of a stream and come back for the rest.
 
-use moongate::mock::MockHandle;
+use moongate_mock::MockHandle;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Era, Gateway, Setup, Stream, holds, legacy, serve, until};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::mock::{HttpRules, MockHandle, MockScript};
+use moongate_mock::{HttpRules, MockHandle, MockScript};
 use serde_json::json;
 
 use crate::harness::{Client, Era, Gateway, Reply, Setup, holds, legacy, only, serve, until};
@@ -109,8 +109,8 @@ async fn late_errors_of_an_old_session_do_not_end_the_new_one() {
     mock.reset_record();
     // All fail on the same lost session, one after the other.
     for ms in [0, 50, 100, 150] {
-        let delay = moongate::mock::FaultAction::Delay { ms };
-        mock.add_fault(moongate::mock::FaultRule::on("tools/call", delay).after(ms / 50).times(1));
+        let delay = moongate_mock::FaultAction::Delay { ms };
+        mock.add_fault(moongate_mock::FaultRule::on("tools/call", delay).after(ms / 50).times(1));
     }
     let calls = (0..4).map(|_| client.call("a__echo", json!({})));
     futures_util::future::join_all(calls).await;

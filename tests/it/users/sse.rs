@@ -1,6 +1,6 @@
 //! Clients of HTTP+SSE, the HTTP transport of 2024-11-05.
 
-use moongate::mock::{MockHandle, MockScript};
+use moongate_mock::{MockHandle, MockScript};
 use serde_json::{Value, json};
 
 use crate::harness::{Gateway, Http, Setup, Stream, body_of, holds, legacy, modern, serve};

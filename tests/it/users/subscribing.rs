@@ -1,7 +1,7 @@
 //! Subscriptions at servers that offer none, or say so and serve them all the same.
 
 use futures_util::future::join_all;
-use moongate::mock::{FaultAction, FaultRule, MockHandle, MockScript};
+use moongate_mock::{FaultAction, FaultRule, MockHandle, MockScript};
 use serde_json::{Value, json};
 
 use crate::harness::{Client, ERAS, Era, Gateway, Setup, Stream, legacy, modern, serve, until, within};

@@ -10,7 +10,7 @@ use http::{HeaderMap, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client as Pool, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use moongate::mock::{MockHandle, MockScript};
+use moongate_mock::{MockHandle, MockScript};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;

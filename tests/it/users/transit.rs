@@ -1,6 +1,6 @@
 //! What passes through: complaints 14, 17, 36, 37.
 
-use moongate::mock::{GeneratedTools, MockScript, RecordCounters};
+use moongate_mock::{GeneratedTools, MockScript, RecordCounters};
 use serde_json::{Value, json};
 
 use crate::harness::{

@@ -1,6 +1,6 @@
 //! URIs that clients send and servers link to: how long they may be, and which paths patterns see.
 
-use moongate::mock::MockScript;
+use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
 use crate::harness::{ERAS, Era, Gateway, Setup, Stream, legacy, modern, only, serve, until};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use moongate::app::GatewayApp;
-use moongate::config::{LoadOptions, load};
-use moongate::revision::SUPPORTED;
+use moongate_config::{LoadOptions, load};
+use moongate_protocol::SUPPORTED;
 use tempfile::TempDir;
 
 /// The program under test, which is the mock too.

@@ -3,9 +3,9 @@
 //! Owns the difference between them. Does not know HTTP. Invariant: a check for data takes nothing from the next
 //! reader, unless there is unexpected data, which makes an idle connection unusable anyway.
 
+use parking_lot::Mutex;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use moongate_platform::unix_socket::UnixStream;
@@ -56,7 +56,7 @@ impl HttpIo {
             HttpIo::Tcp(stream) => would_block(stream.try_read(&mut [0])),
             HttpIo::Unix(stream) => would_block(stream.try_read(&mut [0])),
             HttpIo::Memory(memory) => {
-                let mut watched = memory.reader.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut watched = memory.reader.lock();
                 let mut byte = [0];
                 let mut cx = Context::from_waker(Waker::noop());
                 // No other task polls an idle connection, so no waker is replaced.
@@ -98,7 +98,7 @@ impl AsyncRead for HttpIo {
             HttpIo::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
             HttpIo::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
             HttpIo::Memory(memory) => {
-                let watched = memory.reader.get_mut().unwrap_or_else(PoisonError::into_inner);
+                let watched = memory.reader.get_mut();
                 Pin::new(&mut watched.reader).poll_read(cx, buf)
             }
         }

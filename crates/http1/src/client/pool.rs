@@ -6,7 +6,8 @@
 //! A pool for many hosts with a task for each connection would cost more than the rest of the gateway: three look-ups
 //! and some ten wakes for each call.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::Response;
@@ -128,7 +129,7 @@ impl ClientPool {
     }
 
     fn lock(&self) -> MutexGuard<'_, IdleConnections> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 }
 

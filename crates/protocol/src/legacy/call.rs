@@ -3,8 +3,8 @@
 //! Owns the deadline of one call, its input requests and its progress token. Does not own the session; that is
 //! `LegacyConnection`. Invariant: a call that may have run and may change something is not sent twice.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -248,7 +248,7 @@ impl LegacyCall {
         if self.inputs.open.load(Ordering::Acquire) > 0 {
             return Some(Instant::now() + timeout);
         }
-        let answered = *self.inputs.last_answered.lock().unwrap_or_else(PoisonError::into_inner);
+        let answered = *self.inputs.last_answered.lock();
         answered.map(|answered| answered + timeout).filter(|deadline| *deadline > Instant::now())
     }
 

@@ -3,8 +3,9 @@
 //! Owns their number and the wait for the client. Does not read messages (`call.rs`). Invariant: each input request
 //! gets one response, even if the client gives none.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -48,7 +49,7 @@ impl CountedInputGuard {
 impl Drop for CountedInputGuard {
     fn drop(&mut self) {
         // The time first: once `open` is zero, `extended_deadline` reads it.
-        *self.inputs.last_answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.inputs.last_answered.lock() = Some(Instant::now());
         self.inputs.open.fetch_sub(1, Ordering::AcqRel);
     }
 }

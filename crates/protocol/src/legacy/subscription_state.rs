@@ -4,8 +4,9 @@
 //! resource has at most one request in flight, so the last change wins. A failed request is repeated a few times and no
 //! more.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -236,7 +237,7 @@ impl SubscriptionSync {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, SyncState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

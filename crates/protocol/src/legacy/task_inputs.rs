@@ -6,8 +6,9 @@
 //! response. Does not decide which message belongs to which call. Invariant: they are bounded in number and in time,
 //! and a request that is dropped gets an error response.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -75,7 +76,7 @@ pub(super) struct OpenTaskInput {
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl TaskInputs {

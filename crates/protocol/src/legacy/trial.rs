@@ -8,7 +8,8 @@
 //! server that leaves the member out is not tried: 2025-11-25/server/resources.mdx, Capabilities, has it for those that
 //! support subscriptions.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -57,7 +58,7 @@ impl Trial {
         uri: &ByteString,
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
         let own = ByteString::from(uri.as_str());
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         // Checked under the lock, so that no second trial follows one that ends meanwhile.
         if !server.face().features.subscribe_untried {
             return None;
@@ -81,7 +82,7 @@ impl Trial {
         let asking = async move {
             let outcome = run_trial(&connection, &uri).await;
             // Cleared before the waiters wake, so that no caller joins a finished trial.
-            *trial.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *trial.open.lock() = None;
             told.send_replace(Some(TrialEnd { uri, outcome }));
         };
         tokio::spawn(server.closing.clone().run_until_cancelled_owned(asking));

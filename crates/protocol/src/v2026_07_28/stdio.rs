@@ -3,7 +3,8 @@
 //! Owns the open requests, so that clients can cancel them. Reading and responding is that of `downstream.rs`, without
 //! headers. Invariant: a cancelled request sends nothing more.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -130,7 +131,7 @@ impl OpenRequests {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(RequestId, CancellationToken)>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 

@@ -6,10 +6,11 @@
 mod embedded;
 mod writer;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, watch};
@@ -231,7 +232,7 @@ impl StateStore {
 
     /// Takes the state of the previous process. Returns it once, as soon as the store is open.
     pub fn take_contents(&self) -> Option<StoredState> {
-        self.0.contents.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.contents.lock().take()
     }
 
     /// Writes the queued changes and releases the file, so that another process can open it. Later changes are dropped.
@@ -248,7 +249,7 @@ impl StateStore {
 
 impl StoreInner {
     fn lock(&self) -> MutexGuard<'_, QueuedChanges> {
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queued.lock()
     }
 
     fn count(&self, waiting: &QueuedChanges) {
@@ -291,12 +292,12 @@ mod tests {
         }
 
         fn write(&mut self, changes: &[RowChange]) -> Result<(), StoreError> {
-            let mut failures = self.failures.lock().unwrap();
+            let mut failures = self.failures.lock();
             if *failures > 0 {
                 *failures -= 1;
                 return Err(StoreError::Unusable("no space left on device".to_owned()));
             }
-            self.rows.lock().unwrap().extend_from_slice(changes);
+            self.rows.lock().extend_from_slice(changes);
             Ok(())
         }
     }
@@ -324,9 +325,8 @@ mod tests {
         until(|| metrics.store_errors.get() == 1).await;
         store.put(StoreTable::Sessions, "a", "2");
         store.put(StoreTable::Sessions, "b", "3");
-        until(|| rows.lock().unwrap().len() == 2).await;
-        let mut rows: Vec<_> =
-            rows.lock().unwrap().iter().map(|((_, key), value)| (key.clone(), value.clone())).collect();
+        until(|| rows.lock().len() == 2).await;
+        let mut rows: Vec<_> = rows.lock().iter().map(|((_, key), value)| (key.clone(), value.clone())).collect();
         rows.sort();
         let of = |key, value| (Bytes::from_static(key), Some(Bytes::from_static(value)));
         assert_eq!(rows, [of(b"a", b"2"), of(b"b", b"3")], "the last word on each row, once");

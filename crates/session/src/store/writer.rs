@@ -96,7 +96,7 @@ async fn open_first(
         });
         let trouble = match opened.await {
             Ok(Ok((backend, contents))) => {
-                *inner.contents.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(contents);
+                *inner.contents.lock() = Some(contents);
                 inner.metrics.store_open.set(1);
                 inner.phase.send_replace(StorePhase::Open);
                 return Ok(backend);

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 use super::super::schema;
 

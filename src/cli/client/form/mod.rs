@@ -7,8 +7,8 @@ mod field;
 
 use std::io::{BufRead, Write};
 
-use crate::json::{ByteString, JsonObject, RawJson};
-use crate::model::{InputKind, InputRequest};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::{InputKind, InputRequest};
 
 use super::output::without_control_characters;
 use super::schema;

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use moongate::mock::{MockHandle, MockScript};
+use moongate_mock::{MockHandle, MockScript};
 
 use super::ends::ResourceLevels;
 use super::users::HealthyTraffic;
@@ -183,7 +183,7 @@ impl RowSetup {
 
     /// Adds a mock on TCP that something else stands in front of; gives its address.
     pub(crate) async fn behind_tcp(&mut self, script: MockScript) -> SocketAddr {
-        let mock = moongate::mock::serve_tcp(script, crate::harness::loopback(), None).await.unwrap();
+        let mock = moongate_mock::serve_tcp(script, crate::harness::loopback(), None).await.unwrap();
         let address = mock.addr.unwrap();
         self.http_servers.push(mock);
         address

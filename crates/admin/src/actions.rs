@@ -1,0 +1,135 @@
+//! Actions of operators: reload the config, restart a server. Owns the check who may act, beyond the key (`access.rs`).
+//!
+//! Does not perform the actions. Without keys only this machine may act: a request through a proxy is refused, whatever
+//! address the listener has. Pages of other origins never may. Invariant: the check comes before any action.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Path};
+use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+
+use crate::access::AccessGrant;
+use crate::{AdminState, json};
+use moongate_access::auth::AdminRole;
+use moongate_gateway::RestartOutcome;
+use moongate_server::{PeerAddress, json_response};
+use moongate_telemetry::logs;
+
+/// Headers that proxies add to a request. Any header that begins with [`FORWARDED`] counts too.
+const PROXIED: [&str; 7] =
+    ["forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "cf-connecting-ip", "true-client-ip"];
+const FORWARDED: &str = "x-forwarded-";
+
+/// Caller that may act. An action gets the gateway from its operator, and nowhere else.
+pub(super) struct Operator(Arc<AdminState>);
+
+/// Reader of what only operators may see.
+pub(super) struct Viewer(Arc<AdminState>);
+
+impl FromRequestParts<Arc<AdminState>> for Operator {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, admin: &Arc<AdminState>) -> Result<Self, Response> {
+        check_operator(parts, admin, AdminRole::Operate).map(|()| Operator(admin.clone()))
+    }
+}
+
+impl FromRequestParts<Arc<AdminState>> for Viewer {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, admin: &Arc<AdminState>) -> Result<Self, Response> {
+        check_operator(parts, admin, AdminRole::View).map(|()| Viewer(admin.clone()))
+    }
+}
+
+fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Result<(), Response> {
+    match parts.extensions.get::<AccessGrant>() {
+        Some(AccessGrant::Key(role)) if *role >= needed => {}
+        Some(AccessGrant::Key(role)) => {
+            let (role, needed) = (role.name(), needed.name());
+            let message = format!("The role of this key is \"{role}\", and this needs \"{needed}\" (admin.keys)");
+            return Err(json_response(StatusCode::FORBIDDEN, "role_not_allowed", &message));
+        }
+        // Without keys the grant says where the listener is. A proxy on this machine would still let in others.
+        Some(AccessGrant::Loopback) if is_direct(parts, admin) => {}
+        Some(AccessGrant::Loopback) | None => {
+            let message = "Without admin.keys only this machine may do this, directly and on a loopback address; elsewhere send \
+                           SIGHUP, or change the config file";
+            return Err(json_response(StatusCode::FORBIDDEN, "not_local", message));
+        }
+    }
+    // Browsers send `Sec-Fetch-Site` with each request. Our own pages are of the same origin, which the origin check
+    // has verified. Pages under an origin of `gateway.allowed_origins` may call tools, but must not act here.
+    let site = parts.headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
+        return Err(json_response(
+            StatusCode::FORBIDDEN,
+            "origin_not_allowed",
+            "Pages of other origins may not do this",
+        ));
+    }
+    Ok(())
+}
+
+/// True if a request comes from this machine and through no proxy.
+fn is_direct(parts: &Parts, admin: &AdminState) -> bool {
+    let peer = parts.extensions.get::<PeerAddress>();
+    // Only processes of this machine can open the file of a Unix socket.
+    let local = admin.local || peer.is_some_and(|PeerAddress(address)| address.is_loopback());
+    local && !is_proxied(&parts.headers)
+}
+
+fn answer((done, body): (bool, serde_json::Value)) -> Response {
+    json(if done { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY }, &body)
+}
+
+/// Handles `GET /api/v1/plan`: the changes that a reload would make.
+pub(super) async fn plan(Viewer(admin): Viewer) -> Response {
+    answer(admin.control.plan().await)
+}
+
+/// Handles `POST /api/v1/reload`.
+pub(super) async fn reload(Operator(admin): Operator) -> Response {
+    answer(admin.control.reload().await)
+}
+
+/// Handles `POST /api/v1/servers/{name}/restart`. Responds when the restart is finished.
+pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>) -> Response {
+    let gateway = admin.gateway.clone();
+    // In a task of its own: the restart goes on if its client disconnects.
+    let restarting = tokio::spawn({
+        let name = name.clone();
+        async move { gateway.restart(&name).await }
+    });
+    // `Err` means a panic in that task: the gateway goes on.
+    let Ok(restarted) = restarting.await else {
+        return json_response(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The restart broke off");
+    };
+    match restarted {
+        RestartOutcome::Replaced(pid) => {
+            json(StatusCode::OK, &serde_json::json!({ "outcome": "restarted", "server": name, "pid": pid }))
+        }
+        RestartOutcome::Failed { reason, old_still_serves: kept } => {
+            let after = if kept { "the old one serves on" } else { "there was none before, and it is tried again" };
+            let message = format!("The new one did not come up, {after}: {}", logs::redact(&reason));
+            let body = serde_json::json!({ "outcome": "failed", "server": name, "kept": kept, "message": message });
+            json(StatusCode::BAD_GATEWAY, &body)
+        }
+        RestartOutcome::Busy => json_response(StatusCode::CONFLICT, "busy", "A restart of this server is under way"),
+        RestartOutcome::Disabled => {
+            let message = format!("{name} is disabled: there is nothing to restart (servers.{name}.enabled)");
+            json_response(StatusCode::CONFLICT, "disabled", &message)
+        }
+        RestartOutcome::Unknown => {
+            let names: Vec<String> = admin.gateway.servers().iter().map(|m| m.settings.name.clone()).collect();
+            let message = format!("There is no server {name:?}; the servers are {}", names.join(", "));
+            json_response(StatusCode::NOT_FOUND, "not_found", &message)
+        }
+    }
+}
+
+fn is_proxied(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| PROXIED.contains(&name.as_str()) || name.as_str().starts_with(FORWARDED))
+}

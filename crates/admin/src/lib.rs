@@ -1,0 +1,213 @@
+//! Admin listener: metrics, health and status for operators. Owns its routes.
+//!
+//! Does not serve MCP. Invariant: no response shows a secret, an argument or a result. Probes never depend on a server
+//! or a key.
+
+mod access;
+mod server_details;
+mod actions;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::body::Body as AxumBody;
+use axum::extract::{Request, State as Shared};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{get, post};
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, StatusCode, header};
+use tokio_util::sync::CancellationToken;
+
+use moongate_access::auth::AdminAccess;
+use moongate_gateway::{FindingTopic, Gateway};
+use moongate_model::ItemKind;
+use moongate_server::{SharedServerState, has_several_hosts, json_response, request_hosts};
+use moongate_telemetry::{Metrics, logs};
+use moongate_upstream::{Upstream, UpstreamState};
+
+/// State of the admin listener.
+pub struct AdminState {
+    /// Gateway with all servers.
+    pub gateway: Arc<Gateway>,
+    /// Metrics of the process.
+    pub metrics: Arc<Metrics>,
+    /// State of the MCP listener, for its accepted hosts and origins.
+    pub server_state: SharedServerState,
+    /// True if no browser can connect, so that a request's host says nothing.
+    pub local: bool,
+    /// Keys of operators. A reload replaces them.
+    pub access: Arc<ArcSwap<AdminAccess>>,
+    /// True if other machines may reach the listener.
+    pub is_reachable_by_others: bool,
+    /// Actions on the gateway.
+    pub control: Arc<dyn AdminControl>,
+    /// Cancelled when the gateway drains. From then on it is not ready.
+    pub draining: CancellationToken,
+}
+
+/// Actions that operators can request. Each returns its success and a report.
+pub trait AdminControl: Send + Sync {
+    /// Reads the config again and applies it.
+    fn reload(&self) -> BoxFuture<'_, (bool, serde_json::Value)>;
+
+    /// Reports the changes that a reload would make.
+    fn plan(&self) -> BoxFuture<'_, (bool, serde_json::Value)>;
+}
+
+/// Builds the routes of the admin listener.
+pub fn router(admin: Arc<AdminState>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(alive))
+        .route("/livez", get(alive))
+        .route("/readyz", get(ready))
+        .route("/api/v1/status", get(status))
+        .route("/api/v1/plan", get(actions::plan))
+        .route("/api/v1/reload", post(actions::reload))
+        .route("/api/v1/servers/{name}/restart", post(actions::restart))
+        .fallback(not_found)
+        // The last layer runs first: host and origin are checked before the key.
+        .layer(middleware::from_fn_with_state(admin.clone(), access::require_key))
+        .layer(middleware::from_fn_with_state(admin.clone(), check_origin))
+        .with_state(admin)
+}
+
+/// Refuses pages of other origins. Scrapers and probes may use any host name.
+async fn check_origin(Shared(admin): Shared<Arc<AdminState>>, request: Request, next: Next) -> Response {
+    let mut response = match origin_rejection(&admin, &request) {
+        Some(refused) => refused,
+        None => next.run(request).await,
+    };
+    // Responses are data. A browser must not guess that some bytes are a page.
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Returns the response to a request whose host or origin is not accepted, or `None`.
+fn origin_rejection(admin: &AdminState, request: &Request) -> Option<Response> {
+    let (headers, uri) = (request.headers(), request.uri());
+    let front = admin.server_state.load_full();
+    if has_several_hosts(headers) {
+        return Some(json_response(
+            StatusCode::BAD_REQUEST,
+            "several_hosts",
+            "The request names its host more than once",
+        ));
+    }
+    // Prometheus and probes address a pod by its IP or service name.
+    let open = matches!(uri.path(), "/metrics" | "/healthz" | "/livez" | "/readyz");
+    if !open && !admin.local && front.hosts.accepts_request(headers, uri).is_err() {
+        let message = "This Host is not allowed; add it to gateway.allowed_hosts";
+        return Some(json_response(StatusCode::FORBIDDEN, "host_not_allowed", message));
+    }
+    let host = request_hosts(headers, uri).next().flatten();
+    let origin = headers.get(header::ORIGIN)?;
+    let accepted = origin.to_str().is_ok_and(|origin| front.hosts.accepts_origin(origin, host));
+    let message = "This Origin is not allowed; add it to gateway.allowed_origins";
+    (!accepted).then(|| json_response(StatusCode::FORBIDDEN, "origin_not_allowed", message))
+}
+
+async fn metrics(Shared(admin): Shared<Arc<AdminState>>) -> Response {
+    let mut response = Response::new(AxumBody::from(admin.metrics.render()));
+    // Text exposition format 0.0.4 of Prometheus.
+    let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, text);
+    response
+}
+
+async fn alive() -> Response {
+    json_response(StatusCode::OK, "none", "alive")
+}
+
+async fn ready(Shared(admin): Shared<Arc<AdminState>>) -> Response {
+    // Not ready while draining, so that a load balancer sends no further clients.
+    if admin.draining.is_cancelled() {
+        return json_response(StatusCode::SERVICE_UNAVAILABLE, "draining", "The gateway is about to stop");
+    }
+    json_response(StatusCode::OK, "none", "ready")
+}
+
+async fn not_found() -> Response {
+    json_response(
+        StatusCode::NOT_FOUND,
+        "not_found",
+        "There is nothing here; see /metrics, /healthz, /readyz and /api/v1/status",
+    )
+}
+
+/// Reports the state of every server, and its cause.
+async fn status(Shared(admin): Shared<Arc<AdminState>>) -> Response {
+    let snapshot = admin.gateway.snapshot();
+    let members = admin.gateway.servers();
+    let servers = members.iter().map(|upstream| {
+        let pending = admin.gateway.replacement_status(&upstream.settings.name).map(
+            |pending| serde_json::json!({ "state": pending.state.name(), "reason": logs::redact(&pending.reason) }),
+        );
+        let status = upstream.status();
+        let items = upstream.lists();
+        let left_out = snapshot.excluded.iter().filter(|l| l.server == upstream.settings.name);
+        let wait =
+            status.next_attempt.map(|at| at.saturating_duration_since(tokio::time::Instant::now()).as_secs_f64());
+        let mut server = serde_json::json!({
+            "name": upstream.settings.name,
+            "state": status.state.name(),
+            "reason": logs::redact(&status.reason),
+            "next_attempt_seconds": wait,
+            // Replacement that has not connected yet.
+            "replacement": pending,
+            "revision": upstream.revision(),
+            "pid": status.pid,
+            "shared": shared_connections_json(upstream),
+            "connections": upstream.dedicated_count(),
+            "waiting": upstream.queue_len(),
+            "tools": items.get(ItemKind::Tools).items.len(),
+            "resources": items.get(ItemKind::Resources).items.len(),
+            "prompts": items.get(ItemKind::Prompts).items.len(),
+            "stale": upstream.is_unconfirmed(),
+            "left_out": left_out.map(|l| format!("{}: {}", l.item, l.reason)).collect::<Vec<_>>(),
+            (FindingTopic::Name.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Name),
+            (FindingTopic::Filter.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Filter),
+            (FindingTopic::Schema.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Schema),
+            "stderr": upstream.stderr().iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
+        });
+        if let Some(server) = server.as_object_mut() {
+            server.extend(server_details::describe_server(upstream, &admin.metrics));
+        }
+        server
+    });
+    let disabled = admin.gateway.disabled();
+    // The same members as above: clients of the API need no case for disabled servers.
+    let disabled = disabled.iter().map(|name| {
+        serde_json::json!({
+            "name": name, "state": UpstreamState::Disabled.name(), "reason": "the config says enabled = false",
+            "next_attempt_seconds": null, "revision": null, "pid": null, "shared": [], "connections": 0, "waiting": 0,
+            "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
+            "title": null, "icon": null, "prefix": null, "server": { "name": null, "version": null }, "transport": null,
+            "target": null, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0,
+            (FindingTopic::Name.name()): [], (FindingTopic::Filter.name()): [], (FindingTopic::Schema.name()): [],
+        })
+    });
+    let servers = servers.chain(disabled);
+    let body = serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "servers": servers.collect::<Vec<_>>(),
+        // Findings about views and keys, which belong to no server.
+        (FindingTopic::Filter.name()): snapshot.findings_about(None, FindingTopic::Filter),
+    });
+    json(StatusCode::OK, &body)
+}
+
+/// Lists the connections that all clients of an era share.
+fn shared_connections_json(upstream: &Upstream) -> Vec<serde_json::Value> {
+    let shared = upstream.shared_connections().into_iter();
+    shared.map(|(revision, pid)| serde_json::json!({ "revision": revision, "pid": pid })).collect()
+}
+
+fn json(status: StatusCode, body: &serde_json::Value) -> Response {
+    let mut response = Response::new(AxumBody::from(body.to_string()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,90 @@
+//! Details of a server for the status page: its own name, its target, and the time of its last state change. Owns the
+//! description of a server.
+//!
+//! Does not report its state (`status`). Invariant: of a command line only the program's name is shown, of a URL no
+//! query.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use moongate_gateway::ServerEntry;
+use moongate_telemetry::{Metrics, logs};
+use moongate_transport::socket::SocketAddress;
+use moongate_upstream::ConnectTarget;
+
+/// Programs that run the one that their first argument names.
+const RUNNERS: [&str; 14] = [
+    "npx", "bunx", "uvx", "uv", "pnpm", "yarn", "bun", "pipx", "node", "deno", "python", "python3", "docker", "podman",
+];
+
+/// Returns the members of a server's entry that describe it.
+pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<String, Value> {
+    let (settings, status) = (&server.settings, server.status());
+    let said = server.description().and_then(|face| face.info.as_object());
+    let said =
+        |key| said.as_ref().and_then(|info| info.get_string(key)).map(|text| logs::redact(&logs::one_line(&text)));
+    let name = [settings.name.as_str()];
+    let elapsed = status.state_since.map(|since| since.elapsed());
+    let since = elapsed.and_then(|elapsed| jiff::Timestamp::now().checked_sub(elapsed).ok());
+    let is_program = matches!(settings.connect, ConnectTarget::Stdio { .. });
+    // Only a process of ours can restart. A remote server reconnects, which is another metric.
+    let restarts = if is_program { metrics.server_restarts.with_label_values(&name).get() } else { 0 };
+    let about = json!({
+        "title": settings.title.clone().or_else(|| said("title")),
+        "icon": settings.icon,
+        "prefix": settings.prefix,
+        "server": { "name": said("name"), "version": said("version") },
+        "transport": server.transport(),
+        "target": Some(target(&settings.connect)).filter(|target| !target.is_empty()),
+        "since": since.map(|since| format!("{since:.0}")),
+        "since_seconds": elapsed.map(|elapsed| elapsed.as_secs()),
+        "restarts": restarts,
+        "tokens": metrics.catalog_tokens.with_label_values(&name).get(),
+    });
+    match about {
+        Value::Object(about) => about,
+        _ => Map::new(),
+    }
+}
+
+/// Returns a short name of the server's target.
+fn target(connect: &ConnectTarget) -> String {
+    let short = match connect {
+        ConnectTarget::Stdio { command, args, .. } => {
+            let program = Path::new(command).file_name().map_or(command.into(), |name| name.to_string_lossy());
+            // The other arguments may be secrets.
+            let what = args.iter().find(|arg| !arg.starts_with('-')).filter(|_| RUNNERS.contains(&&*program));
+            what.map_or_else(|| program.to_string(), |what| format!("{program} {what}"))
+        }
+        ConnectTarget::Misconfigured { .. } => String::new(),
+        ConnectTarget::Socket(SocketAddress::Tcp(address)) => format!("tcp:{address}"),
+        ConnectTarget::Socket(SocketAddress::Unix(path)) => format!("unix:{}", path.display()),
+        ConnectTarget::Http { socket: Some(path), .. } => format!("unix:{}", path.display()),
+        ConnectTarget::Http { url, .. } => {
+            let mut url = url.clone();
+            // Queries often carry API keys.
+            url.set_query(None);
+            url.set_fragment(None);
+            url.to_string()
+        }
+    };
+    logs::redact(&logs::one_line(&short))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_names_a_program_and_no_secret() {
+        let started = |command: &str, args: &[&str]| {
+            let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+            target(&ConnectTarget::Stdio { command: command.to_owned(), args, env: Vec::new(), cwd: None })
+        };
+        assert_eq!(started("npx", &["-y", "@scope/server@1.2", "--key", "s3cr3t"]), "npx @scope/server@1.2");
+        assert_eq!(started("/usr/bin/node", &["/x/y.js"]), "node /x/y.js");
+        assert_eq!(started("/opt/server", &["s3cr3t"]), "server");
+        assert_eq!(started("uvx", &[]), "uvx");
+    }
+}

@@ -1,0 +1,129 @@
+//! Values that keys of a config file choose from.
+//!
+//! Owns their written forms, as `file` owns the keys. Does not check them together (`resolve`). Invariant: a word that
+//! is not here is an error.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use moongate_gateway::SchemaStyle;
+
+/// One value, or a list of them.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+/// An address, or `false`.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum AddressOrSwitch {
+    Address(String),
+    Switch(bool),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum StateKind {
+    /// In a file; the gateway does not start without it.
+    Embedded,
+    /// Nowhere: a restart forgets.
+    Memory,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Transport {
+    /// Streamable HTTP, or HTTP+SSE where the server has only that.
+    Auto,
+    /// Streamable HTTP.
+    Http,
+    /// HTTP+SSE.
+    Sse,
+    /// WebSocket.
+    Ws,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ServerKind {
+    Stdio,
+    Http,
+    Sse,
+    Ws,
+}
+
+impl ServerKind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            ServerKind::Stdio => "stdio",
+            ServerKind::Http => "http",
+            ServerKind::Sse => "sse",
+            ServerKind::Ws => "ws",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Share {
+    /// All clients.
+    Auto,
+    /// Each client session has its own.
+    Session,
+    /// Each principal has its own.
+    Principal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Start {
+    /// With the gateway.
+    Eager,
+    /// When somebody needs it.
+    Lazy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Schemas {
+    /// As their servers spell them.
+    AsIs,
+    /// Without `oneOf`, `anyOf` and `allOf` at the top, which model APIs refuse; the same arguments are valid.
+    Compatible,
+}
+
+impl Schemas {
+    pub(super) fn style(self) -> SchemaStyle {
+        match self {
+            Schemas::AsIs => SchemaStyle::AsIs,
+            Schemas::Compatible => SchemaStyle::Compatible,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Discovery {
+    Full,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Calls {
+    /// None.
+    Off,
+    /// Those that failed, or whose tool says so.
+    Errors,
+    /// All.
+    All,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum LogFormat {
+    Text,
+    Json,
+}

@@ -1,0 +1,48 @@
+//! Servers whose entries have problems.
+//!
+//! Replaces each of them by a server that always fails, with its reason. Does not decide the cost of a problem
+//! (`load`). Invariant: nothing of an entry with a problem is used, so no rule of it is half there.
+
+use super::plan::Plan;
+use super::problem::{ConfigProblem, ProblemOrigin};
+use super::server_names;
+use moongate_upstream::{ConnectTarget, ServerSettings};
+
+/// Limit of problems that a server's reason quotes.
+const QUOTED_MAX: usize = 3;
+
+/// Replaces each enabled server that has a problem by one that fails.
+pub(super) fn replace_failed_servers(plan: &mut Plan, problems: &[ConfigProblem]) {
+    let mut names: Vec<&str> = problems.iter().filter_map(|problem| problem.server.as_deref()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.retain(|name| !plan.disabled.iter().any(|disabled| disabled == name));
+    for name in names {
+        plan.servers.retain(|server| server.name != name);
+        let own: Vec<&ConfigProblem> =
+            problems.iter().filter(|problem| problem.server.as_deref() == Some(name)).collect();
+        let connect = ConnectTarget::Misconfigured { reason: reason(&own) };
+        // The name itself may be the problem, and clients still have to see the server.
+        let name = server_names::unused_name(name, |name| plan.servers.iter().any(|server| server.name == name));
+        plan.servers.push(ServerSettings::new(name, connect));
+    }
+    plan.servers.sort_by(|a, b| a.name.cmp(&b.name));
+}
+
+/// Joins the problems into one line for the status.
+fn reason(problems: &[&ConfigProblem]) -> String {
+    let told = problems.iter().take(QUOTED_MAX).map(|problem| {
+        let place = match &problem.origin {
+            ProblemOrigin::File { path, line, .. } => format!(" ({}:{line})", path.display()),
+            ProblemOrigin::Variable(name) => format!(" (environment variable {name})"),
+            ProblemOrigin::Flag(name) => format!(" (flag {name})"),
+            ProblemOrigin::Nowhere => String::new(),
+        };
+        format!("{}{place}: {}", problem.message, problem.fix)
+    });
+    let mut told: Vec<String> = told.collect();
+    if problems.len() > QUOTED_MAX {
+        told.push(format!("{} more; `moongate check` shows them all", problems.len() - QUOTED_MAX));
+    }
+    format!("its entry in the config cannot be used: {}", told.join("; "))
+}

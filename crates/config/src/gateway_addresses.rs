@@ -1,0 +1,69 @@
+//! Addresses of a config's gateway, for commands that talk to it.
+//!
+//! Owns reading `gateway.listen`, `admin` and `tls` alone. Does not look at servers and keys, whose references may be
+//! set only for the gateway. Invariant: a `gateway` table with a problem gives no address.
+
+use std::path::PathBuf;
+
+use super::problem::{ConfigProblems, ProblemCollector};
+use super::resolve::PlanResolver;
+use super::source::ConfigSources;
+use super::tree::{ConfigNode, ConfigPath};
+use super::{ErrorTolerance, LoadOptions, check, expand_all, file, merge, read_layers};
+use moongate_server::ListenAddress;
+
+/// Addresses of a gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatewayAddresses {
+    /// Addresses for clients.
+    pub listen: Vec<ListenAddress>,
+    /// Address for operators. `None` if there is none.
+    pub admin: Option<ListenAddress>,
+    /// Certificate of the addresses in `listen`.
+    pub certificate: Option<PathBuf>,
+}
+
+/// Reads the addresses of a config's gateway.
+///
+/// Fails with the problems of the files themselves, and of the `gateway` table.
+pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, ConfigProblems> {
+    let (mut faults, mut sources) = (ProblemCollector::default(), ConfigSources::default());
+    let layers = read_layers(options, &mut sources, &mut faults)?;
+    // Problems elsewhere are the gateway's concern. Here only its address matters.
+    let mut faults = ProblemCollector::default();
+    let mut merged = merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(super::SourceSpan::BUILT_IN));
+    if let Some(table) = merged.as_table_mut() {
+        table.retain(|name, _| name == "gateway");
+    }
+    expand_all(&mut merged, options, &sources, &mut faults);
+    let mut checked = merged.clone();
+    check::check_tree(&mut checked, &mut faults);
+    let file: file::ConfigFile = serde_json::from_value(checked.to_json(&|_, _| false)).unwrap_or_default();
+    let mut resolver = PlanResolver {
+        tree: &merged,
+        faults: &mut faults,
+        revisions: options.revisions,
+        only: &[],
+        env: &options.env,
+        sources: &sources,
+        files: &mut Vec::new(),
+        platform: options.platform,
+    };
+    let admin = resolver.admin(&file.gateway.admin);
+    let listen = resolver.addresses(&file.gateway.listen).into_iter().map(|(_, address)| address).collect();
+    let tls = file.gateway.tls.filter(|_| checked.at(&ConfigPath::of(&["gateway", "tls"])).is_some());
+    let certificate = tls.and_then(|tls| tls.cert).map(PathBuf::from);
+    let problems = faults.finish(&sources);
+    match problems.errors.is_empty() {
+        true => Ok(GatewayAddresses { listen, admin, certificate }),
+        false => Err(problems),
+    }
+}
+
+/// Options for reading only the gateway's addresses.
+impl LoadOptions<'_> {
+    /// Creates options with only the files and the environment.
+    pub fn of_files(paths: Vec<PathBuf>, env: std::collections::BTreeMap<String, String>) -> Self {
+        LoadOptions { paths, env, tolerance: ErrorTolerance::PerServer, ..LoadOptions::default() }
+    }
+}

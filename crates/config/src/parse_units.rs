@@ -1,0 +1,169 @@
+//! Durations, sizes and rates with their units.
+//!
+//! Owns their written form. Does not know the range of a setting. Invariant: a duration without a unit is an error,
+//! never a guess.
+
+use std::time::Duration;
+
+use moongate_access::policy::RequestRate;
+
+const DURATION_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+
+const SIZE_UNITS: [(&str, u64); 7] = [
+    ("b", 1),
+    ("kb", 1000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+];
+
+/// Limit of a duration: ten years in milliseconds. Longer ones mean "never", and timers overflow.
+const DURATION_MAX: u64 = 10 * 365 * 86_400_000;
+
+/// Reads `30s`, `1m30s` or `500ms`: numbers with `d`, `h`, `m`, `s` or `ms`, larger units first, each at most once.
+///
+/// Fails with the end of a sentence about the value.
+pub fn duration(text: &str) -> Result<Duration, &'static str> {
+    let text = text.trim();
+    // The most frequent mistake gets its own message.
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return Err("has no unit");
+    }
+    let (mut rest, mut total, mut units) = (text, 0_u64, DURATION_UNITS.as_slice());
+    while !rest.is_empty() {
+        let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
+        let (unit, next) = after.split_at(after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len()));
+        let place = units.iter().position(|(name, _)| *name == unit).ok_or("is not a duration")?;
+        let number: u64 = number.parse().map_err(|_| "is not a duration")?;
+        total = number.checked_mul(units[place].1).and_then(|ms| total.checked_add(ms)).ok_or("is too long")?;
+        // Only smaller units may follow, so no unit comes twice.
+        (rest, units) = (next, &units[place + 1..]);
+    }
+    match total {
+        _ if text.is_empty() => Err("is not a duration"),
+        total if total > DURATION_MAX => Err("is too long"),
+        total => Ok(Duration::from_millis(total)),
+    }
+}
+
+/// Reads `4MiB`, `16KB` or `512`: a number of bytes, or of `B`, `KB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`.
+///
+/// Fails with the end of a sentence about the value.
+pub(super) fn size(text: &str) -> Result<usize, &'static str> {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = unit.trim().to_ascii_lowercase();
+    let factor = match unit.as_str() {
+        "" => 1,
+        unit => SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or("is not a size")?.1,
+    };
+    if number.is_empty() {
+        return Err("is not a size");
+    }
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).ok_or("is too large")?;
+    usize::try_from(bytes).map_err(|_| "is too large")
+}
+
+/// Reads `100/min`: a whole number for each `s`, `min`, `h` or `d`. `0` means no limit.
+///
+/// Fails with the end of a sentence about the value.
+pub(super) fn rate(text: &str) -> Result<Option<RequestRate>, &'static str> {
+    let (number, unit) = text.split_once('/').unwrap_or((text, ""));
+    let count: u32 = number.trim().parse().map_err(|_| "is not a rate")?;
+    let per = match unit.trim() {
+        "" if count == 0 && !text.contains('/') => return Ok(None),
+        "" => return Err("has no time"),
+        "s" | "sec" => 1,
+        "min" => 60,
+        "h" | "hour" => 3600,
+        "d" | "day" => 86_400,
+        _ => return Err("is not a rate"),
+    };
+    Ok((count > 0).then_some(RequestRate { count, per: Duration::from_secs(per) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        for (text, wrong) in [
+            ("30", "has no unit"),
+            ("1.5", "has no unit"),
+            ("", "is not a duration"),
+            ("s", "is not a duration"),
+            ("30 s", "is not a duration"),
+            ("1s1m", "is not a duration"),
+            ("1s1s", "is not a duration"),
+            ("-1s", "is not a duration"),
+            ("99999999999999999999s", "is not a duration"),
+            ("999999d", "is too long"),
+        ] {
+            assert_eq!(duration(text), Err(wrong), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(size("4MiB"), Ok(4 << 20));
+        assert_eq!(size("16KB"), Ok(16_000));
+        assert_eq!(size("512"), Ok(512));
+        assert_eq!(size("1 GiB"), Ok(1 << 30));
+        for (text, wrong) in [
+            ("", "is not a size"),
+            ("MiB", "is not a size"),
+            ("4Mi", "is not a size"),
+            ("99999999999GiB", "is too large"),
+        ] {
+            assert_eq!(size(text), Err(wrong), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates() {
+        let of = |count, seconds| Ok(Some(RequestRate { count, per: Duration::from_secs(seconds) }));
+        assert_eq!(rate("100/min"), of(100, 60));
+        assert_eq!(rate("10 / s"), of(10, 1));
+        assert_eq!(rate("5/hour"), of(5, 3600));
+        assert_eq!(rate("0"), Ok(None));
+        assert_eq!(rate("0/s"), Ok(None));
+        for (text, wrong) in [
+            ("100", "has no time"),
+            ("", "is not a rate"),
+            ("x/s", "is not a rate"),
+            ("1/fortnight", "is not a rate"),
+            ("-1/s", "is not a rate"),
+            ("99999999999/s", "is not a rate"),
+            ("0/", "has no time"),
+        ] {
+            assert_eq!(rate(text), Err(wrong), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_duration_is_the_sum_of_its_parts(d in 0..300_u64, h in 0..100_u64, m in 0..100_u64, s in 0..100_u64, ms in 0..5000_u64) {
+            let expected = Duration::from_millis(d * 86_400_000 + h * 3_600_000 + m * 60_000 + s * 1000 + ms);
+            prop_assert_eq!(duration(&format!("{d}d{h}h{m}m{s}s{ms}ms")), Ok(expected));
+        }
+
+        #[test]
+        fn any_size_is_its_number_times_its_unit(n in 0..100_000_usize, unit in 0..SIZE_UNITS.len()) {
+            let (name, factor) = SIZE_UNITS[unit];
+            prop_assert_eq!(size(&format!("{n}{}", name.to_uppercase())), Ok(n * usize::try_from(factor).unwrap()));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = (duration(&text), size(&text), rate(&text));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Views and keys of a config.
+//!
+//! Owns their meaning, and checks that the names in them exist. Does not check credentials (`auth`). Invariant: a
+//! view's path leads to that view alone.
+
+use super::{PlanResolver, unknown_name_fix};
+use crate::file::{ConfigFile, Key, Schemas};
+use crate::plan::ViewSettings;
+use crate::problem::ProblemKind;
+use crate::server_names::is_name_character;
+use crate::tree::ConfigPath;
+use moongate_access::auth::{KeyHash, KeySettings};
+use moongate_access::policy::GlobList;
+
+/// Names that a view cannot have: the gateway serves these paths itself.
+const RESERVED: [&str; 1] = ["sse"];
+
+/// Length in bytes below which a key can be guessed.
+const SHORT: usize = 16;
+
+impl PlanResolver<'_> {
+    pub(super) fn views(&mut self, file: &ConfigFile) -> Vec<ViewSettings> {
+        let mut views = Vec::new();
+        for (name, view) in &file.views {
+            let path = ConfigPath::of(&["views", name]);
+            self.view_name(name, &path);
+            let servers = path.key("servers");
+            for (i, server) in view.servers.iter().flatten().enumerate() {
+                // Names are checked against all servers: a disabled one may come back without a change of the view.
+                let names = self.server_names();
+                if !names.contains(&server.as_str()) {
+                    let path = servers.item(i);
+                    let message = format!("`{path}`: there is no server {}", self.quoted_value(&path));
+                    self.error(ProblemKind::Conflict, &path, message, unknown_name_fix(server, &names, "servers"));
+                }
+            }
+            let tools = self.patterns(&path.key("tools"), view.tools.as_ref());
+            views.push(ViewSettings {
+                name: name.clone(),
+                servers: view.servers.clone(),
+                tools: tools.unwrap_or_else(GlobList::all),
+                schema: view.schema.map(Schemas::style),
+            });
+        }
+        views
+    }
+
+    fn view_name(&mut self, name: &str, path: &ConfigPath) {
+        let starts = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+        if !starts || name.len() > 64 || !name.chars().all(is_name_character) {
+            let message = format!("{name:?} cannot be the name of a view");
+            let fix = "use at most 64 letters, digits, `-` and `_`, and start with a letter or digit";
+            self.error_at_key(ProblemKind::Value, path, message, fix);
+        } else if RESERVED.contains(&name) {
+            let message = format!("a view cannot be called `{name}`: the path is used by the gateway itself");
+            self.error_at_key(ProblemKind::Conflict, path, message, "give the view another name");
+        } else if self.server_names().contains(&name) {
+            let message = format!("the view `{name}` is called like a server, and both would be at /mcp/{name}");
+            self.error_at_key(ProblemKind::Conflict, path, message, "give one of them another name");
+        }
+    }
+
+    pub(super) fn keys(&mut self, file: &ConfigFile) -> Vec<KeySettings> {
+        let mut keys: Vec<KeySettings> = Vec::new();
+        for (i, key) in file.auth.keys.iter().enumerate() {
+            let path = ConfigPath::of(&["auth", "keys"]).item(i);
+            let Some(settings) = self.key(key, &path) else { continue };
+            // Logs and limits tell keys apart by name.
+            if let Some(twin) = keys.iter().find(|other| other.name == settings.name) {
+                let message = format!("two keys are called {:?}", twin.name);
+                self.error(ProblemKind::Conflict, &path.key("name"), message, "give each key its own name");
+            }
+            if let Some(twin) = keys.iter().find(|other| other.hash.matches(&settings.hash)) {
+                let message = format!("this is the same key as that of {:?}", twin.name);
+                self.error(
+                    ProblemKind::Conflict,
+                    &path,
+                    message,
+                    "make a key for each; `moongate key new NAME` prints one",
+                );
+            }
+            keys.push(settings);
+        }
+        keys
+    }
+
+    fn key(&mut self, key: &Key, path: &ConfigPath) -> Option<KeySettings> {
+        let hash = self.key_hash(key.hash.as_deref(), key.key.as_deref(), path);
+        let tools = self.patterns(&path.key("tools"), key.tools.as_ref()).unwrap_or_else(GlobList::all);
+        let rate = key.rate.as_ref().map(|rate| self.rate(&path.key("rate"), rate));
+        let expires = key.expires.as_ref().map(|text| self.expires(&path.key("expires"), text));
+        let views = path.key("views");
+        for (i, name) in key.views.iter().flatten().enumerate() {
+            let known: Vec<&str> = self.names_in("views").into_iter().chain(self.server_names()).collect();
+            if !known.contains(&name.as_str()) {
+                let path = views.item(i);
+                let message = format!("`{path}`: there is no view or server {}", self.quoted_value(&path));
+                self.error(ProblemKind::Conflict, &path, message, unknown_name_fix(name, &known, "views and servers"));
+            }
+        }
+        let expires = match expires {
+            // A mistake in the date has been reported. The key must not become one without an end.
+            Some(expires) => Some(expires?),
+            None => None,
+        };
+        Some(KeySettings { name: key.name.clone()?, hash: hash?, views: key.views.clone(), tools, rate, expires })
+    }
+
+    pub(super) fn key_hash(&mut self, hash: Option<&str>, key: Option<&str>, path: &ConfigPath) -> Option<KeyHash> {
+        match (self.is_written(&path.key("hash")), self.is_written(&path.key("key"))) {
+            (true, true) => {
+                let message = format!("`{path}` has both `hash` and `key`");
+                self.error_at_key(ProblemKind::Conflict, &path.key("key"), message, "keep `hash`");
+            }
+            (false, false) => {
+                let message = format!("`{path}` has neither `hash` nor `key`");
+                self.error(ProblemKind::Missing, path, message, "add the `hash` that `moongate key new NAME` prints");
+            }
+            _ => {}
+        }
+        if let Some(text) = hash {
+            let path = path.key("hash");
+            let hash = KeyHash::parse(text.trim());
+            if hash.is_none() {
+                let message = format!("`{path}` is not the hash of a key");
+                let fix = "write \"sha256:\" and 64 hex digits, as `moongate key new NAME` prints them";
+                self.error(ProblemKind::Value, &path, message, fix);
+            }
+            return hash;
+        }
+        let text = key?;
+        let path = path.key("key");
+        if text.is_empty() {
+            // The hash of an empty text would let in a client that sends an empty key.
+            let message = format!("`{path}` is empty: whoever sends no key would have it");
+            self.error(ProblemKind::Value, &path, message, "set it; `moongate key new NAME` prints a new key");
+        } else if text.len() < SHORT {
+            let fix = "use a long random key; `moongate key new NAME` prints one";
+            self.warn(&path, format!("`{path}` is short enough to be guessed"), fix);
+        }
+        if text.trim() != text {
+            let message = format!("`{path}` starts or ends with white space");
+            self.error(ProblemKind::Value, &path, message, "remove it: clients cannot send it");
+        }
+        Some(KeyHash::of(text))
+    }
+
+    fn expires(&mut self, path: &ConfigPath, text: &str) -> Option<jiff::Timestamp> {
+        let text = text.trim();
+        let timestamp = text.parse::<jiff::Timestamp>().ok().or_else(|| {
+            // Only a whole date: a time without an offset would be ambiguous.
+            let date = text.len() == 10;
+            let date = date.then(|| text.parse::<jiff::civil::Date>().ok()).flatten()?;
+            date.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
+        });
+        match timestamp {
+            None => {
+                let message = format!("`{path}`: {} is not a date", self.quoted_value(path));
+                let fix = "write a date such as \"2030-12-31\", or a timestamp such as \"2030-12-31T18:00:00Z\"";
+                self.error(ProblemKind::Value, path, message, fix);
+            }
+            Some(timestamp) if timestamp <= jiff::Timestamp::now() => {
+                self.warn(
+                    path,
+                    format!("`{path}` has passed: the key is refused"),
+                    "remove the key, or make a new one",
+                );
+            }
+            Some(_) => {}
+        }
+        timestamp
+    }
+}

@@ -1,0 +1,85 @@
+//! Keys of operators.
+//!
+//! Owns their meaning, and the warning about a listener that other machines can reach. Does not check requests
+//! (`auth`). Invariant: no key opens both the endpoints and the admin listener.
+
+use super::PlanResolver;
+use crate::file::{self, ConfigFile};
+use crate::problem::ProblemKind;
+use crate::tree::ConfigPath;
+use moongate_access::auth::{AdminAccess, AdminKey, AdminRole, KeySettings, MetricsAccess};
+use moongate_server::ListenAddress;
+
+impl PlanResolver<'_> {
+    /// Resolves the keys of operators. `clients` are the keys of clients, `listener` is the admin listener.
+    pub(super) fn admin_access(
+        &mut self,
+        file: &ConfigFile,
+        clients: &[KeySettings],
+        listener: Option<&ListenAddress>,
+    ) -> AdminAccess {
+        let keys = self.admin_keys(file, clients);
+        let metrics = match file.admin.metrics {
+            Some(file::MetricsReaders::Key) => MetricsAccess::Key,
+            Some(file::MetricsReaders::Open) | None => MetricsAccess::Open,
+        };
+        if metrics == MetricsAccess::Key && file.admin.keys.is_empty() {
+            let path = ConfigPath::of(&["admin", "metrics"]);
+            let message = "`admin.metrics` asks for a key, but there are no `[[admin.keys]]`: nobody could read them";
+            self.error(
+                ProblemKind::Conflict,
+                &path,
+                message,
+                "add a key; `moongate key new NAME --admin` prints an entry",
+            );
+        }
+        if let Some(address) = listener.filter(|address| address.is_open()) {
+            self.warn_of_open_admin(address, !keys.is_empty(), metrics);
+        }
+        AdminAccess { keys, metrics }
+    }
+
+    fn warn_of_open_admin(&mut self, address: &ListenAddress, has_keys: bool, metrics: MetricsAccess) {
+        let path = ConfigPath::of(&["gateway", "admin"]);
+        let (message, fix) = if has_keys {
+            let message = format!("{address} can be reached from other machines, and keys go there in plain text");
+            (message, "listen on 127.0.0.1, or make sure that the network between is yours")
+        } else {
+            let message = format!(
+                "{address} can be reached from other machines, and there are no `admin.keys`: only probes and /metrics are answered there"
+            );
+            (message, "add `[[admin.keys]]` (`moongate key new NAME --admin` prints an entry), or listen on 127.0.0.1")
+        };
+        // A warning, not an error: scrapers of metrics often stand on other machines.
+        let open = if metrics == MetricsAccess::Open { "; whoever reaches it can read the metrics" } else { "" };
+        self.warn(&path, message + open, fix);
+    }
+
+    fn admin_keys(&mut self, file: &ConfigFile, clients: &[KeySettings]) -> Vec<AdminKey> {
+        let mut keys: Vec<AdminKey> = Vec::new();
+        for (i, key) in file.admin.keys.iter().enumerate() {
+            let path = ConfigPath::of(&["admin", "keys"]).item(i);
+            let hash = self.key_hash(key.hash.as_deref(), key.key.as_deref(), &path);
+            let (Some(name), Some(hash)) = (key.name.clone(), hash) else { continue };
+            if keys.iter().any(|other| other.name == name) {
+                let message = format!("two admin keys are called {name:?}");
+                self.error(ProblemKind::Conflict, &path.key("name"), message, "give each key its own name");
+            }
+            let admin = keys.iter().find(|other| other.hash.matches(&hash)).map(|other| &other.name);
+            // A client's key travels to many machines. It must not open the admin listener.
+            let client = clients.iter().find(|other| other.hash.matches(&hash)).map(|other| &other.name);
+            if let Some(twin) = admin.or(client) {
+                let message = format!("this is the same key as that of {twin:?}");
+                let fix = "make a key for each; `moongate key new NAME --admin` prints one";
+                self.error(ProblemKind::Conflict, &path, message, fix);
+            }
+            // The weaker role is the default.
+            let role = match key.role {
+                Some(file::AdminRole::Operate) => AdminRole::Operate,
+                Some(file::AdminRole::View) | None => AdminRole::View,
+            };
+            keys.push(AdminKey { name, hash, role });
+        }
+        keys
+    }
+}

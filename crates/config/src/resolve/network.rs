@@ -1,0 +1,63 @@
+//! Network between the gateway and its servers: proxies and authorities.
+//!
+//! Owns the meaning of `proxy` and `ca`, for a server and for the defaults. Does not connect. Invariant: no message
+//! quotes a proxy's credentials.
+
+use super::PlanResolver;
+use crate::expand::{reason, relative_to};
+use crate::file::Common;
+use crate::problem::ProblemKind;
+use crate::tree::ConfigPath;
+use moongate_transport::proxy::{ProxyAddress, ProxyChoice};
+use moongate_transport::trust::CaFile;
+use moongate_upstream::NetworkSettings;
+
+/// Value of `proxy` for no proxy, in spite of the environment.
+const NO_PROXY: &str = "none";
+
+impl PlanResolver<'_> {
+    /// Resolves the settings of a server, or of the defaults.
+    pub(super) fn network(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> NetworkSettings {
+        let defaults = ConfigPath::of(&["defaults"]);
+        let place = |is_own: bool| if is_own { path } else { &defaults };
+        let proxy = own.proxy.as_ref().or(base.proxy.as_ref());
+        let proxy = proxy.map(|text| self.proxy(&place(own.proxy.is_some()).key("proxy"), text));
+        let ca = own.ca.as_ref().or(base.ca.as_ref());
+        let ca = ca.and_then(|text| self.ca(&place(own.ca.is_some()).key("ca"), text));
+        NetworkSettings { proxy: proxy.unwrap_or_default(), ca }
+    }
+
+    fn proxy(&mut self, path: &ConfigPath, text: &str) -> ProxyChoice {
+        if text.trim() == NO_PROXY {
+            return ProxyChoice::Direct;
+        }
+        match ProxyAddress::parse(text, path.to_string()) {
+            Ok(proxy) => ProxyChoice::Fixed(proxy),
+            Err(fault) => {
+                let message = format!("`{path}`: {} {fault}", self.quoted_value(path));
+                let fix = "write http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, with `%40` for an `@` in the password \
+                    and so on; or \"none\"";
+                self.error(ProblemKind::Value, path, message, fix);
+                ProxyChoice::Direct
+            }
+        }
+    }
+
+    fn ca(&mut self, path: &ConfigPath, text: &str) -> Option<CaFile> {
+        let file = relative_to(text, self.tree.at(path).and_then(|node| self.sources.directory(node.span)));
+        // The plan holds the file's content: a changed file makes another plan, and a reload notices it.
+        self.files.push(file.clone());
+        let read = match std::fs::read(&file) {
+            Ok(pem) => CaFile::parse(&pem),
+            Err(error) => Err(format!("cannot be read: {}", reason(&error))),
+        };
+        let fault = match read {
+            Ok(ca) => return Some(ca),
+            Err(fault) => fault,
+        };
+        let message = format!("`{path}`: the file {} {fault}", file.display());
+        let fix = "name a PEM file of the authority's certificate that the gateway's user may read";
+        self.error(ProblemKind::Value, path, message, fix);
+        None
+    }
+}

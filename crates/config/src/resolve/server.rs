@@ -1,0 +1,599 @@
+//! Servers of a config.
+//!
+//! Owns the meaning of a server's settings, and what it takes from the defaults. Does not connect. Invariant: a
+//! disabled server is checked only by its keys, so the variables and files that it needs may be missing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+
+use super::{PlanResolver, count};
+use crate::check::alternatives;
+use crate::file::{
+    Common, ConfigFile, DurationText, Items, Server, ServerKind, Share as FileShare, SizeText, Start as FileStart,
+    Transport,
+};
+use crate::is_used;
+use crate::problem::ProblemKind;
+use crate::server_names::{self, is_name_character};
+use crate::tree::ConfigPath;
+use moongate_access::policy::{GlobList, ItemRules};
+use moongate_transport::socket::SocketAddress;
+use moongate_transport::websocket::WebSocketPing;
+use moongate_upstream::{
+    BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
+    ServerSettings, ServerStart, SharingMode,
+};
+
+/// Headers that the transport itself sets.
+const RESERVED: [&str; 10] = [
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "accept",
+    "upgrade",
+    "te",
+    "trailer",
+    "keep-alive",
+];
+
+/// Ways to reach a server. The lists below have the settings of one way each.
+const CONNECT_KEYS: [&str; 4] = ["url", "command", "tcp", "unix"];
+const URL_ONLY: [&str; 6] = ["headers", "forward_headers", "transport", "auth", "proxy", "ca"];
+const PROGRAM_ONLY: [&str; 3] = ["args", "env", "cwd"];
+
+/// Limit of the path of a Unix socket in bytes. On Linux the address has 108 with a zero at the end, elsewhere a little
+/// less.
+const SOCKET_PATH_MAX: usize = 103;
+
+/// Value of `protocol` for the newest era of the server, in spite of the client's.
+const NEWEST: &str = "newest";
+/// Limit of an icon in bytes. Each client gets it with the first response.
+const ICON_MAX: usize = 32 * 1024;
+
+impl PlanResolver<'_> {
+    pub(super) fn servers(&mut self, file: &ConfigFile) -> Vec<ServerSettings> {
+        let defaults = ConfigPath::of(&["defaults"]);
+        // Separately, so that a mistake in the defaults is reported once, and even without a server.
+        self.common("", &defaults, &file.defaults, None);
+        self.network(&defaults, &file.defaults, &Common::default());
+        let mut servers = Vec::new();
+        for (name, server) in &file.servers {
+            let path = ConfigPath::of(&["servers", name]);
+            self.server_name(name, &path);
+            if is_used(self.tree, name, self.only) {
+                servers.extend(self.server(name, server, &path, &file.defaults));
+            }
+        }
+        servers
+    }
+
+    fn server_name(&mut self, name: &str, path: &ConfigPath) {
+        let Some(wrong) = server_names::name_problem(name) else { return };
+        let fix = match server_names::legal_name(name) {
+            None => "give it a name of letters, digits, `-` and `_`".to_owned(),
+            Some(legal) => format!("call it `{legal}`"),
+        };
+        self.error_at_key(ProblemKind::Value, path, format!("the name {name:?} {wrong}"), fix);
+    }
+
+    fn server(&mut self, name: &str, server: &Server, path: &ConfigPath, defaults: &Common) -> Option<ServerSettings> {
+        // Resolved without `?`: a problem of the connection must not hide those of other settings.
+        let mut connect = self.connect(server, path);
+        if let Some(ConnectTarget::Http { network, .. }) = &mut connect {
+            *network = self.network(path, &server.common, defaults);
+        }
+        let common = self.common(name, path, &server.common, Some(defaults));
+        // Only the server's own `idle_stop`: the built-in defaults always have one.
+        if server.common.idle_stop.is_some() && common.start == ServerStart::Eager {
+            let key = path.key("idle_stop");
+            let fix = "write `start = \"lazy\"` beside it, or remove it";
+            self.error_at_key(
+                ProblemKind::Conflict,
+                &key,
+                format!("`{key}` is only for a server that is started on use"),
+                fix,
+            );
+        }
+        Some(ServerSettings {
+            title: server.title.clone(),
+            icon: self.icon(&path.key("icon"), server.icon.as_deref()),
+            description: server.description.clone(),
+            connect: connect?,
+            ..common
+        })
+    }
+
+    /// Checks an icon. 2025-11-25/basic/index.mdx, `icons`: "Ensure that the icon URI is either a HTTPS or `data:`
+    /// URI."
+    fn icon(&mut self, path: &ConfigPath, icon: Option<&str>) -> Option<String> {
+        let icon = icon?.trim();
+        let lower = icon.to_ascii_lowercase();
+        let is_page = lower.starts_with("https://") && url::Url::parse(icon).is_ok();
+        // Other schemes, such as `javascript:`, could run code in a client.
+        if !is_page && !lower.starts_with("data:image/") || icon.len() > ICON_MAX {
+            let message = format!("`{path}`: {} is no icon that clients may show", self.quoted_value(path));
+            self.error(
+                ProblemKind::Value,
+                path,
+                message,
+                "write an https:// URL, or a small data:image/… one (at most 32 KiB)",
+            );
+            return None;
+        }
+        Some(icon.to_owned())
+    }
+
+    /// Resolves the settings that every server has. `connect` is a placeholder here.
+    fn common(&mut self, name: &str, path: &ConfigPath, own: &Common, defaults: Option<&Common>) -> ServerSettings {
+        let empty = Common::default();
+        let base = defaults.unwrap_or(&empty);
+        // Each key falls back on its own: a server that sets one takes all others from the defaults.
+        let prefix = own.prefix.as_ref().or(base.prefix.as_ref());
+        self.prefix(path, own.prefix.as_deref());
+        let (share, protocol) = (own.share.or(base.share), self.protocol(path, own, base));
+        let (tools, resources, prompts) = (
+            self.items(&path.key("tools"), own.tools.as_ref(), base.tools.as_ref(), true),
+            self.items(&path.key("resources"), own.resources.as_ref(), base.resources.as_ref(), false),
+            self.items(&path.key("prompts"), own.prompts.as_ref(), base.prompts.as_ref(), true),
+        );
+        ServerSettings {
+            name: name.to_owned(),
+            prefix: prefix.cloned().unwrap_or_else(|| name.to_owned()),
+            title: None,
+            icon: None,
+            description: None,
+            connect: ConnectTarget::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None },
+            as_client: protocol.is_none(),
+            protocol: protocol.filter(|protocol| protocol != NEWEST),
+            tools,
+            resources,
+            prompts,
+            share: match share {
+                Some(FileShare::Session) => SharingMode::Session,
+                Some(FileShare::Principal) => SharingMode::Principal,
+                Some(FileShare::Auto) | None => SharingMode::Auto,
+            },
+            start: match own.start.or(base.start) {
+                Some(FileStart::Lazy) => ServerStart::Lazy,
+                Some(FileStart::Eager) | None => ServerStart::Eager,
+            },
+            idle_stop: self.time(path, "idle_stop", &own.idle_stop, &base.idle_stop),
+            // The built-in defaults have every key. One is absent only if the check removed a wrong value.
+            max_connections: count(own.max_connections.or(base.max_connections).unwrap_or_default()),
+            backoff: self.backoff(path, own, base),
+            attempts: attempts(own, base),
+            breaker: self.breaker(path, own, base),
+            ping: self.ping(path, own, base),
+            websocket_ping: self.websocket_ping(path, own, base),
+            timeout: self.time(path, "timeout", &own.timeout, &base.timeout),
+            // Set later: it is the gateway's setting.
+            ask_timeout: Duration::ZERO,
+            connect_timeout: self.time(path, "connect_timeout", &own.connect_timeout, &base.connect_timeout),
+            start_timeout: self.time(path, "start_timeout", &own.start_timeout, &base.start_timeout),
+            list_timeout: self.time(path, "list_timeout", &own.list_timeout, &base.list_timeout),
+            relist: self.time_or_zero(path, "relist", &own.relist, &base.relist),
+            max_message: self.bytes(path, "max_message", &own.max_message, &base.max_message),
+            max_concurrency: count(own.max_concurrency.or(base.max_concurrency).unwrap_or_default()),
+            queue: count(own.queue.or(base.queue).unwrap_or_default()),
+            max_backlog: self.bytes(path, "max_backlog", &own.max_backlog, &base.max_backlog),
+            max_notifications: self.bytes(path, "max_notifications", &own.max_notifications, &base.max_notifications),
+            lists: ListLimits {
+                items: count(own.max_items.or(base.max_items).unwrap_or_default()),
+                pages: count(own.max_pages.or(base.max_pages).unwrap_or_default()),
+                bytes: self.bytes(path, "max_list", &own.max_list, &base.max_list),
+                depth: count(own.max_depth.or(base.max_depth).unwrap_or_default()),
+            },
+            max_subscriptions: count(own.max_subscriptions.or(base.max_subscriptions).unwrap_or_default()),
+        }
+    }
+
+    fn bytes(&mut self, path: &ConfigPath, key: &str, own: &Option<SizeText>, base: &Option<SizeText>) -> usize {
+        match (own, base) {
+            (Some(own), _) => self.size(&path.key(key), own),
+            (None, Some(base)) => self.size(&ConfigPath::of(&["defaults", key]), base),
+            (None, None) => 0,
+        }
+    }
+
+    fn backoff(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> BackoffSettings {
+        let (own, base) = (own.backoff.clone().unwrap_or_default(), base.backoff.clone().unwrap_or_default());
+        let min = self.part(path, ["backoff", "min"], &own.min, &base.min);
+        let max = self.part(path, ["backoff", "max"], &own.max, &base.max);
+        if min > max && !max.is_zero() {
+            let path = path.key("backoff");
+            let message = format!("`{path}`: the first pause is longer than the longest");
+            self.error_at_key(ProblemKind::Value, &path, message, "make `min` at most as long as `max`");
+        }
+        BackoffSettings { min, max }
+    }
+
+    fn breaker(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> BreakerSettings {
+        let (own, base) = (own.breaker.clone().unwrap_or_default(), base.breaker.clone().unwrap_or_default());
+        BreakerSettings {
+            failures: small(own.failures.or(base.failures)),
+            open: self.part(path, ["breaker", "open"], &own.open, &base.open),
+        }
+    }
+
+    fn ping(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> PingSettings {
+        let (own, base) = (own.ping.clone().unwrap_or_default(), base.ping.clone().unwrap_or_default());
+        let interval = match (&own.interval, &base.interval) {
+            (Some(own), _) => self.duration_or_zero(&path.key("ping").key("interval"), own),
+            (None, Some(base)) => self.duration_or_zero(&ConfigPath::of(&["defaults", "ping", "interval"]), base),
+            (None, None) => Duration::ZERO,
+        };
+        PingSettings {
+            interval,
+            timeout: self.part(path, ["ping", "timeout"], &own.timeout, &base.timeout),
+            misses: small(own.misses.or(base.misses)),
+        }
+    }
+
+    fn websocket_ping(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> WebSocketPing {
+        let ping = |common: &Common| common.websocket_ping.clone().unwrap_or_default();
+        let (own, base) = (ping(own), ping(base));
+        let interval = match (&own.interval, &base.interval) {
+            (Some(own), _) => self.duration_or_zero(&path.key("websocket_ping").key("interval"), own),
+            (None, Some(base)) => {
+                self.duration_or_zero(&ConfigPath::of(&["defaults", "websocket_ping", "interval"]), base)
+            }
+            (None, None) => Duration::ZERO,
+        };
+        WebSocketPing { interval, timeout: self.part(path, ["websocket_ping", "timeout"], &own.timeout, &base.timeout) }
+    }
+
+    /// Resolves a duration in a table of a server.
+    fn part(
+        &mut self,
+        path: &ConfigPath,
+        [table, key]: [&str; 2],
+        own: &Option<DurationText>,
+        base: &Option<DurationText>,
+    ) -> Duration {
+        match (own, base) {
+            (Some(own), _) => self.duration(&path.key(table).key(key), own),
+            (None, Some(base)) => self.duration(&ConfigPath::of(&["defaults", table, key]), base),
+            (None, None) => Duration::ZERO,
+        }
+    }
+
+    fn time(
+        &mut self,
+        path: &ConfigPath,
+        key: &str,
+        own: &Option<DurationText>,
+        base: &Option<DurationText>,
+    ) -> Duration {
+        match (own, base) {
+            (Some(own), _) => self.duration(&path.key(key), own),
+            (None, Some(base)) => self.duration(&ConfigPath::of(&["defaults", key]), base),
+            (None, None) => Duration::ZERO,
+        }
+    }
+
+    fn time_or_zero(
+        &mut self,
+        path: &ConfigPath,
+        key: &str,
+        own: &Option<DurationText>,
+        base: &Option<DurationText>,
+    ) -> Duration {
+        match (own, base) {
+            (Some(own), _) => self.duration_or_zero(&path.key(key), own),
+            (None, Some(base)) => self.duration_or_zero(&ConfigPath::of(&["defaults", key]), base),
+            (None, None) => Duration::ZERO,
+        }
+    }
+
+    fn prefix(&mut self, path: &ConfigPath, prefix: Option<&str>) {
+        let path = path.key("prefix");
+        let Some(prefix) = prefix else { return };
+        if !prefix.chars().all(is_name_character) || prefix.len() > 64 {
+            let message = format!("`{path}`: {} cannot stand before names of tools", self.quoted_value(&path));
+            self.error(
+                ProblemKind::Value,
+                &path,
+                message,
+                "use at most 64 letters, digits, `-` and `_`; \"\" for no prefix",
+            );
+        }
+    }
+
+    fn protocol(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> Option<String> {
+        let path = match own.protocol {
+            Some(_) => path.key("protocol"),
+            None => ConfigPath::of(&["defaults", "protocol"]),
+        };
+        let text = own.protocol.as_ref().or(base.protocol.as_ref())?;
+        // `client` is the former name of `auto`.
+        if text == "auto" || text == "client" {
+            return None;
+        }
+        if text != NEWEST && !self.revisions.contains(&text.as_str()) {
+            let message = format!("`{path}`: {} is not a revision that Moongate speaks", self.quoted_value(&path));
+            let words: Vec<&str> = ["auto", NEWEST].into_iter().chain(self.revisions.iter().copied()).collect();
+            self.error(ProblemKind::Value, &path, message, format!("use {}", alternatives(&words)));
+        }
+        Some(text.clone())
+    }
+
+    /// Resolves how the server is reached. It must have exactly one way.
+    fn connect(&mut self, server: &Server, path: &ConfigPath) -> Option<ConnectTarget> {
+        // Written keys count, not valid ones: a `url` with a mistake is still the way that was meant.
+        let ways: Vec<&str> = CONNECT_KEYS.into_iter().filter(|key| self.is_written(&path.key(key))).collect();
+        match ways[..] {
+            [] => {
+                let message =
+                    format!("`{path}` has neither {}", CONNECT_KEYS.map(|way| format!("`{way}`")).join(" nor "));
+                let fix = "add the `url` of its endpoint, the `command` that starts it, or the address of its socket";
+                self.error_at_key(ProblemKind::Missing, path, message, fix);
+            }
+            [way] => self.belongs(way, server, path),
+            [first, second, ..] => {
+                let message = format!("`{path}` has both `{first}` and `{second}`: a server has one way to be reached");
+                let fix = "keep one of the two, or make it two servers";
+                self.error_at_key(ProblemKind::Conflict, &path.key(second), message, fix);
+            }
+        }
+        match (&server.url, &server.command, &server.tcp, &server.unix) {
+            (Some(url), None, None, None) => self.http(url, server, path),
+            (None, Some(command), None, None) => self.program(command, server, path),
+            (None, None, Some(address), None) => self.tcp(&path.key("tcp"), address),
+            (None, None, None, Some(socket)) => self.unix(&path.key("unix"), socket),
+            _ => None,
+        }
+    }
+
+    /// Reports settings that belong to another way of reaching the server.
+    fn belongs(&mut self, way: &str, server: &Server, path: &ConfigPath) {
+        let (strange, owner, fix) = match way {
+            "url" => (&PROGRAM_ONLY[..], "command", "remove it: a server with `url` is not started by the gateway"),
+            "command" => (&URL_ONLY[..], "url", "remove it; a program gets its settings through `env` and `args`"),
+            _ => (&URL_ONLY[..], "url", "remove it: nothing but messages goes over a socket"),
+        };
+        let also = if matches!(way, "tcp" | "unix") { &PROGRAM_ONLY[..] } else { &[] };
+        let also = also.iter().map(|key| (key, "command", "remove it: who starts that server is not the gateway"));
+        for (key, owner, fix) in strange.iter().map(|key| (key, owner, fix)).chain(also) {
+            if self.is_written(&path.key(key)) {
+                let message = match way {
+                    "tcp" | "unix" => {
+                        format!("`{}` is only for a server with `{owner}`, and this one has `{way}`", path.key(key))
+                    }
+                    _ => format!("`{}` is only for a server with `{owner}`", path.key(key)),
+                };
+                self.error_at_key(ProblemKind::Conflict, &path.key(key), message, fix);
+            }
+        }
+        let strange = |kind: &ServerKind| match way {
+            "url" => *kind == ServerKind::Stdio,
+            "command" => *kind != ServerKind::Stdio,
+            _ => true,
+        };
+        let Some(kind) = server.kind.filter(strange) else { return };
+        let message = format!("`{path}` is of type `{}`, but has a `{way}`", kind.name());
+        let fix = match way {
+            "url" => "write `type = \"http\"`, or leave `type` out",
+            "command" => "write `type = \"stdio\"`, or leave `type` out",
+            _ => "leave `type` out",
+        };
+        self.error_at_key(ProblemKind::Conflict, &path.key("type"), message, fix);
+    }
+
+    fn tcp(&mut self, path: &ConfigPath, text: &str) -> Option<ConnectTarget> {
+        // A host may be IPv6 in brackets, so the last colon separates the port.
+        let parsed = text.trim().rsplit_once(':').and_then(|(host, port)| {
+            let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
+            Some((url::Host::parse(host).ok()?, port))
+        });
+        let Some((host, port)) = parsed else {
+            let message = format!("`{path}`: {} is not a host and a port", self.quoted_value(path));
+            let fix = "write both, such as \"ledger.internal:9000\" or \"127.0.0.1:9000\"; IPv6 as \"[::1]:9000\"";
+            self.error(ProblemKind::Value, path, message, fix);
+            return None;
+        };
+        Some(ConnectTarget::Socket(SocketAddress::Tcp(format!("{host}:{port}"))))
+    }
+
+    fn unix(&mut self, path: &ConfigPath, text: &str) -> Option<ConnectTarget> {
+        if !self.has_unix_sockets(path, "use `tcp` or `url`") {
+            return None;
+        }
+        let wrong = if !text.starts_with('/') {
+            // A relative path would depend on the directory that the gateway was started in.
+            Some((
+                "is not a whole path",
+                "write it from the root on, such as \"/run/notes.sock\"; `${HOME}` is your home",
+            ))
+        } else if text.contains('\0') || text.len() > SOCKET_PATH_MAX {
+            Some(("is longer than the path of a socket can be", "use a path of at most 103 bytes"))
+        } else {
+            None
+        };
+        if let Some((wrong, fix)) = wrong {
+            let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
+            self.error(ProblemKind::Value, path, message, fix);
+            return None;
+        }
+        Some(ConnectTarget::Socket(SocketAddress::Unix(text.into())))
+    }
+
+    fn program(&mut self, command: &str, server: &Server, path: &ConfigPath) -> Option<ConnectTarget> {
+        let key = path.key("command");
+        if command.trim().is_empty() {
+            self.error(
+                ProblemKind::Value,
+                &key,
+                format!("`{key}` is empty"),
+                "name the program that starts the server",
+            );
+        } else if command.contains(char::is_whitespace) && server.args.is_none() && !command.contains('/') {
+            let message = format!("`{key}` is one program, not a line for a shell");
+            self.error(ProblemKind::Value, &key, message, "put what follows the program's name into `args`");
+        }
+        let env = server.env.clone().unwrap_or_default();
+        for (name, value) in &env {
+            let path = path.key("env").key(name);
+            // An environment is a list of `NAME=value` strings that end with a zero byte.
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                let message = format!("`{path}` cannot be an environment variable");
+                self.error_at_key(
+                    ProblemKind::Value,
+                    &path,
+                    message,
+                    "use a name without `=`, and a value without zero bytes",
+                );
+            }
+        }
+        Some(ConnectTarget::Stdio {
+            command: command.to_owned(),
+            args: server.args.clone().unwrap_or_default(),
+            env: env.into_iter().collect(),
+            cwd: server.cwd.as_ref().map(Into::into),
+        })
+    }
+
+    fn http(&mut self, url: &str, server: &Server, path: &ConfigPath) -> Option<ConnectTarget> {
+        let mut headers = Vec::new();
+        for (name, value) in server.headers.iter().flatten() {
+            let path = path.key("headers").key(name);
+            let name = self.header_name(&path, name);
+            match HeaderValue::from_str(value) {
+                Ok(mut value) => {
+                    // Sensitive values stay out of debug output and out of HPACK's table.
+                    value.set_sensitive(true);
+                    headers.extend(name.map(|name| (name, value)));
+                }
+                Err(_) => {
+                    let message = format!("the value of `{path}` has characters that a header cannot have");
+                    self.error(ProblemKind::Value, &path, message, "remove line breaks and control characters");
+                }
+            }
+        }
+        let mut forward_headers = Vec::new();
+        for (from, to) in server.forward_headers.iter().flatten() {
+            let path = path.key("forward_headers").key(from);
+            let from = self.header_name(&path, from);
+            let to = self.header_name(&path, to);
+            forward_headers.extend(from.zip(to));
+        }
+        let url = self.url(&path.key("url"), url, &["https", "http", "wss", "ws"])?;
+        let transport = self.transport(&url, server, path)?;
+        let network = NetworkSettings::default();
+        Some(ConnectTarget::Http { url, socket: None, transport, headers, forward_headers, network })
+    }
+
+    /// Resolves the transport at a URL. It must agree with the URL's scheme.
+    fn transport(&mut self, url: &url::Url, server: &Server, path: &ConfigPath) -> Option<HttpTransport> {
+        let said = match (server.transport, server.kind) {
+            (Some(Transport::Http), Some(ServerKind::Sse)) => {
+                let message = format!("`{path}` is of type `sse`, but its `transport` is `http`");
+                self.error_at_key(ProblemKind::Conflict, &path.key("transport"), message, "remove one of the two");
+                return None;
+            }
+            (Some(Transport::Http), _) => Some((HttpTransport::Streamable, "transport", "http")),
+            (Some(Transport::Sse), _) => Some((HttpTransport::Sse, "transport", "sse")),
+            (Some(Transport::Ws), _) => Some((HttpTransport::WebSocket, "transport", "ws")),
+            (_, Some(ServerKind::Sse)) => Some((HttpTransport::Sse, "type", "sse")),
+            (_, Some(ServerKind::Ws)) => Some((HttpTransport::WebSocket, "type", "ws")),
+            // Clients write `type = "http"` for both HTTP transports, and many of them try both.
+            _ => None,
+        };
+        let socket = matches!(url.scheme(), "ws" | "wss");
+        match said {
+            Some((transport, key, word)) if socket != (transport == HttpTransport::WebSocket) => {
+                let (scheme, key) = (url.scheme(), path.key(key));
+                let message = format!("`{key}` is `{word}`, but the `url` begins with `{scheme}://`");
+                let fix = "remove it: the URL says what is spoken there, `ws://` and `wss://` are WebSocket";
+                self.error_at_key(ProblemKind::Conflict, &key, message, fix);
+                None
+            }
+            _ if socket && self.is_written(&path.key("forward_headers")) => {
+                let message = format!("`{}` is not for a WebSocket", path.key("forward_headers"));
+                let fix = "remove it: a WebSocket has headers only when it is opened, and clients share it";
+                self.error_at_key(ProblemKind::Conflict, &path.key("forward_headers"), message, fix);
+                None
+            }
+            Some((transport, ..)) => Some(transport),
+            None if socket => Some(HttpTransport::WebSocket),
+            None => Some(HttpTransport::Auto),
+        }
+    }
+
+    fn header_name(&mut self, path: &ConfigPath, name: &str) -> Option<HeaderName> {
+        let Ok(name) = HeaderName::try_from(name) else {
+            let message = format!("`{path}` is not the name of a header");
+            self.error_at_key(ProblemKind::Value, path, message, "use letters, digits and `-`, such as `X-Tenant`");
+            return None;
+        };
+        if RESERVED.contains(&name.as_str()) {
+            let message = format!("`{path}`: `{name}` is set by the gateway itself");
+            self.error_at_key(ProblemKind::Value, path, message, "remove it");
+            return None;
+        }
+        Some(name)
+    }
+
+    fn items(&mut self, path: &ConfigPath, own: Option<&Items>, base: Option<&Items>, renames: bool) -> ItemRules {
+        let empty = Items::default();
+        let (own, base) = (own.unwrap_or(&empty), base.unwrap_or(&empty));
+        for (name, to) in own.rename.iter().flatten() {
+            let path = path.key("rename").key(name);
+            if !renames {
+                let message = format!("`{path}`: resources cannot be renamed");
+                self.error_at_key(ProblemKind::Value, &path, message, "remove it; resources keep their URIs");
+            } else if to.is_empty() || !to.chars().all(is_name_character) {
+                let message = format!("`{path}`: {} cannot be a name", self.quoted_value(&path));
+                self.error(ProblemKind::Value, &path, message, "use only letters, digits, `-` and `_`");
+            }
+        }
+        let text = |own: &Option<BTreeMap<String, String>>, base: &Option<BTreeMap<String, String>>| {
+            own.clone().or_else(|| base.clone()).unwrap_or_default()
+        };
+        ItemRules {
+            allow: self
+                .patterns(&path.key("allow"), own.allow.as_ref())
+                .or_else(|| globs(&base.allow))
+                .unwrap_or_default(),
+            deny: self.patterns(&path.key("deny"), own.deny.as_ref()).or_else(|| globs(&base.deny)).unwrap_or_default(),
+            hide: self.patterns(&path.key("hide"), own.hide.as_ref()).or_else(|| globs(&base.hide)).unwrap_or_default(),
+            rename: text(&own.rename, &base.rename),
+            describe: text(&own.describe, &base.describe),
+        }
+    }
+
+    /// Compiles patterns, and reports invalid ones.
+    pub(super) fn patterns(&mut self, path: &ConfigPath, patterns: Option<&Vec<String>>) -> Option<GlobList> {
+        let patterns = patterns?;
+        for (i, pattern) in patterns.iter().enumerate() {
+            let path = path.item(i);
+            if GlobList::new(std::slice::from_ref(pattern)).is_err() {
+                let message = format!("`{path}`: {} is not a pattern", self.quoted_value(&path));
+                let fix = "close every `[` and `{`; `*` matches any characters, `?` one, and `\\` takes a meaning away";
+                self.error(ProblemKind::Value, &path, message, fix);
+            } else if pattern.is_empty() || pattern == "!" {
+                let message = format!("`{path}` is an empty pattern");
+                self.error(ProblemKind::Value, &path, message, "remove it; `*` matches everything");
+            }
+        }
+        Some(GlobList::new(patterns).unwrap_or_default())
+    }
+}
+
+fn attempts(own: &Common, base: &Common) -> u32 {
+    let attempts = |common: &Common| common.retry.as_ref().and_then(|retry| retry.attempts);
+    small(attempts(own).or(attempts(base)))
+}
+
+/// Converts a number whose range was checked.
+fn small(number: Option<u64>) -> u32 {
+    number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
+}
+
+/// Compiles patterns of the defaults, which were checked there.
+fn globs(patterns: &Option<Vec<String>>) -> Option<GlobList> {
+    patterns.as_ref().map(|patterns| GlobList::new(patterns).unwrap_or_default())
+}

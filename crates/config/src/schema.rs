@@ -1,0 +1,211 @@
+//! JSON Schema of the config file, and queries on it.
+//!
+//! Owns the schema for editors and for the checks, derived from `file`. Does not walk a config (`check`). Invariant:
+//! the schema for editors accepts every config that `load` accepts without a warning.
+
+use serde_json::{Value, json};
+
+use super::client_formats;
+
+/// Schema derived from `file`, as text. A test compares the two. The code that derives it would stay in the gateway's
+/// memory, although it reads its config once.
+const DERIVED: &str = include_str!("schema.json");
+
+/// Returns the JSON Schema (2020-12) of the config file, for editors.
+pub fn json_schema() -> String {
+    let mut schema = ConfigSchema::read().0;
+    let servers = schema["properties"]["servers"].clone();
+    let root = &mut schema["properties"];
+    root["$schema"] = json!({ "type": "string", "description": "This schema, for editors." });
+    // A gateway also reads files of clients, so an editor must not mark their keys as mistakes.
+    for name in client_formats::SERVER_MAPS {
+        root[name] =
+            json!({ "type": ["object", "array"], "description": "The servers of a client's file, in its form." });
+    }
+    for name in ["mcp", "mcp.servers"] {
+        root[name] =
+            json!({ "type": ["object", "array"], "description": "The servers of a client's file, in its form." });
+    }
+    root["mcpServers"] = json!({ "anyOf": [servers, { "type": ["object", "array"] }] });
+    let server = &mut schema["$defs"]["Server"]["properties"];
+    for (name, key) in client_formats::ALIASES {
+        server[name] = json!({ "description": format!("The same as `{key}`.") });
+    }
+    server["disabled"] = json!({ "type": "boolean", "description": "The opposite of `enabled`." });
+    server["isActive"] = json!({ "type": "boolean", "description": "The same as `enabled`." });
+    server["type"] = json!({ "enum": client_formats::type_names(), "description": "What the server is." });
+    server["protocol"]["description"] =
+        json!("`auto` for the era of each client, `newest` for one era, or the protocol revision to speak (a date).");
+    schema["patternProperties"] = json!({ "^x-": {} });
+    let mut text = serde_json::to_string_pretty(&schema).expect("a JSON value can be written");
+    text.push('\n');
+    text
+}
+
+/// Schema for the checks. It is read for each check and not kept: it would be the largest part of a gateway's config in
+/// memory.
+pub(super) struct ConfigSchema(Value);
+
+impl ConfigSchema {
+    /// Parses the schema.
+    pub(super) fn read() -> Self {
+        ConfigSchema(serde_json::from_str(DERIVED).expect("a test reads it"))
+    }
+
+    /// Rule for the whole file.
+    pub(super) fn root(&self) -> SchemaRule<'_> {
+        SchemaRule { value: &self.0, schema: &self.0 }
+    }
+}
+
+/// Rule: the part of the schema for one value.
+#[derive(Clone, Copy)]
+pub(super) struct SchemaRule<'a> {
+    value: &'a Value,
+    /// Whole schema, which parts refer to.
+    schema: &'a Value,
+}
+
+impl<'a> SchemaRule<'a> {
+    fn of(self, value: &'a Value) -> Self {
+        match value.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix('#')) {
+            Some(pointer) => self.of(self.schema.pointer(pointer).unwrap_or(&Value::Null)),
+            None => SchemaRule { value, ..self },
+        }
+    }
+
+    /// Rules of which one must hold. Usually there is only one.
+    pub(super) fn choices(self) -> Vec<Self> {
+        match self.value.get("anyOf").and_then(Value::as_array) {
+            Some(choices) => choices.iter().map(|rule| self.of(rule)).collect(),
+            None => vec![self],
+        }
+    }
+
+    /// Accepted types, in the words of JSON Schema.
+    pub(super) fn types(self) -> Vec<&'a str> {
+        match self.value.get("type") {
+            Some(Value::String(name)) => vec![name],
+            Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
+            _ if self.words().is_some() => vec!["string"],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Keys of a table. `None` if they are free.
+    pub(super) fn keys(self) -> Option<Vec<&'a str>> {
+        Some(self.value.get("properties")?.as_object()?.keys().map(String::as_str).collect())
+    }
+
+    /// Rule for the value of a key.
+    pub(super) fn key(self, name: &str) -> Option<Self> {
+        match self.value.get("properties") {
+            Some(properties) => properties.get(name).map(|rule| self.of(rule)),
+            None => self.value.get("additionalProperties").filter(|rule| rule.is_object()).map(|rule| self.of(rule)),
+        }
+    }
+
+    /// Rule for the items of a list.
+    pub(super) fn items(self) -> Option<Self> {
+        self.value.get("items").map(|rule| self.of(rule))
+    }
+
+    /// Keys that must be there.
+    pub(super) fn required(self) -> Vec<&'a str> {
+        self.value.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
+    /// Texts that are accepted. `None` if any text is.
+    pub(super) fn words(self) -> Option<Vec<&'a str>> {
+        if let Some(words) = self.value.get("enum").and_then(Value::as_array) {
+            return Some(words.iter().filter_map(Value::as_str).collect());
+        }
+        // An enum whose variants have descriptions is a `oneOf` of constants.
+        let choices = self.value.get("oneOf")?.as_array()?;
+        let words = choices.iter().flat_map(|choice| match choice.get("enum").and_then(Value::as_array) {
+            Some(words) => words.iter().filter_map(Value::as_str).collect(),
+            None => choice.get("const").and_then(Value::as_str).into_iter().collect::<Vec<_>>(),
+        });
+        Some(words.collect())
+    }
+
+    /// Number in the schema, such as `minimum`.
+    pub(super) fn number(self, name: &str) -> Option<i64> {
+        self.value.get(name)?.as_i64()
+    }
+
+    /// Advice on the written form of such a value.
+    pub(super) fn advice(self) -> Option<&'a str> {
+        self.value.get("x-write")?.as_str()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use schemars::generate::SchemaSettings;
+    use serde_json::Map;
+
+    use super::super::file::ConfigFile;
+    use super::*;
+
+    /// Compares the file with the derived schema. With `UPDATE_EXPECTED` set it writes the file.
+    #[test]
+    fn the_file_is_what_is_derived() {
+        let derived = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigFile>();
+        let mut derived = derived.to_value();
+        tidy(&mut derived);
+        let derived = serde_json::to_string_pretty(&derived).unwrap() + "\n";
+        if std::env::var_os("UPDATE_EXPECTED").is_some() {
+            std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/schema.json"), &derived).unwrap();
+            return;
+        }
+        let how =
+            "config types have changed: UPDATE_EXPECTED=1 cargo test -p moongate-config the_file_is_what_is_derived";
+        assert!(DERIVED == derived, "{how}");
+    }
+
+    /// Removes the nulls of optional fields (no config writes `null`), and closes tables to unknown keys.
+    fn tidy(schema: &mut Value) {
+        match schema {
+            Value::Array(items) => items.iter_mut().for_each(tidy),
+            Value::Object(object) => {
+                object.values_mut().for_each(tidy);
+                tidy_object(object);
+            }
+            _ => {}
+        }
+    }
+
+    fn tidy_object(object: &mut Map<String, Value>) {
+        if object.get("default").is_some_and(|default| default.is_null()) {
+            object.shift_remove("default");
+        }
+        object.get_mut("default").into_iter().for_each(drop_nulls);
+        if let Some(Value::Array(types)) = object.get_mut("type") {
+            types.retain(|name| name != "null");
+            if let [only] = types.as_slice() {
+                let only = only.clone();
+                object.insert("type".to_owned(), only);
+            }
+        }
+        if let Some(Value::Array(choices)) = object.get_mut("anyOf") {
+            choices.retain(|choice| choice["type"] != "null");
+            if let [Value::Object(only)] = choices.as_slice() {
+                let only = only.clone();
+                object.shift_remove("anyOf");
+                object.extend(only);
+            }
+        }
+        if object.get("properties").is_some_and(Value::is_object) && !object.contains_key("additionalProperties") {
+            object.insert("additionalProperties".to_owned(), Value::Bool(false));
+        }
+    }
+
+    fn drop_nulls(value: &mut Value) {
+        if let Value::Object(object) = value {
+            object.retain(|_, value| !value.is_null());
+            object.values_mut().for_each(drop_nulls);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Building of the catalogue from what all servers list.
+//!
+//! Owns the exposed keys and the order of building. Does not talk to servers. Invariant: every listed item can be
+//! routed, and every item that cannot be exposed is named with the reason.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::catalog::Snapshot;
+use crate::findings::{CatalogFinding, FindingTopic};
+use crate::names::{AssignedName, NameChange, NameRequest, NameRules, assign};
+use crate::selected_item::{ExcludedItem, SelectedItem, select_item};
+use crate::server_entry::{ServerEntry, server_name};
+use crate::templates::{OPEN_TEMPLATES_MAX, TemplateIndex};
+use crate::{mcp_apps, uris};
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::ItemKind;
+use moongate_telemetry::MeterFactory;
+
+/// Maximum number of tools with meters of their own. Further ones share a meter, so that a server cannot fill the
+/// metrics.
+const METERS_MAX: usize = 5_000;
+
+impl Snapshot {
+    /// Builds a snapshot of what the servers offer. `servers` are sorted by name.
+    pub fn build(servers: &[Arc<ServerEntry>], rules: &NameRules, meters: &MeterFactory) -> Self {
+        let mut snapshot = Snapshot::default();
+        let mut found = ItemKind::ALL.map(|kind| snapshot.select_items(kind, servers));
+        snapshot.bound_open_templates(&mut found[ItemKind::Templates as usize]);
+        let pages =
+            mcp_apps::unlisted_app_pages(&found[ItemKind::Tools as usize], &found[ItemKind::Resources as usize]);
+        found[ItemKind::Resources as usize].extend(pages);
+        // Tools come last: some name resources by exposed URIs, which must be known by then.
+        for kind in [ItemKind::Resources, ItemKind::Templates, ItemKind::Prompts, ItemKind::Tools] {
+            let found = std::mem::take(&mut found[kind as usize]);
+            let keys = exposed_keys(kind, &found, rules);
+            snapshot.findings.extend(changed_names(kind, &found, &keys, rules));
+            for (n, (taken, (exposed, _))) in found.into_iter().zip(keys).enumerate() {
+                let mut route = taken.into_route(kind, ByteString::from(exposed), meters, n < METERS_MAX);
+                if kind == ItemKind::Tools {
+                    route.listed = mcp_apps::with_exposed_pages(route.listed, &route.upstream, &snapshot);
+                }
+                snapshot.insert(kind, route);
+            }
+        }
+        snapshot.templates = TemplateIndex::new(snapshot.iter(ItemKind::Templates));
+        snapshot
+    }
+
+    /// Selects the items of a kind that may be exposed, and notes the others.
+    fn select_items<'a>(&mut self, kind: ItemKind, servers: &'a [Arc<ServerEntry>]) -> Vec<SelectedItem<'a>> {
+        let mut found = Vec::new();
+        for upstream in servers {
+            let items = upstream.lists();
+            let list = items.get(kind);
+            self.hints.insert((server_name(upstream), kind), list.cache);
+            for item in &list.items {
+                match select_item(kind, upstream, item) {
+                    Ok(Some(taken)) => found.push(taken),
+                    Ok(None) => {}
+                    Err(left_out) => self.excluded.push(left_out),
+                }
+            }
+        }
+        found
+    }
+
+    /// Excludes templates that begin with an expression where a server has many. Each of them costs every lookup a try.
+    fn bound_open_templates(&mut self, found: &mut Vec<SelectedItem<'_>>) {
+        let mut open: HashMap<&str, usize> = HashMap::new();
+        let left_out = &mut self.excluded;
+        found.retain(|taken| {
+            let server = taken.upstream.settings.name.as_str();
+            if !taken.local.starts_with('{') {
+                return true;
+            }
+            let count = open.entry(server).or_default();
+            *count += 1;
+            if *count > OPEN_TEMPLATES_MAX {
+                let item = format!("{} {}", ItemKind::Templates.member(), taken.local);
+                let reason = format!("it begins with an expression, as {OPEN_TEMPLATES_MAX} others of its server do");
+                left_out.push(ExcludedItem { server: server.to_owned(), item, reason });
+            }
+            *count <= OPEN_TEMPLATES_MAX
+        });
+    }
+}
+
+fn exposed_keys(kind: ItemKind, found: &[SelectedItem<'_>], rules: &NameRules) -> Vec<AssignedName> {
+    match kind {
+        ItemKind::Tools | ItemKind::Prompts => {
+            let wanting = found.iter().map(|t| NameRequest {
+                server: &t.upstream.settings.name,
+                prefix: &t.upstream.settings.prefix,
+                name: &t.base_name,
+                local: &t.local,
+            });
+            assign(&wanting.collect::<Vec<_>>(), rules)
+        }
+        ItemKind::Resources | ItemKind::Templates => {
+            // Servers are sorted, and the first owner of a URI keeps it unwrapped. Pages that only tools name come
+            // behind all listed resources.
+            let mut owners: HashMap<&str, &str> = HashMap::new();
+            let key = |t: &SelectedItem<'_>| {
+                let server = t.upstream.settings.name.as_str();
+                (server.to_owned(), t.local.to_string())
+            };
+            let mut keys = Vec::with_capacity(found.len());
+            for taken in found {
+                let (server, uri) = key(taken);
+                let owner = *owners.entry(taken.local.as_str()).or_insert(taken.upstream.settings.name.as_str());
+                let is_plain = owner == server && !uris::looks_wrapped(&uri);
+                keys.push((if is_plain { uri } else { uris::wrap(&server, &uri) }, None));
+            }
+            keys
+        }
+    }
+}
+
+/// Returns findings for names that differ from the servers' own, beyond the prefix and characters that no name has.
+fn changed_names(
+    kind: ItemKind,
+    found: &[SelectedItem<'_>],
+    keys: &[AssignedName],
+    rules: &NameRules,
+) -> Vec<CatalogFinding> {
+    let change = |(taken, (exposed, change)): (&SelectedItem<'_>, &AssignedName)| {
+        let server = taken.upstream.settings.name.as_str();
+        let mut why = Vec::new();
+        if matches!(kind, ItemKind::Tools | ItemKind::Prompts) && taken.base_name != taken.local.as_str() {
+            why.push(format!("renamed by servers.{server}.{}.rename", kind.member()));
+        }
+        match change {
+            Some(NameChange::Truncated) => why.push(format!("cut to {} bytes (names.max_length)", rules.max_length)),
+            Some(NameChange::Taken(other)) => why.push(format!("server {other} has another one of that name")),
+            None => {}
+        }
+        let text = format!("{} {} is exposed as {exposed}: {}", kind.member(), taken.local, why.join(", "));
+        (!why.is_empty()).then(|| CatalogFinding { server: Some(server.to_owned()), topic: FindingTopic::Name, text })
+    };
+    found.iter().zip(keys).filter_map(change).collect()
+}

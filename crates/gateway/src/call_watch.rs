@@ -1,0 +1,195 @@
+//! Watch over a call: measured at its end, and recorded where the config says so.
+//!
+//! Owns the name of a call's end in metrics and logs. Does not route (`resolve_call.rs`). Invariant: a call that ends is
+//! measured once, a cancelled one is not, and a call that is not recorded formats nothing.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::{Stream, StreamExt};
+use tokio::time::Instant;
+
+use crate::endpoint::Endpoint;
+use crate::endpoint_context::EndpointContext;
+use crate::server_entry::ServerEntry;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::{Call, Caller, Error, ExchangeEvent, McpMethod, Outcome, TaskMethod};
+use moongate_telemetry::{CallEnding, CallMeter, CallRecord, ServerHop};
+use moongate_upstream::ServerCall;
+
+/// Ending of a tool call whose result has `isError`.
+const TOOL_ERROR: CallEnding = CallEnding { error: "tool_error", code: "" };
+
+/// Returns the end of a call, as metrics and logs name it.
+fn ending(method: &McpMethod, revision: &'static str, end: &Result<Outcome, Error>) -> CallEnding {
+    match end {
+        Ok(outcome) if is_tool_error(method, &outcome.result) => TOOL_ERROR,
+        Ok(_) => CallEnding::FINE,
+        Err(error) => moongate_protocol::call_ending(revision, method, error),
+    }
+}
+
+/// Returns true for a tool error. 2026-07-28/server/tools.mdx, Error Handling: "Tool Execution Errors: Reported in tool
+/// results with `isError: true`".
+fn is_tool_error(method: &McpMethod, result: &JsonObject) -> bool {
+    matches!(method, McpMethod::CallTool | McpMethod::Task(TaskMethod::Result))
+        && result.get("isError").is_some_and(|is_error| is_error.bytes() == "true")
+}
+
+/// Call that may end before it is sent to a server.
+pub(super) struct UnsentCall {
+    method: McpMethod,
+    received: Instant,
+    /// Name that the client asks for, as it was sent.
+    name: Option<RawJson>,
+    request_bytes: usize,
+}
+
+impl UnsentCall {
+    pub(super) fn from_call(call: &Call) -> Self {
+        // Records name tools and prompts only.
+        let named = matches!(call.method, McpMethod::CallTool | McpMethod::GetPrompt);
+        let name = if named { call.params.get("name").cloned() } else { None };
+        let request_bytes = call.params.size_hint();
+        UnsentCall { method: call.method.clone(), received: call.received, name, request_bytes }
+    }
+
+    /// Measures the call, and records it if it failed.
+    pub(super) fn record(self, view: &Endpoint, caller: &Caller, end: &Result<Outcome, Error>) {
+        let UnsentCall { method, received, name, request_bytes } = self;
+        let (ending, took) = (ending(&method, caller.revision, end), received.elapsed());
+        view.method_meter(&method).record(caller.revision, ending, took, None);
+        // Lists come from memory, and are no call of an item.
+        if ending.is_error() && view.gateway.context().call_log.records(ending) {
+            CallRecord {
+                method: method.label(),
+                principal: &caller.principal.name,
+                client: caller.client_info.as_ref(),
+                revision: caller.revision,
+                endpoint: &view.name,
+                server: "",
+                tool: name.and_then(|name| name.as_text()).as_deref().unwrap_or_default(),
+                outcome: ending.error,
+                code: ending.code,
+                duration: took,
+                request_bytes,
+                response_bytes: 0,
+            }
+            .write();
+        }
+    }
+}
+
+/// Facts about a call that goes to a server.
+pub(super) struct CallWatch {
+    context: Arc<EndpointContext>,
+    caller: Arc<Caller>,
+    meter: Arc<CallMeter>,
+    method: McpMethod,
+    endpoint: ByteString,
+    server: Arc<ServerEntry>,
+    tool: ByteString,
+    received: Instant,
+    sent: Instant,
+    request_bytes: usize,
+    /// True if the client got an input request.
+    asked_for_input: bool,
+    finished: bool,
+}
+
+impl CallWatch {
+    /// Creates the watch of a call that is about to be sent. Takes its meter, its server, and its tool as clients see
+    /// it.
+    pub(super) fn new(
+        view: &Endpoint,
+        caller: &Arc<Caller>,
+        call: &Call,
+        (meter, server, tool): (Arc<CallMeter>, Arc<ServerEntry>, ByteString),
+    ) -> Self {
+        CallWatch {
+            context: view.gateway.context().clone(),
+            caller: caller.clone(),
+            meter,
+            method: call.method.clone(),
+            endpoint: view.name.clone(),
+            server,
+            tool,
+            received: call.received,
+            sent: Instant::now(),
+            request_bytes: call.params.size_hint(),
+            asked_for_input: false,
+            finished: false,
+        }
+    }
+
+    fn record_end(&mut self, end: &Result<Outcome, Error>, server_revision: &'static str) {
+        self.finished = true;
+        let now = Instant::now();
+        let ending = ending(&self.method, self.caller.revision, end);
+        let hop = ServerHop { revision: server_revision, time: now - self.sent };
+        self.meter.record(self.caller.revision, ending, now - self.received, Some(hop));
+        if self.context.call_log.records(ending) {
+            let size = end.as_ref().map_or(0, |outcome| outcome.result.size_hint());
+            let outcome = if ending.is_error() { ending.error } else { "ok" };
+            self.write_record(outcome, ending.code, now, size);
+        }
+    }
+
+    fn write_record(&self, outcome: &str, code: &str, now: Instant, response_bytes: usize) {
+        CallRecord {
+            method: self.method.label(),
+            principal: &self.caller.principal.name,
+            client: self.caller.client_info.as_ref(),
+            revision: self.caller.revision,
+            endpoint: &self.endpoint,
+            server: &self.server.name,
+            tool: &self.tool,
+            outcome,
+            code,
+            duration: now - self.received,
+            request_bytes: self.request_bytes,
+            response_bytes,
+        }
+        .write();
+    }
+}
+
+impl Drop for CallWatch {
+    fn drop(&mut self) {
+        if !self.finished && self.context.call_log.is_for_all() {
+            // A stateless client comes back with the input responses in another call, so a dropped exchange is no
+            // cancellation.
+            let outcome = if self.asked_for_input { "input_required" } else { "cancelled" };
+            self.write_record(outcome, "", Instant::now(), 0);
+        }
+    }
+}
+
+/// Watched exchange. Its events are changed on their way to the client.
+pub(super) struct WatchedCall<F> {
+    call: ServerCall,
+    watch: CallWatch,
+    map_event: F,
+}
+
+impl<F: FnMut(ExchangeEvent) -> ExchangeEvent + Unpin> WatchedCall<F> {
+    pub(super) fn new(call: ServerCall, watch: CallWatch, map_event: F) -> Self {
+        WatchedCall { call, watch, map_event }
+    }
+}
+
+impl<F: FnMut(ExchangeEvent) -> ExchangeEvent + Unpin> Stream for WatchedCall<F> {
+    type Item = ExchangeEvent;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {
+        let this = self.get_mut();
+        let Some(event) = ready!(this.call.poll_next_unpin(cx)) else { return Poll::Ready(None) };
+        match &event {
+            ExchangeEvent::Done(end) => this.watch.record_end(end, this.call.revision()),
+            ExchangeEvent::InputRequired(_) => this.watch.asked_for_input = true,
+            ExchangeEvent::Notification(_) => {}
+        }
+        Poll::Ready(Some((this.map_event)(event)))
+    }
+}

@@ -1,0 +1,183 @@
+//! Catalogue: everything that all servers offer, under the names that clients see.
+//!
+//! Owns the snapshot, its lists, and what differs between two of them. Does not build it (`build_catalog.rs`). Invariant:
+//! a snapshot that serves is never changed, only replaced.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+use crate::catalog_route::CatalogRoute;
+use crate::findings::{CatalogFinding, FindingTopic};
+use crate::selected_item::ExcludedItem;
+use crate::server_entry::{ServerEntry, server_name};
+use crate::templates::{LookupBudget, TemplateIndex};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::{CacheHint, ItemKind};
+use moongate_telemetry::Metrics;
+
+/// Cache time of a list whose servers give none, in milliseconds. Clients are notified of changes.
+const LIST_TTL_MS: u64 = 60_000;
+
+/// Items of all servers at one moment.
+#[derive(Default)]
+pub struct Snapshot {
+    /// Routes by kind and exposed key.
+    exposed: [BTreeMap<ByteString, Arc<CatalogRoute>>; 4],
+    /// Routes by kind, server and own key.
+    local: [HashMap<(ByteString, ByteString), Arc<CatalogRoute>>; 4],
+    /// Items that could not be exposed.
+    pub excluded: Vec<ExcludedItem>,
+    /// Other findings for the operator.
+    pub findings: Vec<CatalogFinding>,
+    pub(super) templates: TemplateIndex,
+    /// Servers that list resources or templates, by name.
+    resource_servers: BTreeSet<ByteString>,
+    pub(super) hints: HashMap<(ByteString, ItemKind), Option<CacheHint>>,
+    lists: Mutex<HashMap<ListKey, RenderedList>>,
+}
+
+/// Key of a list: the endpoint, the principal's row in the policy, the kind, and whether it says what may become a
+/// task.
+type ListKey = (ByteString, u32, ItemKind, bool);
+
+/// List as an endpoint shows it.
+#[derive(Clone)]
+pub struct RenderedList {
+    /// Result of the list request.
+    pub result: JsonObject,
+    /// Cache time for clients.
+    pub hint: CacheHint,
+    /// Digest of the bytes, comparable within this process.
+    pub digest: u64,
+}
+
+impl Snapshot {
+    /// Inserts a route under both of its keys.
+    pub(super) fn insert(&mut self, kind: ItemKind, route: CatalogRoute) {
+        // A page that only a tool names does not make its server one that lists resources.
+        if matches!(kind, ItemKind::Resources | ItemKind::Templates) && !route.implied {
+            self.resource_servers.insert(server_name(&route.upstream));
+        }
+        let route = Arc::new(route);
+        self.local[kind as usize].insert((server_name(&route.upstream), route.local.clone()), route.clone());
+        self.exposed[kind as usize].insert(route.exposed.clone(), route);
+    }
+
+    /// Finds the item with this exposed key.
+    pub fn find_exposed(&self, kind: ItemKind, exposed: &ByteString) -> Option<&Arc<CatalogRoute>> {
+        self.exposed[kind as usize].get(exposed)
+    }
+
+    /// Finds the item of one server by its own key.
+    pub fn find_local(&self, kind: ItemKind, server: &ByteString, local: &ByteString) -> Option<&Arc<CatalogRoute>> {
+        self.local[kind as usize].get(&(server.clone(), local.clone()))
+    }
+
+    /// Iterates over all items of a kind, in the order of their exposed keys.
+    pub fn iter(&self, kind: ItemKind) -> impl Iterator<Item = &Arc<CatalogRoute>> {
+        self.exposed[kind as usize].values()
+    }
+
+    /// Finds the template that a URI can come from. Returns `None` if the budget is spent.
+    pub(super) fn find_template(&self, uri: &str, budget: &LookupBudget) -> Option<&Arc<CatalogRoute>> {
+        self.templates.find(uri, budget)
+    }
+
+    /// Returns the servers that list resources or templates, by name.
+    pub(super) fn resource_servers(&self) -> impl Iterator<Item = &ByteString> {
+        self.resource_servers.iter()
+    }
+
+    /// Returns a list, rendered once for each endpoint and row of the policy.
+    pub fn list(&self, key: ListKey, public: bool, visible: impl Fn(&CatalogRoute) -> Option<RawJson>) -> RenderedList {
+        // Rendered without the lock: two callers may render the same list, which is harmless.
+        if let Some(list) = self.lock_lists().get(&key) {
+            return list.clone();
+        }
+        let kind = key.2;
+        let mut hint = CacheHint { ttl_ms: LIST_TTL_MS, public };
+        let mut items = Vec::new();
+        for route in self.iter(kind).filter(|route| !route.hidden) {
+            let Some(item) = visible(route) else { continue };
+            items.push((route, item));
+        }
+        for server in items.iter().map(|(route, _)| server_name(&route.upstream)) {
+            if let Some(Some(given)) = self.hints.get(&(server, kind)) {
+                hint = CacheHint { ttl_ms: hint.ttl_ms.min(given.ttl_ms), public: hint.public && given.public };
+            }
+        }
+        let array = RawJson::array(items.iter().map(|(_, item)| item));
+        let digest = BuildHasherDefault::<DefaultHasher>::default().hash_one(array.bytes());
+        let list = RenderedList { result: JsonObject::new().with(kind.member(), array).to_shared(), hint, digest };
+        self.lock_lists().insert(key, list.clone());
+        list
+    }
+
+    fn lock_lists(&self) -> parking_lot::MutexGuard<'_, HashMap<ListKey, RenderedList>> {
+        self.lists.lock()
+    }
+
+    /// Returns the servers whose list of this kind differs between two snapshots.
+    pub fn changed_servers(&self, before: &Snapshot, kind: ItemKind) -> Vec<ByteString> {
+        let mut servers = Vec::new();
+        let (now, then) = (&self.exposed[kind as usize], &before.exposed[kind as usize]);
+        let differs = |a: &BTreeMap<ByteString, Arc<CatalogRoute>>,
+                       b: &BTreeMap<ByteString, Arc<CatalogRoute>>,
+                       servers: &mut Vec<ByteString>| {
+            // "Servers MAY omit UI-only resources from […] `notifications/resources/list_changed`" (ext-apps,
+            // 2026-01-26).
+            for (key, route) in a.iter().filter(|(_, route)| !route.implied) {
+                let other = b.get(key).filter(|other| !other.implied);
+                let same = other.is_some_and(|other| other.listed == route.listed && other.hidden == route.hidden);
+                let server = server_name(&route.upstream);
+                if !same && !servers.contains(&server) {
+                    servers.push(server);
+                }
+            }
+        };
+        differs(now, then, &mut servers);
+        differs(then, now, &mut servers);
+        servers
+    }
+
+    /// Records sizes in the metrics.
+    pub fn record_metrics(&self, servers: &[Arc<ServerEntry>], metrics: &Metrics) {
+        for upstream in servers {
+            let name = &upstream.settings.name;
+            for kind in ItemKind::ALL {
+                let count = self.iter(kind).filter(|r| r.upstream.settings.name == *name && !r.implied).count();
+                metrics.catalog_items.with_label_values(&[name, kind.member()]).set(gauge_value(count));
+            }
+            let tools = self.iter(ItemKind::Tools).filter(|r| r.upstream.settings.name == *name && !r.hidden);
+            let bytes: usize = tools.map(|route| route.listed.bytes().len()).sum();
+            metrics.catalog_bytes.with_label_values(&[name]).set(gauge_value(bytes));
+            // A token has about four bytes.
+            metrics.catalog_tokens.with_label_values(&[name]).set(gauge_value(bytes / 4));
+            let left_out = self.excluded.iter().filter(|l| l.server == *name).count();
+            metrics.catalog_left_out.with_label_values(&[name]).set(gauge_value(left_out));
+            self.count_unmatched(Some(name), metrics);
+        }
+        self.count_unmatched(None, metrics);
+    }
+}
+
+impl Snapshot {
+    fn count_unmatched(&self, server: Option<&str>, metrics: &Metrics) {
+        let of_server =
+            |finding: &&CatalogFinding| finding.topic == FindingTopic::Filter && finding.server.as_deref() == server;
+        let count = self.findings.iter().filter(of_server).count();
+        metrics.filters_unmatched.with_label_values(&[server.unwrap_or_default()]).set(gauge_value(count));
+    }
+
+    /// Returns the findings about a server. `None` selects those about views and keys.
+    pub fn findings_about(&self, server: Option<&str>, topic: FindingTopic) -> Vec<&str> {
+        let told = self.findings.iter().filter(|f| f.topic == topic && f.server.as_deref() == server);
+        told.map(|finding| finding.text.as_str()).collect()
+    }
+}
+
+fn gauge_value(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,52 @@
+//! Generation that serves now, with its endpoints.
+//!
+//! Owns the endpoints by name and by principal. Does not build generations (`reconfigure.rs`). Invariant: all its
+//! endpoints have the same servers and rules.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::endpoint::{Endpoint, EndpointHost};
+use crate::endpoint_scope::{EndpointScope, EndpointUnion};
+use crate::generation::Generation;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::Principal;
+
+/// Generation with its endpoints.
+pub(super) struct CurrentGeneration {
+    pub(super) generation: Arc<Generation>,
+    endpoints: HashMap<String, Arc<Endpoint>>,
+    /// Union endpoints of principals that may use only some endpoints, by principal id.
+    union_endpoints: HashMap<u32, Arc<Endpoint>>,
+}
+
+impl CurrentGeneration {
+    pub(super) fn new(gateway: &Arc<dyn EndpointHost>, generation: Arc<Generation>) -> Self {
+        let view = |name: &str, scope: EndpointScope| {
+            Arc::new(Endpoint::new(gateway.clone(), generation.clone(), scope, ByteString::from(name)))
+        };
+        let views = generation.scopes.iter().map(|(name, scope)| (name.clone(), view(name, scope.clone())));
+        let unions = generation.access.restricted().map(|(id, names)| {
+            let union = EndpointUnion::new(names, &generation.scopes);
+            (id, view("", EndpointScope::Union(Arc::new(union))))
+        });
+        CurrentGeneration {
+            endpoints: views.collect(),
+            union_endpoints: unions.collect(),
+            generation: generation.clone(),
+        }
+    }
+
+    /// Creates a generation without endpoints, for the time before the start and after the end.
+    pub(super) fn without_endpoints(generation: Arc<Generation>) -> Self {
+        CurrentGeneration { generation, endpoints: HashMap::new(), union_endpoints: HashMap::new() }
+    }
+
+    /// Returns the endpoint of this name, and true if the principal may use it.
+    pub(super) fn endpoint(&self, name: &str, principal: &Principal) -> Option<(&Arc<Endpoint>, bool)> {
+        // Principals with limited endpoints have a union of their own under the empty name.
+        let union = self.union_endpoints.get(&principal.id).filter(|_| name.is_empty());
+        let view = union.or_else(|| self.endpoints.get(name))?;
+        Some((view, self.generation.access.allows_endpoint(principal, name)))
+    }
+}

@@ -1,0 +1,39 @@
+//! Parts of the gateway that its endpoints use for every call.
+//!
+//! Owns the meters, the calls in flight, the events and what was learned about URIs. Does not know servers or rules
+//! (`generation.rs`). Invariant: it outlives every generation.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use crate::events::EventBus;
+use crate::in_flight::InFlightCalls;
+use crate::rewrite_links::LearnedUris;
+use moongate_model::{ItemKind, TaskMethod};
+use moongate_telemetry::{CallLogSwitch, CallMeter, MeterFactory, Metrics};
+use moongate_upstream::UpstreamContext;
+
+/// Parts of the gateway that all endpoints share.
+pub(super) struct EndpointContext {
+    /// Parts that all servers share.
+    pub(super) upstreams: Arc<UpstreamContext>,
+    pub(super) events: Arc<EventBus>,
+    pub(super) learned_uris: LearnedUris,
+    pub(super) in_flight: InFlightCalls,
+    pub(super) metrics: Arc<Metrics>,
+    /// Meters of calls without an item of the catalogue.
+    pub(super) method_meters: HashMap<&'static str, Arc<CallMeter>>,
+    pub(super) call_log: CallLogSwitch,
+    /// Longest URI that is looked up, in bytes.
+    pub(super) uri_max: AtomicUsize,
+}
+
+/// Builds a meter for each method.
+pub(super) fn build_method_meters(meters: &MeterFactory) -> HashMap<&'static str, Arc<CallMeter>> {
+    let methods = ["tools/call", "resources/read", "prompts/get", "completion/complete", "_OTHER"];
+    let tasks = TaskMethod::ALL.map(TaskMethod::name);
+    let lists = ItemKind::ALL.map(ItemKind::list_method);
+    let all = methods.into_iter().chain(lists).chain(tasks);
+    all.map(|method| (method, Arc::new(meters.meter(method, "", "")))).collect()
+}

@@ -1,0 +1,85 @@
+//! Lists of an endpoint.
+//!
+//! Owns what each caller sees in them. Does not hold items (`catalog.rs`). Invariant: an item that may not be used is
+//! not listed.
+
+use crate::catalog::RenderedList;
+use crate::catalog_route::CatalogRoute;
+use crate::endpoint::Endpoint;
+use crate::endpoint_scope::EndpointScope;
+use crate::{SchemaStyle, expose, schemas};
+use moongate_access::policy::ANONYMOUS;
+use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_model::{Caller, Error, ItemKind, McpErrorKind, Outcome};
+use moongate_upstream::Upstream;
+
+impl Endpoint {
+    pub(super) fn list_items(
+        &self,
+        caller: &Caller,
+        kind: ItemKind,
+        params: &JsonObject,
+        with_tasks: bool,
+    ) -> Result<Outcome, Error> {
+        if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
+            // Every list has one page, so no cursor was ever given out.
+            return Err(Error::new(McpErrorKind::InvalidParams, "Invalid params: unknown cursor"));
+        }
+        let RenderedList { mut result, mut hint, .. } = self.rendered_list(caller, kind, with_tasks);
+        if let Some(absence) = self.absence() {
+            moongate_protocol::explain_absence(&mut result, &absence);
+            // The absence of a server may end at any time.
+            hint.ttl_ms = 0;
+        }
+        // The shortest cache time of any server holds for the whole list.
+        for upstream in self.generation.servers.iter().filter(|upstream| self.includes(&upstream.name)) {
+            if let Some(fresh) = upstream.list_ttl(kind) {
+                hint.ttl_ms = hint.ttl_ms.min(fresh);
+            }
+        }
+        Ok(Outcome { result, cache_hint: Some(hint), task: None })
+    }
+
+    /// Renders a list, without the age of its parts.
+    pub(super) fn rendered_list(&self, caller: &Caller, kind: ItemKind, with_tasks: bool) -> RenderedList {
+        let key = (self.name.clone(), caller.principal.id, kind, with_tasks);
+        // Without keys every caller sees the same list, so shared caches may hold it.
+        let public = caller.principal.id == ANONYMOUS;
+        let style = match &self.scope {
+            EndpointScope::View(view) => view.schema.unwrap_or(self.generation.schema),
+            _ => self.generation.schema,
+        };
+        let visible = |route: &CatalogRoute| {
+            let plain = || {
+                let plain = if self.keeps_local_names() { render_local(kind, route) } else { route.listed.clone() };
+                let combined = route.combined.as_ref().filter(|_| style == SchemaStyle::Compatible);
+                let compatible = combined.and_then(|combined| combined.compatible.as_ref());
+                compatible.and_then(|schema| schemas::with_schema(&plain, schema)).unwrap_or(plain)
+            };
+            let listed = || match with_tasks && runs_as_task(&route.upstream) {
+                true => {
+                    let plain = plain();
+                    moongate_protocol::offer_as_task(&plain).unwrap_or(plain)
+                }
+                false => plain(),
+            };
+            self.permits(&caller.principal, kind, route).then(listed)
+        };
+        self.generation.snapshot.load().list(key, public, visible)
+    }
+}
+
+/// Returns true if any tool of the server may become a task without declaring it.
+fn runs_as_task(upstream: &Upstream) -> bool {
+    upstream.description().and_then(|face| face.features.tasks).is_some_and(|tasks| tasks.any_tool)
+}
+
+/// Renders an item under its server's own key, with the config's description.
+fn render_local(kind: ItemKind, route: &CatalogRoute) -> RawJson {
+    let rules = match kind {
+        ItemKind::Tools => &route.upstream.settings.tools,
+        ItemKind::Prompts => &route.upstream.settings.prompts,
+        ItemKind::Resources | ItemKind::Templates => &route.upstream.settings.resources,
+    };
+    expose::render_item(kind, &route.definition, &route.local, rules.describe.get(route.local.as_str()))
+}

@@ -1,0 +1,80 @@
+//! Generation: the gateway's config between two changes of it.
+//!
+//! Owns the servers, names, rules and scopes of one moment, and the catalogue over them. Does not change servers
+//! (`reconfigure.rs`) or hold endpoints (`current_generation.rs`). Invariant: apart from its catalogue, a generation is only replaced as a whole. No request sees
+//! servers, names or rules of two generations at once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::SchemaStyle;
+use crate::catalog::Snapshot;
+use crate::endpoint_scope::{EndpointScope, EndpointUnion};
+use crate::names::NameRules;
+use crate::server_entry::ServerEntry;
+use crate::settings::ViewRules;
+use moongate_access::policy::AccessTable;
+use moongate_model::Principal;
+
+/// Servers and rules of one moment.
+pub(super) struct Generation {
+    /// Servers, sorted by name.
+    pub(super) servers: Vec<Arc<ServerEntry>>,
+    pub(super) names: NameRules,
+    pub(super) access: AccessTable,
+    /// Scope of each endpoint, by its name.
+    pub(super) scopes: HashMap<String, EndpointScope>,
+    pub(super) snapshot: ArcSwap<Snapshot>,
+    /// Style of tools' input schemas, unless a view has its own.
+    pub(super) schema: SchemaStyle,
+    /// Servers that are configured and disabled.
+    pub(super) disabled: Vec<String>,
+}
+
+impl Generation {
+    pub(super) fn new(
+        mut servers: Vec<Arc<ServerEntry>>,
+        names: NameRules,
+        access: AccessTable,
+        views: Vec<ViewRules>,
+    ) -> Self {
+        // Sorted, so that collisions of names have the same winner after each start.
+        servers.sort_by(|a, b| a.settings.name.cmp(&b.settings.name));
+        let mut scopes: HashMap<String, EndpointScope> =
+            servers.iter().map(|s| (s.settings.name.clone(), EndpointScope::Server(s.clone()))).collect();
+        scopes.extend(views.into_iter().map(|v| (v.name.clone(), EndpointScope::View(Arc::new(v)))));
+        // Inserted last: the empty name always means the endpoint over everything.
+        scopes.insert(String::new(), EndpointScope::All);
+        let (snapshot, schema) = (ArcSwap::default(), SchemaStyle::AsIs);
+        Generation { servers, names, access, scopes, snapshot, schema, disabled: Vec::new() }
+    }
+
+    /// Clones the generation, with one server replaced.
+    pub(super) fn with_server(&self, member: &Arc<ServerEntry>) -> Self {
+        let swapped = |s: &Arc<ServerEntry>| if s.name == member.name { member.clone() } else { s.clone() };
+        let views = self.scopes.values().filter_map(|scope| match scope {
+            EndpointScope::View(rules) => Some((**rules).clone()),
+            _ => None,
+        });
+        let servers = self.servers.iter().map(swapped).collect();
+        let next = Generation::new(servers, self.names.clone(), self.access.clone(), views.collect());
+        Generation { disabled: self.disabled.clone(), schema: self.schema, ..next }
+    }
+
+    /// Returns the scope of an endpoint for a principal. `None`: no such endpoint, or no access to it.
+    pub(super) fn scope(&self, name: &str, principal: &Principal) -> Option<EndpointScope> {
+        let scope = self.scopes.get(name).filter(|_| self.access.allows_endpoint(principal, name))?;
+        match (scope, self.access.allowed_endpoints(principal.id)) {
+            (EndpointScope::All, Some(names)) => {
+                Some(EndpointScope::Union(Arc::new(EndpointUnion::new(names, &self.scopes))))
+            }
+            _ => Some(scope.clone()),
+        }
+    }
+
+    pub(super) fn find_server(&self, name: &str) -> Option<&Arc<ServerEntry>> {
+        self.servers.iter().find(|member| member.settings.name == name)
+    }
+}

@@ -1,0 +1,282 @@
+//! Calls in flight, in total and of each principal, and their end when the principal is revoked.
+//!
+//! Owns the counts, and the wakers of waiting calls. Does not know what calls do. Invariants: a tracked call counts
+//! until its exchange is dropped. No part of its result is handed on once its principal is revoked.
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use futures_util::{Stream, StreamExt};
+
+use moongate_access::policy::AccessTable;
+use moongate_model::{Error, Exchange, ExchangeEvent, McpErrorKind};
+use moongate_telemetry::{CountGuard, Metrics};
+
+/// Counts of calls.
+pub(super) struct InFlightCalls(RwLock<CallTable>);
+
+struct CallTable {
+    /// Calls by principal. There are as many entries as keys.
+    each: HashMap<u32, Arc<PrincipalCalls>>,
+    access: AccessTable,
+}
+
+/// Calls of one principal.
+#[derive(Default)]
+struct PrincipalCalls {
+    count: AtomicUsize,
+    is_revoked: AtomicBool,
+    waiting: Mutex<WakerSet>,
+}
+
+/// Wakers, each in a slot of its own.
+#[derive(Default)]
+struct WakerSet {
+    wakers: Vec<Option<Waker>>,
+    free: Vec<usize>,
+}
+
+impl InFlightCalls {
+    /// Creates an empty table for the principals of `access`.
+    pub(super) fn new(access: AccessTable) -> Self {
+        InFlightCalls(RwLock::new(CallTable { each: HashMap::new(), access }))
+    }
+
+    fn calls(&self, principal: u32) -> Arc<PrincipalCalls> {
+        // Most calls find their principal under the read lock.
+        let known = self.0.read().each.get(&principal).cloned();
+        known.unwrap_or_else(|| {
+            let mut known = self.0.write();
+            if known.access.contains(principal) {
+                return known.each.entry(principal).or_default().clone();
+            }
+            // The request came in before its key was removed.
+            Arc::new(PrincipalCalls { is_revoked: AtomicBool::new(true), ..PrincipalCalls::default() })
+        })
+    }
+
+    /// Ends the calls of principals that are not in this table, and removes them.
+    pub(super) fn apply_access(&self, access: &AccessTable) {
+        let mut known = self.0.write();
+        known.access = access.clone();
+        let gone: Vec<_> = known.each.extract_if(|principal, _| !access.contains(*principal)).collect();
+        // Woken without the lock, which woken calls may need.
+        drop(known);
+        gone.iter().for_each(|(_, calls)| calls.revoke());
+    }
+
+    /// Counts the calls of one principal.
+    pub(super) fn count_of(&self, principal: u32) -> usize {
+        self.calls(principal).count.load(Ordering::Relaxed)
+    }
+
+    /// Counts a call until its exchange is dropped. The exchange ends at once when the principal is revoked.
+    pub(super) fn track(
+        &self,
+        principal: u32,
+        metrics: &Metrics,
+        events: impl Stream<Item = ExchangeEvent> + Send + Unpin + 'static,
+    ) -> Exchange {
+        let calls = self.calls(principal);
+        calls.count.fetch_add(1, Ordering::Relaxed);
+        let entered = InFlightGuard { calls: calls.clone(), _all: CountGuard::new(&metrics.inflight) };
+        Exchange::new(RevocableCall { events: Some(events), revoked: RevocationWait::of(calls), _guard: entered })
+    }
+
+    /// Waits until a principal is revoked.
+    pub(super) fn until_revoked(&self, principal: u32) -> impl Future<Output = ()> + Send + use<> {
+        let mut revoked = RevocationWait::of(self.calls(principal));
+        poll_fn(move |cx| revoked.poll(cx))
+    }
+}
+
+impl PrincipalCalls {
+    fn revoke(&self) {
+        // The flag comes first, so that a waiter that registers later sees it.
+        self.is_revoked.store(true, Ordering::SeqCst);
+        let woken = std::mem::take(&mut self.lock().wakers);
+        woken.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WakerSet> {
+        self.waiting.lock()
+    }
+}
+
+/// Future that completes when a principal is revoked.
+struct RevocationWait {
+    calls: Arc<PrincipalCalls>,
+    /// Slot of the registered waker, and the waker.
+    registration: Option<(usize, Waker)>,
+}
+
+impl RevocationWait {
+    fn of(calls: Arc<PrincipalCalls>) -> Self {
+        RevocationWait { calls, registration: None }
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.calls.is_revoked.load(Ordering::SeqCst)
+    }
+
+    /// Polls for revocation. Takes the lock on the first wait, or in another task than before.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.registration.as_ref().is_some_and(|(_, waker)| waker.will_wake(cx.waker())) && !self.is_revoked() {
+            let before = self.registration.take();
+            let waker = cx.waker().clone();
+            let mut waiting = self.calls.lock();
+            let place = before.map(|(place, _)| place).or_else(|| waiting.free.pop()).unwrap_or(waiting.wakers.len());
+            if place >= waiting.wakers.len() {
+                waiting.wakers.resize(place + 1, None);
+            }
+            waiting.wakers[place] = Some(waker.clone());
+            drop(waiting);
+            self.registration = Some((place, waker));
+        }
+        // Checked after the waker is registered: a revocation sets the flag before it collects the wakers.
+        if self.is_revoked() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for RevocationWait {
+    fn drop(&mut self) {
+        let Some((place, _)) = self.registration.take() else { return };
+        let mut waiting = self.calls.lock();
+        // A revocation takes out all wakers, so the slot may be missing.
+        if let Some(waker) = waiting.wakers.get_mut(place) {
+            *waker = None;
+            waiting.free.push(place);
+        }
+    }
+}
+
+/// Guard that counts a call.
+struct InFlightGuard {
+    calls: Arc<PrincipalCalls>,
+    _all: CountGuard,
+}
+
+impl Drop for InFlightGuard {
+    fn drop(&mut self) {
+        self.calls.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Exchange that ends with its principal.
+struct RevocableCall<S> {
+    /// Events of the call. Dropped to cancel it.
+    events: Option<S>,
+    revoked: RevocationWait,
+    _guard: InFlightGuard,
+}
+
+impl<S: Stream<Item = ExchangeEvent> + Unpin> Stream for RevocableCall<S> {
+    type Item = ExchangeEvent;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {
+        let this = self.get_mut();
+        let Some(events) = &mut this.events else { return Poll::Ready(None) };
+        if !this.revoked.is_revoked() {
+            let polled = events.poll_next_unpin(cx);
+            let goes_on = match &polled {
+                Poll::Pending => this.revoked.poll(cx).is_pending(),
+                // An event that came in the same moment is not handed on.
+                Poll::Ready(_) => !this.revoked.is_revoked(),
+            };
+            if goes_on {
+                return polled;
+            }
+        }
+        // Dropping the events cancels the call at its server.
+        this.events = None;
+        let message = "The API key of this call was removed; the call was cancelled";
+        Poll::Ready(Some(ExchangeEvent::Done(Err(Error::new(McpErrorKind::Cancelled, message)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use moongate_access::policy::{GlobList, PrincipalAccess, PrincipalSecret};
+    use moongate_jsonrpc::json::JsonObject;
+    use moongate_model::{Notification, Outcome, Principal};
+
+    fn table(ids: &[u32]) -> AccessTable {
+        let access = || {
+            let (name, endpoints, tools) = (String::new(), None, GlobList::all());
+            PrincipalAccess { name, endpoints, tools, secret: PrincipalSecret::new([0; 32]) }
+        };
+        AccessTable::new(ids.iter().map(|id| (*id, access())).collect())
+    }
+
+    /// Creates a call that notifies once and then waits. The other end is notified of a cancellation, and can end the
+    /// call.
+    fn call(inflight: &InFlightCalls, principal: u32) -> (Exchange, oneshot::Sender<()>) {
+        let (end, ended) = oneshot::channel::<()>();
+        let first = stream::iter([ExchangeEvent::Notification(Notification::Progress(JsonObject::new()))]);
+        let last = stream::once(async move {
+            let _ = ended.await;
+            ExchangeEvent::Done(Ok(Outcome::default()))
+        });
+        (inflight.track(principal, &Metrics::new(), Box::pin(first.chain(last))), end)
+    }
+
+    #[tokio::test]
+    async fn a_call_ends_with_its_principal_and_delivers_nothing() {
+        let inflight = InFlightCalls::new(table(&[1, 2]));
+        let ((mut waits, mut cancelled), (mut stays, end)) = (call(&inflight, 1), call(&inflight, 2));
+        assert!(matches!(waits.next_event().await, ExchangeEvent::Notification(_)));
+        assert!(matches!(stays.next_event().await, ExchangeEvent::Notification(_)));
+        // One call waits in a task, one ends in the same moment, and one was never polled.
+        let waiting = tokio::spawn(async move { waits.next_event().await });
+        tokio::task::yield_now().await;
+        let ((mut ready, now), (mut fresh, _fresh)) = (call(&inflight, 1), call(&inflight, 1));
+        assert!(matches!(ready.next_event().await, ExchangeEvent::Notification(_)));
+        assert!(futures_util::poll!(std::pin::pin!(ready.next_event())).is_pending());
+        now.send(()).unwrap();
+        assert_eq!((inflight.count_of(1), inflight.count_of(2)), (3, 1));
+        inflight.apply_access(&table(&[2]));
+        let is_refused = |event: &ExchangeEvent| matches!(event, ExchangeEvent::Done(Err(error)) if error.message.contains("removed"));
+        assert!(is_refused(&waiting.await.unwrap()) && is_refused(&ready.next_event().await));
+        assert!(is_refused(&fresh.next_event().await));
+        cancelled.closed().await;
+        assert!(!end.is_closed());
+        end.send(()).unwrap();
+        assert!(matches!(stays.next_event().await, ExchangeEvent::Done(Ok(_))));
+        // The caller was authenticated a moment before, and starts its call now.
+        assert!(is_refused(&call(&inflight, 1).0.next_event().await));
+        inflight.until_revoked(1).await;
+        assert!(futures_util::poll!(std::pin::pin!(inflight.until_revoked(2))).is_pending());
+    }
+
+    #[tokio::test]
+    async fn where_keys_come_nobody_is_anybody_any_more() {
+        let inflight = InFlightCalls::new(AccessTable::default());
+        let (mut waits, _end) = call(&inflight, Principal::ANONYMOUS);
+        assert!(matches!(waits.next_event().await, ExchangeEvent::Notification(_)));
+        let waiting = tokio::spawn(async move { waits.next_event().await });
+        tokio::task::yield_now().await;
+        inflight.apply_access(&table(&[1]));
+        assert!(matches!(waiting.await.unwrap(), ExchangeEvent::Done(Err(_))));
+    }
+
+    #[tokio::test]
+    async fn wakers_leave_no_trace() {
+        let inflight = InFlightCalls::new(table(&[1]));
+        for _ in 0..100 {
+            let (mut one, _end) = call(&inflight, 1);
+            one.next_event().await;
+            assert!(futures_util::poll!(std::pin::pin!(one.next_event())).is_pending());
+        }
+        assert_eq!(inflight.calls(1).lock().wakers.len(), 1);
+        assert_eq!(inflight.count_of(1), 0);
+    }
+}

@@ -1,0 +1,363 @@
+//! Gateway: an MCP server made of MCP servers.
+//!
+//! Owns the servers, the catalogue and the endpoints over them. Does not know whether its client or a server keeps
+//! sessions. Invariant: every list of items comes from memory, and every other call goes to one server at most.
+
+mod mcp_apps;
+mod catalog;
+mod reconfigure;
+mod unmatched_rules;
+mod findings;
+mod generation;
+mod task_handles;
+mod events;
+mod in_flight;
+mod rewrite_links;
+mod subscription;
+mod expose;
+mod names;
+mod resolve_uri;
+mod preview;
+mod schemas;
+mod tasks;
+mod endpoint_scope;
+mod endpoint_context;
+mod endpoint_lists;
+mod endpoint_server;
+mod build_catalog;
+mod catalog_route;
+mod current_generation;
+mod event_sink;
+mod pending_replacements;
+mod resolve_call;
+mod routed_call;
+mod schema_findings;
+mod selected_item;
+mod server_entry;
+mod settings;
+mod start_call;
+#[cfg(test)]
+mod testing;
+mod translate_event;
+mod templates;
+mod unlisted_calls;
+mod uris;
+mod endpoint;
+mod call_watch;
+
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+
+use crate::current_generation::CurrentGeneration;
+use crate::endpoint::EndpointHost;
+use crate::endpoint_context::{EndpointContext, build_method_meters};
+use crate::event_sink::{PendingListChanges, event_sink};
+use crate::events::{EventBus, GatewayEvent};
+use crate::generation::Generation;
+use crate::in_flight::InFlightCalls;
+use crate::pending_replacements::PendingReplacements;
+use crate::rewrite_links::LearnedUris;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{ItemKind, Notification, Principal};
+use moongate_session::store::{StateStore, StoreTable, StoredRows};
+use moongate_telemetry::{CallLogSwitch, MeterFactory, logs};
+use moongate_upstream::{EventSink, ServerSettings, Upstream, UpstreamContext, UpstreamState};
+
+pub use catalog::Snapshot;
+pub use endpoint::Endpoint;
+pub use findings::{CatalogFinding, FindingTopic};
+pub use names::NameRules;
+pub use preview::{PrincipalChange, ToolAccessChange};
+pub use reconfigure::{ReplacementStatus, RestartOutcome};
+pub use schemas::SchemaStyle;
+pub use selected_item::ExcludedItem;
+pub use server_entry::ServerEntry;
+pub use settings::{GatewaySettings, ViewRules};
+
+/// Pure functions on which much depends, for `fuzz/`.
+#[doc(hidden)]
+pub mod pure {
+    pub use super::names::{AssignedName, NameChange, NameRequest, assign};
+    pub use super::templates::matches;
+    pub use super::uris::{looks_wrapped, unwrap, wrap};
+}
+
+/// Maximum number of excluded items logged for one snapshot. The status shows them all.
+const EXCLUDED_LOGGED_MAX: usize = 20;
+/// Time within which changes make one new snapshot.
+const REBUILD_DELAY: Duration = Duration::from_millis(20);
+
+/// Servers, catalogue and events behind the endpoints.
+pub struct Gateway {
+    context: Arc<EndpointContext>,
+    current: ArcSwap<CurrentGeneration>,
+    /// Held while a catalogue is built and published.
+    change_lock: Mutex<()>,
+    replacements: PendingReplacements,
+    sink: EventSink,
+    /// True if log messages that belong to no call are forwarded.
+    shares_logs: Arc<AtomicBool>,
+    /// List changes on single clients' connections, published with the next catalogue.
+    pending_list_changes: PendingListChanges,
+    meters: MeterFactory,
+    catalog_dirty: Arc<Notify>,
+    drain_ms: AtomicU64,
+    /// True once no server may be started any more.
+    stopped: AtomicBool,
+}
+
+/// Directory of the endpoints that clients can connect to.
+pub struct EndpointDirectory {
+    gateway: Arc<Gateway>,
+}
+
+impl Gateway {
+    /// Builds the gateway. Connects nothing before [`Gateway::start`].
+    pub fn new(settings: GatewaySettings, shared: Arc<UpstreamContext>) -> Arc<Self> {
+        let metrics = shared.metrics.clone();
+        let (meters, drain_ms) = (MeterFactory(metrics.clone()), settings.drain_ms());
+        let (hub, dirty) = (Arc::new(EventBus::default()), Arc::new(Notify::new()));
+        // A lone principal may see every message, since each can only be about its own calls.
+        let shares_logs = Arc::new(AtomicBool::new(settings.access.principal_count() <= 1));
+        let owed = PendingListChanges::default();
+        let sink = event_sink(hub.clone(), dirty.clone(), metrics.clone(), shares_logs.clone(), owed.clone());
+        let member = |settings: ServerSettings| {
+            let upstream = Upstream::new(settings, shared.clone(), sink.clone());
+            Arc::new(ServerEntry { settings: upstream.settings.clone(), upstream })
+        };
+        let calls = CallLogSwitch::new(settings.call_log);
+        let servers = settings.servers.into_iter().map(member).collect();
+        let generation = Arc::new(Generation {
+            disabled: settings.disabled,
+            schema: settings.schema,
+            ..Generation::new(servers, settings.names, settings.access, settings.views)
+        });
+        let context = Arc::new(EndpointContext {
+            upstreams: shared,
+            events: hub,
+            learned_uris: LearnedUris::default(),
+            in_flight: InFlightCalls::new(generation.access.clone()),
+            method_meters: build_method_meters(&meters),
+            metrics,
+            call_log: calls,
+            uri_max: AtomicUsize::new(settings.uri_max),
+        });
+        let gateway = Arc::new(Gateway {
+            context,
+            current: ArcSwap::from_pointee(CurrentGeneration::without_endpoints(generation.clone())),
+            change_lock: Mutex::default(),
+            replacements: PendingReplacements::default(),
+            sink,
+            shares_logs,
+            pending_list_changes: owed,
+            meters,
+            catalog_dirty: dirty,
+            drain_ms: AtomicU64::new(drain_ms),
+            stopped: AtomicBool::new(false),
+        });
+        gateway.report_disabled(&generation);
+        gateway.current.store(Arc::new(CurrentGeneration::new(&gateway.host(), generation)));
+        gateway
+    }
+
+    /// Starts to connect every server at once, and to maintain the catalogue.
+    pub fn start(self: &Arc<Self>) {
+        for member in self.servers() {
+            tokio::spawn(member.upstream.clone().run());
+        }
+        tokio::spawn(self.clone().maintain_catalog());
+    }
+
+    /// Waits until every server is connected or has failed once, and is in the catalogue.
+    pub async fn until_settled(&self) {
+        let servers = self.servers();
+        let settled = servers.iter().map(|member| async {
+            let mut status = member.watch();
+            // It cannot end before the server does.
+            let _ = status.wait_for(|status| status.state != UpstreamState::Starting).await;
+        });
+        futures_util::future::join_all(settled).await;
+        self.rebuild_catalog();
+    }
+
+    /// Restores the lists of the previous process, until the servers list themselves. Removes rows of servers that are
+    /// not configured or changed, and rows older than `longest`.
+    pub fn restore(&self, rows: StoredRows, longest: Duration, store: &StateStore) {
+        let (mut restored, servers) = (0, self.servers());
+        for (name, row) in rows {
+            // A misconfigured server keeps its row, since its config may be repaired.
+            let member = servers.iter().find(|member| member.name.as_bytes() == &name[..]);
+            if member.is_some_and(|member| member.restore(&row, longest)) {
+                restored += 1;
+            } else if !member.is_some_and(|member| member.is_misconfigured()) {
+                store.remove(StoreTable::Catalog, name);
+            }
+        }
+        if restored > 0 {
+            self.rebuild_catalog();
+        }
+    }
+
+    /// Stops every server at once, and waits for their ends.
+    pub async fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        // The task that maintains the catalogue ends, and releases the gateway.
+        self.catalog_dirty.notify_one();
+        let candidates = self.replacements.take_all();
+        let servers = self.servers();
+        // The endpoints hold the gateway, and the gateway holds them: this breaks the cycle.
+        self.current.store(Arc::new(CurrentGeneration::without_endpoints(self.generation())));
+        let upstreams = servers.iter().map(|member| &member.upstream).chain(&candidates);
+        futures_util::future::join_all(upstreams.map(|upstream| upstream.stop())).await;
+    }
+
+    /// Returns the directory of endpoints.
+    pub fn endpoints(self: &Arc<Self>) -> EndpointDirectory {
+        EndpointDirectory { gateway: self.clone() }
+    }
+
+    /// Returns the servers, sorted by name.
+    pub fn servers(&self) -> Vec<Arc<ServerEntry>> {
+        self.current.load().generation.servers.clone()
+    }
+
+    /// Returns true if some server has a dedicated connection for this session.
+    pub fn has_dedicated_connection(&self, session: &ByteString) -> bool {
+        self.current.load().generation.servers.iter().any(|member| member.has_dedicated(session))
+    }
+
+    /// Returns the servers that the config disables.
+    pub fn disabled(&self) -> Vec<String> {
+        self.current.load().generation.disabled.clone()
+    }
+
+    fn report_disabled(&self, generation: &Generation) {
+        for name in &generation.disabled {
+            self.context.metrics.server_up.with_label_values(&[name, UpstreamState::Disabled.name()]).set(1);
+        }
+    }
+
+    /// Returns the current catalogue.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.current.load().generation.snapshot.load_full()
+    }
+
+    fn generation(&self) -> Arc<Generation> {
+        self.current.load().generation.clone()
+    }
+
+    /// Returns the gateway as its endpoints see it.
+    fn host(self: &Arc<Self>) -> Arc<dyn EndpointHost> {
+        self.clone()
+    }
+
+    /// Returns the current endpoint, if there still is one and the principal may use it.
+    fn find_allowed(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>> {
+        let current = self.current.load();
+        current.endpoint(name, principal).filter(|(_, allowed)| *allowed).map(|(view, _)| view.clone())
+    }
+
+    /// Replaces the snapshot when servers changed, and publishes the differences.
+    async fn maintain_catalog(self: Arc<Self>) {
+        loop {
+            self.catalog_dirty.notified().await;
+            // Servers often change several lists at once: one snapshot takes them all.
+            tokio::time::sleep(REBUILD_DELAY).await;
+            if self.stopped.load(Ordering::Acquire) {
+                return;
+            }
+            self.rebuild_catalog();
+        }
+    }
+
+    fn rebuild_catalog(&self) {
+        let _held = self.change_lock.lock();
+        let generation = self.generation();
+        let fresh = Arc::new(self.build(&generation));
+        let before = generation.snapshot.swap(fresh.clone());
+        self.log_excluded(&before, &fresh);
+        // Published first: a subscriber that gets its own change then compares all lists, and needs no second event.
+        for (server, owner, kind) in std::mem::take(&mut *self.pending_list_changes.lock()) {
+            self.context.events.publish(GatewayEvent::FromDedicatedConnection(
+                server,
+                owner,
+                Box::new(Notification::ListChanged(kind)),
+            ));
+        }
+        for kind in ItemKind::ALL {
+            for server in fresh.changed_servers(&before, kind) {
+                self.context.events.publish(GatewayEvent::ListChanged(server, kind));
+            }
+        }
+    }
+
+    fn build(&self, generation: &Generation) -> Snapshot {
+        let mut fresh = Snapshot::build(&generation.servers, &generation.names, &self.meters);
+        fresh.findings.extend(schema_findings::refused_tools(generation, &fresh));
+        fresh.findings.extend(unmatched_rules::unmatched(generation, &fresh));
+        fresh.record_metrics(&generation.servers, &self.context.metrics);
+        fresh
+    }
+
+    fn log_excluded(&self, before: &Snapshot, fresh: &Snapshot) {
+        let known: HashSet<&ExcludedItem> = before.excluded.iter().collect();
+        for left_out in fresh.excluded.iter().filter(|l| !known.contains(l)).take(EXCLUDED_LOGGED_MAX) {
+            let (item, reason) = (logs::one_line(&left_out.item), logs::one_line(&left_out.reason));
+            tracing::warn!(server = left_out.server, "left out: {item}: {reason}");
+        }
+        findings::log_new_findings(&before.findings, &fresh.findings);
+    }
+}
+
+impl EndpointHost for Gateway {
+    fn context(&self) -> &Arc<EndpointContext> {
+        &self.context
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Gateway::snapshot(self)
+    }
+
+    fn endpoint(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>> {
+        self.find_allowed(name, principal)
+    }
+
+    fn rebuild(&self) {
+        self.rebuild_catalog();
+    }
+}
+
+impl EndpointDirectory {
+    /// Counts the calls that are being served: of all principals, and of this one.
+    pub fn in_flight(&self, principal: &Principal) -> (usize, usize) {
+        let all = usize::try_from(self.gateway.context.metrics.inflight.get()).unwrap_or(0);
+        (all, self.gateway.context.in_flight.count_of(principal.id))
+    }
+
+    /// Waits until the principal may use nothing any more, because its key was removed.
+    pub fn until_revoked(&self, principal: &Principal) -> impl Future<Output = ()> + Send + use<> {
+        self.gateway.context.in_flight.until_revoked(principal.id)
+    }
+
+    /// Finds an endpoint by name, if the principal may use it. The empty name is the endpoint over everything.
+    pub fn find_endpoint(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>> {
+        let current = self.gateway.current.load();
+        let (view, allowed) = current.endpoint(name, principal)?;
+        if !allowed {
+            self.gateway.context.metrics.policy_denied.with_label_values(&["endpoint"]).inc();
+            return None;
+        }
+        Some(view.clone())
+    }
+
+    /// Returns true if there is such an endpoint and the principal may use it.
+    pub fn allows(&self, name: &str, principal: &Principal) -> bool {
+        self.gateway.find_allowed(name, principal).is_some()
+    }
+}

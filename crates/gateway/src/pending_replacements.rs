@@ -1,0 +1,51 @@
+//! Replacement servers that are being connected, by name.
+//!
+//! Owns them until they are ready. Does not connect them (`reconfigure.rs`). Invariant: a name has one replacement at
+//! most.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use moongate_upstream::Upstream;
+
+/// Replacement servers that are being connected, by name.
+#[derive(Default)]
+pub(super) struct PendingReplacements(Mutex<BTreeMap<String, ReplacementServer>>);
+
+pub(super) struct ReplacementServer {
+    pub(super) upstream: Arc<Upstream>,
+    /// True for a restart that an operator waits for: it has one attempt.
+    pub(super) restart: bool,
+}
+
+impl PendingReplacements {
+    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ReplacementServer>> {
+        self.0.lock()
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<(Arc<Upstream>, bool)> {
+        self.lock().get(name).map(|candidate| (candidate.upstream.clone(), candidate.restart))
+    }
+
+    /// Removes a replacement, if it is still the current one.
+    pub(super) fn take(&self, upstream: &Arc<Upstream>) -> bool {
+        let mut table = self.lock();
+        let there = table.get(upstream.settings.name.as_str()).is_some_and(|c| Arc::ptr_eq(&c.upstream, upstream));
+        if there {
+            table.remove(upstream.settings.name.as_str());
+        }
+        there
+    }
+
+    pub(super) fn cancel(&self, name: &str) {
+        if let Some(candidate) = self.lock().remove(name) {
+            tokio::spawn(async move { candidate.upstream.stop().await });
+        }
+    }
+
+    /// Removes all replacements.
+    pub(super) fn take_all(&self) -> Vec<Arc<Upstream>> {
+        std::mem::take(&mut *self.lock()).into_values().map(|candidate| candidate.upstream).collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! Preview of other settings: their effect on access, as far as the catalogue knows.
+//!
+//! Owns no state, and changes nothing. Does not apply settings (`reconfigure.rs`). Invariant: the rules that decide
+//! about calls decide here, too.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::Gateway;
+use crate::catalog::Snapshot;
+use crate::endpoint::Endpoint;
+use crate::generation::Generation;
+use crate::server_entry::ServerEntry;
+use crate::settings::GatewaySettings;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{ItemKind, Principal};
+
+/// Principal of a key, before a change and after it.
+pub struct PrincipalChange {
+    /// Name of the key. `None`: callers without one.
+    pub name: Option<String>,
+    /// Principal before the change.
+    pub before: Option<Arc<Principal>>,
+    /// Principal after the change.
+    pub after: Option<Arc<Principal>>,
+}
+
+/// Tools that a principal would gain and lose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ToolAccessChange {
+    /// Name of the key. `None`: callers without one.
+    pub key: Option<String>,
+    /// Gained tools, by exposed name.
+    pub gains: Vec<String>,
+    /// Lost tools, by exposed name.
+    pub loses: Vec<String>,
+}
+
+impl Gateway {
+    /// Returns the tools that each principal would gain or lose, among known servers.
+    pub fn tool_access_changes(
+        self: &Arc<Self>,
+        settings: GatewaySettings,
+        who: &[PrincipalChange],
+    ) -> Vec<ToolAccessChange> {
+        let before = self.generation();
+        let known = settings.servers.into_iter().filter_map(|server| {
+            let upstream = before.find_server(&server.name)?.upstream.clone();
+            Some(Arc::new(ServerEntry { settings: Arc::new(server), upstream }))
+        });
+        // Only known servers count: nobody knows the lists of others yet.
+        let after = Generation::new(known.collect(), settings.names, settings.access, settings.views);
+        after.snapshot.store(Arc::new(Snapshot::build(&after.servers, &after.names, &self.meters)));
+        let after = Arc::new(after);
+        let change = |who: &PrincipalChange| {
+            let callable = |generation: &Arc<Generation>, principal: &Option<Arc<Principal>>| {
+                principal.as_ref().map(|principal| self.callable_tools(generation, principal)).unwrap_or_default()
+            };
+            let (then, now) = (callable(&before, &who.before), callable(&after, &who.after));
+            let but = |a: &BTreeSet<ByteString>, b: &BTreeSet<ByteString>| {
+                a.difference(b).map(ByteString::to_string).collect()
+            };
+            ToolAccessChange { key: who.name.clone(), gains: but(&now, &then), loses: but(&then, &now) }
+        };
+        who.iter().map(change).filter(|change| !change.gains.is_empty() || !change.loses.is_empty()).collect()
+    }
+
+    /// Returns the tools that a principal may call at any of its endpoints.
+    fn callable_tools(self: &Arc<Self>, generation: &Arc<Generation>, principal: &Principal) -> BTreeSet<ByteString> {
+        let snapshot = generation.snapshot.load_full();
+        let mut tools = BTreeSet::new();
+        let scopes = generation.scopes.keys().filter_map(|name| Some((name, generation.scope(name, principal)?)));
+        for (name, scope) in scopes {
+            let view = Endpoint::new(self.clone(), generation.clone(), scope, ByteString::from(name.as_str()));
+            let routes = snapshot.iter(ItemKind::Tools).filter(|route| view.permits(principal, ItemKind::Tools, route));
+            tools.extend(routes.map(|route| route.exposed.clone()));
+        }
+        tools
+    }
+}

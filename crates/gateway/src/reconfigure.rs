@@ -1,0 +1,316 @@
+//! Reconfiguration, from one generation to the next: servers that stay, come, go, or are replaced.
+//!
+//! Owns the replacement servers until they are ready. Does not read configs (`config`). Invariant: a connected server
+//! keeps serving until its replacement is ready. A server whose connection need not change keeps it.
+
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::Gateway;
+use crate::current_generation::CurrentGeneration;
+use crate::events::GatewayEvent;
+use crate::generation::Generation;
+use crate::pending_replacements::ReplacementServer;
+use crate::server_entry::ServerEntry;
+use crate::settings::GatewaySettings;
+use moongate_model::ItemKind;
+use moongate_session::store::StoreTable;
+use moongate_upstream::{ServerSettings, Upstream, UpstreamState};
+
+/// Status of a replacement server.
+pub struct ReplacementStatus {
+    /// State of its connection.
+    pub state: UpstreamState,
+    /// Reason of the state.
+    pub reason: String,
+}
+
+/// Outcome of a restart.
+#[derive(Debug, PartialEq, Eq)]
+pub enum RestartOutcome {
+    /// Replaced by a new server, with its process if it is one.
+    Replaced(Option<u32>),
+    /// Failed to come up. `old_still_serves` tells whether the old server serves on.
+    Failed {
+        /// Reason of the failure.
+        reason: String,
+        /// True if an old server still serves.
+        old_still_serves: bool,
+    },
+    /// Refused, because another restart of this server is under way.
+    Busy,
+    /// Disabled by the config.
+    Disabled,
+    /// Unknown server.
+    Unknown,
+}
+
+/// Work that follows once the next generation is published.
+#[derive(Default)]
+struct FollowUpWork {
+    started: Vec<Arc<Upstream>>,
+    replaced: Vec<(Arc<Upstream>, Arc<Upstream>)>,
+}
+
+impl Gateway {
+    /// Applies other settings. New requests see all of them at once.
+    pub fn apply(self: &Arc<Self>, settings: GatewaySettings) {
+        let _held = self.lock_changes();
+        // A stopped gateway starts no servers.
+        if self.stopped.load(Ordering::Acquire) {
+            return;
+        }
+        let before = self.generation();
+        self.drain_ms.store(settings.drain_ms(), Ordering::Relaxed);
+        self.context.call_log.set(settings.call_log);
+        self.context.uri_max.store(settings.uri_max, Ordering::Relaxed);
+        let mut after = FollowUpWork::default();
+        let mut servers = Vec::new();
+        for settings in settings.servers {
+            let settings = Arc::new(settings);
+            let upstream = self.reuse_or_replace(&before, &settings, &mut after);
+            servers.push(Arc::new(ServerEntry { settings, upstream }));
+        }
+        self.shares_logs.store(settings.access.principal_count() <= 1, Ordering::Relaxed);
+        let next = Generation::new(servers, settings.names, settings.access, settings.views);
+        let generation =
+            self.publish(Generation { disabled: settings.disabled, schema: settings.schema, ..next }, &before);
+        for name in before.disabled.iter().filter(|name| generation.find_server(name).is_none()) {
+            self.forget_server(name);
+        }
+        self.report_disabled(&generation);
+        // Revoked after the new generation serves: no call can start by the old rules in between.
+        self.context.in_flight.apply_access(&generation.access);
+        for (old, new) in &after.replaced {
+            self.switch_over(old, new);
+        }
+        for upstream in after.started {
+            // A server that was removed for a moment has subscribers that did not notice.
+            self.context.events.move_subscriptions(&upstream);
+            tokio::spawn(upstream.run());
+        }
+        for member in &generation.servers {
+            let (upstream, generation) = (member.upstream.clone(), generation.clone());
+            tokio::spawn(async move { upstream.revoke_principals(&|id| !generation.access.contains(id)).await });
+        }
+        for gone in before.servers.iter().filter(|m| generation.find_server(&m.settings.name).is_none()) {
+            self.replacements.cancel(&gone.settings.name);
+            self.retire(gone.upstream.clone());
+        }
+    }
+
+    /// Returns the server for the next settings: the running one, or a new one.
+    fn reuse_or_replace(
+        self: &Arc<Self>,
+        before: &Generation,
+        settings: &Arc<ServerSettings>,
+        after: &mut FollowUpWork,
+    ) -> Arc<Upstream> {
+        let name = &settings.name;
+        let Some(member) = before.find_server(name) else {
+            let upstream = self.new_upstream(settings);
+            after.started.push(upstream.clone());
+            return upstream;
+        };
+        let serving = &member.upstream;
+        // Settings that need no new connection hold at once.
+        serving.apply_settings(settings);
+        match self.replacements.find(name) {
+            // A replacement with the same connection goes on.
+            Some((candidate, _)) if settings.same_connection(&candidate.settings) => {
+                candidate.apply_settings(settings);
+                return serving.clone();
+            }
+            Some(_) => self.replacements.cancel(name),
+            None => {}
+        }
+        if settings.same_connection(&serving.settings) {
+            return serving.clone();
+        }
+        // A connected server serves until its replacement is ready.
+        if serving.is_connected() {
+            self.start_replacement(settings, false);
+            return serving.clone();
+        }
+        // Only its lists are worth keeping.
+        let upstream = self.new_upstream(settings);
+        upstream.copy_lists_from(serving);
+        after.started.push(upstream.clone());
+        after.replaced.push((serving.clone(), upstream.clone()));
+        upstream
+    }
+
+    fn new_upstream(&self, settings: &ServerSettings) -> Arc<Upstream> {
+        Upstream::new(settings.clone(), self.context.upstreams.clone(), self.sink.clone())
+    }
+
+    /// Publishes the next generation, and notifies subscribers.
+    fn publish(self: &Arc<Self>, generation: Generation, before: &Generation) -> Arc<Generation> {
+        let fresh = self.build(&generation);
+        self.log_excluded(&before.snapshot.load(), &fresh);
+        generation.snapshot.store(Arc::new(fresh));
+        let generation = Arc::new(generation);
+        self.current.store(Arc::new(CurrentGeneration::new(&self.host(), generation.clone())));
+        self.context.events.publish(GatewayEvent::Reconfigured);
+        // An event that came while this generation was made may be in neither.
+        self.catalog_dirty.notify_one();
+        generation
+    }
+
+    /// Connects a replacement server, which takes over the name as soon as it is ready.
+    fn start_replacement(self: &Arc<Self>, settings: &ServerSettings, restart: bool) -> Arc<Upstream> {
+        let upstream = self.new_upstream(settings);
+        // Two upstreams of one name must not write the same metrics.
+        upstream.mute_metrics();
+        let candidate = ReplacementServer { upstream: upstream.clone(), restart };
+        if let Some(before) = self.replacements.lock().insert(settings.name.clone(), candidate) {
+            tokio::spawn(async move { before.upstream.stop().await });
+        }
+        tokio::spawn(upstream.clone().run());
+        let (gateway, proposed) = (self.clone(), upstream.clone());
+        tokio::spawn(async move {
+            let mut status = proposed.watch();
+            let over = status
+                .wait_for(|status| proposed.is_stopping() || gateway.can_replace(&proposed, status.state))
+                .await
+                .is_ok();
+            if over && !proposed.is_stopping() {
+                gateway.promote(&proposed);
+            }
+        });
+        upstream
+    }
+
+    /// Returns true if a server in this state can replace the one that serves.
+    fn can_replace(&self, candidate: &Upstream, state: UpstreamState) -> bool {
+        let serving = || self.generation().find_server(&candidate.settings.name).map(|member| member.status().state);
+        match state {
+            UpstreamState::Ready => true,
+            // A degraded replacement is better than a server that is not ready, and worse than a ready one.
+            UpstreamState::Degraded => serving() != Some(UpstreamState::Ready),
+            _ => false,
+        }
+    }
+
+    fn promote(self: &Arc<Self>, candidate: &Arc<Upstream>) {
+        let _held = self.lock_changes();
+        // Another change may have cancelled this replacement meanwhile.
+        if self.stopped.load(Ordering::Acquire) || !self.replacements.take(candidate) {
+            return;
+        }
+        let before = self.generation();
+        let Some(member) = before.find_server(&candidate.settings.name) else { return };
+        let old = member.upstream.clone();
+        let member = ServerEntry { settings: member.settings.clone(), upstream: candidate.clone() };
+        self.publish(before.with_server(&Arc::new(member)), &before);
+        let status = candidate.status();
+        if status.pid.is_some() {
+            candidate.count_restart();
+        }
+        tracing::info!(server = candidate.settings.name, pid = status.pid, "replaced: the new one serves");
+        self.switch_over(&old, candidate);
+    }
+
+    /// Directs new calls to `new`. `old` ends with its calls.
+    fn switch_over(self: &Arc<Self>, old: &Arc<Upstream>, new: &Arc<Upstream>) {
+        old.redirect_to(new);
+        self.context.events.move_subscriptions(new);
+        self.retire(old.clone());
+    }
+
+    fn forget_server(&self, server: &str) {
+        self.context.metrics.forget_server(
+            server,
+            &UpstreamState::ALL.map(UpstreamState::name),
+            &ItemKind::ALL.map(ItemKind::member),
+        );
+    }
+
+    fn retire(self: &Arc<Self>, upstream: Arc<Upstream>) {
+        upstream.mute_metrics();
+        let gateway = self.clone();
+        let bound = Duration::from_millis(self.drain_ms.load(Ordering::Relaxed));
+        tokio::spawn(async move {
+            upstream.drain(bound).await;
+            let name = &upstream.settings.name;
+            let _held = gateway.lock_changes();
+            // The name may have been configured again during the drain.
+            if gateway.generation().find_server(name).is_none() {
+                gateway.forget_server(name);
+                gateway.report_disabled(&gateway.generation());
+                gateway.context.upstreams.store.remove(StoreTable::Catalog, Bytes::copy_from_slice(name.as_bytes()));
+            }
+        });
+    }
+
+    /// Restarts a server. The old one serves until the new one is ready, and stays if that does not come up.
+    pub async fn restart(self: &Arc<Self>, name: &str) -> RestartOutcome {
+        let candidate = {
+            let _held = self.lock_changes();
+            let generation = self.generation();
+            let Some(member) = generation.find_server(name) else {
+                let disabled = generation.disabled.iter().any(|disabled| disabled == name);
+                return if disabled { RestartOutcome::Disabled } else { RestartOutcome::Unknown };
+            };
+            // A restart overrides a replacement for new settings, but not another restart.
+            if self.replacements.find(name).is_some_and(|(_, restart)| restart) {
+                return RestartOutcome::Busy;
+            }
+            self.start_replacement(&member.settings, true)
+        };
+        let mut status = candidate.watch();
+        let tried = |state| !matches!(state, UpstreamState::Starting);
+        let end = match status.wait_for(|status| tried(status.state)).await {
+            Ok(status) => (*status).clone(),
+            Err(_) => candidate.status(),
+        };
+        // The watcher in `start_replacement` may be first: the second `promote` does nothing.
+        if self.can_replace(&candidate, end.state) {
+            self.promote(&candidate);
+        }
+        let generation = self.generation();
+        let member = generation.find_server(name);
+        if member.is_some_and(|member| Arc::ptr_eq(&member.upstream, &candidate)) {
+            return RestartOutcome::Replaced(end.pid);
+        }
+        let reason = match end.state {
+            UpstreamState::Stopped => "the config changed meanwhile, or the gateway stops".to_owned(),
+            state if end.reason.is_empty() => state.name().to_owned(),
+            _ => end.reason,
+        };
+        let kept = member.is_some_and(|member| member.is_connected());
+        if self.replacements.take(&candidate) {
+            candidate.stop().await;
+            self.resume_replacement(name);
+        }
+        RestartOutcome::Failed { reason, old_still_serves: kept }
+    }
+
+    /// Resumes the replacement of a server whose settings had changed before the restart.
+    fn resume_replacement(self: &Arc<Self>, name: &str) {
+        let _held = self.lock_changes();
+        let generation = self.generation();
+        if let Some(member) = generation.find_server(name)
+            && !member.settings.same_connection(&member.upstream.settings)
+            && self.replacements.find(name).is_none()
+            && !self.stopped.load(Ordering::Acquire)
+        {
+            self.start_replacement(&member.settings, false);
+        }
+    }
+
+    /// Returns the status of a pending replacement.
+    pub fn replacement_status(&self, name: &str) -> Option<ReplacementStatus> {
+        let (upstream, _) = self.replacements.find(name)?;
+        let status = upstream.status();
+        Some(ReplacementStatus { state: status.state, reason: status.reason })
+    }
+
+    fn lock_changes(&self) -> MutexGuard<'_, ()> {
+        self.change_lock.lock()
+    }
+}

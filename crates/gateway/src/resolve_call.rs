@@ -1,0 +1,93 @@
+//! Resolution of a call to its server.
+//!
+//! Owns the step from the exposed name to the server and its own name. Does not start calls (`start_call.rs`).
+//! Invariant: a name that may not be used gets the same error as one that does not exist.
+
+use crate::catalog::Snapshot;
+use crate::endpoint::Endpoint;
+use crate::routed_call::{RoutedCall, check_resumable};
+use crate::templates::LookupBudget;
+use moongate_jsonrpc::json::{ByteString, RawJson};
+use moongate_model::{Call, Caller, Error, ItemKind, McpErrorKind, McpMethod};
+
+impl Endpoint {
+    /// Resolves a call to its target, and names the item as its server does. A call that is refused stays as it was.
+    pub(super) fn route(&self, caller: &Caller, call: &mut Call) -> Result<RoutedCall, Error> {
+        let snapshot = self.generation.snapshot.load();
+        match call.method {
+            McpMethod::CallTool => self.resolve_named(&snapshot, caller, ItemKind::Tools, call),
+            McpMethod::GetPrompt => self.resolve_named(&snapshot, caller, ItemKind::Prompts, call),
+            McpMethod::ReadResource => self.resolve_resource(&snapshot, caller, call),
+            McpMethod::Complete => self.resolve_completion(&snapshot, caller, call),
+            McpMethod::Task(_) => self.route_task_call(caller, call),
+            McpMethod::List(_) | McpMethod::Other(_) => {
+                Err(Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {}", call.method.name())))
+            }
+        }
+    }
+
+    fn resolve_named(
+        &self,
+        snapshot: &Snapshot,
+        caller: &Caller,
+        kind: ItemKind,
+        call: &mut Call,
+    ) -> Result<RoutedCall, Error> {
+        let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: name must be a string");
+        let name = call.params.get_string("name").ok_or_else(wrong)?;
+        let what = if kind == ItemKind::Tools { "tool" } else { "prompt" };
+        let unknown = || Error::new(McpErrorKind::UnknownName, format!("Unknown {what}: {name}"));
+        let route = self.lookup(snapshot, caller, kind, &name).ok_or_else(unknown)?;
+        // The check needs the definition, which is known only now.
+        if let Some(check) = call.deferred_check.take() {
+            check(&route.definition, call.params.get("arguments"))?;
+        }
+        Self::check_task_mode(&route.upstream, call)?;
+        check_resumable(&route.upstream, call)?;
+        if route.local != name {
+            call.params.set(ByteString::literal("name"), route.local_raw.clone());
+        }
+        call.definition = Some(route.definition.clone());
+        let (upstream, meter, tool) = (route.upstream.clone(), route.meter.clone(), route.exposed.clone());
+        Ok(RoutedCall { upstream, meter, tool })
+    }
+
+    fn resolve_resource(&self, snapshot: &Snapshot, caller: &Caller, call: &mut Call) -> Result<RoutedCall, Error> {
+        let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: uri must be a string");
+        let uri = call.params.get_string("uri").ok_or_else(wrong)?;
+        let (upstream, local) = self.resolve_uri(snapshot, caller, &uri, &LookupBudget::new())?;
+        check_resumable(&upstream, call)?;
+        if local != uri {
+            call.params.set(ByteString::literal("uri"), RawJson::string(&local));
+        }
+        let meter = self.method_meter(&McpMethod::ReadResource);
+        Ok(RoutedCall { meter, upstream, tool: ByteString::literal("") })
+    }
+
+    /// Resolves `completion/complete`. The prompt or template that it refers to decides the server.
+    fn resolve_completion(&self, snapshot: &Snapshot, caller: &Caller, call: &mut Call) -> Result<RoutedCall, Error> {
+        let wrong =
+            || Error::new(McpErrorKind::InvalidParams, "Invalid params: ref must name a prompt or a resource template");
+        let mut reference = call.params.get_object("ref").ok_or_else(wrong)?;
+        let is_prompt = reference.get_string("type").is_some_and(|t| t.as_str() == "ref/prompt");
+        let (upstream, key, local) = if is_prompt {
+            let name = reference.get_string("name").ok_or_else(wrong)?;
+            let unknown = || Error::new(McpErrorKind::UnknownName, format!("Unknown prompt: {name}"));
+            let route = self.lookup(snapshot, caller, ItemKind::Prompts, &name).ok_or_else(unknown)?;
+            (route.upstream.clone(), "name", route.local.clone())
+        } else {
+            let uri = reference.get_string("uri").ok_or_else(wrong)?;
+            let (upstream, local) = match self.lookup(snapshot, caller, ItemKind::Templates, &uri) {
+                Some(route) => (route.upstream.clone(), route.local.clone()),
+                None => self.resolve_uri(snapshot, caller, &uri, &LookupBudget::new())?,
+            };
+            (upstream, "uri", local)
+        };
+        check_resumable(&upstream, call)?;
+        if reference.get_string(key).as_ref() != Some(&local) {
+            reference.set(ByteString::literal(key), RawJson::string(&local));
+            call.params.set(ByteString::literal("ref"), reference.to_raw());
+        }
+        Ok(RoutedCall { meter: self.method_meter(&McpMethod::Complete), upstream, tool: ByteString::literal("") })
+    }
+}

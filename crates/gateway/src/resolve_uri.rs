@@ -1,0 +1,190 @@
+//! URI resolution: the server of a URI, and the URI that clients see.
+//!
+//! Owns the order of the sources: lists, the URI itself, templates, learned links. Does not read requests
+//! (`resolve_call.rs`). Invariant: a URI longer than `limits.uri` is never tried with templates or learned links.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::catalog::Snapshot;
+use crate::catalog_route::CatalogRoute;
+use crate::endpoint::{Endpoint, EndpointHost};
+use crate::endpoint_context::EndpointContext;
+use crate::endpoint_scope::EndpointScope;
+use crate::server_entry::{ServerEntry, server_name};
+use crate::templates::LookupBudget;
+use crate::uris;
+use moongate_access::policy::traverses;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::{Caller, Error, ItemKind, McpErrorKind};
+
+/// Inputs of a lookup from a URI to its server.
+#[derive(Clone, Copy)]
+struct UriSearch<'a> {
+    snapshot: &'a Snapshot,
+    uri: &'a ByteString,
+    /// True if the URI is too long for lookups.
+    is_long: bool,
+    budget: &'a LookupBudget,
+}
+
+impl Endpoint {
+    /// Resolves a URI to its server, and that server's own URI.
+    pub(super) fn resolve_uri(
+        &self,
+        snapshot: &Snapshot,
+        caller: &Caller,
+        uri: &ByteString,
+        budget: &LookupBudget,
+    ) -> Result<(Arc<ServerEntry>, ByteString), Error> {
+        let search = UriSearch::new(self.gateway.context(), snapshot, uri, budget);
+        let listed = || self.lookup(snapshot, caller, ItemKind::Resources, uri);
+        let place = self.resolve_in_order(search, listed, true);
+        place.ok_or_else(|| if search.is_long { too_long(self.gateway.context().uri_max()) } else { not_found(uri) })
+    }
+
+    /// Resolves a URI without a guess, for a caller that did not request it now. Returns `None` if no source names the
+    /// owner.
+    pub(super) fn resolve_known_uri(
+        &self,
+        snapshot: &Snapshot,
+        caller: &Caller,
+        uri: &ByteString,
+        budget: &LookupBudget,
+    ) -> Option<(Arc<ServerEntry>, ByteString)> {
+        let permitted = |route: &&Arc<CatalogRoute>| self.permits(&caller.principal, ItemKind::Resources, route);
+        let listed = || snapshot.find_exposed(ItemKind::Resources, uri).filter(permitted).cloned();
+        self.resolve_in_order(UriSearch::new(self.gateway.context(), snapshot, uri, budget), listed, false)
+    }
+
+    fn resolve_in_order(
+        &self,
+        search: UriSearch<'_>,
+        listed: impl FnOnce() -> Option<Arc<CatalogRoute>>,
+        guess: bool,
+    ) -> Option<(Arc<ServerEntry>, ByteString)> {
+        if let EndpointScope::Server(upstream) = &self.scope {
+            return self
+                .gateway
+                .context()
+                .allows_resource(search.snapshot, upstream, search.uri)
+                .then(|| (upstream.clone(), search.uri.clone()));
+        }
+        if let Some(route) = listed() {
+            return Some((route.upstream.clone(), route.local.clone()));
+        }
+        // A wrapped URI names its server itself.
+        let (server, local) = match uris::unwrap(search.uri) {
+            Some((server, local)) => (ByteString::from(server), ByteString::from(&*local)),
+            None => {
+                let only = || self.only_server(search.snapshot).filter(|_| guess);
+                (self.resolve_unlisted(search).or_else(only).filter(|_| !search.is_long)?, search.uri.clone())
+            }
+        };
+        Some((self.server_for_uri(search.snapshot, &server, &local)?, local))
+    }
+
+    /// Resolves a URI in no list, by templates and learned links.
+    fn resolve_unlisted(&self, search: UriSearch<'_>) -> Option<ByteString> {
+        if search.is_long {
+            return None;
+        }
+        let by_template =
+            search.snapshot.find_template(search.uri, search.budget).map(|route| server_name(&route.upstream));
+        by_template.or_else(|| self.gateway.context().learned_uris.server_of(search.uri))
+    }
+
+    /// Returns the server of this name, if it is here and may have the resource.
+    pub(super) fn server_for_uri(
+        &self,
+        snapshot: &Snapshot,
+        server: &str,
+        local: &ByteString,
+    ) -> Option<Arc<ServerEntry>> {
+        let member = self.generation.servers.iter().find(|u| u.settings.name == server && self.includes(server));
+        member.filter(|member| self.gateway.context().allows_resource(snapshot, member, local)).cloned()
+    }
+
+    /// Returns the server of a URI in no list, if it is the only one with resources here.
+    fn only_server(&self, snapshot: &Snapshot) -> Option<ByteString> {
+        let mut servers = snapshot.resource_servers().filter(|server| self.includes(server));
+        let first = servers.next()?;
+        servers.next().is_none().then(|| first.clone())
+    }
+}
+
+impl<'a> UriSearch<'a> {
+    fn new(
+        context: &EndpointContext,
+        snapshot: &'a Snapshot,
+        uri: &'a ByteString,
+        budget: &'a LookupBudget,
+    ) -> UriSearch<'a> {
+        UriSearch { snapshot, uri, is_long: uri.len() > context.uri_max(), budget }
+    }
+}
+
+impl EndpointContext {
+    /// Returns the longest URI that is looked up, in bytes.
+    fn uri_max(&self) -> usize {
+        self.uri_max.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the config lets a server have a resource. Long URIs are not tried with patterns, so they must be
+    /// listed.
+    fn allows_resource(&self, snapshot: &Snapshot, member: &ServerEntry, local: &ByteString) -> bool {
+        let rules = &member.settings.resources;
+        if local.len() > self.uri_max() && rules.has_patterns() {
+            return snapshot.find_local(ItemKind::Resources, &server_name(member), local).is_some();
+        }
+        rules.allows_uri(local)
+    }
+}
+
+impl dyn EndpointHost {
+    /// Returns the exposed form of a server's own URI, if it differs. Learns URIs in no list.
+    pub(super) fn exposed_uri(
+        &self,
+        server: &ByteString,
+        uri: &ByteString,
+        budget: &LookupBudget,
+    ) -> Option<ByteString> {
+        let wrapped = || Some(ByteString::from(uris::wrap(server, uri)));
+        let snapshot = self.snapshot();
+        if let Some(route) = snapshot.find_local(ItemKind::Resources, server, uri) {
+            return (route.exposed != *uri).then(|| route.exposed.clone());
+        }
+        // Unwrapped, it would lead to another server.
+        if uris::looks_wrapped(uri) || snapshot.find_exposed(ItemKind::Resources, uri).is_some() {
+            return wrapped();
+        }
+        if uri.len() > self.context().uri_max() {
+            return None;
+        }
+        match snapshot.find_template(uri, budget) {
+            Some(route) if route.upstream.settings.name == server.as_str() => None,
+            Some(_) => wrapped(),
+            // Not all templates were tried, so the owner is unknown: the URI stays as it is.
+            None if budget.is_spent() => {
+                self.context().metrics.dropped.with_label_values(&["uri_lookup"]).inc();
+                None
+            }
+            None => (!self.context().learned_uris.learn(uri, server)).then(wrapped).flatten(),
+        }
+    }
+}
+
+/// Error for a URI that leads nowhere. Describes its form only as far as that holds for every server.
+fn not_found(uri: &ByteString) -> Error {
+    let data = JsonObject::new().with("uri", RawJson::string(uri));
+    let spelling = match traverses(uri) {
+        true => " (dot segments, %2e, %2f and %5c are refused where patterns decide about resources)",
+        false => "",
+    };
+    Error::new(McpErrorKind::UnknownResource, format!("Resource not found: {uri}{spelling}")).with_data(data.to_raw())
+}
+
+fn too_long(limit: usize) -> Error {
+    let message = format!("Invalid params: no server lists this uri, and it is longer than {limit} bytes (limits.uri)");
+    Error::new(McpErrorKind::InvalidParams, message)
+}

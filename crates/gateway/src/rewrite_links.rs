@@ -1,0 +1,176 @@
+//! Link rewriting: URIs inside results lead back to the server that gave them.
+//!
+//! Owns the links learned from results that no list has. Does not choose the exposed URI (`resolve_uri.rs`). Invariant:
+//! a result without links is unchanged, and only the URI of a link changes.
+
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::{McpMethod, TaskMethod};
+
+/// Maximum number of learned links. The oldest goes first.
+const LEARNED_MAX: usize = 10_000;
+
+/// Longest link that is learned, in bytes.
+const LINK_BYTES_MAX: usize = 4096;
+/// Maximum number of links in one result that are rewritten. The others stay as they are.
+const LINKS_MAX: usize = 1000;
+
+/// Servers of links that no list has.
+#[derive(Default)]
+pub(super) struct LearnedUris(Mutex<LearnedTable>);
+
+#[derive(Default)]
+struct LearnedTable {
+    servers: HashMap<ByteString, ByteString>,
+    order: VecDeque<ByteString>,
+}
+
+impl LearnedUris {
+    /// Returns the server that gave this link, if it is learned.
+    pub(super) fn server_of(&self, uri: &str) -> Option<ByteString> {
+        self.lock().servers.get(&ByteString::from(uri)).cloned()
+    }
+
+    /// Learns a link. Returns false if another server gave the same one.
+    pub(super) fn learn(&self, uri: &ByteString, server: &str) -> bool {
+        // Nobody follows longer links, and 10,000 of them would take too much memory.
+        if uri.len() > LINK_BYTES_MAX {
+            return true;
+        }
+        let mut table = self.lock();
+        // The first server keeps the link, and links of later ones are wrapped.
+        if let Some(known) = table.servers.get(uri) {
+            return known.as_str() == server;
+        }
+        if table.order.len() >= LEARNED_MAX
+            && let Some(oldest) = table.order.pop_front()
+        {
+            table.servers.remove(&oldest);
+        }
+        // Copied: the URI is a span of a whole response, which must not live as long as the link.
+        let uri = ByteString::from(uri.as_str());
+        table.servers.insert(uri.clone(), ByteString::from(server));
+        table.order.push_back(uri);
+        true
+    }
+
+    fn lock(&self) -> parking_lot::MutexGuard<'_, LearnedTable> {
+        self.0.lock()
+    }
+}
+
+/// Maps a server's own URI to the exposed one. Returns `None` if they are the same.
+type UriMapper<'a> = &'a dyn Fn(&ByteString) -> Option<ByteString>;
+
+/// Rewrites the URIs of one item of a result. Returns `None` if nothing changes.
+type ItemRewriter = fn(&RawJson, UriMapper<'_>) -> Option<RawJson>;
+
+/// Rewrites the URIs of a result by `map`, which returns the exposed URI if it differs.
+pub(super) fn rewrite(method: &McpMethod, result: &mut JsonObject, map: UriMapper<'_>) {
+    // Most results have no link, so they cost only one scan.
+    let has_links = |raw: &RawJson| memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some();
+    let (member, item): (&'static str, ItemRewriter) = match method {
+        McpMethod::CallTool | McpMethod::Task(TaskMethod::Result) => ("content", content),
+        McpMethod::ReadResource => ("contents", uri_member),
+        McpMethod::GetPrompt => ("messages", message),
+        _ => return,
+    };
+    let Some(raw) = result.get(member).filter(|raw| has_links(raw)) else { return };
+    // Each link may cost a lookup in all templates.
+    let left = std::cell::Cell::new(LINKS_MAX);
+    let map: UriMapper<'_> = &|uri| {
+        left.set(left.get().checked_sub(1)?);
+        map(uri)
+    };
+    if let Some(changed) = items(raw, item, map) {
+        result.set(ByteString::literal(member), changed);
+    }
+}
+
+fn items(raw: &RawJson, item: ItemRewriter, map: UriMapper<'_>) -> Option<RawJson> {
+    let mut all = raw.as_array()?;
+    let mut changed = false;
+    for one in &mut all {
+        if let Some(new) = item(one, map) {
+            *one = new;
+            changed = true;
+        }
+    }
+    changed.then(|| RawJson::array(all.iter()))
+}
+
+/// Rewrites a content block. A `resource_link` has a URI, and an embedded `resource` holds an object with one.
+fn content(raw: &RawJson, map: UriMapper<'_>) -> Option<RawJson> {
+    let block = raw.as_object()?;
+    match block.get_string("type")?.as_str() {
+        "resource_link" => uri_member(raw, map),
+        "resource" => Some(with_member(block.clone(), "resource", uri_member(block.get("resource")?, map)?)),
+        _ => None,
+    }
+}
+
+/// Rewrites a prompt's message. Its content is one block, or several.
+fn message(raw: &RawJson, map: UriMapper<'_>) -> Option<RawJson> {
+    let message = raw.as_object()?;
+    let block = message.get("content")?;
+    let new = if block.is_object() { content(block, map)? } else { items(block, content, map)? };
+    Some(with_member(message.clone(), "content", new))
+}
+
+fn uri_member(raw: &RawJson, map: UriMapper<'_>) -> Option<RawJson> {
+    let holder = raw.as_object()?;
+    let new = map(&holder.get_string("uri")?)?;
+    Some(with_member(holder, "uri", RawJson::string(&new)))
+}
+
+fn with_member(mut object: JsonObject, key: &'static str, value: RawJson) -> RawJson {
+    object.set(ByteString::literal(key), value);
+    object.to_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn rewritten(method: McpMethod, json: &'static str) -> String {
+        let mut result = JsonObject::parse(Bytes::from_static(json.as_bytes())).unwrap();
+        rewrite(&method, &mut result, &|uri| (uri.as_str() == "a://1").then(|| ByteString::from("w:a://1")));
+        String::from_utf8(result.bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn only_the_uris_of_links_change() {
+        let call = r#"{"content":[{"type":"text","text":"a://1"}, {"type":"resource_link","uri":"a://1","n":1.0},{"type":"resource","resource":{"uri":"a://1"}}],"structuredContent":{"uri":"a://1"}}"#;
+        let want = r#"{"content":[{"type":"text","text":"a://1"},{"type":"resource_link","uri":"w:a://1","n":1.0},{"type":"resource","resource":{"uri":"w:a://1"}}],"structuredContent":{"uri":"a://1"}}"#;
+        assert_eq!(rewritten(McpMethod::CallTool, call), want);
+        let read = r#"{"contents":[{"uri":"a://1","text":"x"},{"uri":"a://2"}]}"#;
+        assert_eq!(rewritten(McpMethod::ReadResource, read), read.replacen("a://1", "w:a://1", 1));
+        let prompt = r#"{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"a://1"}}}]}"#;
+        assert_eq!(rewritten(McpMethod::GetPrompt, prompt), prompt.replace("a://1", "w:a://1"));
+    }
+
+    #[test]
+    fn results_without_links_keep_their_bytes() {
+        for json in [
+            r#"{ "content" : [ {"type":"text","text":"uri"} ] }"#,
+            r#"{ "content":[{"type":"resource_link","uri":"b://2"}]}"#,
+        ] {
+            assert_eq!(rewritten(McpMethod::CallTool, json), json);
+        }
+    }
+
+    #[test]
+    fn learned_uris_are_bounded() {
+        let learned = LearnedUris::default();
+        for n in 0..LEARNED_MAX + 10 {
+            assert!(learned.learn(&ByteString::from(format!("x://{n}")), "a"));
+        }
+        assert!(learned.server_of("x://0").is_none());
+        assert_eq!(learned.server_of("x://100").as_deref(), Some("a"));
+        assert!(!learned.learn(&ByteString::from("x://100"), "b"));
+    }
+}

@@ -1,0 +1,32 @@
+//! Target of a call, between its resolution and its start.
+//!
+//! Owns the check that a continuation goes back to its server. Does not resolve names
+//! (`resolve_call.rs`). Invariant: a routed call goes to exactly one server.
+
+use std::sync::Arc;
+
+use crate::server_entry::ServerEntry;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Call, Error, McpErrorKind};
+use moongate_telemetry::CallMeter;
+
+/// Target of a call.
+pub(super) struct RoutedCall {
+    pub(super) upstream: Arc<ServerEntry>,
+    pub(super) meter: Arc<CallMeter>,
+    /// Tool or prompt, as clients see it. Empty where there is none.
+    pub(super) tool: ByteString,
+}
+
+/// Checks that a continuation goes to the server that issued its state. A name may have moved to another server between
+/// two rounds.
+pub(super) fn check_resumable(upstream: &ServerEntry, call: &Call) -> Result<(), Error> {
+    let server = call.continuation.as_ref().and_then(|resume| resume.server.as_ref());
+    match server {
+        Some(server) if *server != upstream.name => {
+            let message = "Invalid params: requestState is from a server that no longer answers to this name; call again without it";
+            Err(Error::new(McpErrorKind::InvalidParams, message))
+        }
+        _ => Ok(()),
+    }
+}

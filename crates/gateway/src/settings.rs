@@ -1,0 +1,58 @@
+//! Settings of the gateway, as the config gives them.
+//!
+//! Owns no state. Does not read the config (`config`). Invariant: they change only as a whole (`reconfigure.rs`).
+
+use std::time::Duration;
+
+use crate::names::NameRules;
+use crate::schemas::SchemaStyle;
+use moongate_access::policy::{AccessTable, GlobList};
+use moongate_telemetry::CallLog;
+use moongate_upstream::ServerSettings;
+
+/// Settings of the gateway.
+pub struct GatewaySettings {
+    /// Rules of exposed names.
+    pub names: NameRules,
+    /// Settings of each server.
+    pub servers: Vec<ServerSettings>,
+    /// Names of servers that the config disables.
+    pub disabled: Vec<String>,
+    /// Named subsets.
+    pub views: Vec<ViewRules>,
+    /// Access of each principal.
+    pub access: AccessTable,
+    /// Time that the calls of a removed server may still take.
+    pub drain: Duration,
+    /// Calls that are recorded.
+    pub call_log: CallLog,
+    /// Longest URI that is looked up, in bytes.
+    pub uri_max: usize,
+    /// Style of tools' input schemas, unless a view has its own.
+    pub schema: SchemaStyle,
+}
+
+/// Named subset of servers and tools.
+#[derive(Clone, Debug)]
+pub struct ViewRules {
+    /// Name in the path.
+    pub name: String,
+    /// Servers of the view. `None`: all.
+    pub servers: Option<Vec<String>>,
+    /// Tools, by exposed name.
+    pub tools: GlobList,
+    /// Style of tools' input schemas. `None`: the general one.
+    pub schema: Option<SchemaStyle>,
+}
+
+impl ViewRules {
+    pub(super) fn includes(&self, server: &str) -> bool {
+        self.servers.as_ref().is_none_or(|names| names.iter().any(|name| name == server))
+    }
+}
+
+impl GatewaySettings {
+    pub(super) fn drain_ms(&self) -> u64 {
+        u64::try_from(self.drain.as_millis()).unwrap_or(u64::MAX)
+    }
+}

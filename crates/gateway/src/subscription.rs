@@ -1,0 +1,387 @@
+//! Client subscription on an endpoint: the events it gets, and the resources it is subscribed to.
+//!
+//! Owns the path of a subscription from server to server, as lists and configs change. Does not count subscriptions
+//! (`events.rs`). Invariant: a subscription is at the server that has the resource, as far as known. Where the owner is
+//! unknown, it stays where it was, or waits for that server.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, join_all};
+use tokio::sync::broadcast;
+
+use crate::catalog::Snapshot;
+use crate::endpoint::Endpoint;
+use crate::events::{GatewayEvent, ResourceSubscription, SUBSCRIBED_URI_MAX};
+use crate::server_entry::ServerEntry;
+use crate::templates::LookupBudget;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::{Caller, Error, ItemKind, Notification, SubscriptionFilter};
+use moongate_upstream::SubscriptionGuard;
+
+/// Subscription of one client.
+pub(super) struct ClientSubscription {
+    endpoint: Endpoint,
+    caller: Arc<Caller>,
+    filter: SubscriptionFilter,
+    /// Requested resources, including those that do not exist.
+    watched: Vec<WatchedResource>,
+    /// Digests of the lists as the client last knew them.
+    seen_digests: [u64; 4],
+    receiver: broadcast::Receiver<GatewayEvent>,
+    /// Notifications that are still to be sent.
+    pending: Vec<Notification>,
+    _subscriptions: Vec<ResourceSubscription>,
+    /// Guard of the subscriptions on the client's dedicated connections.
+    _upstream_guard: SubscriptionGuard,
+}
+
+/// Resource that the client asked for.
+#[derive(Clone)]
+struct WatchedResource {
+    uri: ByteString,
+    /// Server where it was found last, and that server's own URI.
+    location: Option<(ByteString, ByteString)>,
+    /// True if it is subscribed to there.
+    acknowledged: bool,
+}
+
+/// Causes that kept resources out of the subscription.
+#[derive(Default)]
+struct LeftOut {
+    /// Exceeded limit, by its setting.
+    full: Option<ByteString>,
+    /// Server that offers no subscriptions.
+    unoffered: Option<ByteString>,
+}
+
+/// Endpoint and caller that resources are looked up for.
+struct ResourceSearch<'a> {
+    endpoint: &'a Endpoint,
+    snapshot: &'a Snapshot,
+    caller: &'a Caller,
+    /// Budget of all resources of one client together.
+    budget: &'a LookupBudget,
+}
+
+impl WatchedResource {
+    /// Finds the resource. `first` means that it was never found before, so that a guess is better than nothing.
+    fn find(&self, search: &ResourceSearch<'_>, first: bool) -> Option<(Arc<ServerEntry>, ByteString)> {
+        let ResourceSearch { endpoint: view, snapshot, caller, budget } = search;
+        if first {
+            return view.resolve_uri(snapshot, caller, &self.uri, budget).ok();
+        }
+        let before = || {
+            let (server, local) = self.location.as_ref()?;
+            Some((view.server_for_uri(snapshot, server, local)?, local.clone()))
+        };
+        view.resolve_known_uri(snapshot, caller, &self.uri, budget).or_else(before)
+    }
+
+    /// Returns true if it is elsewhere than where it is subscribed to.
+    fn is_moved(&self, search: &ResourceSearch<'_>) -> bool {
+        let Some((member, local)) = self.find(search, false) else { return false };
+        !self.acknowledged || self.location.as_ref().is_none_or(|(server, at)| *server != member.name || *at != local)
+    }
+}
+
+impl ClientSubscription {
+    /// Creates a subscription. Also returns the acknowledged part of the filter.
+    pub(super) fn new(
+        view: Endpoint,
+        caller: &Arc<Caller>,
+        filter: SubscriptionFilter,
+        receiver: broadcast::Receiver<GatewayEvent>,
+    ) -> (Self, SubscriptionFilter) {
+        // Copied: the URIs are spans of a message, which must not live as long as the subscription.
+        let wanted = |uri: &ByteString| WatchedResource {
+            uri: ByteString::from(uri.as_str()),
+            location: None,
+            acknowledged: false,
+        };
+        let mut wanted: Vec<WatchedResource> = filter.uris.iter().map(wanted).collect();
+        let (subscriptions, left_out) = view.subscribe_resources(caller, &mut wanted, true);
+        let seen = view.list_digests(caller, &filter);
+        let LeftOut { full, unoffered } = left_out;
+        let filter = SubscriptionFilter { uris: acknowledged_uris(&wanted), exceeded_limit: full, unoffered, ..filter };
+        let ear = view.subscribe_dedicated(caller, &filter, &subscriptions);
+        let caller = caller.clone();
+        let told = filter.clone();
+        let (_ear, _subscriptions, owed) = (ear, subscriptions, Vec::new());
+        (
+            ClientSubscription {
+                endpoint: view,
+                caller,
+                filter,
+                watched: wanted,
+                seen_digests: seen,
+                receiver,
+                pending: owed,
+                _subscriptions,
+                _upstream_guard: _ear,
+            },
+            told,
+        )
+    }
+
+    pub(super) async fn next(&mut self) -> Option<Notification> {
+        loop {
+            if let Some(notice) = self.pending.pop() {
+                return Some(notice);
+            }
+            match self.receiver.recv().await {
+                Ok(GatewayEvent::ListChanged(server, kind)) => {
+                    // A change of resources may move one to another server.
+                    if matches!(kind, ItemKind::Resources | ItemKind::Templates) && self.is_moved() {
+                        self.relocate()?;
+                    }
+                    if self.endpoint.includes(&server) && self.filter.matches(&Notification::ListChanged(kind)) {
+                        self.diff_lists();
+                    }
+                }
+                Ok(GatewayEvent::Reconfigured) => {
+                    self.relocate()?;
+                    self.diff_lists();
+                }
+                Ok(happened) => {
+                    let heard = self.endpoint.translate_event(&self.caller, happened);
+                    match heard.filter(|notice| self.filter.matches(notice)) {
+                        // A change on the client's own connection is sent once, whether or not the shared lists differ.
+                        Some(Notification::ListChanged(kind)) => {
+                            self.diff_lists();
+                            self.queue_list_change(kind);
+                        }
+                        Some(notice) => return Some(notice),
+                        None => {}
+                    }
+                }
+                Err(broadcast::error::RecvError::Lagged(_)) => {
+                    // Neither the subscriber nor we can know which events it missed.
+                    self.relocate()?;
+                    self.diff_lists();
+                    for kind in [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources] {
+                        if self.filter.matches(&Notification::ListChanged(kind)) {
+                            self.queue_list_change(kind);
+                        }
+                    }
+                    // The last pending notification is sent first.
+                    for uri in self.filter.uris.clone() {
+                        self.queue_update(&uri);
+                    }
+                }
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// Follows the endpoint to its current generation. Returns `None` if it no longer exists for this principal.
+    fn relocate(&mut self) -> Option<()> {
+        self.endpoint = self.endpoint.gateway.endpoint(&self.endpoint.name, &self.caller.principal)?.clone_endpoint();
+        if self.watched.is_empty() {
+            return Some(());
+        }
+        let before = self.watched.clone();
+        // New subscriptions come before the old ones go, so that shared resources stay subscribed.
+        (self._subscriptions, _) = self.endpoint.subscribe_resources(&self.caller, &mut self.watched, false);
+        self.filter.uris = acknowledged_uris(&self.watched);
+        self._upstream_guard = self.endpoint.subscribe_dedicated(&self.caller, &self.filter, &self._subscriptions);
+        for (now, before) in self.watched.clone().iter().zip(before) {
+            // Changes cannot be known while the resource was subscribed nowhere, or elsewhere.
+            let missed = before.location.is_some() && (!before.acknowledged || before.location != now.location);
+            if now.acknowledged && missed {
+                self.queue_update(&now.uri);
+            }
+        }
+        Some(())
+    }
+
+    fn is_moved(&self) -> bool {
+        let snapshot = self.endpoint.generation.snapshot.load();
+        let budget = LookupBudget::new();
+        let search =
+            ResourceSearch { endpoint: &self.endpoint, snapshot: &snapshot, caller: &self.caller, budget: &budget };
+        self.watched.iter().any(|wanted| wanted.is_moved(&search))
+    }
+
+    /// Queues a notification for each list that differs from what the client last knew.
+    fn diff_lists(&mut self) {
+        let now = self.endpoint.list_digests(&self.caller, &self.filter);
+        let seen = std::mem::replace(&mut self.seen_digests, now);
+        for kind in ItemKind::ALL.into_iter().filter(|kind| now[*kind as usize] != seen[*kind as usize]) {
+            self.queue_list_change(kind);
+        }
+    }
+
+    /// Queues the update of a resource, once.
+    fn queue_update(&mut self, uri: &ByteString) {
+        let params = JsonObject::new().with("uri", RawJson::string(uri));
+        // One update is enough: the client reads the resource anew.
+        self.pending.retain(|owed| !matches!(owed, Notification::ResourceUpdated(other, _) if other == uri));
+        self.pending.push(Notification::ResourceUpdated(uri.clone(), params));
+    }
+
+    /// Queues the change of a list, once.
+    fn queue_list_change(&mut self, kind: ItemKind) {
+        // Templates have no notification of their own.
+        let kind = if kind == ItemKind::Templates { ItemKind::Resources } else { kind };
+        if !self.pending.iter().any(|owed| matches!(owed, Notification::ListChanged(other) if *other == kind)) {
+            self.pending.push(Notification::ListChanged(kind));
+        }
+    }
+}
+
+fn acknowledged_uris(wanted: &[WatchedResource]) -> Vec<ByteString> {
+    wanted.iter().filter(|wanted| wanted.acknowledged).map(|wanted| wanted.uri.clone()).collect()
+}
+
+impl Endpoint {
+    /// Subscribes to the resources that exist here. Also returns what kept others out.
+    fn subscribe_resources(
+        &self,
+        caller: &Caller,
+        wanted: &mut [WatchedResource],
+        first: bool,
+    ) -> (Vec<ResourceSubscription>, LeftOut) {
+        let snapshot = self.generation.snapshot.load();
+        let budget = LookupBudget::new();
+        let search = ResourceSearch { endpoint: self, snapshot: &snapshot, caller, budget: &budget };
+        let (mut subscriptions, mut left_out) = (Vec::new(), LeftOut::default());
+        for wanted in wanted {
+            wanted.acknowledged = false;
+            let Some((member, local)) = wanted.find(&search, first) else { continue };
+            if member.description().is_some_and(|face| !face.features.subscribe && !face.features.subscribe_untried) {
+                left_out.unoffered = Some(member.name.clone());
+                continue;
+            }
+            if local.len() > SUBSCRIBED_URI_MAX {
+                continue;
+            }
+            match self.gateway.context().events.subscribe_resource(&member.upstream, &local) {
+                Some(subscription) => {
+                    (wanted.location, wanted.acknowledged) = (Some(subscription.server_and_uri()), true);
+                    subscriptions.push(subscription);
+                }
+                None => {
+                    self.gateway.context().metrics.refused.with_label_values(&["max_subscriptions"]).inc();
+                    left_out.full =
+                        Some(ByteString::from(format!("servers.{}.max_subscriptions", member.settings.name)));
+                }
+            }
+        }
+        (subscriptions, left_out)
+    }
+
+    /// Probes the resources' servers that deny subscriptions and were not probed before, all at once.
+    pub(super) fn find_out_subscriptions(
+        &self,
+        caller: &Caller,
+        uris: &[ByteString],
+    ) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        let untried = |member: &ServerEntry| member.description().is_some_and(|face| face.features.subscribe_untried);
+        if !self.generation.servers.iter().any(|member| self.includes(&member.name) && untried(member)) {
+            return None;
+        }
+        let (snapshot, budget) = (self.generation.snapshot.load(), LookupBudget::new());
+        let mut trials: Vec<(Arc<ServerEntry>, ByteString)> = Vec::new();
+        for uri in uris {
+            let Ok((member, local)) = self.resolve_uri(&snapshot, caller, uri, &budget) else { continue };
+            // One trial for each server is enough.
+            let is_new = trials.iter().all(|(other, _)| other.name != member.name);
+            if is_new && local.len() <= SUBSCRIBED_URI_MAX && untried(&member) {
+                trials.push((member, ByteString::from(local.as_str())));
+            }
+        }
+        (!trials.is_empty()).then(|| {
+            Box::pin(async move {
+                let ends = trials.iter().map(|(member, uri)| member.try_subscription(uri));
+                join_all(ends).await.into_iter().collect()
+            }) as BoxFuture<'static, _>
+        })
+    }
+
+    /// Subscribes the client's dedicated connections to the same filter.
+    fn subscribe_dedicated(
+        &self,
+        caller: &Caller,
+        filter: &SubscriptionFilter,
+        subscriptions: &[ResourceSubscription],
+    ) -> SubscriptionGuard {
+        let lists = filter.tools || filter.prompts || filter.resources || filter.logs;
+        self.gateway.context().upstreams.subscriptions.subscribe(
+            caller,
+            lists,
+            subscriptions.iter().map(ResourceSubscription::server_and_uri).collect(),
+        )
+    }
+
+    /// Returns a digest of each subscribed list. Lists without a subscription all get the same digest.
+    fn list_digests(&self, caller: &Caller, filter: &SubscriptionFilter) -> [u64; 4] {
+        ItemKind::ALL.map(|kind| match filter.matches(&Notification::ListChanged(kind)) {
+            true => self.rendered_list(caller, kind, false).digest,
+            false => 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use tokio::task::unconstrained;
+
+    use futures_util::StreamExt;
+
+    use super::*;
+    use crate::{Gateway, GatewaySettings, NameRules};
+    use moongate_access::policy::{ANONYMOUS, AccessTable};
+    use moongate_model::Server as _;
+    use moongate_telemetry::CallLog;
+    use moongate_telemetry::Metrics;
+    use moongate_testing as testing;
+    use moongate_transport::reaper::Reaper;
+    use moongate_upstream::{ConnectTarget, ServerSettings, UpstreamContext};
+
+    fn gateway() -> Arc<Gateway> {
+        let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
+        let settings = GatewaySettings {
+            names: NameRules { separator: "__".to_owned(), max_length: 64 },
+            servers: vec![ServerSettings::new("a", connect)],
+            disabled: Vec::new(),
+            views: Vec::new(),
+            access: AccessTable::default(),
+            drain: Duration::ZERO,
+            call_log: CallLog::default(),
+            uri_max: 8192,
+            schema: crate::SchemaStyle::AsIs,
+        };
+        Gateway::new(settings, Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled())))
+    }
+
+    #[tokio::test]
+    async fn a_lagging_subscription_gets_its_missed_notifications() {
+        let (gateway, caller) = (gateway(), testing::caller(ANONYMOUS, None));
+        let view = gateway.endpoints().find_endpoint("a", &caller.principal).unwrap();
+        let filter = SubscriptionFilter {
+            tools: true,
+            uris: vec![ByteString::from("x:1"), ByteString::from("x:2")],
+            ..SubscriptionFilter::default()
+        };
+        let mut notices = view.subscribe(&caller, filter);
+        for _ in 0..2000 {
+            gateway.context.events.publish(GatewayEvent::LogMessage(ByteString::from("a"), None, JsonObject::new()));
+        }
+        let next = || unconstrained(notices.stream.next()).now_or_never().flatten();
+        let mut told: Vec<String> = std::iter::from_fn(next)
+            .map(|notice| match notice {
+                Notification::ResourceUpdated(uri, params) => {
+                    assert_eq!(params.get_string("uri").as_ref(), Some(&uri));
+                    uri.to_string()
+                }
+                other => format!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(told.pop().as_deref(), Some("ListChanged(Tools)"), "lists are looked at last");
+        told.sort();
+        assert_eq!(told, ["x:1", "x:2"]);
+    }
+}

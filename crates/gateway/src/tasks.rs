@@ -1,0 +1,281 @@
+//! Tasks of all servers, under handles that lead back.
+//!
+//! Owns finding the server of a task, the lists of tasks, and notifications of their states. Does not store tasks.
+//! Invariant: a handle that may not be used gets the same error as one that leads nowhere.
+
+use std::sync::Arc;
+
+use futures_util::{Stream, stream};
+use tokio::time::Instant;
+
+use crate::call_watch::{CallWatch, WatchedCall};
+use crate::endpoint::Endpoint;
+use crate::endpoint_scope::EndpointScope;
+use crate::routed_call::{RoutedCall, check_resumable};
+use crate::server_entry::{ServerEntry, server_name};
+use crate::templates::LookupBudget;
+use crate::{rewrite_links, task_handles};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::{
+    Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Notification, Outcome, TaskCapabilities,
+    TaskMethod, TaskMode, TaskState,
+};
+use moongate_upstream::{SharingMode, Upstream};
+
+/// Naming of one server's tasks for one caller.
+pub(super) struct TaskNaming {
+    endpoint: Endpoint,
+    caller: Arc<Caller>,
+    server: ByteString,
+}
+
+fn unknown_task(handle: &str) -> Error {
+    Error::new(McpErrorKind::UnknownName, format!("Unknown task: {handle}"))
+}
+
+fn features(upstream: &Upstream) -> Option<TaskCapabilities> {
+    upstream.description()?.features.tasks
+}
+
+impl Endpoint {
+    /// Returns true if tasks keep their servers' own ids. Holds on a single server's endpoint, where callers cannot be
+    /// told apart.
+    fn keeps_local_task_ids(&self, caller: &Caller) -> bool {
+        matches!(self.scope, EndpointScope::Server(_)) && self.generation.access.secret(&caller.principal).is_none()
+    }
+
+    /// Finds the server of a task by its handle, if the caller may use it.
+    fn locate_task(&self, caller: &Caller, handle: &ByteString) -> Result<(Arc<ServerEntry>, ByteString), Error> {
+        let secret = self.generation.access.secret(&caller.principal);
+        let found = match &self.scope {
+            EndpointScope::Server(only) if secret.is_none() => Some((only.clone(), handle.clone())),
+            _ => task_handles::open_handle(handle, secret).and_then(|(server, local)| {
+                let upstream = self.generation.servers.iter().find(|u| u.settings.name == server)?;
+                self.includes(server).then(|| (upstream.clone(), ByteString::from(local)))
+            }),
+        };
+        // An unavailable server keeps its last known capabilities. It may still have tasks.
+        let possible = |upstream: &Upstream| upstream.description().is_none_or(|face| face.features.tasks.is_some());
+        found.filter(|(upstream, _)| possible(upstream)).ok_or_else(|| unknown_task(handle))
+    }
+
+    /// Routes a call about a task.
+    pub(super) fn route_task_call(&self, caller: &Caller, call: &mut Call) -> Result<RoutedCall, Error> {
+        let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: taskId must be a string");
+        let handle = call.params.get_string("taskId").ok_or_else(wrong)?;
+        let (upstream, local) = self.locate_task(caller, &handle)?;
+        check_resumable(&upstream, call)?;
+        if local != handle {
+            call.params.set(ByteString::literal("taskId"), RawJson::string(&local));
+        }
+        Ok(RoutedCall { meter: self.method_meter(&call.method), upstream, tool: ByteString::literal("") })
+    }
+
+    /// Refuses a call whose client requires a task, if the tool's server has none. For a tool that is no task, "Servers
+    /// SHOULD return a `-32601` (Method not found) error" (2025-11-25/basic/utilities/tasks.mdx).
+    pub(super) fn check_task_mode(upstream: &Upstream, call: &Call) -> Result<(), Error> {
+        // An unavailable server gives its capabilities when it is back.
+        let possible = || upstream.description().is_none_or(|face| face.features.tasks.is_some());
+        if !matches!(call.task_mode, TaskMode::Required(_)) || possible() {
+            return Ok(());
+        }
+        let message = format!("Server \"{}\" has no tasks: call its tools without one", upstream.settings.name);
+        Err(Error::new(McpErrorKind::UnknownMethod, message))
+    }
+
+    /// Returns the task capabilities of this endpoint.
+    pub(super) fn task_features(&self) -> Option<TaskCapabilities> {
+        let all: Vec<TaskCapabilities> = self.servers().filter_map(|upstream| features(upstream)).collect();
+        // "If a task is retrievable via `tasks/get` for a requestor, it MUST be retrievable via `tasks/list`": where
+        // one server cannot list its tasks, or not those of one principal, none are listed.
+        let list = self.task_listing_servers().len() == all.len();
+        let cancel = all.iter().any(|features| features.cancel);
+        (!all.is_empty()).then_some(TaskCapabilities { list, cancel, any_tool: false })
+    }
+
+    fn servers(&self) -> impl Iterator<Item = &Arc<ServerEntry>> {
+        self.generation.servers.iter().filter(|u| self.includes(&u.settings.name))
+    }
+
+    /// Returns the servers whose task lists hold one principal's tasks only.
+    fn task_listing_servers(&self) -> Vec<Arc<ServerEntry>> {
+        // A connection that several principals share lists the tasks of all of them.
+        let alone = self.generation.access.principal_count() <= 1;
+        let own = |upstream: &Upstream| alone || upstream.settings.share != SharingMode::Auto;
+        let lists = |upstream: &&Arc<ServerEntry>| own(upstream) && features(upstream).is_some_and(|f| f.list);
+        self.servers().filter(lists).cloned().collect()
+    }
+
+    /// Lists one page of one server's tasks. The cursor leads through the servers.
+    pub(super) fn list_tasks(&self, caller: &Arc<Caller>, mut call: Call) -> Result<Exchange, Error> {
+        let listers = self.task_listing_servers();
+        if !self.task_features().is_some_and(|features| features.list) {
+            return Err(Error::new(McpErrorKind::UnknownMethod, "Method not found: tasks/list"));
+        }
+        let cursor = call.params.get("cursor").filter(|cursor| !cursor.is_null());
+        let (at, local) = match cursor {
+            None => (0, ByteString::literal("")),
+            Some(cursor) => {
+                let lost = || Error::new(McpErrorKind::InvalidParams, "Invalid params: unknown cursor");
+                let text = cursor.as_text().ok_or_else(lost)?;
+                // The cursor has the server, a colon, and that server's own cursor. Servers' names have no colon.
+                let (server, local) = text.split_once(':').ok_or_else(lost)?;
+                let at = listers.iter().position(|u| u.settings.name == server).ok_or_else(lost)?;
+                (at, ByteString::from(local))
+            }
+        };
+        call.params.remove("cursor");
+        if !local.is_empty() {
+            call.params.set(ByteString::literal("cursor"), RawJson::string(&local));
+        }
+        let upstream = listers.get(at).cloned().ok_or_else(|| Error::internal("no server lists tasks"))?;
+        let next = listers.get(at + 1).map(|upstream| format!("{}:", upstream.settings.name));
+        let (naming, meter) = (self.task_naming(caller, &upstream), self.method_meter(&call.method));
+        let watch = CallWatch::new(self, caller, &call, (meter, upstream.clone(), ByteString::literal("")));
+        let change = move |event| match event {
+            ExchangeEvent::Done(end) => ExchangeEvent::Done(naming.expose_page(end, next.as_deref())),
+            other => other,
+        };
+        let events = WatchedCall::new(upstream.begin_call(caller, call), watch, change);
+        let context = self.gateway.context();
+        Ok(context.in_flight.track(caller.principal.id, &context.metrics, events))
+    }
+
+    /// Returns the naming of a server's tasks for a caller. `None` in its fields keeps the server's own ids.
+    pub(super) fn task_naming(&self, caller: &Arc<Caller>, upstream: &Upstream) -> TaskNaming {
+        TaskNaming { endpoint: self.clone_endpoint(), caller: caller.clone(), server: server_name(upstream) }
+    }
+
+    /// Watches the states of tasks, for those handles that lead somewhere.
+    ///
+    /// The gateway polls as often as the servers allow, because not every server sends notifications. 2025-11-25:
+    /// receivers "MAY" send notifications, and "Requestors MUST NOT rely on" them. Clients that are notified need not
+    /// poll.
+    pub(super) fn watch_tasks(
+        &self,
+        caller: &Arc<Caller>,
+        wanted: &[ByteString],
+    ) -> (Vec<ByteString>, Vec<impl Stream<Item = Notification> + Send + use<>>) {
+        let mut known = Vec::new();
+        let mut watches = Vec::new();
+        for handle in wanted {
+            let Ok((upstream, local)) = self.locate_task(caller, handle) else { continue };
+            known.push(handle.clone());
+            let naming = self.task_naming(caller, &upstream);
+            let watch =
+                TaskStatusWatch { naming, upstream, local, last_state: None, due: Instant::now(), finished: false };
+            watches.push(stream::unfold(Box::new(watch), |mut watch| async move {
+                watch.next().await.map(|task| (Notification::TaskStatus(Box::new(task)), watch))
+            }));
+        }
+        (known, watches)
+    }
+}
+
+impl TaskNaming {
+    fn handle(&self, local: &ByteString) -> Option<ByteString> {
+        if self.endpoint.keeps_local_task_ids(&self.caller) {
+            return None;
+        }
+        let secret = self.endpoint.generation.access.secret(&self.caller.principal);
+        Some(ByteString::from(task_handles::make_handle(&self.server, local, secret)))
+    }
+
+    /// Exposes a task under the client's handle, and rewrites the links of its result.
+    pub(super) fn expose_task(&self, task: &mut TaskState) {
+        if let Some(handle) = self.handle(&task.id) {
+            task.id = handle;
+        }
+        let Some(Ok(end)) = &task.outcome else { return };
+        if self.endpoint.keeps_local_names() {
+            return;
+        }
+        if let Some(mut result) = end.as_object() {
+            let gateway = &self.endpoint.gateway;
+            let budget = LookupBudget::new();
+            rewrite_links::rewrite(&McpMethod::CallTool, &mut result, &|uri| {
+                gateway.exposed_uri(&self.server, uri, &budget)
+            });
+            task.outcome = Some(Ok(result.to_raw()));
+        }
+    }
+
+    /// Exposes a page of tasks, with a cursor that leads on to the next server.
+    fn expose_page(&self, end: Result<Outcome, Error>, next: Option<&str>) -> Result<Outcome, Error> {
+        let mut result = match (end, next) {
+            (Ok(outcome), _) => outcome.result,
+            // One unavailable server must not hide the tasks of others.
+            (Err(error), Some(_)) if error.is_server_failure() => JsonObject::new(),
+            (Err(error), _) => return Err(error),
+        };
+        let tasks = result.get("tasks").and_then(RawJson::as_array).unwrap_or_default();
+        let tasks: Vec<RawJson> =
+            tasks.iter().filter_map(RawJson::as_object).filter_map(|task| self.expose_listed(task)).collect();
+        result.set(ByteString::literal("tasks"), RawJson::array(tasks.iter()));
+        // The next server's first page follows this server's last one.
+        let more = result.remove("nextCursor").and_then(|cursor| cursor.as_text()).filter(|cursor| !cursor.is_empty());
+        let cursor = more.map(|cursor| format!("{}:{cursor}", self.server)).or_else(|| next.map(str::to_owned));
+        if let Some(cursor) = cursor {
+            result.set(ByteString::literal("nextCursor"), RawJson::string(&cursor));
+        }
+        Ok(Outcome::from_result(result))
+    }
+
+    fn expose_listed(&self, mut task: JsonObject) -> Option<RawJson> {
+        if let Some(handle) = self.handle(&task.get_string("taskId")?) {
+            task.set(ByteString::literal("taskId"), RawJson::string(&handle));
+        }
+        Some(task.to_raw())
+    }
+}
+
+/// Watched task.
+struct TaskStatusWatch {
+    naming: TaskNaming,
+    upstream: Arc<ServerEntry>,
+    local: ByteString,
+    /// State in the last notification.
+    last_state: Option<LastTaskState>,
+    due: Instant,
+    finished: bool,
+}
+
+#[derive(PartialEq)]
+struct LastTaskState(moongate_model::TaskStatus, JsonObject, Vec<ByteString>);
+
+impl TaskStatusWatch {
+    async fn next(&mut self) -> Option<TaskState> {
+        loop {
+            if self.finished {
+                return None;
+            }
+            tokio::time::sleep_until(self.due).await;
+            let call =
+                Call { detailed: true, task_mode: TaskMode::Allowed, ..Call::for_task(TaskMethod::Get, &self.local) };
+            let task = match self.upstream.call(&self.naming.caller, call).outcome().await {
+                Ok(Outcome { task: Some(task), .. }) => *task,
+                // An unavailable server may come back with its tasks.
+                Err(error) if error.is_server_failure() => {
+                    self.due = Instant::now() + UNAVAILABLE_DELAY;
+                    continue;
+                }
+                Ok(_) | Err(_) => return None,
+            };
+            // The server decides how often it may be polled.
+            self.due = Instant::now() + task.poll_delay();
+            self.finished = task.status.is_terminal();
+            let asked = task.input_requests.iter().map(|(key, _)| key.clone()).collect();
+            let seen = LastTaskState(task.status, task.other_members.clone(), asked);
+            if self.last_state.as_ref() == Some(&seen) {
+                continue;
+            }
+            self.last_state = Some(seen);
+            let mut task = task;
+            self.naming.expose_task(&mut task);
+            return Some(task);
+        }
+    }
+}
+
+/// Time before the next poll of an unavailable server.
+const UNAVAILABLE_DELAY: std::time::Duration = std::time::Duration::from_secs(5);

@@ -1,0 +1,63 @@
+//! Calls of names that no list has: they may be newer than the list.
+//!
+//! Owns which servers are relisted for a name, and the second lookup. Does not decide the server of a name: the
+//! catalogue does. Invariant: a name that may not be used takes the same path and time as one that does not exist.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use crate::call_watch::UnsentCall;
+use crate::endpoint::Endpoint;
+use crate::endpoint_scope::EndpointScope;
+use crate::server_entry::ServerEntry;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Call, Caller, Error, Exchange, ItemKind, McpErrorKind, McpMethod};
+
+impl Endpoint {
+    /// Relists the servers that may have a name, and calls it if it is there by then.
+    pub(super) fn call_unlisted(&self, caller: &Arc<Caller>, mut call: Call, error: Error) -> Exchange {
+        let is_unknown = error.kind == McpErrorKind::UnknownName;
+        let found = is_unknown.then(|| self.candidate_servers(&call)).flatten();
+        let Some((kind, servers)) = found else {
+            return self.answer_locally(caller, UnsentCall::from_call(&call), Err(error));
+        };
+        let (view, caller) = (self.clone_endpoint(), caller.clone());
+        Exchange::start_with(async move {
+            let before: Vec<_> = servers.iter().map(|server| server.lists()).collect();
+            join_all(servers.iter().map(|server| server.relist_now(kind))).await;
+            // Unchanged lists cannot hold the name, so the catalogue need not be built anew.
+            let is_same = servers.iter().zip(&before).all(|(server, before)| Arc::ptr_eq(&server.lists(), before));
+            if is_same {
+                return view.answer_locally(&caller, UnsentCall::from_call(&call), Err(error));
+            }
+            view.gateway.rebuild();
+            match view.route(&caller, &mut call) {
+                Ok(routed) => view.start(&caller, routed, call),
+                Err(error) => view.answer_locally(&caller, UnsentCall::from_call(&call), Err(error)),
+            }
+        })
+    }
+
+    /// Returns the servers that a name could belong to, by their prefixes. Returns `None` if there is none.
+    fn candidate_servers(&self, call: &Call) -> Option<(ItemKind, Vec<Arc<ServerEntry>>)> {
+        let kind = match call.method {
+            McpMethod::CallTool => ItemKind::Tools,
+            McpMethod::GetPrompt => ItemKind::Prompts,
+            _ => return None,
+        };
+        let name = call.params.get_string("name")?;
+        let is_one = |server: &&Arc<ServerEntry>| self.includes(&server.name) && self.may_belong_to(&name, server);
+        let servers: Vec<Arc<ServerEntry>> = self.generation.servers.iter().filter(is_one).cloned().collect();
+        (!servers.is_empty()).then_some((kind, servers))
+    }
+
+    fn may_belong_to(&self, name: &ByteString, server: &ServerEntry) -> bool {
+        let rest = match self.scope {
+            // Names have no prefix on a single server's endpoint.
+            EndpointScope::Server(_) => return true,
+            _ => name.strip_prefix(&*server.settings.prefix),
+        };
+        server.settings.prefix.is_empty() || rest.is_some_and(|rest| rest.starts_with(&self.generation.names.separator))
+    }
+}

@@ -1,0 +1,158 @@
+//! Unmatched rules: patterns and names in the config that match nothing, which are usually misspelled.
+//!
+//! Owns when that is certain. Does not apply rules (`policy`). Invariant: a rule is reported only after every server
+//! that it could match was listed in full.
+
+use std::collections::HashSet;
+
+use crate::catalog::Snapshot;
+use crate::endpoint_scope::EndpointScope;
+use crate::findings::{CatalogFinding, FindingTopic};
+use crate::generation::Generation;
+use crate::server_entry::ServerEntry;
+use moongate_access::policy::{GlobList, ItemRules};
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::ItemKind;
+
+/// Maximum number of names among which a similar one is searched.
+const COMPARED_MAX: usize = 1000;
+/// Longest names that are compared, in bytes.
+const COMPARED_BYTES_MAX: usize = 128;
+
+/// Returns a finding for each rule that matches nothing, as far as that is certain now.
+pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<CatalogFinding> {
+    let mut found = of_servers(generation);
+    let listed: Vec<&ServerEntry> =
+        generation.servers.iter().map(|member| &**member).filter(|m| m.is_listed()).collect();
+    // A missing list may hold the item that a pattern matches.
+    let whole = listed.len() == generation.servers.len();
+    let exposed = || snapshot.iter(ItemKind::Tools).map(|route| (route.upstream.name.as_str(), route.exposed.as_str()));
+    // A pattern with a server's prefix in front can only match that server.
+    let is_certain = |pattern: &str| {
+        let prefix = |member: &&ServerEntry| format!("{}{}", member.settings.prefix, generation.names.separator);
+        whole || listed.iter().any(|m| !m.settings.prefix.is_empty() && literal_prefix(pattern).starts_with(&prefix(m)))
+    };
+    let mut of_tools = |setting: String, globs: &GlobList, names: Vec<&str>| {
+        for pattern in globs.unmatched(names.iter().copied()).into_iter().filter(|pattern| is_certain(pattern)) {
+            found.push(finding(None, &setting, pattern, "no tool", names.iter().copied()));
+        }
+    };
+    let mut views: Vec<_> = generation.scopes.values().collect();
+    views.sort_by_key(|scope| if let EndpointScope::View(view) = scope { view.name.clone() } else { String::new() });
+    for scope in views {
+        let EndpointScope::View(view) = scope else { continue };
+        let names =
+            exposed().filter(|(server, _)| view.servers.as_ref().is_none_or(|all| all.iter().any(|n| n == server)));
+        of_tools(format!("views.{}.tools", view.name), &view.tools, names.map(|(_, name)| name).collect());
+    }
+    for (name, globs) in generation.access.tool_globs() {
+        of_tools(format!("auth.keys (name {name:?}) tools"), globs, exposed().map(|(_, name)| name).collect());
+    }
+    found
+}
+
+/// Rule by its section, key and pattern. Servers get the same ones from `defaults`, which need not match at each
+/// server.
+type RuleKey = (&'static str, &'static str, String);
+
+fn of_servers(generation: &Generation) -> Vec<CatalogFinding> {
+    let (mut found, mut of_use) = (Vec::new(), HashSet::new());
+    for member in &generation.servers {
+        let left = if member.is_listed() { unmatched_of_server(member) } else { Vec::new() };
+        let rules = rules_of(member).into_iter().flat_map(|(section, rules)| rule_keys(section, rules));
+        // A rule that matches at one server is of use: `defaults` gives it to all of them.
+        of_use.extend(rules.filter(|rule| !left.iter().any(|(other, _)| other == rule)));
+        found.extend(left);
+    }
+    found.into_iter().filter(|(rule, _)| !of_use.contains(rule)).map(|(_, finding)| finding).collect()
+}
+
+fn rules_of(member: &ServerEntry) -> [(&'static str, &ItemRules); 3] {
+    let settings = &member.settings;
+    [("tools", &settings.tools), ("prompts", &settings.prompts), ("resources", &settings.resources)]
+}
+
+/// Returns every pattern and name of a section.
+fn rule_keys(section: &'static str, rules: &ItemRules) -> Vec<RuleKey> {
+    let globs = [("allow", &rules.allow), ("deny", &rules.deny), ("hide", &rules.hide)];
+    let names = [("rename", &rules.rename), ("describe", &rules.describe)];
+    let globs =
+        globs.into_iter().flat_map(|(key, globs)| globs.patterns().iter().map(move |p| (section, key, p.clone())));
+    let names = names.into_iter().flat_map(|(key, names)| names.keys().map(move |n| (section, key, n.clone())));
+    globs.chain(names).collect()
+}
+
+/// Returns the rules of a server that match none of its items.
+fn unmatched_of_server(member: &ServerEntry) -> Vec<(RuleKey, CatalogFinding)> {
+    let mut found = Vec::new();
+    let server = member.settings.name.as_str();
+    let items = member.lists();
+    let keys = |kind: ItemKind| {
+        items.get(kind).items.iter().filter_map(move |item| item.get_string(kind.item_key())).collect()
+    };
+    let (tools, prompts): (Vec<ByteString>, Vec<ByteString>) = (keys(ItemKind::Tools), keys(ItemKind::Prompts));
+    let (mut uris, templates): (Vec<ByteString>, Vec<ByteString>) =
+        (keys(ItemKind::Resources), keys(ItemKind::Templates));
+    // Rules may also mean pages that only tools name.
+    uris.extend(items.get(ItemKind::Tools).items.iter().flat_map(|tool| moongate_protocol::app_pages(tool)));
+    uris.extend(templates.iter().cloned());
+    // A resource in no list may still be read, by a template.
+    let may_be_read = |pattern: &str| {
+        let pattern = literal_prefix(pattern);
+        let begins = |template: &ByteString| template.split('{').next().unwrap_or_default().to_owned();
+        templates.iter().map(begins).any(|begin| begin.starts_with(pattern) || pattern.starts_with(&begin))
+    };
+    for (section, rules) in rules_of(member) {
+        let (what, names) = match section {
+            "tools" => ("no tool", &tools),
+            "prompts" => ("no prompt", &prompts),
+            _ => ("no resource or template", &uris),
+        };
+        let texts = || names.iter().map(ByteString::as_str);
+        let mut left = |key: &'static str, pattern: &str| {
+            let setting = format!("servers.{server}.{section}.{key}");
+            let rule = (section, key, pattern.to_owned());
+            found.push((rule, finding(Some(server), &setting, pattern, what, texts())));
+        };
+        for (key, globs) in [("allow", &rules.allow), ("deny", &rules.deny), ("hide", &rules.hide)] {
+            let unmatched = globs.unmatched(texts()).into_iter();
+            unmatched.filter(|pattern| section != "resources" || !may_be_read(pattern)).for_each(|p| left(key, p));
+        }
+        let known: HashSet<&str> = texts().collect();
+        for (key, names) in [("rename", &rules.rename), ("describe", &rules.describe)] {
+            names.keys().filter(|name| !known.contains(name.as_str())).for_each(|name| left(key, name));
+        }
+    }
+    found
+}
+
+/// Returns the text that every match of a pattern begins with.
+fn literal_prefix(pattern: &str) -> &str {
+    let pattern = pattern.strip_prefix('!').unwrap_or(pattern);
+    &pattern[..pattern.find(['*', '?', '[', '{', '\\']).unwrap_or(pattern.len())]
+}
+
+fn finding<'a>(
+    server: Option<&str>,
+    setting: &str,
+    pattern: &str,
+    what: &str,
+    names: impl Iterator<Item = &'a str>,
+) -> CatalogFinding {
+    let hint = similar(pattern.trim_start_matches('!'), names);
+    let hint = hint.map(|name| format!("; did you mean {name:?}?")).unwrap_or_default();
+    let text = format!("{setting}: {what} matches {pattern:?}{hint}");
+    CatalogFinding { server: server.map(str::to_owned), topic: FindingTopic::Filter, text }
+}
+
+/// Finds a name that is nearly the same.
+fn similar<'a>(pattern: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if pattern.len() > COMPARED_BYTES_MAX {
+        return None;
+    }
+    let short = names.filter(|name| name.len() <= COMPARED_BYTES_MAX).take(COMPARED_MAX);
+    let distances = short.map(|name| (strsim::osa_distance(pattern, name), name));
+    let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;
+    // A third of the letters may differ, but three at most.
+    (distance <= (pattern.len() / 3).clamp(1, 3)).then_some(name)
+}

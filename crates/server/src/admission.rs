@@ -1,0 +1,157 @@
+//! Admission control: bounds that hold before a request starts anything. Owns the limits of memory, of calls in total
+//! and by key, and of request rates.
+//!
+//! Does not count calls (`gateway`). Invariant: a refused request has cost only its reading. Its response names the
+//! setting that refused it and the time to retry.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Response, StatusCode, header};
+
+use moongate_access::auth::{ApiKeys, KeySettings};
+use moongate_access::policy::{ANONYMOUS, RequestRate, TokenBucket};
+use moongate_gateway::EndpointDirectory;
+use moongate_model::{Error, McpErrorKind, Principal};
+use moongate_protocol::body::Body;
+use moongate_telemetry::{MemoryWatch, Metrics};
+
+/// Retry delay where the time until there is room is unknown.
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Limits on what may be started.
+pub struct AdmissionControl {
+    calls: usize,
+    calls_per_key: usize,
+    /// Rate of each principal that has one.
+    rates: HashMap<u32, PrincipalRate>,
+    memory: Arc<MemoryWatch>,
+}
+
+/// Rest of a principal's rate.
+#[derive(Clone)]
+struct PrincipalRate {
+    token_bucket: Arc<TokenBucket>,
+    /// Name of the key, if the rate is that key's own.
+    key: Option<Arc<str>>,
+}
+
+/// Limits of admission control.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdmissionSettings {
+    /// Maximum number of concurrent calls of all clients.
+    pub calls: usize,
+    /// Maximum number of concurrent calls of one key.
+    pub calls_per_key: usize,
+    /// Request rate of a key that sets none of its own.
+    pub rate: Option<RequestRate>,
+}
+
+/// Refusal with the time to retry.
+pub(super) struct AdmissionRejection {
+    limit: &'static str,
+    status: StatusCode,
+    pub(super) error: Error,
+    retry_after: Duration,
+}
+
+impl AdmissionControl {
+    /// Creates admission control for these keys, which `ring` knows.
+    pub fn new(settings: AdmissionSettings, ring: &ApiKeys, keys: &[KeySettings], memory: Arc<MemoryWatch>) -> Self {
+        let none = AdmissionControl { calls: 0, calls_per_key: 0, rates: HashMap::new(), memory };
+        none.reloaded(settings, ring, keys)
+    }
+
+    /// Returns the control after a change of keys or limits. An unchanged rate keeps what was used of it.
+    pub fn reloaded(&self, settings: AdmissionSettings, ring: &ApiKeys, keys: &[KeySettings]) -> Self {
+        let rated = keys.iter().filter_map(|key| {
+            let own = key.rate.is_some().then(|| Arc::from(key.name.as_str()));
+            Some((ring.principal(&key.name, &key.hash)?.id, key.rate.unwrap_or(settings.rate)?, own))
+        });
+        let anybody = ring.anonymous().and_then(|anybody| Some((anybody.id, settings.rate?, None)));
+        let bucket = |(id, rate, key)| {
+            // An unchanged rate keeps its bucket, so a reload refills nothing.
+            let same = self.rates.get(&id).map(|rated| &rated.token_bucket).filter(|bucket| bucket.rate() == rate);
+            (id, PrincipalRate { token_bucket: same.cloned().unwrap_or_else(|| Arc::new(TokenBucket::new(rate))), key })
+        };
+        let rates = rated.chain(anybody).map(bucket).collect();
+        AdmissionControl {
+            calls: settings.calls,
+            calls_per_key: settings.calls_per_key,
+            rates,
+            memory: self.memory.clone(),
+        }
+    }
+
+    /// Refuses large bodies and new calls while memory is over its limit.
+    pub(super) fn check_memory(&self) -> Result<(), AdmissionRejection> {
+        let Some(limit) = self.memory.limit.filter(|_| self.memory.is_over_limit()) else { return Ok(()) };
+        let message = format!("The gateway uses more than nine tenths of its {limit} bytes of memory (limits.memory)");
+        Err(AdmissionRejection::at_capacity("memory", message))
+    }
+
+    /// Admits `count` requests of a principal.
+    pub(super) fn admit(
+        &self,
+        principal: &Principal,
+        count: usize,
+        gateway: &EndpointDirectory,
+    ) -> Result<(), AdmissionRejection> {
+        self.check_memory()?;
+        let (calls, own) = gateway.in_flight(principal);
+        if calls.saturating_add(count) > self.calls {
+            let message = format!("There are {} calls at once, and no more are allowed (limits.calls)", self.calls);
+            return Err(AdmissionRejection::at_capacity("calls", message));
+        }
+        // Without keys all clients are one principal: only the total limit applies.
+        if principal.id != ANONYMOUS && own.saturating_add(count) > self.calls_per_key {
+            let most = self.calls_per_key;
+            let message = format!("This key has {most} calls at once, and no more are allowed (limits.calls_per_key)");
+            return Err(AdmissionRejection {
+                // 429 where the limit is the client's own, 503 where others have used it up.
+                status: StatusCode::TOO_MANY_REQUESTS,
+                ..AdmissionRejection::at_capacity("calls_per_key", message)
+            });
+        }
+        let Some(PrincipalRate { token_bucket: bucket, key }) = self.rates.get(&principal.id) else { return Ok(()) };
+        bucket.take(count).map_err(|again| {
+            let RequestRate { count, per } = bucket.rate();
+            let setting = match key {
+                Some(name) => format!("the rate of the key {name:?} in auth.keys"),
+                None => "limits.rate".to_owned(),
+            };
+            let message = format!("There are more requests than {setting} allows: {count} in {per:?}");
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            AdmissionRejection { status, retry_after: again, ..AdmissionRejection::at_capacity("rate", message) }
+        })
+    }
+}
+
+impl AdmissionRejection {
+    fn at_capacity(limit: &'static str, message: String) -> Self {
+        let error = Error::new(McpErrorKind::Overloaded, message);
+        AdmissionRejection { limit, status: StatusCode::SERVICE_UNAVAILABLE, error, retry_after: DEFAULT_RETRY_AFTER }
+    }
+
+    /// Counts the refusal of a client without HTTP. Returns the error, which says everything.
+    pub(super) fn record(self, metrics: &Metrics) -> Error {
+        metrics.refused.with_label_values(&[self.limit]).inc();
+        let seconds = self.seconds();
+        Error { message: format!("{}; come again in {seconds} s", self.error.message).into(), ..self.error }
+    }
+
+    fn seconds(&self) -> u64 {
+        // Never zero: that would ask for an immediate retry.
+        (self.retry_after.as_secs() + u64::from(self.retry_after.subsec_nanos() > 0)).max(1)
+    }
+
+    /// Counts the refusal, and sets status and Retry-After of the response.
+    pub(super) fn apply_to(self, mut response: Response<Body>, metrics: &Metrics) -> Response<Body> {
+        metrics.refused.with_label_values(&[self.limit]).inc();
+        *response.status_mut() = self.status;
+        // Whole seconds (RFC 9110, Retry-After).
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(self.seconds()));
+        response
+    }
+}

@@ -1,0 +1,369 @@
+//! Connection limit shared by one or more listeners. Owns the slots and chooses the connection that makes room for
+//! another.
+//!
+//! Does not accept or read connections. An evicted connection closes itself, and is dropped if it takes longer than
+//! [`LEAVE_TIMEOUT`]. Invariant: a connection with an admitted request is never evicted.
+//!
+//! A request is admitted once its sender is known, or once the admin listener answers it. Requests that are not
+//! admitted cost their sender nothing. Without eviction they would hold the slots of clients that have a key.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::coop;
+use tokio::time::{Instant, Sleep};
+
+use moongate_telemetry::{CountGuard, CounterHandle, GaugeHandle, Metrics};
+
+/// Time in which a connection is safe from eviction, after its start or its last admitted request.
+const EVICTION_GRACE: Duration = Duration::from_secs(1);
+/// Time limit for an evicted connection to close.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Connection slots of one or several listeners.
+pub struct ConnectionLimit {
+    free: Arc<Semaphore>,
+    occupied: Mutex<HashMap<u64, Arc<ConnectionSlot>>>,
+    next: AtomicU64,
+    open: GaugeHandle,
+    evicted: CounterHandle,
+}
+
+/// State of one connection's slot.
+#[derive(Debug)]
+pub(super) struct ConnectionSlot {
+    begun: Instant,
+    /// Admitted requests that are open.
+    requests: AtomicUsize,
+    /// End of the last admitted request, in milliseconds after `begun`. 0 means that there was none.
+    last: AtomicU64,
+    /// True if another connection needs this slot.
+    must_evict: AtomicBool,
+    task: AtomicWaker,
+}
+
+/// Slot that is held until this is dropped.
+pub(super) struct HeldSlot {
+    slot: Arc<ConnectionSlot>,
+    id: u64,
+    limit: Arc<ConnectionLimit>,
+    _permit: Option<OwnedSemaphorePermit>,
+    _count: CountGuard,
+}
+
+/// Request of a connection, until its response is written.
+pub struct SlotRequest {
+    slot: Arc<ConnectionSlot>,
+    is_admitted: AtomicBool,
+}
+
+impl ConnectionLimit {
+    /// Creates a limit of `most` connections, counted in the gauge `open`.
+    pub fn new(most: usize, open: &GaugeHandle, metrics: &Metrics) -> Arc<Self> {
+        Arc::new(ConnectionLimit {
+            // `Semaphore::new` panics above its maximum.
+            free: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
+            occupied: Mutex::default(),
+            next: AtomicU64::new(0),
+            open: open.clone(),
+            evicted: metrics.dropped.with_label_values(&["idle_connection"]),
+        })
+    }
+
+    /// Takes a slot for an accepted connection. Evicts an idle connection if none is free.
+    pub(super) async fn acquire(self: &Arc<Self>) -> HeldSlot {
+        loop {
+            if let Ok(permit) = self.free.clone().try_acquire_owned() {
+                return self.occupy(Some(permit));
+            }
+            // Wakes when a slot is free or the wait is over. In both cases another connection may have taken the slot.
+            let pause = self.evict_one();
+            if let Ok(Ok(permit)) = tokio::time::timeout(pause, self.free.clone().acquire_owned()).await {
+                return self.occupy(Some(permit));
+            }
+        }
+    }
+
+    /// Takes a slot, or exceeds the limit. For connections that the kernel accepted before the listener closed.
+    pub(super) fn acquire_or_exceed(self: &Arc<Self>) -> HeldSlot {
+        self.occupy(self.free.clone().try_acquire_owned().ok())
+    }
+
+    fn occupy(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> HeldSlot {
+        let (place, id) = (Arc::new(ConnectionSlot::new()), self.next.fetch_add(1, Ordering::Relaxed));
+        self.lock().insert(id, place.clone());
+        HeldSlot { slot: place, id, limit: self.clone(), _permit: permit, _count: CountGuard::new(&self.open) }
+    }
+
+    /// Evicts the connection that has been longest without an admitted request. Those that never had one go first.
+    /// Returns the time to wait for a slot before the next attempt.
+    fn evict_one(&self) -> Duration {
+        let now = Instant::now();
+        let taken = self.lock();
+        // Connections that were asked to leave already are no candidates for a second eviction.
+        let idle = taken.values().filter(|place| !place.must_evict.load(Ordering::Acquire));
+        let idle = idle.filter_map(|place| Some((place.had_requests(), place.idle_since()?, place)));
+        let (mut longest, mut next) = (None, EVICTION_GRACE);
+        for (had_requests, since, place) in idle {
+            let left = (since + EVICTION_GRACE).saturating_duration_since(now);
+            if !left.is_zero() {
+                next = next.min(left);
+            } else if longest.is_none_or(|(had, before, _)| (had_requests, since) < (had, before)) {
+                longest = Some((had_requests, since, place));
+            }
+        }
+        let Some((_, _, place)) = longest else { return next };
+        place.must_evict.store(true, Ordering::Release);
+        place.task.wake();
+        self.evicted.inc();
+        // The evicted connection has LEAVE_TIMEOUT to end. Twice that lets its slot arrive before a second eviction.
+        LEAVE_TIMEOUT * 2
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<ConnectionSlot>>> {
+        self.occupied.lock()
+    }
+}
+
+impl HeldSlot {
+    /// Returns the slot's state.
+    pub(super) fn slot(&self) -> Arc<ConnectionSlot> {
+        self.slot.clone()
+    }
+}
+
+impl Drop for HeldSlot {
+    fn drop(&mut self) {
+        self.limit.lock().remove(&self.id);
+    }
+}
+
+impl ConnectionSlot {
+    /// Creates a slot that no limit counts.
+    pub(super) fn new() -> Self {
+        ConnectionSlot {
+            begun: Instant::now(),
+            requests: AtomicUsize::new(0),
+            last: AtomicU64::new(0),
+            must_evict: AtomicBool::new(false),
+            task: AtomicWaker::new(),
+        }
+    }
+
+    fn had_requests(&self) -> bool {
+        self.last.load(Ordering::Acquire) > 0
+    }
+
+    /// Returns the time since when no admitted request is open, or `None` while there is one.
+    fn idle_since(&self) -> Option<Instant> {
+        let last = Duration::from_millis(self.last.load(Ordering::Acquire));
+        (self.requests.load(Ordering::Acquire) == 0).then(|| self.begun + last)
+    }
+
+    /// True if the connection must close to make room for another.
+    pub(super) fn must_leave(&self) -> bool {
+        self.must_evict.load(Ordering::Acquire) && self.requests.load(Ordering::Acquire) == 0
+    }
+
+    /// Runs a connection until it ends, or until it was evicted and does not leave in time.
+    pub(super) async fn run(self: &Arc<Self>, connection: impl Future<Output = ()>) {
+        let mut connection = pin!(connection);
+        let mut patience: Option<LeaveTimeout> = None;
+        poll_fn(|cx| {
+            // Registered before `must_evict` is read: an eviction after that read wakes this task.
+            self.task.register(cx.waker());
+            if connection.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            if !self.must_leave() {
+                patience = None;
+                return Poll::Pending;
+            }
+            patience.get_or_insert_with(|| LeaveTimeout::new(self)).poll(cx)
+        })
+        .await;
+    }
+
+    /// Starts a request that is not admitted yet.
+    pub(super) fn begin(self: &Arc<Self>) -> SlotRequest {
+        SlotRequest { slot: self.clone(), is_admitted: AtomicBool::new(false) }
+    }
+}
+
+impl SlotRequest {
+    /// Marks the request as admitted: its sender is known.
+    pub fn admit(&self) {
+        if !self.is_admitted.swap(true, Ordering::AcqRel) {
+            self.slot.requests.fetch_add(1, Ordering::AcqRel);
+            // This slot is no longer available. The connection that wanted it looks for another.
+            self.slot.must_evict.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for SlotRequest {
+    fn drop(&mut self) {
+        if *self.is_admitted.get_mut() {
+            let last = self.slot.begun.elapsed().as_millis().max(1);
+            self.slot.last.store(u64::try_from(last).unwrap_or(u64::MAX), Ordering::Release);
+            self.slot.requests.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Idle timeout of a connection. Ends it after too long without an admitted request, whatever else the peer sends.
+pub(super) struct IdleTimeout {
+    slot: Arc<ConnectionSlot>,
+    limit: Duration,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl IdleTimeout {
+    /// Starts the timeout.
+    pub(super) fn new(slot: Arc<ConnectionSlot>, limit: Duration) -> Self {
+        IdleTimeout { slot, limit, timer: Box::pin(tokio::time::sleep(limit)) }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            // A chatty peer uses up the whole cooperative budget of the task. The timer must be polled all the same.
+            ready!(pin!(coop::unconstrained(self.timer.as_mut())).poll(cx));
+            let now = Instant::now();
+            let until = self.slot.idle_since().unwrap_or(now) + self.limit;
+            if until <= now {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(until);
+        }
+    }
+}
+
+/// Time limit for a connection to finish after it was told to close.
+pub(super) struct LeaveTimeout {
+    slot: Arc<ConnectionSlot>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl LeaveTimeout {
+    pub(super) fn new(place: &Arc<ConnectionSlot>) -> Self {
+        LeaveTimeout { slot: place.clone(), timer: Box::pin(tokio::time::sleep(LEAVE_TIMEOUT)) }
+    }
+
+    /// Waits for the limit. A request that was admitted meanwhile gets all its time.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(pin!(coop::unconstrained(self.timer.as_mut())).poll(cx));
+            if self.slot.idle_since().is_some() {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(Instant::now() + LEAVE_TIMEOUT);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn places(most: usize) -> (Arc<ConnectionLimit>, Metrics) {
+        let metrics = Metrics::new();
+        (ConnectionLimit::new(most, &metrics.connections, &metrics), metrics)
+    }
+
+    /// Connection that does nothing, in its own task. Returns its slot and the time of its end.
+    fn idle(held: HeldSlot) -> (Arc<ConnectionSlot>, tokio::task::JoinHandle<Instant>) {
+        let place = held.slot();
+        let task = tokio::spawn(async move {
+            let place = held.slot();
+            place.run(std::future::pending()).await;
+            Instant::now()
+        });
+        (place, task)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_connection_that_is_longest_without_an_admitted_request_makes_room() {
+        let (places, metrics) = places(3);
+        let second = Duration::from_secs(1);
+        // One that works, one that has worked, and one that only took a slot.
+        let (busy, _busy) = idle(places.acquire().await);
+        let working = busy.begin();
+        working.admit();
+        let (worked, worked_end) = idle(places.acquire().await);
+        tokio::time::sleep(second * 5).await;
+        drop({
+            let request = worked.begin();
+            request.admit();
+            request
+        });
+        let (empty, empty_end) = idle(places.acquire().await);
+        // A request whose sender is not known changes nothing.
+        drop(empty.begin());
+        tokio::time::sleep(second * 5).await;
+        let (_, last) = idle(places.acquire().await);
+        assert!(empty_end.is_finished() && !worked_end.is_finished());
+        assert_eq!(metrics.dropped.with_label_values(&["idle_connection"]).get(), 1);
+        // The newest connection is safe for a moment. Only after it is the one that has worked next.
+        let before = Instant::now();
+        let (_, _) = idle(places.acquire().await);
+        assert!(before.elapsed() < LEAVE_TIMEOUT * 2 && worked_end.is_finished() && !last.is_finished());
+        // A new connection waits where all others work.
+        let (places, _metrics) = self::places(1);
+        let held = places.acquire().await;
+        let working = held.slot().begin();
+        working.admit();
+        tokio::time::sleep(second * 60).await;
+        assert!(tokio::time::timeout(second * 60, places.acquire()).await.is_err());
+        drop(working);
+        assert!(places.acquire().now_or_never().is_none(), "asked to leave, and not gone yet");
+        drop(held);
+        assert!(places.acquire().now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_with_an_admitted_request_is_not_evicted() {
+        let (places, _metrics) = places(1);
+        let (place, end) = idle(places.acquire().await);
+        tokio::time::sleep(EVICTION_GRACE).await;
+        place.must_evict.store(true, Ordering::Release);
+        let working = place.begin();
+        working.admit();
+        place.task.wake();
+        tokio::time::sleep(EVICTION_GRACE * 10).await;
+        assert!(!end.is_finished() && !place.must_leave());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_idle_time_begins_with_the_last_admitted_request() {
+        let (limit, start) = (Duration::from_secs(30), Instant::now());
+        let place = Arc::new(ConnectionSlot::new());
+        let mut watch = IdleTimeout::new(place.clone(), limit);
+        let working = place.begin();
+        working.admit();
+        let waits = async {
+            poll_fn(|cx| watch.poll(cx)).await;
+            start.elapsed()
+        };
+        let ends = async {
+            tokio::time::sleep(limit * 3).await;
+            drop(working);
+            // These requests are never admitted.
+            for _ in 0..20 {
+                tokio::time::sleep(limit / 10).await;
+                drop(place.begin());
+            }
+        };
+        let (waited, ()) = tokio::join!(waits, ends);
+        assert_eq!(waited.as_secs(), (limit * 4).as_secs());
+    }
+}

@@ -1,0 +1,134 @@
+//! Fast path of a connection: simple POSTs to the endpoints, without a general HTTP server in between.
+//!
+//! Owns the timeouts and the drain of a connection while each request is a simple POST to an endpoint. The first other
+//! request goes to hyper. Does not parse (`moongate-http1`) and does not know messages (`mcp.rs`). Invariant: every
+//! response is the endpoint's own.
+//!
+//! A general server keeps a buffer for each direction and a channel between a request's head and its body. It sets a
+//! timer for each head. Together that is a sixth of all instructions of a small call.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::request::Parts;
+use moongate_http1::{BufferedRequest, NextRequest, Persistence, Rewind, SendBody, ServerConnection};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::connection_limit::ConnectionSlot;
+use crate::service::{AcceptedHost, ConnectionService};
+use crate::{ServerState, mcp};
+use moongate_protocol::body::Body;
+use moongate_protocol::lazy_timer::LazyTimer;
+
+/// Settings of all connections of a listener.
+pub(super) struct FastPathContext<'a> {
+    pub(super) service: &'a ConnectionService,
+    /// Maximum size of a request head, in bytes.
+    pub(super) head: usize,
+    /// Maximum time to receive a request head, and to be idle.
+    pub(super) read_timeout: Duration,
+    /// Cancelled when the gateway stops.
+    pub(super) draining: &'a CancellationToken,
+    /// Time for clients that are about to send at that moment.
+    pub(super) drain_grace: Duration,
+    /// Slot of this connection.
+    pub(super) slot: &'a Arc<ConnectionSlot>,
+}
+
+/// Serves the simple POSTs of a connection. Returns it for hyper at the first other request, or `None` if it ended.
+pub(super) async fn serve<S>(stream: S, terms: FastPathContext<'_>) -> Option<Rewind<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut connection = ServerConnection::new(stream, terms.head);
+    let (mut timer, mut known, mut remembered) = (LazyTimer::default(), AcceptedHost::default(), None);
+    let mut accept = |head: &Parts| terms.service.fast_path_state(head, &mut known);
+    let mut told = pin!(async {
+        terms.draining.cancelled().await;
+        tokio::time::sleep(terms.drain_grace).await;
+    });
+    let (mut hears_of_end, mut is_told) = (false, false);
+    loop {
+        let mut until = Instant::now() + terms.read_timeout;
+        let (mut is_first, mut has_head) = (true, false);
+        let next = std::future::poll_fn(|cx| {
+            if let Poll::Ready(next) = connection.poll_next(cx, &mut accept) {
+                return Poll::Ready(Wait::Next(next));
+            }
+            // At the first wait, the wakers of an earlier wait are still registered.
+            let again = !std::mem::replace(&mut is_first, false);
+            let looks = !is_told && (again || !hears_of_end || terms.draining.is_cancelled());
+            is_told = is_told || looks && told.as_mut().poll(cx).is_ready();
+            hears_of_end = true;
+            if connection.has_partial() && !std::mem::replace(&mut has_head, true) {
+                // A body has its own time, however long its connection was quiet before.
+                until = Instant::now() + terms.read_timeout;
+            }
+            // A client in the middle of a request may finish it. The response says that the connection ends.
+            let over = is_told && !connection.has_partial();
+            if terms.slot.must_leave() {
+                return Poll::Ready(Wait::Next(NextRequest::Closed));
+            }
+            let timed_out = if again { timer.poll_until(cx, until) } else { timer.poll_again_until(cx, until) };
+            if over || timed_out.is_ready() { Poll::Ready(Wait::TimedOut) } else { Poll::Pending }
+        });
+        let request = match next.await {
+            Wait::Next(NextRequest::Request(request)) => request,
+            Wait::Next(NextRequest::Fallback) => return Some(connection.into_rewind()),
+            Wait::Next(NextRequest::Closed) => break,
+            Wait::TimedOut => {
+                if let Some(partial) = connection.take_partial() {
+                    let response = mcp::refuse_timed_out(&partial.state, &partial.head);
+                    connection.write_response(response.map(send_body), Persistence::Close).await.ok()?;
+                }
+                break;
+            }
+        };
+        let (received, place) = (Instant::now(), terms.slot.begin());
+        let response = {
+            let BufferedRequest { state: front, head, body } = *request;
+            let principal = front.keys.authenticate_cached(&head.headers, &mut remembered);
+            if principal.is_ok() {
+                place.admit();
+            }
+            let peer = terms.service.peer();
+            let mut work = pin!(mcp::serve_buffered(&front, head, body, principal, peer, received));
+            std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
+                Poll::Ready(response) => Poll::Ready(Some(response)),
+                Poll::Pending => connection.poll_client_gone(cx).map(|()| None),
+            })
+            .await
+            // Here the request's future is freed, before the response is written to a client that may be slow.
+        };
+        // A client that disconnects ends its request, as its revision defines.
+        let response = response?;
+        let closing = terms.service.is_closing().load(Ordering::Relaxed);
+        let persistence = if closing { Persistence::Close } else { Persistence::KeepAlive };
+        connection.write_response(response.map(send_body), persistence).await.ok()?;
+        drop(place);
+        if closing {
+            break;
+        }
+    }
+    connection.close().await;
+    None
+}
+
+/// End of a wait for a request.
+enum Wait {
+    Next(NextRequest<Arc<ServerState>>),
+    /// The client was idle, or its request incomplete, for too long.
+    TimedOut,
+}
+
+fn send_body(body: Body) -> SendBody {
+    match body {
+        Body::Parts(parts) => SendBody::Whole(parts),
+        Body::Stream(chunks) => SendBody::Chunks(chunks),
+    }
+}

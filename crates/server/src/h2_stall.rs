@@ -1,0 +1,239 @@
+//! Stall detector for HTTP/2 responses. Owns the watch over their bodies.
+//!
+//! An exchange advances as its response is read, so that nothing piles up for a slow client. A client that gives one
+//! stream no window would hold what its calls hold (permits of servers, large results) as long as it likes. Over
+//! HTTP/1.1 such a client blocks its whole connection, which `write_timeout` ends.
+//!
+//! Does not write. Invariant: a response with more to send that is not polled within the limit is dropped, as if its
+//! client had disconnected.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
+
+use moongate_telemetry::CounterHandle;
+
+/// Minimum and maximum time between two checks. In between, a quarter of the limit.
+const CHECK_INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
+/// Number of watched bodies at which finished ones are first swept out.
+const FIRST_SWEEP_AT: usize = 64;
+
+/// Body of a response.
+type BoxedBody = Pin<Box<dyn Body<Data = Bytes, Error = axum::Error> + Send>>;
+
+/// Watch over the bodies of all HTTP/2 responses.
+pub struct StallDetector {
+    limit: Duration,
+    watched: Mutex<WatchedBodies>,
+    /// Counter of dropped responses and connections.
+    dropped: CounterHandle,
+    /// True once the check loop runs: it starts with the first response.
+    is_checking: AtomicBool,
+}
+
+struct WatchedBodies {
+    entries: Vec<Weak<WatchedBody>>,
+    /// Number of entries at which finished ones are swept out: twice what the last sweep left.
+    sweep_at: usize,
+}
+
+/// Body that both its reader and the detector can reach.
+struct WatchedBody(Mutex<BodyState>);
+
+struct BodyState {
+    body: Option<BoxedBody>,
+    /// True if the detector dropped it before its end.
+    is_dropped: bool,
+    /// Time since when it has had more to send and was not polled.
+    since: Option<Instant>,
+}
+
+impl StallDetector {
+    /// Creates a detector that drops a body after `limit`, and counts it in `dropped`.
+    pub fn new(limit: Duration, dropped: CounterHandle) -> Arc<Self> {
+        let seats = Mutex::new(WatchedBodies { entries: Vec::new(), sweep_at: FIRST_SWEEP_AT });
+        Arc::new(StallDetector { limit, watched: seats, dropped, is_checking: AtomicBool::new(false) })
+    }
+
+    /// Counts a response or connection that was not read.
+    pub(super) fn record_dropped(&self) {
+        self.dropped.inc();
+    }
+
+    /// Watches a body. Needs a runtime.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        body: impl Body<Data = Bytes, Error = axum::Error> + Send + 'static,
+    ) -> StallTimeoutBody {
+        if !self.is_checking.swap(true, Ordering::Relaxed) {
+            tokio::spawn(check_loop(
+                // Weak, so that the loop ends with the detector.
+                Arc::downgrade(self),
+                (self.limit / 4).clamp(CHECK_INTERVALS.0, CHECK_INTERVALS.1),
+            ));
+        }
+        let watch = BodyState { body: Some(Box::pin(body)), is_dropped: false, since: Some(Instant::now()) };
+        let seat = Arc::new(WatchedBody(Mutex::new(watch)));
+        let mut seats = self.watched.lock();
+        if seats.entries.len() >= seats.sweep_at {
+            seats.entries.retain(|seat| seat.strong_count() > 0);
+            // Doubling the threshold keeps the cost of a sweep constant for each body.
+            seats.sweep_at = FIRST_SWEEP_AT.max(seats.entries.len() * 2);
+        }
+        seats.entries.push(Arc::downgrade(&seat));
+        StallTimeoutBody(seat)
+    }
+
+    /// Takes the bodies that stalled. What they hold is free once they are dropped.
+    fn take_stalled(&self, now: Instant) -> Vec<BoxedBody> {
+        let mut seats = self.watched.lock();
+        let mut stalled = Vec::new();
+        seats.entries.retain(|seat| {
+            let Some(seat) = seat.upgrade() else { return false };
+            // A locked body is being read.
+            let Some(mut watch) = seat.0.try_lock() else { return true };
+            if watch.since.is_none_or(|since| since + self.limit > now) {
+                return watch.body.is_some();
+            }
+            watch.is_dropped = true;
+            stalled.extend(watch.body.take());
+            false
+        });
+        stalled
+    }
+}
+
+/// Checks for stalled bodies until the detector is dropped.
+async fn check_loop(unread: Weak<StallDetector>, pause: Duration) {
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(unread) = unread.upgrade() else { return };
+        // Outside of the lock: dropping a body may end many things.
+        for body in unread.take_stalled(Instant::now()) {
+            unread.record_dropped();
+            tracing::debug!("a client reads nothing of an answer (limits.write_timeout): it is dropped");
+            drop(body);
+        }
+    }
+}
+
+/// Body as its connection reads it.
+pub(super) struct StallTimeoutBody(Arc<WatchedBody>);
+
+impl WatchedBody {
+    fn lock(&self) -> MutexGuard<'_, BodyState> {
+        self.0.lock()
+    }
+}
+
+impl Body for StallTimeoutBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let mut watch = self.0.lock();
+        // While the body has nothing to send, the wait is not its reader's fault.
+        watch.since = None;
+        if watch.is_dropped {
+            // A plain end would look like the complete body.
+            return Poll::Ready(Some(Err(axum::Error::new("the answer was not read (limits.write_timeout)"))));
+        }
+        let Some(body) = &mut watch.body else { return Poll::Ready(None) };
+        let frame = ready!(body.as_mut().poll_frame(cx));
+        match &frame {
+            Some(Ok(_)) => watch.since = Some(Instant::now()),
+            // Frees what the body holds now, even if its connection keeps this value.
+            Some(Err(_)) | None => watch.body = None,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let watch = self.0.lock();
+        watch.body.as_ref().map_or(!watch.is_dropped, |body| body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.lock().body.as_ref().map(|body| body.size_hint()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{StreamExt, stream};
+    use http_body_util::{BodyExt, StreamBody};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn watch() -> Arc<StallDetector> {
+        StallDetector::new(LIMIT, CounterHandle::new("dropped", "Dropped.").unwrap())
+    }
+
+    type Talk = Pin<Box<dyn futures_util::Stream<Item = Result<Frame<Bytes>, axum::Error>> + Send>>;
+
+    /// Body of some frames, then silence. The receiver learns when it is dropped.
+    fn talking(frames: usize) -> (StreamBody<Talk>, oneshot::Receiver<()>) {
+        let (held, dropped) = oneshot::channel::<()>();
+        let rest = stream::once(async move {
+            let _held = held;
+            std::future::pending().await
+        });
+        let frames = stream::iter(0..frames).map(|_| Ok(Frame::data(Bytes::from_static(b"x"))));
+        (StreamBody::new(frames.chain(rest).boxed()), dropped)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_has_more_and_is_not_asked_for_it_is_dropped() {
+        let unread = watch();
+        let (body, dropped) = talking(3);
+        let mut read = unread.watch(body);
+        for _ in 0..3 {
+            tokio::time::sleep(LIMIT / 2).await;
+            assert!(matches!(read.frame().await, Some(Ok(_))), "slow readers get everything");
+        }
+        tokio::time::sleep(LIMIT * 2).await;
+        assert!(dropped.await.is_err(), "what it held is free");
+        assert!(!read.is_end_stream() && matches!(read.frame().await, Some(Err(_))), "and it does not look whole");
+        assert_eq!(unread.dropped.get(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_begins_to_read_is_dropped_too() {
+        let unread = watch();
+        let (body, dropped) = talking(1);
+        let _read = unread.watch(body);
+        tokio::time::sleep(LIMIT * 2).await;
+        assert!(dropped.await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_answer_stays() {
+        let unread = watch();
+        let (body, mut dropped) = talking(1);
+        let mut read = unread.watch(body);
+        assert!(read.frame().await.is_some());
+        assert!(futures_util::poll!(read.frame()).is_pending());
+        tokio::time::sleep(LIMIT * 10).await;
+        assert!(futures_util::poll!(&mut dropped).is_pending());
+        assert_eq!(unread.dropped.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn finished_responses_are_forgotten() {
+        let unread = watch();
+        for _ in 0..10 * FIRST_SWEEP_AT {
+            drop(unread.watch(talking(1).0));
+        }
+        assert!(unread.watched.lock().entries.len() <= FIRST_SWEEP_AT);
+    }
+}

@@ -1,0 +1,171 @@
+//! Listener for MCP clients. Owns the routes, their order, and what is answered before a request is MCP.
+//!
+//! Does not read messages (`revision`). Invariant: Host and Origin are checked before credentials. Credentials are
+//! checked before a body is read, except for a body of at most 64 KiB on the fast path.
+
+mod address;
+mod admission;
+mod origin;
+mod systemd;
+mod tcp_lines;
+mod listener;
+mod mcp;
+mod certificate_expiry;
+mod endpoint_path;
+mod head_limit;
+mod stdio;
+mod connection_limit;
+mod refused_keys;
+mod service;
+mod fast_path;
+mod socket;
+mod tls;
+mod h2_stall;
+mod write_timeout;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::body::Body as AxumBody;
+use axum::middleware;
+use axum::response::Response;
+use axum::routing::any;
+use http::{HeaderValue, StatusCode, header};
+
+use moongate_access::auth::ApiKeys;
+use moongate_gateway::EndpointDirectory;
+use moongate_jsonrpc::json::ByteString;
+use moongate_protocol::DownstreamState;
+use moongate_protocol::body::Body;
+
+pub use address::{INHERITED, ListenAddress, TCP_LINES, UNIX};
+pub use admission::{AdmissionControl, AdmissionSettings};
+pub use connection_limit::ConnectionLimit;
+pub use connection_limit::SlotRequest;
+pub use h2_stall::StallDetector;
+pub use listener::{ListenSettings, ServerListener, serve_connection};
+pub use origin::HostRules;
+pub use origin::{has_several_hosts, request_hosts};
+pub use refused_keys::RefusedKeys;
+pub use service::{ConnectionService, PeerAddress};
+pub use socket::SocketSettings;
+pub use stdio::StdioServer;
+pub use systemd::InheritedSockets;
+pub use tls::{ServerTls, TlsProblem, TlsSettings};
+
+/// State that answers clients.
+pub struct ServerState {
+    /// Endpoints that clients can connect to.
+    pub endpoints: EndpointDirectory,
+    /// API keys of clients.
+    pub keys: ApiKeys,
+    /// State that the dialects need.
+    pub downstream: Arc<DownstreamState>,
+    /// Accepted hosts and origins.
+    pub hosts: HostRules,
+    /// Limits of a request.
+    pub limits: RequestLimits,
+    /// Limits on what may be started.
+    pub admission: AdmissionControl,
+    /// Watch that drops HTTP/2 responses which their clients stopped reading.
+    pub stall_detector: Arc<StallDetector>,
+    /// Log of refused keys.
+    pub refused_keys: Arc<RefusedKeys>,
+}
+
+/// Current state. A reload replaces it as a whole.
+pub type SharedServerState = Arc<ArcSwap<ServerState>>;
+
+/// Limits of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestLimits {
+    /// Maximum size of a body, in bytes.
+    pub body: usize,
+    /// Maximum time to receive a body.
+    pub read_timeout: Duration,
+    /// Maximum number of messages in one batch.
+    pub batch: usize,
+}
+
+impl ServerState {
+    /// Opens an endpoint for a client on a pipe. An empty name is the endpoint of all servers. `drain` is the time that
+    /// its calls may take when the gateway stops.
+    pub fn open_stdio(
+        self: &Arc<Self>,
+        endpoint: &str,
+        credentials: &http::HeaderMap,
+        drain: Duration,
+    ) -> Result<StdioServer, StdioRefused> {
+        let principal = self.keys.authenticate(credentials).map_err(|_| StdioRefused::Credentials)?;
+        let server = self.endpoints.find_endpoint(endpoint, &principal).ok_or(StdioRefused::Endpoint)?;
+        let scope = ByteString::from(endpoint);
+        Ok(StdioServer { state: self.clone(), principal, server, scope, drain, network: None })
+    }
+}
+
+/// Refusal of a client on a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StdioRefused {
+    /// Credentials are wrong.
+    Credentials,
+    /// Endpoint does not exist, or not for this principal.
+    Endpoint,
+}
+
+/// Builds the routes of the MCP listener. `local` means that no browser can connect, whatever host a request names.
+pub fn router(fronts: SharedServerState, local: bool) -> Router {
+    // A clear "no" as JSON, since clients parse it. Any other answer looks to them like something to log in to.
+    let no_oauth = ["/.well-known/{*path}", "/mcp/.well-known/{*path}", "/register", "/authorize", "/token"];
+    let mut router = Router::new()
+        .route("/mcp", any(mcp::all_servers))
+        .route("/mcp/", any(mcp::all_servers))
+        .route("/mcp/{name}", any(mcp::one_endpoint))
+        .route("/mcp/{name}/", any(mcp::one_endpoint))
+        .route("/sse", any(mcp::sse_all_servers))
+        .route("/sse/", any(mcp::sse_all_servers))
+        .route("/sse/{name}", any(mcp::sse_one_endpoint))
+        .route("/sse/{name}/", any(mcp::sse_one_endpoint));
+    for path in no_oauth {
+        router = router.route(path, any(no_oauth_here));
+    }
+    router
+        .route("/healthz", any(alive))
+        .route("/livez", any(alive))
+        .fallback(not_found)
+        .layer(middleware::from_fn_with_state((fronts.clone(), local), origin::check_origin))
+        .with_state(fronts)
+}
+
+/// Returns a small JSON response to a request that never became MCP.
+pub fn json_response(status: StatusCode, error: &str, message: &str) -> Response {
+    small_response(status, error, message).map(AxumBody::new)
+}
+
+fn small_response(status: StatusCode, error: &str, message: &str) -> http::Response<Body> {
+    json(status, &serde_json::json!({ "error": error, "message": message }))
+}
+
+fn json(status: StatusCode, body: &serde_json::Value) -> http::Response<Body> {
+    let mut response = http::Response::new(Body::full(body.to_string()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+async fn no_oauth_here() -> Response {
+    json_response(
+        StatusCode::NOT_FOUND,
+        "not_found",
+        "This server has no OAuth; if it asks for a key, send it as Authorization: Bearer",
+    )
+}
+
+async fn not_found() -> Response {
+    json_response(StatusCode::NOT_FOUND, "not_found", "There is nothing here; the MCP endpoint is /mcp")
+}
+
+async fn alive() -> Response {
+    json_response(StatusCode::OK, "none", "alive")
+}

@@ -1,0 +1,214 @@
+//! Checks of Host and Origin. Owns the defence against pages that make a browser talk to a local server, and CORS.
+//!
+//! Does not check keys. Invariant: a request with a foreign host or origin reaches no route. On a Unix socket any host
+//! will do, since no browser connects there.
+//!
+//! 2026-07-28/basic/transports/streamable-http.mdx, Security: "Servers MUST validate the `Origin` header on all
+//! incoming connections to prevent DNS rebinding attacks."
+
+use std::net::IpAddr;
+
+use axum::body::Body as AxumBody;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+
+use crate::{SharedServerState, json_response};
+use moongate_protocol::cors;
+
+/// Accepted hosts and origins.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostRules {
+    /// Exact names, or `*.domain`. Lower case, without ports.
+    pub hosts: Vec<String>,
+    /// Browser origins, such as `http://localhost:6274`. Lower case.
+    pub origins: Vec<String>,
+}
+
+impl HostRules {
+    /// True if a Host value is accepted. Loopback names and addresses always are: a rebinding attack arrives under a
+    /// name of the attacker's.
+    pub fn accepts_host(&self, value: &str) -> bool {
+        let host = without_port(value).to_ascii_lowercase();
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
+        address || host == "localhost" || self.hosts.iter().any(|rule| matches(rule, &host))
+    }
+
+    /// Checks every host that a request names, and that it names one. HTTP/1.1 has a header for it, HTTP/2 the
+    /// authority. A request with both must not have one checked and the other believed.
+    pub fn accepts_request<'a>(&self, headers: &'a HeaderMap, uri: &'a Uri) -> Result<(), Option<&'a str>> {
+        let mut said = request_hosts(headers, uri).peekable();
+        if said.peek().is_none() {
+            return Err(None);
+        }
+        let wrong = said.find(|host| !host.is_some_and(|host| self.accepts_host(host)));
+        wrong.map_or(Ok(()), Err)
+    }
+
+    /// True if pages of this origin may send requests: the origin is listed, or it is our own.
+    pub fn accepts_origin(&self, origin: &str, host: Option<&str>) -> bool {
+        let origin = origin.to_ascii_lowercase();
+        // A page that this listener served has its host as the origin.
+        let own =
+            origin.split_once("://").is_some_and(|(_, from)| host.is_some_and(|host| host.eq_ignore_ascii_case(from)));
+        own || self.origins.contains(&origin)
+    }
+}
+
+/// Returns each host that a request names, `None` for one that is not text.
+pub fn request_hosts<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> impl Iterator<Item = Option<&'a str>> {
+    let named = headers.get_all(header::HOST).into_iter().map(|value| value.to_str().ok());
+    named.chain(uri.authority().map(|authority| Some(authority.as_str())))
+}
+
+/// True if a request has several Host headers.
+///
+/// RFC 9112, section 3.2: "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message
+/// that lacks a Host header field and to any request message that contains more than one Host header field line".
+pub fn has_several_hosts(headers: &HeaderMap) -> bool {
+    headers.get_all(header::HOST).iter().nth(1).is_some()
+}
+
+fn matches(rule: &str, host: &str) -> bool {
+    match rule.strip_prefix("*.") {
+        // A wildcard such as `*.example.com` does not cover `example.com` itself.
+        Some(domain) => host.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
+        None => rule == host,
+    }
+}
+
+/// Strips the port: `host`, `host:port`, `[::1]`, `[::1]:port`.
+fn without_port(value: &str) -> &str {
+    // An IPv6 address has colons of its own, so its brackets mark the end.
+    if value.starts_with('[') {
+        return value.find(']').map_or(value, |end| &value[..=end]);
+    }
+    match value.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => value,
+    }
+}
+
+/// Checks every request of the listener, answers preflights, and adds CORS headers.
+pub(super) async fn check_origin(
+    State((fronts, local)): State<(SharedServerState, bool)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let front = fronts.load_full();
+    let denied = |rule: &str| front.downstream.metrics.policy_denied.with_label_values(&[rule]).inc();
+    if has_several_hosts(request.headers()) {
+        denied("host");
+        return json_response(StatusCode::BAD_REQUEST, "several_hosts", "The request names its host more than once");
+    }
+    if !local && let Err(host) = front.hosts.accepts_request(request.headers(), request.uri()) {
+        denied("host");
+        return host_rejected(host);
+    }
+    let host = request_hosts(request.headers(), request.uri()).next().flatten();
+    // Without Origin it is no cross-origin request of a browser, so CORS does not apply.
+    let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
+        return next.run(request).await;
+    };
+    if !origin.to_str().is_ok_and(|origin| front.hosts.accepts_origin(origin, host)) {
+        denied("origin");
+        let shown = origin.to_str().unwrap_or("?").escape_default().to_string();
+        tracing::warn!("request refused: Origin {shown} is not in gateway.allowed_origins");
+        return json_response(
+            StatusCode::FORBIDDEN,
+            "origin_not_allowed",
+            &format!("Origin {shown} is not allowed; add it to gateway.allowed_origins"),
+        );
+    }
+    let asked = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+    let preflight =
+        request.method() == Method::OPTIONS && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+    let mut response = if preflight { preflight_answer(asked) } else { next.run(request).await };
+    add_cors(response.headers_mut(), origin);
+    response
+}
+
+fn host_rejected(host: Option<&str>) -> Response {
+    // Escaped and cut: a client chose these bytes, and they go into the log.
+    let shown: String = host.unwrap_or("(none)").chars().take(256).flat_map(char::escape_default).collect();
+    tracing::warn!("request refused: Host {shown} is not in gateway.allowed_hosts");
+    json_response(
+        StatusCode::FORBIDDEN,
+        "host_not_allowed",
+        &format!("Host {shown} is not allowed; add it to gateway.allowed_hosts, or set gateway.public_url"),
+    )
+}
+
+fn preflight_answer(asked: Option<HeaderValue>) -> Response {
+    let mut response = Response::new(AxumBody::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, DELETE, OPTIONS"));
+    // Ten minutes, as Chromium caps it at two hours and WebKit at ten minutes.
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    let asked = asked.as_ref().and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let allowed: Vec<String> =
+        asked.split(',').map(|n| n.trim().to_ascii_lowercase()).filter(|name| is_allowed_header(name)).collect();
+    if let Ok(value) = HeaderValue::from_str(&allowed.join(", ")) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, value);
+    }
+    response
+}
+
+fn is_allowed_header(name: &str) -> bool {
+    (cors::ALLOWED.contains(&name) || name.starts_with(cors::ALLOWED_PREFIX))
+        && HeaderName::from_bytes(name.as_bytes()).is_ok()
+}
+
+fn add_cors(headers: &mut HeaderMap, origin: HeaderValue) {
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    // Caches must not serve one origin's response to another (Fetch, CORS protocol and HTTP caches).
+    headers.append(header::VARY, HeaderValue::from_static("origin"));
+    if let Ok(exposed) = HeaderValue::from_str(&cors::EXPOSED.join(", ")) {
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts() {
+        let rules = HostRules {
+            hosts: vec!["gateway".into(), "*.example.com".into()],
+            origins: vec!["http://localhost:6274".into()],
+        };
+        for host in [
+            "localhost",
+            "LOCALHOST:80",
+            "127.0.0.1:8080",
+            "[::1]:8080",
+            "[::1]",
+            "10.1.2.3",
+            "gateway:1",
+            "a.example.com",
+            "a.b.example.com:443",
+        ] {
+            assert!(rules.accepts_host(host), "{host}");
+        }
+        for host in [
+            "evil.test",
+            "localhost.evil.test",
+            "example.com",
+            "xexample.com",
+            "",
+            ".example.com",
+            "gateway.evil.test",
+            "127.0.0.1.evil.test",
+        ] {
+            assert!(!rules.accepts_host(host), "{host}");
+        }
+        assert!(rules.accepts_origin("http://localhost:6274", Some("localhost:8080")));
+        assert!(rules.accepts_origin("http://localhost:8080", Some("localhost:8080")));
+        for origin in ["https://evil.test", "null", "http://localhost:6275", ""] {
+            assert!(!rules.accepts_origin(origin, Some("localhost:8080")), "{origin}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Log of refused keys. Owns the rate of its lines for each address.
+//!
+//! Does not authenticate (`auth`). Invariant: a line names the cause and the address, never the key. An address has at
+//! most one line a second.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use moongate_access::auth::AuthError;
+
+/// Minimum time between two lines about one address.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of remembered addresses. In a second with more, the others have no line.
+const ADDRESSES_MAX: usize = 1024;
+
+/// Logs refused keys.
+#[derive(Default)]
+pub struct RefusedKeys(Mutex<HashMap<Option<IpAddr>, LoggedAddress>>);
+
+/// Address with a recent line.
+struct LoggedAddress {
+    at: Instant,
+    /// Refusals since that line.
+    suppressed: u64,
+}
+
+impl RefusedKeys {
+    /// Logs a refusal. `address` is `None` on a Unix socket.
+    pub fn log(&self, address: Option<IpAddr>, denied: &AuthError) {
+        let now = Instant::now();
+        let Some(repeated) = self.due_count(address, now) else { return };
+        let from = address.map_or_else(|| "local".to_owned(), |address| address.to_string());
+        let (cause, key) = (denied.cause(), denied.key().unwrap_or_default());
+        tracing::warn!(address = from, cause, key, repeated, "key refused");
+    }
+
+    /// Returns the number of refusals without a line since the last one, or `None` if it is too early for another.
+    fn due_count(&self, address: Option<IpAddr>, now: Instant) -> Option<u64> {
+        let mut told = self.0.lock();
+        if let Some(told) = told.get_mut(&address) {
+            if now < told.at + LOG_INTERVAL {
+                told.suppressed += 1;
+                return None;
+            }
+            told.at = now;
+            return Some(std::mem::take(&mut told.suppressed));
+        }
+        if told.len() >= ADDRESSES_MAX {
+            told.retain(|_, told| now < told.at + LOG_INTERVAL);
+        }
+        if told.len() >= ADDRESSES_MAX {
+            return None;
+        }
+        told.insert(address, LoggedAddress { at: now, suppressed: 0 });
+        Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+    use moongate_testing::logs::capture;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_has_a_line_a_second_with_the_cause() {
+        let (refused, logged) = (RefusedKeys::default(), capture());
+        let address = Some(IpAddr::from([192, 0, 2, 1]));
+        for _ in 0..10 {
+            refused.log(address, &AuthError::Missing);
+        }
+        refused.log(None, &AuthError::Missing);
+        tokio::time::sleep(LOG_INTERVAL).await;
+        refused.log(address, &AuthError::Missing);
+        let lines = logged.lines();
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(
+            lines[0].contains("key refused") && lines[0].contains("192.0.2.1") && lines[0].contains("cause=no key")
+        );
+        assert!(lines[1].contains("address=local") && lines[2].contains("repeated=9"), "{lines:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_addresses_are_not_remembered() {
+        let refused = RefusedKeys::default();
+        let address = |n: u32| Some(IpAddr::from(Ipv6Addr::from_bits(u128::from(n))));
+        let now = Instant::now();
+        let told = (0..5000).filter(|n| refused.due_count(address(*n), now).is_some()).count();
+        assert_eq!(told, ADDRESSES_MAX);
+        assert_eq!(
+            refused.due_count(address(9000), now + LOG_INTERVAL),
+            Some(0),
+            "room is made for those that come later"
+        );
+        assert_eq!(refused.0.lock().len(), 1);
+    }
+}

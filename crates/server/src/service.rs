@@ -1,0 +1,229 @@
+//! Service of one connection: from a request to the routes. Owns the choice between the routes and the fast path.
+//!
+//! Does not answer requests. Invariant: the fast path is taken only where the origin check has nothing to add, and it
+//! ends in the same function as the routes.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::Body as AxumBody;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response, Uri, Version, header};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use tower::ServiceExt;
+
+use crate::connection_limit::{ConnectionSlot, SlotRequest};
+use crate::endpoint_path::endpoint_name;
+use crate::h2_stall::StallTimeoutBody;
+use crate::head_limit::HeadLimit;
+use crate::origin::has_several_hosts;
+use crate::{ServerState, SharedServerState};
+
+/// Request handler of a connection.
+#[derive(Clone)]
+pub struct ConnectionService {
+    router: Router,
+    /// State of the endpoints. `None` on the admin listener.
+    state: Option<SharedServerState>,
+    /// True if the request's host says nothing about the client, as on a Unix socket.
+    local: bool,
+    /// True if each response must announce the end of its connection.
+    closing: Arc<AtomicBool>,
+    peer: Option<PeerAddress>,
+    /// Slot of this connection.
+    slot: Option<Arc<ConnectionSlot>>,
+}
+
+/// Client address of a connection. Routes read it as an extension of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerAddress(pub IpAddr);
+
+/// Host that was accepted earlier on this connection. Saves the check of equal values.
+#[derive(Default)]
+pub(super) struct AcceptedHost {
+    state: Weak<ServerState>,
+    host: Option<HeaderValue>,
+}
+
+/// Returns a copy that does not keep the buffer of its request alive.
+fn detached_copy(value: Option<&HeaderValue>) -> Option<HeaderValue> {
+    HeaderValue::from_bytes(value?.as_bytes()).ok()
+}
+
+/// Response body with its connection's slot, which it holds until it is sent.
+pub struct GuardedBody {
+    body: EitherBody,
+    _slot: Option<Arc<SlotRequest>>,
+}
+
+impl From<EitherBody> for GuardedBody {
+    fn from(body: EitherBody) -> Self {
+        GuardedBody { body, _slot: None }
+    }
+}
+
+/// Response body of a route.
+enum EitherBody {
+    Route(AxumBody),
+    /// Body over HTTP/2, where only the detector notices that its client stopped reading.
+    Watched(StallTimeoutBody),
+}
+
+impl ConnectionService {
+    /// Creates the service from the routes and, for clients, the endpoints' state.
+    pub fn new(router: Router, state: Option<SharedServerState>, local: bool) -> Self {
+        ConnectionService { router, state, local, closing: Arc::default(), peer: None, slot: None }
+    }
+
+    /// Returns the flag that makes connections end with their next response.
+    pub(super) fn is_closing(&self) -> &AtomicBool {
+        &self.closing
+    }
+
+    /// Returns the state that serves a simple POST, if it goes to an endpoint and needs no origin check.
+    pub(super) fn fast_path_state(&self, head: &Parts, known: &mut AcceptedHost) -> Option<Arc<ServerState>> {
+        endpoint_name(head.uri.path())?;
+        let front = self.state.as_ref()?.load_full();
+        let same = known.state.as_ptr() == Arc::as_ptr(&front) && known.host.as_ref() == head.headers.get(header::HOST);
+        let only_host = same && !has_several_hosts(&head.headers);
+        let unguarded = match only_host {
+            true => !head.headers.contains_key(header::ORIGIN),
+            false => needs_no_origin_check(&front, self.local, &head.headers, &head.uri),
+        };
+        if !unguarded {
+            return None;
+        }
+        if !same {
+            *known =
+                AcceptedHost { state: Arc::downgrade(&front), host: detached_copy(head.headers.get(header::HOST)) };
+        }
+        Some(front)
+    }
+
+    /// Returns the client's address, if it has one.
+    pub(super) fn peer(&self) -> Option<PeerAddress> {
+        self.peer
+    }
+
+    /// Announces the end of the connection in each response once `closing` is true.
+    pub(super) fn closing_when(self, closing: Arc<AtomicBool>) -> Self {
+        ConnectionService { closing, ..self }
+    }
+
+    /// Refuses larger heads of HTTP/1, before any route sees them.
+    pub(super) fn with_head_max(self, head_max: usize) -> Self {
+        let limit = HeadLimit { head_max, state: self.state.clone() };
+        ConnectionService { router: limit.apply_to(self.router), ..self }
+    }
+
+    /// Reports the connection's requests to this slot.
+    pub(super) fn in_slot(self, place: Arc<ConnectionSlot>) -> Self {
+        ConnectionService { slot: Some(place), ..self }
+    }
+
+    /// Returns a counter of responses that their client did not read.
+    pub(super) fn count_stalled(&self) -> impl Fn() + Send + Unpin + use<> {
+        let fronts = self.state.clone();
+        move || {
+            if let Some(fronts) = &fronts {
+                fronts.load().stall_detector.record_dropped();
+            }
+        }
+    }
+
+    /// Returns a copy for one connection.
+    pub(super) fn for_peer(&self, address: Option<SocketAddr>) -> Self {
+        ConnectionService { peer: address.map(|address| PeerAddress(address.ip().to_canonical())), ..self.clone() }
+    }
+}
+
+/// True if the origin check would let the request pass unchanged.
+fn needs_no_origin_check(front: &ServerState, local: bool, headers: &HeaderMap, uri: &Uri) -> bool {
+    let plain = !headers.contains_key(header::ORIGIN) && !has_several_hosts(headers);
+    plain && (local || front.hosts.accepts_request(headers, uri).is_ok())
+}
+
+/// Adds the end of the connection to a response if the connection is closing. HTTP/2 has GOAWAY for that.
+fn with_connection_close(
+    mut response: Response<GuardedBody>,
+    version: Version,
+    closing: &AtomicBool,
+) -> Response<GuardedBody> {
+    if version <= Version::HTTP_11 && closing.load(Ordering::Relaxed) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Watches a response body over HTTP/2, where a reader that stalls does not block the connection.
+fn watch_if_h2(
+    response: Response<EitherBody>,
+    version: Version,
+    front: Option<&ServerState>,
+    place: Option<Arc<SlotRequest>>,
+) -> Response<GuardedBody> {
+    response.map(|body| match front {
+        Some(front) if version == Version::HTTP_2 => {
+            GuardedBody { body: EitherBody::Watched(front.stall_detector.watch(GuardedBody::from(body))), _slot: place }
+        }
+        _ => GuardedBody { body, _slot: place },
+    })
+}
+
+impl hyper::service::Service<Request<Incoming>> for ConnectionService {
+    type Response = Response<GuardedBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<GuardedBody>, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let closing = self.closing.clone();
+        // The slot stays in use until the response is sent: the body holds this too.
+        let place = self.slot.as_ref().map(|place| Arc::new(place.begin()));
+        let (router, front, mut request) = (self.router.clone(), self.state.as_ref().map(|f| f.load_full()), request);
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
+        if let Some(place) = &place {
+            request.extensions_mut().insert(place.clone());
+        }
+        Box::pin(async move {
+            let version = request.version();
+            let Ok(response) = router.oneshot(request.map(AxumBody::new)).await;
+            let response = response.map(EitherBody::Route);
+            Ok(with_connection_close(watch_if_h2(response, version, front.as_deref(), place), version, &closing))
+        })
+    }
+}
+
+impl http_body::Body for GuardedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        match &mut self.get_mut().body {
+            EitherBody::Route(body) => Pin::new(body).poll_frame(cx),
+            EitherBody::Watched(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.body {
+            EitherBody::Route(body) => body.is_end_stream(),
+            EitherBody::Watched(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            EitherBody::Route(body) => body.size_hint(),
+            EitherBody::Watched(body) => body.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! MCP over a pipe for one client: a message a line, in and out. Owns reading, writing, their bounds and the shutdown.
+//!
+//! Does not read messages (`revision`). Invariant: only messages are written, and the end of the input ends everything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{ServerState, SharedServerState};
+use moongate_jsonrpc::json::ByteString;
+use moongate_jsonrpc::message::{RequestId, RpcPayload};
+use moongate_model::{Error, McpErrorKind, Principal, Server};
+use moongate_protocol::StdioClient;
+use moongate_transport::PartialIdScanner;
+
+/// Maximum number of lines that wait for the client to read them. Further senders wait too.
+const QUEUED_LINES_MAX: usize = 64;
+/// Time that calls may take after the client closed its end. "Servers SHOULD exit promptly when their standard input is
+/// closed" (2026-07-28/basic/transports/stdio.mdx, Shutdown). A script that pipes requests in still gets its answers.
+const EOF_GRACE: Duration = Duration::from_secs(2);
+/// Time for the client to read the last lines at shutdown.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum size of the write buffer that is reused, in bytes.
+const WRITE_BUFFER_MAX: usize = 256 * 1024;
+
+/// Client on a pipe, with what it may use.
+pub struct StdioServer {
+    pub(super) state: Arc<ServerState>,
+    pub(super) principal: Arc<Principal>,
+    pub(super) server: Arc<dyn Server>,
+    pub(super) scope: ByteString,
+    pub(super) drain: Duration,
+    pub(super) network: Option<NetworkClient>,
+}
+
+/// Settings of a client that connected over the network, rather than one that started this process.
+pub(super) struct NetworkClient {
+    /// State that is replaced at a reload.
+    state: SharedServerState,
+    /// Maximum time for a message to become complete.
+    read_timeout: Duration,
+}
+
+impl StdioServer {
+    /// Follows config reloads between messages, and limits the wait for the rest of one.
+    pub(super) fn for_network_client(self, fronts: SharedServerState, read_timeout: Duration) -> Self {
+        StdioServer { network: Some(NetworkClient { state: fronts, read_timeout }), ..self }
+    }
+
+    /// Serves until the input ends, the client stops reading, or the gateway drains.
+    pub async fn serve<R, W>(self, reader: R, writer: W)
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let StdioServer { state: front, principal, server, scope, drain, network } = self;
+        // The bound makes a client that does not read slow down its own calls.
+        let (out, lines) = mpsc::channel(QUEUED_LINES_MAX);
+        let over = CancellationToken::new();
+        let mut writing = tokio::spawn(write_lines(writer, lines, over.clone()));
+        let state = front.downstream.clone();
+        let (draining, revoked) = (state.draining.clone(), front.endpoints.until_revoked(&principal));
+        let client = StdioClient::new(server, principal.clone(), scope.clone(), state, out.clone());
+        let mut client = AdmittedClient { client, state: front, principal, scope, network };
+        let read = tokio::select! {
+            ended = read_lines(reader, &mut client) => Some(ended),
+            () = draining.cancelled() => None,
+            () = out.closed() => Some(ReadEnd::Unread),
+            () = revoked => Some(ReadEnd::Revoked),
+        };
+        let client = client.client;
+        let grace = match read {
+            Some(ReadEnd::Unread | ReadEnd::Revoked | ReadEnd::TimedOut) => Duration::ZERO,
+            Some(ReadEnd::Input) => {
+                // Subscriptions never end by themselves, so they would use up the whole grace period.
+                client.close_subscriptions();
+                drain.min(EOF_GRACE)
+            }
+            None => drain,
+        };
+        tokio::select! {
+            _ = tokio::time::timeout(grace, client.wait_idle()) => {}
+            () = out.closed() => {}
+        }
+        // Dropped before the writer is told to finish: no further message can enter the queue.
+        drop(client);
+        over.cancel();
+        if tokio::time::timeout(FLUSH_TIMEOUT, &mut writing).await.is_err() {
+            tracing::warn!("the client did not read the last answers");
+            writing.abort();
+        }
+    }
+}
+
+/// Cause of the end of reading.
+enum ReadEnd {
+    /// Client closed its end.
+    Input,
+    /// Client stopped reading.
+    Unread,
+    /// Client's key was removed.
+    Revoked,
+    /// Message did not become complete in time.
+    TimedOut,
+}
+
+/// Client behind the admission control that HTTP clients pass, too.
+struct AdmittedClient {
+    client: StdioClient,
+    state: Arc<ServerState>,
+    principal: Arc<Principal>,
+    scope: ByteString,
+    network: Option<NetworkClient>,
+}
+
+async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut AdmittedClient) -> ReadEnd {
+    let limit = client.state.limits.body;
+    let mut begun = None;
+    let mut buffer = BytesMut::with_capacity(16 * 1024);
+    let mut scanned = 0;
+    // Inside a line that is too long. All of it is dropped, except the id of its request, which the error names.
+    let mut skipping: Option<(PartialIdScanner, Option<u64>)> = None;
+    loop {
+        while let Some(at) = memchr::memchr(b'\n', &buffer[scanned..]) {
+            let line = buffer.split_to(scanned + at + 1).freeze();
+            (scanned, begun) = (0, None);
+            let taken = match skipping.take() {
+                Some((mut scan, id)) => client.too_long(id.or(scan.feed(&line)), limit).await,
+                None if line.len() > limit => client.too_long(PartialIdScanner::default().feed(&line), limit).await,
+                None => client.handle_line(&line).await,
+            };
+            if taken.is_err() {
+                return ReadEnd::Unread;
+            }
+        }
+        scanned = buffer.len();
+        if scanned > limit && skipping.is_none() {
+            skipping = Some((PartialIdScanner::default(), None));
+        }
+        if let Some((scan, id)) = &mut skipping {
+            *id = id.or(scan.feed(&buffer));
+            buffer.clear();
+            scanned = 0;
+        }
+        let is_inside = !buffer.is_empty() || skipping.is_some();
+        // From the first byte of a message: a client that is idle between messages may take any time.
+        begun = is_inside.then(|| begun.unwrap_or_else(Instant::now));
+        buffer.reserve(8 * 1024);
+        let Some(read) = client.in_time(begun, reader.read_buf(&mut buffer)).await else { return ReadEnd::TimedOut };
+        match read {
+            Ok(n) if n > 0 => {}
+            // The last line needs no newline.
+            end => {
+                let rest = buffer.freeze();
+                if end.is_ok() && skipping.is_none() && client.handle_line(&rest).await.is_err() {
+                    return ReadEnd::Unread;
+                }
+                return ReadEnd::Input;
+            }
+        }
+    }
+}
+
+impl AdmittedClient {
+    /// Waits for more of a message within the time that it has left.
+    async fn in_time<T>(&self, begun: Option<Instant>, reading: impl Future<Output = T>) -> Option<T> {
+        let (Some(network), Some(begun)) = (&self.network, begun) else { return Some(reading.await) };
+        let until = begun + network.read_timeout;
+        // A client that sends a byte now and then must not get a new time limit for each.
+        let read = match Instant::now() < until {
+            true => tokio::time::timeout_at(until, reading).await.ok(),
+            false => None,
+        };
+        if read.is_none() {
+            self.state.downstream.metrics.refused.with_label_values(&["read_timeout"]).inc();
+        }
+        read
+    }
+
+    /// Continues with the current config, if the client's key still means the same principal.
+    fn apply_reload(&mut self) -> Result<(), moongate_protocol::ClientDisconnected> {
+        let Some(network) = &self.network else { return Ok(()) };
+        let now = network.state.load();
+        if Arc::ptr_eq(&now, &self.state) {
+            return Ok(());
+        }
+        let principal =
+            now.keys.authenticate(&http::HeaderMap::new()).map_err(|_| moongate_protocol::ClientDisconnected)?;
+        let server =
+            now.endpoints.find_endpoint(&self.scope, &principal).ok_or(moongate_protocol::ClientDisconnected)?;
+        if principal.id != self.principal.id {
+            return Err(moongate_protocol::ClientDisconnected);
+        }
+        self.client.replace_server(server);
+        self.state = now.clone();
+        Ok(())
+    }
+
+    async fn handle_line(&mut self, line: &Bytes) -> Result<(), moongate_protocol::ClientDisconnected> {
+        let mut text = line.trim_ascii();
+        text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.apply_reload()?;
+        let payload = RpcPayload::parse_from_client(&line.slice_ref(text), self.state.limits.batch);
+        let starts = payload.as_ref().map_or(0, RpcPayload::request_count);
+        if starts > 0
+            && let Err(closed) = self.state.admission.admit(&self.principal, starts, &self.state.endpoints)
+        {
+            let ids = payload.iter().flat_map(RpcPayload::request_ids);
+            let error = closed.record(&self.state.downstream.metrics);
+            // Each request of a batch gets its own error: callers wait for their id.
+            for id in ids {
+                self.client.send_error(Some(id), &error).await?;
+            }
+            return Ok(());
+        }
+        self.client.handle_line(payload).await
+    }
+
+    async fn too_long(&self, id: Option<u64>, limit: usize) -> Result<(), moongate_protocol::ClientDisconnected> {
+        let error =
+            Error::new(McpErrorKind::TooLarge, format!("The message is larger than {limit} bytes (limits.body)"));
+        self.client.count_too_large();
+        self.client.send_error(id.map(RequestId::number).as_ref(), &error).await
+    }
+}
+
+/// Writes until it is cancelled, and then what is left.
+async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut lines: mpsc::Receiver<Bytes>, over: CancellationToken) {
+    let mut waiting = Vec::new();
+    let mut buffer = BytesMut::new();
+    let mut closed = false;
+    loop {
+        let ending = tokio::select! {
+            biased;
+            n = lines.recv_many(&mut waiting, QUEUED_LINES_MAX) => n == 0,
+            () = over.cancelled(), if !closed => {
+                // Calls that still hold a sender have no client any more.
+                lines.close();
+                closed = true;
+                continue;
+            }
+        };
+        for line in waiting.drain(..) {
+            buffer.extend_from_slice(&line);
+        }
+        let written = async {
+            writer.write_all(&buffer).await?;
+            writer.flush().await
+        };
+        if let Err(e) = written.await {
+            tracing::debug!("the client's end of the pipe is closed: {e}");
+            return;
+        }
+        if ending {
+            return;
+        }
+        buffer.clear();
+        // One large message must not hold memory for ever.
+        if buffer.capacity() > WRITE_BUFFER_MAX {
+            buffer = BytesMut::new();
+        }
+    }
+}

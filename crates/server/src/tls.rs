@@ -1,0 +1,193 @@
+//! TLS of a listener: certificate and key from files, replaced at run time. Owns the identity in use and its reload.
+//!
+//! Does not accept connections. Invariant: there is always a working identity. A broken one changes nothing and is
+//! logged once.
+
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::certificate_expiry::not_after;
+use moongate_telemetry::Metrics;
+
+/// Time between two checks of the files.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Paths of the TLS files.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TlsSettings {
+    /// Certificate with its chain, PEM.
+    pub cert: PathBuf,
+    /// Private key of the certificate, PEM.
+    pub key: PathBuf,
+    /// Authorities for client certificates, PEM. With them, a client without a certificate of theirs is refused.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Problem with the TLS files.
+#[derive(Debug)]
+pub struct TlsProblem {
+    /// Setting at fault: `cert`, `key` or `client_ca`.
+    pub setting: &'static str,
+    /// Description of the problem.
+    pub message: String,
+}
+
+/// TLS identity in use, with its reload.
+pub struct ServerTls {
+    settings: TlsSettings,
+    current: ArcSwap<TlsIdentity>,
+    /// Problem of the last check, so that it is logged once.
+    last_problem: Mutex<Option<String>>,
+    metrics: Arc<Metrics>,
+}
+
+struct TlsIdentity {
+    acceptor: TlsAcceptor,
+    /// Contents of the files it was made from.
+    files: TlsFiles,
+    not_after: Option<i64>,
+}
+
+#[derive(PartialEq)]
+struct TlsFiles {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+}
+
+impl TlsSettings {
+    /// Checks that the files can be used.
+    pub fn check(&self) -> Result<(), TlsProblem> {
+        TlsFiles::read(self)?.pair(self).map(|_| ())
+    }
+}
+
+impl TlsFiles {
+    fn read(settings: &TlsSettings) -> Result<Self, TlsProblem> {
+        let read = |setting, path: &Path| {
+            std::fs::read(path)
+                .map_err(|e| TlsProblem { setting, message: format!("{} cannot be read: {e}", path.display()) })
+        };
+        let client_ca = settings.client_ca.as_ref().map(|path| read("client_ca", path)).transpose()?;
+        Ok(TlsFiles { cert: read("cert", &settings.cert)?, key: read("key", &settings.key)?, client_ca })
+    }
+
+    fn pair(self, settings: &TlsSettings) -> Result<TlsIdentity, TlsProblem> {
+        let wrong =
+            |setting, path: &Path, what: &str| TlsProblem { setting, message: format!("{} {what}", path.display()) };
+        let chain =
+            certificates(&self.cert).ok_or_else(|| wrong("cert", &settings.cert, "holds no certificate in PEM"))?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|_| wrong("key", &settings.key, "holds no private key in PEM that can be used"))?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|e| wrong("cert", &settings.cert, &format!("cannot be used: {e}")))?;
+        let builder = match (&self.client_ca, &settings.client_ca) {
+            (Some(pem), Some(path)) => {
+                let mut roots = RootCertStore::empty();
+                roots.add_parsable_certificates(certificates(pem).unwrap_or_default());
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                let verifier =
+                    verifier.map_err(|e| wrong("client_ca", path, &format!("holds no authority in PEM: {e}")))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        let not_after = chain.first().and_then(|certificate| not_after(certificate));
+        let mut config = builder.with_single_cert(chain, key).map_err(|e| match e {
+            rustls::Error::InconsistentKeys(_) => wrong(
+                "key",
+                &settings.key,
+                &format!("is not the key of the certificate in {}", settings.cert.display()),
+            ),
+            e => wrong("cert", &settings.cert, &format!("cannot be used: {e}")),
+        })?;
+        // In the order of preference: the server chooses (RFC 7301, section 3.2).
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(TlsIdentity { acceptor: TlsAcceptor::from(Arc::new(config)), files: self, not_after })
+    }
+}
+
+fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    let all: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()?;
+    (!all.is_empty()).then_some(all)
+}
+
+impl ServerTls {
+    /// Reads the files and builds the first identity.
+    pub fn load(settings: TlsSettings, metrics: Arc<Metrics>) -> Result<Arc<Self>, TlsProblem> {
+        let pair = TlsFiles::read(&settings)?.pair(&settings)?;
+        let tls = ServerTls { settings, current: ArcSwap::from_pointee(pair), last_problem: Mutex::default(), metrics };
+        tls.measure();
+        Ok(Arc::new(tls))
+    }
+
+    /// Reads the files again, and adopts them if they can be used. Blocks on file I/O.
+    pub fn reload(&self) {
+        let count = |outcome: &str| self.metrics.tls_reloads.with_label_values(&[outcome]).inc();
+        let taken = TlsFiles::read(&self.settings).and_then(|files| {
+            // Contents are compared: modification times are unreliable on mounted volumes.
+            if files == self.current.load().files { Ok(None) } else { files.pair(&self.settings).map(Some) }
+        });
+        let mut wrong = self.last_problem.lock();
+        match taken {
+            Ok(None) => *wrong = None,
+            Ok(Some(pair)) => {
+                *wrong = None;
+                self.current.store(Arc::new(pair));
+                self.measure();
+                count("loaded");
+                tracing::info!("a new certificate is in use: {}", self.settings.cert.display());
+            }
+            Err(TlsProblem { setting, message }) => {
+                if wrong.as_ref() != Some(&message) {
+                    count("refused");
+                    tracing::error!("the certificate stays as it was: gateway.tls.{setting}: {message}");
+                    *wrong = Some(message);
+                }
+            }
+        }
+    }
+
+    /// Checks the files at an interval, until dropped.
+    pub async fn watch(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            let tls = self.clone();
+            let _ = tokio::task::spawn_blocking(move || tls.reload()).await;
+        }
+    }
+
+    /// Performs the TLS handshake within `limit`.
+    pub(super) async fn accept<S>(&self, stream: S, limit: Duration) -> Option<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let acceptor = self.current.load().acceptor.clone();
+        let outcome = match tokio::time::timeout(limit, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(e)) => format!("{e}"),
+            Err(_) => format!("longer than {limit:?} (limits.read_timeout)"),
+        };
+        self.metrics.refused.with_label_values(&["tls_handshake"]).inc();
+        tracing::debug!("a TLS handshake failed: {outcome}");
+        None
+    }
+
+    fn measure(&self) {
+        if let Some(at) = self.current.load().not_after {
+            self.metrics.tls_not_after.set(at);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Dispatcher of one server's calls: breaker, concurrency permit and connection, in this order. Owns the limits that
+//! all calls of the server share. Does not follow a started call (`call`). Invariant: a call gets its connection
+//! within its own deadline, or one clear error.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::call::circuit_breaker::{BreakerPermit, CircuitBreaker};
+use crate::call::concurrency::{ConcurrencyLimit, ConcurrencyPermit};
+use crate::call::open_calls::OpenCalls;
+use crate::call::retry::RetryBudget;
+use crate::pool::{CheckedOut, CheckoutRequest, ConnectionPool, isolation};
+use crate::server::{ServerContext, seconds};
+use crate::settings::{ConnectTarget, ServerSettings};
+use crate::supervisor::idle::IdleTracker;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Call, Caller, Error, Exchange, McpErrorKind};
+
+/// Dispatcher of the calls of one server.
+pub(crate) struct CallDispatcher {
+    pub(super) server: Arc<ServerContext>,
+    pub(super) pool: Arc<ConnectionPool>,
+    pub(crate) concurrency: ConcurrencyLimit,
+    pub(crate) breaker: Arc<CircuitBreaker>,
+    pub(super) retry_budget: RetryBudget,
+    /// Limit of attempts of one call.
+    attempts: AtomicU32,
+    /// Activity that keeps a lazy server running.
+    pub(crate) activity: IdleTracker,
+    pub(crate) open_calls: Arc<OpenCalls>,
+}
+
+/// Connection of one call, as far as the call knows it.
+#[derive(Default)]
+pub(super) struct CallConnection {
+    pub(super) checked_out: CheckedOut,
+    pub(super) is_multiplexed: bool,
+    /// Revision of the connection. Empty before there is one.
+    pub(super) revision: &'static str,
+}
+
+/// Call that has its connection and its permits.
+pub(super) struct StartedCall {
+    pub(super) exchange: Exchange,
+    pub(super) connection: CallConnection,
+    /// Time in the concurrency queue.
+    pub(super) queue_time: Duration,
+    pub(super) permit: Option<ConcurrencyPermit>,
+    pub(super) breaker_permit: BreakerPermit,
+}
+
+impl CallDispatcher {
+    pub(crate) fn new(server: Arc<ServerContext>, pool: Arc<ConnectionPool>) -> Arc<Self> {
+        let settings = &server.settings;
+        Arc::new(CallDispatcher {
+            concurrency: ConcurrencyLimit::new(settings),
+            breaker: CircuitBreaker::new(settings.breaker),
+            retry_budget: RetryBudget::default(),
+            attempts: AtomicU32::new(settings.attempts),
+            activity: IdleTracker::default(),
+            open_calls: Arc::default(),
+            server,
+            pool,
+        })
+    }
+
+    /// Applies the limits that can change while calls run.
+    pub(crate) fn apply_settings(&self, before: &ServerSettings, settings: &ServerSettings) {
+        self.attempts.store(settings.attempts, Ordering::Relaxed);
+        self.concurrency.resize(before.max_concurrency, settings.max_concurrency);
+    }
+
+    /// Returns the limit of attempts of one call.
+    pub(super) fn attempts(&self) -> u32 {
+        self.attempts.load(Ordering::Relaxed)
+    }
+
+    /// Admits a call, or returns the error of an open circuit breaker.
+    pub(super) fn check_breaker(&self) -> Result<BreakerPermit, Error> {
+        self.breaker.admit().map_err(|shut| {
+            self.server.metrics().refused.with_label_values(&["breaker"]).inc();
+            let name = &self.server.settings.name;
+            let when = match shut.remaining {
+                left if left.is_zero() => "another call is seeing whether it is back".to_owned(),
+                left => format!("calls are sent again in {}", seconds(left)),
+            };
+            let message = format!("Server \"{name}\" keeps failing, so that this call was not sent (servers.{name}.breaker); {when}. Its last failure: {}", shut.reason);
+            Error::new(McpErrorKind::ServerDown, message)
+        })
+    }
+
+    /// Waits for a permit, and returns it with the time in the queue.
+    pub(super) async fn queue(&self, deadline: Instant) -> Result<(ConcurrencyPermit, Duration), Error> {
+        let asked = Instant::now();
+        let settings = self.server.live_settings();
+        let permit = self.concurrency.acquire(&settings, self.server.metrics(), deadline).await?;
+        Ok((permit, asked.elapsed()))
+    }
+
+    /// Starts a call on its connection, once there is one, within the call's own deadline.
+    pub(super) async fn connect_and_start(
+        &self,
+        caller: &Arc<Caller>,
+        call: Call,
+        slot: Option<ConcurrencyPermit>,
+        pass: BreakerPermit,
+        deadline: Instant,
+    ) -> Result<StartedCall, Error> {
+        let settings = self.server.live_settings();
+        let mut ticket = self.concurrency.queued_permit(slot, &settings, self.server.metrics(), deadline);
+        let mut seeker = CheckoutRequest::new(caller, isolation::is_about_task(&call));
+        let begun = async {
+            loop {
+                let (active, held) = self.pool.checkout(&seeker, &mut ticket).await?;
+                ticket.reacquire().await?;
+                let Some(_turn) = self.pool.begin_turn(&active, &held, &mut seeker) else { continue };
+                let (exchange, is_pipe) = (active.open_call(caller, call), active.link.is_multiplexed());
+                let (slot, revision) = (ticket.permit.take(), active.revision);
+                return Ok(StartedCall {
+                    exchange,
+                    connection: CallConnection { checked_out: held, is_multiplexed: is_pipe, revision },
+                    queue_time: Duration::ZERO,
+                    permit: slot,
+                    breaker_permit: pass,
+                });
+            }
+        };
+        tokio::time::timeout_at(deadline, begun).await.unwrap_or_else(|_| Err(self.pool.checkout_timeout()))
+    }
+
+    /// Returns the caller with the headers that this server's config forwards, under the server's names, and no
+    /// others.
+    pub(super) fn with_forwarded_headers(&self, caller: &Arc<Caller>) -> Arc<Caller> {
+        if caller.forwarded_headers.is_empty() {
+            return caller.clone();
+        }
+        let wanted: &[_] = match &self.server.settings.connect {
+            ConnectTarget::Http { forward_headers, .. } => forward_headers,
+            ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => &[],
+        };
+        let value =
+            |from: &http::HeaderName| caller.forwarded_headers.iter().find(|(name, _)| name.as_str() == from.as_str());
+        let headers =
+            wanted.iter().filter_map(|(from, to)| Some((ByteString::from(to.as_str()), value(from)?.1.clone())));
+        Arc::new(Caller { forwarded_headers: headers.collect(), ..(**caller).clone() })
+    }
+}

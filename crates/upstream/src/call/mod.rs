@@ -1,0 +1,383 @@
+//! Call at a server, from start to end. Owns its concurrency permit, its connection and its retries. Does not encode
+//! the call (`revision`). Invariant: a call is retried only before any of its events arrived, and its client sees one
+//! attempt.
+
+pub(crate) mod circuit_breaker;
+pub(crate) mod concurrency;
+pub(crate) mod dispatcher;
+mod notification_quota;
+pub(crate) mod open_calls;
+pub(crate) mod retry;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt};
+use tokio::time::Instant;
+
+use crate::call::circuit_breaker::{BreakerPermit, CallClass};
+use crate::call::concurrency::ConcurrencyPermit;
+use crate::call::dispatcher::{CallConnection, CallDispatcher, StartedCall};
+use crate::call::notification_quota::NotificationQuota;
+use crate::call::open_calls::OpenCallGuard;
+use crate::call::retry::{RetryDecision, RetryableCall};
+use crate::pool::{CheckedOut, isolation};
+use crate::settings::ServerStart;
+use crate::supervisor::idle::CallActivityGuard;
+use moongate_model::{Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, Notification, Outcome, Retryable};
+
+/// Shortest queue time that an error mentions.
+const QUEUE_TIME_SHOWN: Duration = Duration::from_millis(100);
+
+/// Call in progress.
+struct ActiveCall {
+    dispatcher: Arc<CallDispatcher>,
+    _open: OpenCallGuard,
+    step: CallStep,
+    permit: Option<ConcurrencyPermit>,
+    breaker_permit: Option<BreakerPermit>,
+    connection: CallConnection,
+    /// Time in the concurrency queue, of all attempts.
+    queue_time: Duration,
+    /// Copy of the call for a retry, while one is possible.
+    retryable: Option<Box<RetryableCall>>,
+    /// True if the client brought its own credentials. A refusal of those says nothing about other clients.
+    own_credentials: bool,
+    deadline: Instant,
+    quota: NotificationQuota,
+    /// Guard that keeps a lazy server running.
+    activity: Option<CallActivityGuard>,
+}
+
+/// Stream of the events of one call.
+pub struct ServerCall(CallStart);
+
+/// State at the start: most calls run, a refused one has ended before.
+enum CallStart {
+    Refused(Option<Error>),
+    Running(Box<ActiveCall>),
+}
+
+impl ServerCall {
+    fn refused(error: Error) -> Self {
+        ServerCall(CallStart::Refused(Some(error)))
+    }
+
+    fn running(run: ActiveCall) -> Self {
+        ServerCall(CallStart::Running(Box::new(run)))
+    }
+
+    /// Returns the revision of the call's connection. Empty as long as there is none.
+    pub fn revision(&self) -> &'static str {
+        match &self.0 {
+            CallStart::Refused(_) => "",
+            CallStart::Running(run) => run.connection.revision,
+        }
+    }
+}
+
+impl Stream for ServerCall {
+    type Item = ExchangeEvent;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {
+        match &mut self.get_mut().0 {
+            CallStart::Refused(error) => Poll::Ready(error.take().map(|error| ExchangeEvent::Done(Err(error)))),
+            CallStart::Running(run) => run.poll_next_unpin(cx),
+        }
+    }
+}
+
+/// Progress of a call.
+enum CallStep {
+    Starting(BoxFuture<'static, Result<StartedCall, Error>>),
+    Running(Exchange),
+    Finished,
+}
+
+impl Stream for ActiveCall {
+    type Item = ExchangeEvent;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {
+        let this = self.get_mut();
+        loop {
+            match &mut this.step {
+                CallStep::Finished => return Poll::Ready(None),
+                CallStep::Starting(start) => match ready!(start.poll_unpin(cx)) {
+                    Ok(begun) => this.on_started(begun),
+                    Err(error) => {
+                        this.finish();
+                        return Poll::Ready(Some(ExchangeEvent::Done(Err(error))));
+                    }
+                },
+                CallStep::Running(exchange) => {
+                    let Some(event) = ready!(exchange.poll_next_unpin(cx)) else {
+                        this.finish();
+                        return Poll::Ready(None);
+                    };
+                    if let Some(event) = this.on_event(event) {
+                        return Poll::Ready(Some(event));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl CallDispatcher {
+    /// Starts a call that knows in which revision its server is spoken to.
+    pub(crate) fn start(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> ServerCall {
+        let caller = self.with_forwarded_headers(caller);
+        let pass = match self.check_breaker() {
+            Ok(pass) => pass,
+            Err(error) => return ServerCall::refused(error),
+        };
+        let deadline = call.received + self.server.timeouts.call();
+        let mut run = ActiveCall {
+            dispatcher: self.clone(),
+            _open: self.open_calls.begin(),
+            step: CallStep::Finished,
+            permit: None,
+            breaker_permit: None,
+            connection: CallConnection::default(),
+            queue_time: Duration::ZERO,
+            retryable: RetryableCall::of(&caller, &call, self.attempts()),
+            own_credentials: !caller.forwarded_headers.is_empty(),
+            deadline,
+            quota: NotificationQuota::default(),
+            activity: (self.server.settings.start == ServerStart::Lazy).then(|| self.activity.track_call()),
+        };
+        let slot = self.concurrency.try_acquire();
+        let at_hand = slot.as_ref().and_then(|_| self.pool.try_checkout(&caller, isolation::is_about_task(&call)));
+        if let Some(active) = at_hand.as_ref().and_then(|at_hand| at_hand.connection()) {
+            (run.permit, run.breaker_permit) = (slot, Some(pass));
+            run.connection.is_multiplexed = active.link.is_multiplexed();
+            run.connection.revision = active.revision;
+            run.step = CallStep::Running(active.open_call(&caller, call));
+            return ServerCall::running(run);
+        }
+        drop(at_hand);
+        let dispatcher = self.clone();
+        run.step = CallStep::Starting(Box::pin(async move {
+            let (slot, queued) = match slot {
+                Some(slot) => (slot, Duration::ZERO),
+                None => dispatcher.queue(deadline).await?,
+            };
+            let begun = dispatcher.connect_and_start(&caller, call, Some(slot), pass, deadline).await;
+            begun.map(|begun| StartedCall { queue_time: queued, ..begun })
+        }));
+        ServerCall::running(run)
+    }
+}
+
+impl ActiveCall {
+    fn on_started(&mut self, begun: StartedCall) {
+        let StartedCall { exchange, connection, queue_time: queued, permit: slot, breaker_permit: pass } = begun;
+        (self.step, self.connection) = (CallStep::Running(exchange), connection);
+        self.queue_time += queued;
+        (self.permit, self.breaker_permit) = (slot, Some(pass));
+    }
+
+    fn finish(&mut self) {
+        (self.step, self.permit, self.breaker_permit, self.retryable) = (CallStep::Finished, None, None, None);
+        self.connection.checked_out = CheckedOut::default();
+        self.activity = None;
+    }
+
+    fn on_event(&mut self, event: ExchangeEvent) -> Option<ExchangeEvent> {
+        match event {
+            ExchangeEvent::Notification(notice) => {
+                // The client has seen an event of this attempt. A second attempt would repeat it.
+                self.retryable = None;
+                return self.admit_notification(&notice).then_some(ExchangeEvent::Notification(notice));
+            }
+            // A user's time is no load on the server. The permit is released, and the call goes on later without
+            // another one.
+            ExchangeEvent::InputRequired(_) => (self.retryable, self.permit) = (None, None),
+            ExchangeEvent::Done(end) => {
+                // Recorded before a retry: the failed attempt counts for the breaker.
+                self.record_outcome(&end);
+                if let Err(error) = &end
+                    && self.try_retry(error)
+                {
+                    return None;
+                }
+                self.finish();
+                return Some(ExchangeEvent::Done(end.map_err(|error| self.with_queue_time(error))));
+            }
+        }
+        Some(event)
+    }
+
+    /// Returns true if a notification is within the quota of one call.
+    fn admit_notification(&mut self, notice: &Notification) -> bool {
+        let (server, size) = (&self.dispatcher.server, notice.size_hint());
+        let admitted = self.quota.admit(size, server.peek_settings().max_notifications, Instant::now());
+        if !admitted {
+            server.metrics().dropped.with_label_values(&["call_notification"]).inc();
+        }
+        admitted
+    }
+
+    /// Adds the queue time to a timeout: the server may have had little of the call's time.
+    fn with_queue_time(&self, mut error: Error) -> Error {
+        if error.kind == McpErrorKind::ServerTimeout && self.queue_time >= QUEUE_TIME_SHOWN {
+            let (name, queued) = (&self.dispatcher.server.settings.name, self.queue_time.as_secs_f64());
+            let max = self.dispatcher.server.peek_settings().max_concurrency;
+            error.message = format!(
+                "{}; for {queued:.1} s of that it waited for its turn (servers.{name}.max_concurrency = {max})",
+                error.message
+            )
+            .into();
+        }
+        error
+    }
+
+    /// Feeds the outcome to the retry budget, the circuit breaker and the supervisor.
+    fn record_outcome(&mut self, end: &Result<Outcome, Error>) {
+        let dispatcher = &self.dispatcher;
+        let verdict = classify(end, self.connection.is_multiplexed, self.own_credentials);
+        // Only calls that could be retried earn retries.
+        if verdict == CallClass::Success && self.retryable.is_some() {
+            dispatcher.retry_budget.deposit();
+        }
+        dispatcher.breaker.record(verdict, &self.breaker_permit.take().unwrap_or_default());
+        match end {
+            Err(error) => dispatcher.pool.suspicion.record_failure(error, self.own_credentials),
+            Ok(Outcome { task: Some(task), .. }) => {
+                // A task outlives its call, and needs the server until its end.
+                if self.activity.is_some() {
+                    dispatcher.activity.track_task(task);
+                }
+                self.connection.checked_out.track_task(task);
+            }
+            Ok(_) => {}
+        }
+    }
+
+    /// Starts another attempt, if a retry is allowed. Returns false if not.
+    fn try_retry(&mut self, error: &Error) -> bool {
+        let Some(mut spare) = self.retryable.take() else { return false };
+        let dispatcher = self.dispatcher.clone();
+        let name = dispatcher.server.settings.name.as_str();
+        let count = |outcome: &str| dispatcher.server.metrics().retries.with_label_values(&[name, outcome]).inc();
+        let pause = match spare.decide(error, &dispatcher.retry_budget, self.deadline) {
+            RetryDecision::No => return false,
+            RetryDecision::OverBudget => {
+                count("over_budget");
+                return false;
+            }
+            RetryDecision::After(pause) => pause,
+        };
+        count("sent");
+        let Some(call) = spare.call.clone_for_retry() else { return false };
+        let caller: Arc<Caller> = spare.caller.clone();
+        self.retryable = Some(spare);
+        // The next attempt may choose another connection, so that this one is returned to the pool.
+        self.connection.checked_out = CheckedOut::default();
+        let (slot, deadline) = (self.permit.take(), self.deadline);
+        self.step = CallStep::Starting(Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            // The breaker may have opened since the first attempt.
+            let pass = dispatcher.check_breaker()?;
+            dispatcher.connect_and_start(&caller, call, slot, pass, deadline).await
+        }));
+        true
+    }
+}
+
+/// Classifies the end of a call for the circuit breaker.
+fn classify(end: &Result<Outcome, Error>, is_pipe: bool, own_credentials: bool) -> CallClass {
+    let Err(error) = end else { return CallClass::Success };
+    let fault = |wait| CallClass::Failure(error.message.to_string(), wait);
+    match (&error.kind, error.retryable) {
+        (McpErrorKind::ServerError(_), _) => CallClass::Success,
+        // A closed pipe is handled by reconnect backoff.
+        (McpErrorKind::ServerDown, _) if is_pipe => CallClass::Ignored,
+        (McpErrorKind::ServerDown | McpErrorKind::ServerTimeout, _) => fault(None),
+        (McpErrorKind::ServerRefused, Retryable::After(wait)) if !own_credentials => fault(wait),
+        _ => CallClass::Ignored,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{dialing, settings};
+    use crate::{ServerSettings, Upstream, UpstreamState};
+    use moongate_jsonrpc::json::{JsonObject, RawJson};
+    use moongate_jsonrpc::message::RpcError;
+    use moongate_model::{Call, LogFilter, McpMethod};
+    use moongate_testing as testing;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_notifications_of_a_call_are_bounded_and_its_answer_comes() {
+        let few = ServerSettings { max_notifications: 10_000, ..settings() };
+        let shared = dialing(|talk, message| {
+            if message["method"] != "tools/call" {
+                talk.serve_legacy(message);
+                return;
+            }
+            // No more at once than one call has room for.
+            for _ in 0..40 {
+                let params = json!({"level": "error", "data": "x".repeat(400)});
+                talk.send(json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}));
+            }
+            talk.answer(message, &json!({"content": []}));
+        });
+        let upstream = Upstream::new(few, shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        let params = JsonObject::new().with("name", RawJson::string("t"));
+        let caller =
+            Arc::new(Caller { log_filter: LogFilter::ServerDecides, ..(*testing::caller(1, Some("s"))).clone() });
+        let mut exchange = upstream.call(&caller, Call::new(McpMethod::CallTool, params));
+        let mut told = 0;
+        let end = loop {
+            match exchange.next_event().await {
+                ExchangeEvent::Notification(_) => told += 1,
+                ExchangeEvent::InputRequired(_) => panic!("it asks nothing"),
+                ExchangeEvent::Done(end) => break end,
+            }
+        };
+        assert!(end.is_ok() && (20..=30).contains(&told), "{told}");
+        let dropped = upstream.server.metrics().dropped.with_label_values(&["call_notification"]).get();
+        assert_eq!(dropped + told, 40);
+    }
+
+    #[test]
+    fn only_transport_faults_count_against_a_server() {
+        let with = |reason, again| Err(Error { retryable: again, ..Error::new(reason, "why") });
+        let answered = |code| RpcError { code, message: "no".into(), data: None };
+        let good = [
+            Ok(Outcome::from_result(JsonObject::new())),
+            with(McpErrorKind::ServerError(answered(-32602)), Retryable::No),
+        ];
+        for end in good {
+            assert_eq!(classify(&end, false, false), CallClass::Success);
+        }
+        let wait = Some(Duration::from_secs(2));
+        let fault = |wait| CallClass::Failure("why".to_owned(), wait);
+        assert_eq!(classify(&with(McpErrorKind::ServerRefused, Retryable::After(wait)), false, false), fault(wait));
+        assert_eq!(
+            classify(&with(McpErrorKind::ServerRefused, Retryable::After(wait)), false, true),
+            CallClass::Ignored
+        );
+        assert_eq!(classify(&with(McpErrorKind::ServerRefused, Retryable::No), false, false), CallClass::Ignored);
+        assert_eq!(classify(&with(McpErrorKind::ServerTimeout, Retryable::No), true, false), fault(None));
+        assert_eq!(classify(&with(McpErrorKind::ServerDown, Retryable::NotSent), false, false), fault(None));
+        assert_eq!(classify(&with(McpErrorKind::ServerDown, Retryable::After(None)), true, false), CallClass::Ignored);
+        for reason in [
+            McpErrorKind::Cancelled,
+            McpErrorKind::InvalidParams,
+            McpErrorKind::Overloaded,
+            McpErrorKind::ServerProtocol,
+        ] {
+            assert_eq!(classify(&with(reason, Retryable::No), false, false), CallClass::Ignored);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Context that all servers share: metrics, reaper, store, subscriptions, certificates, proxies. Owns what is read once
+//! for all of them. Does not know any single server. Invariant: certificates and the environment are read on first use.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio_util::task::TaskTracker;
+
+use crate::lists::subscriptions::SubscriptionRegistry;
+use crate::pool::session_store::UpstreamSessionStore;
+use moongate_session::store::{StateStore, StoredRows};
+use moongate_telemetry::Metrics;
+use moongate_transport::proxy::{ProxyAddress, ProxyChoice, ProxyEnvironment};
+use moongate_transport::reaper::Reaper;
+use moongate_transport::trust::{self, CaFile};
+use moongate_transport::{LinkError, MemoryPipe};
+
+/// Longest time to end sessions at servers when the gateway stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Context that all servers share.
+pub struct UpstreamContext {
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// Process that ends children if the gateway cannot.
+    pub reaper: Arc<Reaper>,
+    /// Store that outlives the process.
+    pub store: StateStore,
+    /// Tasks that end sessions at servers.
+    pub closing: TaskTracker,
+    /// Subscriptions of single clients.
+    pub subscriptions: Arc<SubscriptionRegistry>,
+    /// Persisted sessions of single clients.
+    pub(crate) session_store: Arc<UpstreamSessionStore>,
+    tls: OnceLock<Arc<rustls::ClientConfig>>,
+    roots: OnceLock<rustls::RootCertStore>,
+    proxies: OnceLock<ProxyEnvironment>,
+    /// Dialer that replaces all transports, if there is one.
+    pub(crate) dialer: Option<ServerDialer>,
+}
+
+/// Function that opens a pipe to the server of this name: its output and its input.
+pub type ServerDialer = Arc<dyn Fn(&str) -> Result<MemoryPipe, LinkError> + Send + Sync>;
+
+impl UpstreamContext {
+    /// Creates the context with a store in memory.
+    pub fn new(metrics: Arc<Metrics>, guard: Reaper) -> Self {
+        UpstreamContext::with_store(metrics, guard, StateStore::memory())
+    }
+
+    /// Creates the context with a store that outlives the process.
+    pub fn with_store(metrics: Arc<Metrics>, guard: Reaper, store: StateStore) -> Self {
+        UpstreamContext {
+            metrics,
+            reaper: Arc::new(guard),
+            store,
+            closing: TaskTracker::new(),
+            subscriptions: Arc::default(),
+            session_store: Arc::default(),
+            tls: OnceLock::new(),
+            roots: OnceLock::new(),
+            proxies: OnceLock::new(),
+            dialer: None,
+        }
+    }
+
+    /// Restores the persisted sessions of a previous process.
+    pub fn restore(&self, rows: StoredRows) {
+        self.session_store.restore(rows);
+    }
+
+    /// Waits until servers know that their sessions have ended, at most `CLOSE_TIMEOUT`.
+    pub async fn wait_closed(&self) {
+        self.closing.close();
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.closing.wait()).await;
+    }
+
+    /// Replaces all transports by pipes of the dialer, whatever the config says. A server that is configured with a
+    /// URL speaks HTTP there.
+    #[must_use]
+    pub fn with_dialer(self, dialer: ServerDialer) -> Self {
+        UpstreamContext { dialer: Some(dialer), ..self }
+    }
+
+    /// Replaces the system's certificates by this TLS configuration.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+        match tls {
+            Some(tls) => UpstreamContext { tls: OnceLock::from(tls), ..self },
+            None => self,
+        }
+    }
+
+    /// Returns the TLS configuration of a server. Certificates are read on first use, since the system's take a
+    /// while.
+    pub(crate) fn tls(&self, ca: Option<&CaFile>) -> Arc<rustls::ClientConfig> {
+        let roots = || self.roots.get_or_init(trust::system_roots).clone();
+        match ca {
+            Some(ca) => ca.tls_config(roots),
+            None => self.tls.get_or_init(|| trust::client_config(roots())).clone(),
+        }
+    }
+
+    /// Returns the proxy on the path to a server. The environment is read on first use.
+    pub(crate) fn proxy(&self, url: &url::Url, choice: &ProxyChoice) -> Option<ProxyAddress> {
+        match choice {
+            ProxyChoice::Fixed(proxy) => Some(proxy.clone()),
+            ProxyChoice::Direct => None,
+            ProxyChoice::Environment => self.proxies.get_or_init(ProxyEnvironment::read).choose(url),
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Upstream server: its connections, lists, health and calls. Owns what the server offers and the start of each call.
+//! Does not merge servers (`gateway`) or encode messages (`revision`). Invariant: whatever a server does or fails to
+//! do, no other server's clients wait for it.
+
+mod call;
+mod context;
+mod event;
+mod lists;
+mod pool;
+mod server;
+mod settings;
+mod status;
+mod supervisor;
+#[cfg(test)]
+mod testing;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::call::dispatcher::CallDispatcher;
+use crate::lists::ListStore;
+use crate::lists::cache::RestoredServer;
+use crate::pool::ConnectionPool;
+use crate::pool::dial::transport_name;
+use crate::pool::era_selection::LastHandshake;
+use crate::server::ServerContext;
+use crate::supervisor::absence::explain_absence;
+use crate::supervisor::state_log::StateLog;
+use crate::supervisor::stderr_history::StderrHistory;
+use crate::supervisor::supervised::SupervisedServer;
+use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_model::{Call, Caller, Error, Exchange, ItemKind, Notification, ServerDescription};
+pub use moongate_transport::MemoryPipe;
+
+pub use call::ServerCall;
+pub use context::{ServerDialer, UpstreamContext};
+pub use event::{EventSink, UpstreamEvent, gateway_caller};
+pub use lists::fetch::{ItemList, ServerLists, depth, list_all, offers_list};
+pub use lists::subscriptions::{ConnectionOwner, SubscriptionGuard, SubscriptionRegistry};
+pub use pool::dial::{ConnectAs, UpstreamConnection, open};
+pub use pool::session_store::client_session_digest;
+pub use settings::{
+    BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
+    ServerSettings, ServerStart, SharingMode,
+};
+pub use status::{UpstreamState, UpstreamStatus};
+
+/// Longest time of a stop. The supervisor closes the link, which takes a moment and never more than the link's steps.
+const STOP_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Configured server with its connections, lists and health.
+pub struct Upstream {
+    /// Settings that it is connected with.
+    pub settings: Arc<ServerSettings>,
+    /// Name of the server, as routes and events carry it.
+    pub name: ByteString,
+    server: Arc<ServerContext>,
+    pool: Arc<ConnectionPool>,
+    lists: Arc<ListStore>,
+    calls: Arc<CallDispatcher>,
+    supervised: Arc<SupervisedServer>,
+    /// Server that replaced this one after a change of the config.
+    successor: OnceLock<Arc<Upstream>>,
+}
+
+impl Upstream {
+    /// Creates a server that is not connected. [`Upstream::run`] connects it.
+    pub fn new(settings: ServerSettings, shared: Arc<UpstreamContext>, sink: EventSink) -> Arc<Self> {
+        let server = ServerContext::new(settings, shared, sink);
+        let lists = Arc::new(ListStore::new(server.clone()));
+        let pool = Arc::new(ConnectionPool::new(server.clone(), lists.dedicated.clone()));
+        let calls = CallDispatcher::new(server.clone(), pool.clone());
+        let supervised = SupervisedServer {
+            server: server.clone(),
+            pool: pool.clone(),
+            lists: lists.clone(),
+            breaker: calls.breaker.clone(),
+            activity: calls.activity.clone(),
+            stderr_history: StderrHistory::default(),
+            state_log: StateLog::default(),
+            stopped: CancellationToken::new(),
+        };
+        Arc::new(Upstream {
+            settings: server.settings.clone(),
+            name: server.name.clone(),
+            server,
+            pool,
+            lists,
+            calls,
+            supervised: Arc::new(supervised),
+            successor: OnceLock::new(),
+        })
+    }
+
+    // === start and stop ===
+
+    /// Connects and stays connected until [`Upstream::stop`].
+    pub async fn run(self: Arc<Self>) {
+        supervisor::run(self.supervised.clone()).await;
+    }
+
+    /// Stops the server's processes and connections, and waits for that.
+    pub async fn stop(&self) {
+        self.server.stop.cancel();
+        self.pool.close_dedicated().await;
+        let _ = tokio::time::timeout(STOP_TIMEOUT, self.supervised.stopped.cancelled()).await;
+    }
+
+    /// Waits for the open calls, for at most `bound`, then stops.
+    pub async fn drain(&self, bound: Duration) {
+        // First, so that no list is persisted from here on.
+        self.lists.cache.stop_persisting();
+        if tokio::time::timeout(bound, self.calls.open_calls.wait_finished()).await.is_err() {
+            tracing::warn!(server = self.settings.name, "calls were still open after gateway.drain = {bound:?}");
+        }
+        // The next process must not resume sessions of a server that was replaced.
+        self.pool.discard_persisted();
+        self.stop().await;
+    }
+
+    /// Returns true if the upstream was told to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.server.stop.is_cancelled()
+    }
+
+    // === settings and replacement ===
+
+    /// Applies settings that can change on a live connection. See [`ServerSettings::same_connection`].
+    pub fn apply_settings(&self, settings: &ServerSettings) {
+        let before = self.server.apply_settings(settings);
+        self.calls.apply_settings(&before, settings);
+    }
+
+    /// Returns the settings in force.
+    pub fn live_settings(&self) -> Arc<ServerSettings> {
+        self.server.live_settings()
+    }
+
+    /// Returns true if the server's entry in the config cannot be used.
+    pub fn is_misconfigured(&self) -> bool {
+        matches!(self.settings.connect, ConnectTarget::Misconfigured { .. })
+    }
+
+    /// Copies the lists of another upstream, to serve them until this one is connected.
+    pub fn copy_lists_from(&self, other: &Upstream) {
+        if let Some(spoke) = other.pool.last_handshake() {
+            self.pool.restore_handshake((*spoke).clone());
+        }
+        if other.pool.record.was_seen() {
+            self.pool.record.restore();
+        }
+        self.lists.copy_from(&other.lists);
+    }
+
+    /// Redirects every new call to `next`, for good. Only the first redirect counts.
+    pub fn redirect_to(&self, next: &Arc<Upstream>) {
+        // Muted first, so that only one of the two publishes.
+        self.mute_metrics();
+        next.server.unmute_metrics();
+        let _ = self.successor.set(next.clone());
+    }
+
+    /// Returns the upstream that stands for this server now.
+    pub fn current(self: &Arc<Self>) -> &Arc<Upstream> {
+        let mut latest = self;
+        while let Some(next) = latest.successor.get() {
+            latest = next;
+        }
+        latest
+    }
+
+    /// Stops publishing the metrics of the server.
+    pub fn mute_metrics(&self) {
+        self.server.mute_metrics();
+    }
+
+    /// Counts a restart of the server's process.
+    pub fn count_restart(&self) {
+        self.server.metrics().server_restarts.with_label_values(&[&self.settings.name]).inc();
+    }
+
+    // === status ===
+
+    /// Returns the current status.
+    pub fn status(&self) -> UpstreamStatus {
+        self.server.status.borrow().clone()
+    }
+
+    /// Returns a receiver of status changes.
+    pub fn watch(&self) -> watch::Receiver<UpstreamStatus> {
+        self.server.status.subscribe()
+    }
+
+    /// Returns the last lines on stderr. Those of a dead process stay until its successor is ready.
+    pub fn stderr(&self) -> Vec<String> {
+        self.supervised.stderr_history.lines()
+    }
+
+    /// Explains why a server was never connected. `None` if it was, perhaps in a previous process.
+    pub fn absence(&self) -> Option<String> {
+        let is_known = self.pool.shared().is_some() || self.pool.last_handshake().is_some();
+        (!is_known).then(|| explain_absence(&self.settings.name, &self.status()))
+    }
+
+    /// Returns the number of calls in the concurrency queue.
+    pub fn queue_len(&self) -> usize {
+        self.calls.concurrency.queue_len()
+    }
+
+    // === connections ===
+
+    /// Returns true if there is a shared connection.
+    pub fn is_connected(&self) -> bool {
+        self.pool.shared().is_some()
+    }
+
+    /// Returns the number of dedicated connections.
+    pub fn dedicated_count(&self) -> usize {
+        self.pool.dedicated_count()
+    }
+
+    /// Returns true if a session has a dedicated connection to this server.
+    pub fn has_dedicated(&self, session: &ByteString) -> bool {
+        self.pool.has_session_connection(session)
+    }
+
+    /// Returns the connections that clients of an era share: the revision and the process id, if there is one.
+    pub fn shared_connections(&self) -> Vec<(&'static str, Option<u32>)> {
+        self.pool.all_shared().iter().map(|active| (active.revision, active.link.pid())).collect()
+    }
+
+    /// Returns the server's description. While disconnected, this is the last known one, perhaps of a previous
+    /// process.
+    pub fn description(&self) -> Option<ServerDescription> {
+        self.pool.description()
+    }
+
+    /// Returns the revision that the server speaks, while it is connected.
+    pub fn revision(&self) -> Option<&'static str> {
+        self.pool.shared().map(|active| active.revision)
+    }
+
+    /// Returns the transport in a word: of the connection, else of the config.
+    pub fn transport(&self) -> &'static str {
+        transport_name(&self.settings.connect, self.pool.shared().as_deref())
+    }
+
+    /// Returns why the rules of the server's revision forbid to expose a tool. `None` if they allow it.
+    pub fn tool_problem(&self, definition: &JsonObject) -> Option<String> {
+        // The rules of the last handshake: its lists stay while the server is disconnected, and so do their rules.
+        let spoke = self.pool.last_handshake()?;
+        moongate_protocol::tool_problem(spoke.era, spoke.is_multiplexed, definition)
+    }
+
+    /// Closes the connections of principals that were revoked.
+    pub async fn revoke_principals(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
+        self.pool.revoke_principals(gone).await;
+    }
+
+    // === lists ===
+
+    /// Returns the lists. While the server is disconnected, these are the last good ones.
+    pub fn lists(&self) -> Arc<ServerLists> {
+        self.lists.load()
+    }
+
+    /// Sets the lists, for tests of code that reads them.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn serve_lists(&self, items: ServerLists) {
+        self.lists.replace(Arc::new(items));
+    }
+
+    /// Returns for how many milliseconds a list counts as fresh. `None`: its age says nothing. A list that has
+    /// expired is fetched again for the next reader.
+    pub fn list_ttl(&self, kind: ItemKind) -> Option<u64> {
+        self.lists.ttl(kind)
+    }
+
+    /// Requests a fetch of one list and waits for it. Skipped if the server is not ready, or shortly after the last
+    /// one.
+    pub async fn relist_now(&self, kind: ItemKind) {
+        // In other states the lists are fetched anyway, once the server is ready.
+        if self.server.state() == UpstreamState::Ready {
+            self.lists.relist_requests.request(kind).await;
+        }
+    }
+
+    /// Returns true if the lists are those of a previous process, and the server has not confirmed them yet.
+    pub fn is_unconfirmed(&self) -> bool {
+        self.lists.cache.is_unconfirmed()
+    }
+
+    /// Returns true if all lists were fetched in full, now or before.
+    pub fn is_listed(&self) -> bool {
+        self.lists.cache.is_listed()
+    }
+
+    /// Restores a row of a previous process. Returns false if the row is of no use. A server that was listed
+    /// meanwhile keeps its own lists.
+    pub fn restore(&self, row: &Bytes, longest: Duration) -> bool {
+        let Some(row) = RestoredServer::parse(row, longest, &self.settings) else { return false };
+        // Restored even if the server was listed meanwhile: the record only ever grows.
+        if row.requests_input {
+            self.pool.record.restore();
+            self.lists.cache.record_input_requests();
+        }
+        if self.pool.last_handshake().is_some() {
+            return true;
+        }
+        self.pool.restore_handshake(LastHandshake {
+            era: row.era,
+            is_multiplexed: row.is_multiplexed,
+            description: row.description,
+            speaks_other_era: row.speaks_other_era,
+        });
+        self.lists.restore(row.lists);
+        true
+    }
+
+    // === subscriptions ===
+
+    /// Sets the resources whose changes clients subscribed to, by the server's own URIs.
+    pub fn subscribe(&self, uris: Vec<ByteString>) {
+        let known = self.server.metrics().subscriptions.with_label_values(&[&self.settings.name]);
+        known.set(i64::try_from(uris.len()).unwrap_or(i64::MAX));
+        if self.lists.resources.set(uris) {
+            self.pool.demand().recheck();
+        }
+    }
+
+    /// Tries a subscription on the shared connection, once there is one. For servers that deny the capability and
+    /// were not tried yet.
+    pub async fn try_subscription(&self, uri: &ByteString) -> Result<(), Error> {
+        let active = self.pool.wait_connected().await?;
+        match active.server.try_subscriptions(&gateway_caller(), std::slice::from_ref(uri)) {
+            Some(trial) => trial.await,
+            None => Ok(()),
+        }
+    }
+
+    /// Passes a notification of a client on to its dedicated connection.
+    pub fn notify(&self, caller: &Arc<Caller>, notice: Notification) {
+        if let Some(active) = self.pool.dedicated_of(caller) {
+            active.server.notify(caller, notice);
+        }
+    }
+
+    // === calls ===
+
+    /// Starts a call. It waits for a concurrency permit and for a connection within the call's limits.
+    pub fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> Exchange {
+        Exchange::new(self.start_call(caller, call))
+    }
+
+    /// Starts a call that knows in which revision its server is spoken to.
+    pub fn start_call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> ServerCall {
+        self.current().calls.start(caller, call)
+    }
+}

@@ -1,0 +1,316 @@
+//! Lists of one server, cached across restarts of the gateway. Owns the server's row in the store. Does not decide when
+//! a server is listed (`connected.rs`). Invariant: a row is used only for a server with the settings (see [`digest`])
+//! that it was listed with.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use aws_lc_rs::digest::{Context, SHA256};
+use base64::Engine;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::event::gateway_caller;
+use crate::lists::fetch::{ItemList, ServerLists};
+use crate::settings::{ConnectTarget, ServerSettings};
+use moongate_model::{ItemKind, Server, ServerDescription};
+use moongate_protocol::Era;
+use moongate_session::store::{StateStore, StoreTable, unix_now};
+
+/// Age after which a confirmed row is written again, so that it does not look old. In seconds.
+const REWRITE_AFTER_SECONDS: u64 = 3600;
+/// Limit of one row, in bytes.
+const ROW_MAX: usize = 16 * 1024 * 1024;
+
+/// State of the cached row and of its confirmation.
+#[derive(Default)]
+pub(crate) struct ListCache {
+    /// True if the lists are those of a previous process.
+    unconfirmed: AtomicBool,
+    /// True if all lists were fetched, now or by a previous process.
+    listed: AtomicBool,
+    /// Time of the last write, in seconds since 1970.
+    written: AtomicU64,
+    /// Lists of the last write.
+    lists: ArcSwapOption<ServerLists>,
+    /// Eras of the last write.
+    eras: Mutex<Option<(Era, Option<bool>)>>,
+    /// True if the last write said that the server sends input requests.
+    requests_input: AtomicBool,
+    /// True if no row is written any more.
+    is_closed: AtomicBool,
+}
+
+impl ListCache {
+    fn eras(&self) -> MutexGuard<'_, Option<(Era, Option<bool>)>> {
+        self.eras.lock()
+    }
+}
+
+/// Row in the store. Its members are the file format.
+#[derive(Serialize, Deserialize)]
+struct CachedRow {
+    settings: String,
+    saved: u64,
+    modern: bool,
+    /// True if the server speaks the other era, too.
+    #[serde(default)]
+    other: Option<bool>,
+    pipe: bool,
+    /// True if the server ever sent an input request on a pipe.
+    #[serde(default)]
+    asks: bool,
+    face: ServerDescription,
+    lists: [ItemList; 4],
+}
+
+/// Server as a previous process knew it.
+pub(crate) struct RestoredServer {
+    pub(crate) era: Era,
+    pub(crate) is_multiplexed: bool,
+    pub(crate) description: ServerDescription,
+    /// True if the server speaks the other era, too. `None`: not tried.
+    pub(crate) speaks_other_era: Option<bool>,
+    /// True if the server ever sent an input request on a pipe.
+    pub(crate) requests_input: bool,
+    pub(crate) lists: ServerLists,
+}
+
+impl RestoredServer {
+    /// Reads a row. `None` if it is of no use: it is broken, too old, or of a server with other settings.
+    pub(crate) fn parse(row: &Bytes, longest: Duration, settings: &ServerSettings) -> Option<Self> {
+        let row = serde_json::from_slice::<CachedRow>(row).ok()?;
+        let old = unix_now().saturating_sub(row.saved) >= longest.as_secs();
+        // With other settings, the server may offer other items.
+        if old || row.settings != digest(settings) {
+            return None;
+        }
+        let mut lists = ServerLists::default();
+        for (kind, list) in ItemKind::ALL.into_iter().zip(row.lists) {
+            lists.set(kind, list);
+        }
+        Some(RestoredServer {
+            era: if row.modern { Era::Modern } else { Era::Legacy },
+            is_multiplexed: row.pipe,
+            description: row.face,
+            speaks_other_era: row.other,
+            requests_input: row.asks,
+            lists,
+        })
+    }
+}
+
+/// Connected server whose lists are cached.
+pub(crate) struct ListedServer<'a> {
+    pub(crate) server: &'a dyn Server,
+    pub(crate) era: Era,
+    pub(crate) is_multiplexed: bool,
+    /// True if the server speaks the other era, too. `None`: not tried.
+    pub(crate) speaks_other_era: Option<bool>,
+    /// True if the server ever sent an input request on a pipe.
+    pub(crate) requests_input: bool,
+}
+
+impl ListCache {
+    /// Returns true if the lists are those of a previous process, and the server has not confirmed them yet.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.unconfirmed.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if all lists were fetched in full, now or before.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Relaxed)
+    }
+
+    /// Records that the restored row said that the server sends input requests.
+    pub(crate) fn record_input_requests(&self) {
+        self.requests_input.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that the lists are those of a previous process.
+    pub(crate) fn mark_restored(&self) {
+        self.unconfirmed.store(true, Ordering::Relaxed);
+        self.listed.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that the server itself has shown its lists.
+    pub(crate) fn confirm(&self) {
+        self.unconfirmed.store(false, Ordering::Relaxed);
+        self.listed.store(true, Ordering::Relaxed);
+    }
+
+    /// Copies the confirmation of another server together with its lists.
+    pub(crate) fn copy_confirmation_from(&self, other: &ListCache) {
+        self.unconfirmed.store(other.is_unconfirmed(), Ordering::Relaxed);
+        self.listed.store(other.is_listed(), Ordering::Relaxed);
+    }
+
+    /// Stops persisting for good. A server that was replaced or removed from the config leaves no row.
+    pub(crate) fn stop_persisting(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Persists the lists for the next process, if they or the facts beside them changed.
+    pub(crate) fn persist(
+        &self,
+        store: &StateStore,
+        settings: &ServerSettings,
+        items: Arc<ServerLists>,
+        listed: &ListedServer<'_>,
+    ) {
+        let now = unix_now();
+        let eras = Some((listed.era, listed.speaks_other_era));
+        // Unchanged lists are the same allocation.
+        let same = self.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items))
+            && *self.eras() == eras
+            && self.requests_input.load(Ordering::Relaxed) == listed.requests_input;
+        let leaves = store.is_persistent() && !self.is_closed.load(Ordering::Acquire);
+        if !leaves || (same && now.saturating_sub(self.written.load(Ordering::Relaxed)) < REWRITE_AFTER_SECONDS) {
+            return;
+        }
+        let row = CachedRow {
+            settings: digest(settings),
+            saved: now,
+            modern: listed.era == Era::Modern,
+            other: listed.speaks_other_era,
+            pipe: listed.is_multiplexed,
+            asks: listed.requests_input,
+            face: listed.server.describe(&gateway_caller()),
+            lists: ItemKind::ALL.map(|kind| (**items.get(kind)).clone()),
+        };
+        let server = &settings.name;
+        match serde_json::to_vec(&row) {
+            Ok(json) if json.len() <= ROW_MAX => {
+                store.put(StoreTable::Catalog, Bytes::copy_from_slice(server.as_bytes()), json);
+                self.lists.store(Some(items));
+                *self.eras() = eras;
+                self.requests_input.store(listed.requests_input, Ordering::Relaxed);
+                self.written.store(now, Ordering::Relaxed);
+            }
+            Ok(_) => {
+                tracing::warn!(server, "its lists are larger than {ROW_MAX} bytes, and are not kept for a restart")
+            }
+            Err(e) => tracing::warn!(server, "its lists cannot be kept for a restart: {e}"),
+        }
+    }
+}
+
+/// Returns a digest of the settings that decide which server it is and what it offers. Credentials count, since a
+/// server may show each of them different items.
+pub(crate) fn digest(settings: &ServerSettings) -> String {
+    let mut context = Context::new(&SHA256);
+    let mut add = |part: &[u8]| {
+        // The lengths keep apart parts that would otherwise join to the same bytes.
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    };
+    match &settings.connect {
+        ConnectTarget::Stdio { command, args, env, cwd } => {
+            add(b"stdio");
+            add(command.as_bytes());
+            // The count keeps apart the arguments and the variables that follow.
+            add(&(args.len() as u64).to_be_bytes());
+            args.iter().for_each(|arg| add(arg.as_bytes()));
+            env.iter().for_each(|(name, value)| [name, value].into_iter().for_each(|part| add(part.as_bytes())));
+            add(cwd.as_ref().map_or(&b""[..], |cwd| cwd.as_os_str().as_encoded_bytes()));
+        }
+        // A misconfigured server is never listed.
+        ConnectTarget::Misconfigured { .. } => add(b"misconfigured"),
+        ConnectTarget::Socket(address) => {
+            add(b"socket");
+            add(format!("{address:?}").as_bytes());
+        }
+        ConnectTarget::Http { url, transport, headers, .. } => {
+            add(b"http");
+            add(url.as_str().as_bytes());
+            add(format!("{transport:?}").as_bytes());
+            headers.iter().for_each(|(name, value)| [name.as_ref(), value.as_bytes()].into_iter().for_each(&mut add));
+        }
+    }
+    add(settings.protocol.as_deref().unwrap_or_default().as_bytes());
+    base64::engine::general_purpose::STANDARD_NO_PAD.encode(context.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ServerStart, Upstream, UpstreamContext, UpstreamState};
+    use moongate_telemetry::Metrics;
+    use moongate_transport::reaper::Reaper;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn settings(args: &[&str]) -> ServerSettings {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        ServerSettings::new(
+            "a",
+            ConnectTarget::Stdio { command: "no-such-server".to_owned(), args, env: Vec::new(), cwd: None },
+        )
+    }
+
+    fn upstream(settings: ServerSettings) -> Arc<Upstream> {
+        Upstream::new(
+            settings,
+            Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled())),
+            Arc::new(|_, _| {}),
+        )
+    }
+
+    fn row(settings: &ServerSettings, saved: u64) -> Bytes {
+        let row = serde_json::json!({
+            "settings": digest(settings), "saved": saved, "modern": false, "pipe": true,
+            // Row of an earlier release: members that came later are absent.
+            "face": {"info": {"name": "s"}, "instructions": "Ask.", "features": {"tools": true}},
+            "lists": [{"items": [{"name": "t", "inputSchema": {"x": 1.0}}], "cache": null},
+                {"items": [], "cache": null}, {"items": [], "cache": null}, {"items": [], "cache": null}],
+        });
+        row.to_string().into()
+    }
+
+    #[tokio::test]
+    async fn lists_come_back_for_the_same_settings_only() {
+        let same = upstream(settings(&["a", "b"]));
+        assert!(same.restore(&row(&settings(&["a", "b"]), unix_now()), DAY));
+        assert_eq!(same.lists().get(ItemKind::Tools).items.len(), 1);
+        assert_eq!(same.description().unwrap().instructions.as_deref(), Some("Ask."));
+        assert!(same.is_unconfirmed());
+        assert_eq!(same.list_ttl(ItemKind::Tools), Some(0), "nobody may keep them");
+        assert_eq!(same.server.metrics().catalog_stale.with_label_values(&["a"]).get(), 1);
+        for other in [
+            // The parts of the settings are kept apart: "ab" is not "a", "b".
+            settings(&["ab"]),
+            settings(&["a", "c"]),
+            ServerSettings { protocol: Some("x".into()), ..settings(&["a", "b"]) },
+        ] {
+            assert!(!upstream(other).restore(&row(&settings(&["a", "b"]), unix_now()), DAY));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_started_on_use_is_not_started_to_learn_what_is_known() {
+        let lazy = ServerSettings { start: ServerStart::Lazy, ..settings(&[]) };
+        let (known, unknown) = (upstream(lazy.clone()), upstream(lazy.clone()));
+        assert!(known.restore(&row(&lazy, unix_now()), DAY));
+        let (mut asleep, mut started) = (known.watch(), unknown.watch());
+        let running = [tokio::spawn(known.clone().run()), tokio::spawn(unknown.clone().run())];
+        // The command does not exist.
+        started.wait_for(|status| status.state == UpstreamState::Failed).await.unwrap();
+        let status = asleep.wait_for(|status| status.state != UpstreamState::Starting).await.unwrap().clone();
+        assert!(status.state == UpstreamState::Stopped && status.reason.contains("not started yet"), "{status:?}");
+        assert_eq!(known.lists().get(ItemKind::Tools).items.len(), 1);
+        for (upstream, running) in [known, unknown].into_iter().zip(running) {
+            upstream.stop().await;
+            running.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn old_and_broken_rows_are_of_no_use() {
+        let own = settings(&[]);
+        assert!(!upstream(own.clone()).restore(&row(&own, unix_now() - DAY.as_secs()), DAY));
+        assert!(!upstream(own).restore(&Bytes::from_static(b"{}"), DAY));
+    }
+}

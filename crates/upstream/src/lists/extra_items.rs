@@ -1,0 +1,204 @@
+//! Extra items: those that a server lists only on dedicated connections. Owns the difference to the shared
+//! connection. Does not fetch the shared lists (`connected.rs`). Invariant: extra items are listed for all clients
+//! until their connection ends, and never hide a shared item.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use crate::event::gateway_caller;
+use crate::lists::fetch::{ItemList, list_all, offers_list};
+use crate::settings::ServerSettings;
+use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_model::{ItemKind, Server};
+
+/// Limit of items that all connections of one server may add together.
+const EXTRA_ITEMS_MAX: usize = 256;
+/// Limit of their bytes.
+const EXTRA_BYTES_MAX: usize = 1024 * 1024;
+/// Shortest interval between fetches of one connection's lists.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(2);
+
+type ItemsByKind = [Vec<Arc<JsonObject>>; ItemKind::ALL.len()];
+
+/// Items that dedicated connections add to the lists of a server.
+#[derive(Default)]
+pub(crate) struct ExtraItems(Mutex<ExtraItemsTable>);
+
+#[derive(Default)]
+struct ExtraItemsTable {
+    /// Items that the shared connection listed.
+    shared: ItemsByKind,
+    by_connection: HashMap<ByteString, ItemsByKind>,
+}
+
+impl ExtraItems {
+    /// Adds the extra items to a list of the shared connection.
+    pub(crate) fn merge_into(&self, kind: ItemKind, list: &mut ItemList) {
+        let mut table = self.lock();
+        // Remembered, because `replace` compares with it.
+        table.shared[kind as usize] = list.items.clone();
+        let mut known = keys(&list.items, kind);
+        let mut added: Vec<_> = table.by_connection.iter().collect();
+        // Sorted, so that the order is the same in each list.
+        added.sort_by_key(|(one, _)| *one);
+        for item in added.into_iter().flat_map(|(_, lists)| &lists[kind as usize]) {
+            if item.get_string(kind.item_key()).is_some_and(|key| known.insert(key)) {
+                list.items.push(item.clone());
+            }
+        }
+    }
+
+    /// Replaces the extra items of one connection and kind.
+    fn replace(&self, by: &ByteString, kind: ItemKind, items: Vec<Arc<JsonObject>>) {
+        let mut table = self.lock();
+        let known = keys(&table.shared[kind as usize], kind);
+        // Cleared first, so that the connection's old items do not count against the limits.
+        table.by_connection.entry(by.clone()).or_default()[kind as usize].clear();
+        let all = || table.by_connection.values().flatten().flatten();
+        let (mut count, mut bytes) = (all().count(), all().map(|item| item.size_hint()).sum::<usize>());
+        let mut kept = Vec::new();
+        for item in items {
+            if item.get_string(kind.item_key()).is_none_or(|key| known.contains(&key)) {
+                continue;
+            }
+            (count, bytes) = (count + 1, bytes + item.size_hint());
+            if count > EXTRA_ITEMS_MAX || bytes > EXTRA_BYTES_MAX {
+                tracing::warn!(
+                    "server: what its connections add to its lists is more than {EXTRA_ITEMS_MAX} items or {EXTRA_BYTES_MAX} bytes; the rest is left out"
+                );
+                break;
+            }
+            kept.push(item);
+        }
+        if let Some(lists) = table.by_connection.get_mut(by) {
+            lists[kind as usize] = kept;
+        }
+    }
+
+    /// Removes the items of a connection. Returns true if there were any.
+    fn forget(&self, by: &ByteString) -> bool {
+        self.lock().by_connection.remove(by).is_some_and(|lists| lists.iter().any(|list| !list.is_empty()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ExtraItemsTable> {
+        self.0.lock()
+    }
+}
+
+fn keys(items: &[Arc<JsonObject>], kind: ItemKind) -> HashSet<ByteString> {
+    items.iter().filter_map(|item| item.get_string(kind.item_key())).collect()
+}
+
+/// Collector of one connection: the lists to fetch there after a change.
+pub(crate) struct ExtraItemsCollector {
+    extra_items: Arc<ExtraItems>,
+    connection: ByteString,
+    changed: Mutex<Vec<ItemKind>>,
+    has_changes: Notify,
+}
+
+impl ExtraItemsCollector {
+    /// Creates the collector of the connection with this key.
+    pub(crate) fn new(added: &Arc<ExtraItems>, connection: ByteString) -> Self {
+        ExtraItemsCollector {
+            extra_items: added.clone(),
+            connection,
+            changed: Mutex::default(),
+            has_changes: Notify::new(),
+        }
+    }
+
+    /// Records that a list of the connection changed.
+    pub(crate) fn mark_changed(&self, kind: ItemKind) {
+        let mut changed = self.changed.lock();
+        if !changed.contains(&kind) {
+            changed.push(kind);
+        }
+        drop(changed);
+        self.has_changes.notify_one();
+    }
+
+    /// Fetches changed lists and calls `tell` for each. Never returns.
+    pub(crate) async fn run_collector(&self, server: &dyn Server, settings: &ServerSettings, tell: impl Fn(ItemKind)) {
+        loop {
+            self.has_changes.notified().await;
+            // Taken before the fetch, so that a change during it leads to another.
+            let kinds = std::mem::take(&mut *self.changed.lock());
+            let features = server.describe(&gateway_caller()).features;
+            for kind in kinds {
+                if offers_list(&features, kind) {
+                    let listed = list_all(server, kind, &settings.lists);
+                    match timeout(settings.list_timeout, listed).await {
+                        Ok(Ok(list)) => self.extra_items.replace(&self.connection, kind, list.items),
+                        Ok(Err(error)) => {
+                            tracing::debug!(server = settings.name, "a connection cannot be listed: {error}")
+                        }
+                        Err(_) => tracing::debug!(server = settings.name, "a connection cannot be listed in time"),
+                    }
+                }
+                tell(kind);
+            }
+            // Changes during the pause are collected into one fetch.
+            sleep(COLLECT_INTERVAL).await;
+        }
+    }
+
+    /// Removes the connection's items, and calls `tell` for the lists that may be shorter now.
+    pub(crate) fn discard(&self, tell: impl Fn(ItemKind)) {
+        if self.extra_items.forget(&self.connection) {
+            ItemKind::ALL.into_iter().for_each(tell);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moongate_jsonrpc::json::RawJson;
+
+    fn items(names: impl IntoIterator<Item = String>) -> Vec<Arc<JsonObject>> {
+        names.into_iter().map(|name| Arc::new(JsonObject::new().with("name", RawJson::string(&name)))).collect()
+    }
+
+    fn merged(added: &ExtraItems, main: &[&str]) -> Vec<String> {
+        let mut list = ItemList { items: items(main.iter().map(|name| (*name).to_owned())), ..ItemList::default() };
+        added.merge_into(ItemKind::Tools, &mut list);
+        list.items.iter().map(|item| item.get_string("name").unwrap().to_string()).collect()
+    }
+
+    #[test]
+    fn items_of_a_connection_are_listed_until_it_closes() {
+        let added = Arc::new(ExtraItems::default());
+        let (one, other) = (ByteString::literal("one"), ByteString::literal("other"));
+        assert_eq!(merged(&added, &["a"]), ["a"]);
+        added.replace(&one, ItemKind::Tools, items(["a", "b"].map(str::to_owned)));
+        added.replace(&other, ItemKind::Tools, items(["b", "c"].map(str::to_owned)));
+        assert_eq!(merged(&added, &["a"]), ["a", "b", "c"]);
+        assert_eq!(merged(&added, &["a", "c"]), ["a", "c", "b"]);
+        ExtraItemsCollector::new(&added, one).discard(|_| {});
+        assert_eq!(merged(&added, &["a"]), ["a", "b", "c"]);
+        added.replace(&other, ItemKind::Tools, Vec::new());
+        assert_eq!(merged(&added, &["a"]), ["a"]);
+        assert!(!added.forget(&other), "it added nothing any more");
+    }
+
+    #[test]
+    fn items_of_connections_are_bounded() {
+        let added = ExtraItems::default();
+        for n in 0..3 {
+            added.replace(
+                &ByteString::from(format!("{n}")),
+                ItemKind::Tools,
+                items((0..200).map(|item| format!("{n} {item}"))),
+            );
+        }
+        assert_eq!(merged(&added, &[]).len(), EXTRA_ITEMS_MAX);
+        added.replace(&ByteString::literal("0"), ItemKind::Tools, items(["x".repeat(EXTRA_BYTES_MAX)]));
+        assert_eq!(merged(&added, &[]).len(), EXTRA_ITEMS_MAX - 200);
+    }
+}

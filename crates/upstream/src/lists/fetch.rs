@@ -1,0 +1,231 @@
+//! Lists of a server, fetched page by page. Owns their limits and their merge into whole lists. Does not decide when to
+//! fetch (`connected.rs`). Invariant: an error on any page fails the whole list, and a fetch ends, whatever cursors the
+//! server invents. A list over its limits is cut, with a note.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::gateway_caller;
+use crate::settings::ListLimits;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::{CacheHint, Call, Caller, Error, ItemKind, McpErrorKind, McpMethod, Server, ServerCapabilities};
+
+/// Lists of a server, in the server's own wire form.
+#[derive(Clone, Debug, Default)]
+pub struct ServerLists {
+    lists: [Arc<ItemList>; 4],
+}
+
+/// List of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ItemList {
+    /// Items in the server's order.
+    #[serde(with = "shared")]
+    pub items: Vec<Arc<JsonObject>>,
+    /// Cache hint, if the server gave one: the shortest time of all pages.
+    pub cache: Option<CacheHint>,
+    /// Notes on what was left out, with the setting that limits it.
+    #[serde(default)]
+    pub cut: Vec<String>,
+}
+
+/// Serialization of objects behind an `Arc` as an array.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Serialize};
+
+    use moongate_jsonrpc::json::JsonObject;
+
+    pub(crate) fn serialize<S: serde::Serializer>(items: &[Arc<JsonObject>], serializer: S) -> Result<S::Ok, S::Error> {
+        items.iter().map(|item| &**item).collect::<Vec<&JsonObject>>().serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Arc<JsonObject>>, D::Error> {
+        Ok(Vec::<JsonObject>::deserialize(from)?.into_iter().map(Arc::new).collect())
+    }
+}
+
+impl ServerLists {
+    /// Returns the list of one kind.
+    pub fn get(&self, kind: ItemKind) -> &Arc<ItemList> {
+        &self.lists[kind as usize]
+    }
+
+    /// Replaces one list. Returns true if it differs from before.
+    pub fn set(&mut self, kind: ItemKind, list: ItemList) -> bool {
+        let slot = &mut self.lists[kind as usize];
+        let differs = **slot != list;
+        *slot = Arc::new(list);
+        differs
+    }
+}
+
+/// Returns true if the server announces changes of every list that it has.
+pub(crate) fn announces_changes(features: &ServerCapabilities) -> bool {
+    (features.tools_changes || !features.tools)
+        && (features.prompts_changes || !features.prompts)
+        && (features.resources_changes || !features.resources)
+}
+
+/// Returns true if the server has lists of this kind.
+pub fn offers_list(features: &ServerCapabilities, kind: ItemKind) -> bool {
+    match kind {
+        ItemKind::Tools => features.tools,
+        ItemKind::Prompts => features.prompts,
+        ItemKind::Resources | ItemKind::Templates => features.resources,
+    }
+}
+
+/// Fetches one list to its end, or to its limits.
+///
+/// A server that declared the method but does not know it has an empty list.
+pub async fn list_all(server: &dyn Server, kind: ItemKind, limits: &ListLimits) -> Result<ItemList, Error> {
+    let mut list = ItemList::default();
+    let mut bytes = 0;
+    let mut seen = HashSet::new();
+    let mut cursor: Option<ByteString> = None;
+    // A server without sessions may filter by the capabilities of each request. The list is for all clients.
+    let caller = Arc::new(Caller {
+        declared_capabilities: moongate_protocol::shared_capabilities(),
+        ..(*gateway_caller()).clone()
+    });
+    for page in 0.. {
+        if page >= limits.pages {
+            list.cut.push(format!("the list has more than {} pages (max_pages)", limits.pages));
+            break;
+        }
+        let params = cursor.iter().fold(JsonObject::new(), |params, c| params.with("cursor", RawJson::string(c)));
+        let outcome = match server.call(&caller, Call::new(McpMethod::List(kind), params)).outcome().await {
+            Ok(outcome) => outcome,
+            Err(Error { kind: McpErrorKind::ServerError(error), .. })
+                if error.code == moongate_jsonrpc::message::code::METHOD_NOT_FOUND =>
+            {
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        let page = outcome.result.get(kind.member()).and_then(RawJson::as_array);
+        let page = page.ok_or_else(|| {
+            Error::new(
+                McpErrorKind::ServerProtocol,
+                format!("the answer to {} has no array {:?}", kind.list_method(), kind.member()),
+            )
+        })?;
+        let room = list.take_page(&page, limits, &mut bytes);
+        if let Some(hint) = outcome.cache_hint {
+            // The strictest hint of all pages holds for the list.
+            let merged = list
+                .cache
+                .map_or(hint, |h| CacheHint { ttl_ms: h.ttl_ms.min(hint.ttl_ms), public: h.public && hint.public });
+            list.cache = Some(merged);
+        }
+        if !room {
+            break;
+        }
+        match outcome.result.get_string("nextCursor") {
+            // 2026-07-28/server/utilities/pagination.mdx: an empty cursor is a cursor. A repeated one is a loop.
+            Some(next) if seen.insert(next.clone()) => cursor = Some(next),
+            Some(_) => {
+                tracing::warn!(method = kind.list_method(), "the server repeats a cursor; the list ends there");
+                break;
+            }
+            None => break,
+        }
+    }
+    for cut in &list.cut {
+        tracing::warn!(method = kind.list_method(), "{cut}; the rest is left out");
+    }
+    dedup(&mut list.items, kind);
+    Ok(list)
+}
+
+impl ItemList {
+    /// Takes the items of a page. Returns false if a limit was reached.
+    ///
+    /// An item that is no object, or has duplicate keys, is left out. The others stay.
+    fn take_page(&mut self, page: &[RawJson], limits: &ListLimits, bytes: &mut usize) -> bool {
+        for item in page {
+            let Some(item) = item.as_object() else { continue };
+            *bytes += item.size_hint();
+            if *bytes > limits.bytes {
+                self.cut.push(format!("the items are more than {} bytes (max_list)", limits.bytes));
+                return false;
+            }
+            if self.items.len() >= limits.items {
+                self.cut.push(format!("the list has more than {} items (max_items)", limits.items));
+                return false;
+            }
+            self.items.push(Arc::new(item));
+        }
+        true
+    }
+}
+
+/// Returns the nesting depth of arrays and objects in a JSON text.
+pub fn depth(json: &[u8]) -> usize {
+    let (mut depth, mut most, mut text, mut escaped) = (0_usize, 0, false, false);
+    for byte in json {
+        match byte {
+            // The byte after a backslash belongs to the string, whatever it is.
+            _ if std::mem::take(&mut escaped) => {}
+            b'\\' if text => escaped = true,
+            b'"' => text = !text,
+            b'{' | b'[' if !text => {
+                depth += 1;
+                most = most.max(depth);
+            }
+            // Broken text may close more than it opens.
+            b'}' | b']' if !text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
+}
+
+/// Removes duplicates from a looping or overlapping list. The first item counts.
+fn dedup(items: &mut Vec<Arc<JsonObject>>, kind: ItemKind) {
+    let mut seen = HashSet::new();
+    items.retain(|item| item.get_string(kind.item_key()).is_none_or(|key| seen.insert(key)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_that_of_brackets_outside_of_texts() {
+        for (json, expected) in [
+            ("1", 0),
+            ("{}", 1),
+            (r#"{"a":[{}],"b":{}}"#, 3),
+            (r#"{"a":"[[[["}"#, 1),
+            (r#"{"a":"\"[[","b":[]}"#, 2),
+            (r#"{"a\\":[[]]}"#, 3),
+        ] {
+            assert_eq!(depth(json.as_bytes()), expected, "{json}");
+        }
+        assert_eq!(depth(&[b'['; 1_000_000]), 1_000_000);
+    }
+
+    #[test]
+    fn a_list_is_cut_where_a_limit_says_so() {
+        let page = RawJson::parse(bytes::Bytes::from_static(
+            br#"[{"name":"a"},{"name":"b","x":[[[[]]]]},7,{"name":"c"},{"name":"d"}]"#,
+        ));
+        let page = page.unwrap().as_array().unwrap();
+        let limits = |items, bytes| ListLimits { items, bytes, ..ListLimits::default() };
+        let taken = |limits: ListLimits| {
+            let (mut list, mut bytes) = (ItemList::default(), 0);
+            let more = list.take_page(&page, &limits, &mut bytes);
+            (more, list.items.len(), list.cut.join("; "))
+        };
+        assert_eq!(taken(limits(10, 1000)), (true, 4, String::new()));
+        let (more, count, cut) = taken(limits(2, 1000));
+        assert!(!more && count == 2 && cut.contains("max_items"), "{cut}");
+        let (more, count, cut) = taken(limits(10, 30));
+        assert!(!more && count < 4 && cut.contains("max_list"), "{cut}");
+    }
+}

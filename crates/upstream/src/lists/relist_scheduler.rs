@@ -1,0 +1,288 @@
+//! Relist scheduler for changes that dedicated connections announce. Owns which client awaits which list, and the
+//! fetch times. Does not fetch lists (`connected.rs`). Invariant: a client learns of a change only after a later
+//! fetch, unless its last connection ended. A client that then reads the shared lists finds the change there.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use crate::lists::acknowledgement::SETTLE_TIME;
+use crate::lists::subscriptions::ConnectionOwner;
+use moongate_model::ItemKind;
+
+/// Shortest interval between fetches for announced changes. With many connections, one of them always announces
+/// something.
+const CHANGED_INTERVAL: Duration = Duration::from_secs(2);
+/// Shortest interval between fetches for changes that may have been missed. Proxies cut all streams, often once a
+/// minute. The shared connection hears of changes to the shared lists.
+const MAYBE_CHANGED_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Scheduler of the fetches that dedicated connections of one server cause.
+#[derive(Default)]
+pub(crate) struct RelistScheduler {
+    pending: Mutex<PendingRelists>,
+    has_pending: Notify,
+}
+
+#[derive(Default)]
+struct PendingRelists {
+    /// Changes by owner. Owners without a connection are removed, so that `max_connections` bounds the map.
+    owners: HashMap<ConnectionOwner, OwnerChanges>,
+    /// Time since when an announced change waits.
+    changed_since: Option<Instant>,
+    /// Lists that may have changed unnoticed.
+    maybe_changed: KindFlags,
+    /// Time since when such a list waits.
+    maybe_changed_since: Option<Instant>,
+    /// True while lists are fetched.
+    in_progress: bool,
+    /// Time of the last fetch.
+    last_listed: Option<Instant>,
+}
+
+/// Flag for each kind of list.
+type KindFlags = [bool; ItemKind::ALL.len()];
+
+#[derive(Default)]
+struct OwnerChanges {
+    /// Number of the owner's connections.
+    connections: usize,
+    /// Lists that changed.
+    changed: KindFlags,
+    /// Changed lists that the current fetch covers.
+    in_progress: KindFlags,
+}
+
+/// Reporter of one connection, for as long as it may announce changes.
+pub(crate) struct ChangeReporter {
+    scheduler: Arc<RelistScheduler>,
+    owner: ConnectionOwner,
+}
+
+impl RelistScheduler {
+    /// Creates the reporter of one connection of this owner.
+    pub(crate) fn reporter(elsewhere: &Arc<Self>, owner: ConnectionOwner) -> ChangeReporter {
+        elsewhere.lock().owners.entry(owner.clone()).or_default().connections += 1;
+        ChangeReporter { scheduler: elsewhere.clone(), owner }
+    }
+
+    /// Waits for the next lists to fetch: those that changed, and those that may have. Cancel-safe, and so is the
+    /// fetch: nothing is lost. [`RelistScheduler::completed`] ends it.
+    pub(crate) async fn next_batch(&self) -> Vec<ItemKind> {
+        loop {
+            let due = self.lock().due();
+            match due {
+                None => self.has_pending.notified().await,
+                Some(due) if due > Instant::now() => {
+                    // New work may be due earlier.
+                    let _ = timeout_at(due, self.has_pending.notified()).await;
+                }
+                Some(_) => {
+                    let kinds = self.lock().take_batch();
+                    if !kinds.is_empty() {
+                        return kinds;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends a fetch. Returns the clients to notify, and of which lists. Empty if the fetch was for another reason.
+    pub(crate) fn completed(&self) -> Vec<(ConnectionOwner, ItemKind)> {
+        let mut waiting = self.lock();
+        if !std::mem::take(&mut waiting.in_progress) {
+            return Vec::new();
+        }
+        waiting.last_listed = Some(Instant::now());
+        let mut told = Vec::new();
+        for (owner, changes) in &mut waiting.owners {
+            let taken = std::mem::take(&mut changes.in_progress);
+            let kinds = ItemKind::ALL.into_iter().filter(|kind| taken[*kind as usize]);
+            told.extend(kinds.map(|kind| (owner.clone(), kind)));
+        }
+        told
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PendingRelists> {
+        self.pending.lock()
+    }
+}
+
+impl PendingRelists {
+    /// Returns the time of the next fetch.
+    fn due(&self) -> Option<Instant> {
+        if self.in_progress {
+            // The fetch was cancelled before its end.
+            return Some(Instant::now());
+        }
+        let after = |since: Option<Instant>, pause: Duration| {
+            let settled = since? + SETTLE_TIME;
+            Some(self.last_listed.map_or(settled, |last| settled.max(last + pause)))
+        };
+        let due =
+            [after(self.changed_since, CHANGED_INTERVAL), after(self.maybe_changed_since, MAYBE_CHANGED_INTERVAL)];
+        due.into_iter().flatten().min()
+    }
+
+    /// Takes all lists that wait.
+    fn take_batch(&mut self) -> Vec<ItemKind> {
+        (self.changed_since, self.maybe_changed_since) = (None, None);
+        let mut wanted = std::mem::take(&mut self.maybe_changed);
+        for changes in self.owners.values_mut() {
+            let told = std::mem::take(&mut changes.changed);
+            for kind in ItemKind::ALL.map(|kind| kind as usize) {
+                // A cancelled fetch left its lists in progress. This batch includes them.
+                changes.in_progress[kind] |= told[kind];
+                wanted[kind] |= changes.in_progress[kind];
+            }
+        }
+        // Templates have no notification of their own.
+        wanted[ItemKind::Templates as usize] |= wanted[ItemKind::Resources as usize];
+        let kinds: Vec<ItemKind> = ItemKind::ALL.into_iter().filter(|kind| wanted[*kind as usize]).collect();
+        self.in_progress = !kinds.is_empty();
+        kinds
+    }
+}
+
+impl ChangeReporter {
+    /// Returns the owner of the connection.
+    pub(crate) fn owner(&self) -> &ConnectionOwner {
+        &self.owner
+    }
+
+    /// Records a change of a list. The owner is notified even if the shared lists stay the same.
+    pub(crate) fn changed(&self, kind: ItemKind) {
+        let mut waiting = self.scheduler.lock();
+        if let Some(changes) = waiting.owners.get_mut(&self.owner) {
+            changes.changed[kind as usize] = true;
+            // The first change starts the clock. Later ones do not delay the fetch.
+            waiting.changed_since.get_or_insert_with(Instant::now);
+        }
+        drop(waiting);
+        self.scheduler.has_pending.notify_one();
+    }
+
+    /// Records that a list may have changed. The owner is notified like all others, if the shared lists change.
+    pub(crate) fn maybe_changed(&self, kind: ItemKind) {
+        let mut waiting = self.scheduler.lock();
+        waiting.maybe_changed[kind as usize] = true;
+        waiting.maybe_changed_since.get_or_insert_with(Instant::now);
+        drop(waiting);
+        self.scheduler.has_pending.notify_one();
+    }
+}
+
+impl Drop for ChangeReporter {
+    fn drop(&mut self) {
+        let mut waiting = self.scheduler.lock();
+        let Some(changes) = waiting.owners.get_mut(&self.owner) else { return };
+        changes.connections -= 1;
+        if changes.connections == 0 {
+            waiting.owners.remove(&self.owner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use moongate_jsonrpc::json::ByteString;
+
+    fn owner(session: &str) -> ConnectionOwner {
+        ConnectionOwner::Session(ByteString::from(session))
+    }
+
+    /// Returns the time until lists are to be fetched, and which ones.
+    async fn due(elsewhere: &RelistScheduler) -> (Duration, Vec<ItemKind>) {
+        let began = Instant::now();
+        let kinds = elsewhere.next_batch().await;
+        (began.elapsed(), kinds)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_are_taken_at_once_and_then_at_most_so_often() {
+        let elsewhere = Arc::new(RelistScheduler::default());
+        let tellers: Vec<ChangeReporter> =
+            (0..100).map(|n| RelistScheduler::reporter(&elsewhere, owner(&n.to_string()))).collect();
+        // The first interval has passed, so that only the settle time counts.
+        tokio::time::advance(CHANGED_INTERVAL).await;
+        tellers.iter().for_each(|teller| teller.changed(ItemKind::Tools));
+        assert_eq!(due(&elsewhere).await, (SETTLE_TIME, vec![ItemKind::Tools]));
+        // The fetch takes time, which is no delay.
+        tokio::time::advance(CHANGED_INTERVAL).await;
+        assert_eq!(elsewhere.completed().len(), 100);
+        // Templates are fetched with resources.
+        tellers[0].changed(ItemKind::Resources);
+        assert_eq!(due(&elsewhere).await, (CHANGED_INTERVAL, vec![ItemKind::Resources, ItemKind::Templates]));
+        assert_eq!(elsewhere.completed(), [(owner("0"), ItemKind::Resources)]);
+        assert_eq!(elsewhere.completed(), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn streams_that_are_opened_again_have_lists_taken_each_minute_and_tell_nobody() {
+        let elsewhere = Arc::new(RelistScheduler::default());
+        let tellers: Vec<ChangeReporter> =
+            (0..100).map(|n| RelistScheduler::reporter(&elsewhere, owner(&n.to_string()))).collect();
+        let all =
+            || tellers.iter().for_each(|teller| ItemKind::ALL.into_iter().for_each(|kind| teller.maybe_changed(kind)));
+        all();
+        assert_eq!(due(&elsewhere).await, (SETTLE_TIME, ItemKind::ALL.to_vec()));
+        assert_eq!(elsewhere.completed(), [], "nobody knows that anything changed");
+        // The same once more: now the long interval applies.
+        all();
+        assert_eq!(due(&elsewhere).await, (MAYBE_CHANGED_INTERVAL, ItemKind::ALL.to_vec()));
+        elsewhere.completed();
+        // A certain change does not wait for a possible one, although it comes later.
+        all();
+        let told = async {
+            tokio::time::sleep(CHANGED_INTERVAL).await;
+            tellers[0].changed(ItemKind::Prompts);
+        };
+        let ((waited, kinds), ()) = tokio::join!(due(&elsewhere), told);
+        assert_eq!((waited, kinds), (CHANGED_INTERVAL + SETTLE_TIME, ItemKind::ALL.to_vec()));
+        assert_eq!(elsewhere.completed(), [(owner("0"), ItemKind::Prompts)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_of_closed_connections_are_dropped() {
+        let elsewhere = Arc::new(RelistScheduler::default());
+        for n in 0..1000 {
+            RelistScheduler::reporter(&elsewhere, owner(&n.to_string())).changed(ItemKind::Tools);
+        }
+        assert!(elsewhere.lock().owners.is_empty(), "also while nobody takes any list");
+        assert_eq!(elsewhere.next_batch().now_or_never(), None);
+        // The settle time is over, but no owner is left.
+        tokio::time::advance(SETTLE_TIME).await;
+        assert_eq!(elsewhere.next_batch().now_or_never(), None, "nobody is to hear of it");
+        let (first, second) =
+            (RelistScheduler::reporter(&elsewhere, owner("s")), RelistScheduler::reporter(&elsewhere, owner("s")));
+        first.changed(ItemKind::Tools);
+        drop(first);
+        assert_eq!(elsewhere.next_batch().await, [ItemKind::Tools]);
+        assert_eq!(elsewhere.completed(), [(owner("s"), ItemKind::Tools)], "the owner has another connection");
+        drop(second);
+        assert!(elsewhere.lock().owners.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_of_an_aborted_relist_are_still_published() {
+        let elsewhere = Arc::new(RelistScheduler::default());
+        let teller = RelistScheduler::reporter(&elsewhere, owner("s"));
+        teller.changed(ItemKind::Tools);
+        assert_eq!(elsewhere.next_batch().await, [ItemKind::Tools]);
+        // The shared connection ended meanwhile. Its successor continues the fetch.
+        teller.changed(ItemKind::Prompts);
+        assert_eq!(due(&elsewhere).await, (Duration::ZERO, vec![ItemKind::Tools, ItemKind::Prompts]));
+        // A change during a fetch may have come too late for it.
+        teller.changed(ItemKind::Tools);
+        assert_eq!(elsewhere.completed(), [(owner("s"), ItemKind::Tools), (owner("s"), ItemKind::Prompts)]);
+        assert_eq!(due(&elsewhere).await.1, [ItemKind::Tools]);
+        assert_eq!(elsewhere.completed(), [(owner("s"), ItemKind::Tools)]);
+    }
+}

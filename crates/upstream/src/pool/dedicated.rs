@@ -1,0 +1,466 @@
+//! Dedicated connections: those of one session or one principal, and the one in the other era. Owns how a caller gets
+//! one: from the table (`table.rs`), or by a task that dials it (`task.rs`). Does not decide how often one is dialed
+//! (`backoff.rs`). Invariant: a connection of one client is never used by another, and every open connection is in the
+//! table or about to close. It closes with its client's session, on a break, after an idle time, when its principal is
+//! revoked, or to make room while it is unused.
+
+pub(crate) mod table;
+mod task;
+
+use std::sync::Arc;
+
+use crate::lists::DedicatedLists;
+use crate::pool::dedicated::table::{DedicatedLookup, DedicatedPool, DedicatedRequest, UseGuard};
+use crate::pool::dedicated::task::{ConnectAttempt, ConnectionTask, cooldown_error, run_connection};
+use crate::pool::dedicated_notifier::DedicatedNotifier;
+use crate::pool::dial::UpstreamConnection;
+use crate::pool::session_row::UpstreamSessionRow;
+use crate::server::ServerContext;
+use crate::supervisor::backoff::ReconnectBackoff;
+use crate::supervisor::health_check::HealthCheck;
+use moongate_model::{Caller, Error, McpErrorKind};
+
+/// Concurrency permit of a caller.
+pub(crate) trait ReleasePermit: Send {
+    /// Releases the permit while the caller waits for a connection.
+    fn release(&mut self);
+}
+
+/// Parts of the server that a dedicated connection needs.
+#[derive(Clone, Copy)]
+pub(crate) struct DedicatedContext<'a> {
+    pub(crate) server: &'a Arc<ServerContext>,
+    pub(crate) lists: &'a DedicatedLists,
+}
+
+impl DedicatedPool {
+    /// Returns the requested connection. Opens it if there is none.
+    ///
+    /// Callers share one dial and its result. A failed dial does not count in the circuit breaker. It may concern one
+    /// client's capabilities or credentials, which must not keep others from connections that work. Each connection
+    /// has its own backoff. A program that cannot be started cools down for all (`BackoffTable`).
+    pub(crate) async fn checkout(
+        &self,
+        claim: DedicatedRequest,
+        caller: &Arc<Caller>,
+        context: DedicatedContext<'_>,
+        permit: &mut dyn ReleasePermit,
+    ) -> Result<(Arc<UpstreamConnection>, UseGuard), Error> {
+        if let Some(found) = self.try_get(&claim.key) {
+            return Ok(found);
+        }
+        // A caller that waits for a dial holds no concurrency permit: one slow client must not stop the others.
+        permit.release();
+        let used = self.get_or_begin(claim, caller, context).await?;
+        used.0.settled.cancelled().await;
+        match used.0.opened.get() {
+            Some(Ok(active)) => Ok((active.clone(), used)),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(Error::internal("the attempt to connect broke off")),
+        }
+    }
+
+    async fn get_or_begin(
+        &self,
+        claim: DedicatedRequest,
+        caller: &Arc<Caller>,
+        context: DedicatedContext<'_>,
+    ) -> Result<UseGuard, Error> {
+        let settings = context.server.live_settings();
+        let (name, max) = (&settings.name, settings.max_connections);
+        let attempts = self.attempts();
+        loop {
+            // Created before the lookup, so that no end of a dial is missed.
+            let changed = attempts.changed();
+            match self.look_up(&claim, max, settings.backoff) {
+                DedicatedLookup::Existing(used) => return Ok(used),
+                DedicatedLookup::New(used, pace) => {
+                    self.publish_count(name, context.server.metrics());
+                    self.begin_dial(&used, pace, claim, caller, context);
+                    return Ok(used);
+                }
+                DedicatedLookup::Busy(until) => {
+                    let _ = tokio::time::timeout_at(until, changed).await;
+                }
+                DedicatedLookup::CoolingDown(pause) if pause.is_worth_waiting() => {
+                    tokio::time::sleep_until(pause.until).await
+                }
+                DedicatedLookup::CoolingDown(pause) => return Err(cooldown_error(name, &pause)),
+                DedicatedLookup::Full => {
+                    context.server.metrics().refused.with_label_values(&["max_connections"]).inc();
+                    let message = format!(
+                        "Server \"{name}\" has {max} connections for single clients, all in use, and no more are allowed (servers.{name}.max_connections)"
+                    );
+                    return Err(Error::new(McpErrorKind::Overloaded, message));
+                }
+            }
+        }
+    }
+
+    /// Spawns the dial. Its task outlives the caller, so that later callers find the same dial.
+    fn begin_dial(
+        &self,
+        used: &UseGuard,
+        pace: ReconnectBackoff,
+        claim: DedicatedRequest,
+        caller: &Arc<Caller>,
+        context: DedicatedContext<'_>,
+    ) {
+        let server = context.server;
+        let (settings, shared) = (server.live_settings(), server.shared.clone());
+        let DedicatedRequest { key, connect_as: mut whom, lifetime: ends, owner } = claim;
+        let row = UpstreamSessionRow::of(&settings, &shared.session_store, &shared.store, caller, ends);
+        whom.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
+        let told = DedicatedNotifier::new(server, context.lists, &key, owner.clone());
+        // Watched before the dial, so that no subscription during it is missed.
+        let mut hearing = shared.subscriptions.watch(owner, server.name.clone());
+        hearing.always_lists = told.wants_lists();
+        let place = ConnectionTask {
+            pool: self.clone(),
+            key,
+            connection: used.0.clone(),
+            lifetime: ends,
+            stop: server.stop.clone(),
+            metrics: shared.metrics.clone(),
+            health: HealthCheck::of(server),
+            row,
+            subscriptions: hearing,
+            notifier: told,
+            settings: settings.clone(),
+        };
+        let times = server.timeouts.clone();
+        let attempt = ConnectAttempt { settings, context: shared, times, connect_as: whom, backoff: pace };
+        tokio::spawn(run_connection(place, attempt, caller.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::task::JoinHandle;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::lists::subscriptions::ConnectionOwner;
+    use crate::pool::dedicated::task::UNUSED_TIME;
+    use crate::pool::dial::ConnectAs;
+    use crate::pool::isolation::ConnectionLifetime;
+    use crate::settings::{BackoffSettings, ServerStart, SharingMode};
+    use crate::testing::memory::{MemoryServer, ServerBehaviour, call};
+    use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+    use moongate_model::{Outcome, TaskState, TaskStatus};
+    use moongate_protocol::Era;
+    use moongate_testing as testing;
+
+    fn key(text: &str) -> ByteString {
+        ByteString::from(text)
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn claim_of(name: &str, ends: ConnectionLifetime) -> DedicatedRequest {
+        DedicatedRequest {
+            key: key(name),
+            connect_as: ConnectAs::for_all(None),
+            lifetime: ends,
+            owner: ConnectionOwner::Era(Era::Legacy),
+        }
+    }
+
+    fn claim(leases: &DedicatedPool, name: &str) -> Option<UseGuard> {
+        match leases.look_up(&claim_of(name, ConnectionLifetime::Never), 2, BackoffSettings::default()) {
+            DedicatedLookup::Existing(used) | DedicatedLookup::New(used, _) => Some(used),
+            DedicatedLookup::Full => None,
+            DedicatedLookup::CoolingDown(_) | DedicatedLookup::Busy(_) => panic!("there is no pause"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_one_unused_longest_makes_room_and_none_that_is_in_use() {
+        let leases = DedicatedPool::default();
+        let (first, second) = (claim(&leases, "first").unwrap(), claim(&leases, "second").unwrap());
+        assert!(claim(&leases, "third").is_none(), "both are in use");
+        let again = claim(&leases, "first").unwrap();
+        drop(again);
+        assert!(claim(&leases, "third").is_none(), "its other call still has it");
+        let evicted = (first.0.evicted.clone(), second.0.evicted.clone());
+        for used in [second, first] {
+            tokio::time::advance(SECOND).await;
+            drop(used);
+        }
+        let _third = claim(&leases, "third").unwrap();
+        assert!(evicted.1.is_cancelled() && !evicted.0.is_cancelled(), "the second was unused longest");
+        assert_eq!(leases.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_on_which_a_task_runs_makes_no_room() {
+        let leases = DedicatedPool::default();
+        let (first, second) = (claim(&leases, "first").unwrap(), claim(&leases, "second").unwrap());
+        let (status, ttl) = (TaskStatus::Working, Some(RawJson::number(60_000)));
+        let (id, rest) = (ByteString::literal("t"), JsonObject::new());
+        first.track_task(&TaskState {
+            id,
+            status,
+            ttl,
+            poll_interval: None,
+            other_members: rest,
+            input_requests: Vec::new(),
+            outcome: None,
+        });
+        let evicted = (first.0.evicted.clone(), second.0.evicted.clone());
+        drop(first);
+        tokio::time::advance(SECOND).await;
+        drop(second);
+        let third = claim(&leases, "third").unwrap();
+        assert!(!evicted.0.is_cancelled() && evicted.1.is_cancelled(), "the first was unused longest, but runs a task");
+        assert!(claim(&leases, "fourth").is_none(), "a task and a call have all there are");
+        tokio::time::advance(SECOND * 60).await;
+        assert!(claim(&leases, "fourth").is_some() && evicted.0.is_cancelled(), "the task's time is over");
+        drop(third);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_connections_of_a_server_together_keep_within_the_attempts_of_a_minute() {
+        for way in [ServerBehaviour::Dies, ServerBehaviour::DiesLater] {
+            let memory = MemoryServer::new(&[way]);
+            let upstream = memory.upstream(|_| {});
+            let running = tokio::spawn(upstream.clone().run());
+            let began = Instant::now();
+            while began.elapsed() < SECOND * 55 {
+                let callers = (0..20).map(|n| testing::caller(n, Some(&format!("s{n}"))));
+                let calls: Vec<_> = callers.map(|caller| call(&upstream, &caller, "t")).collect();
+                for call in calls {
+                    let _ = call.await.unwrap();
+                }
+                tokio::time::sleep(SECOND).await;
+            }
+            assert!((2..=15).contains(&memory.dialed()), "{way:?}: {} starts", memory.dialed());
+            upstream.stop().await;
+            running.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_clients_of_a_healthy_server_are_connected_at_once() {
+        let memory = MemoryServer::new(&[ServerBehaviour::Answers(Duration::from_millis(10))]);
+        let upstream = memory.upstream(|_| {});
+        let began = Instant::now();
+        let callers = (0..100).map(|n| testing::caller(n, Some(&format!("s{n}"))));
+        let calls: Vec<_> = callers.map(|caller| call(&upstream, &caller, "t")).collect();
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        assert!(memory.dialed() == 100 && began.elapsed() < SECOND * 5, "{:?}", began.elapsed());
+    }
+
+    /// Returns the time until the call failed, and its error.
+    async fn failed(call: JoinHandle<Result<Outcome, Error>>) -> (Duration, String) {
+        let began = Instant::now();
+        let error = call.await.unwrap().unwrap_err();
+        (began.elapsed(), error.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_who_wait_for_an_attempt_get_what_came_of_it() {
+        let memory = MemoryServer::new(&[ServerBehaviour::Mute]);
+        let upstream = memory.upstream(|settings| settings.start_timeout = SECOND * 5);
+        let caller = testing::caller(1, Some("s"));
+        let began = Instant::now();
+        let calls: Vec<_> = (0..10).map(|_| call(&upstream, &caller, "t")).collect();
+        for call in calls {
+            let (_, told) = failed(call).await;
+            assert!(told.contains("servers.a.start_timeout"), "{told}");
+        }
+        assert_eq!((began.elapsed(), memory.dialed()), (SECOND * 5, 1));
+        assert_eq!((upstream.dedicated_count(), memory.open()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_waits_for_its_connection_in_its_own_time() {
+        let memory = MemoryServer::new(&[ServerBehaviour::Mute]);
+        let upstream = memory.upstream(|settings| settings.timeout = SECOND * 2);
+        let (waited, told) = failed(call(&upstream, &testing::caller(1, Some("s")), "t")).await;
+        assert_eq!(waited, SECOND * 2);
+        assert!(told.contains("servers.a.timeout"), "{told}");
+        // The next call finds the same dial.
+        let (waited, _) = failed(call(&upstream, &testing::caller(1, Some("s")), "t")).await;
+        assert_eq!((waited, memory.dialed()), (SECOND * 2, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_wait_for_one_clients_connection_keep_nobody_else_out() {
+        let memory = MemoryServer::new(&[
+            ServerBehaviour::Mute,
+            ServerBehaviour::Mute,
+            ServerBehaviour::Answers(Duration::ZERO),
+        ]);
+        let upstream = memory.upstream(|settings| settings.max_concurrency = 2);
+        let waiting: Vec<_> = ["a", "b"].map(|session| call(&upstream, &testing::caller(1, Some(session)), "t")).into();
+        tokio::time::sleep(SECOND).await;
+        let other = call(&upstream, &testing::caller(2, Some("c")), "t");
+        tokio::time::sleep(SECOND).await;
+        assert!(other.is_finished() && waiting.iter().all(|call| !call.is_finished()));
+        other.await.unwrap().unwrap();
+    }
+
+    /// Returns the number of starts within a minute of calls, and their errors.
+    async fn minute_of_calls(way: ServerBehaviour) -> (usize, Vec<String>) {
+        let memory = MemoryServer::new(&[way]);
+        let upstream = memory.upstream(|_| {});
+        let (caller, began) = (testing::caller(1, Some("s")), Instant::now());
+        let mut told = Vec::new();
+        while began.elapsed() < SECOND * 60 {
+            told.push(failed(call(&upstream, &caller, "t")).await.1);
+            tokio::time::sleep(SECOND / 10).await;
+        }
+        assert_eq!(memory.open(), upstream.dedicated_count());
+        (memory.dialed(), told)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_dies_is_started_only_so_often() {
+        for way in [ServerBehaviour::Dies, ServerBehaviour::DiesLater, ServerBehaviour::Unstartable] {
+            let (started, told) = minute_of_calls(way).await;
+            assert!((2..=8).contains(&started), "{way:?}: {started} starts");
+            let resting = told.iter().find(|told| told.contains("the next attempt"));
+            assert!(resting.is_some_and(|told| told.starts_with("Server \"a\" ")), "{way:?}: {told:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_attempt_leaves_nothing_that_another_opens_unseen() {
+        let memory = MemoryServer::new(&[ServerBehaviour::Mute, ServerBehaviour::Answers(Duration::ZERO)]);
+        let upstream = memory.upstream(|settings| {
+            (settings.share, settings.start_timeout) = (SharingMode::Principal, SECOND);
+        });
+        let caller = testing::caller(1, None);
+        let (first, second) = (call(&upstream, &caller, "t"), call(&upstream, &caller, "t"));
+        first.await.unwrap().unwrap_err();
+        let _ = second.await.unwrap();
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(memory.open(), upstream.dedicated_count());
+        tokio::time::sleep(SECOND * 10).await;
+        call(&upstream, &caller, "t").await.unwrap().unwrap();
+        assert_eq!((memory.open(), upstream.dedicated_count()), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_principal_that_goes_while_its_connection_opens_leaves_none() {
+        let memory = MemoryServer::new(&[ServerBehaviour::Answers(SECOND)]);
+        let upstream = memory.upstream(|settings| settings.share = SharingMode::Principal);
+        let called = call(&upstream, &testing::caller(1, None), "t");
+        // Half-way through the dial.
+        tokio::time::sleep(SECOND / 2).await;
+        upstream.revoke_principals(&|id| id == 1).await;
+        let _ = called.await.unwrap();
+        tokio::time::sleep(SECOND * 10).await;
+        assert_eq!((memory.open(), upstream.dedicated_count()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_abandoned_connection_attempt_serves_the_next_caller() {
+        let memory = MemoryServer::new(&[ServerBehaviour::Answers(SECOND)]);
+        let upstream = memory.upstream(|settings| settings.share = SharingMode::Principal);
+        let caller = testing::caller(1, None);
+        let called = call(&upstream, &caller, "t");
+        tokio::time::sleep(SECOND / 2).await;
+        // The first caller goes away. Its dial goes on.
+        called.abort();
+        call(&upstream, &caller, "t").await.unwrap().unwrap();
+        assert_eq!((memory.dialed(), memory.open(), upstream.dedicated_count()), (1, 1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_ends_what_is_being_opened() {
+        let memory = MemoryServer::new(&[ServerBehaviour::Mute]);
+        let upstream = memory.upstream(|_| {});
+        let called = call(&upstream, &testing::caller(1, Some("s")), "t");
+        tokio::time::sleep(SECOND).await;
+        upstream.stop().await;
+        called.await.unwrap().unwrap_err();
+        assert_eq!((memory.open(), upstream.dedicated_count()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_started_on_use_is_stopped_whoever_has_its_connections() {
+        let memory = MemoryServer::new(&[ServerBehaviour::Answers(Duration::ZERO)]);
+        let upstream = memory.upstream(|settings| {
+            (settings.share, settings.start, settings.idle_stop) =
+                (SharingMode::Principal, ServerStart::Lazy, SECOND * 10);
+        });
+        let running = tokio::spawn(upstream.clone().run());
+        let caller = testing::caller(1, None);
+        call(&upstream, &caller, "t").await.unwrap().unwrap();
+        assert_eq!(upstream.dedicated_count(), 1);
+        let hanging = call(&upstream, &caller, "hang");
+        tokio::time::sleep(SECOND * 30).await;
+        assert_eq!(upstream.dedicated_count(), 1, "a call has it");
+        hanging.abort();
+        let ear = upstream.server.shared.subscriptions.subscribe(
+            &caller,
+            false,
+            vec![(upstream.name.clone(), ByteString::from("x:1"))],
+        );
+        tokio::time::sleep(SECOND * 60).await;
+        assert_eq!(upstream.dedicated_count(), 1, "somebody is subscribed to what is there");
+        drop(ear);
+        tokio::time::sleep(SECOND * 60).await;
+        assert_eq!((upstream.dedicated_count(), memory.open()), (0, 0));
+        call(&upstream, &caller, "t").await.unwrap().unwrap();
+        running.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_unused_some_time_after_its_last_call_and_task() {
+        let leases = DedicatedPool::default();
+        let used = match leases.look_up(&claim_of("a", ConnectionLifetime::Unused), 2, BackoffSettings::default()) {
+            DedicatedLookup::New(used, _) => used,
+            _ => unreachable!(),
+        };
+        let (began, lease) = (Instant::now(), used.0.clone());
+        let waiting = tokio::spawn({
+            let leases = leases.clone();
+            async move { leases.evict_when_unused(&key("a"), &lease, UNUSED_TIME, || false).await }
+        });
+        tokio::time::sleep(UNUSED_TIME * 2).await;
+        assert!(!waiting.is_finished(), "a call has it");
+        let (status, ttl) = (TaskStatus::Working, Some(RawJson::number(1_200_000)));
+        let (id, rest) = (ByteString::literal("t"), JsonObject::new());
+        used.track_task(&TaskState {
+            id,
+            status,
+            ttl,
+            poll_interval: None,
+            other_members: rest,
+            input_requests: Vec::new(),
+            outcome: None,
+        });
+        drop(used);
+        tokio::time::sleep(UNUSED_TIME * 3).await;
+        assert!(!waiting.is_finished() && leases.len() == 1, "a task runs there");
+        waiting.await.unwrap();
+        assert!(began.elapsed() <= UNUSED_TIME * 8 && leases.len() == 0);
+    }
+
+    #[tokio::test]
+    async fn connections_of_a_removed_principal_are_closed() {
+        let leases = DedicatedPool::default();
+        let claim = |name: &str| match leases.look_up(
+            &claim_of(name, ConnectionLifetime::Never),
+            3,
+            BackoffSettings::default(),
+        ) {
+            DedicatedLookup::Existing(used) | DedicatedLookup::New(used, _) => used,
+            DedicatedLookup::Full | DedicatedLookup::CoolingDown(_) | DedicatedLookup::Busy(_) => {
+                panic!("there is room")
+            }
+        };
+        let (gone, other, stateless) = (claim("principal 1"), claim("principal 2"), claim("principal 1, 0"));
+        leases.revoke_principals(&|id| id == 1).await;
+        assert_eq!(leases.len(), 1);
+        assert!(gone.0.evicted.is_cancelled() && stateless.0.evicted.is_cancelled());
+        assert!(!other.0.evicted.is_cancelled());
+    }
+}

@@ -1,0 +1,354 @@
+//! Table of dedicated connections: one entry for each, from the begin of its dial. Owns the limit, the uses and the
+//! common close. Does not dial (`dedicated.rs`). Invariant: an entry that is removed here is closed, unless it becomes
+//! the shared one or has no session to end.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::lists::subscriptions::ConnectionOwner;
+use crate::pool::connect_budget::{BudgetDenied, ConnectBudget, CountedAttempt};
+use crate::pool::dial::{ConnectAs, UpstreamConnection};
+use crate::pool::isolation::{self, ConnectionLifetime};
+use crate::settings::{BackoffSettings, SharingMode};
+use crate::supervisor::backoff::{BackoffTable, ConnectCooldown, HEALTHY, ReconnectBackoff};
+use crate::supervisor::idle::IdleTracker;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Caller, Error, TaskState};
+use moongate_protocol::Era;
+use moongate_telemetry::Metrics;
+
+/// Request for a dedicated connection.
+pub(crate) struct DedicatedRequest {
+    /// Key in the table.
+    pub(crate) key: ByteString,
+    /// Parameters of the handshake.
+    pub(crate) connect_as: ConnectAs,
+    /// Lifetime of the connection.
+    pub(crate) lifetime: ConnectionLifetime,
+    /// Clients that the connection belongs to.
+    pub(crate) owner: ConnectionOwner,
+}
+
+/// Dedicated connections of one server.
+#[derive(Clone, Default)]
+pub(crate) struct DedicatedPool(Arc<Mutex<DedicatedTable>>);
+
+/// Entries of the pool, and what is known of those that ended.
+#[derive(Default)]
+pub(super) struct DedicatedTable {
+    connections: HashMap<ByteString, Arc<DedicatedConnection>>,
+    /// Backoff of connections that could not be opened, or broke.
+    pub(super) backoffs: BackoffTable,
+    /// Key of the connection whose last dial the server refused by an answer.
+    pub(super) refused: Option<ByteString>,
+    /// Attempts of all connections of the server.
+    attempts: ConnectBudget,
+}
+
+/// Entry of one connection, from the begin of its dial.
+pub(super) struct DedicatedConnection {
+    /// Result of the dial.
+    pub(super) opened: OnceLock<Result<Arc<UpstreamConnection>, Error>>,
+    /// Cancelled once the result is known.
+    pub(super) settled: CancellationToken,
+    /// Calls that have it, or wait for it. Changes from 0 only under the lock of the table.
+    use_count: AtomicUsize,
+    /// Time of the last call, and the tasks that run on the connection.
+    activity: IdleTracker,
+    /// Attempt that counts until a call on the connection was answered, or the connection lasts.
+    attempt: Mutex<Option<CountedAttempt>>,
+    /// Cancelled when another client gets the place, or the principal was revoked.
+    pub(super) evicted: CancellationToken,
+    /// Cancelled when the connection becomes the shared one.
+    pub(super) released: CancellationToken,
+}
+
+/// Guard of one use. The connection is in use until it is dropped.
+pub(crate) struct UseGuard(pub(super) Arc<DedicatedConnection>);
+
+/// Result of a lookup in the table.
+pub(super) enum DedicatedLookup {
+    /// A connection, or a pending dial.
+    Existing(UseGuard),
+    /// A new entry, for which the caller must begin the dial.
+    New(UseGuard, ReconnectBackoff),
+    /// Too many dials are pending. The time says when to look again at the latest.
+    Busy(Instant),
+    /// The backoff forbids a dial for now.
+    CoolingDown(ConnectCooldown),
+    /// The limit is reached and every connection is in use.
+    Full,
+}
+
+impl DedicatedPool {
+    /// Returns the connection of this key, if it is open.
+    pub(super) fn try_get(&self, key: &ByteString) -> Option<(Arc<UpstreamConnection>, UseGuard)> {
+        let table = self.lock();
+        let lease = table.connections.get(key)?;
+        let active = lease.connection()?.clone();
+        Some((active, UseGuard::begin(lease)))
+    }
+
+    /// Takes the connection of this key into use. At the limit, the one that was unused longest is evicted.
+    pub(super) fn look_up(&self, claim: &DedicatedRequest, max: usize, backoff: BackoffSettings) -> DedicatedLookup {
+        let (key, mut table) = (&claim.key, self.lock());
+        if let Some(lease) = table.connections.get(key) {
+            return DedicatedLookup::Existing(UseGuard::begin(lease));
+        }
+        let oldest = if table.connections.len() >= max {
+            let unused = table.connections.iter().filter(|(_, lease)| lease.is_unused());
+            let oldest = unused.min_by_key(|(_, lease)| lease.activity.last_active()).map(|(key, _)| key.clone());
+            if oldest.is_none() {
+                return DedicatedLookup::Full;
+            }
+            oldest
+        } else {
+            None
+        };
+        // The budget concerns the whole server, the backoff below only this key.
+        let attempt = match table.attempts.try_begin(Instant::now()) {
+            Ok(attempt) => attempt,
+            Err(BudgetDenied::Pending(until)) => return DedicatedLookup::Busy(until),
+            Err(BudgetDenied::Failed(until)) => return DedicatedLookup::CoolingDown(table.backoffs.over_budget(until)),
+        };
+        let pace = match table.backoffs.try_begin(key, backoff, Instant::now()) {
+            Ok(pace) => pace,
+            Err(pause) => return DedicatedLookup::CoolingDown(pause),
+        };
+        // Evicted only now, when nothing can refuse the new connection any more.
+        if let Some(lease) = oldest.and_then(|oldest| table.connections.remove(&oldest)) {
+            lease.evicted.cancel();
+        }
+        let lease = Arc::new(DedicatedConnection::new(attempt));
+        let used = UseGuard::begin(&lease);
+        table.connections.insert(key.clone(), lease);
+        DedicatedLookup::New(used, pace)
+    }
+
+    /// Waits until a connection was unused for so long, and takes it out of the table.
+    pub(super) async fn evict_when_unused(
+        &self,
+        key: &ByteString,
+        lease: &Arc<DedicatedConnection>,
+        time: Duration,
+        otherwise: impl Fn() -> bool,
+    ) {
+        loop {
+            lease.activity.idle_for(time, || lease.use_count.load(Ordering::Acquire) > 0 || otherwise()).await;
+            let mut table = self.lock();
+            // A caller may have checked it out a moment ago.
+            if lease.use_count.load(Ordering::Acquire) == 0 {
+                table.remove(key, lease);
+                return;
+            }
+        }
+    }
+
+    pub(super) fn publish_count(&self, server: &str, metrics: &Metrics) {
+        let connections = i64::try_from(self.len()).unwrap_or(i64::MAX);
+        metrics.server_connections.with_label_values(&[server]).set(connections);
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, DedicatedTable> {
+        self.0.lock()
+    }
+
+    /// Resets the backoff of a key after an attempt that was a mistake. Another may begin at once.
+    pub(crate) fn reset_backoff(&self, key: &ByteString) {
+        self.lock().backoffs.reset(key);
+    }
+
+    /// Returns true if the server refused the last attempt at this connection by an answer.
+    pub(crate) fn was_refused(&self, key: &ByteString) -> bool {
+        self.lock().refused.as_ref() == Some(key)
+    }
+
+    /// Removes a connection that stays open. Returns false if it is not in the table.
+    pub(crate) fn release(&self, key: &ByteString, active: &Arc<UpstreamConnection>) -> bool {
+        let mut table = self.lock();
+        let is_it =
+            |lease: &&mut Arc<DedicatedConnection>| lease.connection().is_some_and(|there| Arc::ptr_eq(there, active));
+        let Some(lease) = table.connections.get_mut(key).filter(is_it).cloned() else { return false };
+        table.connections.remove(key);
+        lease.released.cancel();
+        true
+    }
+
+    /// Returns the open connections that clients of one era share.
+    pub(crate) fn shared_by_era(&self) -> Vec<Arc<UpstreamConnection>> {
+        let table = self.lock();
+        let keys = [Era::Modern, Era::Legacy].map(isolation::era_key);
+        keys.iter().filter_map(|key| table.connections.get(key)?.connection().cloned()).collect()
+    }
+
+    /// Returns the caller's connection, if there is one.
+    pub(crate) fn find(
+        &self,
+        share: SharingMode,
+        caller: &Caller,
+        other: Option<Era>,
+    ) -> Option<Arc<UpstreamConnection>> {
+        let key =
+            isolation::key(share, caller, other).or_else(|| caller.session.as_ref().map(isolation::session_key))?;
+        self.lock().connections.get(&key)?.connection().cloned()
+    }
+
+    /// Returns true if the caller's session left the shared connection for a dedicated one.
+    pub(crate) fn has_dedicated(&self, caller: &Caller) -> bool {
+        caller
+            .session
+            .as_ref()
+            .is_some_and(|session| self.lock().connections.contains_key(&isolation::session_key(session)))
+    }
+
+    /// Returns the budget of attempts of all connections of the server.
+    pub(crate) fn attempts(&self) -> ConnectBudget {
+        self.lock().attempts.clone()
+    }
+
+    /// Returns true if a session has a dedicated connection.
+    pub(crate) fn has_session_connection(&self, session: &ByteString) -> bool {
+        let table = self.lock();
+        table.connections.contains_key(session) || table.connections.contains_key(&isolation::session_key(session))
+    }
+
+    /// Returns the number of connections.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().connections.len()
+    }
+
+    /// Closes the connections of revoked principals. Those of sessions close with their sessions.
+    pub(crate) async fn revoke_principals(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
+        // The format is that of `isolation::key` and `isolation::principal_key`.
+        let theirs = |key: &ByteString| {
+            let id = key.strip_prefix("principal ").and_then(|rest| rest.split(',').next()?.parse().ok());
+            id.is_some_and(gone)
+        };
+        let all: Vec<Arc<DedicatedConnection>> =
+            self.lock().connections.extract_if(|key, _| theirs(key)).map(|(_, lease)| lease).collect();
+        for lease in &all {
+            // Cancels a pending dial as well.
+            lease.evicted.cancel();
+        }
+        close(&all).await;
+    }
+
+    /// Discards persisted sessions: their servers learn of the end, although the next process could have resumed
+    /// them.
+    pub(crate) fn discard_persisted(&self) {
+        for active in self.lock().connections.values().filter_map(|lease| lease.connection()) {
+            active.is_persisted.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes a connection that ended. A loss counts, with its uptime, its backoff and the patience of waiting
+    /// calls.
+    pub(super) fn remove_ended(
+        &self,
+        key: &ByteString,
+        lease: &Arc<DedicatedConnection>,
+        lost: Option<&str>,
+        (pace, lived, patience): (ReconnectBackoff, Duration, Duration),
+    ) {
+        let mut table = self.lock();
+        table.remove(key, lease);
+        match (lease.take_attempt(), lost) {
+            (Some(attempt), Some(_)) => attempt.fail(),
+            (None, Some(_)) if lived < HEALTHY => table.attempts.record_loss(Instant::now()),
+            _ => {}
+        }
+        // A connection that was closed on purpose gets no backoff.
+        if let (Some(reason), false) = (lost, lease.evicted.is_cancelled()) {
+            table.backoffs.on_loss(key, pace, lived, reason, patience);
+        }
+    }
+
+    /// Closes all connections.
+    pub(crate) async fn close_all(&self) {
+        let all: Vec<Arc<DedicatedConnection>> = self.lock().connections.drain().map(|(_, lease)| lease).collect();
+        // Detached before the close, which would end a resumable session at the server.
+        for active in all.iter().filter_map(|lease| lease.connection()) {
+            if !active.is_persisted.load(Ordering::Relaxed) {
+                continue;
+            }
+            active.server.detach();
+        }
+        close(&all).await;
+    }
+}
+
+impl DedicatedTable {
+    /// Removes a connection, unless another one took its place meanwhile.
+    pub(super) fn remove(&mut self, key: &ByteString, lease: &Arc<DedicatedConnection>) {
+        if self.connections.get(key).is_some_and(|there| Arc::ptr_eq(there, lease)) {
+            self.connections.remove(key);
+        }
+    }
+}
+
+impl DedicatedConnection {
+    fn new(attempt: CountedAttempt) -> Self {
+        DedicatedConnection {
+            opened: OnceLock::new(),
+            settled: CancellationToken::new(),
+            use_count: AtomicUsize::new(0),
+            activity: IdleTracker::default(),
+            attempt: Mutex::new(Some(attempt)),
+            evicted: CancellationToken::new(),
+            released: CancellationToken::new(),
+        }
+    }
+
+    /// Returns true if it may end to make room: neither a call nor a task has it.
+    fn is_unused(&self) -> bool {
+        self.use_count.load(Ordering::Acquire) == 0 && !self.activity.has_tasks()
+    }
+
+    /// Takes the attempt that opened the connection, if it still counts.
+    pub(super) fn take_attempt(&self) -> Option<CountedAttempt> {
+        self.attempt.lock().take()
+    }
+
+    /// Returns the connection, while it is open.
+    pub(super) fn connection(&self) -> Option<&Arc<UpstreamConnection>> {
+        self.opened.get()?.as_ref().ok()
+    }
+}
+
+impl UseGuard {
+    /// Takes the connection into use. Call it under the lock of the table.
+    fn begin(lease: &Arc<DedicatedConnection>) -> Self {
+        lease.use_count.fetch_add(1, Ordering::AcqRel);
+        UseGuard(lease.clone())
+    }
+
+    /// Records what a call on the connection showed of a task.
+    pub(crate) fn track_task(&self, task: &TaskState) {
+        self.0.activity.track_task(task);
+    }
+}
+
+impl Drop for UseGuard {
+    fn drop(&mut self) {
+        // Marked active before the count falls, so that an eviction sees the time of this use.
+        self.0.activity.mark_active();
+        // An answered call proves the connection.
+        if self.0.connection().is_some_and(|active| active.calls.was_answered())
+            && let Some(attempt) = self.0.take_attempt()
+        {
+            attempt.succeed();
+        }
+        self.0.use_count.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+async fn close(leases: &[Arc<DedicatedConnection>]) {
+    let open = leases.iter().filter_map(|lease| lease.connection());
+    futures_util::future::join_all(open.map(|active| active.link.close(Vec::new()))).await;
+}

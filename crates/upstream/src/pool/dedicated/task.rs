@@ -1,0 +1,256 @@
+//! Task of one dedicated connection, from its dial to its close. Owns the order of its end: out of the table first,
+//! then closed. Does not choose who gets the connection (`table.rs`). Invariant: every dial settles, so that nobody
+//! waits for one that is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::UpstreamContext;
+use crate::lists::subscriptions::{self, RegistryWatch};
+use crate::pool::connect_budget::PROVEN;
+use crate::pool::dedicated::table::{DedicatedConnection, DedicatedPool};
+use crate::pool::dedicated_notifier::DedicatedNotifier;
+use crate::pool::dial::{ConnectAs, UpstreamConnection, dial};
+use crate::pool::isolation::{self, ConnectionLifetime};
+use crate::pool::session_row::UpstreamSessionRow;
+use crate::server::seconds;
+use crate::settings::ServerSettings;
+use crate::supervisor::backoff::{ConnectCooldown, ReconnectBackoff};
+use crate::supervisor::health_check::HealthCheck;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Caller, Error, McpErrorKind};
+use moongate_protocol::{CallTimeouts, ConnectError, Era};
+use moongate_telemetry::Metrics;
+
+/// Idle time after which a connection without a session is closed.
+pub(super) const UNUSED_TIME: Duration = Duration::from_secs(300);
+
+/// Returns the error of a connection that cools down, with the time of the next attempt.
+pub(super) fn cooldown_error(server: &str, pause: &ConnectCooldown) -> Error {
+    let left = pause.until.saturating_duration_since(Instant::now());
+    let when = match left.is_zero() {
+        true => String::new(),
+        false => format!("; the next attempt can be made in {}", seconds(left)),
+    };
+    Error::new(McpErrorKind::ServerDown, format!("Server \"{server}\" cannot be connected: {}{when}", pause.reason))
+}
+
+/// Context of the task that runs one connection.
+pub(super) struct ConnectionTask {
+    pub(super) pool: DedicatedPool,
+    pub(super) key: ByteString,
+    pub(super) connection: Arc<DedicatedConnection>,
+    pub(super) lifetime: ConnectionLifetime,
+    /// Cancelled when the gateway stops the server.
+    pub(super) stop: CancellationToken,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) health: HealthCheck,
+    /// Row in the store, by which the next process resumes the session.
+    pub(super) row: Option<UpstreamSessionRow>,
+    pub(super) subscriptions: RegistryWatch,
+    pub(super) notifier: DedicatedNotifier,
+    pub(super) settings: Arc<ServerSettings>,
+}
+
+/// Parameters of one dial.
+pub(super) struct ConnectAttempt {
+    pub(super) settings: Arc<ServerSettings>,
+    pub(super) context: Arc<UpstreamContext>,
+    pub(super) times: Arc<CallTimeouts>,
+    pub(super) connect_as: ConnectAs,
+    pub(super) backoff: ReconnectBackoff,
+}
+
+/// Ends a dial on every path: wakes its waiters, and removes a connection that was not opened.
+struct AttemptGuard {
+    pool: DedicatedPool,
+    key: ByteString,
+    connection: Arc<DedicatedConnection>,
+}
+
+impl Drop for AttemptGuard {
+    fn drop(&mut self) {
+        if self.connection.connection().is_none() {
+            self.pool.lock().remove(&self.key, &self.connection);
+        }
+        self.connection.settled.cancel();
+    }
+}
+
+/// Reason why there is no connection.
+enum DialFailure {
+    Dial(ConnectError),
+    /// The client is gone, or the place was given away.
+    Unwanted(&'static str),
+}
+
+impl ConnectionTask {
+    /// Waits until no client can want the connection. Returns the reason.
+    async fn wait_unwanted(&self, caller: &Caller) -> &'static str {
+        let ended = async {
+            match self.lifetime {
+                ConnectionLifetime::WithSession => caller.ended.cancelled().await,
+                ConnectionLifetime::Unused | ConnectionLifetime::Idle(_) | ConnectionLifetime::Never => {
+                    std::future::pending().await
+                }
+            }
+        };
+        tokio::select! {
+            () = ended => "the client's session ended",
+            () = self.connection.evicted.cancelled() => "its place was given to another client's connection",
+            () = self.stop.cancelled() => "it is being stopped",
+        }
+    }
+
+    /// Records a failed dial and returns its error. The next call may dial again once the backoff allows it.
+    fn give_up(&self, pace: ReconnectBackoff, failure: DialFailure) -> Error {
+        let mut table = self.pool.lock();
+        table.remove(&self.key, &self.connection);
+        match failure {
+            DialFailure::Dial(error) => {
+                if let Some(attempt) = self.connection.take_attempt() {
+                    attempt.fail();
+                }
+                // Both are answers of the server: it does not speak this era.
+                let refused = matches!(error, ConnectError::Answered(_) | ConnectError::NoCommonRevision(_));
+                table.refused = refused.then(|| self.key.clone());
+                let pause = table.backoffs.on_failure(&self.key, pace, &error, Instant::now());
+                // A server that speaks one era refuses the other. That is no failure worth a warning.
+                let is_known = [Era::Legacy, Era::Modern].map(isolation::era_key).contains(&self.key);
+                if !(refused && is_known) {
+                    let reason = &*pause.reason;
+                    tracing::warn!(
+                        server = self.settings.name,
+                        "a connection for a single client cannot be opened: {reason}"
+                    );
+                }
+                cooldown_error(&self.settings.name, &pause)
+            }
+            DialFailure::Unwanted(reason) => {
+                // The server did nothing wrong: the attempt is returned to the budget.
+                drop(self.connection.take_attempt());
+                // Evicted during the dial: the key cools down as after a loss.
+                if self.connection.evicted.is_cancelled() {
+                    table.backoffs.on_loss(&self.key, pace, Duration::ZERO, reason, self.settings.connect_timeout);
+                }
+                let message = format!("Server \"{}\" was not connected: {reason}", self.settings.name);
+                Error::new(McpErrorKind::ServerDown, message)
+            }
+        }
+    }
+}
+
+/// Opens a connection and runs it until its lifetime is over.
+pub(super) async fn run_connection(place: ConnectionTask, attempt: ConnectAttempt, caller: Arc<Caller>) {
+    let attempted =
+        AttemptGuard { pool: place.pool.clone(), key: place.key.clone(), connection: place.connection.clone() };
+    let ConnectAttempt { settings, context: shared, times, connect_as: whom, backoff: pace } = attempt;
+    let opened = tokio::select! {
+        // Polled first: a connection that no client wants is not dialed.
+        biased;
+        reason = place.wait_unwanted(&caller) => Err(DialFailure::Unwanted(reason)),
+        opened = dial(&settings, &shared, whom, times) => opened.map_err(DialFailure::Dial),
+    };
+    drop((settings, shared));
+    match opened {
+        Ok(active) => {
+            let active = Arc::new(active);
+            place.pool.lock().backoffs.on_success();
+            if let Some(row) = &place.row {
+                row.persist(&active);
+            }
+            // Set before the guard drops, since its drop wakes the callers that read the result.
+            let _ = place.connection.opened.set(Ok(active.clone()));
+            drop(attempted);
+            watch_connection(place, active, caller, pace).await;
+        }
+        Err(failure) => {
+            let error = place.give_up(pace, failure);
+            let _ = place.connection.opened.set(Err(error));
+            place.pool.publish_count(&place.settings.name, &place.metrics);
+        }
+    }
+}
+
+/// Runs an open connection. Takes it out of the table when its lifetime is over, or on a break.
+async fn watch_connection(
+    place: ConnectionTask,
+    active: Arc<UpstreamConnection>,
+    caller: Arc<Caller>,
+    pace: ReconnectBackoff,
+) {
+    let ConnectionTask {
+        pool: leases,
+        key,
+        connection: lease,
+        lifetime: ends,
+        stop,
+        metrics,
+        health,
+        row,
+        subscriptions: hearing,
+        notifier: told,
+        settings,
+    } = place;
+    let (server, patience) = (settings.name.as_str(), settings.connect_timeout);
+    let (began, mut lost) = (Instant::now(), None);
+    let subscribed = hearing.subscription_probe();
+    let ended = async {
+        match ends {
+            ConnectionLifetime::WithSession => caller.ended.cancelled().await,
+            ConnectionLifetime::Unused => leases.evict_when_unused(&key, &lease, UNUSED_TIME, || false).await,
+            ConnectionLifetime::Idle(time) => leases.evict_when_unused(&key, &lease, time, subscribed).await,
+            ConnectionLifetime::Never => std::future::pending().await,
+        }
+    };
+    let proven = async {
+        tokio::time::sleep(PROVEN).await;
+        // The uptime proves the connection, even if no call has ended on it.
+        drop(lease.take_attempt());
+        std::future::pending::<()>().await;
+    };
+    let renewed = async {
+        match &row {
+            Some(row) => row.persist_changes(&active).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = ended => {}
+        () = subscriptions::forward_notifications(&*active.server, &caller, hearing, settings.backoff, |notice| told.publish(notice)) => {}
+        () = renewed => {}
+        () = told.collect_extra_items(&active, &settings) => {}
+        () = proven => {}
+        () = lease.evicted.cancelled() => {}
+        () = lease.released.cancelled() => {}
+        reason = health.failed(&active) => {
+            tracing::warn!(server, "a connection of one client's is given up: {reason}");
+            lost = Some(reason);
+        }
+        reason = active.link.closed() => lost = Some(reason.to_string()),
+        () = stop.cancelled() => {}
+    }
+    // The connection lives on as the shared one, so that its link stays open.
+    if lease.released.is_cancelled() {
+        told.end();
+        leases.publish_count(server, &metrics);
+        return;
+    }
+    // A stop closes the link, too. The branch that woke this task first does not tell which came first.
+    if stop.is_cancelled() && active.is_persisted.load(Ordering::Relaxed) {
+        active.server.detach();
+    } else if let Some(row) = &row {
+        row.discard();
+    }
+    // Without a stop, the session ends with the last call that still runs on it.
+    stop.is_cancelled().then(|| active.server.close());
+    // Removed before the close, so that no call finds a closing connection.
+    leases.remove_ended(&key, &lease, lost.as_deref(), (pace, began.elapsed(), patience));
+    told.end();
+    leases.publish_count(server, &metrics);
+    active.link.close(Vec::new()).await;
+}

@@ -1,0 +1,77 @@
+//! Notifications of a dedicated connection. Owns their destination: the connection's own clients, or the shared
+//! lists. Does not subscribe (`subscriptions.rs`). Invariant: a notification on one client's connection reaches no
+//! other client, except that a list changed.
+
+use std::sync::Arc;
+
+use crate::event::UpstreamEvent;
+use crate::lists::DedicatedLists;
+use crate::lists::extra_items::ExtraItemsCollector;
+use crate::lists::relist_scheduler::{ChangeReporter, RelistScheduler};
+use crate::lists::subscriptions::ConnectionOwner;
+use crate::pool::dial::UpstreamConnection;
+use crate::server::ServerContext;
+use crate::settings::{ServerSettings, SharingMode};
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{ItemKind, Notification};
+
+/// Destination of a dedicated connection's notifications.
+pub(crate) struct DedicatedNotifier {
+    server: Arc<ServerContext>,
+    reporter: ChangeReporter,
+    /// Collector of the items that the connection adds to lists that all clients share.
+    extra_items: Option<ExtraItemsCollector>,
+}
+
+impl DedicatedNotifier {
+    pub(crate) fn new(
+        server: &Arc<ServerContext>,
+        lists: &DedicatedLists,
+        key: &ByteString,
+        owner: ConnectionOwner,
+    ) -> Self {
+        let extra_items = (server.settings.share == SharingMode::Auto)
+            .then(|| ExtraItemsCollector::new(&lists.extra_items, key.clone()));
+        let reporter = RelistScheduler::reporter(&lists.relist_scheduler, owner);
+        DedicatedNotifier { server: server.clone(), reporter, extra_items }
+    }
+
+    /// Returns true if list changes must be subscribed to without any client's demand.
+    pub(crate) fn wants_lists(&self) -> bool {
+        self.extra_items.is_some()
+    }
+
+    pub(crate) fn publish(&self, notice: Notification) {
+        match notice {
+            Notification::ListChanged(kind) => match &self.extra_items {
+                Some(adding) => adding.mark_changed(kind),
+                None => self.reporter.changed(kind),
+            },
+            Notification::MaybeChanged(kind) => self.reporter.maybe_changed(kind),
+            // The elicitation's id tells which of the owner's clients was sent to the page.
+            Notification::ElicitationComplete(id, params) => {
+                self.server.emit(UpstreamEvent::ElicitationCompleted(id, params))
+            }
+            notice @ (Notification::ResourceUpdated(..) | Notification::Log(..)) => {
+                self.server.emit(UpstreamEvent::ToOwner(self.reporter.owner().clone(), Box::new(notice)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Collects the items that the connection adds to the shared lists. Never returns.
+    pub(crate) async fn collect_extra_items(&self, active: &UpstreamConnection, settings: &ServerSettings) {
+        match &self.extra_items {
+            Some(adding) => adding.run_collector(&*active.server, settings, |kind| self.reporter.changed(kind)).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Records the end of the connection. Its extra items are no longer listed.
+    pub(crate) fn end(&self) {
+        let shorter = |kind: ItemKind| self.reporter.maybe_changed(kind);
+        if let Some(adding) = &self.extra_items {
+            adding.discard(shorter);
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Dial of one connection: opens the link, and negotiates the revision. Owns the choice of the transport. Does not
+//! retry and does not time attempts (`supervisor`, `backoff.rs`). Invariant: link and handshake end within
+//! `start_timeout`, and a failed dial closes its link.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::context::UpstreamContext;
+use crate::settings::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
+use moongate_jsonrpc::json::RawJson;
+use moongate_model::{Call, Caller, Exchange, Server};
+use moongate_protocol::{
+    self, CallTimeouts, ConnectError, ConnectOptions, Era, InputRecord, NegotiatedServer, PendingCalls,
+};
+use moongate_telemetry::{CounterHandle, Metrics, logs};
+use moongate_transport::http_settings::HttpSettings;
+use moongate_transport::http_sse::SseLink;
+use moongate_transport::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
+use moongate_transport::socket::{SocketAddress, SocketLink, SocketSettings};
+use moongate_transport::stderr::StderrTail;
+use moongate_transport::stdio::{StdioLink, StdioSettings};
+use moongate_transport::streamable_http::HttpLink;
+use moongate_transport::trust::tls_without_roots;
+use moongate_transport::websocket::{WsLink, WsSettings};
+use moongate_transport::{ByteBudget, Link, LinkError, PipeDialer};
+
+/// Open connection to a server.
+pub struct UpstreamConnection {
+    /// Server at the other end, to be called.
+    pub server: Arc<dyn Server>,
+    /// Transport of the connection.
+    pub link: Arc<dyn Link>,
+    /// Revision that the server speaks.
+    pub revision: &'static str,
+    /// Era of that revision.
+    pub era: Era,
+    /// Last lines on stderr, if the server is a child.
+    pub(crate) stderr: StderrTail,
+    /// True if the transport is HTTP+SSE.
+    pub is_http_sse: bool,
+    /// Calls that are open on the connection.
+    pub calls: PendingCalls,
+    /// True once a client has called on the connection.
+    pub(crate) is_called: AtomicBool,
+    /// True if the next process may resume the session.
+    pub(crate) is_persisted: AtomicBool,
+    metrics: Arc<Metrics>,
+    /// Counters of calls by the client's revision: at most as many as there are revisions.
+    translated: Mutex<Vec<(&'static str, CounterHandle)>>,
+}
+
+/// Identity and state that a connection is opened with.
+pub struct ConnectAs {
+    /// Capabilities to declare.
+    pub capabilities: RawJson,
+    /// `clientInfo` to send.
+    pub info: RawJson,
+    /// Era to use without a probe.
+    pub era: Option<Era>,
+    /// Era to try first on a pipe, if none is known.
+    pub first_era: Option<Era>,
+    /// Session that a previous process persisted.
+    pub persisted_session: Option<RawJson>,
+    /// Receiver of the program's stderr.
+    pub stderr: StderrTail,
+    /// Record of whether the server sends input requests.
+    pub record: InputRecord,
+}
+
+impl ConnectAs {
+    /// Creates the identity of a connection for all clients.
+    pub fn for_all(era: Option<Era>) -> Self {
+        let (capabilities, info) = (moongate_protocol::shared_capabilities(), moongate_protocol::implementation());
+        let (stderr, record) = (StderrTail::default(), InputRecord::default());
+        ConnectAs { capabilities, info, era, first_era: None, persisted_session: None, stderr, record }
+    }
+}
+
+impl ConnectAs {
+    /// Creates the identity of a connection for one client, with the client's own info and capabilities.
+    pub fn for_caller(caller: &Caller, era: Option<Era>) -> Self {
+        let info = caller.client_info.clone().unwrap_or_else(moongate_protocol::implementation);
+        let (stderr, record) = (StderrTail::default(), InputRecord::default());
+        let capabilities = caller.declared_capabilities.clone();
+        ConnectAs { capabilities, info, era, first_era: None, persisted_session: None, stderr, record }
+    }
+}
+
+/// Opens a connection within `start_timeout`.
+pub async fn open(
+    settings: &ServerSettings,
+    shared: &UpstreamContext,
+    whom: ConnectAs,
+) -> Result<UpstreamConnection, ConnectError> {
+    let times = Arc::new(CallTimeouts::new(settings.timeout, settings.ask_timeout));
+    dial(settings, shared, whom, times).await
+}
+
+/// Opens a connection whose call timeouts the caller can change later.
+pub(crate) async fn dial(
+    settings: &ServerSettings,
+    shared: &UpstreamContext,
+    whom: ConnectAs,
+    times: Arc<CallTimeouts>,
+) -> Result<UpstreamConnection, ConnectError> {
+    let record = whom.record;
+    let hello = ConnectOptions {
+        server: settings.name.clone(),
+        revision: settings.protocol.as_deref().and_then(moongate_protocol::supported_revision),
+        era: whom.era,
+        preferred_era: whom.first_era,
+        capabilities: whom.capabilities,
+        client_info: whom.info,
+        timeouts: times,
+        max_backlog: settings.max_backlog,
+        metrics: shared.metrics.clone(),
+        closing: shared.closing.clone(),
+        persisted_session: whom.persisted_session,
+    };
+    let transport = match &settings.connect {
+        ConnectTarget::Http { transport, .. } => *transport,
+        ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => {
+            HttpTransport::Streamable
+        }
+    };
+    let deadline = Instant::now() + settings.start_timeout;
+    if transport == HttpTransport::Sse {
+        return over_http_sse(settings, shared, hello, deadline, record).await;
+    }
+    let calls = PendingCalls::with_record(record.clone());
+    // Link and handshake share one deadline: a slow start must not get the time twice.
+    let opening = async { Ok(open_link(settings, shared, &calls, &whom.stderr).await?) };
+    let (link, stderr) = within_deadline(deadline, settings, opening).await?;
+    let connecting = moongate_protocol::connect(link.clone(), calls.clone(), hello.clone());
+    let error = match within_deadline(deadline, settings, connecting).await {
+        Ok(connected) => {
+            return Ok(UpstreamConnection { stderr: whom.stderr, ..into_connection(connected, link, calls, shared) });
+        }
+        Err(error) => error,
+    };
+    // Closed before the fallback opens another link to the same server.
+    link.close(Vec::new()).await;
+    // Only the errors that an HTTP+SSE server causes lead to the fallback.
+    if transport == HttpTransport::Auto
+        && moongate_protocol::may_be_http_sse(&error, &hello)
+        && let Ok(active) = over_http_sse(settings, shared, hello, deadline, record).await
+    {
+        return Ok(active);
+    }
+    Err(match stderr {
+        Some(stderr) => with_exit_reason(error, &stderr).await,
+        None => error,
+    })
+}
+
+async fn over_http_sse(
+    settings: &ServerSettings,
+    shared: &UpstreamContext,
+    hello: ConnectOptions,
+    deadline: Instant,
+    record: InputRecord,
+) -> Result<UpstreamConnection, ConnectError> {
+    let calls = PendingCalls::with_record(record);
+    let opening = async {
+        let (http, tls) = http_settings(settings, shared)?;
+        Ok(SseLink::open(http, tls, calls.correlate(), byte_budget(settings, shared)).await?)
+    };
+    let link: Arc<dyn Link> = Arc::new(within_deadline(deadline, settings, opening).await?);
+    match within_deadline(deadline, settings, moongate_protocol::connect_http_sse(link.clone(), calls.clone(), hello))
+        .await
+    {
+        Ok(connected) => {
+            Ok(UpstreamConnection { is_http_sse: true, ..into_connection(connected, link, calls, shared) })
+        }
+        Err(error) => {
+            link.close(Vec::new()).await;
+            Err(error)
+        }
+    }
+}
+
+async fn within_deadline<T>(
+    deadline: Instant,
+    settings: &ServerSettings,
+    opening: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
+    tokio::time::timeout_at(deadline, opening).await.unwrap_or_else(|_| {
+        let (name, limit) = (&settings.name, settings.start_timeout);
+        Err(LinkError::Timeout(format!("not ready within {limit:?} (servers.{name}.start_timeout)")).into())
+    })
+}
+
+fn into_connection(
+    connected: NegotiatedServer,
+    link: Arc<dyn Link>,
+    calls: PendingCalls,
+    shared: &UpstreamContext,
+) -> UpstreamConnection {
+    let NegotiatedServer { server, revision, era } = connected;
+    let (metrics, translated) = (shared.metrics.clone(), Mutex::default());
+    let (is_called, is_kept) = (AtomicBool::new(false), AtomicBool::new(false));
+    UpstreamConnection {
+        server,
+        link,
+        revision,
+        era,
+        stderr: StderrTail::default(),
+        is_http_sse: false,
+        calls,
+        is_called,
+        is_persisted: is_kept,
+        metrics,
+        translated,
+    }
+}
+
+/// Adds the last lines on stderr to the error of a child that failed to start.
+async fn with_exit_reason(error: ConnectError, stderr: &StderrTail) -> ConnectError {
+    let explain = |reason: String, explanation: Option<String>| match explanation {
+        Some(line) => format!("{reason}; it wrote: {}", logs::redact(&line)),
+        None => reason,
+    };
+    match error {
+        ConnectError::Link(LinkError::Closed(reason) | LinkError::NotSent(reason)) => {
+            LinkError::Closed(explain(reason, stderr.likely_exit_reason().await)).into()
+        }
+        ConnectError::Link(LinkError::Timeout(reason)) => {
+            LinkError::Timeout(explain(reason, stderr.likely_exit_reason().await)).into()
+        }
+        error => error,
+    }
+}
+
+async fn open_link(
+    settings: &ServerSettings,
+    shared: &UpstreamContext,
+    calls: &PendingCalls,
+    stderr: &StderrTail,
+) -> Result<(Arc<dyn Link>, Option<StderrTail>), LinkError> {
+    // The dialer of tests replaces pipes here. For HTTP it is a parameter of the client.
+    let is_http =
+        matches!(&settings.connect, ConnectTarget::Http { transport, .. } if *transport != HttpTransport::WebSocket);
+    if let ConnectTarget::Misconfigured { reason } = &settings.connect {
+        return Err(LinkError::Spawn(reason.clone()));
+    }
+    if let Some(dial) = shared.dialer.as_ref().filter(|_| !is_http) {
+        let (reader, writer) = dial(&settings.name)?;
+        let duplex = RpcPipeSettings {
+            max_message: settings.max_message,
+            correlate: calls.correlate(),
+            on_garbage: on_garbage(&settings.name, &shared.metrics),
+            backlog: byte_budget(settings, shared),
+            closed: "the server closed the pipe",
+            explain: None,
+        };
+        return Ok((Arc::new(RpcPipe::start(reader, writer, duplex)), None));
+    }
+    match &settings.connect {
+        ConnectTarget::Stdio { command, args, env, cwd } => {
+            let link = StdioLink::start(StdioSettings {
+                name: settings.name.clone(),
+                command: command.clone(),
+                args: args.clone(),
+                env: env.clone(),
+                cwd: cwd.clone(),
+                max_message: settings.max_message,
+                backlog: byte_budget(settings, shared),
+                correlate: calls.correlate(),
+                on_garbage: on_garbage(&settings.name, &shared.metrics),
+                reaper: shared.reaper.clone(),
+                stderr: stderr.clone(),
+            })?;
+            Ok((Arc::new(link), Some(stderr.clone())))
+        }
+        ConnectTarget::Misconfigured { reason } => Err(LinkError::Spawn(reason.clone())),
+        ConnectTarget::Socket(address) => {
+            let link = SocketLink::open(SocketSettings {
+                address: address.clone(),
+                connect_timeout: settings.connect_timeout,
+                max_message: settings.max_message,
+                backlog: byte_budget(settings, shared),
+                correlate: calls.correlate(),
+                on_garbage: on_garbage(&settings.name, &shared.metrics),
+            });
+            Ok((Arc::new(link.await?), None))
+        }
+        ConnectTarget::Http { url, headers, transport: HttpTransport::WebSocket, network, .. } => {
+            let link = WsSettings {
+                url: url.clone(),
+                proxy: shared.proxy(url, &network.proxy),
+                headers: headers.clone(),
+                connect_timeout: settings.connect_timeout,
+                max_message: settings.max_message,
+                ping: settings.websocket_ping,
+                backlog: byte_budget(settings, shared),
+                correlate: calls.correlate(),
+                on_garbage: on_garbage(&settings.name, &shared.metrics),
+            };
+            Ok((Arc::new(WsLink::open(link, &tls(shared, url, network)).await?), None))
+        }
+        ConnectTarget::Http { .. } => {
+            let (http, tls) = http_settings(settings, shared)?;
+            Ok((Arc::new(HttpLink::new(http, tls)?), None))
+        }
+    }
+}
+
+fn http_settings(
+    settings: &ServerSettings,
+    shared: &UpstreamContext,
+) -> Result<(HttpSettings, Arc<rustls::ClientConfig>), LinkError> {
+    let ConnectTarget::Http { url, socket, headers, network, .. } = &settings.connect else {
+        return Err(LinkError::Spawn("there is no URL".to_owned()));
+    };
+    let resumed = shared.metrics.server_resumed.with_label_values(&[&settings.name]);
+    let http = HttpSettings {
+        url: url.clone(),
+        socket: socket.clone(),
+        // A Unix socket is local. No proxy leads there.
+        proxy: shared.proxy(url, &network.proxy).filter(|_| socket.is_none()),
+        headers: headers.clone(),
+        connect_timeout: settings.connect_timeout,
+        max_message: settings.max_message,
+        on_garbage: on_garbage(&settings.name, &shared.metrics),
+        on_resume: Arc::new(move || resumed.inc()),
+        dial: shared.dialer.clone().map(|dialer| {
+            let name = settings.name.clone();
+            Arc::new(move || dialer(&name)) as PipeDialer
+        }),
+    };
+    Ok((http, tls(shared, url, network)))
+}
+
+fn tls(shared: &UpstreamContext, url: &url::Url, network: &NetworkSettings) -> Arc<rustls::ClientConfig> {
+    match url.scheme() {
+        "https" | "wss" => shared.tls(network.ca.as_ref()),
+        // Plain connections must not wait until the system's certificates are read.
+        _ => tls_without_roots(),
+    }
+}
+
+fn byte_budget(settings: &ServerSettings, shared: &UpstreamContext) -> Arc<ByteBudget> {
+    ByteBudget::new(settings.max_backlog, &settings.name, &shared.metrics)
+}
+
+/// Returns a handler that counts each line that is no message, and logs one a minute.
+fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
+    const QUIET: Duration = Duration::from_secs(60);
+    let counter = metrics.garbage.with_label_values(&[server]);
+    let server = server.to_owned();
+    let logged = Mutex::new(None::<tokio::time::Instant>);
+    let seen = AtomicU64::new(0);
+    Arc::new(move |line| {
+        counter.inc();
+        let seen = seen.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut logged = logged.lock();
+        if logged.is_none_or(|at| at.elapsed() >= QUIET) {
+            *logged = Some(tokio::time::Instant::now());
+            tracing::warn!(server, seen, sample = logs::sample(line), "the server sent what is no message; skipped");
+        }
+    })
+}
+
+/// Returns the transport in a word: of the connection, else of the config.
+pub(crate) fn transport_name(target: &ConnectTarget, active: Option<&UpstreamConnection>) -> &'static str {
+    match target {
+        _ if active.is_some_and(|active| active.is_http_sse) => "sse",
+        ConnectTarget::Misconfigured { .. } => "none",
+        ConnectTarget::Stdio { .. } => "stdio",
+        ConnectTarget::Socket(SocketAddress::Tcp(_)) => "tcp",
+        ConnectTarget::Socket(SocketAddress::Unix(_)) => "unix",
+        ConnectTarget::Http { transport: HttpTransport::WebSocket, .. } => "ws",
+        ConnectTarget::Http { transport: HttpTransport::Sse, .. } => "sse",
+        ConnectTarget::Http { .. } => "http",
+    }
+}
+
+impl UpstreamConnection {
+    /// Starts a call. The request is sent when its first event is polled.
+    pub(crate) fn open_call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
+        self.count_call(caller.revision);
+        if !self.is_called.load(Ordering::Relaxed) {
+            self.is_called.store(true, Ordering::Release);
+        }
+        self.server.call(caller, call)
+    }
+
+    /// Counts a call from a client of this revision.
+    fn count_call(&self, from: &'static str) {
+        if from.is_empty() {
+            return;
+        }
+        let mut translated = self.translated.lock();
+        // A linear scan: there are only a few revisions.
+        match translated.iter().find(|(known, _)| *known == from) {
+            Some((_, counter)) => counter.inc(),
+            None => {
+                let counter = self.metrics.translated.with_label_values(&[from, self.revision]);
+                counter.inc();
+                translated.push((from, counter));
+            }
+        }
+    }
+}

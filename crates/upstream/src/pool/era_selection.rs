@@ -1,0 +1,394 @@
+//! Era selection of one server. Owns what is known of its eras, and the era of the next shared connection. Does not
+//! dial (`pool`, `supervisor`). Invariant: no client makes a server be tried in an era that it is known not to speak.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::pool::dial::UpstreamConnection;
+use moongate_model::ServerDescription;
+use moongate_protocol::Era;
+
+/// Facts that the last handshake of the shared connection showed.
+#[derive(Clone)]
+pub(crate) struct LastHandshake {
+    pub(crate) era: Era,
+    pub(crate) is_multiplexed: bool,
+    pub(crate) description: ServerDescription,
+    /// True if the server speaks the other era, too. `None`: not tried.
+    pub(crate) speaks_other_era: Option<bool>,
+}
+
+impl LastHandshake {
+    /// Returns the era of a dedicated connection for a client, if there is a reason to try it.
+    ///
+    /// 2026-07-28/basic/versioning.mdx, Compatibility Matrix, for a legacy client at a server of both eras: "Works."
+    /// A legacy server was probed for the newer era already: only an earlier success there is a reason.
+    fn dedicated_era(&self, client: Era) -> Option<Era> {
+        let tried = match self.era {
+            Era::Modern => self.speaks_other_era != Some(false),
+            Era::Legacy => self.speaks_other_era == Some(true),
+        };
+        (client != self.era && tried).then_some(client)
+    }
+}
+
+/// Eras of one server.
+pub(crate) struct EraSelection {
+    /// True if each client meets the server in its own era.
+    by_client: bool,
+    /// True if an attempt in the other era failed during this shared connection, for any reason.
+    single_era: AtomicBool,
+    next: Mutex<NextEra>,
+    promoted: Notify,
+}
+
+#[derive(Default)]
+struct NextEra {
+    /// Era to try first for the next shared connection, if the server speaks it.
+    first: Option<Era>,
+    /// Era that the current attempt tries for that reason.
+    tried: Option<Era>,
+    /// Connection that was promoted, until the supervisor takes it.
+    promoted: Option<Arc<UpstreamConnection>>,
+}
+
+impl EraSelection {
+    pub(crate) fn new(by_client: bool) -> Self {
+        EraSelection { by_client, single_era: AtomicBool::new(false), next: Mutex::default(), promoted: Notify::new() }
+    }
+
+    /// Returns the era of a dedicated connection for a client, where the shared connection had that handshake.
+    pub(crate) fn dedicated_era(&self, spoke: Option<&LastHandshake>, client: Era) -> Option<Era> {
+        if !self.by_client || self.single_era.load(Ordering::Relaxed) {
+            return None;
+        }
+        spoke?.dedicated_era(client)
+    }
+
+    /// Keeps all clients in one era until the shared connection is opened again.
+    pub(crate) fn disable_other_era(&self) {
+        self.single_era.store(true, Ordering::Relaxed);
+    }
+
+    /// Requests the era of the first client for the next shared connection.
+    pub(crate) fn prefer_era(&self, era: Era) {
+        if self.by_client {
+            self.lock().first = Some(era);
+        }
+    }
+
+    /// Begins an attempt at the shared connection, and returns the era to try first. `None` probes for the newest era
+    /// first, as the specification says for a server of which nothing is known.
+    pub(crate) fn begin_attempt(&self, spoke: Option<&LastHandshake>) -> Option<Era> {
+        let mut next = self.lock();
+        // Taken, so that the request of one client is tried once.
+        let first = next
+            .first
+            .take()
+            .filter(|first| spoke.is_some_and(|spoke| spoke.era == *first || spoke.dedicated_era(*first).is_some()));
+        next.tried = first;
+        first
+    }
+
+    /// Records the era of a new shared connection. Returns what that shows of the other era.
+    pub(crate) fn record_connected(&self, era: Era, before: Option<&LastHandshake>) -> Option<bool> {
+        self.single_era.store(false, Ordering::Relaxed);
+        let tried = {
+            let mut next = self.lock();
+            next.first = None;
+            next.tried.take()
+        };
+        match before {
+            Some(before) if before.era == era && tried.is_some_and(|tried| tried != era) => Some(false),
+            Some(before) if before.era == era => before.speaks_other_era,
+            // The server was in the other era before, and follows the request for this one. It speaks both.
+            Some(_) if tried == Some(era) => Some(true),
+            // Without a request, a change of era means that the server may have been replaced.
+            _ => None,
+        }
+    }
+
+    /// Promotes a connection to the shared one. `open` takes it into use.
+    pub(crate) fn promote(&self, active: Arc<UpstreamConnection>, open: impl FnOnce(Arc<UpstreamConnection>)) {
+        // Recorded before `open`: it makes `record_connected` see a requested era.
+        self.lock().tried = Some(active.era);
+        // Called without the lock: `open` ends in `record_connected`, which locks.
+        open(active.clone());
+        self.lock().promoted = Some(active);
+        self.promoted.notify_one();
+    }
+
+    /// Waits for a promoted connection.
+    pub(crate) async fn promoted(&self) {
+        while self.lock().promoted.is_none() {
+            // `notify_one` stores a permit, so that a promotion before this wait is seen.
+            self.promoted.notified().await;
+        }
+    }
+
+    /// Takes the promoted connection, if there is one.
+    pub(crate) fn take_promoted(&self) -> Option<Arc<UpstreamConnection>> {
+        self.lock().promoted.take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, NextEra> {
+        self.next.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::{ServerSide, dialing, settings};
+    use crate::{ServerSettings, ServerStart, SharingMode, Upstream, UpstreamState};
+    use moongate_jsonrpc::json::{JsonObject, RawJson};
+    use moongate_model::{Call, Caller, Error, ItemKind, McpMethod, Outcome};
+    use moongate_testing as testing;
+
+    const SOON: Duration = Duration::from_secs(2);
+
+    /// Program of both eras. Each process stays in the era that it is opened in.
+    struct EraProgram {
+        /// Era of each process, by its first request.
+        opened: Mutex<Vec<Era>>,
+        /// Processes that were called, once for each call.
+        called: Mutex<Vec<usize>>,
+        is_modern_only: bool,
+        /// True if processes after the first one never answer.
+        is_mute: AtomicBool,
+        refused: AtomicUsize,
+    }
+
+    impl EraProgram {
+        fn new(is_modern_only: bool) -> Arc<Self> {
+            let (opened, called, is_mute) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+            Arc::new(EraProgram { opened, called, is_modern_only, is_mute, refused: AtomicUsize::new(0) })
+        }
+
+        fn serve(&self, talk: &ServerSide, message: &Value) {
+            let method = message["method"].as_str().unwrap_or_default();
+            let mut opened = self.opened.lock();
+            // The first request decides the era of a process.
+            if opened.len() == talk.nth {
+                let legacy = method == "initialize" && !self.is_modern_only;
+                opened.push(if legacy { Era::Legacy } else { Era::Modern });
+            }
+            if talk.nth > 0 && self.is_mute.load(Ordering::Relaxed) {
+                return;
+            }
+            let modern = opened[talk.nth] == Era::Modern;
+            // JSON-RPC error -32022: the revision is not supported.
+            let wrong = json!({"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}});
+            let mut result = match method {
+                "initialize" if modern => {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    talk.send(json!({"jsonrpc": "2.0", "id": message["id"], "error": wrong}));
+                    return;
+                }
+                "server/discover" if modern => {
+                    json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
+                }
+                "tools/list" => json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
+                "tools/call" => {
+                    self.called.lock().push(talk.nth);
+                    json!({"content": []})
+                }
+                _ if modern => return,
+                _ => {
+                    talk.serve_legacy(message);
+                    return;
+                }
+            };
+            if modern {
+                result["resultType"] = json!("complete");
+            }
+            talk.answer(message, &result);
+        }
+
+        fn opened(&self) -> Vec<Era> {
+            self.opened.lock().clone()
+        }
+
+        fn called(&self) -> Vec<usize> {
+            self.called.lock().clone()
+        }
+    }
+
+    fn upstream(program: &Arc<EraProgram>, change: impl Fn(&mut ServerSettings)) -> Arc<Upstream> {
+        let (serves, mut settings) = (program.clone(), settings());
+        change(&mut settings);
+        let shared = dialing(move |talk, message| serves.serve(talk, message));
+        Upstream::new(settings, shared, Arc::new(|_, _| {}))
+    }
+
+    async fn start(program: &Arc<EraProgram>, change: impl Fn(&mut ServerSettings)) -> Arc<Upstream> {
+        let upstream = upstream(program, change);
+        tokio::spawn(upstream.clone().run());
+        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        upstream
+    }
+
+    async fn call(upstream: &Arc<Upstream>, era: Era) -> Result<Outcome, Error> {
+        let revision = if era == Era::Legacy { "2025-11-25" } else { "2026-07-28" };
+        let session = (era == Era::Legacy).then_some("s");
+        let caller = Arc::new(Caller { revision, ..(*testing::caller(1, session)).clone() });
+        let params = JsonObject::new().with("name", RawJson::string("t"));
+        let outcome = upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await;
+        // Independent of the consequences.
+        tokio::time::sleep(SOON).await;
+        outcome
+    }
+
+    /// Returns the handshake that a previous process persisted.
+    fn was_legacy(other: Option<bool>) -> LastHandshake {
+        let face = serde_json::from_value(json!({"info": {"name": "s"}, "features": {"tools": true}})).unwrap();
+        LastHandshake { era: Era::Legacy, is_multiplexed: true, description: face, speaks_other_era: other }
+    }
+
+    /// Returns the revisions of the processes that clients share.
+    fn running(upstream: &Upstream) -> Vec<&'static str> {
+        upstream.shared_connections().into_iter().map(|(revision, _)| revision).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_program_whose_clients_are_all_of_one_era_runs_once() {
+        for (era, revision) in [(Era::Modern, "2026-07-28"), (Era::Legacy, "2025-11-25")] {
+            let program = EraProgram::new(false);
+            let upstream = start(&program, |_| {}).await;
+            assert_eq!(program.opened(), [Era::Modern], "nobody called yet");
+            for _ in 0..3 {
+                call(&upstream, era).await.unwrap();
+            }
+            // At most two processes: the probed one, and the one that took its place.
+            let last = program.opened().len() - 1;
+            assert_eq!((running(&upstream), upstream.revision()), (vec![revision], Some(revision)));
+            assert_eq!((program.called(), program.opened()[last]), (vec![last; 3], era));
+            assert_eq!((upstream.dedicated_count(), upstream.status().state), (0, UpstreamState::Ready));
+            // A server that is lost comes back in the same era.
+            assert!(upstream.lists().get(ItemKind::Tools).items.len() == 1 && last < 2);
+            upstream.stop().await;
+            assert_eq!(running(&upstream), [""; 0]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_process_of_the_other_era_starts_with_a_call_and_ends_without_need() {
+        let program = EraProgram::new(false);
+        let upstream = start(&program, |settings| settings.idle_stop = SOON * 10).await;
+        call(&upstream, Era::Modern).await.unwrap();
+        for _ in 0..2 {
+            call(&upstream, Era::Legacy).await.unwrap();
+        }
+        assert_eq!(program.called(), [0, 1, 1], "each in its own era");
+        assert_eq!(running(&upstream), ["2026-07-28", "2025-11-25"]);
+        // The idle timeout of the legacy process has elapsed.
+        tokio::time::sleep(SOON * 20).await;
+        assert_eq!(running(&upstream), ["2026-07-28"]);
+        call(&upstream, Era::Legacy).await.unwrap();
+        call(&upstream, Era::Modern).await.unwrap();
+        assert_eq!(program.called(), [0, 1, 1, 2, 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_is_true_the_other_way_round() {
+        let program = EraProgram::new(false);
+        let upstream = start(&program, |settings| settings.idle_stop = SOON * 10).await;
+        for era in [Era::Legacy, Era::Modern, Era::Legacy] {
+            call(&upstream, era).await.unwrap();
+        }
+        assert_eq!((program.called(), running(&upstream)), (vec![1, 2, 1], vec!["2025-11-25", "2026-07-28"]));
+        tokio::time::sleep(SOON * 20).await;
+        assert_eq!(running(&upstream), ["2025-11-25"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_of_one_era_is_tried_once_in_the_other() {
+        let program = EraProgram::new(true);
+        let upstream = start(&program, |_| {}).await;
+        for _ in 0..3 {
+            call(&upstream, Era::Legacy).await.unwrap();
+        }
+        // The refusal is remembered: the later calls do not try again.
+        assert_eq!((program.called(), program.refused.load(Ordering::Relaxed)), (vec![0; 3], 1));
+        assert_eq!(upstream.pool.last_handshake().unwrap().speaks_other_era, Some(false), "which is remembered");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_comes_to_nothing_leaves_the_server_as_it_is() {
+        let program = EraProgram::new(false);
+        program.is_mute.store(true, Ordering::Relaxed);
+        let upstream = start(&program, |settings| settings.start_timeout = SOON).await;
+        for _ in 0..3 {
+            call(&upstream, Era::Legacy).await.unwrap();
+        }
+        // One attempt in the other era came to nothing. All calls ran in the first process.
+        assert_eq!((program.called(), program.opened().len()), (vec![0; 3], 2));
+        assert_eq!(upstream.pool.last_handshake().unwrap().speaks_other_era, None, "nothing is known of that");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_era_of_its_clients_is_what_the_next_run_begins_with() {
+        // Only a server of both eras begins in that of its clients. Otherwise the probe decides.
+        for (other, begins) in [(Some(true), Era::Legacy), (None, Era::Modern)] {
+            let program = EraProgram::new(false);
+            let upstream = upstream(&program, |_| {});
+            upstream.pool.restore_handshake(was_legacy(other));
+            tokio::spawn(upstream.clone().run());
+            upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+            assert_eq!(program.opened(), [begins]);
+            call(&upstream, begins).await.unwrap();
+            assert_eq!((program.opened().len(), running(&upstream).len()), (1, 1));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_no_longer_speaks_it_is_asked_on_the_same_pipe() {
+        let program = EraProgram::new(true);
+        let upstream = upstream(&program, |_| {});
+        upstream.pool.restore_handshake(was_legacy(Some(true)));
+        tokio::spawn(upstream.clone().run());
+        call(&upstream, Era::Legacy).await.unwrap();
+        call(&upstream, Era::Legacy).await.unwrap();
+        assert_eq!((upstream.revision(), program.called()[0]), (Some("2026-07-28"), 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_started_on_use_is_started_for_whoever_uses_it() {
+        let program = EraProgram::new(false);
+        let idle =
+            |settings: &mut ServerSettings| (settings.start, settings.idle_stop) = (ServerStart::Lazy, SOON * 10);
+        let upstream = start(&program, idle).await;
+        // It was started once to learn its lists, and stopped when idle.
+        tokio::time::sleep(SOON * 20).await;
+        assert_eq!((upstream.status().state, program.opened().len()), (UpstreamState::Stopped, 1));
+        call(&upstream, Era::Legacy).await.unwrap();
+        assert_eq!((program.called(), program.opened()), (vec![1], vec![Era::Modern, Era::Legacy]));
+        assert_eq!(running(&upstream), ["2025-11-25"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_principal_has_a_process_for_each_era() {
+        let program = EraProgram::new(false);
+        let upstream = start(&program, |settings| settings.share = SharingMode::Principal).await;
+        for era in [Era::Legacy, Era::Modern, Era::Legacy, Era::Modern] {
+            call(&upstream, era).await.unwrap();
+        }
+        assert_eq!((program.called(), upstream.dedicated_count()), (vec![1, 2, 1, 2], 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn with_newest_all_clients_meet_it_in_one_era() {
+        let program = EraProgram::new(false);
+        let upstream = start(&program, |settings| settings.as_client = false).await;
+        call(&upstream, Era::Legacy).await.unwrap();
+        assert_eq!(program.called(), [0]);
+    }
+}

@@ -1,0 +1,129 @@
+//! Home connections of clients at a server that sends input requests in the middle of calls. Owns which clients the
+//! shared connection belongs to. Does not open connections (`dedicated.rs`). Invariant: at any moment, all clients of a
+//! principal without sessions have the same home, whichever of their calls run.
+//!
+//! On a pipe, an input request of a legacy server names no call (`revision::PendingCalls`). At a server that is known
+//! to send them, a call does not begin where the request could belong to another client.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::pool::dial::UpstreamConnection;
+use moongate_model::{Caller, Principal};
+use moongate_protocol::Era;
+
+/// Home of a client's calls at a server that sends input requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HomeConnection {
+    /// Shared connection: the client's state is there, or no other client's is.
+    Shared,
+    /// Connection of the client's session or, without one, of its principal.
+    Dedicated,
+    /// Connection that clients with sessions share. The same principal's clients without sessions have the shared
+    /// one.
+    SessionShared,
+}
+
+/// Clients whose calls the shared connection had: those of one principal with sessions, or those without.
+#[derive(Default)]
+pub(crate) struct SharedTenant(AtomicU64);
+
+/// No client so far.
+const NO_TENANT: u64 = 0;
+/// Several principals, or both kinds of clients: they came before the first input request was seen.
+const SEVERAL_TENANTS: u64 = 1;
+
+fn tenant_of(caller: &Caller) -> u64 {
+    // The numbers below 2 are the constants above.
+    2 + u64::from(caller.principal.id) * 2 + u64::from(caller.session.is_some())
+}
+
+/// Returns the principal of a tenant, if it is a single one's.
+fn principal_of(kind: u64) -> Option<u32> {
+    u32::try_from(kind.checked_sub(2)? / 2).ok()
+}
+
+impl SharedTenant {
+    /// Records that a client's call begins on the shared connection.
+    pub(crate) fn record_call(&self, caller: &Caller) {
+        let kind = tenant_of(caller);
+        // Read first: in the common case nothing is written.
+        if self.0.load(Ordering::Relaxed) == kind || caller.principal.id == Principal::GATEWAY {
+            return;
+        }
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| match before {
+            NO_TENANT => Some(kind),
+            _ if before == kind => None,
+            _ => Some(SEVERAL_TENANTS),
+        });
+    }
+
+    /// Returns the home of a client. Clients with state on the shared connection stay there. Principals are kept
+    /// apart.
+    pub(crate) fn home(&self, caller: &Caller) -> HomeConnection {
+        match self.0.load(Ordering::Acquire) {
+            NO_TENANT | SEVERAL_TENANTS => HomeConnection::Shared,
+            tenant if tenant == tenant_of(caller) => HomeConnection::Shared,
+            tenant if principal_of(tenant) == Some(caller.principal.id) && caller.session.is_some() => {
+                HomeConnection::SessionShared
+            }
+            _ => HomeConnection::Dedicated,
+        }
+    }
+
+    /// Forgets all clients, because the shared connection is new.
+    pub(crate) fn reset(&self) {
+        self.0.store(NO_TENANT, Ordering::Release);
+    }
+
+    /// Forgets a principal that was revoked.
+    pub(crate) fn revoke_principals(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
+        let forgotten = |tenant| gone(principal_of(tenant)?).then_some(NO_TENANT);
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, forgotten);
+    }
+}
+
+/// Returns true if input requests on this connection name no call.
+pub(crate) fn input_is_ambiguous(active: &UpstreamConnection) -> bool {
+    active.era == Era::Legacy && active.link.is_multiplexed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moongate_testing as testing;
+
+    #[test]
+    fn the_first_caller_keeps_the_shared_connection() {
+        let (one, other) = (testing::caller(1, None), testing::caller(2, None));
+        let session = testing::caller(1, Some("s"));
+        let tenant = SharedTenant::default();
+        assert_eq!([&one, &other, &session].map(|caller| tenant.home(caller)), [HomeConnection::Shared; 3]);
+        tenant.record_call(&one);
+        assert_eq!(tenant.home(&one), HomeConnection::Shared);
+        assert_eq!(
+            (tenant.home(&other), tenant.home(&session)),
+            (HomeConnection::Dedicated, HomeConnection::SessionShared)
+        );
+        // Another principal is revoked: the tenant stays.
+        tenant.revoke_principals(&|id| id == 2);
+        assert_eq!(tenant.home(&other), HomeConnection::Dedicated);
+        tenant.revoke_principals(&|id| id == 1);
+        assert_eq!(tenant.home(&other), HomeConnection::Shared);
+    }
+
+    #[test]
+    fn clients_with_sessions_are_one_tenant_and_who_was_there_before_stays() {
+        let (one, session) = (testing::caller(1, None), testing::caller(1, Some("s")));
+        let tenant = SharedTenant::default();
+        tenant.record_call(&session);
+        tenant.record_call(&testing::caller(1, Some("t")));
+        assert_eq!(tenant.home(&testing::caller(2, Some("u"))), HomeConnection::Dedicated, "another principal's");
+        assert_eq!((tenant.home(&session), tenant.home(&one)), (HomeConnection::Shared, HomeConnection::Dedicated));
+        // Calls before the first input request was seen.
+        tenant.record_call(&one);
+        assert_eq!((tenant.home(&session), tenant.home(&one)), (HomeConnection::Shared, HomeConnection::Shared));
+        tenant.reset();
+        tenant.record_call(&one);
+        assert_eq!((tenant.home(&one), tenant.home(&session)), (HomeConnection::Shared, HomeConnection::SessionShared));
+    }
+}

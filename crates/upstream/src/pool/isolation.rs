@@ -1,0 +1,203 @@
+//! Isolation rules: which callers share a connection. A pure function of the settings, the caller and the server's
+//! behaviour. Does not know any connection (`pool`). Invariant: callers that must be isolated get different keys.
+
+use std::time::Duration;
+
+use crate::lists::subscriptions::ConnectionOwner;
+use crate::settings::SharingMode;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Call, Caller, McpMethod, TaskMode};
+use moongate_protocol::Era;
+
+/// Lifetime of a dedicated connection that does not break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionLifetime {
+    /// Ends with the session that it was opened for.
+    WithSession,
+    /// Ends when no call has used it for a while.
+    Unused,
+    /// Ends after this idle time, because its server is lazy.
+    Idle(Duration),
+    /// Ends with the server, or to make room for another client.
+    Never,
+}
+
+/// Specification of a dedicated connection.
+#[derive(Debug, PartialEq)]
+pub(crate) struct DedicatedSpec {
+    /// Key in the pool.
+    pub(crate) key: ByteString,
+    /// Lifetime.
+    pub(crate) lifetime: ConnectionLifetime,
+    /// True if it declares the caller's own capabilities, false for those of all clients.
+    pub(crate) as_caller: bool,
+    /// Owner.
+    pub(crate) owner: ConnectionOwner,
+}
+
+/// Returns the dedicated connection that the settings require for a caller. `None`: the shared connection. `other`:
+/// the era in which the caller should meet the server, if not that of the shared connection. `idle`: the idle time of
+/// a connection that several clients share.
+pub(crate) fn dedicated_for(
+    share: SharingMode,
+    caller: &Caller,
+    other: Option<Era>,
+    idle: Option<Duration>,
+) -> Option<DedicatedSpec> {
+    let ends = match (share, &caller.session) {
+        (SharingMode::Session, Some(_)) => ConnectionLifetime::WithSession,
+        (SharingMode::Session, None) => ConnectionLifetime::Unused,
+        _ => idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle),
+    };
+    match key(share, caller, other) {
+        Some(key) => Some(DedicatedSpec { key, lifetime: ends, as_caller: true, owner: owner(share, caller) }),
+        // Clients without a key of their own share one connection in the other era.
+        None => other.map(|era| shared_in_era(era, idle)),
+    }
+}
+
+/// Returns the key of the dedicated connection of an era. No session or principal has such a key.
+pub(crate) fn era_key(era: Era) -> ByteString {
+    ByteString::literal(match era {
+        Era::Legacy => "legacy",
+        Era::Modern => "modern",
+    })
+}
+
+/// Returns the key of a caller's connection. `None`: the shared connection.
+///
+/// A stateless client has no session. Its principal and its capabilities stand for one: calls that agree in both
+/// share a connection, which was opened with these capabilities.
+pub(crate) fn key(share: SharingMode, caller: &Caller, other: Option<Era>) -> Option<ByteString> {
+    let principal = caller.principal.id;
+    let in_era = other.map(|era| format!(", {}", era_key(era))).unwrap_or_default();
+    match (share, &caller.session) {
+        (SharingMode::Auto, _) => None,
+        (SharingMode::Session, Some(session)) => Some(session.clone()),
+        // Stateless clients are told apart by their capabilities.
+        (SharingMode::Session, None) => {
+            Some(ByteString::from(format!("principal {principal}, {:?}", caller.capabilities)))
+        }
+        (SharingMode::Principal, _) => Some(ByteString::from(format!("principal {principal}{in_era}"))),
+    }
+}
+
+/// Returns the owner of a dedicated connection that is opened for this caller.
+pub(crate) fn owner(share: SharingMode, caller: &Caller) -> ConnectionOwner {
+    match (share, &caller.session) {
+        (SharingMode::Principal, _) => ConnectionOwner::Principal(caller.principal.id),
+        (_, Some(session)) => ConnectionOwner::Session(session.clone()),
+        (_, None) => ConnectionOwner::Stateless(caller.principal.id),
+    }
+}
+
+/// Returns the key of a session's connection to a server that sends input requests.
+pub(crate) fn session_key(session: &ByteString) -> ByteString {
+    ByteString::from(format!("asked {session}"))
+}
+
+fn principal_key(principal: u32) -> ByteString {
+    ByteString::from(format!("principal {principal}"))
+}
+
+/// Returns the isolated connection of a call: its session's or its principal's. `home`: true if the client's other
+/// calls go there, too. `idle`: the idle time of a lazy server.
+///
+/// A principal's connection declares the capabilities of all clients, since its clients may differ in theirs.
+pub(crate) fn isolated_for(caller: &Caller, home: bool, idle: Option<Duration>) -> DedicatedSpec {
+    let principal = caller.principal.id;
+    match &caller.session {
+        Some(session) => DedicatedSpec {
+            key: session_key(session),
+            lifetime: ConnectionLifetime::WithSession,
+            as_caller: true,
+            owner: ConnectionOwner::Session(session.clone()),
+        },
+        None => DedicatedSpec {
+            key: principal_key(principal),
+            lifetime: if home {
+                idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle)
+            } else {
+                ConnectionLifetime::Unused
+            },
+            as_caller: false,
+            owner: ConnectionOwner::Stateless(principal),
+        },
+    }
+}
+
+/// Returns the dedicated connection that all clients of an era share.
+pub(crate) fn shared_in_era(era: Era, idle: Option<Duration>) -> DedicatedSpec {
+    let ends = idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle);
+    DedicatedSpec { key: era_key(era), lifetime: ends, as_caller: false, owner: ConnectionOwner::Era(era) }
+}
+
+/// Returns true if a call is about a task, or may become one. Tasks outlive their calls, and their input requests
+/// name them. They stay on the shared connection, where all find them.
+pub(crate) fn is_about_task(call: &Call) -> bool {
+    matches!(call.method, McpMethod::Task(_))
+        || (call.task_mode != TaskMode::Never && moongate_protocol::may_be_task(call.definition.as_deref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moongate_testing as testing;
+
+    #[test]
+    fn callers_that_must_be_isolated_get_distinct_connections() {
+        let (first, second) = (testing::caller(1, Some("a")), testing::caller(1, Some("b")));
+        let (stateless, other) = (testing::caller(1, None), testing::caller(2, None));
+        let key = |share, caller: &Caller| {
+            dedicated_for(share, caller, None, None).map(|beside| (beside.key, beside.lifetime))
+        };
+        assert_eq!(key(SharingMode::Auto, &first), None);
+        assert_ne!(key(SharingMode::Session, &first), key(SharingMode::Session, &second));
+        assert_eq!(key(SharingMode::Session, &first).unwrap().1, ConnectionLifetime::WithSession);
+        assert_ne!(key(SharingMode::Session, &stateless), key(SharingMode::Session, &other));
+        assert_eq!(key(SharingMode::Session, &stateless).unwrap().1, ConnectionLifetime::Unused);
+        assert_eq!(key(SharingMode::Principal, &first), key(SharingMode::Principal, &second), "the same principal");
+        assert_ne!(key(SharingMode::Principal, &first), key(SharingMode::Principal, &other));
+    }
+
+    #[test]
+    fn legacy_clients_share_the_connection_in_their_era() {
+        let (first, second) = (testing::caller(1, Some("a")), testing::caller(2, Some("b")));
+        let other = Some(Era::Legacy);
+        let legacy = dedicated_for(SharingMode::Auto, &first, other, None).unwrap();
+        // Nothing of the first caller is in it, since others share it.
+        assert_eq!((legacy.as_caller, legacy.lifetime), (false, ConnectionLifetime::Never));
+        assert_eq!(dedicated_for(SharingMode::Auto, &second, other, None).unwrap(), legacy);
+        assert_ne!(dedicated_for(SharingMode::Auto, &second, Some(Era::Modern), None).unwrap().key, legacy.key);
+        let own = dedicated_for(SharingMode::Principal, &first, other, None).unwrap();
+        assert!(own.as_caller && Some(own.key) != key(SharingMode::Principal, &first, None));
+    }
+
+    #[test]
+    fn dedicated_connections_of_a_lazy_server_close_when_idle() {
+        let (session, idle) = (testing::caller(1, Some("a")), Duration::from_secs(10));
+        let ends = |share, other| dedicated_for(share, &session, other, Some(idle)).unwrap().lifetime;
+        assert_eq!(ends(SharingMode::Principal, None), ConnectionLifetime::Idle(idle));
+        assert_eq!(ends(SharingMode::Auto, Some(Era::Legacy)), ConnectionLifetime::Idle(idle));
+        assert_eq!(ends(SharingMode::Session, None), ConnectionLifetime::WithSession);
+    }
+
+    #[test]
+    fn calls_apart_have_a_connection_of_their_session_or_their_principal() {
+        let (session, stateless) = (testing::caller(1, Some("a")), testing::caller(1, None));
+        let can = moongate_model::ClientCapabilities { sample: true, ..moongate_model::ClientCapabilities::default() };
+        let able = Caller { capabilities: can, ..(*stateless).clone() };
+        let apart = |caller: &Caller, home| super::isolated_for(caller, home, None);
+        assert_eq!(apart(&session, true).lifetime, ConnectionLifetime::WithSession);
+        assert_eq!(
+            (apart(&able, true).lifetime, apart(&able, false).lifetime),
+            (ConnectionLifetime::Never, ConnectionLifetime::Unused)
+        );
+        assert_eq!(apart(&stateless, true), apart(&able, true), "whatever the client can be asked for");
+        assert_ne!(apart(&stateless, true).key, apart(&testing::caller(2, None), true).key);
+        assert_eq!(
+            isolated_for(&able, true, Some(Duration::from_secs(1))).lifetime,
+            ConnectionLifetime::Idle(Duration::from_secs(1))
+        );
+    }
+}

@@ -1,0 +1,551 @@
+//! Connections of one server: the shared one and the dedicated ones. Owns the pools and the choice of a connection
+//! for a call. Does not decide who must be isolated (`isolation.rs`) and does not dial the shared connection
+//! (`supervisor`). Invariant: on a connection with ambiguous input requests, no other client's call begins between
+//! choice and start.
+
+pub(crate) mod connect_budget;
+pub(crate) mod dedicated;
+pub(crate) mod dedicated_notifier;
+pub(crate) mod dial;
+pub(crate) mod era_selection;
+pub(crate) mod home_connection;
+pub(crate) mod isolation;
+mod session_row;
+pub(crate) mod session_store;
+pub(crate) mod shared;
+pub(crate) mod suspicion;
+
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arc_swap::{ArcSwapOption, Guard};
+
+use crate::event::gateway_caller;
+use crate::lists::DedicatedLists;
+use crate::pool::connect_budget::ConnectBudget;
+use crate::pool::dedicated::table::{DedicatedPool, DedicatedRequest, UseGuard};
+use crate::pool::dedicated::{DedicatedContext, ReleasePermit};
+use crate::pool::dial::{ConnectAs, UpstreamConnection};
+use crate::pool::era_selection::{EraSelection, LastHandshake};
+use crate::pool::home_connection::{HomeConnection, SharedTenant};
+use crate::pool::isolation::DedicatedSpec;
+use crate::pool::shared::SharedConnection;
+use crate::pool::suspicion::ConnectionSuspicion;
+use crate::server::ServerContext;
+use crate::settings::{ServerStart, SharingMode};
+use crate::supervisor::backoff::ConnectDemand;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Caller, ClientCapabilities, Error, McpErrorKind, ServerDescription, TaskState};
+use moongate_protocol::{Era, InputRecord};
+
+/// Connections of one server.
+pub(crate) struct ConnectionPool {
+    server: Arc<ServerContext>,
+    /// Lists that dedicated connections may change.
+    lists: DedicatedLists,
+    shared: SharedConnection,
+    /// Result of the last handshake.
+    last_handshake: ArcSwapOption<LastHandshake>,
+    pub(crate) eras: EraSelection,
+    /// Record of whether the server ever sent an input request on a pipe.
+    pub(crate) record: InputRecord,
+    /// Doubts about the shared connection.
+    pub(crate) suspicion: ConnectionSuspicion,
+    /// Clients whose calls the shared connection had.
+    tenant: SharedTenant,
+    dedicated: DedicatedPool,
+    turn_lock: Mutex<()>,
+}
+
+/// Claim of a call on its connection while it runs.
+#[derive(Default)]
+pub(crate) struct CheckedOut {
+    use_guard: Option<UseGuard>,
+    /// True if the call stays there, whoever else uses the connection: it is isolated, or there is no alternative.
+    is_final: bool,
+}
+
+impl CheckedOut {
+    /// Records what the call showed of a task.
+    pub(crate) fn track_task(&self, task: &TaskState) {
+        if let Some(used) = &self.use_guard {
+            used.track_task(task);
+        }
+    }
+}
+
+/// Request of one call for a connection.
+pub(crate) struct CheckoutRequest<'a> {
+    caller: &'a Arc<Caller>,
+    about_task: bool,
+    /// True if another client's call began on the connection where this one would have been alone.
+    needs_isolation: bool,
+}
+
+impl<'a> CheckoutRequest<'a> {
+    pub(crate) fn new(caller: &'a Arc<Caller>, about_task: bool) -> Self {
+        CheckoutRequest { caller, about_task, needs_isolation: false }
+    }
+}
+
+/// Turn of a call, which must begin before this is dropped.
+pub(crate) struct CallTurn<'a> {
+    _turn: Option<MutexGuard<'a, ()>>,
+}
+
+/// Shared connection for a call, which must begin before this is dropped.
+pub(crate) struct TryCheckout<'a> {
+    connection: Guard<Option<Arc<UpstreamConnection>>>,
+    _turn: Option<MutexGuard<'a, ()>>,
+}
+
+impl TryCheckout<'_> {
+    pub(crate) fn connection(&self) -> Option<&UpstreamConnection> {
+        self.connection.as_deref()
+    }
+}
+
+impl ConnectionPool {
+    pub(crate) fn new(server: Arc<ServerContext>, lists: DedicatedLists) -> Self {
+        let settings = &server.settings;
+        ConnectionPool {
+            shared: SharedConnection::new(server.clone()),
+            last_handshake: ArcSwapOption::empty(),
+            eras: EraSelection::new(settings.as_client && settings.protocol.is_none()),
+            record: InputRecord::default(),
+            suspicion: ConnectionSuspicion::default(),
+            tenant: SharedTenant::default(),
+            dedicated: DedicatedPool::default(),
+            turn_lock: Mutex::default(),
+            lists,
+            server,
+        }
+    }
+
+    fn sharing_mode(&self) -> SharingMode {
+        self.server.settings.share
+    }
+
+    // === shared connection ===
+
+    /// Returns the shared connection, while there is one.
+    pub(crate) fn shared(&self) -> Option<Arc<UpstreamConnection>> {
+        self.shared.get()
+    }
+
+    /// Waits for the shared connection. Fails if none can be expected.
+    pub(crate) async fn wait_connected(&self) -> Result<Arc<UpstreamConnection>, Error> {
+        self.shared.wait().await
+    }
+
+    /// Returns the error of a call that got no connection in its time.
+    pub(crate) fn checkout_timeout(&self) -> Error {
+        self.shared.checkout_timeout()
+    }
+
+    /// Returns the demand of callers for the shared connection.
+    pub(crate) fn demand(&self) -> &ConnectDemand {
+        &self.shared.demand
+    }
+
+    /// Takes a connection into use as the shared one.
+    pub(crate) fn set_shared(&self, active: Arc<UpstreamConnection>) {
+        let face = active.server.describe(&gateway_caller());
+        let other = self.eras.record_connected(active.era, self.last_handshake.load().as_deref());
+        let spoke = LastHandshake {
+            era: active.era,
+            is_multiplexed: active.link.is_multiplexed(),
+            description: face,
+            speaks_other_era: other,
+        };
+        // Stored before the connection, so that a call that sees the connection sees its handshake.
+        self.last_handshake.store(Some(Arc::new(spoke)));
+        // The clients of the previous connection have no state on this one.
+        self.tenant.reset();
+        self.shared.set(active);
+    }
+
+    /// Takes a connection out of use, unless another took its place. The facts of its handshake stay.
+    pub(crate) fn clear_shared(&self, active: &Arc<UpstreamConnection>) {
+        if !self.shared.clear(active) {
+            return;
+        }
+        if let Some(spoke) = self.last_handshake.load_full() {
+            // The server may have changed its description since the handshake.
+            let face = active.server.describe(&gateway_caller());
+            self.last_handshake.store(Some(Arc::new(LastHandshake { description: face, ..(*spoke).clone() })));
+        }
+    }
+
+    /// Restores the handshake of a previous process. A pipe that speaks both eras starts in the era of its clients.
+    pub(crate) fn restore_handshake(&self, spoke: LastHandshake) {
+        if spoke.is_multiplexed && spoke.speaks_other_era == Some(true) {
+            self.eras.prefer_era(spoke.era);
+        }
+        self.last_handshake.store(Some(Arc::new(spoke)));
+    }
+
+    /// Returns the result of the last handshake.
+    pub(crate) fn last_handshake(&self) -> Option<Arc<LastHandshake>> {
+        self.last_handshake.load_full()
+    }
+
+    /// Returns the server's description. While disconnected, this is the last known one, perhaps of a previous
+    /// process.
+    pub(crate) fn description(&self) -> Option<ServerDescription> {
+        let described = self.shared().map(|active| active.server.describe(&gateway_caller()));
+        described.or_else(|| self.last_handshake().map(|spoke| spoke.description.clone()))
+    }
+
+    // === checkout ===
+
+    /// Returns the shared connection, if this call goes there without waiting.
+    pub(crate) fn try_checkout(&self, caller: &Caller, about_task: bool) -> Option<TryCheckout<'_>> {
+        // In the other modes, clients have dedicated connections.
+        if self.sharing_mode() != SharingMode::Auto {
+            return None;
+        }
+        let main = self.shared.peek();
+        let active = main.as_ref()?;
+        if active.era != moongate_protocol::era_of(caller.revision) && self.other_era(caller).is_some() {
+            return None;
+        }
+        // One call at a time: of two that begin together, the second sees the first.
+        let turn = self.lock_turn(active, caller);
+        if self.must_isolate(active, caller, about_task) {
+            return None;
+        }
+        self.note_call_start(active, caller, about_task);
+        Some(TryCheckout { connection: main, _turn: turn })
+    }
+
+    /// Waits for the connection of a call. The call may begin once [`ConnectionPool::begin_turn`] succeeds.
+    pub(crate) async fn checkout(
+        &self,
+        seeker: &CheckoutRequest<'_>,
+        permit: &mut dyn ReleasePermit,
+    ) -> Result<(Arc<UpstreamConnection>, CheckedOut), Error> {
+        let (active, used) = self.checkout_shared_or_dedicated(seeker, permit).await?;
+        let caller = seeker.caller;
+        if !seeker.needs_isolation && !self.must_isolate(&active, caller, seeker.about_task) {
+            return Ok((active, CheckedOut { use_guard: used, ..CheckedOut::default() }));
+        }
+        let home = self.tenant.home(caller) != HomeConnection::Shared;
+        let own = isolation::isolated_for(caller, home, self.shared_idle());
+        match self.checkout_dedicated(seeker, permit, own, Some(active.era)).await {
+            Ok((active, used)) => Ok((active, CheckedOut { use_guard: Some(used), is_final: true })),
+            // On the shared connection the call runs at least. Its input requests find their client if it is alone
+            // there.
+            Err(error) => {
+                tracing::debug!(server = &*self.server.name, "no connection of its own for a call: {error}");
+                Ok((active, CheckedOut { use_guard: used, is_final: true }))
+            }
+        }
+    }
+
+    /// Locks the turn: held from the choice of an ambiguous connection until the call is open. `None` if no lock is
+    /// needed.
+    fn lock_turn(&self, active: &UpstreamConnection, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
+        // A client without capabilities gets no input requests. Until the first one was seen, its calls need no turn.
+        let matters = caller.capabilities != ClientCapabilities::default() || self.record.was_seen();
+        let turn = matters && home_connection::input_is_ambiguous(active);
+        turn.then(|| self.turn_lock.lock())
+    }
+
+    /// Records that a call begins on a connection. The turn must be held.
+    fn note_call_start(&self, active: &UpstreamConnection, caller: &Caller, about_task: bool) {
+        if self.sharing_mode() == SharingMode::Auto
+            && !about_task
+            && home_connection::input_is_ambiguous(active)
+            && self.shared.is(active)
+        {
+            self.tenant.record_call(caller);
+        }
+    }
+
+    /// Returns the idle time after which a connection of several clients is closed. `None`: never.
+    fn shared_idle(&self) -> Option<Duration> {
+        let settings = &self.server.settings;
+        (settings.start == ServerStart::Lazy).then_some(settings.idle_stop)
+    }
+
+    /// Confirms the choice of a connection. `None`: a call of another client began there meanwhile, to which an input
+    /// request could belong. Choose again.
+    pub(crate) fn begin_turn(
+        &self,
+        active: &UpstreamConnection,
+        held: &CheckedOut,
+        seeker: &mut CheckoutRequest<'_>,
+    ) -> Option<CallTurn<'_>> {
+        let turn = self.lock_turn(active, seeker.caller);
+        if !held.is_final && self.must_isolate(active, seeker.caller, seeker.about_task) {
+            seeker.needs_isolation = true;
+            return None;
+        }
+        if !held.is_final {
+            self.note_call_start(active, seeker.caller, seeker.about_task);
+        }
+        Some(CallTurn { _turn: turn })
+    }
+
+    async fn checkout_shared_or_dedicated(
+        &self,
+        seeker: &CheckoutRequest<'_>,
+        permit: &mut dyn ReleasePermit,
+    ) -> Result<(Arc<UpstreamConnection>, Option<UseGuard>), Error> {
+        let caller = seeker.caller;
+        self.connect_in_era(seeker).await?;
+        if let Some(era) = self.other_era(caller)
+            && let Some(beside) =
+                isolation::dedicated_for(self.sharing_mode(), caller, Some(era), self.dedicated_idle())
+        {
+            let key = beside.key.clone();
+            let known = self.last_handshake.load().as_ref().is_some_and(|spoke| spoke.speaks_other_era == Some(true));
+            // A server that is silent in the other era leaves the call half of its time for this one.
+            let limit = self.server.timeouts.call() / if known { 1 } else { 2 };
+            match tokio::time::timeout(limit, self.checkout_dedicated(seeker, permit, beside, Some(era))).await {
+                Ok(Ok((active, used))) if can_request_input(&active, era) => {
+                    self.promote(&key, &active);
+                    return Ok((active, Some(used)));
+                }
+                // Without a session the server cannot send input requests there, which was the reason to try.
+                Ok(Ok((active, _))) => self.leave_era(&key, &active),
+                // A full pool shows nothing of the server.
+                Ok(Err(error)) if error.kind == McpErrorKind::Overloaded => {}
+                Ok(Err(error)) => self.stay_in_one_era(&key, error)?,
+                Err(_) => self.stay_in_one_era(&key, self.checkout_timeout())?,
+            }
+        }
+        match isolation::dedicated_for(self.sharing_mode(), caller, None, self.shared_idle()) {
+            None => {
+                let main = self.wait_connected().await?;
+                Ok(self.checkout_session_shared(seeker, permit, &main).await.unwrap_or((main, None)))
+            }
+            Some(beside) => {
+                let (active, used) = self.checkout_dedicated(seeker, permit, beside, None).await?;
+                Ok((active, Some(used)))
+            }
+        }
+    }
+
+    async fn checkout_dedicated(
+        &self,
+        seeker: &CheckoutRequest<'_>,
+        permit: &mut dyn ReleasePermit,
+        beside: DedicatedSpec,
+        era: Option<Era>,
+    ) -> Result<(Arc<UpstreamConnection>, UseGuard), Error> {
+        let whom = if beside.as_caller { ConnectAs::for_caller(seeker.caller, era) } else { ConnectAs::for_all(era) };
+        let whom = ConnectAs { record: self.record.clone(), ..whom };
+        let claim =
+            DedicatedRequest { key: beside.key, connect_as: whom, lifetime: beside.lifetime, owner: beside.owner };
+        let context = DedicatedContext { server: &self.server, lists: &self.lists };
+        self.dedicated.checkout(claim, seeker.caller, context, permit).await
+    }
+
+    /// Returns the connection that clients with sessions share, where a principal has the shared one of a server that
+    /// sends input requests.
+    async fn checkout_session_shared(
+        &self,
+        seeker: &CheckoutRequest<'_>,
+        permit: &mut dyn ReleasePermit,
+        main: &Arc<UpstreamConnection>,
+    ) -> Option<(Arc<UpstreamConnection>, Option<UseGuard>)> {
+        let asks = self.record.was_seen() && home_connection::input_is_ambiguous(main) && !seeker.about_task;
+        if !asks
+            || self.tenant.home(seeker.caller) != HomeConnection::SessionShared
+            || self.dedicated.has_dedicated(seeker.caller)
+        {
+            return None;
+        }
+        let (active, used) = self
+            .checkout_dedicated(
+                seeker,
+                permit,
+                isolation::shared_in_era(Era::Legacy, self.dedicated_idle()),
+                Some(main.era),
+            )
+            .await
+            .ok()?;
+        Some((active, Some(used)))
+    }
+
+    /// Returns true if the call needs a connection on which input requests cannot belong to other clients.
+    fn must_isolate(&self, active: &UpstreamConnection, caller: &Caller, about_task: bool) -> bool {
+        // A call about a task, and a connection of one session or principal, are never moved.
+        if about_task
+            || self.sharing_mode() != SharingMode::Auto
+            || !self.record.was_seen()
+            || !home_connection::input_is_ambiguous(active)
+        {
+            return false;
+        }
+        // The state of a session is on the shared connection. The session leaves it only when an input request could
+        // be ambiguous, and then for good.
+        self.shared.is(active) && self.tenant.home(caller) != HomeConnection::Shared
+            || active.calls.has_other_clients(caller)
+            || self.dedicated.has_dedicated(caller)
+    }
+
+    // === eras ===
+
+    /// Returns the era in which a call should go to the server, if the shared connection is in the other one.
+    ///
+    /// A server that speaks both eras may send input requests only in the era it was written for. Requests in the
+    /// middle of a call do not exist in the modern era. Each client therefore meets the server as it would without
+    /// the gateway.
+    fn other_era(&self, caller: &Caller) -> Option<Era> {
+        self.eras.dedicated_era(self.last_handshake.load().as_deref(), moongate_protocol::era_of(caller.revision))
+    }
+
+    /// Connects the shared connection first: a pipe that speaks both eras starts in the era of its first client.
+    async fn connect_in_era(&self, seeker: &CheckoutRequest<'_>) -> Result<(), Error> {
+        let is_pipe = self.last_handshake.load().as_ref().is_none_or(|spoke| spoke.is_multiplexed);
+        if self.sharing_mode() == SharingMode::Auto && is_pipe && self.shared().is_none() {
+            self.eras.prefer_era(moongate_protocol::era_of(seeker.caller.revision));
+            self.wait_connected().await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the idle time of dedicated connections. On a pipe, each may have a process of its own.
+    fn dedicated_idle(&self) -> Option<Duration> {
+        let is_pipe = self.last_handshake.load().as_ref().is_some_and(|spoke| spoke.is_multiplexed);
+        self.shared_idle().or(is_pipe.then_some(self.server.settings.idle_stop))
+    }
+
+    /// Promotes a connection in the other era to the shared one, if no client has called on that. A program whose
+    /// clients are all of one era then runs once.
+    fn promote(&self, key: &ByteString, active: &Arc<UpstreamConnection>) {
+        let Some(main) = self.shared() else { return };
+        // Acquire pairs with the release in `open_call`: a call that began there is seen.
+        let unused = main.era != active.era && !main.is_called.load(Ordering::Acquire);
+        if self.sharing_mode() == SharingMode::Auto
+            && active.link.is_multiplexed()
+            && unused
+            && self.dedicated.release(key, active)
+        {
+            self.eras.promote(active.clone(), |active| self.set_shared(active));
+        }
+    }
+
+    /// Falls back to one era after a failed attempt in the other. Fails if that era is known to be spoken.
+    fn stay_in_one_era(&self, key: &ByteString, error: Error) -> Result<(), Error> {
+        let spoke = self.last_handshake.load_full();
+        // The server answered and refused, so that it does not speak that era.
+        if let Some(spoke) = spoke.filter(|_| self.dedicated.was_refused(key)) {
+            self.last_handshake
+                .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*spoke).clone() })));
+        } else if self.last_handshake.load().as_ref().is_some_and(|spoke| spoke.speaks_other_era == Some(true)) {
+            return Err(error);
+        }
+        self.eras.disable_other_era();
+        // The dedicated connection for the fallback may have the same key.
+        self.dedicated.reset_backoff(key);
+        let server = &self.server.settings.name;
+        tracing::info!(server, "it is met in one era by all clients: {error}");
+        Ok(())
+    }
+
+    /// Moves all clients to the era of the shared connection: the server keeps no session in the other one.
+    fn leave_era(&self, key: &ByteString, active: &Arc<UpstreamConnection>) {
+        if let Some(spoke) = self.last_handshake.load_full() {
+            self.last_handshake
+                .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*spoke).clone() })));
+        }
+        self.eras.disable_other_era();
+        self.dedicated.release(key, active);
+        tracing::info!(server = self.server.settings.name, "server without sessions: all clients meet it in one era");
+    }
+
+    // === dedicated connections ===
+
+    /// Returns the dedicated connection of the caller, if it has one.
+    pub(crate) fn dedicated_of(&self, caller: &Caller) -> Option<Arc<UpstreamConnection>> {
+        self.dedicated.find(self.sharing_mode(), caller, self.other_era(caller))
+    }
+
+    /// Returns the open connections that clients of an era share, the shared one first.
+    pub(crate) fn all_shared(&self) -> Vec<Arc<UpstreamConnection>> {
+        self.shared().into_iter().chain(self.dedicated.shared_by_era()).collect()
+    }
+
+    /// Returns true if a session has a dedicated connection.
+    pub(crate) fn has_session_connection(&self, session: &ByteString) -> bool {
+        self.dedicated.has_session_connection(session)
+    }
+
+    /// Returns the budget of connection attempts of all of them.
+    pub(crate) fn attempts(&self) -> ConnectBudget {
+        self.dedicated.attempts()
+    }
+
+    /// Returns the number of dedicated connections.
+    pub(crate) fn dedicated_count(&self) -> usize {
+        self.dedicated.len()
+    }
+
+    /// Closes the connections of principals that were revoked.
+    pub(crate) async fn revoke_principals(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
+        self.tenant.revoke_principals(gone);
+        self.dedicated.revoke_principals(gone).await;
+    }
+
+    /// Discards the persisted sessions of the dedicated connections. The next process does not resume them.
+    pub(crate) fn discard_persisted(&self) {
+        self.dedicated.discard_persisted();
+    }
+
+    /// Closes all dedicated connections.
+    pub(crate) async fn close_dedicated(&self) {
+        self.dedicated.close_all().await;
+    }
+}
+
+/// Returns true if the server can send input requests on a connection. A server without sessions handles each legacy
+/// request by itself, and has nowhere to receive a response.
+fn can_request_input(active: &UpstreamConnection, era: Era) -> bool {
+    era == Era::Modern || active.link.is_multiplexed() || active.server.export_session().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::memory::{MemoryServer, ServerBehaviour, tool};
+    use moongate_testing as testing;
+
+    /// Caller without a concurrency permit.
+    struct NoPermit;
+
+    impl ReleasePermit for NoPermit {
+        fn release(&mut self) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
+        let memory = MemoryServer::new(&[ServerBehaviour::Answers(Duration::ZERO)]);
+        let upstream = memory.upstream(|settings| settings.share = SharingMode::Auto);
+        let running = tokio::spawn(upstream.clone().run());
+        let connections = &upstream.pool;
+        let main = connections.wait_connected().await.ok().unwrap();
+        connections.record.record();
+        let can = ClientCapabilities { elicit_form: true, ..ClientCapabilities::default() };
+        let [one, other] = ["one", "other"]
+            .map(|session| Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some(session))).clone() }));
+        let seeker = |caller| CheckoutRequest::new(caller, false);
+        let (mut first, mut second) = (seeker(&one), seeker(&other));
+        let chosen = connections.checkout(&first, &mut NoPermit).await.ok().unwrap();
+        let too = connections.checkout(&second, &mut NoPermit).await.ok().unwrap();
+        assert!(Arc::ptr_eq(&chosen.0, &main) && Arc::ptr_eq(&too.0, &main), "each is alone there");
+        // Both calls have chosen by now. Only the first one begins.
+        let entered = connections.begin_turn(&chosen.0, &chosen.1, &mut first).unwrap();
+        let _call = chosen.0.open_call(&one, tool("hang"));
+        drop(entered);
+        assert!(connections.begin_turn(&too.0, &too.1, &mut second).is_none(), "the first call began there");
+        let (own, held) = connections.checkout(&second, &mut NoPermit).await.ok().unwrap();
+        assert!(!Arc::ptr_eq(&own, &main) && connections.begin_turn(&own, &held, &mut second).is_some());
+        running.abort();
+    }
+}

@@ -1,0 +1,221 @@
+//! Shared connection of one server. Owns the slot, and how long a call waits until it is filled. Does not dial
+//! (`supervisor`). Invariant: a caller waits for an attempt that is under way or allowed, and for nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwapOption, Guard};
+use tokio::time::Instant;
+
+use crate::pool::dial::UpstreamConnection;
+use crate::server::{ServerContext, seconds};
+use crate::settings::ServerStart;
+use crate::status::{UpstreamState, UpstreamStatus};
+use crate::supervisor::backoff::ConnectDemand;
+use moongate_model::{Error, McpErrorKind, Retryable};
+use moongate_transport::connect_hints;
+
+/// Slot of the shared connection.
+pub(crate) struct SharedConnection {
+    server: Arc<ServerContext>,
+    active: ArcSwapOption<UpstreamConnection>,
+    /// Callers that wait for the connection.
+    pub(crate) demand: ConnectDemand,
+}
+
+impl SharedConnection {
+    pub(crate) fn new(server: Arc<ServerContext>) -> Self {
+        SharedConnection { server, active: ArcSwapOption::empty(), demand: ConnectDemand::default() }
+    }
+
+    /// Returns the connection, while there is one.
+    pub(crate) fn get(&self) -> Option<Arc<UpstreamConnection>> {
+        self.active.load_full()
+    }
+
+    /// Borrows the connection, for a moment.
+    pub(crate) fn peek(&self) -> Guard<Option<Arc<UpstreamConnection>>> {
+        self.active.load()
+    }
+
+    /// Fills the slot.
+    pub(crate) fn set(&self, active: Arc<UpstreamConnection>) {
+        self.active.store(Some(active));
+    }
+
+    /// Empties the slot. Returns false if another connection fills it.
+    pub(crate) fn clear(&self, active: &Arc<UpstreamConnection>) -> bool {
+        let before = self.active.compare_and_swap(active, None);
+        before.as_ref().is_some_and(|before| Arc::ptr_eq(before, active))
+    }
+
+    /// Returns true if this connection fills the slot.
+    pub(crate) fn is(&self, active: &UpstreamConnection) -> bool {
+        self.active.load().as_deref().is_some_and(|main| std::ptr::eq(main, active))
+    }
+
+    /// Waits for the shared connection.
+    ///
+    /// The caller triggers an attempt as soon as the backoff allows one. A server that was lost a moment ago is
+    /// waited for, over any number of attempts. After a longer outage the caller fails at once, with the time of the
+    /// next attempt.
+    pub(crate) async fn wait(&self) -> Result<Arc<UpstreamConnection>, Error> {
+        if let Some(active) = self.get() {
+            return Ok(active);
+        }
+        let _waiter = self.demand.register();
+        let settings = self.server.live_settings();
+        let (limit, setting) = match settings.start {
+            ServerStart::Eager => (settings.connect_timeout, "connect_timeout"),
+            // The server may have to be started first, which takes its own time.
+            ServerStart::Lazy => (settings.start_timeout.min(settings.timeout), "start_timeout"),
+        };
+        let late = Instant::now() + limit;
+        let mut status = self.server.status.subscribe();
+        loop {
+            let (patient, grace) = {
+                let status = status.borrow_and_update();
+                let now = Instant::now();
+                let lost = status.disconnected_since.map_or(late, |away| (away + limit).min(late));
+                match status.state {
+                    UpstreamState::Starting | UpstreamState::Ready | UpstreamState::Degraded => (true, late),
+                    UpstreamState::BackingOff
+                    | UpstreamState::Stopped
+                    | UpstreamState::Failed
+                    | UpstreamState::NeedsLogin
+                        if status.demand_from.is_some_and(|wake| wake <= now) =>
+                    {
+                        (true, late)
+                    }
+                    UpstreamState::BackingOff => (now < lost, lost),
+                    _ => (false, late),
+                }
+            };
+            if let Some(active) = self.get() {
+                return Ok(active);
+            }
+            if self.server.stop.is_cancelled() || !patient {
+                return Err(self.unavailable(None));
+            }
+            match tokio::time::timeout_at(grace, status.changed()).await {
+                Ok(Ok(())) => {}
+                _ if Instant::now() >= late => return Err(self.unavailable(Some((limit, setting)))),
+                // The grace period has elapsed, but an attempt may be under way all the same.
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the error of a call that cannot be sent. `waited`: the time it tried, and the setting that limits it.
+    pub(crate) fn unavailable(&self, waited: Option<(Duration, &str)>) -> Error {
+        let name = &self.server.settings.name;
+        let UpstreamStatus { state, reason, next_attempt, .. } = self.server.status.borrow().clone();
+        let mut message = format!("Server \"{name}\" is not connected ({})", state.name());
+        if let Some((limit, setting)) = waited {
+            message.push_str(&format!(" after {limit:?} (servers.{name}.{setting})"));
+        }
+        if !reason.is_empty() {
+            message.push_str(&format!(": {}", connect_hints::without_container_hint(&reason)));
+        }
+        if let Some(next) = next_attempt {
+            let left = next.saturating_duration_since(Instant::now());
+            message.push_str(&format!("; the next attempt is in {}", seconds(left)));
+        }
+        Error::new(McpErrorKind::ServerDown, message).with_retryable(Retryable::No)
+    }
+
+    /// Returns the error of a call that got no connection in its time.
+    pub(crate) fn checkout_timeout(&self) -> Error {
+        let (name, limit) = (&self.server.settings.name, self.server.timeouts.call());
+        if self.get().is_none() {
+            return self.unavailable(Some((limit, "timeout")));
+        }
+        let message =
+            format!("Server \"{name}\" had no connection for this client within {limit:?} (servers.{name}.timeout)");
+        Error::new(McpErrorKind::ServerTimeout, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::UpstreamContext;
+    use crate::settings::{ConnectTarget, ServerSettings};
+    use moongate_telemetry::Metrics;
+    use moongate_transport::reaper::Reaper;
+
+    const LONG_AGO: Duration = Duration::from_secs(3600);
+
+    fn shared_connection(start: ServerStart) -> Arc<SharedConnection> {
+        let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
+        let settings = ServerSettings { start, ..ServerSettings::new("a", connect) };
+        let context = UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled());
+        Arc::new(SharedConnection::new(ServerContext::new(settings, Arc::new(context), Arc::new(|_, _| {}))))
+    }
+
+    /// Returns how long a call waits for a server in this state, and its error.
+    async fn waits(
+        shared: &SharedConnection,
+        state: UpstreamState,
+        wake: Option<Instant>,
+        away: Instant,
+    ) -> (Duration, String) {
+        let next_attempt = (state == UpstreamState::BackingOff).then(|| Instant::now() + Duration::from_secs(20));
+        let reason = "refused".to_owned();
+        let status = UpstreamStatus {
+            state,
+            reason,
+            next_attempt,
+            demand_from: wake,
+            disconnected_since: Some(away),
+            ..UpstreamStatus::default()
+        };
+        shared.server.status.send_replace(status);
+        let began = Instant::now();
+        let error = shared.wait().await.err().unwrap();
+        (began.elapsed(), error.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_waits_for_what_is_on_its_way_and_for_nothing_else() {
+        tokio::time::advance(LONG_AGO).await;
+        let (shared, now) = (shared_connection(ServerStart::Eager), Instant::now());
+        let (limit, long_ago) = (shared.server.settings.connect_timeout, now - LONG_AGO);
+        let later = Some(now + LONG_AGO);
+        let (waited, told) = waits(&shared, UpstreamState::Starting, None, long_ago).await;
+        assert!(waited == limit && told.contains("servers.a.connect_timeout"), "{waited:?}: {told}");
+        let (waited, told) = waits(&shared, UpstreamState::BackingOff, later, long_ago).await;
+        assert_eq!(waited, Duration::ZERO);
+        assert_eq!(told, "Server \"a\" is not connected (backing_off): refused; the next attempt is in 20.0 s");
+        // Lost half a limit ago: the call waits for the other half.
+        let (waited, _) = waits(&shared, UpstreamState::BackingOff, later, Instant::now() - limit / 2).await;
+        assert_eq!(waited, limit / 2, "it was lost a moment ago");
+        let (waited, told) = waits(&shared, UpstreamState::NeedsLogin, later, Instant::now()).await;
+        assert!(waited.is_zero() && told.contains("needs_login"), "{told}");
+        let (waited, _) = waits(&shared, UpstreamState::Failed, Some(now), long_ago).await;
+        assert_eq!(waited, limit, "an attempt may be made at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_waits_for_a_server_that_it_starts_and_no_longer_than_for_its_attempt() {
+        let shared = shared_connection(ServerStart::Lazy);
+        let now = Instant::now();
+        let (waited, told) = waits(&shared, UpstreamState::Stopped, Some(now), now).await;
+        assert!(waited == shared.server.settings.start_timeout && told.contains("servers.a.start_timeout"), "{told}");
+        let failing = {
+            let shared = shared.clone();
+            tokio::spawn(async move {
+                // The attempt begins on demand, and fails at once.
+                shared.demand.wait_for_demand(|| false).await;
+                let wake = Some(Instant::now() + LONG_AGO);
+                shared
+                    .server
+                    .status
+                    .send_modify(|status| (status.state, status.demand_from) = (UpstreamState::Failed, wake));
+            })
+        };
+        let (waited, told) = waits(&shared, UpstreamState::Stopped, Some(now), now).await;
+        failing.await.unwrap();
+        assert!(waited.is_zero() && told.contains("(failed)"), "{waited:?}: {told}");
+    }
+}

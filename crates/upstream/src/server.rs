@@ -1,0 +1,114 @@
+//! Context of one server for all of its parts. Owns its settings, its published status and the way of its events. Does
+//! not connect, list or call. Invariant: it knows none of the parts that stand on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::UpstreamContext;
+use crate::event::{EventSink, UpstreamEvent};
+use crate::settings::ServerSettings;
+use crate::status::{UpstreamState, UpstreamStatus};
+use moongate_jsonrpc::json::ByteString;
+use moongate_protocol::CallTimeouts;
+use moongate_telemetry::Metrics;
+
+/// Context that all parts of one server share.
+pub(crate) struct ServerContext {
+    /// Name of the server, as routes and events carry it.
+    pub(crate) name: ByteString,
+    /// Settings that it is connected with.
+    pub(crate) settings: Arc<ServerSettings>,
+    /// Settings that can change on a live connection: times and sizes.
+    live_settings: ArcSwap<ServerSettings>,
+    pub(crate) timeouts: Arc<CallTimeouts>,
+    /// Context that all servers share.
+    pub(crate) shared: Arc<UpstreamContext>,
+    pub(crate) status: watch::Sender<UpstreamStatus>,
+    /// True if another `Upstream` stands for the server in the metrics.
+    metrics_muted: AtomicBool,
+    sink: EventSink,
+    /// Cancelled when the gateway stops the server.
+    pub(crate) stop: CancellationToken,
+}
+
+impl ServerContext {
+    /// Creates the context of a server that is not connected.
+    pub(crate) fn new(settings: ServerSettings, shared: Arc<UpstreamContext>, sink: EventSink) -> Arc<Self> {
+        Arc::new(ServerContext {
+            name: ByteString::from(settings.name.as_str()),
+            live_settings: ArcSwap::from_pointee(settings.clone()),
+            timeouts: Arc::new(CallTimeouts::new(settings.timeout, settings.ask_timeout)),
+            settings: Arc::new(settings),
+            shared,
+            status: watch::Sender::new(UpstreamStatus::starting()),
+            metrics_muted: AtomicBool::new(false),
+            sink,
+            stop: CancellationToken::new(),
+        })
+    }
+
+    /// Returns the metrics of all servers.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// Returns the settings in force.
+    pub(crate) fn live_settings(&self) -> Arc<ServerSettings> {
+        self.live_settings.load_full()
+    }
+
+    /// Borrows the settings in force, for a moment.
+    pub(crate) fn peek_settings(&self) -> Guard<Arc<ServerSettings>> {
+        self.live_settings.load()
+    }
+
+    /// Applies settings that can change on a live connection. Returns those before.
+    pub(crate) fn apply_settings(&self, settings: &ServerSettings) -> Arc<ServerSettings> {
+        let before = self.live_settings.swap(Arc::new(self.settings.with_tunable(settings)));
+        self.timeouts.update(settings.timeout, settings.ask_timeout);
+        before
+    }
+
+    /// Sends an event to the gateway.
+    pub(crate) fn emit(&self, event: UpstreamEvent) {
+        (self.sink)(&self.settings.name, event);
+    }
+
+    /// Returns the current state.
+    pub(crate) fn state(&self) -> UpstreamState {
+        self.status.borrow().state
+    }
+
+    /// Publishes the state as metrics, unless they are muted.
+    pub(crate) fn publish_state(&self, state: UpstreamState) {
+        if self.metrics_muted.load(Ordering::Acquire) {
+            return;
+        }
+        // Every state has a gauge. Exactly one of them is 1.
+        for other in UpstreamState::ALL {
+            let gauge = self.metrics().server_up.with_label_values(&[&self.settings.name, other.name()]);
+            gauge.set(i64::from(other == state));
+        }
+    }
+
+    /// Stops publishing the metrics of the server.
+    pub(crate) fn mute_metrics(&self) {
+        self.metrics_muted.store(true, Ordering::Release);
+    }
+
+    /// Publishes the metrics of the server again, beginning with its state.
+    pub(crate) fn unmute_metrics(&self) {
+        self.metrics_muted.store(false, Ordering::Release);
+        self.publish_state(self.state());
+    }
+}
+
+/// Formats a time for people.
+pub(crate) fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}

@@ -1,0 +1,81 @@
+//! Status of one server, for people and for metrics. Owns the names of the states. Does not change a state
+//! (`supervisor`). Invariant: the names stay as they are, because metrics, logs and clients use them.
+
+use tokio::time::Instant;
+
+/// State of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpstreamState {
+    /// A connection attempt is under way.
+    #[default]
+    Starting,
+    /// Connected and listed.
+    Ready,
+    /// Connected, but not listed in full, or its calls keep failing.
+    Degraded,
+    /// Disconnected, with the next attempt scheduled.
+    BackingOff,
+    /// The host wants credentials that the gateway does not have.
+    NeedsLogin,
+    /// Cannot be started until an operator changes something.
+    Failed,
+    /// Stopped, or a lazy server without demand.
+    Stopped,
+    /// Disabled in the config.
+    Disabled,
+}
+
+/// State of a server, its reason, and the next attempt.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamStatus {
+    /// Current state.
+    pub state: UpstreamState,
+    /// Reason. Empty if there is none.
+    pub reason: String,
+    /// Time of the next attempt, if one is scheduled.
+    pub next_attempt: Option<Instant>,
+    /// Earliest time of an attempt that a call triggers.
+    pub demand_from: Option<Instant>,
+    /// Time of the disconnect. `None` while connected.
+    pub disconnected_since: Option<Instant>,
+    /// Time of the last change of state.
+    pub state_since: Option<Instant>,
+    /// Process id, if there is a process.
+    pub pid: Option<u32>,
+}
+
+impl UpstreamStatus {
+    /// Creates the status of a server that was never connected.
+    pub(crate) fn starting() -> Self {
+        let now = Some(Instant::now());
+        UpstreamStatus { disconnected_since: now, state_since: now, ..UpstreamStatus::default() }
+    }
+}
+
+impl UpstreamState {
+    /// Every state.
+    pub const ALL: [UpstreamState; 8] = [
+        UpstreamState::Starting,
+        UpstreamState::Ready,
+        UpstreamState::Degraded,
+        UpstreamState::BackingOff,
+        UpstreamState::NeedsLogin,
+        UpstreamState::Failed,
+        UpstreamState::Stopped,
+        UpstreamState::Disabled,
+    ];
+
+    /// Returns the state's name in logs, metrics and answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            UpstreamState::Starting => "starting",
+            UpstreamState::Ready => "ready",
+            UpstreamState::Degraded => "degraded",
+            UpstreamState::BackingOff => "backing_off",
+            UpstreamState::NeedsLogin => "needs_login",
+            UpstreamState::Failed => "failed",
+            UpstreamState::Stopped => "stopped",
+            UpstreamState::Disabled => "disabled",
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! Reconnect backoff of one server. Decides when the next attempt may start, and what may start it early. Does not
+//! connect or sleep. Invariant: at most [`BUDGET`] attempts in any [`WINDOW`], and there is always a next one. An idle
+//! stop is no failure, and begins a new count.
+//!
+//! The last attempts are spread over the rest of the window. Short delays would spend all of them in a second. A
+//! server that is back a moment later would then wait for a minute.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::settings::BackoffSettings;
+use crate::status::UpstreamState;
+use moongate_jsonrpc::json::ByteString;
+use moongate_protocol::ConnectError;
+use moongate_telemetry::logs;
+use moongate_transport::LinkError;
+
+/// Limit of attempts in any [`WINDOW`].
+pub(crate) const BUDGET: usize = 8;
+/// Number of attempts in a [`WINDOW`] that only the delays space out.
+const UNSPACED_ATTEMPTS: usize = 6;
+/// Period of [`BUDGET`].
+pub(crate) const WINDOW: Duration = Duration::from_secs(60);
+/// Delay after a failure that a retry cannot fix, and the longest `Retry-After` that is honoured.
+const LONG_DELAY: Duration = Duration::from_secs(300);
+/// Shortest time between the last attempt and one that a call triggers.
+const DEMAND_DELAY: Duration = Duration::from_secs(10);
+/// Shortest time for a call to trigger an attempt that a retry cannot fix: an operator may have fixed it meanwhile.
+const DEMAND_DELAY_LONG: Duration = Duration::from_secs(30);
+/// Time without a failure after which the delays start small again.
+pub(crate) const HEALTHY: Duration = Duration::from_secs(30);
+/// Limit of cooldowns that are remembered for one server. Beyond it, the one that ends first is dropped.
+const COOLDOWNS_MAX: usize = 1024;
+
+/// Backoff state of one connection.
+pub(crate) struct ReconnectBackoff {
+    backoff: BackoffSettings,
+    failures: u32,
+    attempts: VecDeque<Instant>,
+}
+
+/// Delay before the next attempt.
+#[derive(Debug, PartialEq)]
+pub(crate) struct ReconnectDelay {
+    /// State of the server during the delay.
+    pub(crate) state: UpstreamState,
+    /// Time of the next attempt without demand.
+    pub(crate) until: Instant,
+    /// Earliest time of an attempt that demand triggers.
+    pub(crate) demand_from: Instant,
+}
+
+impl ReconnectBackoff {
+    pub(crate) fn new(backoff: BackoffSettings) -> Self {
+        ReconnectBackoff { backoff, failures: 0, attempts: VecDeque::with_capacity(BUDGET) }
+    }
+
+    /// Records the start of an attempt.
+    pub(crate) fn record_attempt(&mut self, now: Instant) {
+        // A ring of the last attempts. Older ones cannot exceed the budget.
+        if self.attempts.len() == BUDGET {
+            self.attempts.pop_front();
+        }
+        self.attempts.push_back(now);
+    }
+
+    /// Records a failed attempt and returns the delay.
+    pub(crate) fn on_failure(&mut self, error: &ConnectError, now: Instant) -> ReconnectDelay {
+        self.failures = self.failures.saturating_add(1);
+        // Only an operator can fix these, so that attempts are rare, even on demand.
+        let parked = |state| (state, LONG_DELAY, DEMAND_DELAY_LONG);
+        let (state, pause, wake) = match error {
+            ConnectError::Link(LinkError::Spawn(_)) | ConnectError::NoCommonRevision(_) => {
+                parked(UpstreamState::Failed)
+            }
+            ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) => parked(UpstreamState::NeedsLogin),
+            // RFC 9110, 10.2.3: `Retry-After` says how long to wait. Demand does not shorten it.
+            ConnectError::Link(LinkError::Status { retry_after: Some(seconds), .. }) => {
+                let pause = Duration::from_secs(*seconds).min(LONG_DELAY).max(self.next_delay());
+                (UpstreamState::BackingOff, pause, pause)
+            }
+            _ => (UpstreamState::BackingOff, self.next_delay(), DEMAND_DELAY),
+        };
+        self.delay(state, pause, wake, now)
+    }
+
+    /// Records the loss of a connection that was up for this time.
+    pub(crate) fn on_loss(&mut self, up: Duration, now: Instant) -> ReconnectDelay {
+        // A server that ends soon after each start is failing. Only time shows that it is well.
+        if up >= HEALTHY {
+            self.failures = 0;
+            let pause = self.next_delay();
+            return self.delay(UpstreamState::BackingOff, pause, Duration::ZERO, now);
+        }
+        self.failures = self.failures.saturating_add(1);
+        let pause = self.next_delay();
+        self.delay(UpstreamState::BackingOff, pause, DEMAND_DELAY, now)
+    }
+
+    /// Records an attempt in the wrong era. The next one looks for the other era at once.
+    pub(crate) fn wrong_era(&mut self, now: Instant) -> ReconnectDelay {
+        self.failures = self.failures.saturating_add(1);
+        self.delay(UpstreamState::BackingOff, Duration::ZERO, Duration::ZERO, now)
+    }
+
+    /// Resets the backoff after an idle stop, which is no failure.
+    pub(crate) fn reset(&mut self) {
+        self.failures = 0;
+        self.attempts.clear();
+    }
+
+    fn delay(&self, state: UpstreamState, pause: Duration, wake: Duration, now: Instant) -> ReconnectDelay {
+        let earliest = self.earliest(now);
+        let until = (now + pause).max(earliest);
+        // Measured from the start of the attempt, so that its duration counts.
+        let last = self.attempts.back().copied().unwrap_or(now);
+        ReconnectDelay { state, until, demand_from: (last + wake).max(earliest).min(until) }
+    }
+
+    /// Returns the earliest time that the budget allows, whatever the delay and the demand.
+    fn earliest(&self, now: Instant) -> Instant {
+        spread(self.attempts.iter().copied(), UNSPACED_ATTEMPTS, BUDGET, now)
+    }
+
+    fn next_delay(&self) -> Duration {
+        backoff_delay(self.backoff, self.failures)
+    }
+}
+
+/// Returns the earliest time of the next attempt. The first `free` attempts are not spaced. The last ones are spread
+/// over the rest of the [`WINDOW`].
+pub(crate) fn spread(attempts: impl Iterator<Item = Instant>, free: usize, budget: usize, now: Instant) -> Instant {
+    let counted: Vec<Instant> = attempts.filter(|attempt| *attempt + WINDOW > now).collect();
+    // Beyond the budget, the oldest attempts that count no longer decide.
+    let counted = &counted[counted.len().saturating_sub(budget)..];
+    let (made, [first, .., last] | [first @ last]) = (counted.len(), counted) else { return now };
+    if made < free {
+        return now;
+    }
+    // The whole rest of the window after the last attempt, half of it where one is left, and so on.
+    let shares = u32::try_from(budget - made).unwrap_or(0) + 1;
+    (*last + (*first + WINDOW).duration_since(*last) / shares).max(now)
+}
+
+/// Backoff of the dedicated connections of one server, by key. They are opened on use only.
+#[derive(Default)]
+pub(crate) struct BackoffTable {
+    cooldowns: HashMap<ByteString, (ReconnectBackoff, ConnectCooldown)>,
+    /// Reason of the last failure or loss.
+    last_reason: Option<Arc<str>>,
+    /// Cooldown of all connections, because the program cannot be started for any client.
+    spawn_failure: Option<ConnectCooldown>,
+}
+
+/// Cooldown of one dedicated connection.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ConnectCooldown {
+    /// Failure that caused it.
+    pub(crate) reason: Arc<str>,
+    /// Time before which there is no attempt.
+    pub(crate) until: Instant,
+    /// Time until which calls wait for the end of the cooldown, because the connection was lost a moment ago.
+    grace_until: Option<Instant>,
+}
+
+impl ConnectCooldown {
+    /// Returns true if a call should wait for the end of the cooldown. Otherwise it fails at once.
+    pub(crate) fn is_worth_waiting(&self) -> bool {
+        self.grace_until.is_some_and(|patience| self.until <= patience)
+    }
+}
+
+impl BackoffTable {
+    /// Begins an attempt, unless a cooldown forbids it.
+    pub(crate) fn try_begin(
+        &mut self,
+        key: &ByteString,
+        backoff: BackoffSettings,
+        now: Instant,
+    ) -> Result<ReconnectBackoff, ConnectCooldown> {
+        let own = self.cooldowns.get(key).map(|(_, pause)| pause);
+        if let Some(pause) = self.spawn_failure.iter().chain(own).find(|pause| pause.until > now) {
+            return Err(pause.clone());
+        }
+        // One attempt finds out for all whether the program can be started by now.
+        if let Some(pause) = &mut self.spawn_failure {
+            pause.until = now + DEMAND_DELAY;
+        }
+        // The entry goes on with its failures, so that the delays keep growing.
+        let mut pace = self.cooldowns.remove(key).map_or_else(|| ReconnectBackoff::new(backoff), |(pace, _)| pace);
+        pace.record_attempt(now);
+        Ok(pace)
+    }
+
+    /// Returns the cooldown after other connections used up the attempts of the window.
+    pub(crate) fn over_budget(&self, until: Instant) -> ConnectCooldown {
+        let last = self.last_reason.clone().unwrap_or_else(|| "other connections to it fail".into());
+        ConnectCooldown { reason: last, until, grace_until: None }
+    }
+
+    /// Records a successful attempt.
+    pub(crate) fn on_success(&mut self) {
+        self.spawn_failure = None;
+    }
+
+    /// Records a failed attempt and returns its cooldown.
+    pub(crate) fn on_failure(
+        &mut self,
+        key: &ByteString,
+        mut pace: ReconnectBackoff,
+        error: &ConnectError,
+        now: Instant,
+    ) -> ConnectCooldown {
+        let rest = pace.on_failure(error, now);
+        // These connections are opened on demand only, so that the cooldown ends where demand may end it.
+        let pause = ConnectCooldown {
+            reason: logs::one_line(&error.to_string()).into(),
+            until: rest.demand_from,
+            grace_until: None,
+        };
+        let unstartable = matches!(error, ConnectError::Link(LinkError::Spawn(_)));
+        self.spawn_failure = unstartable.then(|| pause.clone());
+        self.cool_down(key, pace, pause.clone(), now);
+        pause
+    }
+
+    /// Resets the backoff of one key. Earlier failures say nothing about the next attempt.
+    pub(crate) fn reset(&mut self, key: &ByteString) {
+        self.cooldowns.remove(key);
+    }
+
+    /// Records the loss of a connection after this uptime. `patience`: the time that calls wait for the next one.
+    pub(crate) fn on_loss(
+        &mut self,
+        key: &ByteString,
+        mut pace: ReconnectBackoff,
+        up: Duration,
+        reason: &str,
+        patience: Duration,
+    ) {
+        let now = Instant::now();
+        let until = pace.on_loss(up, now).demand_from;
+        let pause = ConnectCooldown { reason: logs::one_line(reason).into(), until, grace_until: Some(now + patience) };
+        self.cool_down(key, pace, pause, now);
+    }
+
+    fn cool_down(&mut self, key: &ByteString, pace: ReconnectBackoff, pause: ConnectCooldown, now: Instant) {
+        // After its cooldown, an entry still counts the attempts of the window.
+        self.cooldowns
+            .retain(|_, (pace, pause)| pause.until.max(pace.attempts.back().map_or(now, |last| *last + WINDOW)) > now);
+        if self.cooldowns.len() >= COOLDOWNS_MAX && !self.cooldowns.contains_key(key) {
+            let first = self.cooldowns.iter().min_by_key(|(_, (_, pause))| pause.until).map(|(key, _)| key.clone());
+            first.and_then(|key| self.cooldowns.remove(&key));
+        }
+        self.last_reason = Some(pause.reason.clone());
+        self.cooldowns.insert(key.clone(), (pace, pause));
+    }
+}
+
+/// Returns the delay: doubled with each failure, capped, and jittered over its upper half. The jitter keeps many
+/// gateways from reconnecting at the same moment.
+pub(crate) fn backoff_delay(backoff: BackoffSettings, failures: u32) -> Duration {
+    // The shift is capped, because a `u32` overflows at 32.
+    let full = backoff.min.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(backoff.max);
+    let byte: [u8; 1] = moongate_random::random_bytes();
+    // From 0.5 to 1.0, in 256 steps.
+    full.mul_f64(0.5 + f64::from(byte[0]) / 510.0)
+}
+
+/// Demand of callers for a server that is disconnected.
+#[derive(Default)]
+pub(crate) struct ConnectDemand {
+    waiting: AtomicUsize,
+    notify: Notify,
+}
+
+/// Guard of one waiting caller.
+pub(crate) struct DemandGuard<'a>(&'a ConnectDemand);
+
+impl ConnectDemand {
+    pub(crate) fn register(&self) -> DemandGuard<'_> {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        self.recheck();
+        DemandGuard(self)
+    }
+
+    /// Wakes the supervisor to check the demand again.
+    pub(crate) fn recheck(&self) {
+        self.notify.notify_waiters();
+    }
+
+    /// Waits until a caller waits, or `otherwise` returns true.
+    pub(crate) async fn wait_for_demand(&self, otherwise: impl Fn() -> bool) {
+        loop {
+            // Created before the check, so that no signal in between is missed.
+            let notified = self.notify.notified();
+            if self.waiting.load(Ordering::Acquire) > 0 || otherwise() {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+impl Drop for DemandGuard<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn backoff() -> BackoffSettings {
+        BackoffSettings::default()
+    }
+
+    fn refused() -> ConnectError {
+        LinkError::Unreachable("refused".to_owned()).into()
+    }
+
+    fn status(status: u16, retry_after: Option<u64>) -> ConnectError {
+        LinkError::Status { status, hint: String::new(), message: None, retry_after }.into()
+    }
+
+    #[test]
+    fn pauses_grow_to_the_cap_and_begin_anew_after_health() {
+        let (mut pace, start) = (ReconnectBackoff::new(backoff()), Instant::now());
+        let mut now = start;
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            pace.record_attempt(now);
+            let rest = pace.on_failure(&refused(), now);
+            assert_eq!(rest.state, UpstreamState::BackingOff);
+            pauses.push(rest.until - now);
+            now = rest.until;
+        }
+        assert!(pauses[0] <= Duration::from_millis(500) && pauses[9] >= Duration::from_secs(15), "{pauses:?}");
+        assert!(pauses[8..].iter().all(|pause| *pause <= backoff().max), "{pauses:?}");
+        pace.record_attempt(now);
+        let rest = pace.on_loss(HEALTHY, now + HEALTHY);
+        assert!(
+            rest.until - (now + HEALTHY) <= backoff().min && rest.demand_from <= now + HEALTHY,
+            "a call finds it at once"
+        );
+    }
+
+    #[test]
+    fn permanent_failures_are_parked_and_rarely_retried() {
+        let now = Instant::now();
+        let unstartable = LinkError::Spawn("command not found".to_owned()).into();
+        for (error, state) in [(unstartable, UpstreamState::Failed), (status(401, None), UpstreamState::NeedsLogin)] {
+            let mut pace = ReconnectBackoff::new(backoff());
+            pace.record_attempt(now);
+            let rest = pace.on_failure(&error, now);
+            assert_eq!(rest, ReconnectDelay { state, until: now + LONG_DELAY, demand_from: now + DEMAND_DELAY_LONG });
+        }
+        let mut pace = ReconnectBackoff::new(backoff());
+        pace.record_attempt(now);
+        let rest = pace.on_failure(&status(429, Some(100)), now);
+        assert_eq!((rest.until - now, rest.demand_from), (Duration::from_secs(100), rest.until), "it asked for that");
+        let rest = pace.on_failure(&status(503, Some(u64::MAX)), now);
+        assert_eq!(rest.until - now, LONG_DELAY);
+    }
+
+    #[test]
+    fn a_crash_loop_has_at_most_so_many_starts() {
+        for called in [false, true] {
+            let (mut pace, start) = (ReconnectBackoff::new(backoff()), Instant::now());
+            let (mut now, mut starts) = (start, Vec::new());
+            while now < start + Duration::from_secs(60) {
+                pace.record_attempt(now);
+                starts.push(now - start);
+                // Each start succeeds, and the process dies a moment later.
+                now += Duration::from_millis(50);
+                let rest = pace.on_loss(Duration::from_millis(40), now);
+                now = if called { rest.demand_from } else { rest.until };
+            }
+            assert!(starts.len() <= BUDGET, "{starts:?}");
+        }
+    }
+
+    #[test]
+    fn short_pauses_leave_no_server_alone_for_long() {
+        let short = BackoffSettings { min: Duration::from_millis(50), max: Duration::from_millis(200) };
+        let (mut pace, start) = (ReconnectBackoff::new(short), Instant::now());
+        let (mut now, mut longest) = (start, Duration::ZERO);
+        for attempt in 1..40 {
+            pace.record_attempt(now);
+            let rest = pace.on_failure(&refused(), now);
+            if attempt < UNSPACED_ATTEMPTS {
+                assert!(rest.until - now <= short.max, "the first follow at once");
+            }
+            // Follows the schedule without any demand.
+            longest = longest.max(rest.until - now);
+            now = rest.until;
+        }
+        assert!(longest <= WINDOW / 3, "{longest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_rests_alone_unless_nobody_could_be_started() {
+        let (mut paces, one, other) =
+            (BackoffTable::default(), ByteString::literal("one"), ByteString::literal("other"));
+        let fail = |paces: &mut BackoffTable, key: &ByteString, error: &ConnectError| {
+            let pace = paces.try_begin(key, backoff(), Instant::now()).unwrap();
+            paces.on_failure(key, pace, error, Instant::now())
+        };
+        let pause = fail(&mut paces, &one, &status(401, None));
+        let began =
+            |paces: &mut BackoffTable, key: &ByteString| paces.try_begin(key, backoff(), Instant::now()).map(drop);
+        assert_eq!(began(&mut paces, &one), Err(pause), "refused credentials are one client's");
+        assert!(began(&mut paces, &other).is_ok());
+        paces.reset(&one);
+        assert!(began(&mut paces, &one).is_ok(), "it was tried in the wrong era");
+        let unstartable = LinkError::Spawn("no such command".to_owned()).into();
+        let pause = fail(&mut paces, &other, &unstartable);
+        let third = ByteString::literal("third");
+        assert_eq!(began(&mut paces, &third), Err(pause.clone()));
+        // The cooldown of the unstartable program is over.
+        tokio::time::advance(pause.until - Instant::now()).await;
+        assert!(began(&mut paces, &third).is_ok());
+        assert!(began(&mut paces, &other).is_err(), "one tries for all");
+        paces.on_success();
+        assert!(began(&mut paces, &other).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cooldowns_are_bounded_and_expire() {
+        let mut paces = BackoffTable::default();
+        for n in 0..COOLDOWNS_MAX + 10 {
+            let key = ByteString::from(format!("{n}"));
+            let pace = paces.try_begin(&key, backoff(), Instant::now()).unwrap();
+            paces.on_failure(&key, pace, &refused(), Instant::now());
+        }
+        assert_eq!(paces.cooldowns.len(), COOLDOWNS_MAX);
+        // All attempts have left the window, so that the next entry removes the old ones.
+        tokio::time::advance(WINDOW).await;
+        let key = ByteString::literal("last");
+        let pace = paces.try_begin(&key, backoff(), Instant::now()).unwrap();
+        paces.on_loss(&key, pace, Duration::ZERO, "gone", WINDOW);
+        assert_eq!(paces.cooldowns.len(), 1);
+        assert!(paces.try_begin(&key, backoff(), Instant::now()).err().is_some_and(|pause| pause.is_worth_waiting()));
+    }
+
+    #[derive(Clone, Debug)]
+    enum ScriptedOutcome {
+        Refused,
+        Parked,
+        AsksToWait(u64),
+        Lost(u64),
+        Mistaken,
+    }
+
+    fn happens() -> impl Strategy<Value = (ScriptedOutcome, u64, bool)> {
+        let what = prop_oneof![
+            Just(ScriptedOutcome::Refused),
+            Just(ScriptedOutcome::Parked),
+            any::<u64>().prop_map(ScriptedOutcome::AsksToWait),
+            (0..100_000_u64).prop_map(ScriptedOutcome::Lost),
+            Just(ScriptedOutcome::Mistaken),
+        ];
+        (what, 0..5000_u64, any::<bool>())
+    }
+
+    proptest! {
+        /// Attempts stay within the budget and never end, for any order of events and any demand.
+        #[test]
+        fn attempts_are_bounded_and_never_end(events in prop::collection::vec(happens(), 1..80)) {
+            let mut pace = ReconnectBackoff::new(backoff());
+            let (mut now, mut attempts) = (Instant::now(), Vec::new());
+            for (what, took, called) in events {
+                pace.record_attempt(now);
+                attempts.push(now);
+                now += Duration::from_millis(took);
+                let rest = match what {
+                    ScriptedOutcome::Refused => pace.on_failure(&refused(), now),
+                    ScriptedOutcome::Parked => pace.on_failure(&status(403, None), now),
+                    ScriptedOutcome::AsksToWait(seconds) => pace.on_failure(&status(503, Some(seconds)), now),
+                    ScriptedOutcome::Lost(up) => {
+                        now += Duration::from_millis(up);
+                        pace.on_loss(Duration::from_millis(up), now)
+                    }
+                    ScriptedOutcome::Mistaken => pace.wrong_era(now),
+                };
+                prop_assert!(rest.demand_from <= rest.until);
+                prop_assert!(rest.until <= now + LONG_DELAY, "there is always a next attempt");
+                now = if called { rest.demand_from.max(now) } else { rest.until };
+            }
+            for window in attempts.windows(BUDGET + 1) {
+                prop_assert!(window[BUDGET] - window[0] >= WINDOW);
+            }
+            // After the faults, the next attempt is the last one, and health makes the delays small again.
+            pace.record_attempt(now);
+            let rest = pace.on_loss(HEALTHY, now + HEALTHY);
+            prop_assert!(rest.until <= now + HEALTHY + WINDOW);
+            prop_assert_eq!(pace.failures, 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn demand_registered_before_or_during_a_wait_ends_it() {
+        let wake = ConnectDemand::default();
+        let waiter = wake.register();
+        wake.wait_for_demand(|| false).await;
+        drop(waiter);
+        wake.wait_for_demand(|| true).await;
+        let ((), _waiter) = tokio::join!(wake.wait_for_demand(|| false), async { wake.register() });
+    }
+}

@@ -1,0 +1,613 @@
+//! Event loop of a connected server. Owns the order of its events, and the reason why the connection ends. Does not
+//! connect (`supervisor`) or fetch lists itself (`refresh.rs`). Invariant: a notification stream stays open until its
+//! successor is.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use tokio::time::Instant;
+
+use crate::event::UpstreamEvent;
+use crate::lists::acknowledgement::{SETTLE_TIME, wait_acknowledged};
+use crate::pool::dial::UpstreamConnection;
+use crate::settings::ServerStart;
+use crate::supervisor::backoff;
+use crate::supervisor::health_check::HealthCheck;
+use crate::supervisor::refresh::{
+    check_alive, on_notification, open_subscription, refresh_and_report, refresh_lists, refuses_everything,
+    relist_interval, replace_subscription,
+};
+use crate::supervisor::refresh_state::RefreshState;
+use crate::supervisor::state_report::{ListFailure, report_breaker, report_lists};
+use crate::supervisor::supervised::SupervisedServer;
+use moongate_model::{ItemKind, Notification, NotificationStream};
+
+/// Refusals of all lists in a row after which the server is connected anew.
+const REFUSALS_MAX: u32 = 3;
+/// Reason why a connection ended.
+pub(crate) enum ConnectionEnd {
+    /// The server is disconnected, or should be connected anew.
+    Disconnected(String),
+    /// The idle timeout of a lazy server elapsed.
+    Idle,
+    /// The gateway stops the server.
+    Stopped,
+    /// Another connection became the shared one.
+    Promoted,
+}
+
+/// Lists the server and runs its event loop. Returns the reason why that ended.
+pub(crate) async fn run_connected(supervised: &SupervisedServer, active: Arc<UpstreamConnection>) -> ConnectionEnd {
+    // In use before it is listed: items that are known from before can be called while the lists are fetched again.
+    supervised.breaker.reset();
+    supervised.activity.mark_active();
+    supervised.pool.set_shared(active.clone());
+    // Calls that wait for a connection watch the status. This change wakes them.
+    supervised.server.status.send_modify(|status| status.disconnected_since = None);
+    let (mut notices, mut due) =
+        (open_subscription(supervised, &active), RefreshState::new(supervised.server.settings.backoff));
+    let listed = tokio::select! {
+        listed = refresh_lists(supervised, &active, &mut notices, &mut due, &ItemKind::ALL) => listed,
+        reason = active.link.closed() => Err(ListFailure { reason: reason.to_string(), is_down: true, is_refused: false }),
+        () = supervised.server.stop.cancelled() => Ok(()),
+    };
+    due.on_listed(listed.is_ok(), || relist_interval(supervised));
+    // A stop in the middle leaves lists that are incomplete. They must not be persisted as the whole.
+    if listed.is_ok() && !supervised.server.stop.is_cancelled() {
+        supervised.persist_lists(&active);
+    }
+    report_lists(supervised, &active, &listed);
+    supervised.server.emit(UpstreamEvent::ListsChanged);
+    let end = tokio::select! {
+        biased;
+        end = wait_for_end(supervised, &active) => end,
+        reason = event_loop(supervised, &active, &mut notices, due) => ConnectionEnd::Disconnected(reason),
+    };
+    drop(notices);
+    // Calls that begin from here on find no shared connection. An idle or replaced one finishes the calls it has.
+    supervised.pool.clear_shared(&active);
+    if matches!(end, ConnectionEnd::Idle | ConnectionEnd::Promoted) {
+        let _ = tokio::time::timeout(supervised.server.timeouts.call(), wait_calls_finished(&active)).await;
+    }
+    if supervised.pool.shared().is_none() {
+        supervised.server.status.send_modify(|status| status.disconnected_since = Some(Instant::now()));
+    }
+    // A stop ends the session now, with all calls that still run in it.
+    if supervised.server.stop.is_cancelled() {
+        active.server.close();
+    }
+    active.link.close(Vec::new()).await;
+    end
+}
+
+/// Waits for calls that got the connection just before it was taken out of use.
+async fn wait_calls_finished(active: &UpstreamConnection) {
+    loop {
+        // Sleeps first: a call that was just given the connection may not be counted yet.
+        tokio::time::sleep(SETTLE_TIME).await;
+        if active.calls.is_idle() {
+            return;
+        }
+    }
+}
+
+/// Waits for an event that ends the connection whatever its event loop does.
+async fn wait_for_end(supervised: &SupervisedServer, active: &UpstreamConnection) -> ConnectionEnd {
+    let idle = async {
+        match supervised.server.settings.start {
+            ServerStart::Eager => std::future::pending().await,
+            // Clients may use dedicated connections only. Those end with their clients.
+            ServerStart::Lazy => {
+                let otherwise = || !supervised.lists.resources.is_empty() || supervised.pool.dedicated_count() > 0;
+                supervised.activity.idle_for(supervised.server.settings.idle_stop, otherwise).await;
+            }
+        }
+    };
+    let health = HealthCheck::of(&supervised.server);
+    let settled = async {
+        // Repeated state changes are logged as one line with a count once the connection has proven stable.
+        tokio::time::sleep(backoff::HEALTHY).await;
+        if let Some(repeated) = supervised.state_log.settle() {
+            let state = supervised.server.state().name();
+            tracing::info!(server = supervised.name(), state, repeated, "connected for a while");
+        }
+        // This branch only logs. It never ends the connection.
+        std::future::pending::<ConnectionEnd>().await
+    };
+    tokio::select! {
+        end = settled => end,
+        reason = active.link.closed() => ConnectionEnd::Disconnected(reason.to_string()),
+        () = supervised.server.stop.cancelled() => ConnectionEnd::Stopped,
+        reason = health.failed(active) => ConnectionEnd::Disconnected(reason),
+        () = supervised.pool.eras.promoted() => ConnectionEnd::Promoted,
+        () = idle => ConnectionEnd::Idle,
+    }
+}
+
+async fn event_loop(
+    supervised: &SupervisedServer,
+    active: &Arc<UpstreamConnection>,
+    notices: &mut NotificationStream,
+    mut due: RefreshState,
+) -> String {
+    loop {
+        let hear = due.reopen_at;
+        let kinds = tokio::select! {
+            () = supervised.breaker.changed() => {
+                // A server that could not be listed stays degraded for that reason.
+                if due.failures == 0 {
+                    report_breaker(supervised);
+                }
+                continue;
+            }
+            () = supervised.pool.record.wait_seen() => {
+                tracing::info!(server = supervised.name(), "server asks: its clients are kept apart from now on");
+                // Lists that failed are persisted once a fetch succeeds.
+                if due.failures == 0 {
+                    supervised.persist_lists(active);
+                }
+                continue;
+            }
+            // After the end of the stream, its successor subscribes to what is wanted by then.
+            () = supervised.lists.resources.changed(), if notices.established.is_none() && hear.is_none() => {
+                replace_subscription(supervised, active, notices, &mut due);
+                continue;
+            }
+            () = wait_acknowledged(notices.established.clone(), due.open_deadline), if notices.established.is_some() => {
+                due.on_opened(!notices.is_pending());
+                notices.assume_established();
+                continue;
+            }
+            notice = notices.stream.next(), if hear.is_none() => {
+                on_notification(supervised, notices, &mut due, notice);
+                continue;
+            }
+            () = tokio::time::sleep_until(due.settles_at), if !due.changed.is_empty() => due.take_changed(),
+            () = tokio::time::sleep_until(hear.unwrap_or(due.relist)), if hear.is_some() => {
+                // Changes between two streams were announced to nobody. Only a new fetch finds them.
+                *notices = open_subscription(supervised, active);
+                due.begin_opening(true);
+                ItemKind::ALL.to_vec()
+            }
+            kinds = supervised.lists.dedicated.relist_scheduler.next_batch() => kinds,
+            kinds = supervised.lists.relist_requests.requested(), if due.failures == 0 => kinds,
+            () = supervised.pool.suspicion.suspected_refusal(), if due.failures == 0 => match refuses_everything(supervised, active, &mut due).await {
+                Some(reason) => return reason,
+                None => continue,
+            },
+            () = supervised.pool.suspicion.suspected_down() => match check_alive(supervised, active).await {
+                Ok(()) => continue,
+                Err(reason) => return reason,
+            },
+            // After a failure the time of the next attempt is fixed already.
+            () = supervised.lists.expired(), if due.failures == 0 => {
+                if !supervised.lists.is_stale() {
+                    continue;
+                }
+                ItemKind::ALL.to_vec()
+            }
+            () = tokio::time::sleep_until(due.relist) => ItemKind::ALL.to_vec(),
+        };
+        // After a failure all lists are due: the state does not say which ones are missing.
+        let kinds = if due.failures > 0 { ItemKind::ALL.to_vec() } else { kinds };
+        let listed = refresh_and_report(supervised, active, notices, &mut due, &kinds).await;
+        // Owners learn of a change only now, so that they find it in the shared lists.
+        publish_dedicated(supervised);
+        supervised.lists.relist_requests.completed();
+        due.on_listed(listed.is_ok(), || relist_interval(supervised));
+        match listed {
+            // Over HTTP the server is connected anew, in whatever era it speaks now. On a pipe that would end a child
+            // and its calls.
+            Err(ListFailure { reason, is_down: down, is_refused: refused })
+                if !active.link.is_multiplexed() && (down || refused && due.failures >= REFUSALS_MAX) =>
+            {
+                return reason;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Publishes list changes of dedicated connections, for the lists that were just fetched on their behalf.
+fn publish_dedicated(supervised: &SupervisedServer) {
+    for (owner, kind) in supervised.lists.dedicated.relist_scheduler.completed() {
+        supervised.server.emit(UpstreamEvent::ToOwner(owner, Box::new(Notification::ListChanged(kind))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::supervisor::refresh::{ACKNOWLEDGE_WAIT, RELIST_INTERVAL};
+    use crate::testing::{
+        ChangingServer, ScriptedAnswer, ScriptedRequest, dialing, dialing_http, settings, settings_http,
+    };
+    use crate::{Upstream, UpstreamState};
+    use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+    use moongate_model::{Call, McpMethod};
+    use moongate_model::{Error, McpErrorKind};
+    use moongate_testing as testing;
+
+    /// HTTP server with sessions.
+    #[derive(Default)]
+    struct SessionSite {
+        opened: AtomicUsize,
+        ended: Mutex<Vec<String>>,
+        /// Number of lists that still break off.
+        breaks: AtomicUsize,
+        /// Answer of a call that ends later.
+        call: Mutex<Option<oneshot::Receiver<Value>>>,
+    }
+
+    impl SessionSite {
+        fn serve(&self, asked: &ScriptedRequest) -> ScriptedAnswer {
+            match (asked.verb.as_str(), asked.method()) {
+                ("DELETE", _) => {
+                    self.ended.lock().extend(asked.session.clone());
+                    ScriptedAnswer::Status(204)
+                }
+                ("GET", _) => ScriptedAnswer::Status(405),
+                (_, "initialize") => {
+                    let session = format!("session-{}", self.opened.fetch_add(1, Ordering::Relaxed));
+                    let says =
+                        json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {}});
+                    ScriptedAnswer::Result(says, Some(session))
+                }
+                (_, "tools/list") if self.is_broken() => ScriptedAnswer::Broken,
+                (_, "ping") => ScriptedAnswer::Result(json!({}), None),
+                (_, "tools/list") => ScriptedAnswer::Result(json!({"tools": []}), None),
+                (_, "tools/call") => ScriptedAnswer::Later(self.call.lock().take().unwrap()),
+                _ => ScriptedAnswer::Status(202),
+            }
+        }
+
+        fn is_broken(&self) -> bool {
+            // Counts down to zero and stays there.
+            self.breaks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        }
+
+        fn ended(&self) -> Vec<String> {
+            self.ended.lock().clone()
+        }
+    }
+
+    async fn start(site: &Arc<SessionSite>) -> Arc<Upstream> {
+        let serves = site.clone();
+        let shared = dialing_http(move |asked| serves.serve(asked));
+        let upstream = Upstream::new(settings_http(), shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        until(&upstream, UpstreamState::Ready).await;
+        upstream
+    }
+
+    async fn until(upstream: &Upstream, state: UpstreamState) {
+        upstream.watch().wait_for(|status| status.state == state).await.unwrap();
+    }
+
+    async fn listed(server: &Arc<ChangingServer>) -> Arc<Upstream> {
+        let serves = server.clone();
+        let shared = dialing(move |talk, message| serves.serve(talk, message));
+        let upstream = Upstream::new(settings(), shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        while upstream.lists().get(ItemKind::Tools).items.is_empty() {
+            tokio::time::sleep(SETTLE_TIME / 10).await;
+        }
+        upstream
+    }
+
+    /// Time well below the regular interval between fetches.
+    const SOON: Duration = Duration::from_secs(30);
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_during_a_list_are_found() {
+        let server = ChangingServer::new(Some(Duration::ZERO));
+        let upstream = listed(&server).await;
+        assert_ne!(upstream.status().state, UpstreamState::Ready, "its prompts take longer");
+        server.add_tool();
+        tokio::time::sleep(SOON).await;
+        assert_eq!(upstream.lists().get(ItemKind::Tools).items.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_before_a_subscription_are_found() {
+        // Acknowledged before all lists are there, and afterwards.
+        for after in [1, 4] {
+            let server = ChangingServer::new(Some(Duration::from_secs(after)));
+            let upstream = listed(&server).await;
+            server.add_tool();
+            tokio::time::sleep(SOON).await;
+            assert_eq!(upstream.lists().get(ItemKind::Tools).items.len(), 2, "after {after} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_before_a_resubscription_are_found() {
+        let server = ChangingServer::new(Some(Duration::from_secs(1)));
+        let upstream = listed(&server).await;
+        tokio::time::sleep(SOON).await;
+        server.listed.store(0, Ordering::Relaxed);
+        // The next stream is acknowledged only a second after it was opened.
+        server.end_listening();
+        let before = Instant::now();
+        while server.listed.swap(0, Ordering::Relaxed) == 0 {
+            tokio::time::sleep(SETTLE_TIME / 10).await;
+        }
+        assert!(before.elapsed() < SOON);
+        server.add_tool();
+        tokio::time::sleep(SOON).await;
+        assert_eq!(upstream.lists().get(ItemKind::Tools).items.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_subscription_delays_readiness_only_briefly() {
+        let server = ChangingServer::new(None);
+        let began = Instant::now();
+        let upstream = listed(&server).await;
+        assert!(began.elapsed() < Duration::from_secs(1));
+        until(&upstream, UpstreamState::Ready).await;
+        assert!(began.elapsed() <= ACKNOWLEDGE_WAIT + server.prompts + SETTLE_TIME);
+        assert_eq!(server.listed.load(Ordering::Relaxed), 1);
+        tokio::time::sleep(RELIST_INTERVAL + SETTLE_TIME).await;
+        assert_eq!(server.listed.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_breaks_off_is_asked_for_again() {
+        let site = Arc::new(SessionSite::default());
+        let upstream = start(&site).await;
+        // Both triggers of a fetch: a suspicious call, and the regular interval.
+        for suspected in [true, false] {
+            site.breaks.store(1, Ordering::Relaxed);
+            if suspected {
+                upstream.pool.suspicion.record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
+            }
+            tokio::time::sleep(if suspected { SETTLE_TIME * 10 } else { RELIST_INTERVAL * 2 }).await;
+            assert_eq!(site.breaks.load(Ordering::Relaxed), 0, "it was listed");
+            assert_eq!((site.opened.load(Ordering::Relaxed), upstream.status().state), (1, UpstreamState::Ready));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_announces_nothing_is_listed_again_as_the_setting_says() {
+        // The setting in seconds, and the expected fetches within 605 s.
+        for (relist, listed) in [(60, 10), (0, 0), (300, 2)] {
+            let counted = Arc::new(AtomicUsize::new(0));
+            let counts = counted.clone();
+            let shared = dialing(move |talk, message| {
+                match message["method"].as_str() {
+                    Some("ping") => return talk.answer(message, &json!({})),
+                    Some("tools/list") => drop(counts.fetch_add(1, Ordering::Relaxed)),
+                    _ => {}
+                }
+                talk.serve_legacy(message);
+            });
+            let mut settings = settings();
+            (settings.relist, settings.protocol) = (Duration::from_secs(relist), Some("2025-11-25".to_owned()));
+            let upstream = Upstream::new(settings, shared, Arc::new(|_, _| {}));
+            tokio::spawn(upstream.clone().run());
+            until(&upstream, UpstreamState::Ready).await;
+            counted.store(0, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_secs(605)).await;
+            assert_eq!(counted.load(Ordering::Relaxed), listed, "relist = {relist} s");
+            upstream.stop().await;
+        }
+    }
+
+    const GREW: &str = "notifications/tools/list_changed";
+
+    /// Answers of a server whose tools grow with each call, and which announces no changes.
+    fn growing(tools: &AtomicUsize, method: &str) -> Option<Value> {
+        let tool = |n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}});
+        let mut result = match method {
+            "server/discover" => {
+                json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": false}}})
+            }
+            "tools/list" => json!({"tools": (0..tools.load(Ordering::Relaxed)).map(tool).collect::<Vec<_>>()}),
+            "tools/call" => {
+                tools.fetch_add(1, Ordering::Relaxed);
+                json!({"content": []})
+            }
+            _ => return None,
+        };
+        result["resultType"] = json!("complete");
+        Some(result)
+    }
+
+    async fn finds_what_grew(settings: crate::ServerSettings, shared: Arc<crate::UpstreamContext>) {
+        let upstream = Upstream::new(settings, shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        until(&upstream, UpstreamState::Ready).await;
+        let caller = Arc::new(moongate_model::Caller { revision: "2026-07-28", ..(*testing::caller(1, None)).clone() });
+        let params = JsonObject::new().with("name", RawJson::string("t0"));
+        upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await.unwrap();
+        tokio::time::sleep(SOON).await;
+        assert_eq!(upstream.lists().get(ItemKind::Tools).items.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_taken_beside_a_call_on_a_pipe() {
+        let tools = AtomicUsize::new(1);
+        let shared = dialing(move |talk, message| {
+            let method = message["method"].as_str().unwrap();
+            let Some(result) = growing(&tools, method) else { return };
+            // Announced beside the call, before its result.
+            if method == "tools/call" {
+                talk.send(json!({"jsonrpc": "2.0", "method": GREW}));
+            }
+            talk.answer(message, &result);
+        });
+        finds_what_grew(settings(), shared).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_taken_on_the_stream_of_a_call() {
+        let tools = AtomicUsize::new(1);
+        let shared = dialing_http(move |asked| match growing(&tools, asked.method()) {
+            Some(result) if asked.method() == "tools/call" => ScriptedAnswer::Events(vec![
+                json!({"jsonrpc": "2.0", "method": GREW}),
+                json!({"jsonrpc": "2.0", "id": asked.message["id"], "result": result}),
+            ]),
+            Some(result) => ScriptedAnswer::Result(result, None),
+            None => ScriptedAnswer::Status(202),
+        });
+        finds_what_grew(crate::ServerSettings { protocol: None, ..settings_http() }, shared).await;
+    }
+
+    /// HTTP server whose resources can be subscribed to.
+    #[derive(Default)]
+    struct SubscribableServer {
+        subscribed: Mutex<BTreeSet<String>>,
+        /// Subscription requests in the order of their arrival.
+        asked: Mutex<Vec<String>>,
+        /// Number of subscriptions that still break off.
+        fails: AtomicUsize,
+    }
+
+    impl SubscribableServer {
+        fn serve(self: &Arc<Self>, asked: &ScriptedRequest) -> ScriptedAnswer {
+            let can = json!({"resources": {"subscribe": true}});
+            match (asked.verb.as_str(), asked.method()) {
+                (_, "initialize") => ScriptedAnswer::Result(
+                    json!({"protocolVersion": "2025-11-25", "capabilities": can, "serverInfo": {}}),
+                    Some("session".to_owned()),
+                ),
+                (_, "resources/list") => ScriptedAnswer::Result(json!({"resources": []}), None),
+                (_, "resources/templates/list") => ScriptedAnswer::Result(json!({"resourceTemplates": []}), None),
+                (_, "ping") => ScriptedAnswer::Result(json!({}), None),
+                (_, method @ ("resources/subscribe" | "resources/unsubscribe")) => {
+                    let uri = asked.message["params"]["uri"].as_str().unwrap().to_owned();
+                    self.asked.lock().push(format!("{method} {uri}"));
+                    self.change(method == "resources/subscribe", uri)
+                }
+                ("GET", _) => ScriptedAnswer::Status(405),
+                _ => ScriptedAnswer::Status(202),
+            }
+        }
+
+        /// Changes a subscription. An unsubscribe takes 30 times longer than a subscribe, so that the two can
+        /// overtake each other.
+        fn change(self: &Arc<Self>, more: bool, uri: String) -> ScriptedAnswer {
+            let fails = |left: usize| left.checked_sub(1);
+            if more && self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails).is_ok() {
+                return ScriptedAnswer::Broken;
+            }
+            let (done, later) = oneshot::channel();
+            let watched = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(if more { SETTLE_TIME } else { SETTLE_TIME * 30 }).await;
+                let mut subscribed = watched.subscribed.lock();
+                if more {
+                    subscribed.insert(uri)
+                } else {
+                    subscribed.remove(&uri)
+                };
+                let _ = done.send(json!({}));
+            });
+            ScriptedAnswer::Later(later)
+        }
+
+        fn subscribed(&self) -> Vec<String> {
+            self.subscribed.lock().iter().cloned().collect()
+        }
+    }
+
+    async fn watched(server: &Arc<SubscribableServer>) -> Arc<Upstream> {
+        let serves = server.clone();
+        let shared = dialing_http(move |asked| serves.serve(asked));
+        let upstream = Upstream::new(settings_http(), shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        until(&upstream, UpstreamState::Ready).await;
+        upstream
+    }
+
+    fn uris(names: &[&str]) -> Vec<ByteString> {
+        names.iter().map(|name| ByteString::from(*name)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_word_on_a_resource_counts() {
+        let server = Arc::new(SubscribableServer::default());
+        let upstream = watched(&server).await;
+        for wanted in [&["x:1", "x:2"][..], &["x:2"], &["x:1", "x:2"], &["x:1", "x:3"]] {
+            upstream.subscribe(uris(wanted));
+            tokio::time::sleep(SETTLE_TIME * 2).await;
+        }
+        tokio::time::sleep(SOON).await;
+        assert_eq!(server.subscribed(), ["x:1", "x:3"]);
+        let asked = server.asked.lock().len();
+        assert!(asked <= 7, "no more is asked than differs: {:?}", server.asked);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_subscription_that_fails_is_tried_again_and_not_for_ever() {
+        let server = Arc::new(SubscribableServer { fails: AtomicUsize::new(2), ..SubscribableServer::default() });
+        let upstream = watched(&server).await;
+        upstream.subscribe(uris(&["x:1"]));
+        tokio::time::sleep(SOON).await;
+        assert_eq!(server.subscribed(), ["x:1"]);
+        // More failures than there are retries.
+        server.fails.store(100, Ordering::Relaxed);
+        upstream.subscribe(uris(&["x:1", "x:2"]));
+        tokio::time::sleep(SOON * 20).await;
+        assert!(server.fails.load(Ordering::Relaxed) > 90);
+        // The retries begin anew once the resource is wanted anew.
+        server.fails.store(0, Ordering::Relaxed);
+        upstream.subscribe(uris(&["x:1"]));
+        tokio::time::sleep(SOON).await;
+        upstream.subscribe(uris(&["x:1", "x:2"]));
+        tokio::time::sleep(SOON).await;
+        assert_eq!(server.subscribed(), ["x:1", "x:2"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_ends_with_its_last_call() {
+        let site = Arc::new(SessionSite::default());
+        let upstream = start(&site).await;
+        let (answer, later) = oneshot::channel();
+        *site.call.lock() = Some(later);
+        let running = tokio::spawn({
+            let (upstream, caller) = (upstream.clone(), testing::caller(1, Some("s")));
+            let params = JsonObject::new().with("name", RawJson::string("t"));
+            async move { upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(site.call.lock().is_none(), "it runs");
+        // Both attempts of the check break: the connection counts as lost.
+        site.breaks.store(2, Ordering::Relaxed);
+        upstream.pool.suspicion.record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!((site.opened.load(Ordering::Relaxed), upstream.status().state), (2, UpstreamState::Ready));
+        assert_eq!(site.ended(), [""; 0], "the call still runs in it");
+        answer.send(json!({"content": []})).unwrap();
+        assert!(running.await.unwrap().is_ok());
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(site.ended(), ["session-0"]);
+        upstream.stop().await;
+        upstream.server.shared.wait_closed().await;
+        assert_eq!(site.ended(), ["session-0", "session-1"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_ends_sessions_whatever_runs_in_them() {
+        let site = Arc::new(SessionSite::default());
+        let upstream = start(&site).await;
+        let (_answer, later) = oneshot::channel();
+        *site.call.lock() = Some(later);
+        let caller = testing::caller(1, Some("s"));
+        let mut exchange = upstream.call(&caller, Call::new(McpMethod::CallTool, JsonObject::new()));
+        let running = tokio::spawn(async move { exchange.next().await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        upstream.stop().await;
+        upstream.server.shared.wait_closed().await;
+        assert_eq!(site.ended(), ["session-0"]);
+        running.abort();
+    }
+}

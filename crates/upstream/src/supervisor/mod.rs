@@ -1,0 +1,265 @@
+//! Supervisor of one server: its connect loop. Owns the order of attempts, delays and stops, and the published state.
+//! Does not choose delays (`backoff.rs`) or run the connected server (`connected.rs`). Invariant: one attempt at a
+//! time, within the backoff, and never a last one before the stop. A misconfigured server is not tried.
+
+pub(crate) mod absence;
+pub(crate) mod backoff;
+pub(crate) mod connected;
+pub(crate) mod health_check;
+pub(crate) mod idle;
+mod refresh;
+mod refresh_state;
+pub(crate) mod state_log;
+pub(crate) mod state_report;
+pub(crate) mod stderr_history;
+pub(crate) mod supervised;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::pool::dial::{ConnectAs, UpstreamConnection, dial};
+use crate::settings::{ConnectTarget, ServerStart};
+use crate::status::UpstreamState;
+use crate::supervisor::backoff::{HEALTHY, ReconnectBackoff, ReconnectDelay};
+use crate::supervisor::connected::{ConnectionEnd, run_connected};
+use crate::supervisor::supervised::SupervisedServer;
+use moongate_protocol::Era;
+use moongate_telemetry::logs;
+use moongate_transport::connect_hints;
+use moongate_transport::stderr::StderrTail;
+
+/// Connects again and again, until the server is stopped.
+pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
+    if let ConnectTarget::Misconfigured { reason } = &supervised.server.settings.connect {
+        return stay_failed(&supervised, reason).await;
+    }
+    let mut life = Supervisor {
+        backoff: ReconnectBackoff::new(supervised.server.settings.backoff),
+        era: None,
+        is_first: true,
+        hint_logged: false,
+    };
+    // A lazy server without known items is started once, to learn them.
+    if supervised.server.settings.start == ServerStart::Lazy
+        && supervised.lists.has_items()
+        && !supervised.lists.is_copied()
+    {
+        wait_for_demand(&supervised, "not started yet".to_owned()).await;
+    }
+    while !supervised.server.stop.is_cancelled() {
+        let (reason, rest) = match life.connect_once(&supervised).await {
+            AttemptEnd::Disconnected(reason, rest) => (reason, rest),
+            AttemptEnd::Idle => {
+                life.backoff.reset();
+                let (idle, name) = (supervised.server.settings.idle_stop, supervised.name());
+                wait_for_demand(&supervised, format!("not used for {idle:?} (servers.{name}.idle_stop)")).await;
+                continue;
+            }
+            AttemptEnd::Stopped => break,
+        };
+        life.log_failure(&supervised, &reason, &rest);
+        supervised.set_state(rest.state, reason, Some(rest.until), Some(rest.demand_from));
+        wait_backoff(&supervised, &rest).await;
+    }
+    supervised.set_state(UpstreamState::Stopped, String::new(), None, None);
+    supervised.stopped.cancel();
+}
+
+/// Holds a misconfigured server in the failed state. Only another config ends that.
+async fn stay_failed(supervised: &SupervisedServer, reason: &str) {
+    tracing::warn!(server = supervised.name(), "server: failed: {}", logs::one_line(reason));
+    supervised.set_state(UpstreamState::Failed, reason.to_owned(), None, None);
+    supervised.server.stop.cancelled().await;
+    supervised.set_state(UpstreamState::Stopped, String::new(), None, None);
+    supervised.stopped.cancel();
+}
+
+/// State that survives from attempt to attempt.
+struct Supervisor {
+    backoff: ReconnectBackoff,
+    era: Option<Era>,
+    is_first: bool,
+    /// True once the hint about containers was logged.
+    hint_logged: bool,
+}
+
+/// Result of an attempt.
+enum AttemptEnd {
+    /// The server was never there, or is no longer.
+    Disconnected(String, ReconnectDelay),
+    /// The idle timeout elapsed.
+    Idle,
+    /// The gateway stops the server.
+    Stopped,
+}
+
+impl Supervisor {
+    /// Logs a failure, if it is new.
+    fn log_failure(&mut self, supervised: &SupervisedServer, reason: &str, rest: &ReconnectDelay) {
+        let Some(repeated) = supervised.state_log.record(rest.state, reason) else { return };
+        let short = connect_hints::without_container_hint(reason);
+        let is_new = short != reason && !std::mem::replace(&mut self.hint_logged, true);
+        let reason = logs::one_line(if is_new { reason } else { &short });
+        let pause_ms = rest.until.saturating_duration_since(Instant::now()).as_millis() as u64;
+        let (server, state) = (supervised.name(), rest.state.name());
+        tracing::warn!(server, state, pause_ms, repeated, "not connected: {reason}");
+    }
+
+    async fn connect_once(&mut self, supervised: &SupervisedServer) -> AttemptEnd {
+        // The last failure stays visible until this attempt has ended.
+        let before = supervised.server.status.borrow().reason.clone();
+        supervised.set_state(UpstreamState::Starting, before, None, None);
+        // The first attempt is no reconnect.
+        if !std::mem::replace(&mut self.is_first, false) {
+            count_attempt(supervised);
+        }
+        self.backoff.record_attempt(Instant::now());
+        let attempt = supervised.pool.attempts().begin_shared(Instant::now());
+        let first = supervised.pool.eras.begin_attempt(supervised.pool.last_handshake().as_deref());
+        // A remembered era saves the probe, unless a client needs the other era first.
+        let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
+        let (stderr, record) = (supervised.stderr_history.begin_process(), supervised.pool.record.clone());
+        let whom = ConnectAs { first_era: first, stderr: stderr.clone(), record, ..ConnectAs::for_all(era) };
+        let settings = supervised.server.live_settings();
+        let opened = tokio::select! {
+            () = report_slow_start(supervised, &stderr) => return AttemptEnd::Stopped,
+            opened = dial(&settings, &supervised.server.shared, whom, supervised.server.timeouts.clone()) => opened,
+            () = supervised.server.stop.cancelled() => return AttemptEnd::Stopped,
+        };
+        match opened {
+            Ok(active) => {
+                attempt.succeed();
+                self.serve_connection(supervised, Arc::new(active)).await
+            }
+            // A remembered era that fails is forgotten: the server may have been replaced.
+            Err(error) => {
+                attempt.fail();
+                let now = Instant::now();
+                let mistaken = self.era.take().is_some() && era.is_some();
+                let rest = if mistaken { self.backoff.wrong_era(now) } else { self.backoff.on_failure(&error, now) };
+                AttemptEnd::Disconnected(error.to_string(), rest)
+            }
+        }
+    }
+
+    /// Serves on a connection, and on those that are promoted in its place.
+    async fn serve_connection(
+        &mut self,
+        supervised: &SupervisedServer,
+        mut active: Arc<UpstreamConnection>,
+    ) -> AttemptEnd {
+        loop {
+            self.era = Some(active.era);
+            let began = Instant::now();
+            let end = run_connected(supervised, active).await;
+            match supervised.pool.eras.take_promoted() {
+                Some(promoted) if !matches!(end, ConnectionEnd::Stopped) => {
+                    // The promoted connection has its own process, and its own stderr.
+                    supervised.stderr_history.switch_process(promoted.stderr.clone());
+                    active = promoted;
+                }
+                Some(promoted) => {
+                    // Promoted just before the stop: no event loop will close it.
+                    supervised.pool.clear_shared(&promoted);
+                    promoted.server.close();
+                    promoted.link.close(Vec::new()).await;
+                    return AttemptEnd::Stopped;
+                }
+                None => return self.classify_end(supervised, end, began),
+            }
+        }
+    }
+
+    fn classify_end(&mut self, supervised: &SupervisedServer, end: ConnectionEnd, began: Instant) -> AttemptEnd {
+        match end {
+            ConnectionEnd::Disconnected(reason) => {
+                let now = Instant::now();
+                // A short uptime counts like a failed attempt.
+                if now - began < HEALTHY {
+                    supervised.pool.attempts().record_loss(now);
+                }
+                AttemptEnd::Disconnected(reason, self.backoff.on_loss(now - began, now))
+            }
+            ConnectionEnd::Idle => AttemptEnd::Idle,
+            ConnectionEnd::Stopped | ConnectionEnd::Promoted => AttemptEnd::Stopped,
+        }
+    }
+}
+
+/// Time after which a slow start is reported.
+const SLOW_START: Duration = Duration::from_secs(10);
+
+/// Reports a server that hangs at its start, again and again. Never returns.
+async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
+    let limit = supervised.server.peek_settings().start_timeout;
+    tokio::time::sleep(SLOW_START.min(limit / 2)).await;
+    let (name, began) = (supervised.name(), Instant::now() - SLOW_START.min(limit / 2));
+    let mut pause = tokio::time::interval(SLOW_START);
+    loop {
+        pause.tick().await;
+        let wrote = match stderr.likely_error() {
+            Some(line) => format!("it wrote: {}", logs::redact(&line)),
+            None => "it wrote nothing to stderr".to_owned(),
+        };
+        let wrote = if matches!(supervised.server.settings.connect, ConnectTarget::Stdio { .. }) {
+            wrote
+        } else {
+            String::new()
+        };
+        let sep = if wrote.is_empty() { "" } else { "; " };
+        let silent = began.elapsed().as_secs();
+        let reason = format!(
+            "it has not answered the handshake for {silent} s, and is given up after {limit:?} (servers.{name}.start_timeout){sep}{wrote}"
+        );
+        if let Some(repeated) = supervised.state_log.record(UpstreamState::Starting, "no answer to the handshake") {
+            tracing::warn!(
+                server = name,
+                state = UpstreamState::Starting.name(),
+                repeated,
+                "not ready: {}",
+                logs::one_line(&reason)
+            );
+        }
+        supervised.set_state(UpstreamState::Starting, reason, None, None);
+    }
+}
+
+fn count_attempt(supervised: &SupervisedServer) {
+    let name = [supervised.name()];
+    let metrics = supervised.server.metrics();
+    metrics.server_reconnects.with_label_values(&name).inc();
+    if matches!(supervised.server.settings.connect, ConnectTarget::Stdio { .. }) {
+        metrics.server_restarts.with_label_values(&name).inc();
+    }
+}
+
+/// Waits until the delay is over, or a call triggers an earlier attempt.
+async fn wait_backoff(supervised: &SupervisedServer, rest: &ReconnectDelay) {
+    let woken = async {
+        tokio::time::sleep_until(rest.demand_from).await;
+        supervised.pool.demand().wait_for_demand(|| false).await;
+    };
+    tokio::select! {
+        () = tokio::time::sleep_until(rest.until) => {}
+        () = woken => {}
+        () = supervised.server.stop.cancelled() => {}
+    }
+}
+
+/// Waits for demand for a stopped server.
+async fn wait_for_demand(supervised: &SupervisedServer, reason: String) {
+    if supervised.state_log.record(UpstreamState::Stopped, &reason).is_some() {
+        tracing::info!(server = supervised.name(), "stopped until it is needed: {reason}");
+    }
+    let reason = format!("{reason}; it is started when it is needed");
+    supervised.set_state(UpstreamState::Stopped, reason, None, Some(Instant::now()));
+    tokio::select! {
+        // A resource subscription needs a running server. List changes do not: a stopped server has none.
+        () = supervised.pool.demand().wait_for_demand(|| !supervised.lists.resources.is_empty()) => {}
+        () = supervised.server.stop.cancelled() => {}
+    }
+    // The idle stop is no cause of a later failure.
+    supervised.server.status.send_modify(|status| status.reason = String::new());
+}

@@ -1,0 +1,248 @@
+//! Fetches of a connected server's lists, and its notification stream meanwhile. Owns what a failed fetch says about the
+//! server. Does not decide when to fetch (`connected.rs`). Invariant: a list that fails keeps its last good items.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::time::Instant;
+
+use crate::event::{UpstreamEvent, gateway_caller};
+use crate::lists::acknowledgement::{no_notifications, wait_acknowledged};
+use crate::lists::fetch::{self, ItemList};
+use crate::pool::dial::UpstreamConnection;
+use crate::pool::suspicion::is_refused;
+use crate::status::UpstreamState;
+use crate::supervisor::refresh_state::RefreshState;
+use crate::supervisor::state_report::{ListFailure, report_lists};
+use crate::supervisor::supervised::SupervisedServer;
+use moongate_model::{Error, ItemKind, McpErrorKind, Notification, NotificationStream, SubscriptionFilter};
+
+/// Longest interval between fetches of the lists, even from servers that announce changes.
+pub(super) const RELIST_INTERVAL: Duration = Duration::from_secs(300);
+/// Shortest interval between scheduled fetches, whatever the setting says.
+const RELIST_INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// Interval that stands for "never" (a year): `Instant` has no infinity.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Longest time that a fetch of the lists waits for that acknowledgement.
+pub(super) const ACKNOWLEDGE_WAIT: Duration = Duration::from_millis(250);
+/// Delay before a list is fetched again after a broken connection.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Returns the interval between scheduled fetches of the lists.
+pub(super) fn relist_interval(supervised: &SupervisedServer) -> Duration {
+    let relist = supervised.server.peek_settings().relist;
+    // A server that announces changes needs only a safety net, so that a short setting does not load it.
+    let features = supervised.pool.description().map(|face| face.features);
+    if features.is_some_and(|features| fetch::announces_changes(&features)) {
+        return RELIST_INTERVAL.max(relist);
+    }
+    if relist.is_zero() { NEVER } else { relist.max(RELIST_INTERVAL_MIN) }
+}
+
+/// Opens the notification stream of the shared connection.
+pub(super) fn open_subscription(supervised: &SupervisedServer, active: &UpstreamConnection) -> NotificationStream {
+    let filter = SubscriptionFilter { uris: supervised.lists.resources.uris(), ..SubscriptionFilter::all() };
+    active.server.subscribe(&gateway_caller(), filter)
+}
+
+/// Replaces the stream by one with the current resources. The new stream is acknowledged before the old one ends.
+pub(super) fn replace_subscription(
+    supervised: &SupervisedServer,
+    active: &UpstreamConnection,
+    notices: &mut NotificationStream,
+    due: &mut RefreshState,
+) {
+    due.begin_opening(false);
+    let before = std::mem::replace(notices, no_notifications());
+    *notices = open_subscription(supervised, active).take_over_from(before);
+}
+
+/// Handles one notification of the server, or the end of the stream (`None`).
+pub(super) fn on_notification(
+    supervised: &SupervisedServer,
+    notices: &mut NotificationStream,
+    due: &mut RefreshState,
+    notice: Option<Notification>,
+) {
+    if let Some(notice) = due.on_notification(notices, notice) {
+        publish(supervised, notice);
+    }
+}
+
+/// Publishes a notification of the server other than a change of its lists.
+fn publish(supervised: &SupervisedServer, notice: Notification) {
+    let news = match notice {
+        Notification::ResourceUpdated(uri, params) => UpstreamEvent::ResourceUpdated(uri, params),
+        Notification::ElicitationComplete(id, params) => UpstreamEvent::ElicitationCompleted(id, params),
+        Notification::TaskStatus(task) => UpstreamEvent::Task(task),
+        Notification::Log(level, params) => UpstreamEvent::Logged(level, params),
+        _ => return,
+    };
+    supervised.server.emit(news);
+}
+
+/// Fetches lists of a connected server again, and publishes what came of it.
+pub(super) async fn refresh_and_report(
+    supervised: &SupervisedServer,
+    active: &Arc<UpstreamConnection>,
+    notices: &mut NotificationStream,
+    due: &mut RefreshState,
+    kinds: &[ItemKind],
+) -> Result<(), ListFailure> {
+    let before = supervised.lists.load();
+    let listed = tokio::select! {
+        listed = refresh_lists(supervised, active, notices, due, kinds) => listed,
+        () = supervised.server.stop.cancelled() => Ok(()),
+    };
+    // An open breaker has its own reason for the degraded state. A good fetch must not clear it.
+    let degraded = supervised.server.state() == UpstreamState::Degraded && supervised.breaker.open_state().is_none();
+    match &listed {
+        Ok(()) if degraded => report_lists(supervised, active, &listed),
+        Ok(()) => {}
+        Err(ListFailure { reason, .. }) => {
+            if let Some(repeated) = supervised.state_log.record(UpstreamState::Degraded, reason) {
+                tracing::warn!(server = supervised.name(), repeated, "not listed again: {reason}");
+            }
+        }
+    }
+    if listed.is_ok() && !supervised.server.stop.is_cancelled() {
+        supervised.persist_lists(active);
+    }
+    // The lists are replaced as a whole, so that the pointer tells whether one changed.
+    if !Arc::ptr_eq(&before, &supervised.lists.load()) {
+        supervised.server.emit(UpstreamEvent::ListsChanged);
+    }
+    listed
+}
+
+/// Checks whether a server that a call found disconnected is reachable. A pipe knows by itself. Over HTTP a list
+/// shows it.
+pub(super) async fn check_alive(supervised: &SupervisedServer, active: &Arc<UpstreamConnection>) -> Result<(), String> {
+    if active.link.is_multiplexed() {
+        return Ok(());
+    }
+    let live = supervised.server.live_settings();
+    let first = tokio::time::timeout(live.connect_timeout, list_once(supervised, active, ItemKind::Tools)).await;
+    if first.is_ok_and(|listed| !is_down(&listed)) {
+        return Ok(());
+    }
+    // A slow first answer is no proof. The second attempt gets the full time of a list.
+    let limit = live.list_timeout;
+    tokio::time::sleep(RETRY_DELAY).await;
+    match tokio::time::timeout(limit, list_once(supervised, active, ItemKind::Tools)).await {
+        Ok(Err(error)) if error.kind == McpErrorKind::ServerDown => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {limit:?}")),
+        _ => Ok(()),
+    }
+}
+
+/// Fetches one list. Retries once where a connection broke.
+async fn list(supervised: &SupervisedServer, active: &UpstreamConnection, kind: ItemKind) -> Result<ItemList, Error> {
+    let listed = list_once(supervised, active, kind).await;
+    if active.link.is_multiplexed() || !is_down(&listed) {
+        return listed;
+    }
+    // One broken HTTP connection does not mean that the server is down.
+    tokio::time::sleep(RETRY_DELAY).await;
+    list_once(supervised, active, kind).await
+}
+
+async fn list_once(
+    supervised: &SupervisedServer,
+    active: &UpstreamConnection,
+    kind: ItemKind,
+) -> Result<ItemList, Error> {
+    fetch::list_all(&*active.server, kind, &supervised.server.settings.lists).await
+}
+
+fn is_down(listed: &Result<ItemList, Error>) -> bool {
+    listed.as_ref().is_err_and(|error| error.kind == McpErrorKind::ServerDown)
+}
+
+/// Checks whether a server that refused a call refuses everything. Returns the reason to connect anew.
+pub(super) async fn refuses_everything(
+    supervised: &SupervisedServer,
+    active: &UpstreamConnection,
+    due: &mut RefreshState,
+) -> Option<String> {
+    if active.link.is_multiplexed() || !due.begin_refusal_check() {
+        return None;
+    }
+    let listing = list_once(supervised, active, ItemKind::Tools);
+    let listed = tokio::time::timeout(supervised.server.peek_settings().list_timeout, listing).await;
+    listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
+}
+
+/// Waits for a future and reads the notification stream meanwhile: the stream opens only while it is read.
+async fn while_subscribed<T>(
+    supervised: &SupervisedServer,
+    notices: &mut NotificationStream,
+    due: &mut RefreshState,
+    done: impl Future<Output = T>,
+) -> T {
+    let mut done = std::pin::pin!(done);
+    loop {
+        tokio::select! {
+            // A stream that has ended would yield its end again and again.
+            notice = notices.stream.next(), if due.reopen_at.is_none() => on_notification(supervised, notices, due, notice),
+            done = &mut done => return done,
+        }
+    }
+}
+
+/// Fetches lists and publishes each one that succeeds. A list that fails keeps its last good items.
+pub(super) async fn refresh_lists(
+    supervised: &SupervisedServer,
+    active: &UpstreamConnection,
+    notices: &mut NotificationStream,
+    due: &mut RefreshState,
+    kinds: &[ItemKind],
+) -> Result<(), ListFailure> {
+    // Subscribe before listing, so that no change falls in between. Lists fetched before the acknowledgement are
+    // fetched twice.
+    if due.is_only_stream && notices.is_pending() {
+        let opened = wait_acknowledged(notices.established.clone(), Instant::now() + ACKNOWLEDGE_WAIT);
+        while_subscribed(supervised, notices, due, opened).await;
+    }
+    let features = active.server.describe(&gateway_caller()).features;
+    let mut trouble: Option<ListFailure> = None;
+    let mut answered = false;
+    for kind in kinds.iter().copied() {
+        let list = if fetch::offers_list(&features, kind) {
+            let limit = supervised.server.peek_settings().list_timeout;
+            let listing = tokio::time::timeout(limit, list(supervised, active, kind));
+            match while_subscribed(supervised, notices, due, listing).await {
+                Ok(Ok(list)) => {
+                    due.on_list_taken(kind, notices);
+                    answered = true;
+                    list
+                }
+                Ok(Err(error)) => {
+                    let down = error.kind == McpErrorKind::ServerDown;
+                    let reason = format!("{}: {error}", kind.list_method());
+                    trouble = Some(ListFailure { reason, is_down: down, is_refused: true });
+                    // The other lists would fail for the same reason, each after its own timeout.
+                    if down {
+                        break;
+                    }
+                    continue;
+                }
+                Err(_) => {
+                    let (method, name) = (kind.list_method(), supervised.name());
+                    let reason = format!("{method} took longer than {limit:?} (servers.{name}.list_timeout)");
+                    trouble = Some(ListFailure { reason, is_down: false, is_refused: false });
+                    continue;
+                }
+            }
+        } else {
+            ItemList::default()
+        };
+        supervised.lists.record_listed(kind, &features, list);
+    }
+    match trouble {
+        // A server that answered one list does not refuse everything.
+        Some(trouble) => Err(ListFailure { is_refused: trouble.is_refused && !answered, ..trouble }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,82 @@
+//! State reports of a connected server. Sets the state that lists and the circuit breaker stand for, and logs its
+//! changes. Does not list and does not call. Invariant: a lasting state is logged at most once an hour, and a flapping
+//! one a few times (`state_log.rs`).
+
+use tokio::time::Instant;
+
+use crate::pool::dial::UpstreamConnection;
+use crate::status::UpstreamState;
+use crate::supervisor::supervised::SupervisedServer;
+use moongate_model::ItemKind;
+
+/// Failure to list a server in full.
+pub(crate) struct ListFailure {
+    pub(crate) reason: String,
+    /// The server is not reachable at all.
+    pub(crate) is_down: bool,
+    /// The server refused every list. It may be another server by now.
+    pub(crate) is_refused: bool,
+}
+
+/// Publishes whether the lists of a connected server were fetched.
+pub(crate) fn report_lists(
+    supervised: &SupervisedServer,
+    active: &UpstreamConnection,
+    listed: &Result<(), ListFailure>,
+) {
+    let name = supervised.name();
+    let items = supervised.lists.load();
+    match listed {
+        Ok(()) => {
+            let tools = items.get(ItemKind::Tools).items.len();
+            if let Some(repeated) = supervised.state_log.record(UpstreamState::Ready, "") {
+                tracing::info!(server = name, revision = active.revision, tools, repeated, "connected");
+            }
+            supervised.set_state(UpstreamState::Ready, String::new(), None, None);
+        }
+        Err(ListFailure { reason, .. }) => {
+            if let Some(repeated) = supervised.state_log.record(UpstreamState::Degraded, reason) {
+                tracing::warn!(
+                    server = name,
+                    revision = active.revision,
+                    repeated,
+                    "connected, but not listed: {reason}"
+                );
+            }
+            supervised.set_state(UpstreamState::Degraded, reason.clone(), None, None);
+        }
+    }
+}
+
+/// Publishes whether the circuit breaker is open.
+pub(crate) fn report_breaker(supervised: &SupervisedServer) {
+    let name = supervised.name();
+    match supervised.breaker.open_state() {
+        Some(shut) => {
+            if let Some(repeated) =
+                supervised.state_log.record(UpstreamState::Degraded, &format!("breaker: {}", shut.reason))
+            {
+                tracing::warn!(
+                    server = name,
+                    repeated,
+                    "its calls end at once for {:?}: {}",
+                    shut.remaining,
+                    shut.reason
+                );
+            }
+            supervised.server.metrics().breaker_opened.with_label_values(&[name]).inc();
+            supervised.set_state(
+                UpstreamState::Degraded,
+                format!("its calls keep failing: {}", shut.reason),
+                Some(Instant::now() + shut.remaining),
+                None,
+            );
+        }
+        None => {
+            if let Some(repeated) = supervised.state_log.record(UpstreamState::Ready, "its calls succeed again") {
+                tracing::info!(server = name, repeated, "its calls succeed again");
+            }
+            supervised.set_state(UpstreamState::Ready, String::new(), None, None);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Server as its supervisor sees it: the parts that it drives, and the state that it publishes. Owns the order of a
+//! change of state. Does not connect or list. Invariant: the status, its metrics and the stderr lines change together.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::call::circuit_breaker::CircuitBreaker;
+use crate::lists::ListStore;
+use crate::lists::cache::ListedServer;
+use crate::pool::ConnectionPool;
+use crate::pool::dial::UpstreamConnection;
+use crate::server::ServerContext;
+use crate::status::{UpstreamState, UpstreamStatus};
+use crate::supervisor::idle::IdleTracker;
+use crate::supervisor::state_log::StateLog;
+use crate::supervisor::stderr_history::StderrHistory;
+
+/// Parts of a server that its supervisor drives.
+pub(crate) struct SupervisedServer {
+    pub(crate) server: Arc<ServerContext>,
+    pub(crate) pool: Arc<ConnectionPool>,
+    pub(crate) lists: Arc<ListStore>,
+    pub(crate) breaker: Arc<CircuitBreaker>,
+    /// Activity of the server's calls.
+    pub(crate) activity: IdleTracker,
+    pub(crate) stderr_history: StderrHistory,
+    pub(crate) state_log: StateLog,
+    /// Cancelled once the server is stopped.
+    pub(crate) stopped: CancellationToken,
+}
+
+impl SupervisedServer {
+    /// Returns the name for logs and metrics.
+    pub(crate) fn name(&self) -> &str {
+        &self.server.settings.name
+    }
+
+    /// Publishes the state and the times of the next attempt: without demand, and with demand (`wake`).
+    pub(crate) fn set_state(
+        &self,
+        state: UpstreamState,
+        reason: String,
+        next_attempt: Option<Instant>,
+        wake: Option<Instant>,
+    ) {
+        let active = self.pool.shared();
+        let pid = active.as_ref().and_then(|active| active.link.pid());
+        let before = self.server.status.borrow().clone();
+        if state == UpstreamState::Ready {
+            self.stderr_history.forget_previous();
+        }
+        // The start of an outage stays the same through all failed attempts.
+        let away = if active.is_some() { None } else { before.disconnected_since.or_else(|| Some(Instant::now())) };
+        let since = before.state_since.filter(|_| before.state == state).or_else(|| Some(Instant::now()));
+        self.server.publish_state(state);
+        self.server.status.send_replace(UpstreamStatus {
+            state,
+            reason,
+            next_attempt,
+            demand_from: wake,
+            disconnected_since: away,
+            state_since: since,
+            pid,
+        });
+    }
+
+    /// Confirms the lists that a connection showed, and persists them for the next process.
+    pub(crate) fn persist_lists(&self, active: &UpstreamConnection) {
+        self.lists.confirm_and_persist(&ListedServer {
+            server: &*active.server,
+            era: active.era,
+            is_multiplexed: active.link.is_multiplexed(),
+            speaks_other_era: self.pool.last_handshake().and_then(|spoke| spoke.speaks_other_era),
+            requests_input: self.pool.record.was_seen(),
+        });
+    }
+}
