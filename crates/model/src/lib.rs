@@ -4,8 +4,11 @@
 //! revision dates. Invariant: no type here can tell a stateful peer from a stateless one.
 
 mod call;
+mod connection;
 mod error;
 mod exchange;
+mod notification;
+mod notification_stream;
 mod server;
 mod task;
 
@@ -13,9 +16,12 @@ pub use call::{
     Call, Caller, ClientCapabilities, Continuation, DeferredCheck, InputKind, ItemKind, LogFilter, LogLevel, McpMethod,
     Principal,
 };
+pub use connection::Connection;
 pub use error::{Error, ErrorOrigin, McpErrorKind, Retryable};
 pub use exchange::{
     CacheHint, Exchange, ExchangeEvent, InputRequest, InputRequired, InputResponses, Outcome, RequestState,
 };
-pub use server::{Notification, NotificationStream, Server, ServerCapabilities, ServerDescription, SubscriptionFilter};
+pub use notification::{Notification, SubscriptionFilter};
+pub use notification_stream::NotificationStream;
+pub use server::{Server, ServerCapabilities, ServerDescription};
 pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};

@@ -12,13 +12,13 @@ use crate::connect_error::ConnectError;
 use crate::connect_options::ConnectOptions;
 use crate::era::Era;
 use crate::{PendingCalls, legacy, v2026_07_28};
-use moongate_model::Server;
+use moongate_model::Connection;
 use moongate_transport::{Link, LinkError, ProbeState};
 
 /// Open server.
 pub struct NegotiatedServer {
     /// Handle for calls.
-    pub server: Arc<dyn Server>,
+    pub server: Arc<dyn Connection>,
     /// Negotiated revision.
     pub revision: &'static str,
     /// Era, to be remembered.

@@ -22,12 +22,12 @@ use crate::legacy::server_stream::read_server_stream;
 use crate::legacy::trial::Trial;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{
-    Call, Caller, Error, Exchange, ItemKind, McpMethod, Notification, NotificationStream, Server, ServerDescription,
-    SubscriptionFilter,
+    Call, Caller, Connection, Error, Exchange, ItemKind, McpMethod, Notification, NotificationStream, Server,
+    ServerDescription, SubscriptionFilter,
 };
 use moongate_transport::{Link, LinkError};
 
-/// Shared handle of a connection. It implements `Server`, since calls outlive a borrow.
+/// Shared handle of a connection. It is the server to be called, since calls outlive a borrow.
 pub(crate) struct LegacyHandle {
     pub(super) connection: Arc<LegacyConnection>,
     trial: Arc<Trial>,
@@ -88,7 +88,9 @@ impl Server for LegacyHandle {
             self.connection.send_notification("notifications/roots/list_changed", JsonObject::new());
         }
     }
+}
 
+impl Connection for LegacyHandle {
     fn export_session(&self) -> Option<RawJson> {
         if self.connection.link.is_multiplexed() { None } else { self.connection.negotiated.load().export_session() }
     }

@@ -21,8 +21,8 @@ use crate::v2026_07_28::names::NAME;
 use crate::v2026_07_28::poll_task;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
-    Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Notification, NotificationStream, Server,
-    ServerDescription, SubscriptionFilter, TaskMethod, TaskMode,
+    Call, Caller, Connection, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Notification,
+    NotificationStream, Server, ServerDescription, SubscriptionFilter, TaskMethod, TaskMode,
 };
 use moongate_transport::{HeaderList, Link};
 
@@ -125,7 +125,9 @@ impl Server for ModernHandle {
     fn notify(&self, _: &Arc<Caller>, _: Notification) {
         // This revision has no notifications from clients.
     }
+}
 
+impl Connection for ModernHandle {
     /// Pings the server with `server/discover`, since this revision has no ping. Any response proves that it is alive.
     ///
     /// "Servers **MUST** implement `server/discover`" (2026-07-28/basic/versioning.mdx), and this one did when it was

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::context::UpstreamContext;
 use crate::settings::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
 use moongate_jsonrpc::json::RawJson;
-use moongate_model::{Call, Caller, Exchange, Server};
+use moongate_model::{Call, Caller, Connection, Exchange};
 use moongate_protocol::{
     self, CallTimeouts, ConnectError, ConnectOptions, Era, InputRecord, NegotiatedServer, PendingCalls,
 };
@@ -31,7 +31,7 @@ use moongate_transport::{ByteBudget, Link, LinkError, PipeDialer};
 /// Open connection to a server.
 pub struct UpstreamConnection {
     /// Server at the other end, to be called.
-    pub server: Arc<dyn Server>,
+    pub server: Arc<dyn Connection>,
     /// Transport of the connection.
     pub link: Arc<dyn Link>,
     /// Revision that the server speaks.
