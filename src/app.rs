@@ -36,7 +36,7 @@ use moongate_server::{
 };
 use moongate_session::store::StateStore;
 use moongate_session::{ParkedCalls, Sessions};
-use moongate_telemetry::{MemoryLimit, MemoryWatch, Metrics};
+use moongate_telemetry::{DroppedItem, MemoryLimit, MemoryWatch, Metrics};
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::UpstreamContext;
 
@@ -230,9 +230,9 @@ impl Bound {
             write_timeout: plan.limits.write_timeout,
         };
         let PlanLimits { connections, admin_connections, .. } = plan.limits;
-        let places = ConnectionLimit::new(connections, &metrics.connections, metrics);
+        let places = ConnectionLimit::new(connections, &metrics.clients.connections, metrics);
         // A separate limit, so that clients cannot lock the operators out.
-        let admin_places = ConnectionLimit::new(admin_connections, &metrics.admin_connections, metrics);
+        let admin_places = ConnectionLimit::new(admin_connections, &metrics.clients.admin_connections, metrics);
         let mut listeners = JoinSet::new();
         for listener in self.clients {
             let local = listener.is_local();
@@ -332,7 +332,8 @@ fn front(
 ) -> ServerState {
     let gate = AdmissionControl::new(gate_settings(plan), &keys, &plan.keys, memory);
     let (hosts, limits, state) = (hosts(plan), request_limits(plan), Arc::new(state));
-    let unread = StallDetector::new(plan.limits.write_timeout, state.metrics.dropped.with_label_values(&["unread"]));
+    let unread =
+        StallDetector::new(plan.limits.write_timeout, state.metrics.calls.dropped.series(DroppedItem::UnreadResponse));
     let refused_keys = Arc::default();
     ServerState {
         endpoints: gateway.endpoints(),

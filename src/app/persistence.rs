@@ -177,7 +177,7 @@ mod tests {
             let front = self.core.fronts.load_full();
             front.downstream.sessions.expire_idle();
             front.downstream.sessions.sleep_unused(&|_| false);
-            front.downstream.metrics.sessions_asleep.get()
+            front.downstream.metrics.clients.sessions_asleep.get()
         }
     }
 

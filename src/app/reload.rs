@@ -26,7 +26,7 @@ use moongate_config::{ConfigProblems, LoadedConfig, Plan, ReloadSettings};
 use moongate_gateway::{Gateway, PrincipalChange, ToolAccessChange};
 use moongate_server::{ServerState, ServerTls, SharedServerState};
 use moongate_session::store::unix_now;
-use moongate_telemetry::{Metrics, logs};
+use moongate_telemetry::{ConfigReload, Metrics, logs};
 use moongate_upstream::UpstreamContext;
 
 /// Time after a change for requests that began under the old rules. What they created is then revoked by a second
@@ -103,7 +103,7 @@ struct RunningPlan {
 impl ConfigReloader {
     pub(super) fn new(plan: Plan, source: Option<ReloadSource>, parts: ReloadTargets) -> Arc<Self> {
         let metrics = parts.shared.metrics.clone();
-        metrics.config_reloaded_at.set(now());
+        metrics.config.reloaded_at.set(now());
         Arc::new_cyclic(|own| ConfigReloader {
             files: Mutex::new(source.as_ref().map(|source| source.files.clone()).unwrap_or_default()),
             source,
@@ -315,26 +315,26 @@ impl ConfigReloader {
     fn log_outcome(&self, outcome: &ReloadOutcome) {
         let (label, difference) = match outcome {
             ReloadOutcome::Refused(problems) => {
-                self.metrics.config_reload_failed.set(1);
+                self.metrics.config.reload_failed.set(1);
                 tracing::error!(
                     "the config was not reloaded, and the one before stays in use:\n{}",
                     problems.trim_end()
                 );
-                ("refused", None)
+                (ConfigReload::Refused, None)
             }
             ReloadOutcome::Applied(difference) => {
                 tracing::info!("config reloaded: {}", difference.line());
-                ("applied", Some(difference))
+                (ConfigReload::Applied, Some(difference))
             }
             ReloadOutcome::Unchanged(difference) => {
                 tracing::info!("config read again: nothing to change");
-                ("unchanged", Some(difference))
+                (ConfigReload::Unchanged, Some(difference))
             }
         };
-        self.metrics.config_reloads.with_label_values(&[label]).inc();
+        self.metrics.config.reloads.inc(label);
         let Some(difference) = difference else { return };
-        self.metrics.config_reload_failed.set(0);
-        self.metrics.config_reloaded_at.set(now());
+        self.metrics.config.reload_failed.set(0);
+        self.metrics.config.reloaded_at.set(now());
         if !difference.needs_restart.is_empty() {
             let names = difference.needs_restart.join(", ");
             tracing::warn!("{names}: the change needs a restart of the gateway; until then the old value holds");

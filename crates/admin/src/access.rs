@@ -3,6 +3,7 @@
 //! Does not decide which role an action needs (`actions.rs`). Invariant: beyond loopback only probes, and metrics
 //! unless they are restricted, are served without a key.
 
+use moongate_telemetry::DeniedRule;
 use std::sync::Arc;
 
 use axum::extract::{Request, State as Shared};
@@ -70,7 +71,7 @@ fn find_grant(admin: &AdminState, headers: &HeaderMap) -> Result<AccessGrant, (A
 }
 
 fn refuse(admin: &AdminState, denied: &AuthError, message: &str) -> Response {
-    admin.metrics.policy_denied.with_label_values(&["admin_key"]).inc();
+    admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
     let challenge = match denied {
         AuthError::Missing => r#"Bearer realm="moongate admin""#,
         AuthError::Invalid(_) => r#"Bearer realm="moongate admin", error="invalid_token""#,

@@ -24,12 +24,12 @@ pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<St
     let said = server.description().and_then(|face| face.info.as_object());
     let said =
         |key| said.as_ref().and_then(|info| info.get_string(key)).map(|text| logs::redact(&logs::one_line(&text)));
-    let name = [settings.name.as_str()];
+    let name = settings.name.as_str();
     let elapsed = status.state_since.map(|since| since.elapsed());
     let since = elapsed.and_then(|elapsed| jiff::Timestamp::now().checked_sub(elapsed).ok());
     let is_program = matches!(settings.connect, ConnectTarget::Stdio { .. });
     // Only a process of ours can restart. A remote server reconnects, which is another metric.
-    let restarts = if is_program { metrics.server_restarts.with_label_values(&name).get() } else { 0 };
+    let restarts = if is_program { metrics.servers.restarts.get(name) } else { 0 };
     let about = json!({
         "title": settings.title.clone().or_else(|| said("title")),
         "icon": settings.icon,
@@ -40,7 +40,7 @@ pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<St
         "since": since.map(|since| format!("{since:.0}")),
         "since_seconds": elapsed.map(|elapsed| elapsed.as_secs()),
         "restarts": restarts,
-        "tokens": metrics.catalog_tokens.with_label_values(&name).get(),
+        "tokens": metrics.catalog.tokens.get(name),
     });
     match about {
         Value::Object(about) => about,

@@ -15,7 +15,7 @@ use crate::server_entry::{ServerEntry, server_name};
 use crate::templates::{LookupBudget, TemplateIndex};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{CacheHint, ItemKind};
-use moongate_telemetry::Metrics;
+use moongate_telemetry::{ItemKindName, Metrics};
 
 /// Cache time of a list whose servers give none, in milliseconds. Clients are notified of changes.
 const LIST_TTL_MS: u64 = 60_000;
@@ -148,15 +148,15 @@ impl Snapshot {
             let name = &upstream.settings.name;
             for kind in ItemKind::ALL {
                 let count = self.iter(kind).filter(|r| r.upstream.settings.name == *name && !r.implied).count();
-                metrics.catalog_items.with_label_values(&[name, kind.member()]).set(gauge_value(count));
+                metrics.catalog.items.series((name, ItemKindName(kind.member()))).set(gauge_value(count));
             }
             let tools = self.iter(ItemKind::Tools).filter(|r| r.upstream.settings.name == *name && !r.hidden);
             let bytes: usize = tools.map(|route| route.listed.bytes().len()).sum();
-            metrics.catalog_bytes.with_label_values(&[name]).set(gauge_value(bytes));
+            metrics.catalog.bytes.series(name).set(gauge_value(bytes));
             // A token has about four bytes.
-            metrics.catalog_tokens.with_label_values(&[name]).set(gauge_value(bytes / 4));
+            metrics.catalog.tokens.series(name).set(gauge_value(bytes / 4));
             let left_out = self.excluded.iter().filter(|l| l.server == *name).count();
-            metrics.catalog_left_out.with_label_values(&[name]).set(gauge_value(left_out));
+            metrics.catalog.left_out.series(name).set(gauge_value(left_out));
             self.count_unmatched(Some(name), metrics);
         }
         self.count_unmatched(None, metrics);
@@ -168,7 +168,7 @@ impl Snapshot {
         let of_server =
             |finding: &&CatalogFinding| finding.topic == FindingTopic::Filter && finding.server.as_deref() == server;
         let count = self.findings.iter().filter(of_server).count();
-        metrics.filters_unmatched.with_label_values(&[server.unwrap_or_default()]).set(gauge_value(count));
+        metrics.catalog.filters_unmatched.series(server.unwrap_or_default()).set(gauge_value(count));
     }
 
     /// Returns the findings about a server. `None` selects those about views and keys.

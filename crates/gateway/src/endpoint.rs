@@ -13,7 +13,7 @@ use crate::generation::Generation;
 use crate::server_entry::server_name;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, ItemKind, McpMethod, Principal};
-use moongate_telemetry::CallMeter;
+use moongate_telemetry::{CallMeter, DeniedRule};
 
 /// Gateway, as its endpoints see it.
 pub(super) trait EndpointHost: Send + Sync {
@@ -104,7 +104,7 @@ impl Endpoint {
             return Some(route.clone());
         }
         // Operators see the refusal here. Clients get the error of an unknown name.
-        self.gateway.context().metrics.policy_denied.with_label_values(&[kind.member()]).inc();
+        self.gateway.context().metrics.access.policy_denied.inc(DeniedRule(kind.member()));
         None
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::events::{EventBus, GatewayEvent};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Notification};
-use moongate_telemetry::Metrics;
+use moongate_telemetry::{DroppedItem, Metrics};
 use moongate_upstream::{ConnectionOwner, EventSink, UpstreamEvent};
 
 /// Server, owner of the connection, and the list that changed.
@@ -34,7 +34,7 @@ pub(super) fn event_sink(
                 dirty.notify_one();
             }
             Notification::Log(..) if owner.spans_principals() && !shares_logs.load(Ordering::Relaxed) => {
-                metrics.dropped.with_label_values(&["log"]).inc();
+                metrics.calls.dropped.inc(DroppedItem::LogMessage);
             }
             other => {
                 hub.publish(GatewayEvent::FromDedicatedConnection(ByteString::from(server), owner, Box::new(other)))
@@ -51,6 +51,6 @@ pub(super) fn event_sink(
         UpstreamEvent::Logged(level, params) if shares_logs.load(Ordering::Relaxed) => {
             hub.publish(GatewayEvent::LogMessage(ByteString::from(server), level, params))
         }
-        UpstreamEvent::Logged(..) => metrics.dropped.with_label_values(&["log"]).inc(),
+        UpstreamEvent::Logged(..) => metrics.calls.dropped.inc(DroppedItem::LogMessage),
     })
 }

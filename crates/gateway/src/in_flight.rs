@@ -84,7 +84,7 @@ impl InFlightCalls {
     ) -> Exchange {
         let calls = self.calls(principal);
         calls.count.fetch_add(1, Ordering::Relaxed);
-        let entered = InFlightGuard { calls: calls.clone(), _all: CountGuard::new(&metrics.inflight) };
+        let entered = InFlightGuard { calls: calls.clone(), _all: CountGuard::new(&metrics.calls.inflight) };
         Exchange::new(RevocableCall { events: Some(events), revoked: RevocationWait::of(calls), _guard: entered })
     }
 

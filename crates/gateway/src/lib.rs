@@ -66,7 +66,7 @@ use crate::rewrite_links::LearnedUris;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Notification, Principal};
 use moongate_session::store::{StateStore, StoreTable, StoredRows};
-use moongate_telemetry::{CallLogSwitch, MeterFactory, logs};
+use moongate_telemetry::{CallLogSwitch, DeniedRule, MeterFactory, ServerStateName, logs};
 use moongate_upstream::{EventSink, ServerSettings, Upstream, UpstreamContext, UpstreamState};
 
 pub use catalog::Snapshot;
@@ -239,7 +239,7 @@ impl Gateway {
 
     fn report_disabled(&self, generation: &Generation) {
         for name in &generation.disabled {
-            self.context.metrics.server_up.with_label_values(&[name, UpstreamState::Disabled.name()]).set(1);
+            self.context.metrics.servers.up.series((name, ServerStateName(UpstreamState::Disabled.name()))).set(1);
         }
     }
 
@@ -336,7 +336,7 @@ impl EndpointHost for Gateway {
 impl EndpointDirectory {
     /// Counts the calls that are being served: of all principals, and of this one.
     pub fn in_flight(&self, principal: &Principal) -> (usize, usize) {
-        let all = usize::try_from(self.gateway.context.metrics.inflight.get()).unwrap_or(0);
+        let all = usize::try_from(self.gateway.context.metrics.calls.inflight.get()).unwrap_or(0);
         (all, self.gateway.context.in_flight.count_of(principal.id))
     }
 
@@ -350,7 +350,7 @@ impl EndpointDirectory {
         let current = self.gateway.current.load();
         let (view, allowed) = current.endpoint(name, principal)?;
         if !allowed {
-            self.gateway.context.metrics.policy_denied.with_label_values(&["endpoint"]).inc();
+            self.gateway.context.metrics.access.policy_denied.inc(DeniedRule("endpoint"));
             return None;
         }
         Some(view.clone())

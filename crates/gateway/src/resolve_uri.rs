@@ -3,6 +3,7 @@
 //! Owns the order of the sources: lists, the URI itself, templates, learned links. Does not read requests
 //! (`resolve_call.rs`). Invariant: a URI longer than `limits.uri` is never tried with templates or learned links.
 
+use moongate_telemetry::DroppedItem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -166,7 +167,7 @@ impl dyn EndpointHost {
             Some(_) => wrapped(),
             // Not all templates were tried, so the owner is unknown: the URI stays as it is.
             None if budget.is_spent() => {
-                self.context().metrics.dropped.with_label_values(&["uri_lookup"]).inc();
+                self.context().metrics.calls.dropped.inc(DroppedItem::UriLookup);
                 None
             }
             None => (!self.context().learned_uris.learn(uri, server)).then(wrapped).flatten(),

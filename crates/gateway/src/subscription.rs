@@ -4,6 +4,7 @@
 //! (`events.rs`). Invariant: a subscription is at the server that has the resource, as far as known. Where the owner is
 //! unknown, it stays where it was, or waits for that server.
 
+use moongate_telemetry::Limit;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, join_all};
@@ -261,7 +262,7 @@ impl Endpoint {
                     subscriptions.push(subscription);
                 }
                 None => {
-                    self.gateway.context().metrics.refused.with_label_values(&["max_subscriptions"]).inc();
+                    self.gateway.context().metrics.calls.refused.inc(Limit::MaxSubscriptions);
                     left_out.full =
                         Some(ByteString::from(format!("servers.{}.max_subscriptions", member.settings.name)));
                 }

@@ -6,6 +6,7 @@
 use crate::connect_options::ConnectOptions;
 use crate::v2026_07_28::tasks;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_telemetry::DroppedItem;
 
 /// Limit of extensions that are passed on for one server.
 const ANNOUNCED_MAX: usize = 64;
@@ -34,7 +35,7 @@ pub fn shared_capabilities() -> RawJson {
 pub(super) fn read_announced(capabilities: &JsonObject, member: &str, hello: &ConnectOptions) -> JsonObject {
     let (kept, left_out) = bounded(&capabilities.get_object(member).unwrap_or_default());
     if left_out > 0 {
-        hello.metrics.dropped.with_label_values(&["extension"]).inc_by(left_out);
+        hello.metrics.calls.dropped.series(DroppedItem::Extension).inc_by(left_out);
         tracing::warn!(server = hello.server, left_out, "some {member} of the server's capabilities are not passed on");
     }
     kept

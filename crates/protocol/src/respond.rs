@@ -201,7 +201,7 @@ fn event_stream<S: ResponseEncoder>(
         ended: bool,
         _open: CountGuard,
     }
-    let open = CountGuard::new(&writing.metrics.streams);
+    let open = CountGuard::new(&writing.metrics.clients.streams);
     let (prime, let_go) = (running.encoder.priming_event(), running.encoder.disconnect());
     let first = [prime, Some(first)];
     let state = ResponseStream { running, first, let_go, keep_alive: writing.keep_alive, ended: false, _open: open };

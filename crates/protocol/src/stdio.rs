@@ -4,6 +4,7 @@
 //! immediate response reserves its permit before any work begins. So a client that does not read gets no further
 //! responses.
 
+use moongate_telemetry::{DroppedItem, Limit};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -69,7 +70,7 @@ impl StdioClient {
             Ok(RpcPayload::One(RpcMessage::Notification(notification))) => self.on_notification(notification),
             Ok(RpcPayload::One(RpcMessage::Response(response))) => match &self.session {
                 Some(session) => session.accept(RpcMessage::Response(response)),
-                None => self.state.metrics.dropped.with_label_values(&["client_answer"]).inc(),
+                None => self.state.metrics.calls.dropped.inc(DroppedItem::ClientResponse),
             },
             Ok(RpcPayload::One(RpcMessage::Request(request))) => {
                 let place = self.reserve().await?;
@@ -95,7 +96,7 @@ impl StdioClient {
 
     /// Counts a message that was refused for its size.
     pub fn count_too_large(&self) {
-        self.state.metrics.refused.with_label_values(&["body"]).inc();
+        self.state.metrics.calls.refused.inc(Limit::Body);
     }
 
     /// Closes the client's subscription streams: it sends nothing more and will not read.
@@ -151,7 +152,7 @@ impl StdioClient {
         if &*notification.method == "notifications/cancelled" {
             let id = notification.params.get("requestId").and_then(|raw| RequestId::from_raw(raw.clone()));
             if id.is_some_and(|id| self.requests.cancel(&id)) {
-                return self.state.metrics.cancelled.inc();
+                return self.state.metrics.calls.cancelled.inc();
             }
         }
         // Other notifications of a stateless client have no known receiver.

@@ -15,7 +15,7 @@ use moongate_access::policy::{ANONYMOUS, RequestRate, TokenBucket};
 use moongate_gateway::EndpointDirectory;
 use moongate_model::{Error, McpErrorKind, Principal};
 use moongate_protocol::body::Body;
-use moongate_telemetry::{MemoryWatch, Metrics};
+use moongate_telemetry::{Limit, MemoryWatch, Metrics};
 
 /// Retry delay where the time until there is room is unknown.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub struct AdmissionSettings {
 
 /// Refusal with the time to retry.
 pub(super) struct AdmissionRejection {
-    limit: &'static str,
+    limit: Limit,
     status: StatusCode,
     pub(super) error: Error,
     retry_after: Duration,
@@ -88,7 +88,7 @@ impl AdmissionControl {
     pub(super) fn check_memory(&self) -> Result<(), AdmissionRejection> {
         let Some(limit) = self.memory.limit.filter(|_| self.memory.is_over_limit()) else { return Ok(()) };
         let message = format!("The gateway uses more than nine tenths of its {limit} bytes of memory (limits.memory)");
-        Err(AdmissionRejection::at_capacity("memory", message))
+        Err(AdmissionRejection::at_capacity(Limit::Memory, message))
     }
 
     /// Admits `count` requests of a principal.
@@ -102,7 +102,7 @@ impl AdmissionControl {
         let (calls, own) = gateway.in_flight(principal);
         if calls.saturating_add(count) > self.calls {
             let message = format!("There are {} calls at once, and no more are allowed (limits.calls)", self.calls);
-            return Err(AdmissionRejection::at_capacity("calls", message));
+            return Err(AdmissionRejection::at_capacity(Limit::Calls, message));
         }
         // Without keys all clients are one principal: only the total limit applies.
         if principal.id != ANONYMOUS && own.saturating_add(count) > self.calls_per_key {
@@ -111,7 +111,7 @@ impl AdmissionControl {
             return Err(AdmissionRejection {
                 // 429 where the limit is the client's own, 503 where others have used it up.
                 status: StatusCode::TOO_MANY_REQUESTS,
-                ..AdmissionRejection::at_capacity("calls_per_key", message)
+                ..AdmissionRejection::at_capacity(Limit::CallsPerKey, message)
             });
         }
         let Some(PrincipalRate { token_bucket: bucket, key }) = self.rates.get(&principal.id) else { return Ok(()) };
@@ -123,20 +123,20 @@ impl AdmissionControl {
             };
             let message = format!("There are more requests than {setting} allows: {count} in {per:?}");
             let status = StatusCode::TOO_MANY_REQUESTS;
-            AdmissionRejection { status, retry_after: again, ..AdmissionRejection::at_capacity("rate", message) }
+            AdmissionRejection { status, retry_after: again, ..AdmissionRejection::at_capacity(Limit::Rate, message) }
         })
     }
 }
 
 impl AdmissionRejection {
-    fn at_capacity(limit: &'static str, message: String) -> Self {
+    fn at_capacity(limit: Limit, message: String) -> Self {
         let error = Error::new(McpErrorKind::Overloaded, message);
         AdmissionRejection { limit, status: StatusCode::SERVICE_UNAVAILABLE, error, retry_after: DEFAULT_RETRY_AFTER }
     }
 
     /// Counts the refusal of a client without HTTP. Returns the error, which says everything.
     pub(super) fn record(self, metrics: &Metrics) -> Error {
-        metrics.refused.with_label_values(&[self.limit]).inc();
+        metrics.calls.refused.inc(self.limit);
         let seconds = self.seconds();
         Error { message: format!("{}; come again in {seconds} s", self.error.message).into(), ..self.error }
     }
@@ -148,7 +148,7 @@ impl AdmissionRejection {
 
     /// Counts the refusal, and sets status and Retry-After of the response.
     pub(super) fn apply_to(self, mut response: Response<Body>, metrics: &Metrics) -> Response<Body> {
-        metrics.refused.with_label_values(&[self.limit]).inc();
+        metrics.calls.refused.inc(self.limit);
         *response.status_mut() = self.status;
         // Whole seconds (RFC 9110, Retry-After).
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(self.seconds()));

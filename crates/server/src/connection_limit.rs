@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
 
-use moongate_telemetry::{CountGuard, CounterHandle, GaugeHandle, Metrics};
+use moongate_telemetry::{CountGuard, CounterHandle, DroppedItem, GaugeHandle, Metrics};
 
 /// Time in which a connection is safe from eviction, after its start or its last admitted request.
 const EVICTION_GRACE: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ impl ConnectionLimit {
             occupied: Mutex::default(),
             next: AtomicU64::new(0),
             open: open.clone(),
-            evicted: metrics.dropped.with_label_values(&["idle_connection"]),
+            evicted: metrics.calls.dropped.series(DroppedItem::IdleConnection),
         })
     }
 
@@ -277,7 +277,7 @@ mod tests {
 
     fn places(most: usize) -> (Arc<ConnectionLimit>, Metrics) {
         let metrics = Metrics::new();
-        (ConnectionLimit::new(most, &metrics.connections, &metrics), metrics)
+        (ConnectionLimit::new(most, &metrics.clients.connections, &metrics), metrics)
     }
 
     /// Connection that does nothing, in its own task. Returns its slot and the time of its end.
@@ -312,7 +312,7 @@ mod tests {
         tokio::time::sleep(second * 5).await;
         let (_, last) = idle(places.acquire().await);
         assert!(empty_end.is_finished() && !worked_end.is_finished());
-        assert_eq!(metrics.dropped.with_label_values(&["idle_connection"]).get(), 1);
+        assert_eq!(metrics.calls.dropped.get(DroppedItem::IdleConnection), 1);
         // The newest connection is safe for a moment. Only after it is the one that has worked next.
         let before = Instant::now();
         let (_, _) = idle(places.acquire().await);

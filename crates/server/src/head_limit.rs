@@ -11,6 +11,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, Version, header};
+use moongate_telemetry::Limit;
 
 use crate::{SharedServerState, json_response};
 
@@ -32,7 +33,7 @@ impl HeadLimit {
     /// Answers a request whose head is too large. The rest of the request is unknown.
     fn refuse(&self) -> Response {
         if let Some(fronts) = &self.state {
-            fronts.load().downstream.metrics.refused.with_label_values(&["head"]).inc();
+            fronts.load().downstream.metrics.calls.refused.inc(Limit::Head);
         }
         let message = format!("The head of the request is larger than {} bytes (limits.head)", self.head_max);
         let mut response = json_response(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", &message);

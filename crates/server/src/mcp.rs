@@ -27,7 +27,7 @@ use moongate_model::{Error, McpErrorKind, Principal, Server};
 use moongate_protocol::body::Body;
 use moongate_protocol::lazy_timer::DeadlineElapsed;
 use moongate_protocol::{BodyHint, McpRequest, RequestHead};
-use moongate_telemetry::Metrics;
+use moongate_telemetry::{AuthOutcome, Limit, Metrics};
 
 /// Maximum size of a body that is read even over the memory limit, in bytes.
 const SMALL_BODY_MAX: u64 = 64 * 1024;
@@ -140,7 +140,7 @@ async fn catch_panic(metrics: &Metrics, work: impl Future<Output = http::Respons
 }
 
 fn panic_response(metrics: &Metrics) -> http::Response<Body> {
-    metrics.panics.inc();
+    metrics.calls.panics.inc();
     tracing::error!("a request failed by a mistake in the gateway; it was answered with an internal error");
     // Nothing of the request survives the panic: the dialect is a guess, and the error has no id.
     let head = RequestHead { method: &Method::POST, headers: &http::HeaderMap::new() };
@@ -180,7 +180,7 @@ fn admit_head(
         front.refused_keys.log(peer.map(|PeerAddress(address)| address), denied);
         Box::new(unauthorized(front, denied))
     })?;
-    front.downstream.metrics.auth_accepted.inc();
+    front.downstream.metrics.access.auth_accepted.inc();
     // No other key learns whether the endpoint exists: unknown and forbidden names get the same response.
     let Some(server) = front.endpoints.find_endpoint(name, principal) else {
         let message = "There is no such server or view";
@@ -271,7 +271,7 @@ async fn read(front: &ServerState, body: AxumBody) -> Result<Bytes, Error> {
 }
 
 fn body_timed_out(front: &ServerState) -> Error {
-    front.downstream.metrics.refused.with_label_values(&["read_timeout"]).inc();
+    front.downstream.metrics.calls.refused.inc(Limit::ReadTimeout);
     let limit = front.limits.read_timeout;
     Error::new(McpErrorKind::InvalidRequest, format!("The body took longer than {limit:?} (limits.read_timeout)"))
 }
@@ -286,17 +286,17 @@ pub(super) fn refuse_timed_out(front: &ServerState, head: &Parts) -> http::Respo
 }
 
 fn too_large(front: &ServerState) -> Error {
-    front.downstream.metrics.refused.with_label_values(&["body"]).inc();
+    front.downstream.metrics.calls.refused.inc(Limit::Body);
     Error::new(McpErrorKind::TooLarge, format!("The body is larger than {} bytes (limits.body)", front.limits.body))
 }
 
 /// Answers 401. Without `resource_metadata`, so that no client looks for OAuth.
 fn unauthorized(front: &ServerState, denied: &AuthError) -> http::Response<Body> {
     let (outcome, challenge) = match denied {
-        AuthError::Missing => ("missing", r#"Bearer realm="moongate""#),
-        AuthError::Invalid(_) => ("wrong", r#"Bearer realm="moongate", error="invalid_token""#),
+        AuthError::Missing => (AuthOutcome::Missing, r#"Bearer realm="moongate""#),
+        AuthError::Invalid(_) => (AuthOutcome::Wrong, r#"Bearer realm="moongate", error="invalid_token""#),
     };
-    front.downstream.metrics.auth.with_label_values(&[outcome]).inc();
+    front.downstream.metrics.access.auth.inc(outcome);
     let message = "A valid API key is needed: Authorization: Bearer <key>";
     // A JSON-RPC error, since many clients show nothing else of a response. The `message` at the top is for all others.
     let error = serde_json::json!({
@@ -320,13 +320,13 @@ mod tests {
             panic!("on purpose")
         };
         let response = catch_panic(&metrics, panics).await;
-        assert_eq!((response.status(), metrics.panics.get()), (StatusCode::INTERNAL_SERVER_ERROR, 1));
+        assert_eq!((response.status(), metrics.calls.panics.get()), (StatusCode::INTERNAL_SERVER_ERROR, 1));
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((&body["error"]["code"], &body["id"]), (&(-32603).into(), &serde_json::Value::Null));
         let early = start_caught(&metrics, || panic!("on purpose")).await;
-        assert_eq!((early.status(), metrics.panics.get()), (StatusCode::INTERNAL_SERVER_ERROR, 2));
+        assert_eq!((early.status(), metrics.calls.panics.get()), (StatusCode::INTERNAL_SERVER_ERROR, 2));
         let fine = catch_panic(&metrics, async { http::Response::new(Body::empty()) }).await;
-        assert_eq!((fine.status(), metrics.panics.get()), (StatusCode::OK, 2));
+        assert_eq!((fine.status(), metrics.calls.panics.get()), (StatusCode::OK, 2));
     }
 }

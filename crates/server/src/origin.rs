@@ -6,6 +6,7 @@
 //! 2026-07-28/basic/transports/streamable-http.mdx, Security: "Servers MUST validate the `Origin` header on all
 //! incoming connections to prevent DNS rebinding attacks."
 
+use moongate_telemetry::DeniedRule;
 use std::net::IpAddr;
 
 use axum::body::Body as AxumBody;
@@ -97,7 +98,7 @@ pub(super) async fn check_origin(
     next: Next,
 ) -> Response {
     let front = fronts.load_full();
-    let denied = |rule: &str| front.downstream.metrics.policy_denied.with_label_values(&[rule]).inc();
+    let denied = |rule: &'static str| front.downstream.metrics.access.policy_denied.inc(DeniedRule(rule));
     if has_several_hosts(request.headers()) {
         denied("host");
         return json_response(StatusCode::BAD_REQUEST, "several_hosts", "The request names its host more than once");

@@ -2,6 +2,7 @@
 //!
 //! Does not read messages (`revision`). Invariant: only messages are written, and the end of the input ends everything.
 
+use moongate_telemetry::Limit;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -177,7 +178,7 @@ impl AdmittedClient {
             false => None,
         };
         if read.is_none() {
-            self.state.downstream.metrics.refused.with_label_values(&["read_timeout"]).inc();
+            self.state.downstream.metrics.calls.refused.inc(Limit::ReadTimeout);
         }
         read
     }

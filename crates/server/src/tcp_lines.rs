@@ -19,6 +19,7 @@ use crate::connection_limit::ConnectionSlot;
 use crate::write_timeout::WriteTimeout;
 use crate::{ListenSettings, SharedServerState};
 use moongate_jsonrpc::message::RpcPayload;
+use moongate_telemetry::Limit;
 
 /// Settings of all connections of a listener.
 pub(super) struct LineServer {
@@ -44,15 +45,15 @@ impl LineServer {
             first = tokio::time::timeout(self.settings.read_timeout, first_line(&mut reader, limits.body, limits.batch)) => first,
             () = draining.cancelled() => return,
         };
-        let refused = |limit: &str| front.downstream.metrics.refused.with_label_values(&[limit]).inc();
+        let refused = |limit: Limit| front.downstream.metrics.calls.refused.inc(limit);
         let read = match first {
             Ok(Some(read)) => read,
             Ok(None) => {
-                refused("first_line");
+                refused(Limit::FirstLine);
                 tracing::debug!("a connection was closed: its first line is no JSON-RPC message");
                 return;
             }
-            Err(_) => return refused("read_timeout"),
+            Err(_) => return refused(Limit::ReadTimeout),
         };
         // Open connections count as in use, like a stream: the client's sessions are bound to them.
         let usage = place.begin();

@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::certificate_expiry::not_after;
-use moongate_telemetry::Metrics;
+use moongate_telemetry::{CertificateReload, Limit, Metrics};
 
 /// Time between two checks of the files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -135,7 +135,7 @@ impl ServerTls {
 
     /// Reads the files again, and adopts them if they can be used. Blocks on file I/O.
     pub fn reload(&self) {
-        let count = |outcome: &str| self.metrics.tls_reloads.with_label_values(&[outcome]).inc();
+        let count = |outcome: CertificateReload| self.metrics.access.tls_reloads.inc(outcome);
         let taken = TlsFiles::read(&self.settings).and_then(|files| {
             // Contents are compared: modification times are unreliable on mounted volumes.
             if files == self.current.load().files { Ok(None) } else { files.pair(&self.settings).map(Some) }
@@ -147,12 +147,12 @@ impl ServerTls {
                 *wrong = None;
                 self.current.store(Arc::new(pair));
                 self.measure();
-                count("loaded");
+                count(CertificateReload::Loaded);
                 tracing::info!("a new certificate is in use: {}", self.settings.cert.display());
             }
             Err(TlsProblem { setting, message }) => {
                 if wrong.as_ref() != Some(&message) {
-                    count("refused");
+                    count(CertificateReload::Refused);
                     tracing::error!("the certificate stays as it was: gateway.tls.{setting}: {message}");
                     *wrong = Some(message);
                 }
@@ -180,14 +180,14 @@ impl ServerTls {
             Ok(Err(e)) => format!("{e}"),
             Err(_) => format!("longer than {limit:?} (limits.read_timeout)"),
         };
-        self.metrics.refused.with_label_values(&["tls_handshake"]).inc();
+        self.metrics.calls.refused.inc(Limit::TlsHandshake);
         tracing::debug!("a TLS handshake failed: {outcome}");
         None
     }
 
     fn measure(&self) {
         if let Some(at) = self.current.load().not_after {
-            self.metrics.tls_not_after.set(at);
+            self.metrics.access.tls_not_after.set(at);
         }
     }
 }

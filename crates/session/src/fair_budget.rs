@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn no_principal_fills_the_budget_for_others() {
-        let budget = FairByteBudget::new(9000, Metrics::new().outbox_bytes.clone());
+        let budget = FairByteBudget::new(9000, Metrics::new().clients.outbox_bytes.clone());
         let (first, again, second) =
             (budget.share(&principal(1)), budget.share(&principal(1)), budget.share(&principal(2)));
         let most = fill(&first);
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn anonymous_sessions_have_separate_shares() {
-        let budget = FairByteBudget::new(900, Metrics::new().outbox_bytes.clone());
+        let budget = FairByteBudget::new(900, Metrics::new().clients.outbox_bytes.clone());
         let (one, two) =
             (budget.share(&principal(Principal::ANONYMOUS)), budget.share(&principal(Principal::ANONYMOUS)));
         assert_eq!(fill(&one), 800);

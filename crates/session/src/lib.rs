@@ -36,7 +36,7 @@ use crate::store::StateStore;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_jsonrpc::message::{RequestId, RpcError};
 use moongate_model::{Caller, Error, McpErrorKind, NotificationStream, Principal};
-use moongate_telemetry::{CounterHandle, Metrics};
+use moongate_telemetry::{CounterHandle, DroppedItem, Limit, Metrics};
 
 pub use outbox::Outbox;
 pub use parked::{OpenInput, OpenInputRequest, ParkedCall, ParkedCallSettings, ParkedCalls, Ticket};
@@ -167,8 +167,8 @@ impl Sessions {
     ) -> Self {
         let resumption = resumption::SharedResumption::new(settings.replay.clone(), metrics.clone());
         let task_results = TaskResults::new(metrics.clone());
-        let outboxes = FairByteBudget::new(settings.outbox_total, metrics.outbox_bytes.clone());
-        let dropped_messages = metrics.dropped.with_label_values(&["outbox"]);
+        let outboxes = FairByteBudget::new(settings.outbox_total, metrics.clients.outbox_bytes.clone());
+        let dropped_messages = metrics.calls.dropped.series(DroppedItem::Outbox);
         let persisted = persisted::PersistedSessionTable::new(owners, store.is_persistent());
         let (table, epoch) = (Mutex::default(), Instant::now());
         let settings = ArcSwap::from_pointee(settings);
@@ -197,7 +197,7 @@ impl Sessions {
         let mut table = lock(&self.table);
         // The limit counts sleeping sessions too, since their clients may come back at any time.
         if table.len() + self.persisted.len() >= max && !self.make_room(&mut table, principal.id) {
-            self.metrics.refused.with_label_values(&["sessions"]).inc();
+            self.metrics.calls.refused.inc(Limit::Sessions);
             return Err(Error::new(
                 McpErrorKind::Overloaded,
                 format!("There are {max} sessions, and no more are allowed (limits.sessions)"),
@@ -263,8 +263,8 @@ impl Sessions {
 
     fn count(&self, table: &HashMap<ByteString, Arc<Session>>) {
         let asleep = self.persisted.len();
-        self.metrics.sessions.set(i64::try_from(table.len() + asleep).unwrap_or(i64::MAX));
-        self.metrics.sessions_asleep.set(i64::try_from(asleep).unwrap_or(i64::MAX));
+        self.metrics.clients.sessions.set(i64::try_from(table.len() + asleep).unwrap_or(i64::MAX));
+        self.metrics.clients.sessions_asleep.set(i64::try_from(asleep).unwrap_or(i64::MAX));
     }
 
     /// Finds a session. Another principal or endpoint gets the same `None` as an unknown id.

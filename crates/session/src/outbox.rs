@@ -122,30 +122,31 @@ mod tests {
     use super::*;
     use crate::fair_budget::FairByteBudget;
     use moongate_model::Principal;
+    use moongate_telemetry::DroppedItem;
     use moongate_telemetry::Metrics;
 
     #[tokio::test]
     async fn the_outbox_is_bounded_in_bytes_and_evicts_the_oldest() {
         let metrics = Metrics::new();
-        let budget = FairByteBudget::new(10_000, metrics.outbox_bytes.clone());
+        let budget = FairByteBudget::new(10_000, metrics.clients.outbox_bytes.clone());
         let share = budget.share(&Principal { name: "p".to_owned(), id: 1 });
-        let dropped = metrics.dropped.with_label_values(&["outbox"]);
+        let dropped = metrics.calls.dropped.series(DroppedItem::Outbox);
         let outbox = Outbox::new(100, share, dropped.clone());
         let of = |byte: u8, size: usize| Bytes::from(vec![byte; size]);
         assert!(!outbox.push(of(1, 40), Some(ByteString::literal("a"))) && !outbox.push(of(2, 60), None));
-        assert_eq!(metrics.outbox_bytes.get(), 100);
+        assert_eq!(metrics.clients.outbox_bytes.get(), 100);
         assert!(outbox.push(of(3, 10), None), "the oldest one makes room");
-        assert_eq!((metrics.outbox_bytes.get(), dropped.get()), (70, 1));
+        assert_eq!((metrics.clients.outbox_bytes.get(), dropped.get()), (70, 1));
         assert!(outbox.push(of(4, 101), None), "what is larger than all has no room");
-        assert_eq!((metrics.outbox_bytes.get(), dropped.get()), (70, 2));
+        assert_eq!((metrics.clients.outbox_bytes.get(), dropped.get()), (70, 2));
         assert_eq!(outbox.next().now_or_never().unwrap()[0], 2);
         outbox.push(of(5, 20), Some(ByteString::literal("b")));
         outbox.remove_about(&ByteString::literal("b"));
         assert_eq!(outbox.next().now_or_never().unwrap()[0], 3);
         assert!(outbox.next().now_or_never().is_none());
-        assert_eq!(metrics.outbox_bytes.get(), 0);
+        assert_eq!(metrics.clients.outbox_bytes.get(), 0);
         outbox.push(of(6, 30), None);
         drop(outbox);
-        assert_eq!(metrics.outbox_bytes.get(), 0);
+        assert_eq!(metrics.clients.outbox_bytes.get(), 0);
     }
 }

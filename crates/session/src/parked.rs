@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::{Exchange, InputRequest, InputResponses, Principal};
-use moongate_telemetry::Metrics;
+use moongate_telemetry::{Limit, Metrics};
 
 /// Name of one parked exchange. Random, so that none can be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,7 +107,7 @@ impl ParkedCalls {
         // The evicted exchange is dropped after the lock is released: that cancels it, which may take a while.
         drop(table);
         if evicted.is_some() {
-            self.metrics.refused.with_label_values(&["parked"]).inc();
+            self.metrics.calls.refused.inc(Limit::Parked);
         }
         // Wakes `expire_forever`, which may sleep until a later time.
         self.changed.notify_one();
@@ -182,11 +182,11 @@ impl ParkedCalls {
         expired.extend(late.iter().filter_map(|ticket| table.remove(ticket)));
         self.count(&table);
         drop(table);
-        self.metrics.parked_expired.inc_by(expired.len() as u64);
+        self.metrics.inputs.parked_expired.inc_by(expired.len() as u64);
     }
 
     fn count(&self, table: &HashMap<Ticket, ParkedEntry>) {
-        self.metrics.parked.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
+        self.metrics.inputs.parked.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Ticket, ParkedEntry>> {
@@ -243,10 +243,10 @@ mod tests {
         let (exchange, _answers) = parked();
         let ticket = parking.park(principal(1), exchange).unwrap();
         assert!(parking.take(&ticket, &principal(2)).is_none());
-        assert_eq!(parking.metrics.parked.get(), 1);
+        assert_eq!(parking.metrics.inputs.parked.get(), 1);
         assert!(parking.take(&ticket, &principal(1)).is_some());
         assert!(parking.take(&ticket, &principal(1)).is_none());
-        assert_eq!(parking.metrics.parked.get(), 0);
+        assert_eq!(parking.metrics.inputs.parked.get(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -259,7 +259,7 @@ mod tests {
         let (second, second_answers) = parked();
         parking.park(principal(1), second).unwrap();
         parking.repark(ticket, principal(1), first);
-        assert_eq!(parking.metrics.parked.get(), 1);
+        assert_eq!(parking.metrics.inputs.parked.get(), 1);
         assert!(second_answers.await.is_err(), "the older one made room");
         // The expiry task may have seen an empty table meanwhile.
         let first = parking.take(&ticket, &principal(1)).unwrap();
@@ -276,9 +276,9 @@ mod tests {
         let (exchange, answers) = parked();
         let ticket = parking.park(principal(1), exchange).unwrap();
         tokio::time::sleep(Duration::from_secs(59)).await;
-        assert_eq!(parking.metrics.parked.get(), 1);
+        assert_eq!(parking.metrics.inputs.parked.get(), 1);
         assert!(answers.await.is_err(), "dropping it tells the server's side that no answer comes");
-        assert_eq!(parking.metrics.parked_expired.get(), 1);
+        assert_eq!(parking.metrics.inputs.parked_expired.get(), 1);
         assert!(parking.take(&ticket, &principal(1)).is_none());
         expiring.abort();
     }

@@ -468,7 +468,7 @@ mod tests {
         let sessions = sessions(10, vec![row(1, 1, now - 61), row(2, 3, now), row(3, 1, now), broken]);
         assert!(find(&sessions, "1", 1, "files").is_none() && find(&sessions, "2", 1, "files").is_none());
         assert!(find(&sessions, "3", 1, "files").is_some());
-        assert_eq!(sessions.metrics.sessions.get(), 1);
+        assert_eq!(sessions.metrics.clients.sessions.get(), 1);
     }
 
     #[tokio::test]
@@ -483,6 +483,6 @@ mod tests {
         // use.
         sessions.open((*testing::caller(1, None)).clone(), ByteString::literal(""), None).unwrap();
         assert!(find(&sessions, "3", 2, "files").is_some(), "not another's");
-        assert_eq!(sessions.metrics.sessions.get(), 2);
+        assert_eq!(sessions.metrics.clients.sessions.get(), 2);
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct SharedResumption {
 
 impl SharedResumption {
     pub(super) fn new(settings: ReplaySettings, metrics: Arc<Metrics>) -> Arc<Self> {
-        let budget = FairByteBudget::new(settings.total, metrics.replay_bytes.clone());
+        let budget = FairByteBudget::new(settings.total, metrics.clients.replay_bytes.clone());
         Arc::new(SharedResumption { settings, budget, metrics })
     }
 }
@@ -212,7 +212,7 @@ impl ResumptionBuffer {
             kept.bytes += frame.len();
             kept.order.push_back(number);
         } else {
-            self.shared.metrics.replay_dropped.inc();
+            self.shared.metrics.clients.replay_dropped.inc();
         }
         frame
     }
@@ -312,7 +312,7 @@ impl ResumptionBuffer {
             if !self.drop_oldest(kept) {
                 return false;
             }
-            self.shared.metrics.replay_dropped.inc();
+            self.shared.metrics.clients.replay_dropped.inc();
         }
         true
     }
@@ -445,7 +445,7 @@ mod tests {
     }
 
     fn kept(shared: &SharedResumption) -> usize {
-        usize::try_from(shared.metrics.replay_bytes.get()).unwrap()
+        usize::try_from(shared.metrics.clients.replay_bytes.get()).unwrap()
     }
 
     fn shared(settings: ReplaySettings) -> Arc<SharedResumption> {
@@ -565,7 +565,7 @@ mod tests {
         assert_eq!(sessions[0].lock().bytes, 0);
         drop(sessions);
         assert_eq!(kept(&shared), 0);
-        assert_eq!(shared.metrics.replay_bytes.get(), 0);
+        assert_eq!(shared.metrics.clients.replay_bytes.get(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -194,7 +194,7 @@ mod tests {
         assert!(sessions.find(&id, &testing::caller(1, None).principal, &ByteString::literal("files")).is_none());
         assert!(lock(&sessions.table).is_empty());
         sessions.expire_idle();
-        assert_eq!((sessions.metrics.sessions.get(), sessions.metrics.sessions_asleep.get()), (1, 1));
+        assert_eq!((sessions.metrics.clients.sessions.get(), sessions.metrics.clients.sessions_asleep.get()), (1, 1));
         // Neither another principal nor another endpoint finds it.
         let other = testing::caller(2, None).principal.clone();
         assert!(sessions.persisted_record(&id, &other, &ByteString::literal("files")).is_none());
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(rest(&sessions).await, 10);
         open(&sessions);
         assert!(wake(&sessions, &first).is_none());
-        assert_eq!(sessions.metrics.sessions.get(), 10);
+        assert_eq!(sessions.metrics.clients.sessions.get(), 10);
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::Principal;
-use moongate_telemetry::{CountGuard, Metrics};
+use moongate_telemetry::{CountGuard, Metrics, TaskRetention};
 
 /// Maximum number of stored results. The oldest of the principal with the most goes first.
 const RESULTS_MAX: usize = 1024;
@@ -68,7 +68,7 @@ impl TaskResults {
             finished_at: ByteString::from(jiff::Timestamp::now().to_string()),
             principal: principal.id,
             stored_at: Instant::now(),
-            _count_guard: Arc::new(CountGuard::new(&self.metrics.tasks.with_label_values(&["finished"]))),
+            _count_guard: Arc::new(CountGuard::new(&self.metrics.inputs.tasks.series(TaskRetention::Finished))),
         };
         let mut ends = self.lock();
         ends.evict_expired();

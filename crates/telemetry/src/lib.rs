@@ -14,4 +14,4 @@ mod redact;
 pub use calls::{CallLog, CallLogSwitch, CallRecord};
 pub use memory::{MemoryLimit, MemoryWatch};
 pub use meter::{CallEnding, CallMeter, MeterFactory, ServerHop};
-pub use metrics::{CountGuard, CounterHandle, GaugeHandle, Metrics, ServerRequests};
+pub use metrics::*;

@@ -41,7 +41,7 @@ impl MemoryWatch {
             MemoryLimit::Container => container("/proc/self/cgroup".as_ref(), "/sys/fs/cgroup".as_ref()),
             MemoryLimit::Bytes(bytes) => Some(bytes),
         };
-        metrics.memory_limit.set(limit.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(0));
+        metrics.process.memory_limit.set(limit.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(0));
         Arc::new(MemoryWatch { limit, over_limit: AtomicBool::new(false) })
     }
 

@@ -102,9 +102,10 @@ impl CallMeter {
         }
         let mut known = self.used_series.write();
         let KnownSeries { server_operation, client_operation } = &mut *known;
-        let client = self.series(&self.metrics.server_operation, server_operation, revision, ending);
-        let server = hop
-            .map(|hop| (self.series(&self.metrics.client_operation, client_operation, hop.revision, ending), hop.time));
+        let client = self.series(&self.metrics.calls.server_operation, server_operation, revision, ending);
+        let server = hop.map(|hop| {
+            (self.series(&self.metrics.calls.client_operation, client_operation, hop.revision, ending), hop.time)
+        });
         self.observe(client, server, total);
     }
 
@@ -112,7 +113,7 @@ impl CallMeter {
         client.observe(total.as_secs_f64());
         if let Some((server, time)) = server {
             server.observe(time.as_secs_f64());
-            self.metrics.overhead.observe(total.saturating_sub(time).as_secs_f64());
+            self.metrics.calls.overhead.observe(total.saturating_sub(time).as_secs_f64());
         }
     }
 

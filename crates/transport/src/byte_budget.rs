@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::reply_rate_limit::ReplyMeter;
-use moongate_telemetry::{CounterHandle, GaugeHandle, Metrics};
+use moongate_telemetry::{CounterHandle, DroppedItem, GaugeHandle, Limit, Metrics};
 
 /// Byte budget of one pipe.
 pub struct ByteBudget {
@@ -33,10 +33,10 @@ impl ByteBudget {
         Arc::new(ByteBudget {
             limit: most,
             used: AtomicUsize::new(0),
-            gauge: metrics.backlog_bytes.with_label_values(&[server]),
-            answers: metrics.dropped.with_label_values(&["server_answer"]),
-            dropped: metrics.dropped.with_label_values(&["server_message"]),
-            refused: metrics.refused.with_label_values(&["max_backlog"]),
+            gauge: metrics.servers.backlog_bytes.series(server),
+            answers: metrics.calls.dropped.series(DroppedItem::ServerResponse),
+            dropped: metrics.calls.dropped.series(DroppedItem::ServerMessage),
+            refused: metrics.calls.refused.series(Limit::MaxBacklog),
             replies: ReplyMeter::new(server, metrics),
         })
     }

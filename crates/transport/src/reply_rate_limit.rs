@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use moongate_telemetry::{Metrics, ServerRequests};
+use moongate_telemetry::{ByServer, CounterFamily, Metrics, ReplyOutcome};
 
 /// Limit of replies in a second.
 const PER_SECOND: u32 = 1000;
@@ -43,27 +43,27 @@ impl ReplyRateLimit {
 #[derive(Clone)]
 pub struct ReplyMeter {
     server: String,
-    requests: ServerRequests,
+    requests: CounterFamily<(ByServer, ReplyOutcome)>,
 }
 
 impl ReplyMeter {
     /// Creates a counter for this server.
     pub fn new(server: &str, metrics: &Metrics) -> Self {
-        ReplyMeter { server: server.to_owned(), requests: metrics.server_requests.clone() }
+        ReplyMeter { server: server.to_owned(), requests: metrics.servers.requests.clone() }
     }
 
     /// Counts a reply. `late` is true if the server asks too often and had to wait.
     pub fn answered(&self, late: bool) {
-        self.count(if late { "delayed" } else { "answered" });
+        self.count(if late { ReplyOutcome::Delayed } else { ReplyOutcome::Answered });
     }
 
     /// Counts a request without a reply: the server reads none.
     pub fn dropped(&self) {
-        self.count("dropped");
+        self.count(ReplyOutcome::Dropped);
     }
 
-    fn count(&self, outcome: &str) {
-        self.requests.with_label_values(&[&self.server, outcome]).inc();
+    fn count(&self, outcome: ReplyOutcome) {
+        self.requests.inc((&*self.server, outcome));
     }
 }
 

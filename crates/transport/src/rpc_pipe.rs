@@ -485,6 +485,7 @@ mod tests {
 
     use super::*;
     use moongate_telemetry::Metrics;
+    use moongate_telemetry::{DroppedItem, Limit, ReplyOutcome};
 
     /// Returns what the calls 1 and 2 receive from this text, written in pieces of this size.
     async fn told(text: &str, size: usize) -> Vec<String> {
@@ -584,15 +585,15 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(20), read).await.expect("no answer").unwrap();
             assert!(line.contains(&format!(r#""id":"q{n}""#)), "{line}");
         }
-        assert_eq!(metrics.refused.with_label_values(&["max_backlog"]).get(), 7);
-        assert_eq!(metrics.dropped.with_label_values(&["server_message"]).get(), 7);
-        assert!(metrics.backlog_bytes.with_label_values(&["a"]).get() > 0);
+        assert_eq!(metrics.calls.refused.get(Limit::MaxBacklog), 7);
+        assert_eq!(metrics.calls.dropped.get(DroppedItem::ServerMessage), 7);
+        assert!(metrics.servers.backlog_bytes.get("a") > 0);
         // Reading makes room again.
         let mut events = duplex.open_server_stream(Vec::new()).await.unwrap();
         for _ in 0..3 {
             assert!(events.next().await.is_some());
         }
-        assert_eq!(metrics.backlog_bytes.with_label_values(&["a"]).get(), 0);
+        assert_eq!(metrics.servers.backlog_bytes.get("a"), 0);
         server.write_all(ask(11).as_bytes()).await.unwrap();
         let next = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
         assert!(matches!(next, Ok(Some(Ok(RpcMessage::Request(_))))));
@@ -610,9 +611,9 @@ mod tests {
         let read = server.read_line(&mut line);
         tokio::time::timeout(Duration::from_secs(20), read).await.expect("no answer").unwrap();
         assert!(line.contains(r#""id":"q""#) && line.contains("-32601"), "{line}");
-        assert_eq!(metrics.backlog_bytes.with_label_values(&["a"]).get(), 0);
-        assert_eq!(metrics.dropped.with_label_values(&["server_message"]).get(), 11);
-        assert_eq!(metrics.refused.with_label_values(&["max_backlog"]).get(), 0);
+        assert_eq!(metrics.servers.backlog_bytes.get("a"), 0);
+        assert_eq!(metrics.calls.dropped.get(DroppedItem::ServerMessage), 11);
+        assert_eq!(metrics.calls.refused.get(Limit::MaxBacklog), 0);
     }
 
     /// Routes of a server whose pings are answered.
@@ -641,8 +642,8 @@ mod tests {
         (RpcPipe::start(reader, writer, settings), BufReader::new(theirs))
     }
 
-    fn requests(metrics: &Metrics, outcome: &str) -> u64 {
-        metrics.server_requests.with_label_values(&["a", outcome]).get()
+    fn requests(metrics: &Metrics, outcome: ReplyOutcome) -> u64 {
+        metrics.servers.requests.get(("a", outcome))
     }
 
     #[tokio::test(start_paused = true)]
@@ -654,7 +655,7 @@ mod tests {
             duplex.write(Bytes::from(vec![b'1'; 20_000])).await.unwrap();
         }
         server.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n").await.unwrap();
-        while requests(&metrics, "answered") == 0 {
+        while requests(&metrics, ReplyOutcome::Answered) == 0 {
             tokio::task::yield_now().await;
         }
         let (mut line, mut before) = (String::new(), 0);
@@ -683,13 +684,14 @@ mod tests {
             assert!(written < 10_000, "there is no end to it");
         }
         assert!(written < 2000, "{written}");
-        assert!(requests(&metrics, "dropped") == 0, "{:?}", began.elapsed());
+        assert!(requests(&metrics, ReplyOutcome::Dropped) == 0, "{:?}", began.elapsed());
         // After a while the server is read again, and its pings are dropped.
         tokio::time::sleep(Duration::from_secs(6)).await;
-        assert!(requests(&metrics, "dropped") > 0);
+        assert!(requests(&metrics, ReplyOutcome::Dropped) > 0);
         // Once the server reads, it gets replies again.
-        let (mut line, count) =
-            (String::new(), |metrics: &Metrics| requests(metrics, "answered") + requests(metrics, "delayed"));
+        let (mut line, count) = (String::new(), |metrics: &Metrics| {
+            requests(metrics, ReplyOutcome::Answered) + requests(metrics, ReplyOutcome::Delayed)
+        });
         for _ in 0..count(&metrics) {
             line.clear();
             server.read_line(&mut line).await.unwrap();
@@ -720,7 +722,7 @@ mod tests {
         let answer = tokio::time::timeout(Duration::from_secs(20), call.next()).await;
         assert!(matches!(answer, Ok(Some(Ok(RpcMessage::Response(_))))), "{answer:?}");
         assert_eq!(serving.await.unwrap().0, 100_001, "the call came whole");
-        assert!(requests(&metrics, "dropped") > 0);
+        assert!(requests(&metrics, ReplyOutcome::Dropped) > 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -180,7 +180,7 @@ impl Upstream {
 
     /// Counts a restart of the server's process.
     pub fn count_restart(&self) {
-        self.server.metrics().server_restarts.with_label_values(&[&self.settings.name]).inc();
+        self.server.metrics().servers.restarts.inc(&self.settings.name);
     }
 
     // === status ===
@@ -325,7 +325,7 @@ impl Upstream {
 
     /// Sets the resources whose changes clients subscribed to, by the server's own URIs.
     pub fn subscribe(&self, uris: Vec<ByteString>) {
-        let known = self.server.metrics().subscriptions.with_label_values(&[&self.settings.name]);
+        let known = self.server.metrics().clients.subscriptions.series(&self.settings.name);
         known.set(i64::try_from(uris.len()).unwrap_or(i64::MAX));
         if self.lists.resources.set(uris) {
             self.pool.demand().recheck();

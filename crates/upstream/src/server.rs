@@ -15,7 +15,7 @@ use crate::settings::ServerSettings;
 use crate::status::{UpstreamState, UpstreamStatus};
 use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::CallTimeouts;
-use moongate_telemetry::Metrics;
+use moongate_telemetry::{Metrics, ServerStateName};
 
 /// Context that all parts of one server share.
 pub(crate) struct ServerContext {
@@ -91,7 +91,7 @@ impl ServerContext {
         }
         // Every state has a gauge. Exactly one of them is 1.
         for other in UpstreamState::ALL {
-            let gauge = self.metrics().server_up.with_label_values(&[&self.settings.name, other.name()]);
+            let gauge = self.metrics().servers.up.series((&self.settings.name, ServerStateName(other.name())));
             gauge.set(i64::from(other == state));
         }
     }

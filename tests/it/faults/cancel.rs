@@ -51,11 +51,11 @@ async fn a_modern_disconnect_cancels_the_call() {
             for server in ["web", "child"] {
                 let call = hanging(&client, server, &mock, &gateway).await;
                 if patience == "20ms" {
-                    holds("the stream began", || gateway.app.metrics.streams.get() > 0).await;
+                    holds("the stream began", || gateway.app.metrics.clients.streams.get() > 0).await;
                 }
                 call.abort();
                 holds("the server is told", || cancelled(server, &mock, &gateway) == 1).await;
-                holds("nothing is left of it", || gateway.app.metrics.inflight.get() == 0).await;
+                holds("nothing is left of it", || gateway.app.metrics.calls.inflight.get() == 0).await;
                 assert_eq!(client.call(&format!("{server}__echo"), json!({})).await.text(), "{}");
             }
         }
@@ -71,17 +71,17 @@ async fn a_legacy_disconnect_does_not_cancel_the_call() {
             for server in ["web", "child"] {
                 let call = hanging(&client, server, &mock, &gateway).await;
                 if patience == "20ms" {
-                    holds("the stream began", || gateway.app.metrics.streams.get() > 0).await;
+                    holds("the stream began", || gateway.app.metrics.clients.streams.get() > 0).await;
                 }
                 call.abort();
-                holds("the connection is closed", || gateway.app.metrics.streams.get() == 0).await;
+                holds("the connection is closed", || gateway.app.metrics.clients.streams.get() == 0).await;
                 // A call on the same server is served meanwhile; the other one is still there.
                 assert_eq!(client.call(&format!("{server}__echo"), json!({})).await.text(), "{}");
                 assert_eq!(cancelled(server, &mock, &gateway), 0, "{server}: going is not cancelling");
-                assert_eq!(gateway.app.metrics.inflight.get(), 1);
+                assert_eq!(gateway.app.metrics.calls.inflight.get(), 1);
                 cancel(&client, json!("mine")).await;
                 holds("the server is told", || cancelled(server, &mock, &gateway) == 1).await;
-                holds("nothing is left of it", || gateway.app.metrics.inflight.get() == 0).await;
+                holds("nothing is left of it", || gateway.app.metrics.calls.inflight.get() == 0).await;
             }
         }
     }

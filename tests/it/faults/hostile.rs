@@ -92,7 +92,7 @@ async fn bodies_that_are_too_large_or_no_json_are_refused() {
 async fn an_invalid_session_id_creates_no_session() {
     let (_mock, gateway) = gateway().await;
     let client = gateway.client(Era::Legacy).await;
-    let sessions = gateway.app.metrics.sessions.get();
+    let sessions = gateway.app.metrics.clients.sessions.get();
     let with = |session: Option<&str>| Client { session: session.map(str::to_owned), ..client.clone() };
     let ping = || json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
     assert_eq!(with(None).post(ping()).await.status, 400);
@@ -106,7 +106,7 @@ async fn an_invalid_session_id_creates_no_session() {
     let ended = gateway.client(Era::Legacy).await;
     assert!(ended.raw("DELETE", &[], "").await.into_body().collect().await.is_ok());
     assert_eq!(ended.post(ping()).await.status, 404);
-    assert_eq!(gateway.app.metrics.sessions.get(), sessions);
+    assert_eq!(gateway.app.metrics.clients.sessions.get(), sessions);
     still_serves(&gateway).await;
 }
 
@@ -138,8 +138,8 @@ async fn idle_streams_are_held_and_calls_go_on() {
         let client = gateway.client(ERAS[n % 2]).await;
         streams.push(client.listen().await);
     }
-    assert_eq!(gateway.app.metrics.streams.get(), 60);
+    assert_eq!(gateway.app.metrics.clients.streams.get(), 60);
     still_serves(&gateway).await;
     drop(streams);
-    crate::harness::holds("all of them are over", || gateway.app.metrics.streams.get() == 0).await;
+    crate::harness::holds("all of them are over", || gateway.app.metrics.clients.streams.get() == 0).await;
 }

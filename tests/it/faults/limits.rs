@@ -115,12 +115,12 @@ async fn abandoned_sessions_are_evicted_and_expire() {
     let stream = kept.listen().await;
     for _ in 0..200 {
         last.initialize().await;
-        assert!(gateway.app.metrics.sessions.get() <= 50);
+        assert!(gateway.app.metrics.clients.sessions.get() <= 50);
     }
     assert_eq!(last.request("ping", json!({})).await.status, 200);
     assert_eq!(kept.request("ping", json!({})).await.status, 200, "one with an open stream is in use");
     drop(stream);
-    holds("all of them end", || gateway.app.metrics.sessions.get() == 0).await;
+    holds("all of them end", || gateway.app.metrics.clients.sessions.get() == 0).await;
     assert_eq!(last.request_as(1, "ping", json!({})).await.status, 404);
 }
 

@@ -1,6 +1,7 @@
 //! Calls of stateless clients whose server waits for an answer: nobody comes back, the wrong one does, the server goes.
 
 use moongate_mock::MockHandle;
+use moongate_telemetry::StateRefusal;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Era, Gateway, Reply, Setup, holds, legacy, serve};
@@ -49,17 +50,17 @@ async fn a_parked_call_whose_client_never_returns_is_cancelled() {
     let client = gateway.client(Era::Modern).await;
     for server in ["web", "child"] {
         let asked = ask(&client, server).await;
-        assert_eq!(gateway.app.metrics.parked.get(), 1);
+        assert_eq!(gateway.app.metrics.inputs.parked.get(), 1);
         holds("the server hears that nobody comes", || cancelled(server, &mock, &gateway) == 1).await;
-        assert_eq!(gateway.app.metrics.parked.get(), 0);
-        holds("nothing is left of it", || gateway.app.metrics.inflight.get() == 0).await;
+        assert_eq!(gateway.app.metrics.inputs.parked.get(), 0);
+        holds("nothing is left of it", || gateway.app.metrics.calls.inflight.get() == 0).await;
         let error = retry(&client, server, &asked).await.error();
         assert_eq!(error["code"], -32602);
         assert!(error["message"].as_str().unwrap().contains("expired"), "{error}");
         assert_eq!(client.call(&format!("{server}__echo"), json!({})).await.text(), "{}");
     }
-    assert_eq!(gateway.app.metrics.parked_expired.get(), 2);
-    assert_eq!(gateway.app.metrics.state_refused.with_label_values(&["expired"]).get(), 2);
+    assert_eq!(gateway.app.metrics.inputs.parked_expired.get(), 2);
+    assert_eq!(gateway.app.metrics.inputs.state_refused.get(StateRefusal("expired")), 2);
 }
 
 #[tokio::test]
@@ -97,7 +98,7 @@ async fn request_state_belongs_to_its_principal() {
     let mut made_up = asked.clone();
     made_up["requestState"] = json!("AAAA");
     assert_eq!(retry(&two, "web", &made_up).await.error()["message"], error["message"]);
-    assert_eq!(gateway.app.metrics.state_refused.with_label_values(&["other_caller"]).get(), 1);
+    assert_eq!(gateway.app.metrics.inputs.state_refused.get(StateRefusal("other_caller")), 1);
     assert!(retry(&one, "web", &asked).await.text().contains("Ada"));
 }
 
@@ -109,7 +110,7 @@ async fn a_parked_call_ends_with_its_servers_disconnect_reason() {
     client.call("child__crash", json!({})).await.failure();
     let failure = retry(&client, "child", &asked).await.failure();
     assert!(failure.contains("child"), "{failure}");
-    assert_eq!(gateway.app.metrics.parked.get(), 0);
+    assert_eq!(gateway.app.metrics.inputs.parked.get(), 0);
     assert_eq!(client.call("child__echo", json!({})).await.text(), "{}");
 }
 
@@ -125,7 +126,7 @@ async fn parked_calls_hold_no_concurrency_permit() {
     // Both wait for their users, and the server's one slot is free.
     assert_eq!(client.call("web__echo", json!({})).await.text(), "{}");
     let third = ask(&client, "web").await;
-    assert_eq!(gateway.app.metrics.parked.get(), 2);
+    assert_eq!(gateway.app.metrics.inputs.parked.get(), 2);
     holds("the oldest made room", || mock.counters().cancelled.len() == 1).await;
     assert_eq!(retry(&client, "web", &first).await.error()["code"], -32602);
     assert!(retry(&client, "web", &second).await.text().contains("Ada"));

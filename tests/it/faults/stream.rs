@@ -84,7 +84,7 @@ async fn a_batch_on_a_stream_is_understood() {
         let reply = client.call("a__odd", json!({})).await;
         assert_eq!(reply.result()["content"], json!([]), "{reply:?}");
     }
-    assert!(gateway.app.metrics.garbage.with_label_values(&["a"]).get() >= 2, "what is no message is counted");
+    assert!(gateway.app.metrics.servers.garbage.get("a") >= 2, "what is no message is counted");
 }
 
 /// A stateless client is asked with the answer to its call, for which the gateway waits a moment: what comes in that

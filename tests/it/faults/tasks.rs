@@ -1,6 +1,7 @@
 //! Tasks whose server goes, whose client goes, and handles in the wrong hands.
 
 use moongate_mock::{MockScript, TaskRule};
+use moongate_telemetry::TaskRetention;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Era, Gateway, Http, Reply, Setup, holds, legacy, mock_at, modern, serve, until};
@@ -220,7 +221,7 @@ async fn task_results_are_counted_and_expire() {
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Modern).await;
     let id = create(&client, "a__asks", json!({})).await;
-    let kept = || gateway.app.metrics.tasks.with_label_values(&["asked"]).get();
+    let kept = || gateway.app.metrics.inputs.tasks.get(TaskRetention::InputRequired);
     let key = until("the task asks", || async {
         let task = about(&client, "tasks/get", &id).await.result();
         task["inputRequests"].as_object().and_then(|all| all.keys().next().cloned())

@@ -37,8 +37,8 @@ async fn a_stdio_client_that_does_not_read_gets_backpressure_and_loses_nothing()
     }
     drop(writing.await.unwrap());
     within("it ends with its input", serving).await.unwrap();
-    assert_eq!(gateway.app.metrics.sessions.get(), 0);
-    holds("nothing is left of it", || gateway.app.metrics.streams.get() == 0).await;
+    assert_eq!(gateway.app.metrics.clients.sessions.get(), 0);
+    holds("nothing is left of it", || gateway.app.metrics.clients.streams.get() == 0).await;
 }
 
 /// A client on a pipe of this process.
@@ -107,12 +107,12 @@ async fn calls_over_stdio_count_toward_limits() {
     client.ask(0, "initialize", opening()).await;
     client.answer(0).await;
     client.ask(1, "tools/call", json!({"name": "s__hang", "arguments": {}})).await;
-    holds("it hangs", || gateway.app.metrics.inflight.get() == 1).await;
+    holds("it hangs", || gateway.app.metrics.calls.inflight.get() == 1).await;
     client.ask(2, "tools/call", json!({"name": "s__add", "arguments": {"a": 1, "b": 2}})).await;
     let error = client.answer(2).await["error"]["message"].as_str().unwrap().to_owned();
     assert!(error.contains("limits.calls"), "{error}");
     client.say(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})).await;
-    holds("there is room", || gateway.app.metrics.inflight.get() == 0).await;
+    holds("there is room", || gateway.app.metrics.calls.inflight.get() == 0).await;
     client.ask(3, "tools/call", json!({"name": "s__add", "arguments": {"a": 1, "b": 2}})).await;
     assert_eq!(client.answer(3).await["result"]["content"][0]["text"], "3");
 }

@@ -1,5 +1,6 @@
 //! One connection of HTTP/1.1, by hand: whichever way a request takes, and however it is cut, it means the same.
 
+use moongate_telemetry::DroppedItem;
 use std::time::Duration;
 
 use moongate_access::auth::KeyHash;
@@ -290,7 +291,7 @@ async fn a_client_that_reads_nothing_is_disconnected() {
     let setup = Setup::new().stdio("a", &legacy()).with("limits", "write_timeout = \"200ms\"");
     let gateway = setup.start().await;
     gateway.ready(&["a"]).await;
-    let connections = || gateway.app.metrics.connections.get();
+    let connections = || gateway.app.metrics.clients.connections.get();
     let (before, mut unread) = (connections(), 0);
     let params = json!({"name": "a__big", "arguments": {"bytes": 12 << 20}, "_meta": modern_meta()});
     let body = body_of(1, "tools/call", params);
@@ -309,7 +310,7 @@ async fn a_client_that_reads_nothing_is_disconnected() {
         let _ = within("the end", raw.stream.read_to_end(&mut rest)).await;
         assert!(rest.len() < 12 << 20, "it is not whole");
         unread += 1;
-        assert_eq!(gateway.app.metrics.dropped.with_label_values(&["unread"]).get(), unread);
+        assert_eq!(gateway.app.metrics.calls.dropped.get(DroppedItem::UnreadResponse), unread);
     }
     gateway.app.stop().await;
 }
@@ -390,13 +391,13 @@ async fn a_disconnect_with_pipelined_requests_is_noticed() {
             let (head, _) = head.split_once("content-length").unwrap();
             let hang = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
             raw.write(&hang).await;
-            holds("it hangs", || gateway.app.metrics.inflight.get() == 1).await;
+            holds("it hangs", || gateway.app.metrics.calls.inflight.get() == 1).await;
             for id in 0..behind {
                 raw.write(&raw.request(id, "")).await;
             }
             drop(raw);
-            holds("its call ends", || gateway.app.metrics.inflight.get() == 0).await;
-            holds("and its connection", || gateway.app.metrics.connections.get() <= 1).await;
+            holds("its call ends", || gateway.app.metrics.calls.inflight.get() == 0).await;
+            holds("and its connection", || gateway.app.metrics.clients.connections.get() <= 1).await;
         }
     }
     gateway.app.stop().await;

@@ -1,5 +1,6 @@
 //! HTTP/2 without TLS, by clients that know that it is spoken (prior knowledge).
 
+use moongate_telemetry::DroppedItem;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,7 +41,7 @@ async fn a_session_over_one_connection() {
     let gateway = Setup::new().stdio("s", &legacy()).start().await;
     gateway.ready(&["s"]).await;
     // The operators' listener has its own.
-    let others = gateway.app.metrics.connections.get();
+    let others = gateway.app.metrics.clients.connections.get();
     let mut sender = connect(&gateway).await;
     let params =
         json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
@@ -61,7 +62,7 @@ async fn a_session_over_one_connection() {
     for (n, (status, body)) in futures_util::future::join_all(calls).await.into_iter().enumerate() {
         assert!(status == 200 && body.contains(&format!("{{\\\"n\\\":{}}}", n + 1)), "{status} {body}");
     }
-    assert_eq!(gateway.app.metrics.connections.get(), others + 1);
+    assert_eq!(gateway.app.metrics.clients.connections.get(), others + 1);
 }
 
 /// A client without any room for answers (its windows are empty) has calls that end all the same.
@@ -93,12 +94,12 @@ async fn a_stalled_h2_reader_frees_its_permit() {
             let mut sender = sender.clone();
             unread.push(tokio::spawn(async move { sender.send_request(request).await }));
         }
-        holds("its calls have all places", || gateway.app.metrics.inflight.get() >= 2).await;
+        holds("its calls have all places", || gateway.app.metrics.calls.inflight.get() >= 2).await;
         let client = gateway.client(Era::Legacy).await;
         for n in 0..4 {
             assert_eq!(client.call("s__echo", json!({"n": n})).await.text(), format!("{{\"n\":{n}}}"));
         }
-        holds("it is counted", || gateway.app.metrics.dropped.with_label_values(&["unread"]).get() == 4).await;
+        holds("it is counted", || gateway.app.metrics.calls.dropped.get(DroppedItem::UnreadResponse) == 4).await;
         for response in unread {
             let response = within("an answer", response).await.unwrap().unwrap();
             assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -152,8 +153,8 @@ async fn limits_end_one_connection_at_most() {
     let (status, _) = send(&mut other, Request::get("http://localhost/livez").body(Full::default()).unwrap()).await;
     assert_eq!(status, 200);
     drop((sender, other));
-    holds("nothing is left of them", || gateway.app.metrics.connections.get() == 0).await;
-    assert_eq!(gateway.app.metrics.inflight.get(), 0);
+    holds("nothing is left of them", || gateway.app.metrics.clients.connections.get() == 0).await;
+    assert_eq!(gateway.app.metrics.calls.inflight.get(), 0);
 }
 
 const KEY: &str = "key-number-1-0123456789";
@@ -225,8 +226,8 @@ async fn unauthenticated_h2_connections_take_no_room_from_others() {
     assert!(client.tools().await.is_empty());
     assert_eq!(Http::new().get(&gateway.url("/healthz")).await.status, 200);
     assert_eq!(gateway.admin("/readyz").await.status, 200);
-    assert!(gateway.app.metrics.connections.get() <= 4);
-    assert!(gateway.app.metrics.dropped.with_label_values(&["idle_connection"]).get() > 0);
+    assert!(gateway.app.metrics.clients.connections.get() <= 4);
+    assert!(gateway.app.metrics.calls.dropped.get(DroppedItem::IdleConnection) > 0);
     assert!(futures_util::FutureExt::now_or_never(stream.next()).is_none_or(|event| event.is_some()), "it stays");
     // Where they are all of the admin listener, that makes room as well.
     let admin = gateway.app.admin.unwrap();
@@ -235,6 +236,6 @@ async fn unauthenticated_h2_connections_take_no_room_from_others() {
         held.push(TcpStream::connect(admin).await.unwrap());
     }
     assert_eq!(Http::new().get(&format!("http://{admin}/readyz")).await.status, 200);
-    assert!(gateway.app.metrics.admin_connections.get() <= 2);
+    assert!(gateway.app.metrics.clients.admin_connections.get() <= 2);
     gateway.app.stop().await;
 }

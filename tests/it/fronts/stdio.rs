@@ -1,6 +1,7 @@
 //! `moongate stdio`, by itself and in front of a running gateway.
 
 use moongate_mock::MockScript;
+use moongate_telemetry::AuthOutcome;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -189,7 +190,7 @@ async fn list_changes_are_notified_in_both_eras() {
         let changed = |m: &Value| m["method"] == "notifications/tools/list_changed";
         let tagged = |m: &Value| m["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == 7;
         holds("it hears of changes", || match form {
-            "bridge" => gateway.app.metrics.streams.get() > 0,
+            "bridge" => gateway.app.metrics.clients.streams.get() > 0,
             _ => mock.listeners() > 1,
         })
         .await;
@@ -305,7 +306,7 @@ async fn a_bridge_sends_the_key_and_never_logs_it() {
     pipe.ask(1, "tools/call", json!({"name": "s__echo", "arguments": {}})).await;
     assert!(pipe.answer(1).await["error"].is_object());
     holds("it says why", || pipe.log().contains("401")).await;
-    assert!(gateway.app.metrics.auth.with_label_values(&["wrong"]).get() > 0);
+    assert!(gateway.app.metrics.access.auth.get(AuthOutcome::Wrong) > 0);
 }
 
 #[tokio::test]

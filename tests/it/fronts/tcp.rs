@@ -1,5 +1,6 @@
 //! Clients on TCP that write a message a line.
 
+use moongate_telemetry::Limit;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -88,10 +89,10 @@ async fn clients_of_both_eras_are_served_side_by_side() {
     for id in 100..200 {
         assert_eq!(clients[0].answer(id).await["result"], json!({}));
     }
-    assert_eq!(gateway.app.metrics.connections.get(), 10);
+    assert_eq!(gateway.app.metrics.clients.connections.get(), 10);
     drop(clients);
-    holds("nothing is left of them", || gateway.app.metrics.connections.get() == 0).await;
-    holds("and of their sessions", || gateway.app.metrics.sessions.get() == 0).await;
+    holds("nothing is left of them", || gateway.app.metrics.clients.connections.get() == 0).await;
+    holds("and of their sessions", || gateway.app.metrics.clients.sessions.get() == 0).await;
     gateway.app.stop().await;
 }
 
@@ -186,7 +187,7 @@ async fn only_loopback_without_keys_is_listened_on() {
 async fn a_first_or_half_sent_line_times_out_and_an_idle_connection_does_not() {
     let gateway = setup().stdio("s", &legacy()).with("limits", "read_timeout = \"300ms\"").start().await;
     gateway.ready(&["s"]).await;
-    let late = || gateway.app.metrics.refused.with_label_values(&["read_timeout"]).get();
+    let late = || gateway.app.metrics.calls.refused.get(Limit::ReadTimeout);
     for begun in ["", "{\"jsonrpc\""] {
         let before = late();
         let mut stream = TcpStream::connect(gateway.app.line_addresses[0]).await.unwrap();
@@ -219,7 +220,7 @@ async fn connections_without_a_message_are_evicted_at_the_limit() {
     let mut second = TcpLineClient::open(&gateway, Era::Modern).await;
     second.add(1).await;
     first.add(1).await;
-    assert!(gateway.app.metrics.connections.get() <= 3);
+    assert!(gateway.app.metrics.clients.connections.get() <= 3);
     gateway.app.stop().await;
 }
 
@@ -256,7 +257,7 @@ async fn open_calls_may_end_when_the_gateway_stops() {
     let mut idle = TcpLineClient::open(&gateway, Era::Legacy).await;
     client.say(1, "tools/call", json!({"name": "s__sleep", "arguments": {"ms": 300}})).await;
     let metrics = gateway.app.metrics.clone();
-    until("the call runs", || std::future::ready((metrics.inflight.get() == 1).then_some(()))).await;
+    until("the call runs", || std::future::ready((metrics.calls.inflight.get() == 1).then_some(()))).await;
     let stopping = tokio::spawn(async move { gateway.app.stop().await });
     assert!(client.answer(1).await["result"].is_object());
     assert!(client.line().await.is_none());

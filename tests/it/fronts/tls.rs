@@ -1,5 +1,6 @@
 //! TLS on the listener: versions by ALPN, certificates replaced while it runs, and what is refused.
 
+use moongate_telemetry::Limit;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -113,9 +114,9 @@ async fn a_handshake_that_never_ends_holds_up_nobody() {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
     connect(address, authority.client(&["h2"], None)).await.unwrap();
-    let refused = || gateway.app.metrics.refused.with_label_values(&["tls_handshake"]).get();
+    let refused = || gateway.app.metrics.calls.refused.get(Limit::TlsHandshake);
     holds("they are given up", || refused() == 20).await;
-    holds("and closed", || gateway.app.metrics.connections.get() == 0).await;
+    holds("and closed", || gateway.app.metrics.clients.connections.get() == 0).await;
     // Plain HTTP at a port that speaks TLS.
     let reply = tokio::time::timeout(crate::harness::LONG, plain(address)).await.unwrap();
     assert!(reply.is_err());

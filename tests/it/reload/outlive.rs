@@ -53,18 +53,18 @@ async fn sessions_of_added_keys_are_restored_and_those_of_removed_keys_end() {
     gateway.app.stop().await;
     let setup = setup.with("auth.keys.2", &key("two", TWO));
     let mut gateway = setup.life().await;
-    assert_eq!(gateway.app.metrics.sessions.get(), 2);
+    assert_eq!(gateway.app.metrics.clients.sessions.get(), 2);
     // One that came with a change is known as well as one that was there from the start.
     assert_eq!(two.request_as(1, "ping", json!({})).await.status, 200);
     // One whose client has not come back yet goes with its key, and does not come back with it.
     gateway.change(|setup| setup.without("auth.keys.1")).await;
-    assert_eq!(gateway.app.metrics.sessions.get(), 1);
+    assert_eq!(gateway.app.metrics.clients.sessions.get(), 1);
     gateway.change(|setup| setup.with("auth.keys.1", &key("one", ONE))).await;
     assert_eq!(one.request_as(1, "ping", json!({})).await.status, 404);
     assert_eq!(two.request_as(1, "ping", json!({})).await.status, 200);
     gateway.app.stop().await;
     let gateway = setup.life().await;
-    assert_eq!(gateway.app.metrics.sessions.get(), 1, "nor after a restart");
+    assert_eq!(gateway.app.metrics.clients.sessions.get(), 1, "nor after a restart");
     gateway.app.stop().await;
 }
 

@@ -222,7 +222,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
             if let Err(panic) = client.await {
                 std::panic::resume_unwind(panic.into_panic());
             }
-            let (parked, sessions) = (metrics.parked.get(), metrics.sessions.get());
+            let (parked, sessions) = (metrics.inputs.parked.get(), metrics.clients.sessions.get());
             assert!(parked <= 2 && sessions <= 2, "P5: {parked} parked, {sessions} sessions");
         }
     };
@@ -277,15 +277,15 @@ async fn operate(world: &SimWorld, core: &Core, plan: &Plan, mut dice: Dice) {
 async fn quiet(kinds: &[ServerPlan], metrics: &Metrics) {
     let levels = || {
         let mut levels = vec![
-            ("inflight", metrics.inflight.get()),
-            ("streams", metrics.streams.get()),
-            ("parked", metrics.parked.get()),
-            ("sessions", metrics.sessions.get()),
-            ("replay_bytes", metrics.replay_bytes.get()),
+            ("inflight", metrics.calls.inflight.get()),
+            ("streams", metrics.clients.streams.get()),
+            ("parked", metrics.inputs.parked.get()),
+            ("sessions", metrics.clients.sessions.get()),
+            ("replay_bytes", metrics.clients.replay_bytes.get()),
         ];
         for kind in kinds {
-            levels.push((kind.name, metrics.queue_depth.with_label_values(&[kind.name]).get()));
-            levels.push((kind.name, metrics.backlog_bytes.with_label_values(&[kind.name]).get()));
+            levels.push((kind.name, metrics.servers.queue_depth.get(kind.name)));
+            levels.push((kind.name, metrics.servers.backlog_bytes.get(kind.name)));
         }
         levels
     };

@@ -216,7 +216,7 @@ async fn the_first_elicitation_after_a_start_is_delivered_though_another_call_is
     gateway.ready(&["a"]).await;
     let (first, second) = (session(&gateway).await, session(&gateway).await);
     let sleeping = open(&first, "sleep", json!({"ms": 60_000}));
-    holds("a call is open", || gateway.app.metrics.inflight.get() == 1).await;
+    holds("a call is open", || gateway.app.metrics.calls.inflight.get() == 1).await;
     // That it asks is new: the answer says what can be done.
     let refused = asked_in_session(&second).await.to_string();
     assert!(refused.contains("servers.a.share"), "{refused}");
@@ -229,7 +229,7 @@ async fn the_first_elicitation_after_a_start_is_delivered_though_another_call_is
         gateway.ready(&["a"]).await;
         let other = session(&gateway).await;
         let sleeping = open(&other, "sleep", json!({"ms": 60_000}));
-        holds("a call is open", || gateway.app.metrics.inflight.get() == 1).await;
+        holds("a call is open", || gateway.app.metrics.calls.inflight.get() == 1).await;
         if era == Era::Legacy {
             let asker = session(&gateway).await;
             assert!(asked_in_session(&asker).await.to_string().contains("Ada"));

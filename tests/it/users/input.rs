@@ -192,5 +192,5 @@ async fn a_batch_of_calls_is_answered_as_one() {
     assert_eq!(of(json!(2))["error"]["code"], -32602);
     assert_eq!(of(json!(3))["result"]["content"][0]["text"], r#"{"id":3}"#);
     assert_eq!(of(Value::Null)["error"]["code"], -32600);
-    crate::harness::holds("nothing is left", || gateway.app.metrics.inflight.get() == 0).await;
+    crate::harness::holds("nothing is left", || gateway.app.metrics.calls.inflight.get() == 0).await;
 }

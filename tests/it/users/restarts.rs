@@ -46,10 +46,10 @@ async fn a_session_goes_on_after_a_restart() {
     client.request("logging/setLevel", json!({"level": "error"})).await.result();
     client.request("resources/subscribe", json!({"uri": WATCHED})).await.result();
     let gateway = again(&setup, gateway).await;
-    assert_eq!(gateway.app.metrics.sessions.get(), 1);
+    assert_eq!(gateway.app.metrics.clients.sessions.get(), 1);
     // The same session at the same address: a call, its stream, its subscription, its level.
     assert_eq!(client.call("a__echo", json!({"n": 1})).await.text(), "{\"n\":1}");
-    assert_eq!(gateway.app.metrics.sessions_restored.get(), 1);
+    assert_eq!(gateway.app.metrics.clients.sessions_restored.get(), 1);
     let mut stream = client.listen().await;
     for owed in ["resources/updated", "tools/list_changed", "prompts/list_changed", "resources/list_changed"] {
         stream.notification(&format!("notifications/{owed}")).await;
@@ -98,7 +98,7 @@ async fn a_restored_session_answers_its_own_key_and_endpoint_only() {
     // The key is exchanged, under the same name: whoever has the new one is somebody else.
     let setup = setup.with("auth.keys.1", "name = \"one\"\nkey = \"key-number-3-0123456789\"");
     let gateway = setup.life().await;
-    assert_eq!(gateway.app.metrics.sessions.get(), 0);
+    assert_eq!(gateway.app.metrics.clients.sessions.get(), 0);
     let mut renewed = Client { key: Some("key-number-3-0123456789".to_owned()), ..owner };
     let gone = renewed.request_as(1, "ping", json!({})).await;
     assert_eq!((gone.status, &gone.error()["code"]), (404, &json!(-32600)));

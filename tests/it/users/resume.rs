@@ -151,7 +151,7 @@ async fn an_evicted_response_is_reported_as_lost() {
     // Other calls of the session take the room.
     let mut others = steps(&client, 60, 1).await;
     assert_eq!(answers(&rest(&mut others).await), 1);
-    holds("the call is over", || gateway.app.metrics.inflight.get() == 0).await;
+    holds("the call is over", || gateway.app.metrics.calls.inflight.get() == 0).await;
     for _ in 0..2 {
         assert_eq!(answers(&rest(&mut steps(&client, 60, 1).await).await), 1);
     }

@@ -133,7 +133,7 @@ async fn subscriptions_survive_a_lost_session() {
 }
 
 fn sessions(gateway: &Gateway) -> i64 {
-    gateway.app.metrics.sessions.get()
+    gateway.app.metrics.clients.sessions.get()
 }
 
 #[tokio::test]

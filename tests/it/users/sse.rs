@@ -126,7 +126,10 @@ async fn the_session_ends_with_its_stream() {
     let SseClient { stream, to, http, .. } = client;
     drop(stream);
     holds("its calls are cancelled", || mock.counters().cancelled.len() == 1).await;
-    holds("it is gone", || gateway.app.metrics.sessions.get() == 0 && gateway.app.metrics.streams.get() == 0).await;
+    holds("it is gone", || {
+        gateway.app.metrics.clients.sessions.get() == 0 && gateway.app.metrics.clients.streams.get() == 0
+    })
+    .await;
     assert_eq!(http.send("POST", &to, &[JSON], body_of(1, "ping", json!({}))).await.status, 404);
 }
 

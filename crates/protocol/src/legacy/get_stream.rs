@@ -21,17 +21,17 @@ use crate::{notifications, respond};
 use moongate_jsonrpc::sse;
 use moongate_model::{Error, McpErrorKind, Notification, NotificationStream, Server, SubscriptionFilter};
 use moongate_session::{GET_STREAM, Session, SessionActivityGuard};
-use moongate_telemetry::CountGuard;
+use moongate_telemetry::{CountGuard, Limit, ResumeOutcome};
 
 /// Interval at which a draining stream with open calls checks for their end.
 const DRAIN_POLL: Duration = Duration::from_millis(50);
 
 /// Checks that one more stream may be opened.
 pub(super) fn check_stream_limit(state: &DownstreamState) -> Result<(), Error> {
-    if state.metrics.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
+    if state.metrics.clients.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
         return Ok(());
     }
-    state.metrics.refused.with_label_values(&["streams"]).inc();
+    state.metrics.calls.refused.inc(Limit::Streams);
     let message = format!("There are {} streams, and no more are allowed (limits.streams)", state.streams_max);
     Err(Error::new(McpErrorKind::Overloaded, message))
 }
@@ -49,11 +49,11 @@ pub(super) fn open_stream(
     let after = after.unwrap_or(position);
     // An id that was never given out: the client resumes another stream, or invents ids.
     if after > position {
-        state.metrics.resumed.with_label_values(&["unknown"]).inc();
+        state.metrics.clients.resumed.inc(ResumeOutcome::Unknown);
         return Err(resumable::unknown_event());
     }
     if after < position {
-        state.metrics.resumed.with_label_values(&["resumed"]).inc();
+        state.metrics.clients.resumed.inc(ResumeOutcome::Resumed);
     }
     catch_up::queue_catch_up(session);
     let replaced = session.open_stream();
@@ -131,7 +131,7 @@ impl GetStream {
             on_end: None,
             finished: false,
             _busy: session.begin_activity(),
-            _count: CountGuard::new(&state.metrics.streams),
+            _count: CountGuard::new(&state.metrics.clients.streams),
         }
     }
 

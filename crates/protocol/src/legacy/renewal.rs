@@ -45,7 +45,7 @@ impl LegacyConnection {
         self.negotiated.store(Arc::new(agreed));
         self.session_generation.fetch_add(1, Ordering::AcqRel);
         self.session_renewed.notify_one();
-        self.options.metrics.server_reconnects.with_label_values(&[&self.options.server]).inc();
+        self.options.metrics.servers.reconnects.inc(&self.options.server);
         self.level.store(u8::MAX, Ordering::Relaxed);
         self.resync_subscriptions();
         // The new session may have other lists.

@@ -3,6 +3,7 @@
 //! Owns their time limits and permits. Does not decide what to respond. Invariant: a server that sends requests faster
 //! than it reads responses is slowed down.
 
+use moongate_telemetry::{DroppedItem, InputKindName, InputOutcome};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,7 +22,7 @@ impl LegacyConnection {
     /// Sends a notification in the background.
     pub(super) fn send_notification(self: &Arc<Self>, method: &'static str, params: JsonObject) {
         let server = self.clone();
-        let dropped = self.options.metrics.dropped.with_label_values(&["message_to_server"]);
+        let dropped = self.options.metrics.calls.dropped.series(DroppedItem::MessageToServer);
         let sending = async move {
             let body = encode_with(params.size_hint(), |out| write_notification(out, method, &params));
             let _ = server.send(body, None, &HeaderList::new()).await;
@@ -78,7 +79,7 @@ impl LegacyConnection {
     pub(super) async fn on_task_request(self: &Arc<Self>, task: ByteString, request: RpcRequest) {
         let Err(request) = self.calls.deliver_task_request(&task, request) else { return };
         for request in self.task_inputs.hold(ByteString::from(task.as_str()), request) {
-            self.options.metrics.asks.with_label_values(&["any", "unattributed"]).inc();
+            self.options.metrics.inputs.asks.inc((InputKindName("any"), InputOutcome::Unattributed));
             let message = "Nobody waits for the task that asks";
             let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
             self.send_reply(&request.id, Err(error)).await;

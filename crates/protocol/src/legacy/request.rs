@@ -3,6 +3,7 @@
 //! Owns the start of a session's requests and the encoding of their results. Does not own the session. Invariant: a
 //! disconnected client does not cancel its call.
 
+use moongate_telemetry::{DroppedItem, Limit};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -61,7 +62,8 @@ impl SessionRequest<'_> {
 
     /// True if the response may become a stream: the client accepts streams, and the limit is not reached.
     fn may_stream(&self) -> bool {
-        self.stream && self.state.metrics.streams.get() < i64::try_from(self.state.streams_max).unwrap_or(i64::MAX)
+        self.stream
+            && self.state.metrics.clients.streams.get() < i64::try_from(self.state.streams_max).unwrap_or(i64::MAX)
     }
 
     /// Accepts a notification or a response, which have no response themselves.
@@ -73,7 +75,7 @@ impl SessionRequest<'_> {
             RpcMessage::Response(response) => {
                 let known = response.id.is_some_and(|id| self.session.deliver_response(&id, response.outcome));
                 if !known {
-                    self.state.metrics.dropped.with_label_values(&["client_answer"]).inc();
+                    self.state.metrics.calls.dropped.inc(DroppedItem::ClientResponse);
                 }
             }
             RpcMessage::Request(_) => {}
@@ -214,7 +216,7 @@ impl SessionRequest<'_> {
 
     fn begin_call(&self, id: &RequestId) -> Result<OpenCall, Error> {
         self.session.begin_call(id).ok_or_else(|| {
-            self.state.metrics.refused.with_label_values(&["session_calls"]).inc();
+            self.state.metrics.calls.refused.inc(Limit::SessionCalls);
             Error::new(McpErrorKind::Overloaded, "The session has too many calls open; wait for some to end")
         })
     }

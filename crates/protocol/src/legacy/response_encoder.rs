@@ -3,6 +3,7 @@
 //! Owns the wire form of its events and the client's part in input requests. Does not start calls (`request.rs`).
 //! Invariant: a disconnected client does not cancel its call.
 
+use moongate_telemetry::{InputKindName, InputOutcome};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ impl ResponseEncoder for LegacyEncoder {
         for (key, question) in requests {
             let question = self.task_request.tag_request(question);
             let (outcome, kind) = self.send_input_request(&question, &mut messages);
-            self.state.metrics.asks.with_label_values(&[question.kind.capability(), kind]).inc();
+            self.state.metrics.inputs.asks.inc((InputKindName(question.kind.capability()), kind));
             waiting.push(async move { (key, outcome.wait().await) });
         }
         // A session with an open input request must not expire.
@@ -201,7 +202,7 @@ impl LegacyEncoder {
         &self,
         question: &moongate_model::InputRequest,
         messages: &mut Vec<Bytes>,
-    ) -> (ResponseSource, &'static str) {
+    ) -> (ResponseSource, InputOutcome) {
         let refused = |message: String, why| {
             (
                 ResponseSource::Refused(RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None }),
@@ -210,16 +211,16 @@ impl LegacyEncoder {
         };
         if !self.caller.capabilities.supports(question.kind) {
             let missing = question.kind.capability();
-            return refused(format!("The client did not declare {missing}"), "not_declared");
+            return refused(format!("The client did not declare {missing}"), InputOutcome::NotDeclared);
         }
         if !self.stream {
             return refused(
                 "The client does not accept event streams, on which it could be asked".to_owned(),
-                "no_stream",
+                InputOutcome::NotReadable,
             );
         }
         match self.open.session().expect_response() {
-            None => refused("Too many requests wait for this client's answers".to_owned(), "too_many"),
+            None => refused("Too many requests wait for this client's answers".to_owned(), InputOutcome::TooMany),
             Some((id, receiver)) => {
                 let mut params = question.params.clone();
                 if question.kind == InputKind::ElicitUrl
@@ -229,7 +230,7 @@ impl LegacyEncoder {
                 }
                 let hint = params.size_hint();
                 messages.push(encode_with(hint, |out| write_request(out, &id, &question.method, &params)));
-                (ResponseSource::Client(receiver), "asked")
+                (ResponseSource::Client(receiver), InputOutcome::Asked)
             }
         }
     }

@@ -3,6 +3,7 @@
 //! Owns the steps when such a client comes back. Does not know the storage (`session`). Invariant: a client that cannot
 //! get the missed events learns that it may have missed some.
 
+use moongate_telemetry::ResumeOutcome;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,7 +75,7 @@ pub(super) fn restore_session(
     if woken == RestoredFrom::FromPreviousProcess {
         resubscribe(&session, server, &record);
         session.persist();
-        state.metrics.sessions_restored.inc();
+        state.metrics.clients.sessions_restored.inc();
     }
     Some(session)
 }
@@ -119,7 +120,7 @@ pub(super) fn resume(
     stream: u64,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
-    state.metrics.resumed.with_label_values(&["former"]).inc();
+    state.metrics.clients.resumed.inc(ResumeOutcome::PreviousProcess);
     let Some(request) = session.take_lost_request(stream) else {
         return Ok(own::open_stream(session, server, state, None)?);
     };

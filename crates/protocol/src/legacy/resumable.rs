@@ -22,7 +22,7 @@ use moongate_jsonrpc::message::RequestId;
 use moongate_jsonrpc::sse;
 use moongate_model::{Error, McpErrorKind};
 use moongate_session::{NextEvent, ResumptionReader, Session, SessionActivityGuard};
-use moongate_telemetry::CountGuard;
+use moongate_telemetry::{CountGuard, ResumeOutcome};
 
 /// Delay after which a disconnected client shall reconnect.
 pub(super) const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -135,19 +135,19 @@ pub(super) fn resume(
     (number, after): (u64, u64),
     state: &DownstreamState,
 ) -> Result<Response<Body>, Error> {
-    let count = |outcome: &str| state.metrics.resumed.with_label_values(&[outcome]).inc();
+    let count = |outcome: ResumeOutcome| state.metrics.clients.resumed.inc(outcome);
     let Some(reader) = session.resumption.read(number, after) else {
-        count("unknown");
+        count(ResumeOutcome::Unknown);
         return Err(unknown_event());
     };
-    count("resumed");
+    count(ResumeOutcome::Resumed);
     let resumed = ResumedStream {
         reader,
         keep_alive: state.keep_alive,
         until: stream_lifetime(profile, session, state).map(|time| Instant::now() + time),
         greeted: false,
         _busy: session.begin_activity(),
-        _count: CountGuard::new(&state.metrics.streams),
+        _count: CountGuard::new(&state.metrics.clients.streams),
     };
     let chunks = stream::unfold(resumed, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
     let mut response = Response::new(Body::Stream(Box::pin(chunks)));

@@ -3,6 +3,7 @@
 //! Owns the reconnects of that stream. Does not decide which call a request belongs to. Invariant: subscribers learn of
 //! a gap in the stream before they get later messages.
 
+use moongate_telemetry::{DroppedItem, InputKindName, InputOutcome};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,14 +109,14 @@ async fn drain(server: &WeakConnection, mut messages: MessageStream) {
         match message {
             // A notification is kept until the slowest subscriber has it, so large ones are dropped.
             RpcMessage::Notification(notification) if notification.params.size_hint() > NOTIFICATION_BYTES_MAX => {
-                server.options.metrics.dropped.with_label_values(&["large_notice"]).inc();
+                server.options.metrics.calls.dropped.inc(DroppedItem::LargeNotification);
             }
             RpcMessage::Notification(notification) => server.publish(match tasks::read_status(&notification) {
                 Some(task) => Notification::TaskStatus(Box::new(task)),
                 None => notifications::decode(notification),
             }),
             RpcMessage::Request(request) => on_request(&server, place, request).await,
-            RpcMessage::Response(_) => server.options.metrics.dropped.with_label_values(&["server_answer"]).inc(),
+            RpcMessage::Response(_) => server.options.metrics.calls.dropped.inc(DroppedItem::ServerResponse),
         }
     }
 }
@@ -136,7 +137,7 @@ async fn on_request(server: &Arc<LegacyConnection>, place: Option<ReplyPermit>, 
     let refused = if server.link.is_multiplexed() { Err(request) } else { server.calls.deliver_request(request) };
     if let Err(request) = refused {
         let name = &server.options.server;
-        server.options.metrics.asks.with_label_values(&["any", "unattributed"]).inc();
+        server.options.metrics.inputs.asks.inc((InputKindName("any"), InputOutcome::Unattributed));
         tracing::debug!(server = name, method = %request.method, "a request that belongs to no single open call is refused");
         let message = format!(
             "Not available: the request cannot be told to belong to one client's call (servers.{name}.share = \"session\" gives each client a connection of its own)"

@@ -103,7 +103,7 @@ pub(super) fn on_notification(
         "notifications/cancelled" => {
             let id = notification.params.get("requestId").and_then(|raw| RequestId::from_raw(raw.clone()));
             if id.is_some_and(|id| session.cancel_call(&id)) {
-                state.metrics.cancelled.inc();
+                state.metrics.calls.cancelled.inc();
             }
         }
         "notifications/roots/list_changed" => server.notify(&session.caller.load_full(), Notification::RootsChanged),

@@ -14,7 +14,7 @@ use crate::legacy::tasks;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcError, code};
 use moongate_model::{Call, Caller, Error, ExchangeEvent, InputRequest, InputRequired, McpErrorKind, TaskMethod};
-use moongate_telemetry::CountGuard;
+use moongate_telemetry::{CountGuard, InputKindName, InputOutcome, Limit, TaskRetention};
 
 /// Time that a polling client waits for requests that the server has ready.
 const POLL_WAIT: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ fn watch_task(server: &Arc<LegacyConnection>, caller: &Arc<Caller>, id: &ByteStr
         return Ok(waiter.clone());
     }
     if all.len() >= TASKS_MAX {
-        server.options.metrics.refused.with_label_values(&["tasks"]).inc();
+        server.options.metrics.calls.refused.inc(Limit::Tasks);
         if !make_room(&mut all, caller.principal.id) {
             let name = &server.options.server;
             let message = format!("Server \"{name}\" has {TASKS_MAX} tasks that wait for input, the most there may be");
@@ -58,7 +58,7 @@ fn watch_task(server: &Arc<LegacyConnection>, caller: &Arc<Caller>, id: &ByteStr
     // A 2025-11-25 server sends a task's requests while `tasks/result` is pending.
     let exchange = LegacyCall::start(server.clone(), caller.clone(), Call::for_task(TaskMethod::Result, &id)).0;
     let (gone, over) = (server.closing.clone(), waiter.evicted.clone());
-    let kept = CountGuard::new(&server.options.metrics.tasks.with_label_values(&["asked"]));
+    let kept = CountGuard::new(&server.options.metrics.inputs.tasks.series(TaskRetention::InputRequired));
     // Weak, so that a watch does not keep its connection alive.
     let waiting = run_watch(Arc::downgrade(server), caller.clone(), id, waiter.clone(), exchange);
     tokio::spawn(gone.run_until_cancelled_owned(async move {
@@ -103,11 +103,11 @@ fn accept_request(server: &Weak<LegacyConnection>, caller: &Caller, waiter: &Tas
     let Some((own, mut question)) = ask.requests.into_iter().next() else { return };
     let mut open = lock(&waiter.open);
     let able = caller.capabilities.supports(question.kind);
-    let asks = |outcome| server.options.metrics.asks.with_label_values(&[question.kind.capability(), outcome]).inc();
+    let asks = |outcome| server.options.metrics.inputs.asks.inc((InputKindName(question.kind.capability()), outcome));
     let room =
         (able && open.len() < REQUESTS_MAX).then(|| server.task_inputs.backlog.reserve(question.params.size_hint()));
     let Some(weight) = room.flatten() else {
-        asks(if able { "too_many" } else { "not_declared" });
+        asks(if able { InputOutcome::TooMany } else { InputOutcome::NotDeclared });
         let message = match able {
             true => "Too many questions wait for the client already".to_owned(),
             false => format!("The client did not declare {}", question.kind.capability()),
@@ -116,7 +116,7 @@ fn accept_request(server: &Weak<LegacyConnection>, caller: &Caller, waiter: &Tas
         drop(ask.responder.send(vec![(own, Err(error))]));
         return;
     };
-    asks("asked");
+    asks(InputOutcome::Asked);
     tasks::untag_task(&mut question.params);
     // "Each request key in `inputRequests` MUST be unique over the lifetime of a single task" (SEP-2663).
     let key = ByteString::from(format!("ask-{}", server.calls.next_id()));

@@ -3,6 +3,7 @@
 //! Owns the rounds, the deadline and the cancellation of one call. Does not talk to the client. Invariant: a call sends
 //! at most [`ROUNDS_MAX`] retries.
 
+use moongate_telemetry::DroppedItem;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
@@ -223,7 +224,7 @@ impl ModernCall {
                 }
                 // basic/transports/stdio.mdx: "The server MUST NOT write JSON-RPC requests to `stdout`."
                 Ok(Some(Ok(RpcMessage::Request(_)))) => {
-                    self.server.options.metrics.dropped.with_label_values(&["server_request"]).inc()
+                    self.server.options.metrics.calls.dropped.inc(DroppedItem::ServerRequest)
                 }
                 Ok(Some(Err(e))) => return ExchangeEvent::Done(Err(self.link_error(&e))),
                 Ok(None) => {

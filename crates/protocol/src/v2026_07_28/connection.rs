@@ -2,6 +2,7 @@
 //!
 //! Owns the link and the open calls. Does not run calls (`call.rs`). Invariant: no request depends on an earlier one.
 
+use moongate_telemetry::DroppedItem;
 use std::sync::Arc;
 
 use crate::PendingCalls;
@@ -25,7 +26,7 @@ impl ModernConnection {
     /// Sends a notification in the background. Only pipes need one.
     pub(super) fn send_notification(self: &Arc<Self>, method: &'static str, params: JsonObject) {
         let inner = self.clone();
-        let dropped = self.options.metrics.dropped.with_label_values(&["message_to_server"]);
+        let dropped = self.options.metrics.calls.dropped.series(DroppedItem::MessageToServer);
         let sending = async move {
             let body = encode_with(params.size_hint(), |out| write_notification(out, method, &params));
             let _ = inner.link.send(OutgoingMessage { body, id: None, headers: HeaderList::new() }).await;

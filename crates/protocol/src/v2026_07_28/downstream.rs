@@ -30,6 +30,7 @@ use moongate_model::{
     CacheHint, Call, Caller, DeferredCheck, Error, Exchange, InputRequired, McpErrorKind, McpMethod, Notification,
     Outcome, Principal, RequestState, Server, ServerCapabilities, TaskMethod, TaskMode,
 };
+use moongate_telemetry::InputOutcome;
 
 /// Dialect of this revision.
 pub(crate) static DIALECT: ModernDialect = ModernDialect;
@@ -220,7 +221,8 @@ fn serve_request(
 ) -> BoxFuture<'static, Response<Body>> {
     let takes_streams = request.headers.as_ref().is_none_or(accepts_stream);
     // Beyond the limit, the client gets plain JSON without notifications.
-    let stream = takes_streams && state.metrics.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
+    let stream =
+        takes_streams && state.metrics.clients.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
     let response = match start_request(request, server, state, sse::encode_event) {
         ModernStarted::Ready(status, parts) => json_response(status, parts),
         ModernStarted::Subscribed(open) => subscriptions::respond(open),
@@ -380,10 +382,10 @@ impl ResponseEncoder for ModernEncoder {
     fn input_required(&mut self, ask: InputRequired) -> InputAction {
         let asker = self.input_round();
         if let Some(error) = asker.check_declared(&ask) {
-            asker.count(&ask, "refused");
+            asker.count(&ask, InputOutcome::Refused);
             return InputAction::End(encode::http_status(&error), vec![encode::encode_error(Some(&self.id), &error)]);
         }
-        asker.count(&ask, "asked");
+        asker.count(&ask, InputOutcome::Asked);
         match ask.state {
             RequestState::CarriedByClient(state) => {
                 InputAction::End(200, asker.forward(&ask.requests, ask.server, state))

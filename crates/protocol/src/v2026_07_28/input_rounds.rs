@@ -6,6 +6,7 @@
 //! either parked or finished.
 
 use bytes::Bytes;
+use moongate_telemetry::{InputKindName, InputOutcome};
 use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::dialect::DownstreamState;
@@ -208,9 +209,9 @@ impl InputRound<'_> {
     }
 
     /// Counts input requests by their outcome.
-    pub(super) fn count(&self, ask: &InputRequired, outcome: &str) {
+    pub(super) fn count(&self, ask: &InputRequired, outcome: InputOutcome) {
         for (_, question) in &ask.requests {
-            self.state.metrics.asks.with_label_values(&[question.kind.capability(), outcome]).inc();
+            self.state.metrics.inputs.asks.inc((InputKindName(question.kind.capability()), outcome));
         }
     }
 }

@@ -6,6 +6,7 @@
 //! caller at the same endpoint.
 
 use bytes::Bytes;
+use moongate_telemetry::StateRefusal;
 
 use crate::dialect::DownstreamState;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -132,7 +133,7 @@ impl CarriedState {
 
 /// Builds the error for unusable state. It helps the sender and reveals nothing about other clients.
 pub(super) fn state_error(refused: SealError, front: &DownstreamState) -> Error {
-    front.metrics.state_refused.with_label_values(&[refused.label()]).inc();
+    front.metrics.inputs.state_refused.inc(StateRefusal(refused.label()));
     let why = match refused {
         SealError::Foreign | SealError::OtherCaller => {
             "it was not given out here, or was changed, or the gateway was restarted since"

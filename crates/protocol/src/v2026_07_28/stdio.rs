@@ -3,6 +3,7 @@
 //! Owns the open requests, so that clients can cancel them. Reading and responding is that of `downstream.rs`, without
 //! headers. Invariant: a cancelled request sends nothing more.
 
+use moongate_telemetry::Limit;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
@@ -55,7 +56,7 @@ impl OpenRequests {
         };
         // Registered before the start, so that a cancellation always finds the request.
         let Some(entry) = self.register(&id) else {
-            state.metrics.refused.with_label_values(&["session_calls"]).inc();
+            state.metrics.calls.refused.inc(Limit::SessionCalls);
             let error =
                 Error::new(McpErrorKind::Overloaded, "Too many requests are open on this pipe; wait for some to end");
             return Some(vec![encode::encode_error(Some(&id), &error)]);

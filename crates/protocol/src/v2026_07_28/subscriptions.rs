@@ -21,7 +21,7 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::RequestId;
 use moongate_jsonrpc::sse;
 use moongate_model::{Caller, Error, McpErrorKind, Notification, NotificationStream, Server, SubscriptionFilter};
-use moongate_telemetry::CountGuard;
+use moongate_telemetry::{CountGuard, Limit};
 
 /// Limit of tasks that one stream may name. Each is polled as often as its server allows.
 const TASKS_MAX: usize = 100;
@@ -42,8 +42,8 @@ pub(super) fn open_stream(
     server: &Arc<dyn Server>,
     state: &DownstreamState,
 ) -> Result<ListenStream, Error> {
-    if state.metrics.streams.get() >= i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
-        state.metrics.refused.with_label_values(&["streams"]).inc();
+    if state.metrics.clients.streams.get() >= i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
+        state.metrics.calls.refused.inc(Limit::Streams);
         return Err(Error::new(
             McpErrorKind::Overloaded,
             format!("There are {} streams, and no more are allowed (limits.streams)", state.streams_max),
@@ -70,7 +70,7 @@ pub(super) fn open_stream(
         draining: state.draining.clone(),
         keep_alive: state.keep_alive,
         finished: false,
-        _count: CountGuard::new(&state.metrics.streams),
+        _count: CountGuard::new(&state.metrics.clients.streams),
     })
 }
 

@@ -218,7 +218,7 @@ impl StateStore {
         }
         let mut waiting = self.0.lock();
         if !waiting.add(change) {
-            self.0.metrics.store_dropped.inc();
+            self.0.metrics.store.dropped.inc();
         }
         self.0.count(&waiting);
         drop(waiting);
@@ -253,7 +253,7 @@ impl StoreInner {
     }
 
     fn count(&self, waiting: &QueuedChanges) {
-        self.metrics.store_waiting.set(i64::try_from(waiting.changes.len()).unwrap_or(i64::MAX));
+        self.metrics.store.waiting.set(i64::try_from(waiting.changes.len()).unwrap_or(i64::MAX));
     }
 
     /// Stops persistence and drops the queued changes.
@@ -264,7 +264,7 @@ impl StoreInner {
         *waiting = QueuedChanges::default();
         self.count(&waiting);
         drop(waiting);
-        self.metrics.store_open.set(0);
+        self.metrics.store.open.set(0);
         self.phase.send_replace(phase);
     }
 }
@@ -322,7 +322,7 @@ mod tests {
             move || Ok(Box::new(Flaky { failures: failures.clone(), rows: rows.clone() }) as Box<dyn StoreBackend>)
         }));
         store.put(StoreTable::Sessions, "a", "1");
-        until(|| metrics.store_errors.get() == 1).await;
+        until(|| metrics.store.errors.get() == 1).await;
         store.put(StoreTable::Sessions, "a", "2");
         store.put(StoreTable::Sessions, "b", "3");
         until(|| rows.lock().len() == 2).await;
@@ -330,11 +330,11 @@ mod tests {
         rows.sort();
         let of = |key, value| (Bytes::from_static(key), Some(Bytes::from_static(value)));
         assert_eq!(rows, [of(b"a", b"2"), of(b"b", b"3")], "the last word on each row, once");
-        assert_eq!(metrics.store_errors.get(), 2);
-        assert_eq!(metrics.store_waiting.get(), 0);
+        assert_eq!(metrics.store.errors.get(), 2);
+        assert_eq!(metrics.store.waiting.get(), 0);
         store.close().await;
         store.put(StoreTable::Sessions, "c", "4");
-        assert_eq!(metrics.store_waiting.get(), 0, "nothing is kept after the end");
+        assert_eq!(metrics.store.waiting.get(), 0, "nothing is kept after the end");
     }
 
     #[tokio::test]
@@ -343,10 +343,10 @@ mod tests {
         let large = Bytes::from(vec![0; QUEUED_BYTES_MAX / 2]);
         store.put(StoreTable::Catalog, "a", large.clone());
         store.put(StoreTable::Catalog, "b", large.clone());
-        assert_eq!(store.0.metrics.store_dropped.get(), 1);
+        assert_eq!(store.0.metrics.store.dropped.get(), 1);
         store.put(StoreTable::Catalog, "a", large);
-        assert_eq!(store.0.metrics.store_dropped.get(), 1, "it takes the place of the other");
-        assert_eq!(store.0.metrics.store_waiting.get(), 1);
+        assert_eq!(store.0.metrics.store.dropped.get(), 1, "it takes the place of the other");
+        assert_eq!(store.0.metrics.store.waiting.get(), 1);
     }
 
     #[tokio::test]

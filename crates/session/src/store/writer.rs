@@ -56,7 +56,7 @@ pub(super) async fn run(
                 inner.count(&inner.lock());
             }
             Err((trouble, changes)) => {
-                inner.metrics.store_errors.inc();
+                inner.metrics.store.errors.inc();
                 if logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
                     logged = Some(Instant::now());
                     tracing::warn!("the state cannot be written, and is kept in memory until it can: {trouble}");
@@ -97,7 +97,7 @@ async fn open_first(
         let trouble = match opened.await {
             Ok(Ok((backend, contents))) => {
                 *inner.contents.lock() = Some(contents);
-                inner.metrics.store_open.set(1);
+                inner.metrics.store.open.set(1);
                 inner.phase.send_replace(StorePhase::Open);
                 return Ok(backend);
             }
@@ -148,7 +148,7 @@ fn requeue(inner: &StoreInner, changes: Vec<RowChange>) {
     for change in changes {
         // A newer change of the same row is already queued, and wins.
         if !waiting.changes.contains_key(&change.0) && !waiting.add(change) {
-            inner.metrics.store_dropped.inc();
+            inner.metrics.store.dropped.inc();
         }
     }
     inner.count(&waiting);

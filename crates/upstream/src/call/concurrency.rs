@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::pool::dedicated::ReleasePermit;
 use crate::settings::ServerSettings;
 use moongate_model::{Error, McpErrorKind};
-use moongate_telemetry::{GaugeHandle, Metrics};
+use moongate_telemetry::{GaugeHandle, Limit, Metrics};
 
 /// Permits of one server.
 pub(crate) struct ConcurrencyLimit {
@@ -98,7 +98,7 @@ impl ConcurrencyLimit {
         }
         let ServerSettings { name, queue, max_concurrency, .. } = settings;
         let _place = QueuePlace::enter(self, settings, metrics).ok_or_else(|| {
-            metrics.refused.with_label_values(&["queue"]).inc();
+            metrics.calls.refused.inc(Limit::Queue);
             let message = format!("Server \"{name}\" is busy: {max_concurrency} calls run and {queue} wait; raise servers.{name}.max_concurrency or .queue");
             Error::new(McpErrorKind::Overloaded, message)
         })?;
@@ -139,7 +139,7 @@ struct QueuePlace<'a> {
 
 impl<'a> QueuePlace<'a> {
     fn enter(slots: &'a ConcurrencyLimit, settings: &ServerSettings, metrics: &Metrics) -> Option<Self> {
-        let place = QueuePlace { limit: slots, depth: metrics.queue_depth.with_label_values(&[&settings.name]) };
+        let place = QueuePlace { limit: slots, depth: metrics.servers.queue_depth.series(&settings.name) };
         let before = slots.queued.fetch_add(1, Ordering::AcqRel);
         place.depth.inc();
         // The guard exists already: a refused call is counted out again by its drop.
@@ -196,7 +196,7 @@ mod tests {
         // The server leaves the config while the call is queued.
         metrics.forget_server("a", &[], &[]);
         aside.reacquire().await.unwrap();
-        assert_eq!(metrics.queue_depth.with_label_values(&["a"]).get(), 0, "its server was forgotten meanwhile");
+        assert_eq!(metrics.servers.queue_depth.get("a"), 0, "its server was forgotten meanwhile");
         // Without a queue, a released permit could be lost.
         let full = ServerSettings { queue: 0, ..settings.clone() };
         let mut stays = slots.queued_permit(aside.permit.take(), &full, &metrics, late);

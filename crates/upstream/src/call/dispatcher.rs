@@ -2,6 +2,7 @@
 //! all calls of the server share. Does not follow a started call (`call`). Invariant: a call gets its connection
 //! within its own deadline, or one clear error.
 
+use moongate_telemetry::Limit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -81,7 +82,7 @@ impl CallDispatcher {
     /// Admits a call, or returns the error of an open circuit breaker.
     pub(super) fn check_breaker(&self) -> Result<BreakerPermit, Error> {
         self.breaker.admit().map_err(|shut| {
-            self.server.metrics().refused.with_label_values(&["breaker"]).inc();
+            self.server.metrics().calls.refused.inc(Limit::Breaker);
             let name = &self.server.settings.name;
             let when = match shut.remaining {
                 left if left.is_zero() => "another call is seeing whether it is back".to_owned(),

@@ -9,6 +9,7 @@ mod notification_quota;
 pub(crate) mod open_calls;
 pub(crate) mod retry;
 
+use moongate_telemetry::{DroppedItem, RetryOutcome};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -216,7 +217,7 @@ impl ActiveCall {
         let (server, size) = (&self.dispatcher.server, notice.size_hint());
         let admitted = self.quota.admit(size, server.peek_settings().max_notifications, Instant::now());
         if !admitted {
-            server.metrics().dropped.with_label_values(&["call_notification"]).inc();
+            server.metrics().calls.dropped.inc(DroppedItem::CallNotification);
         }
         admitted
     }
@@ -262,16 +263,16 @@ impl ActiveCall {
         let Some(mut spare) = self.retryable.take() else { return false };
         let dispatcher = self.dispatcher.clone();
         let name = dispatcher.server.settings.name.as_str();
-        let count = |outcome: &str| dispatcher.server.metrics().retries.with_label_values(&[name, outcome]).inc();
+        let count = |outcome: RetryOutcome| dispatcher.server.metrics().servers.retries.inc((name, outcome));
         let pause = match spare.decide(error, &dispatcher.retry_budget, self.deadline) {
             RetryDecision::No => return false,
             RetryDecision::OverBudget => {
-                count("over_budget");
+                count(RetryOutcome::OverBudget);
                 return false;
             }
             RetryDecision::After(pause) => pause,
         };
-        count("sent");
+        count(RetryOutcome::Sent);
         let Some(call) = spare.call.clone_for_retry() else { return false };
         let caller: Arc<Caller> = spare.caller.clone();
         self.retryable = Some(spare);
@@ -345,7 +346,7 @@ mod tests {
             }
         };
         assert!(end.is_ok() && (20..=30).contains(&told), "{told}");
-        let dropped = upstream.server.metrics().dropped.with_label_values(&["call_notification"]).get();
+        let dropped = upstream.server.metrics().calls.dropped.get(DroppedItem::CallNotification);
         assert_eq!(dropped + told, 40);
     }
 

@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(same.description().unwrap().instructions.as_deref(), Some("Ask."));
         assert!(same.is_unconfirmed());
         assert_eq!(same.list_ttl(ItemKind::Tools), Some(0), "nobody may keep them");
-        assert_eq!(same.server.metrics().catalog_stale.with_label_values(&["a"]).get(), 1);
+        assert_eq!(same.server.metrics().catalog.stale.get("a"), 1);
         for other in [
             // The parts of the settings are kept apart: "ab" is not "a", "b".
             settings(&["ab"]),

@@ -187,7 +187,7 @@ impl ListStore {
     }
 
     fn publish_staleness(&self) {
-        let stale = &self.server.metrics().catalog_stale;
-        stale.with_label_values(&[&self.server.settings.name]).set(i64::from(self.cache.is_unconfirmed()));
+        let stale = &self.server.metrics().catalog.stale;
+        stale.set(&self.server.settings.name, i64::from(self.cache.is_unconfirmed()));
     }
 }

@@ -7,6 +7,7 @@
 pub(crate) mod table;
 mod task;
 
+use moongate_telemetry::Limit;
 use std::sync::Arc;
 
 use crate::lists::DedicatedLists;
@@ -87,7 +88,7 @@ impl DedicatedPool {
                 }
                 DedicatedLookup::CoolingDown(pause) => return Err(cooldown_error(name, &pause)),
                 DedicatedLookup::Full => {
-                    context.server.metrics().refused.with_label_values(&["max_connections"]).inc();
+                    context.server.metrics().calls.refused.inc(Limit::MaxConnections);
                     let message = format!(
                         "Server \"{name}\" has {max} connections for single clients, all in use, and no more are allowed (servers.{name}.max_connections)"
                     );

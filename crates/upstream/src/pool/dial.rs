@@ -16,7 +16,7 @@ use moongate_model::{Call, Caller, Connection, Exchange};
 use moongate_protocol::{
     self, CallTimeouts, ConnectError, ConnectOptions, Era, InputRecord, NegotiatedServer, PendingCalls,
 };
-use moongate_telemetry::{CounterHandle, Metrics, logs};
+use moongate_telemetry::{ClientRevision, CounterHandle, Metrics, ServerRevision, logs};
 use moongate_transport::http_settings::HttpSettings;
 use moongate_transport::http_sse::SseLink;
 use moongate_transport::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
@@ -316,7 +316,7 @@ fn http_settings(
     let ConnectTarget::Http { url, socket, headers, network, .. } = &settings.connect else {
         return Err(LinkError::Spawn("there is no URL".to_owned()));
     };
-    let resumed = shared.metrics.server_resumed.with_label_values(&[&settings.name]);
+    let resumed = shared.metrics.servers.resumed.series(&settings.name);
     let http = HttpSettings {
         url: url.clone(),
         socket: socket.clone(),
@@ -350,7 +350,7 @@ fn byte_budget(settings: &ServerSettings, shared: &UpstreamContext) -> Arc<ByteB
 /// Returns a handler that counts each line that is no message, and logs one a minute.
 fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
     const QUIET: Duration = Duration::from_secs(60);
-    let counter = metrics.garbage.with_label_values(&[server]);
+    let counter = metrics.servers.garbage.series(server);
     let server = server.to_owned();
     let logged = Mutex::new(None::<tokio::time::Instant>);
     let seen = AtomicU64::new(0);
@@ -399,7 +399,8 @@ impl UpstreamConnection {
         match translated.iter().find(|(known, _)| *known == from) {
             Some((_, counter)) => counter.inc(),
             None => {
-                let counter = self.metrics.translated.with_label_values(&[from, self.revision]);
+                let counter =
+                    self.metrics.calls.translated.series((ClientRevision(from), ServerRevision(self.revision)));
                 counter.inc();
                 translated.push((from, counter));
             }

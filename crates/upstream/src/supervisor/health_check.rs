@@ -78,7 +78,7 @@ impl HealthCheck {
                 continue;
             }
             missed += 1;
-            self.metrics.pings_missed.with_label_values(&[&self.name]).inc();
+            self.metrics.servers.pings_missed.inc(&self.name);
             if missed >= ping.misses {
                 let (limit, name) = (ping.timeout, &self.name);
                 return format!("it left {missed} pings unanswered, each for {limit:?} (servers.{name}.ping)");
@@ -99,7 +99,7 @@ impl HealthCheck {
         sleep_until(until).await;
         let is_wedged = !active.link.take_activity();
         if is_wedged {
-            self.metrics.pings_missed.with_label_values(&[&self.name]).inc();
+            self.metrics.servers.pings_missed.inc(&self.name);
         }
         is_wedged
     }
@@ -191,7 +191,7 @@ mod tests {
         assert!(call(&upstream, &caller).await.is_err());
         // The gateway must find it by then, although other calls keep opening.
         tokio::time::sleep_until(began + limit + Duration::from_secs(1)).await;
-        let restarts = upstream.server.metrics().server_restarts.with_label_values(&["a"]);
+        let restarts = upstream.server.metrics().servers.restarts.series("a");
         assert_eq!(restarts.get(), 1, "it is not found within {limit:?}");
         others.abort();
         tokio::time::sleep(MINUTE).await;
@@ -224,7 +224,7 @@ mod tests {
         assert!(each.iter().any(Result::is_ok) && each.iter().any(Result::is_err), "some have no time");
         // Long enough for every ping that could go wrong.
         tokio::time::sleep(MINUTE * 10).await;
-        assert_eq!(upstream.server.metrics().server_restarts.with_label_values(&["a"]).get(), 0);
+        assert_eq!(upstream.server.metrics().servers.restarts.get("a"), 0);
         assert!(call(&upstream, &caller).await.is_ok());
     }
 
@@ -259,7 +259,7 @@ mod tests {
         tokio::time::sleep(MINUTE * 5).await;
         assert!(call(&upstream, &idle).await.is_ok());
         tokio::time::sleep(MINUTE * 60).await;
-        assert_eq!(upstream.server.metrics().server_restarts.with_label_values(&["a"]).get(), 1, "the second is well");
+        assert_eq!(upstream.server.metrics().servers.restarts.get("a"), 1, "the second is well");
     }
 
     #[tokio::test(start_paused = true)]
@@ -321,6 +321,6 @@ mod tests {
             assert!(call(&upstream, &caller).await.is_err());
             tokio::time::sleep(MINUTE).await;
         }
-        assert_eq!(upstream.server.metrics().server_restarts.with_label_values(&["a"]).get(), 0);
+        assert_eq!(upstream.server.metrics().servers.restarts.get("a"), 0);
     }
 }

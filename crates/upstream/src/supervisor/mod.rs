@@ -227,11 +227,11 @@ async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
 }
 
 fn count_attempt(supervised: &SupervisedServer) {
-    let name = [supervised.name()];
+    let name = supervised.name();
     let metrics = supervised.server.metrics();
-    metrics.server_reconnects.with_label_values(&name).inc();
+    metrics.servers.reconnects.inc(name);
     if matches!(supervised.server.settings.connect, ConnectTarget::Stdio { .. }) {
-        metrics.server_restarts.with_label_values(&name).inc();
+        metrics.servers.restarts.inc(name);
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn report_breaker(supervised: &SupervisedServer) {
                     shut.reason
                 );
             }
-            supervised.server.metrics().breaker_opened.with_label_values(&[name]).inc();
+            supervised.server.metrics().servers.breaker_opened.inc(name);
             supervised.set_state(
                 UpstreamState::Degraded,
                 format!("its calls keep failing: {}", shut.reason),

@@ -152,7 +152,7 @@ impl DedicatedPool {
 
     pub(super) fn publish_count(&self, server: &str, metrics: &Metrics) {
         let connections = i64::try_from(self.len()).unwrap_or(i64::MAX);
-        metrics.server_connections.with_label_values(&[server]).set(connections);
+        metrics.servers.connections.series(server).set(connections);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, DedicatedTable> {
