@@ -238,6 +238,18 @@ fn words_stand_where_they_belong() {
     assert_none(&problems);
 }
 
+/// Policy comes before a call: the only way to a server is the function that takes a `Permitted` call.
+#[test]
+fn one_function_of_the_gateway_reaches_the_servers() {
+    // Sessions of clients, which stand below the servers, have a `begin_call` of their own.
+    let below = ["upstream/", "protocol/", "session/"];
+    let mut callers = Vec::new();
+    for source in sources().iter().filter(|source| !below.iter().any(|place| source.place.starts_with(place))) {
+        callers.extend(source.bare.matches("begin_call").map(|_| source.place.clone()));
+    }
+    assert_eq!(callers, ["gateway/start_call.rs"]);
+}
+
 /// The anchors of a page's headings.
 fn anchors(page: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(page).unwrap();

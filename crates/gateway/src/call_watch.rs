@@ -12,10 +12,11 @@ use tokio::time::Instant;
 
 use crate::endpoint::Endpoint;
 use crate::endpoint_context::EndpointContext;
-use crate::server_entry::ServerEntry;
+use crate::permitted::Permitted;
+use crate::routed_call::RoutedCall;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Call, Caller, Error, ExchangeEvent, McpMethod, Outcome, TaskMethod};
-use moongate_telemetry::{CallEnding, CallMeter, CallRecord, ServerHop};
+use moongate_telemetry::{CallEnding, CallRecord, ServerHop};
 use moongate_upstream::ServerCall;
 
 /// Ending of a tool call whose result has `isError`.
@@ -56,18 +57,18 @@ impl UnsentCall {
     }
 
     /// Measures the call, and records it if it failed.
-    pub(super) fn record(self, view: &Endpoint, caller: &Caller, end: &Result<Outcome, Error>) {
+    pub(super) fn record(self, endpoint: &Endpoint, caller: &Caller, end: &Result<Outcome, Error>) {
         let UnsentCall { method, received, name, request_bytes } = self;
         let (ending, took) = (ending(&method, caller.revision, end), received.elapsed());
-        view.method_meter(&method).record(caller.revision, ending, took, None);
+        endpoint.method_meter(&method).record(caller.revision, ending, took, None);
         // Lists come from memory, and are no call of an item.
-        if ending.is_error() && view.gateway.context().call_log.records(ending) {
+        if ending.is_error() && endpoint.gateway.context().call_log.records(ending) {
             CallRecord {
                 method: method.label(),
                 principal: &caller.principal.name,
                 client: caller.client_info.as_ref(),
                 revision: caller.revision,
-                endpoint: &view.name,
+                endpoint: &endpoint.name,
                 server: "",
                 tool: name.and_then(|name| name.as_text()).as_deref().unwrap_or_default(),
                 outcome: ending.error,
@@ -85,11 +86,9 @@ impl UnsentCall {
 pub(super) struct CallWatch {
     context: Arc<EndpointContext>,
     caller: Arc<Caller>,
-    meter: Arc<CallMeter>,
+    routed: Permitted<RoutedCall>,
     method: McpMethod,
     endpoint: ByteString,
-    server: Arc<ServerEntry>,
-    tool: ByteString,
     received: Instant,
     sent: Instant,
     request_bytes: usize,
@@ -99,22 +98,14 @@ pub(super) struct CallWatch {
 }
 
 impl CallWatch {
-    /// Creates the watch of a call that is about to be sent. Takes its meter, its server, and its tool as clients see
-    /// it.
-    pub(super) fn new(
-        view: &Endpoint,
-        caller: &Arc<Caller>,
-        call: &Call,
-        (meter, server, tool): (Arc<CallMeter>, Arc<ServerEntry>, ByteString),
-    ) -> Self {
+    /// Creates the watch of a call that is about to be sent.
+    pub(super) fn new(endpoint: &Endpoint, caller: &Arc<Caller>, call: &Call, routed: Permitted<RoutedCall>) -> Self {
         CallWatch {
-            context: view.gateway.context().clone(),
+            context: endpoint.gateway.context().clone(),
             caller: caller.clone(),
-            meter,
+            routed,
             method: call.method.clone(),
-            endpoint: view.name.clone(),
-            server,
-            tool,
+            endpoint: endpoint.name.clone(),
             received: call.received,
             sent: Instant::now(),
             request_bytes: call.params.size_hint(),
@@ -123,12 +114,17 @@ impl CallWatch {
         }
     }
 
+    /// Returns the target of the call.
+    pub(super) fn routed(&self) -> &Permitted<RoutedCall> {
+        &self.routed
+    }
+
     fn record_end(&mut self, end: &Result<Outcome, Error>, server_revision: &'static str) {
         self.finished = true;
         let now = Instant::now();
         let ending = ending(&self.method, self.caller.revision, end);
         let hop = ServerHop { revision: server_revision, time: now - self.sent };
-        self.meter.record(self.caller.revision, ending, now - self.received, Some(hop));
+        self.routed.meter.record(self.caller.revision, ending, now - self.received, Some(hop));
         if self.context.call_log.records(ending) {
             let size = end.as_ref().map_or(0, |outcome| outcome.result.size_hint());
             let outcome = if ending.is_error() { ending.error } else { "ok" };
@@ -143,8 +139,8 @@ impl CallWatch {
             client: self.caller.client_info.as_ref(),
             revision: self.caller.revision,
             endpoint: &self.endpoint,
-            server: &self.server.name,
-            tool: &self.tool,
+            server: &self.routed.server.name,
+            tool: &self.routed.tool,
             outcome,
             code,
             duration: now - self.received,

@@ -1,19 +1,17 @@
 //! Endpoint: the union of everything, a view, or a single server with its own names.
 //!
-//! Owns what a caller may see and use through it. Does not resolve or start calls (`resolve_call.rs`, `start_call.rs`).
-//! Invariant: a request sees the servers and rules of one generation.
+//! Owns the servers and rules that hold on it. Does not decide about calls (`permitted.rs`) or start them
+//! (`start_call.rs`). Invariant: a request sees the servers and rules of one generation.
 
 use std::sync::Arc;
 
 use crate::catalog::Snapshot;
-use crate::catalog_route::CatalogRoute;
 use crate::endpoint_context::EndpointContext;
 use crate::endpoint_scope::EndpointScope;
 use crate::generation::Generation;
-use crate::server_entry::server_name;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Caller, ItemKind, McpMethod, Principal};
-use moongate_telemetry::{CallMeter, DeniedRule};
+use moongate_model::{McpMethod, Principal};
+use moongate_telemetry::CallMeter;
 
 /// Gateway, as its endpoints see it.
 pub(super) trait EndpointHost: Send + Sync {
@@ -67,45 +65,6 @@ impl Endpoint {
             EndpointScope::View(view) => view.includes(server),
             EndpointScope::Union(union) => union.includes(server),
         }
-    }
-
-    /// Returns true if this caller may see and use an item through this endpoint.
-    pub(super) fn permits(&self, principal: &Principal, kind: ItemKind, route: &CatalogRoute) -> bool {
-        if !self.includes(&route.upstream.settings.name) {
-            return false;
-        }
-        // Globs of views and keys apply to tools only.
-        if kind != ItemKind::Tools {
-            return true;
-        }
-        let viewed = match &self.scope {
-            EndpointScope::View(view) => view.tools.matches(&route.exposed),
-            EndpointScope::Union(union) => union.has_tool(&route.upstream.settings.name, &route.exposed),
-            EndpointScope::All | EndpointScope::Server(_) => true,
-        };
-        viewed && self.generation.access.allows_tool(principal, &route.exposed)
-    }
-
-    /// Finds the item that a client names, if it exists and may be used.
-    pub(super) fn lookup(
-        &self,
-        snapshot: &Snapshot,
-        caller: &Caller,
-        kind: ItemKind,
-        key: &ByteString,
-    ) -> Option<Arc<CatalogRoute>> {
-        let route = match &self.scope {
-            // Servers' own names are unique within one server only.
-            EndpointScope::Server(upstream) => snapshot.find_local(kind, &server_name(upstream), key),
-            _ => snapshot.find_exposed(kind, key),
-        };
-        let route = route?;
-        if self.permits(&caller.principal, kind, route) {
-            return Some(route.clone());
-        }
-        // Operators see the refusal here. Clients get the error of an unknown name.
-        self.gateway.context().metrics.access.policy_denied.inc(DeniedRule(kind.member()));
-        None
     }
 
     /// Explains why the one server of this endpoint never came up. An endpoint with several servers has other items to

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::events::EventBus;
 use crate::in_flight::InFlightCalls;
@@ -27,6 +27,13 @@ pub(super) struct EndpointContext {
     pub(super) call_log: CallLogSwitch,
     /// Longest URI that is looked up, in bytes.
     pub(super) uri_max: AtomicUsize,
+}
+
+impl EndpointContext {
+    /// Returns the longest URI that is looked up, in bytes.
+    pub(super) fn uri_max(&self) -> usize {
+        self.uri_max.load(Ordering::Relaxed)
+    }
 }
 
 /// Builds a meter for each method.

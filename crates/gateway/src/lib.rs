@@ -29,6 +29,7 @@ mod catalog_route;
 mod current_generation;
 mod event_sink;
 mod pending_replacements;
+mod permitted;
 mod resolve_call;
 mod routed_call;
 mod schema_findings;

@@ -1,10 +1,12 @@
 //! Resolution of a call to its server.
 //!
-//! Owns the step from the exposed name to the server and its own name. Does not start calls (`start_call.rs`).
-//! Invariant: a name that may not be used gets the same error as one that does not exist.
+//! Owns the step from the exposed name to the server and its own name. Does not decide who may use it
+//! (`permitted.rs`) or start calls (`start_call.rs`). Invariant: a name that may not be used gets the same error as one
+//! that does not exist.
 
 use crate::catalog::Snapshot;
 use crate::endpoint::Endpoint;
+use crate::permitted::Permitted;
 use crate::routed_call::{RoutedCall, check_resumable};
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::{ByteString, RawJson};
@@ -12,7 +14,7 @@ use moongate_model::{Call, Caller, Error, ItemKind, McpErrorKind, McpMethod};
 
 impl Endpoint {
     /// Resolves a call to its target, and names the item as its server does. A call that is refused stays as it was.
-    pub(super) fn route(&self, caller: &Caller, call: &mut Call) -> Result<RoutedCall, Error> {
+    pub(super) fn route(&self, caller: &Caller, call: &mut Call) -> Result<Permitted<RoutedCall>, Error> {
         let snapshot = self.generation.snapshot.load();
         match call.method {
             McpMethod::CallTool => self.resolve_named(&snapshot, caller, ItemKind::Tools, call),
@@ -32,7 +34,7 @@ impl Endpoint {
         caller: &Caller,
         kind: ItemKind,
         call: &mut Call,
-    ) -> Result<RoutedCall, Error> {
+    ) -> Result<Permitted<RoutedCall>, Error> {
         let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: name must be a string");
         let name = call.params.get_string("name").ok_or_else(wrong)?;
         let what = if kind == ItemKind::Tools { "tool" } else { "prompt" };
@@ -48,46 +50,54 @@ impl Endpoint {
             call.params.set(ByteString::literal("name"), route.local_raw.clone());
         }
         call.definition = Some(route.definition.clone());
-        let (upstream, meter, tool) = (route.upstream.clone(), route.meter.clone(), route.exposed.clone());
-        Ok(RoutedCall { upstream, meter, tool })
+        Ok(route.route_call())
     }
 
-    fn resolve_resource(&self, snapshot: &Snapshot, caller: &Caller, call: &mut Call) -> Result<RoutedCall, Error> {
+    fn resolve_resource(
+        &self,
+        snapshot: &Snapshot,
+        caller: &Caller,
+        call: &mut Call,
+    ) -> Result<Permitted<RoutedCall>, Error> {
         let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: uri must be a string");
         let uri = call.params.get_string("uri").ok_or_else(wrong)?;
-        let (upstream, local) = self.resolve_uri(snapshot, caller, &uri, &LookupBudget::new())?;
-        check_resumable(&upstream, call)?;
+        let (server, local) = self.resolve_uri(snapshot, caller, &uri, &LookupBudget::new())?;
+        check_resumable(&server, call)?;
         if local != uri {
             call.params.set(ByteString::literal("uri"), RawJson::string(&local));
         }
-        let meter = self.method_meter(&McpMethod::ReadResource);
-        Ok(RoutedCall { meter, upstream, tool: ByteString::literal("") })
+        Ok(server.route_call(self.method_meter(&McpMethod::ReadResource)))
     }
 
     /// Resolves `completion/complete`. The prompt or template that it refers to decides the server.
-    fn resolve_completion(&self, snapshot: &Snapshot, caller: &Caller, call: &mut Call) -> Result<RoutedCall, Error> {
+    fn resolve_completion(
+        &self,
+        snapshot: &Snapshot,
+        caller: &Caller,
+        call: &mut Call,
+    ) -> Result<Permitted<RoutedCall>, Error> {
         let wrong =
             || Error::new(McpErrorKind::InvalidParams, "Invalid params: ref must name a prompt or a resource template");
         let mut reference = call.params.get_object("ref").ok_or_else(wrong)?;
         let is_prompt = reference.get_string("type").is_some_and(|t| t.as_str() == "ref/prompt");
-        let (upstream, key, local) = if is_prompt {
+        let (server, key, local) = if is_prompt {
             let name = reference.get_string("name").ok_or_else(wrong)?;
             let unknown = || Error::new(McpErrorKind::UnknownName, format!("Unknown prompt: {name}"));
             let route = self.lookup(snapshot, caller, ItemKind::Prompts, &name).ok_or_else(unknown)?;
-            (route.upstream.clone(), "name", route.local.clone())
+            (route.server(), "name", route.local.clone())
         } else {
             let uri = reference.get_string("uri").ok_or_else(wrong)?;
-            let (upstream, local) = match self.lookup(snapshot, caller, ItemKind::Templates, &uri) {
-                Some(route) => (route.upstream.clone(), route.local.clone()),
+            let (server, local) = match self.lookup(snapshot, caller, ItemKind::Templates, &uri) {
+                Some(route) => (route.server(), route.local.clone()),
                 None => self.resolve_uri(snapshot, caller, &uri, &LookupBudget::new())?,
             };
-            (upstream, "uri", local)
+            (server, "uri", local)
         };
-        check_resumable(&upstream, call)?;
+        check_resumable(&server, call)?;
         if reference.get_string(key).as_ref() != Some(&local) {
             reference.set(ByteString::literal(key), RawJson::string(&local));
             call.params.set(ByteString::literal("ref"), reference.to_raw());
         }
-        Ok(RoutedCall { meter: self.method_meter(&McpMethod::Complete), upstream, tool: ByteString::literal("") })
+        Ok(server.route_call(self.method_meter(&McpMethod::Complete)))
     }
 }

@@ -5,13 +5,13 @@
 
 use moongate_telemetry::DroppedItem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::catalog::Snapshot;
 use crate::catalog_route::CatalogRoute;
 use crate::endpoint::{Endpoint, EndpointHost};
 use crate::endpoint_context::EndpointContext;
 use crate::endpoint_scope::EndpointScope;
+use crate::permitted::Permitted;
 use crate::server_entry::{ServerEntry, server_name};
 use crate::templates::LookupBudget;
 use crate::uris;
@@ -37,7 +37,7 @@ impl Endpoint {
         caller: &Caller,
         uri: &ByteString,
         budget: &LookupBudget,
-    ) -> Result<(Arc<ServerEntry>, ByteString), Error> {
+    ) -> Result<(Permitted<Arc<ServerEntry>>, ByteString), Error> {
         let search = UriSearch::new(self.gateway.context(), snapshot, uri, budget);
         let listed = || self.lookup(snapshot, caller, ItemKind::Resources, uri);
         let place = self.resolve_in_order(search, listed, true);
@@ -52,27 +52,24 @@ impl Endpoint {
         caller: &Caller,
         uri: &ByteString,
         budget: &LookupBudget,
-    ) -> Option<(Arc<ServerEntry>, ByteString)> {
-        let permitted = |route: &&Arc<CatalogRoute>| self.permits(&caller.principal, ItemKind::Resources, route);
-        let listed = || snapshot.find_exposed(ItemKind::Resources, uri).filter(permitted).cloned();
+    ) -> Option<(Permitted<Arc<ServerEntry>>, ByteString)> {
+        let listed = || {
+            self.permit_item(&caller.principal, ItemKind::Resources, snapshot.find_exposed(ItemKind::Resources, uri)?)
+        };
         self.resolve_in_order(UriSearch::new(self.gateway.context(), snapshot, uri, budget), listed, false)
     }
 
     fn resolve_in_order(
         &self,
         search: UriSearch<'_>,
-        listed: impl FnOnce() -> Option<Arc<CatalogRoute>>,
+        listed: impl FnOnce() -> Option<Permitted<Arc<CatalogRoute>>>,
         guess: bool,
-    ) -> Option<(Arc<ServerEntry>, ByteString)> {
+    ) -> Option<(Permitted<Arc<ServerEntry>>, ByteString)> {
         if let EndpointScope::Server(upstream) = &self.scope {
-            return self
-                .gateway
-                .context()
-                .allows_resource(search.snapshot, upstream, search.uri)
-                .then(|| (upstream.clone(), search.uri.clone()));
+            return Some((self.permit_resource(search.snapshot, upstream, search.uri)?, search.uri.clone()));
         }
         if let Some(route) = listed() {
-            return Some((route.upstream.clone(), route.local.clone()));
+            return Some((route.server(), route.local.clone()));
         }
         // A wrapped URI names its server itself.
         let (server, local) = match uris::unwrap(search.uri) {
@@ -101,9 +98,9 @@ impl Endpoint {
         snapshot: &Snapshot,
         server: &str,
         local: &ByteString,
-    ) -> Option<Arc<ServerEntry>> {
-        let member = self.generation.servers.iter().find(|u| u.settings.name == server && self.includes(server));
-        member.filter(|member| self.gateway.context().allows_resource(snapshot, member, local)).cloned()
+    ) -> Option<Permitted<Arc<ServerEntry>>> {
+        let member = self.generation.servers.iter().find(|member| member.settings.name == server)?;
+        self.permit_resource(snapshot, member, local)
     }
 
     /// Returns the server of a URI in no list, if it is the only one with resources here.
@@ -122,23 +119,6 @@ impl<'a> UriSearch<'a> {
         budget: &'a LookupBudget,
     ) -> UriSearch<'a> {
         UriSearch { snapshot, uri, is_long: uri.len() > context.uri_max(), budget }
-    }
-}
-
-impl EndpointContext {
-    /// Returns the longest URI that is looked up, in bytes.
-    fn uri_max(&self) -> usize {
-        self.uri_max.load(Ordering::Relaxed)
-    }
-
-    /// Returns true if the config lets a server have a resource. Long URIs are not tried with patterns, so they must be
-    /// listed.
-    fn allows_resource(&self, snapshot: &Snapshot, member: &ServerEntry, local: &ByteString) -> bool {
-        let rules = &member.settings.resources;
-        if local.len() > self.uri_max() && rules.has_patterns() {
-            return snapshot.find_local(ItemKind::Resources, &server_name(member), local).is_some();
-        }
-        rules.allows_uri(local)
     }
 }
 

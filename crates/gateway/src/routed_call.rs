@@ -12,7 +12,7 @@ use moongate_telemetry::CallMeter;
 
 /// Target of a call.
 pub(super) struct RoutedCall {
-    pub(super) upstream: Arc<ServerEntry>,
+    pub(super) server: Arc<ServerEntry>,
     pub(super) meter: Arc<CallMeter>,
     /// Tool or prompt, as clients see it. Empty where there is none.
     pub(super) tool: ByteString,
@@ -20,10 +20,10 @@ pub(super) struct RoutedCall {
 
 /// Checks that a continuation goes to the server that issued its state. A name may have moved to another server between
 /// two rounds.
-pub(super) fn check_resumable(upstream: &ServerEntry, call: &Call) -> Result<(), Error> {
-    let server = call.continuation.as_ref().and_then(|resume| resume.server.as_ref());
-    match server {
-        Some(server) if *server != upstream.name => {
+pub(super) fn check_resumable(server: &ServerEntry, call: &Call) -> Result<(), Error> {
+    let issuer = call.continuation.as_ref().and_then(|resume| resume.server.as_ref());
+    match issuer {
+        Some(issuer) if *issuer != server.name => {
             let message = "Invalid params: requestState is from a server that no longer answers to this name; call again without it";
             Err(Error::new(McpErrorKind::InvalidParams, message))
         }

@@ -7,8 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Call, Caller, Exchange};
-use moongate_upstream::{ServerCall, ServerSettings, Upstream};
+use moongate_upstream::{ServerSettings, Upstream};
 
 /// Server as it is configured now. The upstream may still be connected with earlier settings.
 pub struct ServerEntry {
@@ -22,16 +21,6 @@ impl Deref for ServerEntry {
     type Target = Upstream;
     fn deref(&self) -> &Upstream {
         &self.upstream
-    }
-}
-
-impl ServerEntry {
-    pub(super) fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
-        self.upstream.call(caller, call)
-    }
-
-    pub(super) fn begin_call(&self, caller: &Arc<Caller>, call: Call) -> ServerCall {
-        self.upstream.start_call(caller, call)
     }
 }
 

@@ -1,30 +1,35 @@
-//! Start of a routed call, and the way back of its events.
+//! Start of a permitted call, and the way back of its events.
 //!
 //! Owns the translation of results: URIs, tasks and the server's name. Does not route (`resolve_call.rs`). Invariant:
-//! every call is measured and can be revoked.
+//! every call is permitted and can be revoked, and every call of a client is measured.
 
 use std::sync::Arc;
 
 use crate::call_watch::{CallWatch, UnsentCall, WatchedCall};
 use crate::endpoint::Endpoint;
+use crate::permitted::Permitted;
 use crate::rewrite_links;
 use crate::routed_call::RoutedCall;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, McpMethod, Outcome, TaskMode};
+use moongate_upstream::ServerCall;
+
+/// Begins a permitted call at its server. `tests/tidy.rs` checks that nothing else in the gateway reaches a server.
+pub(super) fn begin_permitted(routed: &Permitted<RoutedCall>, caller: &Arc<Caller>, call: Call) -> ServerCall {
+    routed.server.upstream.begin_call(caller, call)
+}
 
 impl Endpoint {
-    /// Starts a routed call and watches it: its time, its links.
-    pub(super) fn start(&self, caller: &Arc<Caller>, routed: RoutedCall, call: Call) -> Exchange {
-        let RoutedCall { upstream, meter, tool } = routed;
+    /// Starts a permitted call, and translates what comes back for its client.
+    pub(super) fn start(&self, caller: &Arc<Caller>, routed: Permitted<RoutedCall>, call: Call) -> Exchange {
         let method = call.method.clone();
         // A single server's endpoint keeps that server's URIs, so its links need no rewriting.
         let links = (!self.keeps_local_names()).then(|| self.gateway.clone());
         let about_task = call.task_mode != TaskMode::Never || matches!(method, McpMethod::Task(_));
-        let naming = about_task.then(|| self.task_naming(caller, &upstream));
-        let watch = CallWatch::new(self, caller, &call, (meter, upstream.clone(), tool));
-        let server = upstream.clone();
-        let change = move |event| match event {
+        let naming = about_task.then(|| self.task_naming(caller, &routed.server));
+        let server = routed.server.clone();
+        self.start_watched(caller, routed, call, move |event| match event {
             ExchangeEvent::Done(mut end) => {
                 if let (Ok(outcome), Some(gateway)) = (&mut end, &links) {
                     let budget = LookupBudget::new();
@@ -36,18 +41,30 @@ impl Endpoint {
                 }
                 ExchangeEvent::Done(end)
             }
-            ExchangeEvent::InputRequired(ask) => {
-                ExchangeEvent::InputRequired(InputRequired { server: Some(server.name.clone()), ..ask })
+            ExchangeEvent::InputRequired(request) => {
+                ExchangeEvent::InputRequired(InputRequired { server: Some(server.name.clone()), ..request })
             }
             other => other,
-        };
-        let events = WatchedCall::new(upstream.begin_call(caller, call), watch, change);
-        self.gateway.context().in_flight.track(caller.principal.id, &self.gateway.context().metrics, events)
+        })
+    }
+
+    /// Starts a permitted call and watches it. `map_event` changes its events on their way to the client.
+    pub(super) fn start_watched(
+        &self,
+        caller: &Arc<Caller>,
+        routed: Permitted<RoutedCall>,
+        call: Call,
+        map_event: impl FnMut(ExchangeEvent) -> ExchangeEvent + Send + Unpin + 'static,
+    ) -> Exchange {
+        let watch = CallWatch::new(self, caller, &call, routed);
+        let events = WatchedCall::new(begin_permitted(watch.routed(), caller, call), watch, map_event);
+        let context = self.gateway.context();
+        context.in_flight.track(caller.principal.id, &context.metrics, events)
     }
 
     /// Ends a call that never left the gateway.
-    pub(super) fn answer_locally(&self, caller: &Caller, asked: UnsentCall, end: Result<Outcome, Error>) -> Exchange {
-        asked.record(self, caller, &end);
+    pub(super) fn answer_locally(&self, caller: &Caller, unsent: UnsentCall, end: Result<Outcome, Error>) -> Exchange {
+        unsent.record(self, caller, &end);
         Exchange::ready(end)
     }
 }

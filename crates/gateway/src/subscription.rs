@@ -13,6 +13,7 @@ use tokio::sync::broadcast;
 use crate::catalog::Snapshot;
 use crate::endpoint::Endpoint;
 use crate::events::{GatewayEvent, ResourceSubscription, SUBSCRIBED_URI_MAX};
+use crate::permitted::Permitted;
 use crate::server_entry::ServerEntry;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -66,7 +67,7 @@ struct ResourceSearch<'a> {
 
 impl WatchedResource {
     /// Finds the resource. `first` means that it was never found before, so that a guess is better than nothing.
-    fn find(&self, search: &ResourceSearch<'_>, first: bool) -> Option<(Arc<ServerEntry>, ByteString)> {
+    fn find(&self, search: &ResourceSearch<'_>, first: bool) -> Option<(Permitted<Arc<ServerEntry>>, ByteString)> {
         let ResourceSearch { endpoint: view, snapshot, caller, budget } = search;
         if first {
             return view.resolve_uri(snapshot, caller, &self.uri, budget).ok();
@@ -282,7 +283,7 @@ impl Endpoint {
             return None;
         }
         let (snapshot, budget) = (self.generation.snapshot.load(), LookupBudget::new());
-        let mut trials: Vec<(Arc<ServerEntry>, ByteString)> = Vec::new();
+        let mut trials: Vec<(Permitted<Arc<ServerEntry>>, ByteString)> = Vec::new();
         for uri in uris {
             let Ok((member, local)) = self.resolve_uri(&snapshot, caller, uri, &budget) else { continue };
             // One trial for each server is enough.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use futures_util::{Stream, stream};
 use tokio::time::Instant;
 
-use crate::call_watch::{CallWatch, WatchedCall};
 use crate::endpoint::Endpoint;
-use crate::endpoint_scope::EndpointScope;
+use crate::permitted::Permitted;
 use crate::routed_call::{RoutedCall, check_resumable};
 use crate::server_entry::{ServerEntry, server_name};
+use crate::start_call::begin_permitted;
 use crate::templates::LookupBudget;
 use crate::{rewrite_links, task_handles};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -20,7 +20,7 @@ use moongate_model::{
     Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Notification, Outcome, TaskCapabilities,
     TaskMethod, TaskMode, TaskState,
 };
-use moongate_upstream::{SharingMode, Upstream};
+use moongate_upstream::Upstream;
 
 /// Naming of one server's tasks for one caller.
 pub(super) struct TaskNaming {
@@ -38,37 +38,28 @@ fn features(upstream: &Upstream) -> Option<TaskCapabilities> {
 }
 
 impl Endpoint {
-    /// Returns true if tasks keep their servers' own ids. Holds on a single server's endpoint, where callers cannot be
-    /// told apart.
-    fn keeps_local_task_ids(&self, caller: &Caller) -> bool {
-        matches!(self.scope, EndpointScope::Server(_)) && self.generation.access.secret(&caller.principal).is_none()
-    }
-
     /// Finds the server of a task by its handle, if the caller may use it.
-    fn locate_task(&self, caller: &Caller, handle: &ByteString) -> Result<(Arc<ServerEntry>, ByteString), Error> {
-        let secret = self.generation.access.secret(&caller.principal);
-        let found = match &self.scope {
-            EndpointScope::Server(only) if secret.is_none() => Some((only.clone(), handle.clone())),
-            _ => task_handles::open_handle(handle, secret).and_then(|(server, local)| {
-                let upstream = self.generation.servers.iter().find(|u| u.settings.name == server)?;
-                self.includes(server).then(|| (upstream.clone(), ByteString::from(local)))
-            }),
-        };
+    fn locate_task(
+        &self,
+        caller: &Caller,
+        handle: &ByteString,
+    ) -> Result<(Permitted<Arc<ServerEntry>>, ByteString), Error> {
         // An unavailable server keeps its last known capabilities. It may still have tasks.
-        let possible = |upstream: &Upstream| upstream.description().is_none_or(|face| face.features.tasks.is_some());
-        found.filter(|(upstream, _)| possible(upstream)).ok_or_else(|| unknown_task(handle))
+        let possible = |server: &Upstream| server.description().is_none_or(|face| face.features.tasks.is_some());
+        let found = self.permit_task(caller, handle).filter(|(server, _)| possible(server));
+        found.ok_or_else(|| unknown_task(handle))
     }
 
     /// Routes a call about a task.
-    pub(super) fn route_task_call(&self, caller: &Caller, call: &mut Call) -> Result<RoutedCall, Error> {
+    pub(super) fn route_task_call(&self, caller: &Caller, call: &mut Call) -> Result<Permitted<RoutedCall>, Error> {
         let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: taskId must be a string");
         let handle = call.params.get_string("taskId").ok_or_else(wrong)?;
-        let (upstream, local) = self.locate_task(caller, &handle)?;
-        check_resumable(&upstream, call)?;
+        let (server, local) = self.locate_task(caller, &handle)?;
+        check_resumable(&server, call)?;
         if local != handle {
             call.params.set(ByteString::literal("taskId"), RawJson::string(&local));
         }
-        Ok(RoutedCall { meter: self.method_meter(&call.method), upstream, tool: ByteString::literal("") })
+        Ok(server.route_call(self.method_meter(&call.method)))
     }
 
     /// Refuses a call whose client requires a task, if the tool's server has none. For a tool that is no task, "Servers
@@ -97,13 +88,10 @@ impl Endpoint {
         self.generation.servers.iter().filter(|u| self.includes(&u.settings.name))
     }
 
-    /// Returns the servers whose task lists hold one principal's tasks only.
-    fn task_listing_servers(&self) -> Vec<Arc<ServerEntry>> {
-        // A connection that several principals share lists the tasks of all of them.
-        let alone = self.generation.access.principal_count() <= 1;
-        let own = |upstream: &Upstream| alone || upstream.settings.share != SharingMode::Auto;
-        let lists = |upstream: &&Arc<ServerEntry>| own(upstream) && features(upstream).is_some_and(|f| f.list);
-        self.servers().filter(lists).cloned().collect()
+    /// Returns the servers whose task lists the callers of this endpoint may read.
+    fn task_listing_servers(&self) -> Vec<Permitted<Arc<ServerEntry>>> {
+        let lists = |server: &&Arc<ServerEntry>| features(server).is_some_and(|features| features.list);
+        self.generation.servers.iter().filter(lists).filter_map(|server| self.permit_task_list(server)).collect()
     }
 
     /// Lists one page of one server's tasks. The cursor leads through the servers.
@@ -128,17 +116,14 @@ impl Endpoint {
         if !local.is_empty() {
             call.params.set(ByteString::literal("cursor"), RawJson::string(&local));
         }
-        let upstream = listers.get(at).cloned().ok_or_else(|| Error::internal("no server lists tasks"))?;
+        let server = listers.get(at).cloned().ok_or_else(|| Error::internal("no server lists tasks"))?;
         let next = listers.get(at + 1).map(|upstream| format!("{}:", upstream.settings.name));
-        let (naming, meter) = (self.task_naming(caller, &upstream), self.method_meter(&call.method));
-        let watch = CallWatch::new(self, caller, &call, (meter, upstream.clone(), ByteString::literal("")));
-        let change = move |event| match event {
+        let naming = self.task_naming(caller, &server);
+        let routed = server.route_call(self.method_meter(&call.method));
+        Ok(self.start_watched(caller, routed, call, move |event| match event {
             ExchangeEvent::Done(end) => ExchangeEvent::Done(naming.expose_page(end, next.as_deref())),
             other => other,
-        };
-        let events = WatchedCall::new(upstream.begin_call(caller, call), watch, change);
-        let context = self.gateway.context();
-        Ok(context.in_flight.track(caller.principal.id, &context.metrics, events))
+        }))
     }
 
     /// Returns the naming of a server's tasks for a caller. `None` in its fields keeps the server's own ids.
@@ -156,19 +141,20 @@ impl Endpoint {
         caller: &Arc<Caller>,
         wanted: &[ByteString],
     ) -> (Vec<ByteString>, Vec<impl Stream<Item = Notification> + Send + use<>>) {
-        let mut known = Vec::new();
+        let mut acknowledged = Vec::new();
         let mut watches = Vec::new();
         for handle in wanted {
-            let Ok((upstream, local)) = self.locate_task(caller, handle) else { continue };
-            known.push(handle.clone());
-            let naming = self.task_naming(caller, &upstream);
+            let Ok((server, local)) = self.locate_task(caller, handle) else { continue };
+            acknowledged.push(handle.clone());
+            let naming = self.task_naming(caller, &server);
+            let routed = server.route_call(self.method_meter(&McpMethod::Task(TaskMethod::Get)));
             let watch =
-                TaskStatusWatch { naming, upstream, local, last_state: None, due: Instant::now(), finished: false };
+                TaskStatusWatch { naming, routed, local, last_state: None, due: Instant::now(), finished: false };
             watches.push(stream::unfold(Box::new(watch), |mut watch| async move {
                 watch.next().await.map(|task| (Notification::TaskStatus(Box::new(task)), watch))
             }));
         }
-        (known, watches)
+        (acknowledged, watches)
     }
 }
 
@@ -232,7 +218,7 @@ impl TaskNaming {
 /// Watched task.
 struct TaskStatusWatch {
     naming: TaskNaming,
-    upstream: Arc<ServerEntry>,
+    routed: Permitted<RoutedCall>,
     local: ByteString,
     /// State in the last notification.
     last_state: Option<LastTaskState>,
@@ -252,7 +238,8 @@ impl TaskStatusWatch {
             tokio::time::sleep_until(self.due).await;
             let call =
                 Call { detailed: true, task_mode: TaskMode::Allowed, ..Call::for_task(TaskMethod::Get, &self.local) };
-            let task = match self.upstream.call(&self.naming.caller, call).outcome().await {
+            let mut task = match Exchange::new(begin_permitted(&self.routed, &self.naming.caller, call)).outcome().await
+            {
                 Ok(Outcome { task: Some(task), .. }) => *task,
                 // An unavailable server may come back with its tasks.
                 Err(error) if error.is_server_failure() => {
@@ -270,7 +257,6 @@ impl TaskStatusWatch {
                 continue;
             }
             self.last_state = Some(seen);
-            let mut task = task;
             self.naming.expose_task(&mut task);
             return Some(task);
         }

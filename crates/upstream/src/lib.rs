@@ -33,7 +33,7 @@ use crate::supervisor::state_log::StateLog;
 use crate::supervisor::stderr_history::StderrHistory;
 use crate::supervisor::supervised::SupervisedServer;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
-use moongate_model::{Call, Caller, Error, Exchange, ItemKind, Notification, ServerDescription};
+use moongate_model::{Call, Caller, Error, ItemKind, Notification, ServerDescription};
 pub use moongate_transport::MemoryPipe;
 
 pub use call::ServerCall;
@@ -351,13 +351,15 @@ impl Upstream {
 
     // === calls ===
 
-    /// Starts a call. It waits for a concurrency permit and for a connection within the call's limits.
-    pub fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> Exchange {
-        Exchange::new(self.start_call(caller, call))
+    #[cfg(test)]
+    pub(crate) fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> moongate_model::Exchange {
+        moongate_model::Exchange::new(self.begin_call(caller, call))
     }
 
-    /// Starts a call that knows in which revision its server is spoken to.
-    pub fn start_call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> ServerCall {
+    /// Starts a call of a client. It waits for a concurrency permit and for a connection within the call's limits.
+    ///
+    /// The one entry for calls. Fetched lists and pings of the supervisor use its own connection instead.
+    pub fn begin_call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> ServerCall {
         self.current().calls.start(caller, call)
     }
 }

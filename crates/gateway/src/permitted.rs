@@ -1,0 +1,155 @@
+//! Proof that policy lets a caller use a target, and the decisions that give it.
+//!
+//! Owns every decision about one item, resource or task. Does not search for targets (`catalog.rs`, `resolve_uri.rs`).
+//! Invariant: only this file makes a `Permitted`, and the gateway starts no call without one (`start_call.rs`).
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::catalog::Snapshot;
+use crate::catalog_route::CatalogRoute;
+use crate::endpoint::Endpoint;
+use crate::endpoint_context::EndpointContext;
+use crate::endpoint_scope::EndpointScope;
+use crate::routed_call::RoutedCall;
+use crate::server_entry::{ServerEntry, server_name};
+use crate::task_handles;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Caller, ItemKind, Principal};
+use moongate_telemetry::{CallMeter, DeniedRule};
+use moongate_upstream::SharingMode;
+
+/// Target that policy lets a caller use.
+// The private field ensures it: outside this file there is no way to a value but through the decisions below.
+#[derive(Clone)]
+pub(super) struct Permitted<T>(T);
+
+impl<T> Deref for Permitted<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl Permitted<Arc<CatalogRoute>> {
+    /// Routes a call to the item.
+    pub(super) fn route_call(&self) -> Permitted<RoutedCall> {
+        let CatalogRoute { upstream, meter, exposed, .. } = &*self.0;
+        Permitted(RoutedCall { server: upstream.clone(), meter: meter.clone(), tool: exposed.clone() })
+    }
+
+    /// Returns the item's server, for what concerns the item.
+    pub(super) fn server(&self) -> Permitted<Arc<ServerEntry>> {
+        Permitted(self.0.upstream.clone())
+    }
+}
+
+impl Permitted<Arc<ServerEntry>> {
+    /// Routes a call that names no tool or prompt.
+    pub(super) fn route_call(self, meter: Arc<CallMeter>) -> Permitted<RoutedCall> {
+        Permitted(RoutedCall { server: self.0, meter, tool: ByteString::literal("") })
+    }
+}
+
+impl Endpoint {
+    /// Returns true if a principal may see and use an item through this endpoint.
+    pub(super) fn permits(&self, principal: &Principal, kind: ItemKind, route: &CatalogRoute) -> bool {
+        if !self.includes(&route.upstream.settings.name) {
+            return false;
+        }
+        // Globs of views and keys apply to tools only.
+        if kind != ItemKind::Tools {
+            return true;
+        }
+        let viewed = match &self.scope {
+            EndpointScope::View(view) => view.tools.matches(&route.exposed),
+            EndpointScope::Union(union) => union.has_tool(&route.upstream.settings.name, &route.exposed),
+            EndpointScope::All | EndpointScope::Server(_) => true,
+        };
+        viewed && self.generation.access.allows_tool(principal, &route.exposed)
+    }
+
+    /// Permits an item of the catalogue.
+    pub(super) fn permit_item(
+        &self,
+        principal: &Principal,
+        kind: ItemKind,
+        route: &Arc<CatalogRoute>,
+    ) -> Option<Permitted<Arc<CatalogRoute>>> {
+        self.permits(principal, kind, route).then(|| Permitted(route.clone()))
+    }
+
+    /// Finds the item that a client names, if it exists and may be used.
+    pub(super) fn lookup(
+        &self,
+        snapshot: &Snapshot,
+        caller: &Caller,
+        kind: ItemKind,
+        key: &ByteString,
+    ) -> Option<Permitted<Arc<CatalogRoute>>> {
+        let route = match &self.scope {
+            // Servers' own names are unique within one server only.
+            EndpointScope::Server(upstream) => snapshot.find_local(kind, &server_name(upstream), key),
+            _ => snapshot.find_exposed(kind, key),
+        };
+        let permitted = self.permit_item(&caller.principal, kind, route?);
+        if permitted.is_none() {
+            // Operators see the refusal here. Clients get the error of an unknown name.
+            self.gateway.context().metrics.access.policy_denied.inc(DeniedRule(kind.member()));
+        }
+        permitted
+    }
+
+    /// Permits a resource of a server, by the server's own URI.
+    pub(super) fn permit_resource(
+        &self,
+        snapshot: &Snapshot,
+        server: &Arc<ServerEntry>,
+        local: &ByteString,
+    ) -> Option<Permitted<Arc<ServerEntry>>> {
+        let allowed =
+            self.includes(&server.settings.name) && self.gateway.context().allows_resource(snapshot, server, local);
+        allowed.then(|| Permitted(server.clone()))
+    }
+
+    /// Returns true if tasks keep their servers' own ids. Holds on a single server's endpoint, where callers cannot be
+    /// told apart.
+    pub(super) fn keeps_local_task_ids(&self, caller: &Caller) -> bool {
+        matches!(self.scope, EndpointScope::Server(_)) && self.generation.access.secret(&caller.principal).is_none()
+    }
+
+    /// Permits a task by its handle. Also returns the server's own id of it.
+    pub(super) fn permit_task(
+        &self,
+        caller: &Caller,
+        handle: &ByteString,
+    ) -> Option<(Permitted<Arc<ServerEntry>>, ByteString)> {
+        let secret = self.generation.access.secret(&caller.principal);
+        if let (EndpointScope::Server(only), None) = (&self.scope, secret) {
+            return Some((Permitted(only.clone()), handle.clone()));
+        }
+        // A handle opens only for the principal that it was made for.
+        let (name, local) = task_handles::open_handle(handle, secret)?;
+        let server = self.generation.servers.iter().find(|server| server.settings.name == name)?;
+        self.includes(name).then(|| (Permitted(server.clone()), ByteString::from(local)))
+    }
+
+    /// Permits the task list of a server, if it holds one principal's tasks only.
+    pub(super) fn permit_task_list(&self, server: &Arc<ServerEntry>) -> Option<Permitted<Arc<ServerEntry>>> {
+        // A connection that several principals share lists the tasks of all of them.
+        let isolated = self.generation.access.principal_count() <= 1 || server.settings.share != SharingMode::Auto;
+        (isolated && self.includes(&server.settings.name)).then(|| Permitted(server.clone()))
+    }
+}
+
+impl EndpointContext {
+    /// Returns true if the config lets a server have a resource. Long URIs are not tried with patterns, so they must be
+    /// listed.
+    fn allows_resource(&self, snapshot: &Snapshot, server: &ServerEntry, local: &ByteString) -> bool {
+        let rules = &server.settings.resources;
+        if local.len() > self.uri_max() && rules.has_patterns() {
+            return snapshot.find_local(ItemKind::Resources, &server_name(server), local).is_some();
+        }
+        rules.allows_uri(local)
+    }
+}
