@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the crates that this one is built from, by deny.toml: banned crates, licences and sources always; security
-# advisories where their database can be reached, which is on GitHub.
+# advisories where their database can be reached, which is on GitHub. Then checks that every crate can be published.
 #
 # cargo-deny is built once, pinned, into target/tools; one of the same version on the path is used as it is.
 set -euo pipefail
@@ -25,3 +25,7 @@ if timeout 60 cargo deny --locked fetch db >/dev/null 2>&1; then
 else
     echo "dependencies: advisories were not checked, since their database cannot be reached from here"
 fi
+
+# Every crate can be published, so that `cargo install moongate` can work.
+cargo package --locked --quiet --workspace --no-verify --allow-dirty --target-dir target/package
+rm -rf target/package
