@@ -199,13 +199,15 @@ fn most_names_of_types_have_two_words() {
 
 /// A word and the places (files or folders below `src/`, or crates) where it may stand; beside these, the date of each
 /// revision.
-const PLACES: [(&str, &[&str]); 16] = [
+const PLACES: [(&str, &[&str]); 17] = [
     ("\"mcp-", &["protocol/", "mock/"]),
     ("\"Mcp-", &["protocol/", "mock/"]),
     ("io.modelcontextprotocol/", &["protocol/", "mock/"]),
     ("-32002", &["protocol/", "mock/"]),
     ("-3202", &["protocol/", "mock/"]),
     ("-32042", &["protocol/", "mock/"]),
+    // Admission comes only from the listener's limits.
+    ("AdmissionPolicy for", &["server/admission.rs"]),
     ("axum::", &["server/", "admin/"]),
     ("process::Command", &["platform/child_process/", "transport/stdio.rs", "transport/reaper.rs", "mock/"]),
     ("std::os::", &["platform/"]),

@@ -1,7 +1,7 @@
 //! Client side of one family of revisions: what a dialect is given, and what it must do.
 //!
-//! Owns the trait and its parameters. Does not select the dialect (`mod.rs`). Invariant: a dialect sees requests only
-//! after their credentials were checked.
+//! Owns the trait and its parameters. Does not select the dialect (`lib.rs`). Invariant: a dialect sees requests only
+//! after their credentials were checked and they were admitted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,11 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
+use crate::admitted::{Admitted, ClientPayload};
 use crate::body::Body;
 use crate::lazy_timer::TimerPool;
 use moongate_jsonrpc::json::ByteString;
-use moongate_jsonrpc::message::{MalformedMessage, RequestId, RpcMessage, RpcPayload};
+use moongate_jsonrpc::message::{RequestId, RpcMessage};
 use moongate_model::{Error, Principal, Server};
 use moongate_session::{ParkedCalls, Sessions, StateSealer};
 use moongate_telemetry::Metrics;
@@ -23,10 +24,13 @@ pub trait Dialect: Send + Sync {
     /// True if this request belongs to one of the dialect's revisions.
     fn matches(&self, head: &RequestHead<'_>, peek: &BodyHint<'_>) -> bool;
 
-    /// Serves the request.
+    /// Serves a request that passed admission.
+    ///
+    /// Here the dialect decodes the members that its revision defines. `Server::call` resolves, permits and starts the
+    /// call, and the dialect's encoder writes the response.
     fn serve<'a>(
         &'a self,
-        inbound: McpRequest,
+        request: Admitted<McpRequest>,
         server: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>>;
@@ -63,7 +67,7 @@ pub struct DownstreamState {
     pub draining: tokio_util::sync::CancellationToken,
 }
 
-/// HTTP request to an MCP endpoint, after its credentials were checked.
+/// HTTP request to an MCP endpoint.
 pub struct McpRequest {
     /// HTTP method.
     pub method: http::Method,
@@ -71,8 +75,8 @@ pub struct McpRequest {
     pub uri: http::Uri,
     /// Headers of the request.
     pub headers: HeaderMap,
-    /// Parsed body, or the reason why it cannot be read.
-    pub payload: Result<RpcPayload, MalformedMessage>,
+    /// Messages of the body, or the reason why it cannot be read.
+    pub payload: ClientPayload,
     /// Principal that sent it.
     pub principal: Arc<Principal>,
     /// Endpoint: a server or a view, empty for all servers. Sessions are bound to it.

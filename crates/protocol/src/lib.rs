@@ -4,6 +4,7 @@
 //! configured servers. Invariant: each side translates between its wire and the neutral model, and knows nothing of the
 //! other side.
 
+mod admitted;
 pub mod body;
 pub mod lazy_timer;
 mod respond;
@@ -37,6 +38,7 @@ mod v2026_07_28;
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
+pub use admitted::{AdmissionPolicy, Admitted, ClientPayload};
 pub use attribution::InputRecord;
 pub use call_timeouts::CallTimeouts;
 pub use connect_error::ConnectError;

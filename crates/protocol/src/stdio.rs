@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
+use crate::admitted::{Admitted, ClientPayload};
 use crate::dialect::DownstreamState;
 use crate::request_checks::malformed_error;
 use crate::{legacy, v2026_07_28};
@@ -61,12 +62,9 @@ impl StdioClient {
         self.server = server;
     }
 
-    /// Handles one line of input. Waits while the client does not read.
-    pub async fn handle_line(
-        &mut self,
-        payload: Result<RpcPayload, MalformedMessage>,
-    ) -> Result<(), ClientDisconnected> {
-        match payload {
+    /// Handles one admitted line of input. Waits while the client does not read.
+    pub async fn handle_line(&mut self, payload: Admitted<ClientPayload>) -> Result<(), ClientDisconnected> {
+        match payload.into_inner() {
             Ok(RpcPayload::One(RpcMessage::Notification(notification))) => self.on_notification(notification),
             Ok(RpcPayload::One(RpcMessage::Response(response))) => match &self.session {
                 Some(session) => session.accept(RpcMessage::Response(response)),

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, header};
 
+use crate::ServerState;
 use moongate_access::auth::{ApiKeys, KeySettings};
 use moongate_access::policy::{ANONYMOUS, RequestRate, TokenBucket};
 use moongate_gateway::EndpointDirectory;
 use moongate_model::{Error, McpErrorKind, Principal};
 use moongate_protocol::body::Body;
+use moongate_protocol::{AdmissionPolicy, Admitted, ClientPayload};
 use moongate_telemetry::{Limit, MemoryWatch, Metrics};
 
 /// Retry delay where the time until there is room is unknown.
@@ -91,15 +93,15 @@ impl AdmissionControl {
         Err(AdmissionRejection::at_capacity(Limit::Memory, message))
     }
 
-    /// Admits `count` requests of a principal.
-    pub(super) fn admit(
+    /// Checks the limits for `count` requests of a principal.
+    fn check_limits(
         &self,
         principal: &Principal,
         count: usize,
-        gateway: &EndpointDirectory,
+        endpoints: &EndpointDirectory,
     ) -> Result<(), AdmissionRejection> {
         self.check_memory()?;
-        let (calls, own) = gateway.in_flight(principal);
+        let (calls, own) = endpoints.in_flight(principal);
         if calls.saturating_add(count) > self.calls {
             let message = format!("There are {} calls at once, and no more are allowed (limits.calls)", self.calls);
             return Err(AdmissionRejection::at_capacity(Limit::Calls, message));
@@ -125,6 +127,27 @@ impl AdmissionControl {
             let status = StatusCode::TOO_MANY_REQUESTS;
             AdmissionRejection { status, retry_after: again, ..AdmissionRejection::at_capacity(Limit::Rate, message) }
         })
+    }
+}
+
+/// Limits of this listener, as dialects and clients on pipes need them.
+struct ListenerLimits<'a>(&'a ServerState);
+
+impl AdmissionPolicy for ListenerLimits<'_> {
+    type Rejection = AdmissionRejection;
+    fn check(&self, principal: &Principal, requests: usize) -> Result<(), AdmissionRejection> {
+        self.0.admission.check_limits(principal, requests, &self.0.endpoints)
+    }
+}
+
+impl ServerState {
+    /// Admits the messages of a principal, or returns them with the refusal.
+    pub(super) fn admit(
+        &self,
+        principal: &Principal,
+        payload: ClientPayload,
+    ) -> Result<Admitted<ClientPayload>, Box<(ClientPayload, AdmissionRejection)>> {
+        Admitted::admit(payload, principal, &ListenerLimits(self))
     }
 }
 

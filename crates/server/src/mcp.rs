@@ -26,7 +26,7 @@ use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
 use moongate_model::{Error, McpErrorKind, Principal, Server};
 use moongate_protocol::body::Body;
 use moongate_protocol::lazy_timer::DeadlineElapsed;
-use moongate_protocol::{BodyHint, McpRequest, RequestHead};
+use moongate_protocol::{BodyHint, ClientPayload, McpRequest, RequestHead};
 use moongate_telemetry::{AuthOutcome, Limit, Metrics};
 
 /// Maximum size of a body that is read even over the memory limit, in bytes.
@@ -212,21 +212,27 @@ fn start_message<'a>(
             return ready(dialect.error_response(None, &error));
         }
     };
-    let message = match &payload {
+    let dialect = dialect.unwrap_or_else(|| detect_dialect(&head, single_message(&payload)));
+    let admitted = match front.admit(&principal, payload) {
+        Ok(admitted) => admitted,
+        Err(refused) => {
+            let (payload, rejection) = *refused;
+            let id = single_message(&payload).and_then(RpcMessage::id);
+            let response = dialect.error_response(id, &rejection.error);
+            return ready(rejection.apply_to(response, &front.downstream.metrics));
+        }
+    };
+    let Parts { method, uri, headers, .. } = head;
+    let scope = ByteString::from(name);
+    let request = admitted.map(|payload| McpRequest { method, uri, headers, payload, principal, scope, received });
+    dialect.serve(request, server, &front.downstream)
+}
+
+fn single_message(payload: &ClientPayload) -> Option<&RpcMessage> {
+    match payload {
         Ok(RpcPayload::One(message)) => Some(message),
         _ => None,
-    };
-    let dialect = dialect.unwrap_or_else(|| detect_dialect(&head, message));
-    // Only what starts a call is limited: responses and cancellations are what ends calls.
-    let starts = payload.as_ref().map_or(0, RpcPayload::request_count);
-    if starts > 0
-        && let Err(closed) = front.admission.admit(&principal, starts, &front.endpoints)
-    {
-        let response = dialect.error_response(message.and_then(RpcMessage::id), &closed.error);
-        return ready(closed.apply_to(response, &front.downstream.metrics));
     }
-    let inbound = inbound(head, payload, principal, name, received);
-    dialect.serve(inbound, server, &front.downstream)
 }
 
 fn detect_dialect(head: &Parts, message: Option<&RpcMessage>) -> &'static dyn moongate_protocol::Dialect {
@@ -245,17 +251,6 @@ fn is_small(head: &Parts) -> bool {
         Method::POST => length.is_some_and(|length| length <= SMALL_BODY_MAX),
         _ => false,
     }
-}
-
-fn inbound(
-    head: Parts,
-    payload: Result<RpcPayload, moongate_jsonrpc::message::MalformedMessage>,
-    principal: Arc<Principal>,
-    name: &str,
-    received: Instant,
-) -> McpRequest {
-    let Parts { method, uri, headers, .. } = head;
-    McpRequest { method, uri, headers, payload, principal, scope: ByteString::from(name), received }
 }
 
 /// Reads the body within its limits.

@@ -210,19 +210,16 @@ impl AdmittedClient {
         }
         self.apply_reload()?;
         let payload = RpcPayload::parse_from_client(&line.slice_ref(text), self.state.limits.batch);
-        let starts = payload.as_ref().map_or(0, RpcPayload::request_count);
-        if starts > 0
-            && let Err(closed) = self.state.admission.admit(&self.principal, starts, &self.state.endpoints)
-        {
-            let ids = payload.iter().flat_map(RpcPayload::request_ids);
-            let error = closed.record(&self.state.downstream.metrics);
-            // Each request of a batch gets its own error: callers wait for their id.
-            for id in ids {
-                self.client.send_error(Some(id), &error).await?;
-            }
-            return Ok(());
+        let (payload, rejection) = match self.state.admit(&self.principal, payload) {
+            Ok(admitted) => return self.client.handle_line(admitted).await,
+            Err(refused) => *refused,
+        };
+        let error = rejection.record(&self.state.downstream.metrics);
+        // Each request of a batch gets its own error: callers wait for their id.
+        for id in payload.iter().flat_map(RpcPayload::request_ids) {
+            self.client.send_error(Some(id), &error).await?;
         }
-        self.client.handle_line(payload).await
+        Ok(())
     }
 
     async fn too_long(&self, id: Option<u64>, limit: usize) -> Result<(), moongate_protocol::ClientDisconnected> {

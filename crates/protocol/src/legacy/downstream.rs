@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
 
+use crate::admitted::Admitted;
 use crate::body::Body;
 use crate::dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
 use crate::http_message::{accepted_response, check_content_type, json_response};
@@ -39,10 +40,11 @@ impl Dialect for LegacyDialect {
 
     fn serve<'a>(
         &'a self,
-        inbound: McpRequest,
+        inbound: Admitted<McpRequest>,
         server: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
+        let inbound = inbound.into_inner();
         // All but the wait for events is done at once, so that no future holds it and is copied with it.
         if state.sessions.is_restored() {
             return self.start(inbound, server, state);

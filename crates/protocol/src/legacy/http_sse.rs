@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::admitted::Admitted;
 use crate::body::Body;
 use crate::dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
 use crate::http_message::{self, json_response};
@@ -54,14 +55,14 @@ impl Dialect for HttpSseDialect {
 
     fn serve<'a>(
         &'a self,
-        inbound: McpRequest,
+        inbound: Admitted<McpRequest>,
         server: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
         async move {
             let served = match (&inbound.method, session_id(&inbound)) {
                 (&Verb::GET, _) => open_stream(&inbound, &server, state),
-                (&Verb::POST, Some(_)) => post(inbound, server, state).await,
+                (&Verb::POST, Some(_)) => post(inbound.into_inner(), server, state).await,
                 _ => Ok(not_allowed()),
             };
             served.unwrap_or_else(|refusal| self.error_response(refusal.id.as_ref(), &refusal.error))

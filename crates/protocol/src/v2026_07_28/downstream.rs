@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
 use tokio::time::Instant;
 
+use crate::admitted::Admitted;
 use crate::body::Body;
 use crate::dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
 use crate::error_codes::count_local_answer;
@@ -60,13 +61,13 @@ impl Dialect for ModernDialect {
 
     fn serve<'a>(
         &'a self,
-        inbound: McpRequest,
+        inbound: Admitted<McpRequest>,
         server: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
         // All but the wait for events is done at once, so that no future holds it and is copied with it.
         let response = if inbound.method == Verb::POST {
-            match read_request(inbound, state) {
+            match read_request(inbound.into_inner(), state) {
                 Ok(ParsedPost::Nothing) => http_message::accepted_response(),
                 Ok(ParsedPost::Request(request)) => return serve_request(*request, &server, state),
                 Err((status, id, error)) => json_response(status, [encode::encode_error(id.as_ref(), &error)]),
