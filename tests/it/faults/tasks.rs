@@ -1,10 +1,10 @@
 //! Tasks whose server goes, whose client goes, and handles in the wrong hands.
 
-use moongate_mock::{MockScript, TaskRule};
+use moongate_mock::{FaultAction, FaultRule, MockScript, TaskRule};
 use moongate_telemetry::TaskRetention;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Era, Gateway, Http, Reply, Setup, holds, legacy, mock_at, modern, serve, until};
+use crate::harness::{Client, Era, Gateway, Http, Reply, Setup, holds, legacy, mock_at, modern, serve, until, within};
 
 const KEYS: [&str; 2] = ["key-number-1-0123456789", "key-number-2-0123456789"];
 
@@ -212,6 +212,23 @@ async fn a_task_list_shows_one_principals_tasks() {
             listed["tasks"].as_array().unwrap().iter().map(|t| t["taskId"].as_str().unwrap()).collect();
         assert_eq!(listed, [own]);
     }
+}
+
+#[tokio::test]
+async fn a_task_list_ends_with_its_key() {
+    let key = |n: usize| format!("name = \"{n}\"\nkey = {:?}", KEYS[n]);
+    let mut script = tasking(legacy());
+    script.faults.push(FaultRule::on("tasks/list", FaultAction::Hang));
+    let setup = Setup::new().stdio("a", &script).with("servers.a", "share = \"principal\"");
+    let mut gateway = setup.with("auth.keys.1", &key(0)).with("auth.keys.2", &key(1)).start().await;
+    gateway.ready(&["a"]).await;
+    let client = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(KEYS[0])).await;
+    let listing = tokio::spawn(async move { client.request("tasks/list", json!({})).await });
+    holds("the list is asked for", || gateway.app.metrics.calls.inflight.get() == 1).await;
+    gateway.change(|setup| setup.without("auth.keys.1")).await;
+    let error = within("an answer", listing).await.unwrap().error();
+    assert!(error["message"].as_str().unwrap().contains("key of this call was removed"), "{error}");
+    holds("it is over", || gateway.app.metrics.calls.inflight.get() == 0).await;
 }
 
 #[tokio::test]
