@@ -1,7 +1,7 @@
 //! The mock server, driven by hand: raw lines and raw HTTP, at every revision.
 
 mod input_requests;
-mod client;
+mod fixtures;
 mod during;
 mod faults;
 mod http;

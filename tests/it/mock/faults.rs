@@ -4,14 +4,14 @@ use moongate_mock::{FaultAction, FaultRule, MockScript};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::mock::client::{
-    EventReader, LONG, MockProcess, RawHttpClient, answer, call, content, http, initialize, request, text,
+use crate::mock::fixtures::{
+    LONG, answer, call, content, http, initialize, read_events, request, session, start, start_legacy, text,
 };
 
 #[tokio::test]
 async fn faults_over_http() {
     let server = http(MockScript::standard()).await;
-    let web = RawHttpClient::legacy(&server.url, "2025-06-18").await;
+    let web = session(&server.url, "2025-06-18").await;
     let list = request(1, "tools/list", json!({}));
     let busy = FaultAction::Status {
         status: 503,
@@ -29,8 +29,11 @@ async fn faults_over_http() {
     server.set_fault(FaultRule::on("tools/list", FaultAction::Huge { bytes: 1 << 20 }));
     assert!(text(web.post(&list).await).await.len() > 1 << 20);
     server.set_fault(FaultRule::on("tools/list", FaultAction::Duplicate));
-    let mut events = EventReader::of(web.post(&list).await);
-    assert_eq!((events.message().await["id"].clone(), events.message().await["id"].clone()), (json!(1), json!(1)));
+    let mut events = read_events(web.post(&list).await);
+    assert_eq!(
+        (events.message().await.unwrap()["id"].clone(), events.message().await.unwrap()["id"].clone()),
+        (json!(1), json!(1))
+    );
     server.set_fault(FaultRule::on("tools/list", FaultAction::ContentType { value: "text/plain".into() }));
     assert_eq!(web.post(&list).await.headers()["content-type"], "text/plain");
     server.set_fault(FaultRule::on("tools/list", FaultAction::Body { text: String::new() }));
@@ -50,20 +53,20 @@ async fn faults_over_http() {
 async fn faults_over_stdio() {
     let script =
         MockScript::standard().with_fault(FaultRule::on("tools/call:add", FaultAction::Exit { code: 9 }).after(1));
-    let mut pipe = MockProcess::legacy("2025-11-25", &script).await;
+    let mut pipe = start_legacy("2025-11-25", &script).await;
     let add = call(1, "add", json!({"a": 1, "b": 2}));
     assert_eq!(content(&pipe.ask(&add).await), "3");
     pipe.send(&add).await;
     assert_eq!(timeout(LONG, pipe.child.wait()).await.unwrap().unwrap().code(), Some(9));
 
-    let mut pipe = MockProcess::legacy("2025-11-25", &MockScript::standard()).await;
+    let mut pipe = start_legacy("2025-11-25", &MockScript::standard()).await;
     pipe.send(&call(1, "crash", json!({}))).await;
     assert_eq!(timeout(LONG, pipe.child.wait()).await.unwrap().unwrap().code(), Some(3));
 
     let mut script = MockScript::standard();
     script.stdio.banner = Some("hello".into());
     script.stdio.exit_after = 1;
-    let mut pipe = MockProcess::start(&script);
+    let mut pipe = start(&script);
     assert_eq!(pipe.line().await.unwrap(), "hello");
     pipe.ask(&initialize("2025-11-25")).await;
     assert_eq!(timeout(LONG, pipe.child.wait()).await.unwrap().unwrap().code(), Some(4));

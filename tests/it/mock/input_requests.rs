@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use moongate_mock::{MockScript, Revision};
+use moongate_testing::HttpEndpoint;
 use serde_json::{Value, json};
 
-use crate::mock::client::{MockProcess, RawHttpClient, answer, call, content, http, modern};
+use crate::mock::fixtures::{answer, call, content, http, modern, start_legacy};
 
 #[tokio::test]
 async fn input_requests_over_stdio() {
-    let mut pipe = MockProcess::legacy("2025-06-18", &MockScript::standard()).await;
+    let mut pipe = start_legacy("2025-06-18", &MockScript::standard()).await;
     let ask = pipe.ask(&call(1, "elicit", json!({"message": "Who?"}))).await;
     assert_eq!((&ask["method"], &ask["params"]["message"]), (&json!("elicitation/create"), &json!("Who?")));
     assert!(ask["params"].get("mode").is_none());
@@ -28,9 +29,9 @@ async fn input_requests_over_stdio() {
 #[tokio::test]
 async fn a_modern_input_request_is_a_result() {
     let server = http(MockScript::standard().speaking(&[Revision::V2026_07_28])).await;
-    let web = RawHttpClient::new(&server.url);
+    let web = HttpEndpoint::new(&server.url);
     let params = json!({"name": "elicit_twice", "arguments": {}});
-    let first = answer(web.modern(&modern(1, "tools/call", params.clone(), json!({}))).await).await;
+    let first = answer(web.post_modern(&modern(1, "tools/call", params.clone(), json!({}))).await).await;
     assert_eq!(first["result"]["resultType"], "input_required");
     assert_eq!(first["result"]["inputRequests"]["first"]["params"]["mode"], "form");
     let retry = |id, result: &Value, key: &str| {
@@ -39,18 +40,18 @@ async fn a_modern_input_request_is_a_result() {
         params["inputResponses"] = json!({ key: {"action": "accept", "content": {"name": key}} });
         modern(id, "tools/call", params, json!({}))
     };
-    let second = answer(web.modern(&retry(2, &first["result"], "first")).await).await;
+    let second = answer(web.post_modern(&retry(2, &first["result"], "first")).await).await;
     assert!(second["result"]["inputRequests"]["second"].is_object(), "{second}");
-    let done = answer(web.modern(&retry(3, &second["result"], "second")).await).await;
+    let done = answer(web.post_modern(&retry(3, &second["result"], "second")).await).await;
     assert_eq!(done["result"]["resultType"], "complete");
     assert_eq!(done["result"]["structuredContent"]["first"]["content"]["name"], "first");
 
     let mut forged = first["result"].clone();
     forged["requestState"] = json!(format!("x{}", forged["requestState"].as_str().unwrap()));
-    let refused = answer(web.modern(&retry(4, &forged, "first")).await).await;
+    let refused = answer(web.post_modern(&retry(4, &forged, "first")).await).await;
     assert_eq!(refused["error"]["code"], -32602);
     let able = json!({"io.modelcontextprotocol/clientCapabilities": {}});
-    let response = web.modern(&modern(5, "tools/call", params.clone(), able)).await;
+    let response = web.post_modern(&modern(5, "tools/call", params.clone(), able)).await;
     assert_eq!(response.status(), 400);
     let refused = answer(response).await;
     assert_eq!(refused["error"]["code"], -32021);
@@ -63,11 +64,11 @@ fn flows() -> MockScript {
 
 #[tokio::test]
 async fn a_legacy_flow_requests_input_within_the_call() {
-    let mut pipe = MockProcess::legacy("2025-11-25", &flows()).await;
+    let mut pipe = start_legacy("2025-11-25", &flows()).await;
     pipe.send(&call(1, "book", json!({"place": "Luna"}))).await;
-    assert_eq!(pipe.next().await["params"]["data"], "looking for a table");
+    assert_eq!(pipe.receive().await["params"]["data"], "looking for a table");
     // Both are on their way before either is answered.
-    let (name, wish) = (pipe.next().await, pipe.next().await);
+    let (name, wish) = (pipe.receive().await, pipe.receive().await);
     assert_eq!((&name["method"], &wish["method"]), (&json!("elicitation/create"), &json!("sampling/createMessage")));
     let reply = |ask: &Value, result: Value| json!({"jsonrpc": "2.0", "id": ask["id"], "result": result}).to_string();
     let wished = json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "a view"}});
@@ -76,11 +77,11 @@ async fn a_legacy_flow_requests_input_within_the_call() {
     let sure = pipe.ask(&reply(&name, form(json!({"name": "Ada"})))).await;
     assert_eq!(sure["params"]["message"], "Sure?");
     pipe.send(&reply(&sure, form(json!({"sure": true})))).await;
-    assert_eq!(pipe.next().await["method"], "notifications/tools/list_changed");
-    assert_eq!(content(&pipe.next().await), "Luna: Ada, true");
+    assert_eq!(pipe.receive().await["method"], "notifications/tools/list_changed");
+    assert_eq!(content(&pipe.receive().await), "Luna: Ada, true");
     // What does not answer the question is no answer.
     pipe.send(&call(2, "book", json!({"place": "Luna"}))).await;
-    let (_, name, wish) = (pipe.next().await, pipe.next().await, pipe.next().await);
+    let (_, name, wish) = (pipe.receive().await, pipe.receive().await, pipe.receive().await);
     pipe.send(&reply(&name, form(json!({"name": 5})))).await;
     let refused = pipe.ask(&reply(&wish, json!({}))).await;
     assert_eq!(refused["result"]["isError"], true, "{refused}");
@@ -89,7 +90,7 @@ async fn a_legacy_flow_requests_input_within_the_call() {
 #[tokio::test]
 async fn a_modern_flow_requests_input_with_its_result() {
     let server = http(flows().speaking(&[Revision::V2026_07_28])).await;
-    let web = RawHttpClient::new(&server.url);
+    let web = HttpEndpoint::new(&server.url);
     let forms = json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}});
     let book = |id, state: &Value, responses: Value| {
         let mut params = json!({"name": "book", "arguments": {"place": "Luna"}});
@@ -101,7 +102,7 @@ async fn a_modern_flow_requests_input_with_its_result() {
         }
         modern(id, "tools/call", params, forms.clone())
     };
-    let ask = async |text: String| answer(web.modern(&text).await).await;
+    let ask = async |text: String| answer(web.post_modern(&text).await).await;
     let first = ask(book(1, &Value::Null, Value::Null)).await["result"].clone();
     let keys: Vec<_> = first["inputRequests"].as_object().unwrap().keys().cloned().collect();
     assert_eq!(keys, ["name"], "what this client cannot answer is not asked");

@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use moongate_mock::{MockScript, Revision, serve_tcp, serve_ws};
+use moongate_testing::HttpEndpoint;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::time::timeout;
 
-use crate::mock::client::{EventReader, LONG, RawHttpClient, call, content, http, initialize, modern, request};
+use crate::mock::fixtures::{LONG, call, content, http, initialize, modern, read_events, request};
 
 #[tokio::test]
 async fn http_and_sse() {
     let mut script = MockScript::standard().speaking(&[Revision::V2024_11_05]);
     script.http.streamable = false;
     let server = http(script).await;
-    let mut web = RawHttpClient::new(&server.url);
+    let mut web = HttpEndpoint::new(&server.url);
     assert_eq!(web.post(&initialize("2025-11-25")).await.status(), 404);
     web.url = server.url.replace("/mcp", "/sse");
     assert_eq!(web.post(&initialize("2025-11-25")).await.status(), 405);
@@ -24,16 +25,16 @@ async fn http_and_sse() {
     let first = String::from_utf8(first.to_vec()).unwrap();
     let path = first.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end();
     web.url = server.url.replace("/mcp", path);
-    let mut events = EventReader::of(opened);
+    let mut events = read_events(opened);
     assert_eq!(web.post(&initialize("2025-11-25")).await.status(), 202);
-    assert_eq!(events.message().await["result"]["protocolVersion"], "2024-11-05");
+    assert_eq!(events.message().await.unwrap()["result"]["protocolVersion"], "2024-11-05");
     web.post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
     web.post(&call(1, "elicit", json!({}))).await;
-    assert_eq!(events.message().await["result"]["isError"], true);
+    assert_eq!(events.message().await.unwrap()["result"]["isError"], true);
     web.post(&call(2, "sample", json!({}))).await;
-    let ask = events.message().await;
+    let ask = events.message().await.unwrap();
     web.post(&json!({"jsonrpc": "2.0", "id": ask["id"], "result": {"role": "assistant"}}).to_string()).await;
-    assert_eq!(content(&events.message().await), r#"{"role":"assistant"}"#);
+    assert_eq!(content(&events.message().await.unwrap()), r#"{"role":"assistant"}"#);
     drop(events);
     let gone = async {
         while web.post(&request(3, "ping", json!({}))).await.status() != 404 {

@@ -5,7 +5,7 @@ use std::path::Path;
 use moongate_mock::{CursorMode, FaultAction, FaultRule, GeneratedTools, MockScript};
 use serde_json::{Value, json};
 
-use crate::mock::client::{EventReader, MockProcess, RawHttpClient, answer, call, content, http, request};
+use crate::mock::fixtures::{answer, call, content, http, read_events, request, session, start_legacy};
 
 #[test]
 fn examples_load() {
@@ -32,7 +32,7 @@ async fn lists_go_where_the_script_says() {
     script.generate = vec![GeneratedTools { count: 5, name: "t.{n}".into(), depth: 50, describe: 10 }];
     script.tools = vec![json!(r#"{"name": null,"n":1.0}"#)];
     script.list.page_size = 4;
-    let mut pipe = MockProcess::legacy("2025-06-18", &script).await;
+    let mut pipe = start_legacy("2025-06-18", &script).await;
     let first = pipe.ask(&request(1, "tools/list", json!({}))).await;
     assert_eq!(first["result"]["tools"].as_array().unwrap().len(), 4);
     let cursor = json!({"cursor": first["result"]["nextCursor"]});
@@ -42,7 +42,7 @@ async fn lists_go_where_the_script_says() {
     assert_eq!(pipe.ask(&request(3, "tools/list", json!({"cursor": "no"}))).await["error"]["code"], -32602);
     for (kind, next) in [(CursorMode::Loop, "page-0"), (CursorMode::Endless, "page-2")] {
         script.list.cursor = kind;
-        let mut pipe = MockProcess::legacy("2025-06-18", &script).await;
+        let mut pipe = start_legacy("2025-06-18", &script).await;
         assert_eq!(pipe.ask(&request(2, "tools/list", cursor.clone())).await["result"]["nextCursor"], next);
     }
 }
@@ -50,19 +50,19 @@ async fn lists_go_where_the_script_says() {
 #[tokio::test]
 async fn the_demonstration_is_friendly() {
     let server = http(MockScript::demo()).await;
-    let web = RawHttpClient::legacy(&server.url, "2025-11-25").await;
-    let mut events = EventReader::of(web.post(&call(1, "ask_name", json!({}))).await);
-    let ask = events.message().await;
+    let web = session(&server.url, "2025-11-25").await;
+    let mut events = read_events(web.post(&call(1, "ask_name", json!({}))).await);
+    let ask = events.message().await.unwrap();
     let name = json!({"action": "accept", "content": {"name": "Ada"}});
     web.post(&json!({"jsonrpc": "2.0", "id": ask["id"], "result": name}).to_string()).await;
-    assert_eq!(content(&events.message().await), "Hello, Ada.");
+    assert_eq!(content(&events.message().await.unwrap()), "Hello, Ada.");
     assert!(content(&answer(web.post(&call(2, "now", json!({}))).await).await).ends_with('Z'));
 }
 
 #[tokio::test]
 async fn the_rest_of_the_contents() {
     let server = http(MockScript::standard()).await;
-    let web = RawHttpClient::legacy(&server.url, "2025-11-25").await;
+    let web = session(&server.url, "2025-11-25").await;
     let get = |id, method: &str, params: Value| request(id, method, params);
     let blob = answer(web.post(&get(1, "resources/read", json!({"uri": "mock://static/blob"}))).await).await;
     assert_eq!(blob["result"]["contents"][0]["blob"].as_str().unwrap().len(), 344);
@@ -83,6 +83,6 @@ async fn the_rest_of_the_contents() {
     for n in ["1", "2"] {
         assert_eq!(content(&answer(web.post(&call(8, "counter", json!({}))).await).await), n);
     }
-    let other = RawHttpClient::legacy(&server.url, "2025-11-25").await;
+    let other = session(&server.url, "2025-11-25").await;
     assert_eq!(content(&answer(other.post(&call(8, "counter", json!({}))).await).await), "1");
 }

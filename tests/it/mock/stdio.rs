@@ -6,12 +6,12 @@ use moongate_mock::{MockScript, Revision};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::mock::client::{LONG, MockProcess, ODD, call, content, initialize, modern, request};
+use crate::mock::fixtures::{LONG, ODD, call, content, initialize, modern, request, start, start_legacy};
 
 #[tokio::test]
 async fn every_legacy_revision_over_stdio() {
     for revision in Revision::LEGACY {
-        let mut pipe = MockProcess::legacy(revision.date(), &MockScript::standard().speaking(&[revision])).await;
+        let mut pipe = start_legacy(revision.date(), &MockScript::standard().speaking(&[revision])).await;
         let tools = pipe.ask(&request(1, "tools/list", json!({}))).await;
         let echo = &tools["result"]["tools"][0];
         assert_eq!(echo["name"], "echo");
@@ -30,14 +30,14 @@ async fn every_legacy_revision_over_stdio() {
         assert_eq!(gone["error"]["code"], -32601);
         let missing = pipe.ask(&request(4, "resources/read", json!({"uri": "mock://no"}))).await;
         assert_eq!(missing["error"]["code"], -32002);
-        drop(pipe.input);
+        drop(pipe.lines.input);
         assert!(timeout(LONG, pipe.child.wait()).await.unwrap().unwrap().success());
     }
 }
 
 #[tokio::test]
 async fn a_probe_finds_a_legacy_server() {
-    let mut pipe = MockProcess::start(&MockScript::standard().speaking(&[Revision::V2025_06_18]));
+    let mut pipe = start(&MockScript::standard().speaking(&[Revision::V2025_06_18]));
     let probe = pipe.ask(&modern(1, "server/discover", json!({}), json!({}))).await;
     assert_eq!(probe["error"]["code"], -32601);
     let early = pipe.ask(&request(2, "tools/list", json!({}))).await;
@@ -48,7 +48,7 @@ async fn a_probe_finds_a_legacy_server() {
 
 #[tokio::test]
 async fn modern_over_stdio() {
-    let mut pipe = MockProcess::start(&MockScript::standard().speaking(&[Revision::V2026_07_28]));
+    let mut pipe = start(&MockScript::standard().speaking(&[Revision::V2026_07_28]));
     let found = pipe.ask(&modern(1, "server/discover", json!({}), json!({}))).await;
     assert_eq!(found["result"]["supportedVersions"], json!(["2026-07-28"]));
     assert_eq!(found["result"]["resultType"], "complete");
@@ -67,7 +67,7 @@ async fn modern_over_stdio() {
 
 #[tokio::test]
 async fn subscriptions_over_stdio_end_by_cancellation() {
-    let mut pipe = MockProcess::start(&MockScript::standard());
+    let mut pipe = start(&MockScript::standard());
     let filter = json!({"notifications": {"toolsListChanged": true, "resourceSubscriptions": ["mock://watched"]}});
     let first = pipe.ask(&modern(7, "subscriptions/listen", filter.clone(), json!({}))).await;
     assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
@@ -75,20 +75,20 @@ async fn subscriptions_over_stdio_end_by_cancellation() {
     let id = "io.modelcontextprotocol/subscriptionId";
     let named = |tool: &str| json!({"name": tool, "arguments": {}});
     pipe.send(&modern(8, "tools/call", named("change"), json!({}))).await;
-    let notice = pipe.next().await;
+    let notice = pipe.receive().await;
     assert_eq!(
         (&notice["method"], &notice["params"]["_meta"][id]),
         (&json!("notifications/tools/list_changed"), &json!(7))
     );
-    assert_eq!(content(&pipe.next().await), "changed_1");
+    assert_eq!(content(&pipe.receive().await), "changed_1");
     pipe.send(&modern(9, "tools/call", named("touch"), json!({}))).await;
-    assert_eq!(pipe.next().await["params"]["uri"], "mock://watched");
-    assert_eq!(content(&pipe.next().await), "told 1");
+    assert_eq!(pipe.receive().await["params"]["uri"], "mock://watched");
+    assert_eq!(content(&pipe.receive().await), "told 1");
     pipe.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#).await;
     // The cancelled task is dropped when it is next looked at: until then it may still hear.
     loop {
         pipe.send(&modern(10, "tools/call", named("touch"), json!({}))).await;
-        let next = pipe.next().await;
+        let next = pipe.receive().await;
         if next.get("method").is_none() && content(&next) == "told 0" {
             break;
         }
@@ -100,12 +100,12 @@ async fn a_process_that_ignores_sigterm() {
     use rustix::process::{Pid, Signal, kill_process, test_kill_process};
     let mut script = MockScript::standard();
     (script.stdio.ignore_sigterm, script.stdio.ignore_eof) = (true, true);
-    let mut pipe = MockProcess::legacy("2025-11-25", &script).await;
+    let mut pipe = start_legacy("2025-11-25", &script).await;
     let child = Pid::from_raw(i32::try_from(pipe.child.id().unwrap()).unwrap()).unwrap();
     kill_process(child, Signal::TERM).unwrap();
     let grandchild = pipe.ask(&call(1, "grandchild", json!({}))).await;
     let grandchild = Pid::from_raw(content(&grandchild).parse().unwrap()).unwrap();
-    drop(pipe.input);
+    drop(pipe.lines.input);
     assert!(timeout(Duration::from_secs(1), pipe.child.wait()).await.is_err());
     pipe.child.kill().await.unwrap();
     test_kill_process(grandchild).unwrap();
