@@ -101,9 +101,11 @@ impl GatewayApp {
         let (keys, access) = ApiKeys::new(&plan.keys);
         let gateway = Gateway::new(gateway_settings(&plan, access), shared.clone());
         let memory = MemoryWatch::new(plan.limits.memory, &metrics);
-        let front_state = front_state(&plan, &metrics, &draining, (&store, keys.fingerprints()));
+        let front_state = front_state(&plan, &metrics, &draining, &store);
+        let principals = keys.principals().clone();
         let front = Arc::new(front(&plan, &gateway, keys, front_state, memory.clone()));
-        let state = persistence::PersistentState::from_parts(&front.downstream, &gateway, &shared, plan.catalog_age);
+        let parts = (&gateway, &shared, principals);
+        let state = persistence::PersistentState::from_parts(&front.downstream, parts, plan.catalog_age);
         // Before the first request is accepted: clients expect their sessions. The wait for a slow disk is bounded.
         state.begin(plan.state.required).await?;
         let fronts: SharedServerState = Arc::new(ArcSwap::new(front.clone()));
@@ -366,7 +368,7 @@ impl Core {
         let memory = MemoryWatch::new(MemoryLimit::None, &shared.metrics);
         let store = StateStore::memory();
         let draining = CancellationToken::new();
-        let state = front_state(plan, &shared.metrics, &draining, (&store, keys.fingerprints()));
+        let state = front_state(plan, &shared.metrics, &draining, &store);
         let gateway = Gateway::new(gateway_settings(plan, access), shared.clone());
         let fronts: SharedServerState = Arc::new(ArcSwap::from_pointee(front(plan, &gateway, keys, state, memory)));
         let (program, tls, open) = (None, None, None);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::timeout;
 
+use moongate_access::auth::PrincipalTable;
 use moongate_gateway::Gateway;
 use moongate_protocol::DownstreamState;
 use moongate_session::store::{StateStore, StorePhase, StoreTable};
@@ -29,6 +30,7 @@ pub(super) struct PersistentState {
     seal: Arc<StateSealer>,
     gateway: Arc<Gateway>,
     shared: Arc<UpstreamContext>,
+    principals: Arc<PrincipalTable>,
     /// Maximum age of a server's cached lists that were not confirmed.
     catalog_age: Duration,
 }
@@ -37,13 +39,20 @@ impl PersistentState {
     /// Collects the parts from a gateway that is about to serve.
     pub(super) fn from_parts(
         front: &DownstreamState,
-        gateway: &Arc<Gateway>,
-        shared: &Arc<UpstreamContext>,
+        (gateway, shared, principals): (&Arc<Gateway>, &Arc<UpstreamContext>, Arc<PrincipalTable>),
         catalog_age: Duration,
     ) -> Self {
         let (sessions, seal) = (front.sessions.clone(), front.seal.clone());
         let store = shared.store.clone();
-        PersistentState { store, sessions, seal, gateway: gateway.clone(), shared: shared.clone(), catalog_age }
+        PersistentState {
+            store,
+            sessions,
+            seal,
+            gateway: gateway.clone(),
+            shared: shared.clone(),
+            principals,
+            catalog_age,
+        }
     }
 
     /// Restores the state, in the background if the store is not open in time.
@@ -99,7 +108,7 @@ impl PersistentState {
         self.seal.restore(&key);
         self.gateway.restore(contents.take(StoreTable::Catalog), self.catalog_age, &self.store);
         // Sessions first: the next rows are kept only for sessions that exist.
-        self.sessions.load_persisted(&mut contents);
+        self.sessions.load_persisted(&mut contents, |owner| self.principals.find(owner).is_some());
         let of_a_session = |key: &Bytes| {
             moongate_upstream::client_session_digest(key).is_some_and(|owner| self.sessions.is_persisted(&owner))
         };

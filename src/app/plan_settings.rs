@@ -13,9 +13,7 @@ use moongate_gateway::{GatewaySettings, NameRules, ViewRules};
 use moongate_protocol::DownstreamState;
 use moongate_server::{AdmissionSettings, HostRules, RequestLimits};
 use moongate_session::store::StateStore;
-use moongate_session::{
-    ParkedCallSettings, ParkedCalls, PrincipalFingerprints, ReplaySettings, SessionSettings, Sessions,
-};
+use moongate_session::{ParkedCallSettings, ParkedCalls, ReplaySettings, SessionSettings, Sessions};
 use moongate_telemetry::Metrics;
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::ConnectTarget;
@@ -58,7 +56,7 @@ pub(super) fn front_state(
     plan: &Plan,
     metrics: &Arc<Metrics>,
     draining: &CancellationToken,
-    (store, owners): (&StateStore, PrincipalFingerprints),
+    store: &StateStore,
 ) -> DownstreamState {
     let limits = &plan.limits;
     let replay = ReplaySettings {
@@ -79,7 +77,7 @@ pub(super) fn front_state(
         parked_calls: Arc::new(ParkedCalls::new(parked_call_settings(plan), metrics.clone())),
         seal: Arc::default(),
         input_timeout: plan.ask_timeout,
-        sessions: Arc::new(Sessions::persistent(sessions, metrics.clone(), store.clone(), owners)),
+        sessions: Arc::new(Sessions::persistent(sessions, metrics.clone(), store.clone())),
         metrics: metrics.clone(),
         keep_alive: plan.keep_alive,
         streams_max: plan.limits.streams,

@@ -20,10 +20,10 @@ use crate::app::plan_settings::{
     front_state_of, gate_settings, gateway_settings, guard_children, hosts, parked_call_settings, request_limits,
 };
 use moongate_access::auth::{AdminAccess, ApiKeys};
-use moongate_access::policy::AccessTable;
 use moongate_admin::AdminControl;
 use moongate_config::{ConfigProblems, LoadedConfig, Plan, ReloadSettings};
 use moongate_gateway::{Gateway, PrincipalChange, ToolAccessChange};
+use moongate_model::Principal;
 use moongate_server::{ServerState, ServerTls, SharedServerState};
 use moongate_session::store::unix_now;
 use moongate_telemetry::{ConfigReload, Metrics, logs};
@@ -190,7 +190,8 @@ impl ConfigReloader {
         let difference = diff_plans(&running.plan, &plan);
         let plan = applicable(&running.plan, plan);
         let front = self.targets.server_state.load_full();
-        let (keys, access) = front.keys.reloaded(&plan.keys);
+        // With principals of their own: those of the running gateway change only with its config.
+        let (keys, access) = ApiKeys::new(&plan.keys);
         let who = principal_changes(&front.keys, &running.plan, &keys, &plan);
         let gains = self.targets.gateway.tool_access_changes(gateway_settings(&plan, access), &who);
         Ok(ReloadPreview { diff: difference, tool_access: gains })
@@ -256,9 +257,7 @@ impl ConfigReloader {
         let (keys, access) = before.keys.reloaded(&plan.keys);
         // The access table comes before the keys: a removed principal finds nothing, and a new one gets in a moment
         // later.
-        self.targets.gateway.apply(gateway_settings(&plan, access.clone()));
-        // Before the new keys are accepted, so that sessions of new principals are persisted from the first one on.
-        before.downstream.sessions.set_fingerprints(keys.fingerprints());
+        self.targets.gateway.apply(gateway_settings(&plan, access));
         let front = ServerState {
             endpoints: self.targets.gateway.endpoints(),
             admission: before.admission.reloaded(gate_settings(&plan), &keys, &plan.keys),
@@ -274,13 +273,13 @@ impl ConfigReloader {
         self.targets.server_state.store(Arc::new(front));
         state.sessions.adjust(plan.limits.sessions, plan.limits.session_idle, plan.limits.subscriptions);
         state.parked_calls.adjust(parked_call_settings(&plan));
-        self.revoke_removed(&access);
+        self.revoke_removed();
         let own = self.self_ref.clone();
         // Requests in flight may still create sessions under the old keys. The second sweep finds those.
         tokio::spawn(async move {
             tokio::time::sleep(REVOKE_SWEEP_DELAY).await;
             if let Some(own) = own.upgrade() {
-                own.revoke_removed(&access);
+                own.revoke_removed();
             }
         });
         if running.log.filter != plan.log.filter {
@@ -303,13 +302,17 @@ impl ConfigReloader {
     }
 
     /// Ends what belongs to principals and endpoints that were removed.
-    fn revoke_removed(&self, access: &AccessTable) {
+    fn revoke_removed(&self) {
         let front = self.targets.server_state.load();
-        let ended = front.downstream.sessions.retain(|principal, scope| front.endpoints.allows(scope, principal));
+        let principals = front.keys.principals();
+        let allowed = |principal: &Principal, scope: &str| {
+            principals.admits(principal) && front.endpoints.allows(scope, principal)
+        };
+        let ended = front.downstream.sessions.retain(|mark| principals.find(mark), allowed);
         if ended > 0 {
             tracing::info!(ended, "sessions ended: their keys or endpoints are no longer configured");
         }
-        front.downstream.parked_calls.retain(|principal| access.contains(principal.id));
+        front.downstream.parked_calls.retain(|principal| principals.admits(principal));
     }
 
     fn log_outcome(&self, outcome: &ReloadOutcome) {

@@ -8,24 +8,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, TaskMethod, TaskMode};
+use crate::{Error, Principal, TaskMethod, TaskMode};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-
-/// Identity that the credentials prove.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Principal {
-    /// Name from the configuration; for logs, never for decisions.
-    pub name: String,
-    /// Row of the policy table. Equal ids are the same principal.
-    pub id: u32,
-}
-
-impl Principal {
-    /// Id of the gateway itself, for its own requests to servers.
-    pub const GATEWAY: u32 = u32::MAX;
-    /// Id of every client if no keys are configured.
-    pub const ANONYMOUS: u32 = u32::MAX - 1;
-}
 
 /// Principal with the capabilities of one request, or of the session that it came on.
 #[derive(Clone, Debug)]

@@ -9,12 +9,12 @@ mod error;
 mod exchange;
 mod notification;
 mod notification_stream;
+mod principal;
 mod server;
 mod task;
 
 pub use call::{
     Call, Caller, ClientCapabilities, Continuation, DeferredCheck, InputKind, ItemKind, LogFilter, LogLevel, McpMethod,
-    Principal,
 };
 pub use connection::Connection;
 pub use error::{Error, ErrorOrigin, McpErrorKind, Retryable};
@@ -23,5 +23,6 @@ pub use exchange::{
 };
 pub use notification::{Notification, SubscriptionFilter};
 pub use notification_stream::NotificationStream;
+pub use principal::{Principal, PrincipalMark};
 pub use server::{Server, ServerCapabilities, ServerDescription};
 pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};

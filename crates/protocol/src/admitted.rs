@@ -90,9 +90,7 @@ mod tests {
     fn requests_need_room_and_all_else_needs_none() {
         let admit = |text: &'static str| {
             let payload = RpcPayload::parse_from_client(&Bytes::from_static(text.as_bytes()), 10);
-            Admitted::admit(payload, &Principal { name: String::new(), id: Principal::ANONYMOUS }, &NoRoom)
-                .map_err(|refused| refused.1)
-                .map(|_| ())
+            Admitted::admit(payload, &Principal::anonymous(), &NoRoom).map_err(|refused| refused.1).map(|_| ())
         };
         const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
         const BATCH: &str = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]"#;

@@ -10,34 +10,35 @@ use std::sync::atomic::Ordering;
 
 use crate::{Session, Sessions};
 use moongate_jsonrpc::json::ByteString;
+use moongate_model::PrincipalMark;
 
 type SessionTable = HashMap<ByteString, Arc<Session>>;
 
 impl Sessions {
     /// Evicts one session for another. Returns false if all are in use.
-    pub(super) fn make_room(&self, table: &mut SessionTable, principal: u32) -> bool {
+    pub(super) fn make_room(&self, table: &mut SessionTable, principal: &PrincipalMark) -> bool {
         if self.evict_longest_idle(table, principal) {
             return true;
         }
-        self.principal_with_most(table).is_some_and(|most| self.evict_longest_idle(table, most))
+        self.principal_with_most(table).is_some_and(|most| self.evict_longest_idle(table, &most))
             || self.evict_persisted(None)
     }
 
     /// Finds the principal with the most sessions, sleeping ones included.
-    fn principal_with_most(&self, table: &SessionTable) -> Option<u32> {
+    fn principal_with_most(&self, table: &SessionTable) -> Option<PrincipalMark> {
         let mut counts = self.persisted.count_by_principal();
         for session in table.values() {
-            *counts.entry(session.principal.id).or_default() += 1;
+            *counts.entry(session.principal.mark).or_default() += 1;
         }
-        counts.into_iter().max_by_key(|(id, count)| (*count, *id)).map(|(id, _)| id)
+        counts.into_iter().max_by_key(|(mark, count)| (*count, *mark)).map(|(mark, _)| mark)
     }
 
     /// Evicts the longest idle session of a principal. Returns false if all of them are in use.
-    fn evict_longest_idle(&self, table: &mut SessionTable, principal: u32) -> bool {
+    fn evict_longest_idle(&self, table: &mut SessionTable, principal: &PrincipalMark) -> bool {
         if self.evict_persisted(Some(principal)) {
             return true;
         }
-        let idle = table.values().filter(|session| session.principal.id == principal && session.is_idle());
+        let idle = table.values().filter(|session| session.principal.mark == *principal && session.is_idle());
         let oldest =
             idle.min_by_key(|session| session.used_ms.load(Ordering::Relaxed)).map(|session| session.id.clone());
         let oldest = oldest.and_then(|id| table.remove(&id));

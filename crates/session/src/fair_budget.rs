@@ -84,10 +84,7 @@ impl PrincipalShare {
 mod tests {
     use super::*;
     use moongate_telemetry::Metrics;
-
-    fn principal(id: u32) -> Principal {
-        Principal { name: format!("p{id}"), id }
-    }
+    use moongate_testing::principal;
 
     fn fill(share: &PrincipalShare) -> usize {
         (0..).take_while(|_| share.try_reserve(10)).count() * 10

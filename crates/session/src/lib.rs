@@ -35,12 +35,12 @@ use crate::fair_budget::FairByteBudget;
 use crate::store::StateStore;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_jsonrpc::message::{RequestId, RpcError};
-use moongate_model::{Caller, Error, McpErrorKind, NotificationStream, Principal};
+use moongate_model::{Caller, Error, McpErrorKind, NotificationStream, Principal, PrincipalMark};
 use moongate_telemetry::{CounterHandle, DroppedItem, Limit, Metrics};
 
 pub use outbox::Outbox;
 pub use parked::{OpenInput, OpenInputRequest, ParkedCall, ParkedCallSettings, ParkedCalls, Ticket};
-pub use persisted::{PrincipalFingerprint, PrincipalFingerprints, RestoredFrom, SessionDigest, SessionRecord, digest};
+pub use persisted::{RestoredFrom, SessionDigest, SessionRecord, digest};
 pub use resumption::{GET_STREAM, NextEvent, ReplaySettings, ResumptionBuffer, ResumptionReader, parse_id};
 pub use sealed_state::{SealBinding, SealError, StateSealer};
 pub use session::{OpenCall, SessionActivityGuard};
@@ -155,21 +155,16 @@ type PendingResponse = oneshot::Sender<Result<JsonObject, RpcError>>;
 impl Sessions {
     /// Creates an empty table.
     pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
-        Sessions::persistent(settings, metrics, StateStore::memory(), PrincipalFingerprints::new())
+        Sessions::persistent(settings, metrics, StateStore::memory())
     }
 
-    /// Creates an empty table whose sessions outlive the process. `owners` are the fingerprints of the principals.
-    pub fn persistent(
-        settings: SessionSettings,
-        metrics: Arc<Metrics>,
-        store: StateStore,
-        owners: PrincipalFingerprints,
-    ) -> Self {
+    /// Creates an empty table whose sessions outlive the process.
+    pub fn persistent(settings: SessionSettings, metrics: Arc<Metrics>, store: StateStore) -> Self {
         let resumption = resumption::SharedResumption::new(settings.replay.clone(), metrics.clone());
         let task_results = TaskResults::new(metrics.clone());
         let outboxes = FairByteBudget::new(settings.outbox_total, metrics.clients.outbox_bytes.clone());
         let dropped_messages = metrics.calls.dropped.series(DroppedItem::Outbox);
-        let persisted = persisted::PersistedSessionTable::new(owners, store.is_persistent());
+        let persisted = persisted::PersistedSessionTable::new(store.is_persistent());
         let (table, epoch) = (Mutex::default(), Instant::now());
         let settings = ArcSwap::from_pointee(settings);
         Sessions {
@@ -196,7 +191,7 @@ impl Sessions {
         let max = self.settings.load().max;
         let mut table = lock(&self.table);
         // The limit counts sleeping sessions too, since their clients may come back at any time.
-        if table.len() + self.persisted.len() >= max && !self.make_room(&mut table, principal.id) {
+        if table.len() + self.persisted.len() >= max && !self.make_room(&mut table, &principal.mark) {
             self.metrics.calls.refused.inc(Limit::Sessions);
             return Err(Error::new(
                 McpErrorKind::Overloaded,
@@ -235,7 +230,7 @@ impl Sessions {
                 None => ResumptionBuffer::new(self.resumption.clone(), &principal, self.persisted.process_number()),
             }),
             // A session that ends with its stream need not outlive the process.
-            row: if pipe.is_none() { self.persisted.row(&id, &principal, &self.store) } else { None },
+            row: if pipe.is_none() { persisted::SessionRowHandle::of(&id, &self.store) } else { None },
             id,
             principal,
             scope,
@@ -294,11 +289,16 @@ impl Sessions {
         self.settings.store(Arc::new(SessionSettings { max, idle, subscriptions, ..before }));
     }
 
-    /// Ends the sessions whose principal or endpoint is no longer allowed. Returns their number.
-    pub fn retain(&self, allowed: impl Fn(&Principal, &str) -> bool) -> usize {
+    /// Ends the sessions whose principal or endpoint is no longer allowed. Returns their number. `find` knows the
+    /// principals by their marks.
+    pub fn retain(
+        &self,
+        find: impl Fn(&PrincipalMark) -> Option<Arc<Principal>>,
+        allowed: impl Fn(&Principal, &str) -> bool,
+    ) -> usize {
         let mut table = lock(&self.table);
         let ended: Vec<_> = table.extract_if(|_, s| !allowed(&s.principal, &s.scope)).map(|(_, s)| s).collect();
-        let dormant = self.retain_persisted(allowed);
+        let dormant = self.retain_persisted(find, allowed);
         self.count(&table);
         drop(table);
         ended.iter().for_each(|session| session.end());

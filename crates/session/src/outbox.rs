@@ -121,15 +121,15 @@ mod tests {
 
     use super::*;
     use crate::fair_budget::FairByteBudget;
-    use moongate_model::Principal;
     use moongate_telemetry::DroppedItem;
     use moongate_telemetry::Metrics;
+    use moongate_testing::principal;
 
     #[tokio::test]
     async fn the_outbox_is_bounded_in_bytes_and_evicts_the_oldest() {
         let metrics = Metrics::new();
         let budget = FairByteBudget::new(10_000, metrics.clients.outbox_bytes.clone());
-        let share = budget.share(&Principal { name: "p".to_owned(), id: 1 });
+        let share = budget.share(&principal(1));
         let dropped = metrics.calls.dropped.series(DroppedItem::Outbox);
         let outbox = Outbox::new(100, share, dropped.clone());
         let of = |byte: u8, size: usize| Bytes::from(vec![byte; size]);

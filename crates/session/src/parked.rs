@@ -209,10 +209,7 @@ fn oldest(table: &HashMap<Ticket, ParkedEntry>) -> Option<Ticket> {
 mod tests {
     use super::*;
     use moongate_model::{Error, InputKind, McpErrorKind, Outcome};
-
-    fn principal(id: u32) -> Arc<Principal> {
-        Arc::new(Principal { name: format!("p{id}"), id })
-    }
+    use moongate_testing::principal;
 
     fn parked() -> (ParkedCall, oneshot::Receiver<InputResponses>) {
         let (answer, answers) = oneshot::channel();

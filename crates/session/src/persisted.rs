@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -19,14 +18,10 @@ use crate::store::{StateStore, StoreTable, StoredState, unix_now};
 use crate::{Session, Sessions, lock};
 use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_jsonrpc::message::RequestId;
-use moongate_model::{Caller, LogFilter, LogLevel, Principal};
+use moongate_model::{Caller, LogFilter, LogLevel, Principal, PrincipalMark};
 
 /// Key of a session's row: SHA-256 of its id, which is a secret of 256 bits.
 pub type SessionDigest = [u8; 32];
-/// Identity of a principal across processes. Made from its credentials, not from its place in the config.
-pub type PrincipalFingerprint = [u8; 16];
-/// Fingerprint of each principal, by its id.
-pub type PrincipalFingerprints = HashMap<u32, PrincipalFingerprint>;
 
 /// Returns the digest of a session's id.
 pub fn digest(id: &str) -> SessionDigest {
@@ -37,7 +32,7 @@ pub fn digest(id: &str) -> SessionDigest {
 /// Persisted form of a session. Has no id, no headers, and no message of its client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionRecord {
-    owner: PrincipalFingerprint,
+    owner: PrincipalMark,
     scope: String,
     /// Last use, in seconds since 1970.
     used: u64,
@@ -114,13 +109,18 @@ pub enum RestoredFrom {
 /// Persisted row of a session.
 pub(super) struct SessionRowHandle {
     digest: SessionDigest,
-    owner: PrincipalFingerprint,
     store: StateStore,
     /// Last use that was written, in seconds since 1970.
     written: AtomicU64,
 }
 
 impl SessionRowHandle {
+    /// Returns the row handle of a session. Returns `None` without persistence.
+    pub(super) fn of(id: &str, store: &StateStore) -> Option<Self> {
+        let written = AtomicU64::new(0);
+        store.is_persistent().then(|| SessionRowHandle { digest: digest(id), store: store.clone(), written })
+    }
+
     pub(super) fn remove(&self) {
         remove(&self.digest, &self.store);
     }
@@ -133,17 +133,15 @@ fn remove(digest: &SessionDigest, store: &StateStore) {
 /// Sessions that wait for their clients.
 pub(super) struct PersistedSessionTable {
     table: Mutex<HashMap<SessionDigest, PersistedEntry>>,
-    fingerprints: ArcSwap<PrincipalFingerprints>,
     run: AtomicU64,
     restored: watch::Sender<bool>,
 }
 
 impl PersistedSessionTable {
     /// Creates an empty table. `waits` is true if sessions of a previous process are still to be loaded.
-    pub(super) fn new(owners: PrincipalFingerprints, waits: bool) -> Self {
+    pub(super) fn new(waits: bool) -> Self {
         let restored = watch::Sender::new(!waits);
-        let fingerprints = ArcSwap::from_pointee(owners);
-        PersistedSessionTable { table: Mutex::default(), fingerprints, run: AtomicU64::new(0), restored }
+        PersistedSessionTable { table: Mutex::default(), run: AtomicU64::new(0), restored }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -154,20 +152,11 @@ impl PersistedSessionTable {
         self.run.load(Ordering::Relaxed)
     }
 
-    /// Returns the fingerprint of a principal.
-    pub(super) fn fingerprint(&self, principal: &Principal) -> Option<PrincipalFingerprint> {
-        self.fingerprints.load().get(&principal.id).copied()
-    }
-
-    /// Counts the waiting sessions of each principal, by its id.
-    pub(super) fn count_by_principal(&self) -> HashMap<u32, usize> {
-        let ids: HashMap<PrincipalFingerprint, u32> =
-            self.fingerprints.load().iter().map(|(id, owner)| (*owner, *id)).collect();
+    /// Counts the waiting sessions of each principal, by its mark.
+    pub(super) fn count_by_principal(&self) -> HashMap<PrincipalMark, usize> {
         let mut counts = HashMap::new();
         for entry in lock(&self.table).values() {
-            if let Some(id) = ids.get(&entry.record.owner) {
-                *counts.entry(*id).or_default() += 1;
-            }
+            *counts.entry(entry.record.owner).or_default() += 1;
         }
         counts
     }
@@ -175,12 +164,6 @@ impl PersistedSessionTable {
     /// Adds a sleeping session.
     pub(super) fn add(&self, digest: SessionDigest, entry: PersistedEntry) {
         lock(&self.table).insert(digest, entry);
-    }
-
-    /// Returns the row handle of a session. Returns `None` without persistence.
-    pub(super) fn row(&self, id: &str, principal: &Principal, store: &StateStore) -> Option<SessionRowHandle> {
-        let owner = self.fingerprint(principal).filter(|_| store.is_persistent())?;
-        Some(SessionRowHandle { digest: digest(id), owner, store: store.clone(), written: AtomicU64::new(0) })
     }
 
     /// Removes expired sessions. Returns their number.
@@ -201,16 +184,16 @@ impl PersistedSessionTable {
 }
 
 impl Sessions {
-    /// Loads the sessions of a previous process, within the limits of this one.
-    pub fn load_persisted(&self, contents: &mut StoredState) {
+    /// Loads the sessions of a previous process, within the limits of this one. `admits` tells whose may be restored.
+    pub fn load_persisted(&self, contents: &mut StoredState, admits: impl Fn(&PrincipalMark) -> bool) {
         self.persisted.run.store(contents.run, Ordering::Relaxed);
         let mut records = Vec::new();
-        let (settings, owners) = (self.settings.load_full(), self.persisted.fingerprints.load_full());
+        let settings = self.settings.load_full();
         for (key, row) in contents.take(StoreTable::Sessions) {
             let digest = SessionDigest::try_from(&key[..]).ok();
             let record = serde_json::from_slice::<SessionRecord>(&row).ok();
             // Expired sessions, and those of removed keys, can never be restored.
-            let record = record.filter(|r| !r.is_expired(settings.idle) && owners.values().any(|o| *o == r.owner));
+            let record = record.filter(|r| !r.is_expired(settings.idle) && admits(&r.owner));
             match digest.zip(record) {
                 Some(found) => records.push(found),
                 None => self.store.remove(StoreTable::Sessions, key),
@@ -253,9 +236,7 @@ impl Sessions {
         }
         let (idle, now) = (self.settings.load().idle, self.now_ms());
         let record = &table.get(&digest(id)).filter(|entry| !entry.is_expired(idle, now))?.record;
-        let owned = self.persisted.fingerprints.load().get(&principal.id) == Some(&record.owner)
-            && record.scope == scope.as_str();
-        owned.then(|| record.clone())
+        (record.owner == principal.mark && record.scope == scope.as_str()).then(|| record.clone())
     }
 
     /// Restores a session that sleeps, or that a previous process left.
@@ -286,10 +267,9 @@ impl Sessions {
     }
 
     /// Evicts the longest idle waiting session, of one principal or of all. Returns false if there is none.
-    pub(super) fn evict_persisted(&self, principal: Option<u32>) -> bool {
+    pub(super) fn evict_persisted(&self, owner: Option<&PrincipalMark>) -> bool {
         let mut table = lock(&self.persisted.table);
-        let owner = principal.map(|id| self.persisted.fingerprints.load().get(&id).copied());
-        let meant = table.iter().filter(|(_, entry)| owner.is_none_or(|owner| owner == Some(entry.record.owner)));
+        let meant = table.iter().filter(|(_, entry)| owner.is_none_or(|owner| entry.record.owner == *owner));
         let oldest = meant.min_by_key(|(_, entry)| entry.record.used).map(|(digest, _)| *digest);
         let Some(digest) = oldest else { return false };
         if let Some(entry) = table.remove(&digest) {
@@ -299,19 +279,14 @@ impl Sessions {
         true
     }
 
-    /// Replaces the fingerprints of the principals.
-    pub fn set_fingerprints(&self, owners: PrincipalFingerprints) {
-        self.persisted.fingerprints.store(Arc::new(owners));
-    }
-
     /// Removes the waiting sessions whose principal or endpoint is no longer allowed. Returns their number.
-    pub(super) fn retain_persisted(&self, allowed: impl Fn(&Principal, &str) -> bool) -> usize {
-        let owners = self.persisted.fingerprints.load();
-        let of = |owner: &PrincipalFingerprint| owners.iter().find(|(_, known)| *known == owner).map(|(id, _)| *id);
-        let stays = |record: &SessionRecord| {
-            let principal = of(&record.owner).map(|id| Principal { name: String::new(), id });
-            principal.is_some_and(|principal| allowed(&principal, &record.scope))
-        };
+    pub(super) fn retain_persisted(
+        &self,
+        find: impl Fn(&PrincipalMark) -> Option<Arc<Principal>>,
+        allowed: impl Fn(&Principal, &str) -> bool,
+    ) -> usize {
+        let stays =
+            |record: &SessionRecord| find(&record.owner).is_some_and(|principal| allowed(&principal, &record.scope));
         let mut table = lock(&self.persisted.table);
         let over: Vec<(SessionDigest, PersistedEntry)> = table.extract_if(|_, entry| !stays(&entry.record)).collect();
         drop(table);
@@ -341,7 +316,7 @@ impl Session {
         let Some(row) = self.row.as_ref().filter(|row| row.store.is_persistent() && !self.ended.is_cancelled()) else {
             return;
         };
-        let record = self.record(row.owner);
+        let record = self.record();
         row.written.store(record.used, Ordering::Relaxed);
         match serde_json::to_vec(&record) {
             Ok(json) => row.store.put(StoreTable::Sessions, row.digest.to_vec(), json),
@@ -350,11 +325,11 @@ impl Session {
     }
 
     /// Returns the session's current state in its persisted form.
-    pub(super) fn record(&self, owner: PrincipalFingerprint) -> SessionRecord {
+    pub(super) fn record(&self) -> SessionRecord {
         let caller = self.caller.load();
         let texts = |texts: &mut dyn Iterator<Item = &ByteString>| texts.map(ByteString::to_string).collect::<Vec<_>>();
         SessionRecord {
-            owner,
+            owner: self.principal.mark,
             scope: self.scope.to_string(),
             // Wall clock: the next process has another epoch.
             used: unix_now().saturating_sub(self.idle_time().as_secs()),
@@ -427,14 +402,14 @@ mod tests {
     }
 
     fn sessions(max: usize, rows: Vec<(Bytes, Bytes)>) -> Sessions {
-        let owners = PrincipalFingerprints::from([(1, [1; 16]), (2, [2; 16])]);
-        let sessions = Sessions::persistent(settings(max), Arc::new(Metrics::new()), StateStore::memory(), owners);
-        sessions.load_persisted(&mut StoredState::of(1, StoreTable::Sessions, rows));
+        let sessions = Sessions::persistent(settings(max), Arc::new(Metrics::new()), StateStore::memory());
+        let admits = |mark: &PrincipalMark| [[1; 16], [2; 16]].contains(mark);
+        sessions.load_persisted(&mut StoredState::of(1, StoreTable::Sessions, rows), admits);
         sessions
     }
 
     fn find(sessions: &Sessions, id: &str, principal: u32, scope: &'static str) -> Option<SessionRecord> {
-        sessions.persisted_record(id, &Principal { name: "any".to_owned(), id: principal }, &ByteString::literal(scope))
+        sessions.persisted_record(id, &testing::principal(principal), &ByteString::literal(scope))
     }
 
     #[tokio::test]

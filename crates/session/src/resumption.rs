@@ -440,8 +440,8 @@ mod tests {
         ReplaySettings { bytes: 400, total: 1000, events: 10, time: Duration::from_secs(60) }
     }
 
-    fn who() -> Principal {
-        Principal { name: "p".to_owned(), id: 1 }
+    fn who() -> Arc<Principal> {
+        moongate_testing::principal(1)
     }
 
     fn kept(shared: &SharedResumption) -> usize {

@@ -56,8 +56,7 @@ impl Sessions {
         if !known || Arc::strong_count(session) > 2 || !rested(session) || session.has_unread_notifications() {
             return false;
         }
-        let owner = self.persisted.fingerprint(&session.principal);
-        let Some((owner, numbers)) = owner.zip(session.resumption.resume_position()) else { return false };
+        let Some(numbers) = session.resumption.resume_position() else { return false };
         let rest = SleepState {
             ended: session.ended.clone(),
             headers: session.caller.load().forwarded_headers.clone(),
@@ -67,7 +66,7 @@ impl Sessions {
                 || lock(&session.retained_notifications).is_some(),
             used_ms: session.used_ms.load(Ordering::Relaxed),
         };
-        let record = session.record(owner);
+        let record = session.record();
         // A large entry would save no memory.
         if ENTRY_COST + record.size() + rest.size() > ASLEEP_MAX {
             return false;
@@ -137,7 +136,7 @@ mod tests {
     use super::*;
     use crate::persisted::RestoredFrom;
     use crate::store::StateStore;
-    use crate::{GET_STREAM, PrincipalFingerprints, ReplaySettings, SessionSettings, SubscribeOutcome};
+    use crate::{GET_STREAM, ReplaySettings, SessionSettings, SubscribeOutcome};
     use moongate_jsonrpc::json::RawJson;
     use moongate_model::{Notification, NotificationStream, SubscriptionFilter};
     use moongate_telemetry::Metrics;
@@ -149,8 +148,7 @@ mod tests {
         let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: Duration::from_secs(30) };
         let settings =
             SessionSettings { max: 10, idle: IDLE, outbox: 1000, outbox_total: 1000, subscriptions: 10, replay };
-        let owners = PrincipalFingerprints::from([(1, [1; 16]), (2, [2; 16])]);
-        let sessions = Sessions::persistent(settings, Arc::new(Metrics::new()), StateStore::memory(), owners);
+        let sessions = Sessions::persistent(settings, Arc::new(Metrics::new()), StateStore::memory());
         sessions.mark_restored();
         sessions
     }
@@ -264,7 +262,10 @@ mod tests {
         assert_eq!(sessions.expire_idle(), 1);
         let id = open(&sessions);
         assert_eq!(rest(&sessions).await, 1);
-        assert_eq!(sessions.retain(|principal, _| principal.id != 1), 1);
+        assert_eq!(
+            sessions.retain(|mark| Some(testing::principal(mark[0].into())), |principal, _| principal.id != 1),
+            1
+        );
         assert!(wake(&sessions, &id).is_none());
         // The longest idle of the sleeping sessions makes room.
         let first = open(&sessions);

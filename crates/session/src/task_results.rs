@@ -139,10 +139,7 @@ impl TaskResultTable {
 mod tests {
     use super::*;
     use moongate_jsonrpc::json::RawJson;
-
-    fn principal(id: u32) -> Principal {
-        Principal { name: String::new(), id }
-    }
+    use moongate_testing::principal;
 
     #[tokio::test(start_paused = true)]
     async fn an_end_is_its_principals_and_not_for_ever() {

@@ -19,7 +19,7 @@ pub mod wait;
 mod caller;
 mod http_reply;
 
-pub use caller::caller;
+pub use caller::{caller, principal};
 pub use event_stream::{EventStream, RpcMessage};
 pub use http_client::HttpClient;
 pub use http_endpoint::HttpEndpoint;

@@ -34,7 +34,7 @@ pub fn gateway_caller() -> Arc<Caller> {
     static OWN: OnceLock<Arc<Caller>> = OnceLock::new();
     let make = || {
         Arc::new(Caller {
-            principal: Arc::new(Principal { name: "moongate".to_owned(), id: Principal::GATEWAY }),
+            principal: Arc::new(Principal::new("moongate", Principal::GATEWAY, [u8::MAX; 16])),
             session: None,
             declared_capabilities: RawJson::literal("{}"),
             capabilities: ClientCapabilities::default(),

@@ -45,7 +45,7 @@ impl UserPrompter {
     pub(super) fn caller(&self) -> Arc<Caller> {
         let can = self.terminal.is_some();
         Arc::new(Caller {
-            principal: Arc::new(Principal { name: "command line".to_owned(), id: 0 }),
+            principal: Arc::new(Principal::new("command line", 0, [0; 16])),
             session: None,
             declared_capabilities: self.capabilities(),
             capabilities: ClientCapabilities { elicit_form: can, elicit_url: can, ..ClientCapabilities::default() },

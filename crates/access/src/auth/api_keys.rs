@@ -1,7 +1,7 @@
 //! API keys of clients.
 //!
-//! Owns the step from a request's credentials to its principal, and the ids of principals. Does not decide what a
-//! principal may do (`policy`). Invariant: no principal id is given twice in one process.
+//! Owns the step from a request's key to its principal, and who is admitted. Does not decide what a principal may do
+//! (`policy`). Invariant: without any key every caller is the anonymous principal, and with keys none is.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 
-use crate::auth::{KeyHash, KeySettings};
-use crate::policy::{ANONYMOUS, AccessTable, PrincipalAccess};
+use crate::auth::{KeyHash, KeySettings, PrincipalTable};
+use crate::policy::{AccessTable, PrincipalAccess};
 use moongate_model::Principal;
 
 /// Keys that open the gateway. Without any, every caller is admitted, and the gateway listens on loopback only.
 pub struct ApiKeys {
     keys: HashMap<KeyHash, KnownKey>,
-    anonymous: Arc<Principal>,
-    /// Id of the next principal. None is given twice, so that state kept for one principal is never found by another.
-    next: u32,
+    /// Principal of every caller, if there are no keys.
+    anonymous: Option<Arc<Principal>>,
+    principals: Arc<PrincipalTable>,
     /// Version of the keys. A cached identity of another version does not count.
     version: Arc<()>,
 }
@@ -81,25 +81,20 @@ impl AuthError {
 impl ApiKeys {
     /// Creates the keys, and the table of what each key opens.
     pub fn new(settings: &[KeySettings]) -> (Self, AccessTable) {
-        let anybody = Arc::new(Principal { name: "anybody".to_owned(), id: ANONYMOUS });
-        ApiKeys { keys: HashMap::new(), anonymous: anybody, next: 0, version: Arc::default() }.reloaded(settings)
+        ApiKeys::with_principals(Arc::default(), settings)
     }
 
     /// Creates the keys after a change of the config. A key with the same name and hash keeps its principal, wherever
-    /// it stands. Any other key gets a new one.
+    /// it stands. Any other key gets a new one. The principals of removed keys are no longer admitted.
     pub fn reloaded(&self, settings: &[KeySettings]) -> (Self, AccessTable) {
-        let (mut keys, mut rows, mut next) = (HashMap::new(), Vec::new(), self.next);
+        ApiKeys::with_principals(self.principals.clone(), settings)
+    }
+
+    fn with_principals(principals: Arc<PrincipalTable>, settings: &[KeySettings]) -> (Self, AccessTable) {
+        let (mut keys, mut rows) = (HashMap::new(), Vec::new());
         for key in settings {
-            let same = |known: &&KnownKey| known.hash.matches(&key.hash) && known.principal.name == key.name;
-            let principal = match self.keys.get(&key.hash).filter(same) {
-                Some(known) => known.principal.clone(),
-                None => {
-                    let id = next;
-                    // Ids never wrap, and the last one is reserved for anonymous callers.
-                    next = next.saturating_add(1).min(ANONYMOUS - 1);
-                    Arc::new(Principal { name: key.name.clone(), id })
-                }
-            };
+            // Made from the key, so a new key of the same name is another principal.
+            let principal = principals.intern(key.hash.secret("sessions").mark(&["owner"]), &key.name);
             let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
             // A secret for each purpose: a mark for one use proves nothing elsewhere.
             let secret = key.hash.secret("handles of tasks");
@@ -107,8 +102,16 @@ impl ApiKeys {
             rows.push((principal.id, PrincipalAccess { name, endpoints, tools, secret }));
             keys.insert(key.hash, KnownKey { hash: key.hash, principal, expires: key.expires });
         }
+        let anonymous = settings.is_empty().then(|| principals.intern_anonymous());
+        let admitted = keys.values().map(|known| &known.principal).chain(&anonymous);
+        principals.retain(&admitted.map(|principal| principal.id).collect());
         // The new version voids every cached identity, since a key may have been removed.
-        (ApiKeys { keys, anonymous: self.anonymous.clone(), next, version: Arc::default() }, AccessTable::new(rows))
+        (ApiKeys { keys, anonymous, principals, version: Arc::default() }, AccessTable::new(rows))
+    }
+
+    /// Returns the principals that are admitted now.
+    pub fn principals(&self) -> &Arc<PrincipalTable> {
+        &self.principals
     }
 
     /// Returns the principal of a key by its name and hash.
@@ -119,24 +122,13 @@ impl ApiKeys {
 
     /// Returns the principal of callers without a key, where they are allowed.
     pub fn anonymous(&self) -> Option<Arc<Principal>> {
-        self.keys.is_empty().then(|| self.anonymous.clone())
-    }
-
-    /// Returns the fingerprint of each principal, for other processes. Made from its key, so a new key of the same name
-    /// is another principal.
-    pub fn fingerprints(&self) -> HashMap<u32, [u8; 16]> {
-        if self.keys.is_empty() {
-            // Without keys, all callers are the same principal in every process.
-            return HashMap::from([(ANONYMOUS, [0; 16])]);
-        }
-        let owner = |known: &KnownKey| (known.principal.id, known.hash.secret("sessions").mark(&["owner"]));
-        self.keys.values().map(owner).collect()
+        self.anonymous.clone()
     }
 
     /// Authenticates a request.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Principal>, AuthError> {
-        if self.keys.is_empty() {
-            return Ok(self.anonymous.clone());
+        if let Some(anonymous) = &self.anonymous {
+            return Ok(anonymous.clone());
         }
         let known = self.find_key(headers)?;
         check_not_expired(known.expires, &known.principal)?;
@@ -150,7 +142,7 @@ impl ApiKeys {
         remembered: &mut Option<CachedIdentity>,
     ) -> Result<Arc<Principal>, AuthError> {
         // Only `Authorization` is cached. `X-API-Key` is looked up for each request.
-        let said = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).filter(|_| !self.keys.is_empty());
+        let said = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).filter(|_| self.anonymous.is_none());
         let Some(said) = said else { return self.authenticate(headers) };
         if let Some(known) = &*remembered
             && Arc::ptr_eq(&known.version, &self.version)

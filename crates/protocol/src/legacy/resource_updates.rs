@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
     use moongate_jsonrpc::json::{JsonObject, RawJson};
-    use moongate_model::{Caller, ClientCapabilities, LogFilter, Principal};
+    use moongate_model::{Caller, ClientCapabilities, LogFilter};
     use moongate_session::{ReplaySettings, SessionSettings, Sessions, SubscribeOutcome};
     use moongate_telemetry::Metrics;
 
@@ -71,7 +71,7 @@ mod tests {
             subscriptions: 10,
         };
         let caller = Caller {
-            principal: Arc::new(Principal { name: "test".to_owned(), id: 1 }),
+            principal: moongate_testing::principal(1),
             session: None,
             declared_capabilities: RawJson::literal("{}"),
             capabilities: ClientCapabilities::default(),

@@ -70,7 +70,7 @@ impl StateContext {
         }
         let target = self.target.as_ref().map_or("", ByteString::as_str);
         StateBindings {
-            caller: SealBinding::of(&[&principal.id.to_be_bytes(), principal.name.as_bytes(), scope.as_bytes()]),
+            caller: SealBinding::of(&[&principal.mark, scope.as_bytes()]),
             request: SealBinding::of(&[self.method.name().as_bytes(), target.as_bytes(), &arguments]),
         }
     }
@@ -190,7 +190,49 @@ fn text(text: &ByteString, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
+    use moongate_access::auth::{ApiKeys, KeyHash, KeySettings};
+    use moongate_access::policy::GlobList;
+    use moongate_session::StateSealer;
+
+    fn key(name: &str, key: &str) -> KeySettings {
+        let (name, hash) = (name.to_owned(), KeyHash::of(key));
+        KeySettings { name, hash, views: None, tools: GlobList::all(), rate: None, expires: None }
+    }
+
+    /// Authenticates by a key in a process with these keys.
+    fn principal(keys: &[KeySettings], key: &str) -> Arc<Principal> {
+        let headers = http::HeaderMap::from_iter([(http::HeaderName::from_static("x-api-key"), key.parse().unwrap())]);
+        ApiKeys::new(keys).0.authenticate(&headers).unwrap()
+    }
+
+    #[test]
+    fn state_opens_for_its_key_in_every_process_and_for_no_other_key() {
+        let before = principal(&[key("one", "mg_1"), key("two", "mg_2")], "mg_1");
+        let after = principal(&[key("two", "mg_2"), key("one", "mg_1")], "mg_1");
+        let other = principal(&[key("one", "mg_3")], "mg_3");
+        assert_ne!(before.id, after.id);
+        assert_eq!((before.id, &before.name), (other.id, &other.name));
+        let context = StateContext { method: McpMethod::CallTool, target: None, arguments: None };
+        let bindings = |principal: &Principal| context.bindings(principal, &ByteString::literal("files"));
+        // A restart restores the key of the seal.
+        let sealer = || {
+            let sealer = StateSealer::default();
+            sealer.restore(&[7; 32]);
+            sealer
+        };
+        let bound = bindings(&before);
+        let sealed = sealer().seal(bound.caller, bound.request, b"state", Duration::from_secs(60));
+        let open = |principal: &Principal| {
+            let bound = bindings(principal);
+            sealer().open(bound.caller, bound.request, &sealed)
+        };
+        assert_eq!(open(&after), Ok(b"state".to_vec()));
+        assert_eq!(open(&other), Err(SealError::OtherCaller));
+    }
 
     fn digest(json: &str) -> Vec<u8> {
         let mut out = Vec::new();
