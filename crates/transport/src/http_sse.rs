@@ -18,11 +18,12 @@ use crate::http_client::{HttpClient, HttpEndpoint, HttpRequest};
 use crate::http_error::connection_error;
 use crate::http_settings::HttpSettings;
 use crate::media_type::is_event_stream;
+use crate::pipe_link::PipeLink;
 use crate::read_body::drain_body;
 use crate::response_body::ResponseBody;
 use crate::rpc_pipe::{RpcPipe, RpcPipeSettings};
 use crate::status_error::read_status_error;
-use crate::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
+use crate::{ByteBudget, CorrelateFn, HeaderList, LinkError, LinkReply, OutgoingMessage};
 use moongate_jsonrpc::sse::{SseDecoder, SseEvent};
 
 /// Longest wait for the server to name its endpoint.
@@ -44,7 +45,7 @@ const LINGERING_MAX: usize = 64;
 
 /// Connection to a server over HTTP+SSE.
 pub struct SseLink {
-    duplex: Arc<RpcPipe>,
+    pipe: Arc<RpcPipe>,
     poster: Arc<MessagePoster>,
     lingering: Arc<Semaphore>,
 }
@@ -89,10 +90,10 @@ impl SseLink {
             explain: None,
         };
         // The pipe only reads: messages are sent by POST.
-        let (duplex, outbox) = RpcPipe::framed(events.messages(), settings);
+        let (pipe, outbox) = RpcPipe::framed(events.messages(), settings);
         let poster = Arc::new(MessagePoster(target));
         tokio::spawn(post_answers(outbox.into_replies(), poster.clone()));
-        Ok(SseLink { duplex: Arc::new(duplex), poster, lingering: Arc::new(Semaphore::new(LINGERING_MAX)) })
+        Ok(SseLink { pipe: Arc::new(pipe), poster, lingering: Arc::new(Semaphore::new(LINGERING_MAX)) })
     }
 }
 
@@ -117,8 +118,12 @@ fn endpoint(base: &url::Url, first: Option<Result<SseEvent, LinkError>>) -> Resu
     Ok(named)
 }
 
-impl Link for SseLink {
-    fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
+impl PipeLink for SseLink {
+    fn pipe(&self) -> &RpcPipe {
+        &self.pipe
+    }
+
+    fn send_message(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
         async move {
             let OutgoingMessage { body, id, headers } = outgoing;
             let reply = |messages| LinkReply { headers: HeaderMap::new(), status: 200, messages };
@@ -128,12 +133,12 @@ impl Link for SseLink {
                 self.close_if_forgotten(&posted);
                 return posted.map(|()| reply(stream::empty().boxed()));
             };
-            let messages = self.duplex.expect_reply(id)?;
+            let messages = self.pipe.expect_reply(id)?;
             let ended = CancellationToken::new();
             // The stream of the call holds the guard: when the call ends, its POST may be abandoned.
             let guard = ended.clone().drop_guard();
             tokio::spawn(post_request(
-                self.duplex.clone(),
+                self.pipe.clone(),
                 self.poster.clone(),
                 OutgoingMessage { body, id: Some(id), headers },
                 wait_lingering(ended, self.lingering.clone()),
@@ -147,33 +152,9 @@ impl Link for SseLink {
         .boxed()
     }
 
-    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
-        self.duplex.reply(body)
-    }
-
-    fn open_server_stream(&self, headers: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
-        self.duplex.open_server_stream(headers)
-    }
-
-    fn close(&self, _: HeaderList) -> BoxFuture<'_, ()> {
-        self.duplex.stop();
+    fn close_pipe(&self) -> BoxFuture<'_, ()> {
+        self.pipe.stop();
         std::future::ready(()).boxed()
-    }
-
-    fn closed(&self) -> BoxFuture<'_, LinkError> {
-        self.duplex.closed()
-    }
-
-    fn take_activity(&self) -> bool {
-        self.duplex.take_activity()
-    }
-
-    fn received_count(&self) -> u64 {
-        self.duplex.received_count()
-    }
-
-    fn is_multiplexed(&self) -> bool {
-        true
     }
 }
 
@@ -182,14 +163,14 @@ impl SseLink {
         if let Err(error) = posted
             && is_unknown_endpoint(error)
         {
-            self.duplex.fail(unknown_endpoint_error());
+            self.pipe.fail(unknown_endpoint_error());
         }
     }
 }
 
 impl Drop for SseLink {
     fn drop(&mut self) {
-        self.duplex.stop();
+        self.pipe.stop();
     }
 }
 
@@ -201,7 +182,7 @@ async fn post_answers(answers: impl Stream<Item = Bytes>, poster: Arc<MessagePos
 
 /// Sends a request without waiting for its POST. The answer comes on the stream, possibly before the POST ends.
 async fn post_request(
-    duplex: Arc<RpcPipe>,
+    pipe: Arc<RpcPipe>,
     poster: Arc<MessagePoster>,
     outgoing: OutgoingMessage,
     over: impl Future<Output = ()>,
@@ -213,8 +194,8 @@ async fn post_request(
     match (posted, outgoing.id) {
         (Ok(()), _) | (_, None) => {}
         // The session is lost, so all open calls fail and the server is connected anew.
-        (Err(error), _) if is_unknown_endpoint(&error) => duplex.fail(unknown_endpoint_error()),
-        (Err(error), Some(id)) => duplex.fail_call(id, error),
+        (Err(error), _) if is_unknown_endpoint(&error) => pipe.fail(unknown_endpoint_error()),
+        (Err(error), Some(id)) => pipe.fail_call(id, error),
     }
 }
 

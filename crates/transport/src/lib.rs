@@ -7,6 +7,7 @@
 mod response_body;
 mod byte_budget;
 pub mod rpc_pipe;
+mod pipe_link;
 pub mod reaper;
 pub mod connect_hints;
 mod connect_timeout;

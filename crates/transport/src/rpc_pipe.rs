@@ -24,9 +24,8 @@ use tokio::task::coop;
 use tokio_util::sync::CancellationToken;
 
 use crate::byte_budget::{ByteBudget, ByteReservation};
-use crate::{
-    ActivityFlag, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageRoute, MessageStream, OutgoingMessage,
-};
+use crate::pipe_link::PipeLink;
+use crate::{ActivityFlag, CorrelateFn, LinkError, LinkReply, MessageRoute, MessageStream, OutgoingMessage};
 pub(super) use line_codec::WriteQueue;
 use line_codec::{read_lines, take_line, write_cost, write_lines};
 use moongate_jsonrpc::message::{RpcError, RpcMessage, RpcRequest, code, encode_with, write_error};
@@ -286,8 +285,8 @@ impl RpcPipe {
     }
 }
 
-impl Link for RpcPipe {
-    fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
+impl RpcPipe {
+    pub(super) fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
         async move {
             let Some(id) = outgoing.id else {
                 self.write(outgoing.body).await?;
@@ -302,11 +301,11 @@ impl Link for RpcPipe {
         .boxed()
     }
 
-    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
+    pub(super) fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
         self.shared.replies.send(body).boxed()
     }
 
-    fn open_server_stream(&self, _: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
+    pub(super) fn open_server_stream(&self) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
         let events = lock(&self.events).take();
         async move {
             let mut events =
@@ -316,12 +315,7 @@ impl Link for RpcPipe {
         .boxed()
     }
 
-    fn close(&self, _: HeaderList) -> BoxFuture<'_, ()> {
-        self.close_writer();
-        std::future::ready(()).boxed()
-    }
-
-    fn closed(&self) -> BoxFuture<'_, LinkError> {
+    pub(super) fn closed(&self) -> BoxFuture<'_, LinkError> {
         let mut broken = self.shared.closed.subscribe();
         async move {
             let reason = broken.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
@@ -330,16 +324,23 @@ impl Link for RpcPipe {
         .boxed()
     }
 
-    fn take_activity(&self) -> bool {
+    pub(super) fn take_activity(&self) -> bool {
         self.shared.activity.take()
     }
 
-    fn received_count(&self) -> u64 {
+    pub(super) fn received_count(&self) -> u64 {
         self.shared.received.load(Ordering::Relaxed)
     }
+}
 
-    fn is_multiplexed(&self) -> bool {
-        true
+impl PipeLink for RpcPipe {
+    fn pipe(&self) -> &RpcPipe {
+        self
+    }
+
+    fn close_pipe(&self) -> BoxFuture<'_, ()> {
+        self.close_writer();
+        std::future::ready(()).boxed()
     }
 }
 
@@ -589,7 +590,7 @@ mod tests {
         assert_eq!(metrics.calls.dropped.get(DroppedItem::ServerMessage), 7);
         assert!(metrics.servers.backlog_bytes.get("a") > 0);
         // Reading makes room again.
-        let mut events = duplex.open_server_stream(Vec::new()).await.unwrap();
+        let mut events = duplex.open_server_stream().await.unwrap();
         for _ in 0..3 {
             assert!(events.next().await.is_some());
         }
@@ -603,7 +604,7 @@ mod tests {
     async fn messages_without_a_listener_take_no_backlog() {
         let metrics = Metrics::new();
         let (duplex, mut server) = pipe(160, &metrics);
-        drop(duplex.open_server_stream(Vec::new()).await.unwrap());
+        drop(duplex.open_server_stream().await.unwrap());
         let told = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n".repeat(10);
         let ask = "{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"roots/list\"}\n";
         server.write_all(format!("{told}{ask}").as_bytes()).await.unwrap();

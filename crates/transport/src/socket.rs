@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::Uri;
@@ -16,10 +15,11 @@ use tokio::time::timeout;
 use tower::ServiceExt;
 
 use crate::connect_hints::unreachable;
+use crate::pipe_link::PipeLink;
 use crate::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
 use crate::tcp_connector::keepalive_connector;
 use crate::unix_connector::{connect_timed_out, connect_unix};
-use crate::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
+use crate::{ByteBudget, CorrelateFn, LinkError};
 
 /// Longest wait for the server to close its side after ours is closed.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub struct SocketSettings {
 
 /// Connection to a server.
 pub struct SocketLink {
-    duplex: RpcPipe,
+    pipe: RpcPipe,
 }
 
 impl SocketLink {
@@ -85,7 +85,7 @@ impl SocketLink {
             closed: "the server closed the connection",
             explain: None,
         };
-        SocketLink { duplex: RpcPipe::start(reader, writer, settings) }
+        SocketLink { pipe: RpcPipe::start(reader, writer, settings) }
     }
 }
 
@@ -96,43 +96,19 @@ async fn tcp(address: &str, limit: Duration) -> Result<tokio::net::TcpStream, Li
     Ok(stream.into_inner())
 }
 
-impl Link for SocketLink {
-    fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
-        self.duplex.send(outgoing)
+impl PipeLink for SocketLink {
+    fn pipe(&self) -> &RpcPipe {
+        &self.pipe
     }
 
-    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
-        self.duplex.reply(body)
-    }
-
-    fn open_server_stream(&self, headers: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
-        self.duplex.open_server_stream(headers)
-    }
-
-    fn close(&self, _: HeaderList) -> BoxFuture<'_, ()> {
-        self.duplex.close_within(CLOSE_TIME).boxed()
-    }
-
-    fn closed(&self) -> BoxFuture<'_, LinkError> {
-        self.duplex.closed()
-    }
-
-    fn take_activity(&self) -> bool {
-        self.duplex.take_activity()
-    }
-
-    fn received_count(&self) -> u64 {
-        self.duplex.received_count()
-    }
-
-    fn is_multiplexed(&self) -> bool {
-        true
+    fn close_pipe(&self) -> BoxFuture<'_, ()> {
+        self.pipe.close_within(CLOSE_TIME).boxed()
     }
 }
 
 impl Drop for SocketLink {
     fn drop(&mut self) {
-        self.duplex.stop();
+        self.pipe.stop();
     }
 }
 
@@ -142,6 +118,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::{Link as _, OutgoingMessage};
 
     fn settings(address: SocketAddress) -> SocketSettings {
         SocketSettings {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use moongate_platform::child_process::{self, ChildTree};
@@ -18,12 +17,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::pipe_link::PipeLink;
 use crate::reaper::{self, Reaper};
 use crate::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
 use crate::stderr::StderrTail;
-use crate::{
-    ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage, ProbeState,
-};
+use crate::{ByteBudget, CorrelateFn, LinkError, ProbeState};
 
 /// Time that a child has to exit after its input is closed, and again after SIGTERM.
 const STOP_STEP_TIME: Duration = Duration::from_secs(2);
@@ -84,7 +82,7 @@ pub struct StdioSettings {
 
 /// Running child process.
 pub struct StdioLink {
-    duplex: RpcPipe,
+    pipe: RpcPipe,
     pid: u32,
     stop: CancellationToken,
     /// True once the child and everything that it started have exited.
@@ -107,7 +105,7 @@ impl StdioLink {
         let (ended_sender, ended) = watch::channel(false);
         let tail = settings.stderr;
         tokio::spawn(tail.clone().drain(settings.name.clone(), stderr));
-        let duplex = RpcPipe::start(
+        let pipe = RpcPipe::start(
             stdout,
             stdin,
             RpcPipeSettings {
@@ -125,25 +123,17 @@ impl StdioLink {
             process.watch(exited_sender).await;
             ended_sender.send_replace(true);
         });
-        Ok(StdioLink { duplex, pid, stop, exited: ended, stderr: tail })
+        Ok(StdioLink { pipe, pid, stop, exited: ended, stderr: tail })
     }
 }
 
-impl Link for StdioLink {
-    fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
-        self.duplex.send(outgoing)
+impl PipeLink for StdioLink {
+    fn pipe(&self) -> &RpcPipe {
+        &self.pipe
     }
 
-    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
-        self.duplex.reply(body)
-    }
-
-    fn open_server_stream(&self, headers: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
-        self.duplex.open_server_stream(headers)
-    }
-
-    fn close(&self, _: HeaderList) -> BoxFuture<'_, ()> {
-        self.duplex.close_writer();
+    fn close_pipe(&self) -> BoxFuture<'_, ()> {
+        self.pipe.close_writer();
         self.stop.cancel();
         let mut ended = self.exited.clone();
         async move {
@@ -152,27 +142,11 @@ impl Link for StdioLink {
         .boxed()
     }
 
-    fn closed(&self) -> BoxFuture<'_, LinkError> {
-        self.duplex.closed()
-    }
-
-    fn take_activity(&self) -> bool {
-        self.duplex.take_activity()
-    }
-
-    fn received_count(&self) -> u64 {
-        self.duplex.received_count()
-    }
-
-    fn is_multiplexed(&self) -> bool {
-        true
-    }
-
-    fn pid(&self) -> Option<u32> {
+    fn process_id(&self) -> Option<u32> {
         Some(self.pid)
     }
 
-    fn set_probe_state(&self, probe: ProbeState) {
+    fn on_probe_state(&self, probe: ProbeState) {
         self.stderr.set_probe_state(probe);
     }
 }

@@ -29,12 +29,13 @@ use tower::ServiceExt;
 
 use crate::connect_hints::unreachable;
 use crate::error_chain::error_chain;
+use crate::pipe_link::PipeLink;
 use crate::proxy::ProxyAddress;
 use crate::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings, WriteQueue};
 use crate::status_error::status_error;
 use crate::tcp_connector::keepalive_connector;
 use crate::tunnel::ProxyConnector;
-use crate::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
+use crate::{ByteBudget, CorrelateFn, HeaderList, LinkError};
 use moongate_telemetry::logs;
 
 /// Subprotocol that both sides must agree on.
@@ -102,7 +103,7 @@ pub struct WsSettings {
 
 /// Connection to a server over WebSocket.
 pub struct WsLink {
-    duplex: RpcPipe,
+    pipe: RpcPipe,
 }
 
 impl WsLink {
@@ -146,9 +147,9 @@ impl WsLink {
             closed: "the server closed the connection without a closing frame",
             explain: None,
         };
-        let (duplex, outbox) = RpcPipe::framed(messages, settings);
+        let (pipe, outbox) = RpcPipe::framed(messages, settings);
         tokio::spawn(write(sink, outbox, heard, ping));
-        Ok(WsLink { duplex })
+        Ok(WsLink { pipe })
     }
 }
 
@@ -340,43 +341,19 @@ fn text(message: Bytes) -> Result<Frame, Error> {
     text.map(Frame::Text).map_err(|e| Error::Io(io::Error::new(io::ErrorKind::InvalidData, e)))
 }
 
-impl Link for WsLink {
-    fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
-        self.duplex.send(outgoing)
+impl PipeLink for WsLink {
+    fn pipe(&self) -> &RpcPipe {
+        &self.pipe
     }
 
-    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
-        self.duplex.reply(body)
-    }
-
-    fn open_server_stream(&self, headers: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
-        self.duplex.open_server_stream(headers)
-    }
-
-    fn close(&self, _: HeaderList) -> BoxFuture<'_, ()> {
-        self.duplex.close_within(CLOSE_TIME).boxed()
-    }
-
-    fn closed(&self) -> BoxFuture<'_, LinkError> {
-        self.duplex.closed()
-    }
-
-    fn take_activity(&self) -> bool {
-        self.duplex.take_activity()
-    }
-
-    fn received_count(&self) -> u64 {
-        self.duplex.received_count()
-    }
-
-    fn is_multiplexed(&self) -> bool {
-        true
+    fn close_pipe(&self) -> BoxFuture<'_, ()> {
+        self.pipe.close_within(CLOSE_TIME).boxed()
     }
 }
 
 impl Drop for WsLink {
     fn drop(&mut self) {
-        self.duplex.stop();
+        self.pipe.stop();
     }
 }
 
@@ -387,6 +364,7 @@ mod tests {
     use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
     use super::*;
+    use crate::{Link as _, OutgoingMessage};
 
     type Server = WebSocketStream<DuplexStream>;
 
