@@ -10,47 +10,120 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 
 use crate::events::{EventBus, GatewayEvent};
-use moongate_jsonrpc::json::ByteString;
-use moongate_model::{ItemKind, Notification};
+use moongate_access::policy::AccessTable;
+use moongate_model::Notification;
 use moongate_telemetry::{DroppedItem, Metrics};
-use moongate_upstream::{ConnectionOwner, EventSink, UpstreamEvent};
+use moongate_upstream::{Audience, EventSink, UpstreamEvent};
 
-/// Server, owner of the connection, and the list that changed.
-pub(super) type PendingListChanges = Arc<Mutex<Vec<(ByteString, ConnectionOwner, ItemKind)>>>;
-
-/// Creates the sink for the events of servers. A log message that belongs to no call may be about any principal. Where
-/// several share its connection, it is forwarded only if there is one principal.
-pub(super) fn event_sink(
-    hub: Arc<EventBus>,
-    dirty: Arc<Notify>,
+/// Sink for the events of all servers.
+pub(super) struct GatewaySink {
+    events: Arc<EventBus>,
     metrics: Arc<Metrics>,
-    shares_logs: Arc<AtomicBool>,
-    owed: PendingListChanges,
-) -> EventSink {
-    Arc::new(move |server, news| match news {
-        UpstreamEvent::ToOwner(owner, notice) => match *notice {
-            Notification::ListChanged(kind) => {
-                owed.lock().push((ByteString::from(server), owner, kind));
-                dirty.notify_one();
+    /// True if log messages that may be about any principal are forwarded.
+    shares_logs: AtomicBool,
+    /// List changes on dedicated connections, published with the next catalogue.
+    list_changes: Mutex<Vec<UpstreamEvent>>,
+    catalog_dirty: Notify,
+}
+
+impl GatewaySink {
+    /// Creates the sink in front of a bus.
+    pub(super) fn new(events: Arc<EventBus>, metrics: Arc<Metrics>, access: &AccessTable) -> Arc<Self> {
+        let sink = GatewaySink {
+            events,
+            metrics,
+            shares_logs: AtomicBool::default(),
+            list_changes: Mutex::default(),
+            catalog_dirty: Notify::new(),
+        };
+        sink.apply_access(access);
+        Arc::new(sink)
+    }
+
+    /// Applies the current principals.
+    pub(super) fn apply_access(&self, access: &AccessTable) {
+        // A lone principal may see every message, since each can only be about its own calls.
+        self.shares_logs.store(access.principal_count() <= 1, Ordering::Relaxed);
+    }
+
+    /// Waits until the catalogue must be built anew.
+    pub(super) async fn catalog_dirty(&self) {
+        self.catalog_dirty.notified().await;
+    }
+
+    /// Takes the list changes on dedicated connections.
+    pub(super) fn take_list_changes(&self) -> Vec<UpstreamEvent> {
+        std::mem::take(&mut *self.list_changes.lock())
+    }
+}
+
+impl EventSink for GatewaySink {
+    fn publish(&self, event: UpstreamEvent) {
+        match (&event.audience, &event.notification) {
+            (Audience::Owner(_), Notification::ListChanged(_)) => {
+                self.list_changes.lock().push(event);
+                self.lists_changed();
             }
-            Notification::Log(..) if owner.spans_principals() && !shares_logs.load(Ordering::Relaxed) => {
-                metrics.calls.dropped.inc(DroppedItem::LogMessage);
+            // The message may be about any principal that shares its connection.
+            (audience, Notification::Log(..))
+                if audience.spans_principals() && !self.shares_logs.load(Ordering::Relaxed) =>
+            {
+                self.metrics.calls.dropped.inc(DroppedItem::LogMessage);
             }
-            other => {
-                hub.publish(GatewayEvent::FromDedicatedConnection(ByteString::from(server), owner, Box::new(other)))
-            }
-        },
-        UpstreamEvent::ListsChanged => dirty.notify_one(),
-        UpstreamEvent::ResourceUpdated(uri, params) => {
-            hub.publish(GatewayEvent::ResourceUpdated(ByteString::from(server), uri, params))
+            _ => self.events.publish(GatewayEvent::FromServer(event)),
         }
-        UpstreamEvent::ElicitationCompleted(id, params) => {
-            hub.publish(GatewayEvent::ElicitationCompleted(ByteString::from(server), id, params))
-        }
-        UpstreamEvent::Task(task) => hub.publish(GatewayEvent::TaskChanged(ByteString::from(server), task)),
-        UpstreamEvent::Logged(level, params) if shares_logs.load(Ordering::Relaxed) => {
-            hub.publish(GatewayEvent::LogMessage(ByteString::from(server), level, params))
-        }
-        UpstreamEvent::Logged(..) => metrics.calls.dropped.inc(DroppedItem::LogMessage),
-    })
+    }
+
+    fn lists_changed(&self) {
+        self.catalog_dirty.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use moongate_jsonrpc::json::{ByteString, JsonObject};
+    use moongate_model::ItemKind;
+    use moongate_protocol::Era;
+    use moongate_upstream::ConnectionOwner;
+
+    fn event(audience: Audience, notification: Notification) -> UpstreamEvent {
+        UpstreamEvent { server: ByteString::literal("a"), audience, notification }
+    }
+
+    fn log(audience: Audience) -> UpstreamEvent {
+        event(audience, Notification::Log(None, JsonObject::new()))
+    }
+
+    #[test]
+    fn log_messages_about_any_of_several_principals_are_dropped() {
+        let (events, metrics) = (Arc::new(EventBus::default()), Arc::new(Metrics::new()));
+        let (sink, mut receiver) =
+            (GatewaySink::new(events.clone(), metrics.clone(), &AccessTable::default()), events.subscribe_events());
+        let mut publish = |audience| {
+            sink.publish(log(audience));
+            receiver.try_recv().is_ok()
+        };
+        let shared = || [Audience::Everyone, Audience::Owner(ConnectionOwner::Era(Era::Legacy))];
+        assert!(shared().into_iter().all(&mut publish), "a lone principal gets all of them");
+        sink.shares_logs.store(false, Ordering::Relaxed);
+        assert!(!shared().into_iter().any(&mut publish));
+        assert_eq!(metrics.calls.dropped.get(DroppedItem::LogMessage), 2);
+        assert!(publish(Audience::Owner(ConnectionOwner::Principal(1))), "it can only be about its owner");
+    }
+
+    #[test]
+    fn list_changes_of_one_owner_wait_for_the_next_catalogue() {
+        let (events, metrics) = (Arc::new(EventBus::default()), Arc::new(Metrics::new()));
+        let (sink, mut receiver) =
+            (GatewaySink::new(events.clone(), metrics, &AccessTable::default()), events.subscribe_events());
+        let owner = Audience::Owner(ConnectionOwner::Principal(1));
+        sink.publish(event(owner, Notification::ListChanged(ItemKind::Tools)));
+        assert!(receiver.try_recv().is_err(), "its owner would read the old list");
+        assert!(sink.catalog_dirty().now_or_never().is_some());
+        assert_eq!(sink.take_list_changes().len(), 1);
+        assert!(sink.take_list_changes().is_empty());
+    }
 }

@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
-use moongate_jsonrpc::json::{ByteString, JsonObject};
-use moongate_model::{ItemKind, LogLevel, Notification, TaskState};
-use moongate_upstream::{ConnectionOwner, Upstream};
+use moongate_jsonrpc::json::ByteString;
+use moongate_upstream::{Upstream, UpstreamEvent};
 
 /// Maximum number of events queued for a slow subscriber. One that falls further behind is notified that everything may
 /// have changed.
@@ -24,20 +23,10 @@ pub(super) const SUBSCRIBED_URI_MAX: usize = 8 * 1024;
 /// Event of a server, or of the gateway.
 #[derive(Clone, Debug)]
 pub(super) enum GatewayEvent {
-    /// Change of a server's list.
-    ListChanged(ByteString, ItemKind),
+    /// Event of a server. The catalogue has a changed list already.
+    FromServer(UpstreamEvent),
     /// Change of the config: servers, names or rules may differ.
     Reconfigured,
-    /// Update of a resource: the server, its own URI, the params.
-    ResourceUpdated(ByteString, ByteString, JsonObject),
-    /// Status notification of a task.
-    TaskChanged(ByteString, Box<TaskState>),
-    /// Log message that belongs to no call: the server, the level, the params.
-    LogMessage(ByteString, Option<LogLevel>, JsonObject),
-    /// Notification on a connection dedicated to one client.
-    FromDedicatedConnection(ByteString, ConnectionOwner, Box<Notification>),
-    /// End of a URL elicitation: the server, the elicitation's id, the params.
-    ElicitationCompleted(ByteString, ByteString, JsonObject),
 }
 
 /// Bus of events, with the resource subscriptions of all clients.
@@ -62,9 +51,9 @@ impl Default for EventBus {
 
 impl EventBus {
     /// Publishes an event to every subscriber.
-    pub(super) fn publish(&self, happened: GatewayEvent) {
+    pub(super) fn publish(&self, event: GatewayEvent) {
         // An error only means that nobody is subscribed.
-        let _ = self.events.send(happened);
+        let _ = self.events.send(event);
     }
 
     /// Subscribes to all events from now on.

@@ -53,12 +53,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::Notify;
 
 use crate::current_generation::CurrentGeneration;
 use crate::endpoint::EndpointHost;
 use crate::endpoint_context::{EndpointContext, build_method_meters};
-use crate::event_sink::{PendingListChanges, event_sink};
+use crate::event_sink::GatewaySink;
 use crate::events::{EventBus, GatewayEvent};
 use crate::generation::Generation;
 use crate::in_flight::InFlightCalls;
@@ -68,7 +67,7 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Notification, Principal};
 use moongate_session::store::{StateStore, StoreTable, StoredRows};
 use moongate_telemetry::{CallLogSwitch, DeniedRule, MeterFactory, ServerStateName, logs};
-use moongate_upstream::{EventSink, ServerSettings, Upstream, UpstreamContext, UpstreamState};
+use moongate_upstream::{Audience, EventSink, ServerSettings, Upstream, UpstreamContext, UpstreamEvent, UpstreamState};
 
 pub use catalog::Snapshot;
 pub use endpoint::Endpoint;
@@ -101,13 +100,8 @@ pub struct Gateway {
     /// Held while a catalogue is built and published.
     change_lock: Mutex<()>,
     replacements: PendingReplacements,
-    sink: EventSink,
-    /// True if log messages that belong to no call are forwarded.
-    shares_logs: Arc<AtomicBool>,
-    /// List changes on single clients' connections, published with the next catalogue.
-    pending_list_changes: PendingListChanges,
+    sink: Arc<GatewaySink>,
     meters: MeterFactory,
-    catalog_dirty: Arc<Notify>,
     drain_ms: AtomicU64,
     /// True once no server may be started any more.
     stopped: AtomicBool,
@@ -123,11 +117,8 @@ impl Gateway {
     pub fn new(settings: GatewaySettings, shared: Arc<UpstreamContext>) -> Arc<Self> {
         let metrics = shared.metrics.clone();
         let (meters, drain_ms) = (MeterFactory(metrics.clone()), settings.drain_ms());
-        let (hub, dirty) = (Arc::new(EventBus::default()), Arc::new(Notify::new()));
-        // A lone principal may see every message, since each can only be about its own calls.
-        let shares_logs = Arc::new(AtomicBool::new(settings.access.principal_count() <= 1));
-        let owed = PendingListChanges::default();
-        let sink = event_sink(hub.clone(), dirty.clone(), metrics.clone(), shares_logs.clone(), owed.clone());
+        let events = Arc::new(EventBus::default());
+        let sink = GatewaySink::new(events.clone(), metrics.clone(), &settings.access);
         let member = |settings: ServerSettings| {
             let upstream = Upstream::new(settings, shared.clone(), sink.clone());
             Arc::new(ServerEntry { settings: upstream.settings.clone(), upstream })
@@ -141,7 +132,7 @@ impl Gateway {
         });
         let context = Arc::new(EndpointContext {
             upstreams: shared,
-            events: hub,
+            events,
             learned_uris: LearnedUris::default(),
             in_flight: InFlightCalls::new(generation.access.clone()),
             method_meters: build_method_meters(&meters),
@@ -155,10 +146,7 @@ impl Gateway {
             change_lock: Mutex::default(),
             replacements: PendingReplacements::default(),
             sink,
-            shares_logs,
-            pending_list_changes: owed,
             meters,
-            catalog_dirty: dirty,
             drain_ms: AtomicU64::new(drain_ms),
             stopped: AtomicBool::new(false),
         });
@@ -209,7 +197,7 @@ impl Gateway {
     pub async fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         // The task that maintains the catalogue ends, and releases the gateway.
-        self.catalog_dirty.notify_one();
+        self.sink.lists_changed();
         let candidates = self.replacements.take_all();
         let servers = self.servers();
         // The endpoints hold the gateway, and the gateway holds them: this breaks the cycle.
@@ -267,7 +255,7 @@ impl Gateway {
     /// Replaces the snapshot when servers changed, and publishes the differences.
     async fn maintain_catalog(self: Arc<Self>) {
         loop {
-            self.catalog_dirty.notified().await;
+            self.sink.catalog_dirty().await;
             // Servers often change several lists at once: one snapshot takes them all.
             tokio::time::sleep(REBUILD_DELAY).await;
             if self.stopped.load(Ordering::Acquire) {
@@ -284,16 +272,15 @@ impl Gateway {
         let before = generation.snapshot.swap(fresh.clone());
         self.log_excluded(&before, &fresh);
         // Published first: a subscriber that gets its own change then compares all lists, and needs no second event.
-        for (server, owner, kind) in std::mem::take(&mut *self.pending_list_changes.lock()) {
-            self.context.events.publish(GatewayEvent::FromDedicatedConnection(
-                server,
-                owner,
-                Box::new(Notification::ListChanged(kind)),
-            ));
+        for event in self.sink.take_list_changes() {
+            self.context.events.publish(GatewayEvent::FromServer(event));
         }
         for kind in ItemKind::ALL {
+            let notification = Notification::ListChanged(kind);
             for server in fresh.changed_servers(&before, kind) {
-                self.context.events.publish(GatewayEvent::ListChanged(server, kind));
+                let (audience, notification) = (Audience::Everyone, notification.clone());
+                let event = UpstreamEvent { server, audience, notification };
+                self.context.events.publish(GatewayEvent::FromServer(event));
             }
         }
     }

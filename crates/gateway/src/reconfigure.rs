@@ -19,7 +19,7 @@ use crate::server_entry::ServerEntry;
 use crate::settings::GatewaySettings;
 use moongate_model::ItemKind;
 use moongate_session::store::StoreTable;
-use moongate_upstream::{ServerSettings, Upstream, UpstreamState};
+use moongate_upstream::{EventSink, ServerSettings, Upstream, UpstreamState};
 
 /// Status of a replacement server.
 pub struct ReplacementStatus {
@@ -75,7 +75,7 @@ impl Gateway {
             let upstream = self.reuse_or_replace(&before, &settings, &mut after);
             servers.push(Arc::new(ServerEntry { settings, upstream }));
         }
-        self.shares_logs.store(settings.access.principal_count() <= 1, Ordering::Relaxed);
+        self.sink.apply_access(&settings.access);
         let next = Generation::new(servers, settings.names, settings.access, settings.views);
         let generation =
             self.publish(Generation { disabled: settings.disabled, schema: settings.schema, ..next }, &before);
@@ -157,7 +157,7 @@ impl Gateway {
         self.current.store(Arc::new(CurrentGeneration::new(&self.host(), generation.clone())));
         self.context.events.publish(GatewayEvent::Reconfigured);
         // An event that came while this generation was made may be in neither.
-        self.catalog_dirty.notify_one();
+        self.sink.lists_changed();
         generation
     }
 

@@ -18,7 +18,7 @@ use crate::server_entry::ServerEntry;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Caller, Error, ItemKind, Notification, SubscriptionFilter};
-use moongate_upstream::SubscriptionGuard;
+use moongate_upstream::{Audience, SubscriptionGuard, UpstreamEvent};
 
 /// Subscription of one client.
 pub(super) struct ClientSubscription {
@@ -131,7 +131,11 @@ impl ClientSubscription {
                 return Some(notice);
             }
             match self.receiver.recv().await {
-                Ok(GatewayEvent::ListChanged(server, kind)) => {
+                Ok(GatewayEvent::FromServer(UpstreamEvent {
+                    server,
+                    audience: Audience::Everyone,
+                    notification: Notification::ListChanged(kind),
+                })) => {
                     // A change of resources may move one to another server.
                     if matches!(kind, ItemKind::Resources | ItemKind::Templates) && self.is_moved() {
                         self.relocate()?;
@@ -144,15 +148,15 @@ impl ClientSubscription {
                     self.relocate()?;
                     self.diff_lists();
                 }
-                Ok(happened) => {
-                    let heard = self.endpoint.translate_event(&self.caller, happened);
-                    match heard.filter(|notice| self.filter.matches(notice)) {
+                Ok(GatewayEvent::FromServer(event)) => {
+                    let notification = self.endpoint.translate_event(&self.caller, event);
+                    match notification.filter(|notification| self.filter.matches(notification)) {
                         // A change on the client's own connection is sent once, whether or not the shared lists differ.
                         Some(Notification::ListChanged(kind)) => {
                             self.diff_lists();
                             self.queue_list_change(kind);
                         }
-                        Some(notice) => return Some(notice),
+                        Some(notification) => return Some(notification),
                         None => {}
                     }
                 }
@@ -370,7 +374,11 @@ mod tests {
         };
         let mut notices = view.subscribe(&caller, filter);
         for _ in 0..2000 {
-            gateway.context.events.publish(GatewayEvent::LogMessage(ByteString::from("a"), None, JsonObject::new()));
+            gateway.context.events.publish(GatewayEvent::FromServer(UpstreamEvent {
+                server: ByteString::from("a"),
+                audience: Audience::Everyone,
+                notification: Notification::Log(None, JsonObject::new()),
+            }));
         }
         let next = || unconstrained(notices.stream.next()).now_or_never().flatten();
         let mut told: Vec<String> = std::iter::from_fn(next)

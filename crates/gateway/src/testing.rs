@@ -11,13 +11,13 @@ use moongate_jsonrpc::json::JsonObject;
 use moongate_model::ItemKind;
 use moongate_telemetry::{MeterFactory, Metrics};
 use moongate_transport::reaper::Reaper;
-use moongate_upstream::{ConnectTarget, ItemList, ServerLists, ServerSettings, Upstream, UpstreamContext};
+use moongate_upstream::{ConnectTarget, ItemList, NoSink, ServerLists, ServerSettings, Upstream, UpstreamContext};
 
 /// Creates a server that lists these items of a kind.
 pub(crate) fn server_entry(name: &str, kind: ItemKind, items: impl Iterator<Item = JsonObject>) -> Arc<ServerEntry> {
     let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
     let shared = Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
-    let upstream = Upstream::new(ServerSettings::new(name, connect), shared, Arc::new(|_, _| {}));
+    let upstream = Upstream::new(ServerSettings::new(name, connect), shared, Arc::new(NoSink));
     let mut lists = ServerLists::default();
     lists.set(kind, ItemList { items: items.map(Arc::new).collect(), ..ItemList::default() });
     upstream.serve_lists(lists);

@@ -1,33 +1,71 @@
-//! Events of one server for the gateway, and the gateway's own identity towards servers. Owns the types. Does not
-//! deliver events (`gateway`). Invariant: a sink never blocks.
+//! Events of servers for the gateway, and the gateway's own identity towards servers. Owns who may get an event. Does
+//! not deliver events (`gateway`). Invariant: a sink never blocks.
 
 use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
 use crate::lists::subscriptions::ConnectionOwner;
-use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_model::{Caller, ClientCapabilities, LogFilter, LogLevel, Notification, Principal, TaskState};
+use moongate_jsonrpc::json::{ByteString, RawJson};
+use moongate_model::{Caller, ClientCapabilities, LogFilter, Notification, Principal};
 
-/// Event of one upstream server, for the gateway.
-#[derive(Debug)]
-pub enum UpstreamEvent {
-    /// The items or the description of the server changed.
-    ListsChanged,
-    /// A resource changed: the server's own URI and the params.
-    ResourceUpdated(ByteString, JsonObject),
-    /// Log message outside of any call: the level and the params.
-    Logged(Option<LogLevel>, JsonObject),
-    /// A user finished the page of an elicitation: its id and the params.
-    ElicitationCompleted(ByteString, JsonObject),
-    /// Status of a task.
-    Task(Box<TaskState>),
-    /// Notification on a dedicated connection, for its owner alone.
-    ToOwner(ConnectionOwner, Box<Notification>),
+/// Notification of a server that belongs to no call.
+#[derive(Clone, Debug)]
+pub struct UpstreamEvent {
+    /// Name of the server.
+    pub server: ByteString,
+    /// Clients that may get it.
+    pub audience: Audience,
+    /// Notification with the server's own names and URIs.
+    pub notification: Notification,
 }
 
-/// Consumer of upstream events, by the server's name. Must not block.
-pub type EventSink = Arc<dyn Fn(&str, UpstreamEvent) + Send + Sync>;
+/// Clients that may get an event.
+#[derive(Clone, Debug)]
+pub enum Audience {
+    /// All clients of the server.
+    Everyone,
+    /// Clients that own the dedicated connection on which it came.
+    Owner(ConnectionOwner),
+}
+
+impl Audience {
+    /// Returns true if this caller may get the event.
+    pub fn includes(&self, caller: &Caller) -> bool {
+        match self {
+            Audience::Everyone => true,
+            Audience::Owner(owner) => owner.matches(caller),
+        }
+    }
+
+    /// Returns true if clients of several principals may get the event.
+    pub fn spans_principals(&self) -> bool {
+        match self {
+            Audience::Everyone => true,
+            Audience::Owner(owner) => owner.spans_principals(),
+        }
+    }
+}
+
+/// Consumer of the events of servers. No method blocks.
+pub trait EventSink: Send + Sync {
+    /// Publishes an event.
+    fn publish(&self, event: UpstreamEvent);
+
+    /// Signals that the items or the description of a server changed.
+    fn lists_changed(&self);
+}
+
+/// Sink that discards everything.
+#[cfg(any(test, feature = "testing"))]
+pub struct NoSink;
+
+#[cfg(any(test, feature = "testing"))]
+impl EventSink for NoSink {
+    fn publish(&self, _: UpstreamEvent) {}
+
+    fn lists_changed(&self) {}
+}
 
 /// Returns the gateway's own identity, for its own requests to servers.
 pub fn gateway_caller() -> Arc<Caller> {

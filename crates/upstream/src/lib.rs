@@ -38,7 +38,9 @@ pub use moongate_transport::MemoryPipe;
 
 pub use call::ServerCall;
 pub use context::{ServerDialer, UpstreamContext};
-pub use event::{EventSink, UpstreamEvent, gateway_caller};
+#[cfg(any(test, feature = "testing"))]
+pub use event::NoSink;
+pub use event::{Audience, EventSink, UpstreamEvent, gateway_caller};
 pub use lists::fetch::{ItemList, ServerLists, depth, list_all, offers_list};
 pub use lists::subscriptions::{ConnectionOwner, SubscriptionGuard, SubscriptionRegistry};
 pub use pool::dial::{ConnectAs, UpstreamConnection, open};
@@ -69,7 +71,7 @@ pub struct Upstream {
 
 impl Upstream {
     /// Creates a server that is not connected. [`Upstream::run`] connects it.
-    pub fn new(settings: ServerSettings, shared: Arc<UpstreamContext>, sink: EventSink) -> Arc<Self> {
+    pub fn new(settings: ServerSettings, shared: Arc<UpstreamContext>, sink: Arc<dyn EventSink>) -> Arc<Self> {
         let server = ServerContext::new(settings, shared, sink);
         let lists = Arc::new(ListStore::new(server.clone()));
         let pool = Arc::new(ConnectionPool::new(server.clone(), lists.dedicated.clone()));

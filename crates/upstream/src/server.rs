@@ -10,10 +10,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::UpstreamContext;
-use crate::event::{EventSink, UpstreamEvent};
+use crate::event::{Audience, EventSink, UpstreamEvent};
 use crate::settings::ServerSettings;
 use crate::status::{UpstreamState, UpstreamStatus};
 use moongate_jsonrpc::json::ByteString;
+use moongate_model::Notification;
 use moongate_protocol::CallTimeouts;
 use moongate_telemetry::{Metrics, ServerStateName};
 
@@ -31,14 +32,14 @@ pub(crate) struct ServerContext {
     pub(crate) status: watch::Sender<UpstreamStatus>,
     /// True if another `Upstream` stands for the server in the metrics.
     metrics_muted: AtomicBool,
-    sink: EventSink,
+    sink: Arc<dyn EventSink>,
     /// Cancelled when the gateway stops the server.
     pub(crate) stop: CancellationToken,
 }
 
 impl ServerContext {
     /// Creates the context of a server that is not connected.
-    pub(crate) fn new(settings: ServerSettings, shared: Arc<UpstreamContext>, sink: EventSink) -> Arc<Self> {
+    pub(crate) fn new(settings: ServerSettings, shared: Arc<UpstreamContext>, sink: Arc<dyn EventSink>) -> Arc<Self> {
         Arc::new(ServerContext {
             name: ByteString::from(settings.name.as_str()),
             live_settings: ArcSwap::from_pointee(settings.clone()),
@@ -74,9 +75,14 @@ impl ServerContext {
         before
     }
 
-    /// Sends an event to the gateway.
-    pub(crate) fn emit(&self, event: UpstreamEvent) {
-        (self.sink)(&self.settings.name, event);
+    /// Publishes a notification of the server.
+    pub(crate) fn publish(&self, audience: Audience, notification: Notification) {
+        self.sink.publish(UpstreamEvent { server: self.name.clone(), audience, notification });
+    }
+
+    /// Signals that the items or the description of the server changed.
+    pub(crate) fn publish_lists(&self) {
+        self.sink.lists_changed();
     }
 
     /// Returns the current state.

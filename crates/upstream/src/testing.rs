@@ -282,7 +282,7 @@ pub(super) mod memory {
     use serde_json::{Value, json};
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
-    use crate::{ConnectTarget, ServerSettings, SharingMode, Upstream, UpstreamContext};
+    use crate::{ConnectTarget, NoSink, ServerSettings, SharingMode, Upstream, UpstreamContext};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
     use moongate_model::{Call, Caller, Error, McpMethod, Outcome};
     use moongate_telemetry::Metrics;
@@ -358,7 +358,7 @@ pub(super) mod memory {
             let memory = self.clone();
             let shared = UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled())
                 .with_dialer(Arc::new(move |_| memory.dial()));
-            Upstream::new(settings, Arc::new(shared), Arc::new(|_, _| {}))
+            Upstream::new(settings, Arc::new(shared), Arc::new(NoSink))
         }
     }
 

@@ -309,7 +309,7 @@ mod tests {
 
     use super::*;
     use crate::testing::{dialing, settings};
-    use crate::{ServerSettings, Upstream, UpstreamState};
+    use crate::{NoSink, ServerSettings, Upstream, UpstreamState};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
     use moongate_jsonrpc::message::RpcError;
     use moongate_model::{Call, LogFilter, McpMethod};
@@ -330,7 +330,7 @@ mod tests {
             }
             talk.answer(message, &json!({"content": []}));
         });
-        let upstream = Upstream::new(few, shared, Arc::new(|_, _| {}));
+        let upstream = Upstream::new(few, shared, Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
         upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
         let params = JsonObject::new().with("name", RawJson::string("t"));

@@ -237,7 +237,7 @@ pub(crate) fn digest(settings: &ServerSettings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ServerStart, Upstream, UpstreamContext, UpstreamState};
+    use crate::{NoSink, ServerStart, Upstream, UpstreamContext, UpstreamState};
     use moongate_telemetry::Metrics;
     use moongate_transport::reaper::Reaper;
 
@@ -255,7 +255,7 @@ mod tests {
         Upstream::new(
             settings,
             Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled())),
-            Arc::new(|_, _| {}),
+            Arc::new(NoSink),
         )
     }
 

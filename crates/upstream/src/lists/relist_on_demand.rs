@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
     use crate::testing::{dialing, settings};
-    use crate::{Upstream, UpstreamState};
+    use crate::{NoSink, Upstream, UpstreamState};
 
     #[tokio::test(start_paused = true)]
     async fn unknown_names_have_a_list_taken_once_in_a_while() {
@@ -116,7 +116,7 @@ mod tests {
         });
         let mut legacy = settings();
         legacy.protocol = Some("2025-11-25".to_owned());
-        let upstream = Upstream::new(legacy, shared, Arc::new(|_, _| {}));
+        let upstream = Upstream::new(legacy, shared, Arc::new(NoSink));
         upstream.relist_now(ItemKind::Tools).await;
         assert_eq!(listed.load(Ordering::Relaxed), 0, "it is not ready");
         tokio::spawn(upstream.clone().run());

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::event::UpstreamEvent;
+use crate::event::Audience;
 use crate::lists::DedicatedLists;
 use crate::lists::extra_items::ExtraItemsCollector;
 use crate::lists::relist_scheduler::{ChangeReporter, RelistScheduler};
@@ -41,19 +41,17 @@ impl DedicatedNotifier {
         self.extra_items.is_some()
     }
 
-    pub(crate) fn publish(&self, notice: Notification) {
-        match notice {
+    pub(crate) fn publish(&self, notification: Notification) {
+        match notification {
             Notification::ListChanged(kind) => match &self.extra_items {
                 Some(adding) => adding.mark_changed(kind),
                 None => self.reporter.changed(kind),
             },
             Notification::MaybeChanged(kind) => self.reporter.maybe_changed(kind),
             // The elicitation's id tells which of the owner's clients was sent to the page.
-            Notification::ElicitationComplete(id, params) => {
-                self.server.emit(UpstreamEvent::ElicitationCompleted(id, params))
-            }
-            notice @ (Notification::ResourceUpdated(..) | Notification::Log(..)) => {
-                self.server.emit(UpstreamEvent::ToOwner(self.reporter.owner().clone(), Box::new(notice)));
+            Notification::ElicitationComplete(..) => self.server.publish(Audience::Everyone, notification),
+            Notification::ResourceUpdated(..) | Notification::Log(..) => {
+                self.server.publish(Audience::Owner(self.reporter.owner().clone()), notification);
             }
             _ => {}
         }

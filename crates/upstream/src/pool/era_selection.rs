@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
     use crate::testing::{ServerSide, dialing, settings};
-    use crate::{ServerSettings, ServerStart, SharingMode, Upstream, UpstreamState};
+    use crate::{NoSink, ServerSettings, ServerStart, SharingMode, Upstream, UpstreamState};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
     use moongate_model::{Call, Caller, Error, ItemKind, McpMethod, Outcome};
     use moongate_testing as testing;
@@ -226,7 +226,7 @@ mod tests {
         let (serves, mut settings) = (program.clone(), settings());
         change(&mut settings);
         let shared = dialing(move |talk, message| serves.serve(talk, message));
-        Upstream::new(settings, shared, Arc::new(|_, _| {}))
+        Upstream::new(settings, shared, Arc::new(NoSink))
     }
 
     async fn start(program: &Arc<EraProgram>, change: impl Fn(&mut ServerSettings)) -> Arc<Upstream> {

@@ -139,6 +139,7 @@ impl SharedConnection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NoSink;
     use crate::context::UpstreamContext;
     use crate::settings::{ConnectTarget, ServerSettings};
     use moongate_telemetry::Metrics;
@@ -150,7 +151,7 @@ mod tests {
         let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
         let settings = ServerSettings { start, ..ServerSettings::new("a", connect) };
         let context = UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled());
-        Arc::new(SharedConnection::new(ServerContext::new(settings, Arc::new(context), Arc::new(|_, _| {}))))
+        Arc::new(SharedConnection::new(ServerContext::new(settings, Arc::new(context), Arc::new(NoSink))))
     }
 
     /// Returns how long a call waits for a server in this state, and its error.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
-use crate::event::UpstreamEvent;
+use crate::event::Audience;
 use crate::lists::acknowledgement::{SETTLE_TIME, wait_acknowledged};
 use crate::pool::dial::UpstreamConnection;
 use crate::settings::ServerStart;
@@ -57,7 +57,7 @@ pub(crate) async fn run_connected(supervised: &SupervisedServer, active: Arc<Ups
         supervised.persist_lists(&active);
     }
     report_lists(supervised, &active, &listed);
-    supervised.server.emit(UpstreamEvent::ListsChanged);
+    supervised.server.publish_lists();
     let end = tokio::select! {
         biased;
         end = wait_for_end(supervised, &active) => end,
@@ -211,7 +211,7 @@ async fn event_loop(
 /// Publishes list changes of dedicated connections, for the lists that were just fetched on their behalf.
 fn publish_dedicated(supervised: &SupervisedServer) {
     for (owner, kind) in supervised.lists.dedicated.relist_scheduler.completed() {
-        supervised.server.emit(UpstreamEvent::ToOwner(owner, Box::new(Notification::ListChanged(kind))));
+        supervised.server.publish(Audience::Owner(owner), Notification::ListChanged(kind));
     }
 }
 
@@ -230,7 +230,7 @@ mod tests {
     use crate::testing::{
         ChangingServer, ScriptedAnswer, ScriptedRequest, dialing, dialing_http, settings, settings_http,
     };
-    use crate::{Upstream, UpstreamState};
+    use crate::{NoSink, Upstream, UpstreamState};
     use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
     use moongate_model::{Call, McpMethod};
     use moongate_model::{Error, McpErrorKind};
@@ -282,7 +282,7 @@ mod tests {
     async fn start(site: &Arc<SessionSite>) -> Arc<Upstream> {
         let serves = site.clone();
         let shared = dialing_http(move |asked| serves.serve(asked));
-        let upstream = Upstream::new(settings_http(), shared, Arc::new(|_, _| {}));
+        let upstream = Upstream::new(settings_http(), shared, Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
         until(&upstream, UpstreamState::Ready).await;
         upstream
@@ -295,7 +295,7 @@ mod tests {
     async fn listed(server: &Arc<ChangingServer>) -> Arc<Upstream> {
         let serves = server.clone();
         let shared = dialing(move |talk, message| serves.serve(talk, message));
-        let upstream = Upstream::new(settings(), shared, Arc::new(|_, _| {}));
+        let upstream = Upstream::new(settings(), shared, Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
         while upstream.lists().get(ItemKind::Tools).items.is_empty() {
             tokio::time::sleep(SETTLE_TIME / 10).await;
@@ -391,7 +391,7 @@ mod tests {
             });
             let mut settings = settings();
             (settings.relist, settings.protocol) = (Duration::from_secs(relist), Some("2025-11-25".to_owned()));
-            let upstream = Upstream::new(settings, shared, Arc::new(|_, _| {}));
+            let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
             tokio::spawn(upstream.clone().run());
             until(&upstream, UpstreamState::Ready).await;
             counted.store(0, Ordering::Relaxed);
@@ -422,7 +422,7 @@ mod tests {
     }
 
     async fn finds_what_grew(settings: crate::ServerSettings, shared: Arc<crate::UpstreamContext>) {
-        let upstream = Upstream::new(settings, shared, Arc::new(|_, _| {}));
+        let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
         until(&upstream, UpstreamState::Ready).await;
         let caller = Arc::new(moongate_model::Caller { revision: "2026-07-28", ..(*testing::caller(1, None)).clone() });
@@ -522,7 +522,7 @@ mod tests {
     async fn watched(server: &Arc<SubscribableServer>) -> Arc<Upstream> {
         let serves = server.clone();
         let shared = dialing_http(move |asked| serves.serve(asked));
-        let upstream = Upstream::new(settings_http(), shared, Arc::new(|_, _| {}));
+        let upstream = Upstream::new(settings_http(), shared, Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
         until(&upstream, UpstreamState::Ready).await;
         upstream

@@ -121,7 +121,7 @@ mod tests {
     use tokio::time::Instant;
 
     use crate::testing::{ServerSide, dialing, settings};
-    use crate::{PingSettings, ServerSettings, SharingMode, Upstream, UpstreamState};
+    use crate::{NoSink, PingSettings, ServerSettings, SharingMode, Upstream, UpstreamState};
     use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
     use moongate_model::{Call, Caller, ClientCapabilities, Error, ExchangeEvent, McpMethod, Outcome};
     use moongate_testing as testing;
@@ -132,7 +132,7 @@ mod tests {
         settings: ServerSettings,
         serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static,
     ) -> Arc<Upstream> {
-        let upstream = Upstream::new(settings, dialing(serve), Arc::new(|_, _| {}));
+        let upstream = Upstream::new(settings, dialing(serve), Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
         let mut status = upstream.watch();
         status.wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
-use crate::event::{UpstreamEvent, gateway_caller};
+use crate::event::{Audience, gateway_caller};
 use crate::lists::acknowledgement::{no_notifications, wait_acknowledged};
 use crate::lists::fetch::{self, ItemList};
 use crate::pool::dial::UpstreamConnection;
@@ -65,21 +65,15 @@ pub(super) fn on_notification(
     due: &mut RefreshState,
     notice: Option<Notification>,
 ) {
-    if let Some(notice) = due.on_notification(notices, notice) {
-        publish(supervised, notice);
+    match due.on_notification(notices, notice) {
+        Some(
+            notification @ (Notification::ResourceUpdated(..)
+            | Notification::ElicitationComplete(..)
+            | Notification::TaskStatus(_)
+            | Notification::Log(..)),
+        ) => supervised.server.publish(Audience::Everyone, notification),
+        _ => {}
     }
-}
-
-/// Publishes a notification of the server other than a change of its lists.
-fn publish(supervised: &SupervisedServer, notice: Notification) {
-    let news = match notice {
-        Notification::ResourceUpdated(uri, params) => UpstreamEvent::ResourceUpdated(uri, params),
-        Notification::ElicitationComplete(id, params) => UpstreamEvent::ElicitationCompleted(id, params),
-        Notification::TaskStatus(task) => UpstreamEvent::Task(task),
-        Notification::Log(level, params) => UpstreamEvent::Logged(level, params),
-        _ => return,
-    };
-    supervised.server.emit(news);
 }
 
 /// Fetches lists of a connected server again, and publishes what came of it.
@@ -111,7 +105,7 @@ pub(super) async fn refresh_and_report(
     }
     // The lists are replaced as a whole, so that the pointer tells whether one changed.
     if !Arc::ptr_eq(&before, &supervised.lists.load()) {
-        supervised.server.emit(UpstreamEvent::ListsChanged);
+        supervised.server.publish_lists();
     }
     listed
 }
