@@ -89,24 +89,24 @@ impl Server for Endpoint {
         // Events are subscribed to before resources, so nothing is missed in between. A change of the rules is not
         // missed either: it is in the current generation, or comes as an event.
         let receiver = self.gateway.context().events.subscribe_events();
-        let Some(view) = self.gateway.endpoint(&self.name, &caller.principal) else {
+        let Some(endpoint) = self.gateway.endpoint(&self.name, &caller.principal) else {
             return NotificationStream::closed();
         };
-        let (listening, mut honoured) =
-            ClientSubscription::new(view.clone_endpoint(), caller, filter.clone(), receiver);
-        let stream = stream::unfold(listening, |mut listening| async move {
-            listening.next().await.map(|notice| (notice, listening))
+        let (subscription, mut acknowledged) =
+            ClientSubscription::new(endpoint.clone_endpoint(), caller, filter.clone(), receiver);
+        let stream = stream::unfold(subscription, |mut subscription| async move {
+            subscription.next().await.map(|notification| (notification, subscription))
         });
         if filter.tasks.is_empty() {
-            return NotificationStream { acknowledged: honoured, stream: stream.boxed(), established: None };
+            return NotificationStream { acknowledged, stream: stream.boxed(), established: None };
         }
         let (tasks, watches) = self.watch_tasks(caller, &filter.tasks);
-        honoured.tasks = tasks;
+        acknowledged.tasks = tasks;
         // The end of all tasks must not end the stream.
         let watched = stream::select_all(watches.into_iter().map(Box::pin)).chain(stream::pending());
-        let heard = stream::select(stream.map(Some).chain(stream::once(std::future::ready(None))), watched.map(Some));
-        let heard = heard.take_while(|heard| std::future::ready(heard.is_some())).filter_map(std::future::ready);
-        NotificationStream { acknowledged: honoured, stream: heard.boxed(), established: None }
+        let merged = stream::select(stream.map(Some).chain(stream::once(std::future::ready(None))), watched.map(Some));
+        let merged = merged.take_while(|next| std::future::ready(next.is_some())).filter_map(std::future::ready);
+        NotificationStream { acknowledged, stream: merged.boxed(), established: None }
     }
 
     fn try_subscriptions(
@@ -117,9 +117,9 @@ impl Server for Endpoint {
         self.find_out_subscriptions(caller, uris)
     }
 
-    fn notify(&self, caller: &Arc<Caller>, notice: Notification) {
+    fn notify(&self, caller: &Arc<Caller>, notification: Notification) {
         for upstream in self.generation.servers.iter().filter(|u| self.includes(&u.settings.name)) {
-            upstream.notify(caller, notice.clone());
+            upstream.notify(caller, notification.clone());
         }
     }
 }

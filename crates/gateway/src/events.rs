@@ -1,17 +1,16 @@
 //! Event bus: events of all servers, for every subscriber.
 //!
-//! Owns the subscribers' queue and the count of resource subscriptions. Does not translate events
-//! (`translate_event.rs`).
+//! Owns the subscribers' queue and the resource subscriptions. Does not translate events (`translate_event.rs`).
 //! Invariant: a server is subscribed to exactly the resources that some client is subscribed to.
 
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
 use moongate_jsonrpc::json::ByteString;
-use moongate_upstream::{Upstream, UpstreamEvent};
+use moongate_upstream::{DemandCounter, SubscriptionTopic, Upstream, UpstreamEvent};
 
 /// Maximum number of events queued for a slow subscriber. One that falls further behind is notified that everything may
 /// have changed.
@@ -36,11 +35,18 @@ pub(super) struct EventBus {
     subscribed: Mutex<HashMap<ByteString, ServerSubscriptions>>,
 }
 
-/// Resources subscribed to at one server, with their counts.
+/// Resources subscribed to at one server.
 struct ServerSubscriptions {
     /// Upstream that serves that name now. A reconfigured server takes over the existing subscriptions.
     upstream: Arc<Upstream>,
-    uris: BTreeMap<ByteString, usize>,
+    uris: DemandCounter<ByteString>,
+}
+
+impl ServerSubscriptions {
+    /// Subscribes the server to the current resources.
+    fn update_server(&self) {
+        self.upstream.current().subscribe(self.uris.keys().cloned().collect());
+    }
 }
 
 impl Default for EventBus {
@@ -70,69 +76,72 @@ impl EventBus {
     ) -> Option<ResourceSubscription> {
         // Copied: the URI is a span of a client's message, which must not live as long as the subscription.
         let uri = ByteString::from(uri.as_str());
-        let counted = self.adjust_count(upstream, &uri, true);
-        counted.then(|| ResourceSubscription { hub: self.clone(), upstream: upstream.clone(), uri })
+        let is_added = self.add_subscriber(upstream, &uri);
+        is_added.then(|| ResourceSubscription { events: self.clone(), server: upstream.name.clone(), uri })
     }
 
-    /// Adds or removes one subscriber. Returns false if there is no room for another resource.
-    fn adjust_count(&self, upstream: &Arc<Upstream>, uri: &ByteString, more: bool) -> bool {
+    /// Adds a subscriber. Returns false if there is no room for another resource.
+    fn add_subscriber(&self, upstream: &Arc<Upstream>, uri: &ByteString) -> bool {
         let mut subscribed = self.subscribed.lock();
-        let fresh = || ServerSubscriptions { upstream: upstream.clone(), uris: BTreeMap::new() };
-        let there = subscribed.entry(upstream.name.clone()).or_insert_with(fresh);
-        // A reconfigured server is another upstream of the same name.
-        let moved = more && !Arc::ptr_eq(&there.upstream, upstream);
-        if moved {
-            there.upstream = upstream.clone();
-        }
-        let uris = &mut there.uris;
-        let before = uris.get(uri).copied().unwrap_or(0);
-        if more && before == 0 && uris.len() >= upstream.live_settings().max_subscriptions {
+        let known = subscribed.get(&upstream.name).map(|server| &server.uris);
+        let is_new = known.is_none_or(|uris| !uris.contains(uri));
+        if is_new && known.map_or(0, DemandCounter::len) >= upstream.live_settings().max_subscriptions {
             return false;
         }
-        let after = if more { before + 1 } else { before.saturating_sub(1) };
-        if after == 0 {
-            uris.remove(uri);
-        } else {
-            uris.insert(uri.clone(), after);
-        }
+        let new = || ServerSubscriptions { upstream: upstream.clone(), uris: DemandCounter::default() };
+        let server = subscribed.entry(upstream.name.clone()).or_insert_with(new);
+        // A reconfigured server is another upstream of the same name.
+        let is_moved = !Arc::ptr_eq(&server.upstream, upstream);
+        server.upstream = upstream.clone();
         // The server only learns of the first subscriber and of the last one's end.
-        if (before == 0) != (after == 0) || moved {
-            there.upstream.current().subscribe(there.uris.keys().cloned().collect());
-        }
-        if there.uris.is_empty() {
-            subscribed.remove(&upstream.name);
+        if server.uris.add(uri) || is_moved {
+            server.update_server();
         }
         true
     }
-}
 
-impl EventBus {
+    fn remove_subscriber(&self, server: &ByteString, uri: &ByteString) {
+        let mut subscribed = self.subscribed.lock();
+        let Some(known) = subscribed.get_mut(server) else { return };
+        if known.uris.remove(uri) {
+            known.update_server();
+        }
+        if known.uris.is_empty() {
+            subscribed.remove(server);
+        }
+    }
+
     /// Subscribes a server to the resources of the one that it replaces.
     pub(super) fn move_subscriptions(&self, upstream: &Arc<Upstream>) {
         let mut subscribed = self.subscribed.lock();
-        if let Some(there) = subscribed.get_mut(&upstream.name) {
-            there.upstream = upstream.clone();
-            upstream.subscribe(there.uris.keys().cloned().collect());
+        if let Some(server) = subscribed.get_mut(&upstream.name) {
+            server.upstream = upstream.clone();
+            server.update_server();
         }
     }
 }
 
 /// Subscription of one client to one resource.
 pub(super) struct ResourceSubscription {
-    hub: Arc<EventBus>,
-    upstream: Arc<Upstream>,
+    events: Arc<EventBus>,
+    server: ByteString,
     uri: ByteString,
 }
 
 impl ResourceSubscription {
     /// Returns the server and its own URI.
-    pub(super) fn server_and_uri(&self) -> (ByteString, ByteString) {
-        (self.upstream.name.clone(), self.uri.clone())
+    pub(super) fn location(&self) -> (ByteString, ByteString) {
+        (self.server.clone(), self.uri.clone())
+    }
+
+    /// Returns the topic of the same subscription on a dedicated connection.
+    pub(super) fn topic(&self) -> SubscriptionTopic {
+        SubscriptionTopic::Resource(self.server.clone(), self.uri.clone())
     }
 }
 
 impl Drop for ResourceSubscription {
     fn drop(&mut self) {
-        self.hub.adjust_count(&self.upstream, &self.uri, false);
+        self.events.remove_subscriber(&self.server, &self.uri);
     }
 }

@@ -18,7 +18,7 @@ use crate::server_entry::ServerEntry;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Caller, Error, ItemKind, Notification, SubscriptionFilter};
-use moongate_upstream::{Audience, SubscriptionGuard, UpstreamEvent};
+use moongate_upstream::{Audience, SubscriptionGuard, SubscriptionTopic, UpstreamEvent};
 
 /// Subscription of one client.
 pub(super) struct ClientSubscription {
@@ -68,67 +68,63 @@ struct ResourceSearch<'a> {
 impl WatchedResource {
     /// Finds the resource. `first` means that it was never found before, so that a guess is better than nothing.
     fn find(&self, search: &ResourceSearch<'_>, first: bool) -> Option<(Permitted<Arc<ServerEntry>>, ByteString)> {
-        let ResourceSearch { endpoint: view, snapshot, caller, budget } = search;
+        let ResourceSearch { endpoint, snapshot, caller, budget } = search;
         if first {
-            return view.resolve_uri(snapshot, caller, &self.uri, budget).ok();
+            return endpoint.resolve_uri(snapshot, caller, &self.uri, budget).ok();
         }
         let before = || {
             let (server, local) = self.location.as_ref()?;
-            Some((view.server_for_uri(snapshot, server, local)?, local.clone()))
+            Some((endpoint.server_for_uri(snapshot, server, local)?, local.clone()))
         };
-        view.resolve_known_uri(snapshot, caller, &self.uri, budget).or_else(before)
+        endpoint.resolve_known_uri(snapshot, caller, &self.uri, budget).or_else(before)
     }
 
     /// Returns true if it is elsewhere than where it is subscribed to.
     fn is_moved(&self, search: &ResourceSearch<'_>) -> bool {
-        let Some((member, local)) = self.find(search, false) else { return false };
-        !self.acknowledged || self.location.as_ref().is_none_or(|(server, at)| *server != member.name || *at != local)
+        let Some((server, local)) = self.find(search, false) else { return false };
+        !self.acknowledged || self.location.as_ref().is_none_or(|(name, uri)| *name != server.name || *uri != local)
     }
 }
 
 impl ClientSubscription {
     /// Creates a subscription. Also returns the acknowledged part of the filter.
     pub(super) fn new(
-        view: Endpoint,
+        endpoint: Endpoint,
         caller: &Arc<Caller>,
         filter: SubscriptionFilter,
         receiver: broadcast::Receiver<GatewayEvent>,
     ) -> (Self, SubscriptionFilter) {
         // Copied: the URIs are spans of a message, which must not live as long as the subscription.
-        let wanted = |uri: &ByteString| WatchedResource {
+        let watch = |uri: &ByteString| WatchedResource {
             uri: ByteString::from(uri.as_str()),
             location: None,
             acknowledged: false,
         };
-        let mut wanted: Vec<WatchedResource> = filter.uris.iter().map(wanted).collect();
-        let (subscriptions, left_out) = view.subscribe_resources(caller, &mut wanted, true);
-        let seen = view.list_digests(caller, &filter);
+        let mut watched: Vec<WatchedResource> = filter.uris.iter().map(watch).collect();
+        let (subscriptions, left_out) = endpoint.subscribe_resources(caller, &mut watched, true);
+        let seen_digests = endpoint.list_digests(caller, &filter);
         let LeftOut { full, unoffered } = left_out;
-        let filter = SubscriptionFilter { uris: acknowledged_uris(&wanted), exceeded_limit: full, unoffered, ..filter };
-        let ear = view.subscribe_dedicated(caller, &filter, &subscriptions);
-        let caller = caller.clone();
-        let told = filter.clone();
-        let (_ear, _subscriptions, owed) = (ear, subscriptions, Vec::new());
-        (
-            ClientSubscription {
-                endpoint: view,
-                caller,
-                filter,
-                watched: wanted,
-                seen_digests: seen,
-                receiver,
-                pending: owed,
-                _subscriptions,
-                _upstream_guard: _ear,
-            },
-            told,
-        )
+        let filter =
+            SubscriptionFilter { uris: acknowledged_uris(&watched), exceeded_limit: full, unoffered, ..filter };
+        let acknowledged = filter.clone();
+        let subscription = ClientSubscription {
+            _upstream_guard: endpoint.subscribe_dedicated(caller, &filter, &subscriptions),
+            endpoint,
+            caller: caller.clone(),
+            filter,
+            watched,
+            seen_digests,
+            receiver,
+            pending: Vec::new(),
+            _subscriptions: subscriptions,
+        };
+        (subscription, acknowledged)
     }
 
     pub(super) async fn next(&mut self) -> Option<Notification> {
         loop {
-            if let Some(notice) = self.pending.pop() {
-                return Some(notice);
+            if let Some(notification) = self.pending.pop() {
+                return Some(notification);
             }
             match self.receiver.recv().await {
                 Ok(GatewayEvent::FromServer(UpstreamEvent {
@@ -205,7 +201,7 @@ impl ClientSubscription {
         let budget = LookupBudget::new();
         let search =
             ResourceSearch { endpoint: &self.endpoint, snapshot: &snapshot, caller: &self.caller, budget: &budget };
-        self.watched.iter().any(|wanted| wanted.is_moved(&search))
+        self.watched.iter().any(|watched| watched.is_moved(&search))
     }
 
     /// Queues a notification for each list that differs from what the client last knew.
@@ -221,7 +217,7 @@ impl ClientSubscription {
     fn queue_update(&mut self, uri: &ByteString) {
         let params = JsonObject::new().with("uri", RawJson::string(uri));
         // One update is enough: the client reads the resource anew.
-        self.pending.retain(|owed| !matches!(owed, Notification::ResourceUpdated(other, _) if other == uri));
+        self.pending.retain(|pending| !matches!(pending, Notification::ResourceUpdated(other, _) if other == uri));
         self.pending.push(Notification::ResourceUpdated(uri.clone(), params));
     }
 
@@ -229,14 +225,14 @@ impl ClientSubscription {
     fn queue_list_change(&mut self, kind: ItemKind) {
         // Templates have no notification of their own.
         let kind = if kind == ItemKind::Templates { ItemKind::Resources } else { kind };
-        if !self.pending.iter().any(|owed| matches!(owed, Notification::ListChanged(other) if *other == kind)) {
+        if !self.pending.iter().any(|pending| matches!(pending, Notification::ListChanged(other) if *other == kind)) {
             self.pending.push(Notification::ListChanged(kind));
         }
     }
 }
 
-fn acknowledged_uris(wanted: &[WatchedResource]) -> Vec<ByteString> {
-    wanted.iter().filter(|wanted| wanted.acknowledged).map(|wanted| wanted.uri.clone()).collect()
+fn acknowledged_uris(watched: &[WatchedResource]) -> Vec<ByteString> {
+    watched.iter().filter(|resource| resource.acknowledged).map(|resource| resource.uri.clone()).collect()
 }
 
 impl Endpoint {
@@ -244,32 +240,33 @@ impl Endpoint {
     fn subscribe_resources(
         &self,
         caller: &Caller,
-        wanted: &mut [WatchedResource],
+        watched: &mut [WatchedResource],
         first: bool,
     ) -> (Vec<ResourceSubscription>, LeftOut) {
         let snapshot = self.generation.snapshot.load();
         let budget = LookupBudget::new();
         let search = ResourceSearch { endpoint: self, snapshot: &snapshot, caller, budget: &budget };
         let (mut subscriptions, mut left_out) = (Vec::new(), LeftOut::default());
-        for wanted in wanted {
-            wanted.acknowledged = false;
-            let Some((member, local)) = wanted.find(&search, first) else { continue };
-            if member.description().is_some_and(|face| !face.features.subscribe && !face.features.subscribe_untried) {
-                left_out.unoffered = Some(member.name.clone());
+        for resource in watched {
+            resource.acknowledged = false;
+            let Some((server, local)) = resource.find(&search, first) else { continue };
+            let features = server.description().map(|description| description.features);
+            if features.is_some_and(|features| !features.subscribe && !features.subscribe_untried) {
+                left_out.unoffered = Some(server.name.clone());
                 continue;
             }
             if local.len() > SUBSCRIBED_URI_MAX {
                 continue;
             }
-            match self.gateway.context().events.subscribe_resource(&member.upstream, &local) {
+            match self.gateway.context().events.subscribe_resource(&server.upstream, &local) {
                 Some(subscription) => {
-                    (wanted.location, wanted.acknowledged) = (Some(subscription.server_and_uri()), true);
+                    (resource.location, resource.acknowledged) = (Some(subscription.location()), true);
                     subscriptions.push(subscription);
                 }
                 None => {
                     self.gateway.context().metrics.calls.refused.inc(Limit::MaxSubscriptions);
                     left_out.full =
-                        Some(ByteString::from(format!("servers.{}.max_subscriptions", member.settings.name)));
+                        Some(ByteString::from(format!("servers.{}.max_subscriptions", server.settings.name)));
                 }
             }
         }
@@ -282,24 +279,24 @@ impl Endpoint {
         caller: &Caller,
         uris: &[ByteString],
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
-        let untried = |member: &ServerEntry| member.description().is_some_and(|face| face.features.subscribe_untried);
-        if !self.generation.servers.iter().any(|member| self.includes(&member.name) && untried(member)) {
+        let untried = |server: &ServerEntry| server.description().is_some_and(|known| known.features.subscribe_untried);
+        if !self.generation.servers.iter().any(|server| self.includes(&server.name) && untried(server)) {
             return None;
         }
         let (snapshot, budget) = (self.generation.snapshot.load(), LookupBudget::new());
         let mut trials: Vec<(Permitted<Arc<ServerEntry>>, ByteString)> = Vec::new();
         for uri in uris {
-            let Ok((member, local)) = self.resolve_uri(&snapshot, caller, uri, &budget) else { continue };
+            let Ok((server, local)) = self.resolve_uri(&snapshot, caller, uri, &budget) else { continue };
             // One trial for each server is enough.
-            let is_new = trials.iter().all(|(other, _)| other.name != member.name);
-            if is_new && local.len() <= SUBSCRIBED_URI_MAX && untried(&member) {
-                trials.push((member, ByteString::from(local.as_str())));
+            let is_new = trials.iter().all(|(other, _)| other.name != server.name);
+            if is_new && local.len() <= SUBSCRIBED_URI_MAX && untried(&server) {
+                trials.push((server, ByteString::from(local.as_str())));
             }
         }
         (!trials.is_empty()).then(|| {
             Box::pin(async move {
-                let ends = trials.iter().map(|(member, uri)| member.try_subscription(uri));
-                join_all(ends).await.into_iter().collect()
+                let outcomes = trials.iter().map(|(server, uri)| server.try_subscription(uri));
+                join_all(outcomes).await.into_iter().collect()
             }) as BoxFuture<'static, _>
         })
     }
@@ -311,12 +308,10 @@ impl Endpoint {
         filter: &SubscriptionFilter,
         subscriptions: &[ResourceSubscription],
     ) -> SubscriptionGuard {
-        let lists = filter.tools || filter.prompts || filter.resources || filter.logs;
-        self.gateway.context().upstreams.subscriptions.subscribe(
-            caller,
-            lists,
-            subscriptions.iter().map(ResourceSubscription::server_and_uri).collect(),
-        )
+        let wants_lists = filter.tools || filter.prompts || filter.resources || filter.logs;
+        let lists = wants_lists.then_some(SubscriptionTopic::ListsAndLogs);
+        let topics = lists.into_iter().chain(subscriptions.iter().map(ResourceSubscription::topic)).collect();
+        self.gateway.context().upstreams.subscriptions.subscribe(caller, topics)
     }
 
     /// Returns a digest of each subscribed list. Lists without a subscription all get the same digest.
@@ -366,13 +361,13 @@ mod tests {
     #[tokio::test]
     async fn a_lagging_subscription_gets_its_missed_notifications() {
         let (gateway, caller) = (gateway(), testing::caller(ANONYMOUS, None));
-        let view = gateway.endpoints().find_endpoint("a", &caller.principal).unwrap();
+        let endpoint = gateway.endpoints().find_endpoint("a", &caller.principal).unwrap();
         let filter = SubscriptionFilter {
             tools: true,
             uris: vec![ByteString::from("x:1"), ByteString::from("x:2")],
             ..SubscriptionFilter::default()
         };
-        let mut notices = view.subscribe(&caller, filter);
+        let mut notifications = endpoint.subscribe(&caller, filter);
         for _ in 0..2000 {
             gateway.context.events.publish(GatewayEvent::FromServer(UpstreamEvent {
                 server: ByteString::from("a"),
@@ -380,9 +375,9 @@ mod tests {
                 notification: Notification::Log(None, JsonObject::new()),
             }));
         }
-        let next = || unconstrained(notices.stream.next()).now_or_never().flatten();
-        let mut told: Vec<String> = std::iter::from_fn(next)
-            .map(|notice| match notice {
+        let next = || unconstrained(notifications.stream.next()).now_or_never().flatten();
+        let mut received: Vec<String> = std::iter::from_fn(next)
+            .map(|notification| match notification {
                 Notification::ResourceUpdated(uri, params) => {
                     assert_eq!(params.get_string("uri").as_ref(), Some(&uri));
                     uri.to_string()
@@ -390,8 +385,8 @@ mod tests {
                 other => format!("{other:?}"),
             })
             .collect();
-        assert_eq!(told.pop().as_deref(), Some("ListChanged(Tools)"), "lists are looked at last");
-        told.sort();
-        assert_eq!(told, ["x:1", "x:2"]);
+        assert_eq!(received.pop().as_deref(), Some("ListChanged(Tools)"), "lists are looked at last");
+        received.sort();
+        assert_eq!(received, ["x:1", "x:2"]);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::lists::subscriptions::ConnectionOwner;
+use crate::lists::connection_owner::ConnectionOwner;
 use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_model::{Caller, ClientCapabilities, LogFilter, Notification, Principal};
 

@@ -41,8 +41,10 @@ pub use context::{ServerDialer, UpstreamContext};
 #[cfg(any(test, feature = "testing"))]
 pub use event::NoSink;
 pub use event::{Audience, EventSink, UpstreamEvent, gateway_caller};
+pub use lists::connection_owner::ConnectionOwner;
+pub use lists::demand_counter::DemandCounter;
 pub use lists::fetch::{ItemList, ServerLists, depth, list_all, offers_list};
-pub use lists::subscriptions::{ConnectionOwner, SubscriptionGuard, SubscriptionRegistry};
+pub use lists::subscriptions::{SubscriptionGuard, SubscriptionRegistry, SubscriptionTopic};
 pub use pool::dial::{ConnectAs, UpstreamConnection, open};
 pub use pool::session_store::client_session_digest;
 pub use settings::{

@@ -3,8 +3,11 @@
 
 pub(crate) mod acknowledgement;
 pub(crate) mod cache;
+pub(crate) mod connection_owner;
+pub(crate) mod demand_counter;
 pub(crate) mod extra_items;
 pub(crate) mod fetch;
+pub(crate) mod forward_notifications;
 pub(crate) mod freshness;
 pub(crate) mod relist_on_demand;
 pub(crate) mod relist_scheduler;

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::lists::acknowledgement::SETTLE_TIME;
-use crate::lists::subscriptions::ConnectionOwner;
+use crate::lists::connection_owner::ConnectionOwner;
 use moongate_model::ItemKind;
 
 /// Shortest interval between fetches for announced changes. With many connections, one of them always announces

@@ -143,7 +143,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::lists::subscriptions::ConnectionOwner;
+    use crate::lists::connection_owner::ConnectionOwner;
+    use crate::lists::subscriptions::SubscriptionTopic;
     use crate::pool::dedicated::task::UNUSED_TIME;
     use crate::pool::dial::ConnectAs;
     use crate::pool::isolation::ConnectionLifetime;
@@ -399,14 +400,11 @@ mod tests {
         tokio::time::sleep(SECOND * 30).await;
         assert_eq!(upstream.dedicated_count(), 1, "a call has it");
         hanging.abort();
-        let ear = upstream.server.shared.subscriptions.subscribe(
-            &caller,
-            false,
-            vec![(upstream.name.clone(), ByteString::from("x:1"))],
-        );
+        let topics = vec![SubscriptionTopic::Resource(upstream.name.clone(), ByteString::from("x:1"))];
+        let guard = upstream.server.shared.subscriptions.subscribe(&caller, topics);
         tokio::time::sleep(SECOND * 60).await;
         assert_eq!(upstream.dedicated_count(), 1, "somebody is subscribed to what is there");
-        drop(ear);
+        drop(guard);
         tokio::time::sleep(SECOND * 60).await;
         assert_eq!((upstream.dedicated_count(), memory.open()), (0, 0));
         call(&upstream, &caller, "t").await.unwrap().unwrap();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::event::Audience;
 use crate::lists::DedicatedLists;
+use crate::lists::connection_owner::ConnectionOwner;
 use crate::lists::extra_items::ExtraItemsCollector;
 use crate::lists::relist_scheduler::{ChangeReporter, RelistScheduler};
-use crate::lists::subscriptions::ConnectionOwner;
 use crate::pool::dial::UpstreamConnection;
 use crate::server::ServerContext;
 use crate::settings::{ServerSettings, SharingMode};

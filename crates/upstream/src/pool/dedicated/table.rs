@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::lists::subscriptions::ConnectionOwner;
+use crate::lists::connection_owner::ConnectionOwner;
 use crate::pool::connect_budget::{BudgetDenied, ConnectBudget, CountedAttempt};
 use crate::pool::dial::{ConnectAs, UpstreamConnection};
 use crate::pool::isolation::{self, ConnectionLifetime};

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::UpstreamContext;
-use crate::lists::subscriptions::{self, RegistryWatch};
+use crate::lists::forward_notifications::forward_notifications;
+use crate::lists::subscriptions::RegistryWatch;
 use crate::pool::connect_budget::PROVEN;
 use crate::pool::dedicated::table::{DedicatedConnection, DedicatedPool};
 use crate::pool::dedicated_notifier::DedicatedNotifier;
@@ -221,7 +222,7 @@ async fn watch_connection(
     };
     tokio::select! {
         () = ended => {}
-        () = subscriptions::forward_notifications(&*active.server, &caller, hearing, settings.backoff, |notice| told.publish(notice)) => {}
+        () = forward_notifications(&*active.server, &caller, hearing, settings.backoff, |notice| told.publish(notice)) => {}
         () = renewed => {}
         () = told.collect_extra_items(&active, &settings) => {}
         () = proven => {}

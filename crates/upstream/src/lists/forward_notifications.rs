@@ -1,0 +1,203 @@
+//! Notification stream of a dedicated connection. Owns its replacement when the owner's demand changes. Does not know
+//! who gets the notifications (`dedicated_notifier.rs`). Invariant: the connection subscribes to what its owner wants,
+//! and a gap in the stream is reported.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use tokio::time::Instant;
+
+use crate::lists::acknowledgement::{ACKNOWLEDGE_TIMEOUT, no_notifications, wait_acknowledged};
+use crate::lists::subscriptions::RegistryWatch;
+use crate::settings::BackoffSettings;
+use crate::supervisor::backoff;
+use moongate_model::{Caller, Notification, Server};
+
+/// Subscribes on a dedicated connection to what its owner wants, and publishes the notifications. Never returns.
+pub(crate) async fn forward_notifications(
+    server: &dyn Server,
+    caller: &Arc<Caller>,
+    mut watch: RegistryWatch,
+    backoff: BackoffSettings,
+    publish: impl Fn(Notification),
+) {
+    let mut filter = watch.filter();
+    let mut stream = server.subscribe(caller, filter.clone());
+    let (mut deadline, mut silent_ends) = (Instant::now() + ACKNOWLEDGE_TIMEOUT, 0);
+    // True after the end of a stream, until another one is open.
+    let mut gap = false;
+    loop {
+        if gap && !stream.is_pending() {
+            gap = false;
+            // Changes during the gap were announced to nobody. Every client learns that it may have missed one.
+            stream.acknowledged.maybe_changed().for_each(&publish);
+        }
+        tokio::select! {
+            // One replacement at a time: the pending stream is acknowledged first.
+            () = watch.changed(), if !stream.is_pending() => {
+                let before = std::mem::replace(&mut filter, watch.filter());
+                // Several changes may cancel out.
+                if before == filter {
+                    continue;
+                }
+                deadline = Instant::now() + ACKNOWLEDGE_TIMEOUT;
+                let next = server.subscribe(caller, filter.clone());
+                // The old stream runs until the server acknowledges the new one, so that nothing is missed in
+                // between.
+                let before = std::mem::replace(&mut stream, no_notifications());
+                stream = next.take_over_from(before);
+            }
+            () = wait_acknowledged(stream.established.clone(), deadline), if stream.is_pending() => stream.assume_established(),
+            notification = stream.stream.next() => match notification {
+                Some(notification) => {
+                    silent_ends = 0;
+                    publish(notification);
+                }
+                None => {
+                    (gap, silent_ends) = (true, silent_ends + 1);
+                    tokio::time::sleep(backoff::backoff_delay(backoff, silent_ends)).await;
+                    deadline = Instant::now() + ACKNOWLEDGE_TIMEOUT;
+                    // Read after the delay: the demand may have changed meanwhile.
+                    filter = watch.filter();
+                    stream = server.subscribe(caller, filter.clone());
+                }
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::{Mutex, MutexGuard};
+    use std::time::Duration;
+
+    use futures_util::stream;
+    use tokio::sync::mpsc;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::lists::connection_owner::ConnectionOwner;
+    use crate::lists::subscriptions::{SubscriptionRegistry, SubscriptionTopic};
+    use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+    use moongate_model::{
+        Call, Exchange, ItemKind, NotificationStream, ServerCapabilities, ServerDescription, SubscriptionFilter,
+    };
+    use moongate_testing as testing;
+
+    /// Server whose streams are scripted by the test.
+    #[derive(Default)]
+    struct FakeServer(Mutex<Vec<OpenedStream>>);
+
+    /// Stream that was opened.
+    struct OpenedStream {
+        sender: mpsc::Sender<Notification>,
+        established: CancellationToken,
+    }
+
+    impl FakeServer {
+        fn streams(&self) -> MutexGuard<'_, Vec<OpenedStream>> {
+            self.0.lock()
+        }
+    }
+
+    impl Server for FakeServer {
+        fn describe(&self, _: &Caller) -> ServerDescription {
+            ServerDescription {
+                info: RawJson::literal("{}"),
+                instructions: None,
+                features: ServerCapabilities::default(),
+            }
+        }
+
+        fn call(&self, _: &Arc<Caller>, _: Call) -> Exchange {
+            unreachable!("nobody calls it")
+        }
+
+        fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
+            let ((sender, receiver), established) = (mpsc::channel(8), CancellationToken::new());
+            let next = |mut receiver: mpsc::Receiver<Notification>| async { Some((receiver.recv().await?, receiver)) };
+            self.streams().push(OpenedStream { sender, established: established.clone() });
+            NotificationStream {
+                acknowledged: filter,
+                stream: stream::unfold(receiver, next).boxed(),
+                established: Some(established),
+            }
+        }
+
+        fn notify(&self, _: &Arc<Caller>, _: Notification) {}
+    }
+
+    fn topics(uri: &str) -> Vec<SubscriptionTopic> {
+        let resource = SubscriptionTopic::Resource(ByteString::from("a"), ByteString::from(uri));
+        vec![SubscriptionTopic::ListsAndLogs, resource]
+    }
+
+    /// Subscribes to the server for the session "s". Returns the notifications as text.
+    fn forwarding(registry: &Arc<SubscriptionRegistry>, server: &Arc<FakeServer>) -> mpsc::Receiver<String> {
+        let (sender, received) = mpsc::channel(64);
+        let watch = registry.watch(ConnectionOwner::Session(ByteString::from("s")), ByteString::from("a"));
+        let (server, backoff) = (server.clone(), BackoffSettings::default());
+        tokio::spawn(async move {
+            let publish = |notification| {
+                let text = match notification {
+                    Notification::ResourceUpdated(uri, _) => uri.to_string(),
+                    other => format!("{other:?}"),
+                };
+                sender.try_send(text).unwrap();
+            };
+            forward_notifications(&*server, &testing::caller(1, Some("s")), watch, backoff, publish).await;
+        });
+        received
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_acknowledges_has_one_stream() {
+        let (registry, server, client) =
+            (Arc::new(SubscriptionRegistry::default()), Arc::new(FakeServer::default()), testing::caller(1, Some("s")));
+        let mut received = forwarding(&registry, &server);
+        let mut guards = Vec::new();
+        for n in 1..5 {
+            tokio::time::sleep(ACKNOWLEDGE_TIMEOUT * 2).await;
+            guards.push(registry.subscribe(&client, topics(&format!("x:{n}"))));
+        }
+        tokio::time::sleep(ACKNOWLEDGE_TIMEOUT * 2).await;
+        let open = server.streams().iter().filter(|stream| !stream.sender.is_closed()).count();
+        assert_eq!((server.streams().len(), open), (5, 1));
+        for stream in &*server.streams() {
+            let _ = stream.sender.try_send(Notification::ListChanged(ItemKind::Tools));
+        }
+        tokio::time::sleep(ACKNOWLEDGE_TIMEOUT).await;
+        assert_eq!((received.try_recv().as_deref(), received.try_recv().ok()), (Ok("ListChanged(Tools)"), None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_without_a_subscriber_are_reported_to_the_next_one() {
+        let (registry, server, client) =
+            (Arc::new(SubscriptionRegistry::default()), Arc::new(FakeServer::default()), testing::caller(1, Some("s")));
+        let _guard = registry.subscribe(&client, topics("x:1"));
+        let mut received = forwarding(&registry, &server);
+        let settled = || tokio::time::sleep(Duration::from_secs(1));
+        settled().await;
+        server.streams()[0].established.cancel();
+        settled().await;
+        assert!(received.try_recv().is_err(), "nothing was missed");
+        // The next attempt fails, too.
+        for n in 0..2 {
+            // Dropping the sender ends the stream.
+            server.streams()[n].sender = mpsc::channel(1).0;
+            while server.streams().len() < n + 2 {
+                settled().await;
+            }
+            assert!(received.try_recv().is_err(), "there is no subscriber yet");
+        }
+        server.streams()[2].established.cancel();
+        server.streams()[2]
+            .sender
+            .try_send(Notification::ResourceUpdated(ByteString::from("x:1"), JsonObject::new()))
+            .unwrap();
+        settled().await;
+        let mut all: Vec<String> = std::iter::from_fn(|| received.try_recv().ok()).collect();
+        all.sort();
+        assert_eq!(all, ["MaybeChanged(Prompts)", "MaybeChanged(Resources)", "MaybeChanged(Tools)", "x:1", "x:1"]);
+    }
+}
