@@ -22,19 +22,19 @@ pub(crate) async fn forward_notifications(
     publish: impl Fn(Notification),
 ) {
     let mut filter = watch.filter();
-    let mut stream = server.subscribe(caller, filter.clone());
+    let mut notifications = server.subscribe(caller, filter.clone());
     let (mut deadline, mut silent_ends) = (Instant::now() + ACKNOWLEDGE_TIMEOUT, 0);
     // True after the end of a stream, until another one is open.
     let mut gap = false;
     loop {
-        if gap && !stream.is_pending() {
+        if gap && !notifications.is_pending() {
             gap = false;
             // Changes during the gap were announced to nobody. Every client learns that it may have missed one.
-            stream.acknowledged.maybe_changed().for_each(&publish);
+            notifications.acknowledged.maybe_changed().for_each(&publish);
         }
         tokio::select! {
             // One replacement at a time: the pending stream is acknowledged first.
-            () = watch.changed(), if !stream.is_pending() => {
+            () = watch.changed(), if !notifications.is_pending() => {
                 let before = std::mem::replace(&mut filter, watch.filter());
                 // Several changes may cancel out.
                 if before == filter {
@@ -44,11 +44,11 @@ pub(crate) async fn forward_notifications(
                 let next = server.subscribe(caller, filter.clone());
                 // The old stream runs until the server acknowledges the new one, so that nothing is missed in
                 // between.
-                let before = std::mem::replace(&mut stream, no_notifications());
-                stream = next.take_over_from(before);
+                let before = std::mem::replace(&mut notifications, no_notifications());
+                notifications = next.take_over_from(before);
             }
-            () = wait_acknowledged(stream.established.clone(), deadline), if stream.is_pending() => stream.assume_established(),
-            notification = stream.stream.next() => match notification {
+            () = wait_acknowledged(notifications.established.clone(), deadline), if notifications.is_pending() => notifications.assume_established(),
+            notification = notifications.stream.next() => match notification {
                 Some(notification) => {
                     silent_ends = 0;
                     publish(notification);
@@ -59,7 +59,7 @@ pub(crate) async fn forward_notifications(
                     deadline = Instant::now() + ACKNOWLEDGE_TIMEOUT;
                     // Read after the delay: the demand may have changed meanwhile.
                     filter = watch.filter();
-                    stream = server.subscribe(caller, filter.clone());
+                    notifications = server.subscribe(caller, filter.clone());
                 }
             },
         }

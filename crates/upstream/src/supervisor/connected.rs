@@ -44,10 +44,10 @@ pub(crate) async fn run_connected(supervised: &SupervisedServer, active: Arc<Ups
     supervised.pool.set_shared(active.clone());
     // Calls that wait for a connection watch the status. This change wakes them.
     supervised.server.status.send_modify(|status| status.disconnected_since = None);
-    let (mut notices, mut due) =
+    let (mut notifications, mut due) =
         (open_subscription(supervised, &active), RefreshState::new(supervised.server.settings.backoff));
     let listed = tokio::select! {
-        listed = refresh_lists(supervised, &active, &mut notices, &mut due, &ItemKind::ALL) => listed,
+        listed = refresh_lists(supervised, &active, &mut notifications, &mut due, &ItemKind::ALL) => listed,
         reason = active.link.closed() => Err(ListFailure { reason: reason.to_string(), is_down: true, is_refused: false }),
         () = supervised.server.stop.cancelled() => Ok(()),
     };
@@ -61,9 +61,9 @@ pub(crate) async fn run_connected(supervised: &SupervisedServer, active: Arc<Ups
     let end = tokio::select! {
         biased;
         end = wait_for_end(supervised, &active) => end,
-        reason = event_loop(supervised, &active, &mut notices, due) => ConnectionEnd::Disconnected(reason),
+        reason = event_loop(supervised, &active, &mut notifications, due) => ConnectionEnd::Disconnected(reason),
     };
-    drop(notices);
+    drop(notifications);
     // Calls that begin from here on find no shared connection. An idle or replaced one finishes the calls it has.
     supervised.pool.clear_shared(&active);
     if matches!(end, ConnectionEnd::Idle | ConnectionEnd::Promoted) {
@@ -127,11 +127,11 @@ async fn wait_for_end(supervised: &SupervisedServer, active: &UpstreamConnection
 async fn event_loop(
     supervised: &SupervisedServer,
     active: &Arc<UpstreamConnection>,
-    notices: &mut NotificationStream,
+    notifications: &mut NotificationStream,
     mut due: RefreshState,
 ) -> String {
     loop {
-        let hear = due.reopen_at;
+        let reopen_at = due.reopen_at;
         let kinds = tokio::select! {
             () = supervised.breaker.changed() => {
                 // A server that could not be listed stays degraded for that reason.
@@ -149,23 +149,23 @@ async fn event_loop(
                 continue;
             }
             // After the end of the stream, its successor subscribes to what is wanted by then.
-            () = supervised.lists.resources.changed(), if notices.established.is_none() && hear.is_none() => {
-                replace_subscription(supervised, active, notices, &mut due);
+            () = supervised.lists.resources.changed(), if notifications.established.is_none() && reopen_at.is_none() => {
+                replace_subscription(supervised, active, notifications, &mut due);
                 continue;
             }
-            () = wait_acknowledged(notices.established.clone(), due.open_deadline), if notices.established.is_some() => {
-                due.on_opened(!notices.is_pending());
-                notices.assume_established();
+            () = wait_acknowledged(notifications.established.clone(), due.open_deadline), if notifications.established.is_some() => {
+                due.on_opened(!notifications.is_pending());
+                notifications.assume_established();
                 continue;
             }
-            notice = notices.stream.next(), if hear.is_none() => {
-                on_notification(supervised, notices, &mut due, notice);
+            notification = notifications.stream.next(), if reopen_at.is_none() => {
+                on_notification(supervised, notifications, &mut due, notification);
                 continue;
             }
             () = tokio::time::sleep_until(due.settles_at), if !due.changed.is_empty() => due.take_changed(),
-            () = tokio::time::sleep_until(hear.unwrap_or(due.relist)), if hear.is_some() => {
+            () = tokio::time::sleep_until(reopen_at.unwrap_or(due.relist)), if reopen_at.is_some() => {
                 // Changes between two streams were announced to nobody. Only a new fetch finds them.
-                *notices = open_subscription(supervised, active);
+                *notifications = open_subscription(supervised, active);
                 due.begin_opening(true);
                 ItemKind::ALL.to_vec()
             }
@@ -190,7 +190,7 @@ async fn event_loop(
         };
         // After a failure all lists are due: the state does not say which ones are missing.
         let kinds = if due.failures > 0 { ItemKind::ALL.to_vec() } else { kinds };
-        let listed = refresh_and_report(supervised, active, notices, &mut due, &kinds).await;
+        let listed = refresh_and_report(supervised, active, notifications, &mut due, &kinds).await;
         // Owners learn of a change only now, so that they find it in the shared lists.
         publish_dedicated(supervised);
         supervised.lists.relist_requests.completed();

@@ -33,7 +33,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 pub(super) fn relist_interval(supervised: &SupervisedServer) -> Duration {
     let relist = supervised.server.peek_settings().relist;
     // A server that announces changes needs only a safety net, so that a short setting does not load it.
-    let features = supervised.pool.description().map(|face| face.features);
+    let features = supervised.pool.description().map(|description| description.features);
     if features.is_some_and(|features| fetch::announces_changes(&features)) {
         return RELIST_INTERVAL.max(relist);
     }
@@ -50,29 +50,29 @@ pub(super) fn open_subscription(supervised: &SupervisedServer, active: &Upstream
 pub(super) fn replace_subscription(
     supervised: &SupervisedServer,
     active: &UpstreamConnection,
-    notices: &mut NotificationStream,
+    notifications: &mut NotificationStream,
     due: &mut RefreshState,
 ) {
     due.begin_opening(false);
-    let before = std::mem::replace(notices, no_notifications());
-    *notices = open_subscription(supervised, active).take_over_from(before);
+    let before = std::mem::replace(notifications, no_notifications());
+    *notifications = open_subscription(supervised, active).take_over_from(before);
 }
 
 /// Handles one notification of the server, or the end of the stream (`None`).
 pub(super) fn on_notification(
     supervised: &SupervisedServer,
-    notices: &mut NotificationStream,
+    notifications: &mut NotificationStream,
     due: &mut RefreshState,
-    notice: Option<Notification>,
+    notification: Option<Notification>,
 ) {
-    match due.on_notification(notices, notice) {
-        Some(
-            notification @ (Notification::ResourceUpdated(..)
-            | Notification::ElicitationComplete(..)
-            | Notification::TaskStatus(_)
-            | Notification::Log(..)),
-        ) => supervised.server.publish(Audience::Everyone, notification),
-        _ => {}
+    let Some(notification) = due.on_notification(notifications, notification) else { return };
+    // Anything else belongs to a call.
+    if let Notification::ResourceUpdated(..)
+    | Notification::ElicitationComplete(..)
+    | Notification::TaskStatus(_)
+    | Notification::Log(..) = notification
+    {
+        supervised.server.publish(Audience::Everyone, notification);
     }
 }
 
@@ -80,13 +80,13 @@ pub(super) fn on_notification(
 pub(super) async fn refresh_and_report(
     supervised: &SupervisedServer,
     active: &Arc<UpstreamConnection>,
-    notices: &mut NotificationStream,
+    notifications: &mut NotificationStream,
     due: &mut RefreshState,
     kinds: &[ItemKind],
 ) -> Result<(), ListFailure> {
     let before = supervised.lists.load();
     let listed = tokio::select! {
-        listed = refresh_lists(supervised, active, notices, due, kinds) => listed,
+        listed = refresh_lists(supervised, active, notifications, due, kinds) => listed,
         () = supervised.server.stop.cancelled() => Ok(()),
     };
     // An open breaker has its own reason for the degraded state. A good fetch must not clear it.
@@ -171,7 +171,7 @@ pub(super) async fn refuses_everything(
 /// Waits for a future and reads the notification stream meanwhile: the stream opens only while it is read.
 async fn while_subscribed<T>(
     supervised: &SupervisedServer,
-    notices: &mut NotificationStream,
+    notifications: &mut NotificationStream,
     due: &mut RefreshState,
     done: impl Future<Output = T>,
 ) -> T {
@@ -179,7 +179,7 @@ async fn while_subscribed<T>(
     loop {
         tokio::select! {
             // A stream that has ended would yield its end again and again.
-            notice = notices.stream.next(), if due.reopen_at.is_none() => on_notification(supervised, notices, due, notice),
+            notification = notifications.stream.next(), if due.reopen_at.is_none() => on_notification(supervised, notifications, due, notification),
             done = &mut done => return done,
         }
     }
@@ -189,15 +189,15 @@ async fn while_subscribed<T>(
 pub(super) async fn refresh_lists(
     supervised: &SupervisedServer,
     active: &UpstreamConnection,
-    notices: &mut NotificationStream,
+    notifications: &mut NotificationStream,
     due: &mut RefreshState,
     kinds: &[ItemKind],
 ) -> Result<(), ListFailure> {
     // Subscribe before listing, so that no change falls in between. Lists fetched before the acknowledgement are
     // fetched twice.
-    if due.is_only_stream && notices.is_pending() {
-        let opened = wait_acknowledged(notices.established.clone(), Instant::now() + ACKNOWLEDGE_WAIT);
-        while_subscribed(supervised, notices, due, opened).await;
+    if due.is_only_stream && notifications.is_pending() {
+        let opened = wait_acknowledged(notifications.established.clone(), Instant::now() + ACKNOWLEDGE_WAIT);
+        while_subscribed(supervised, notifications, due, opened).await;
     }
     let features = active.server.describe(&gateway_caller()).features;
     let mut trouble: Option<ListFailure> = None;
@@ -206,9 +206,9 @@ pub(super) async fn refresh_lists(
         let list = if fetch::offers_list(&features, kind) {
             let limit = supervised.server.peek_settings().list_timeout;
             let listing = tokio::time::timeout(limit, list(supervised, active, kind));
-            match while_subscribed(supervised, notices, due, listing).await {
+            match while_subscribed(supervised, notifications, due, listing).await {
                 Ok(Ok(list)) => {
-                    due.on_list_taken(kind, notices);
+                    due.on_list_taken(kind, notifications);
                     answered = true;
                     list
                 }

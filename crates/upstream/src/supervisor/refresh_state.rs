@@ -75,8 +75,8 @@ impl RefreshState {
     }
 
     /// Records that a list was fetched.
-    pub(super) fn on_list_taken(&mut self, kind: ItemKind, notices: &NotificationStream) {
-        if self.is_only_stream && notices.is_pending() && !self.listed_early.contains(&kind) {
+    pub(super) fn on_list_taken(&mut self, kind: ItemKind, notifications: &NotificationStream) {
+        if self.is_only_stream && notifications.is_pending() && !self.listed_early.contains(&kind) {
             self.listed_early.push(kind);
         }
     }
@@ -114,18 +114,18 @@ impl RefreshState {
     /// Handles one notification, or the end of the stream (`None`). Returns a notification that concerns no list.
     pub(super) fn on_notification(
         &mut self,
-        notices: &mut NotificationStream,
-        notice: Option<Notification>,
+        notifications: &mut NotificationStream,
+        notification: Option<Notification>,
     ) -> Option<Notification> {
-        self.silent_ends = if notice.is_some() { 0 } else { self.silent_ends + 1 };
-        match notice {
+        self.silent_ends = if notification.is_some() { 0 } else { self.silent_ends + 1 };
+        match notification {
             Some(Notification::ListChanged(kind) | Notification::MaybeChanged(kind)) => self.mark_changed(kind),
             Some(other) => return Some(other),
             None => {
                 // All lists are fetched again once there is another stream.
                 self.reopen_at = Some(Instant::now() + self.backoff_delay(self.silent_ends));
                 self.listed_early.clear();
-                notices.established = None;
+                notifications.established = None;
             }
         }
         None
