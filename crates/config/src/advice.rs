@@ -7,7 +7,8 @@ use std::path::Path as FilePath;
 
 use moongate_platform::private_file::{self, OtherWriters};
 
-use super::problem::{ProblemCollector, ProblemKind};
+use super::collector::ProblemCollector;
+use super::problem::ProblemKind;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 
 /// Programs that fetch a package and run it: the program, the words after it, and the sign before a version.

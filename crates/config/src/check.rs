@@ -3,9 +3,11 @@
 //! Owns the checks of single values. Does not compare values (`resolve`). Invariant: the tree after the check can be
 //! read as a `ConfigFile`, so one run finds the other problems too.
 
+use super::collector::ProblemCollector;
 use super::file::UNAVAILABLE;
-use super::problem::{ProblemCollector, ProblemKind};
+use super::problem::ProblemKind;
 use super::schema::{ConfigSchema, SchemaRule};
+use super::suggest::{alternatives, listed, nearest};
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
 
 /// Checks the whole tree. Reports wrong values and removes them.
@@ -203,38 +205,4 @@ fn unavailable(path: &ConfigPath, node: &ConfigNode) -> Option<&'static str> {
 /// True if a text is this value, or a URL of this scheme.
 fn is_value(text: &str, value: &str) -> bool {
     text.strip_prefix(value).is_some_and(|rest| rest.is_empty() || rest.starts_with("://"))
-}
-
-/// Finds the word that was probably meant.
-pub(super) fn nearest<'a>(text: &str, words: &[&'a str]) -> Option<&'a str> {
-    let plain = |word: &str| -> String {
-        word.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
-    };
-    let written = plain(text);
-    let distances = words.iter().map(|word| (strsim::osa_distance(&written, &plain(word)), *word));
-    let (distance, word) = distances.min_by_key(|(distance, _)| *distance)?;
-    // One mistake in three letters, but never more than three.
-    let close = (word.len().min(text.len()) / 3).clamp(1, 3);
-    (distance <= close && !written.is_empty()).then_some(word)
-}
-
-/// Joins words: "`a`, `b` and `c`".
-pub(super) fn listed(words: &[&str]) -> String {
-    joined(words, "and")
-}
-
-/// Joins words: "`a`, `b` or `c`".
-pub(super) fn alternatives(words: &[&str]) -> String {
-    joined(words, "or")
-}
-
-fn joined(words: &[&str], last: &str) -> String {
-    match words {
-        [] => "none".to_owned(),
-        [only] => format!("`{only}`"),
-        [first @ .., end] => {
-            let first: Vec<String> = first.iter().map(|word| format!("`{word}`")).collect();
-            format!("{} {last} `{end}`", first.join(", "))
-        }
-    }
 }

@@ -8,7 +8,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
 
-use super::problem::{ProblemCollector, ProblemKind};
+use super::collector::ProblemCollector;
+use super::problem::ProblemKind;
 use super::redact::sounds_secret;
 use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};

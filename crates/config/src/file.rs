@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(super) use super::choices::{
+use super::choices::{
     AddressOrSwitch, Calls, Discovery, LogFormat, OneOrMore, Schemas, ServerKind, Share, Start, StateKind, Transport,
 };
-pub(super) use super::keys::{Admin, AdminRole, Auth, Key, MetricsReaders};
-pub(super) use super::schema_types::{DurationText, RateText, SizeText};
+use super::keys::{Admin, Auth};
+use super::schema_types::{DurationText, RateText, SizeText};
 use super::supervision::{Backoff, Breaker, Ping, Retry, WebSocketPing};
 
 /// Moongate's configuration.

@@ -5,11 +5,15 @@
 
 use std::path::PathBuf;
 
-use super::problem::{ConfigProblems, ProblemCollector};
+use super::collector::ProblemCollector;
+use super::file::ConfigFile;
+use super::layers::{expand_all, read_layers};
+use super::options::LoadOptions;
+use super::problem::ConfigProblems;
 use super::resolve::PlanResolver;
 use super::source::ConfigSources;
-use super::tree::{ConfigNode, ConfigPath};
-use super::{ErrorTolerance, LoadOptions, check, expand_all, file, merge, read_layers};
+use super::tree::{ConfigNode, ConfigPath, SourceSpan};
+use super::{check, merge};
 use moongate_server::ListenAddress;
 
 /// Addresses of a gateway.
@@ -31,14 +35,14 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
     let layers = read_layers(options, &mut sources, &mut faults)?;
     // Problems elsewhere are the gateway's concern. Here only its address matters.
     let mut faults = ProblemCollector::default();
-    let mut merged = merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(super::SourceSpan::BUILT_IN));
+    let mut merged = merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(SourceSpan::BUILT_IN));
     if let Some(table) = merged.as_table_mut() {
         table.retain(|name, _| name == "gateway");
     }
     expand_all(&mut merged, options, &sources, &mut faults);
     let mut checked = merged.clone();
     check::check_tree(&mut checked, &mut faults);
-    let file: file::ConfigFile = serde_json::from_value(checked.to_json(&|_, _| false)).unwrap_or_default();
+    let file: ConfigFile = serde_json::from_value(checked.to_json(&|_, _| false)).unwrap_or_default();
     let mut resolver = PlanResolver {
         tree: &merged,
         faults: &mut faults,
@@ -57,13 +61,5 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
     match problems.errors.is_empty() {
         true => Ok(GatewayAddresses { listen, admin, certificate }),
         false => Err(problems),
-    }
-}
-
-/// Options for reading only the gateway's addresses.
-impl LoadOptions<'_> {
-    /// Creates options with only the files and the environment.
-    pub fn of_files(paths: Vec<PathBuf>, env: std::collections::BTreeMap<String, String>) -> Self {
-        LoadOptions { paths, env, tolerance: ErrorTolerance::PerServer, ..LoadOptions::default() }
     }
 }

@@ -9,9 +9,10 @@ use figment::providers::Serialized;
 use figment::value::{Dict, Map, Value as Merged};
 use figment::{Figment, Metadata, Profile, Provider};
 
+use super::collector::ProblemCollector;
 use super::file::ConfigFile;
 use super::parse;
-use super::problem::{ProblemCollector, ProblemKind};
+use super::problem::ProblemKind;
 use super::schema::{ConfigSchema, SchemaRule};
 use super::source::FileFormat;
 use super::tree::{ConfigNode, ConfigValue, SourceSpan};

@@ -10,7 +10,8 @@ use jsonc_parser::common::Ranged;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{ProblemCollector, ProblemKind};
+use super::collector::ProblemCollector;
+use super::problem::ProblemKind;
 use super::source::FileFormat;
 use super::tree::{ConfigNode, ConfigValue, SourceSpan};
 

@@ -1,46 +1,13 @@
 //! JSON Schema of the config file, and queries on it.
 //!
-//! Owns the schema for editors and for the checks, derived from `file`. Does not walk a config (`check`). Invariant:
-//! the schema for editors accepts every config that `load` accepts without a warning.
+//! Owns the schema for the checks, derived from `file`. Does not walk a config (`check`). Invariant: a key that the
+//! schema lacks is an error.
 
-use serde_json::{Value, json};
-
-use super::client_formats;
+use serde_json::Value;
 
 /// Schema derived from `file`, as text. A test compares the two. The code that derives it would stay in the gateway's
 /// memory, although it reads its config once.
 const DERIVED: &str = include_str!("schema.json");
-
-/// Returns the JSON Schema (2020-12) of the config file, for editors.
-pub fn json_schema() -> String {
-    let mut schema = ConfigSchema::read().0;
-    let servers = schema["properties"]["servers"].clone();
-    let root = &mut schema["properties"];
-    root["$schema"] = json!({ "type": "string", "description": "This schema, for editors." });
-    // A gateway also reads files of clients, so an editor must not mark their keys as mistakes.
-    for name in client_formats::SERVER_MAPS {
-        root[name] =
-            json!({ "type": ["object", "array"], "description": "The servers of a client's file, in its form." });
-    }
-    for name in ["mcp", "mcp.servers"] {
-        root[name] =
-            json!({ "type": ["object", "array"], "description": "The servers of a client's file, in its form." });
-    }
-    root["mcpServers"] = json!({ "anyOf": [servers, { "type": ["object", "array"] }] });
-    let server = &mut schema["$defs"]["Server"]["properties"];
-    for (name, key) in client_formats::ALIASES {
-        server[name] = json!({ "description": format!("The same as `{key}`.") });
-    }
-    server["disabled"] = json!({ "type": "boolean", "description": "The opposite of `enabled`." });
-    server["isActive"] = json!({ "type": "boolean", "description": "The same as `enabled`." });
-    server["type"] = json!({ "enum": client_formats::type_names(), "description": "What the server is." });
-    server["protocol"]["description"] =
-        json!("`auto` for the era of each client, `newest` for one era, or the protocol revision to speak (a date).");
-    schema["patternProperties"] = json!({ "^x-": {} });
-    let mut text = serde_json::to_string_pretty(&schema).expect("a JSON value can be written");
-    text.push('\n');
-    text
-}
 
 /// Schema for the checks. It is read for each check and not kept: it would be the largest part of a gateway's config in
 /// memory.
@@ -50,6 +17,11 @@ impl ConfigSchema {
     /// Parses the schema.
     pub(super) fn read() -> Self {
         ConfigSchema(serde_json::from_str(DERIVED).expect("a test reads it"))
+    }
+
+    /// Returns the schema itself.
+    pub(super) fn into_value(self) -> Value {
+        self.0
     }
 
     /// Rule for the whole file.

@@ -10,8 +10,13 @@ use std::path::{Path, PathBuf};
 use moongate_platform::Platform;
 
 use super::problem::{ProblemKind, ProblemOrigin, SourceSnippet};
+use super::redact;
 use super::tree::{ConfigNode, SourceSpan};
-use super::{LISTEN_PLACE, ONLY_PLACE, redact};
+
+/// Source number of the flags, after all others. The places below stand for their names.
+const FLAGS: usize = usize::MAX - 1;
+pub(super) const LISTEN_PLACE: SourceSpan = SourceSpan { source: FLAGS, start: 0, end: 0 };
+pub(super) const ONLY_PLACE: SourceSpan = SourceSpan { source: FLAGS, start: 1, end: 1 };
 
 /// Limit of a shown line in characters. Longer ones are cut.
 const LINE_WIDTH_MAX: usize = 120;

@@ -109,6 +109,16 @@ impl ConfigNode {
         node
     }
 
+    /// True if a server should run: it is enabled, and `--only` does not leave it out.
+    pub(super) fn is_used(&self, name: &str, only: &[String]) -> bool {
+        let says = |path: &[&str]| match self.at(&ConfigPath::of(path)).map(|node| &node.value) {
+            Some(ConfigValue::Bool(value)) => Some(*value),
+            _ => None,
+        };
+        let enabled = says(&["servers", name, "enabled"]).or_else(|| says(&["defaults", "enabled"])).unwrap_or(true);
+        enabled && (only.is_empty() || only.iter().any(|other| other == name))
+    }
+
     /// Type of the value, in words.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {

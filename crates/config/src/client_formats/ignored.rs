@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::problem::{ProblemCollector, ProblemKind};
+use super::super::collector::ProblemCollector;
+use super::super::problem::ProblemKind;
 use super::super::tree::{ConfigNode, ConfigPath, SourceSpan};
 
 /// Keys of an entry that only its client needs.

@@ -16,20 +16,18 @@ use std::collections::btree_map::Entry;
 use std::path::Path as FilePath;
 
 pub(super) use entry::{ALIASES, type_names};
+pub(super) use wrappers::SERVER_MAPS;
 
-use super::check::nearest;
-use super::problem::{ProblemCollector, ProblemKind};
+use super::collector::ProblemCollector;
+use super::problem::ProblemKind;
 use super::schema::ConfigSchema;
 use super::server_names;
+use super::suggest::nearest;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 use client::OWN;
 use entry::ClientEntry as ServerEntry;
 use ignored::IgnoredSettings;
 use wrappers::ServerMap;
-
-/// Keys at the top of a file that hold a client's servers, besides `servers`.
-pub(super) const SERVER_MAPS: [&str; 5] =
-    ["mcpServers", "mcp_servers", "context_servers", "extensions", "amp.mcpServers"];
 
 /// Converts a client's file into ours. `file` is its path.
 pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: &mut ProblemCollector) {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::server_names;
 use super::super::tree::{ConfigNode, ConfigValue};
 use super::tools;
 
@@ -103,7 +104,7 @@ fn tool_of<'a>(pattern: &'a str, server: &str) -> Option<&'a str> {
 }
 
 fn is_same_name(one: &str, other: &str) -> bool {
-    one == other || super::server_names::legal_name(one).as_deref() == Some(other)
+    one == other || server_names::legal_name(one).as_deref() == Some(other)
 }
 
 #[cfg(test)]

@@ -11,6 +11,11 @@ use super::super::tree::{ConfigNode, ConfigValue, SourceSpan};
 use super::client::{self, ClientFormat, is_server};
 use super::ignored::IgnoredSettings;
 use super::references::EditorInputs;
+use super::switched_off;
+
+/// Keys at the top of a file that hold a client's servers, besides `servers`.
+pub(in super::super) const SERVER_MAPS: [&str; 5] =
+    ["mcpServers", "mcp_servers", "context_servers", "extensions", "amp.mcpServers"];
 
 /// Types of entries that are parts of the client itself.
 const BUILT_IN: [&str; 5] = ["builtin", "platform", "frontend", "inline_python", "native"];
@@ -45,7 +50,7 @@ pub(super) fn take(
 ) -> Vec<ServerMap> {
     let mut maps = Vec::new();
     maps.extend(moongate_servers(table, file, asks));
-    for key in super::SERVER_MAPS {
+    for key in SERVER_MAPS {
         let Some(node) = table.get(key) else { continue };
         // Other programs have other things under `extensions`.
         if key == "extensions" && !of_goose(node) {
@@ -177,11 +182,11 @@ fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredS
         maps.push(ServerMap { format, entries, key, place });
     }
     // Without servers and without lists, `mcp` is not a client's.
-    if maps.is_empty() && !super::switched_off::has_lists(inner) {
+    if maps.is_empty() && !switched_off::has_lists(inner) {
         return maps;
     }
     for (name, node) in std::mem::take(inner) {
-        if super::switched_off::LISTS.contains(&name.as_str()) {
+        if switched_off::LISTS.contains(&name.as_str()) {
             inner.insert(name, node);
         } else {
             ignored.add(node.key, format!("mcp.{name}"));

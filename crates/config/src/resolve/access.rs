@@ -3,8 +3,10 @@
 //! Owns their meaning, and checks that the names in them exist. Does not check credentials (`auth`). Invariant: a
 //! view's path leads to that view alone.
 
-use super::{PlanResolver, unknown_name_fix};
-use crate::file::{ConfigFile, Key, Schemas};
+use super::resolver::{PlanResolver, unknown_name_fix};
+use crate::choices::Schemas;
+use crate::file::ConfigFile;
+use crate::keys::Key;
 use crate::plan::ViewSettings;
 use crate::problem::ProblemKind;
 use crate::server_names::is_name_character;

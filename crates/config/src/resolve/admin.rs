@@ -3,8 +3,9 @@
 //! Owns their meaning, and the warning about a listener that other machines can reach. Does not check requests
 //! (`auth`). Invariant: no key opens both the endpoints and the admin listener.
 
-use super::PlanResolver;
-use crate::file::{self, ConfigFile};
+use super::resolver::PlanResolver;
+use crate::file::ConfigFile;
+use crate::keys;
 use crate::problem::ProblemKind;
 use crate::tree::ConfigPath;
 use moongate_access::auth::{AdminAccess, AdminKey, AdminRole, KeySettings, MetricsAccess};
@@ -20,8 +21,8 @@ impl PlanResolver<'_> {
     ) -> AdminAccess {
         let keys = self.admin_keys(file, clients);
         let metrics = match file.admin.metrics {
-            Some(file::MetricsReaders::Key) => MetricsAccess::Key,
-            Some(file::MetricsReaders::Open) | None => MetricsAccess::Open,
+            Some(keys::MetricsReaders::Key) => MetricsAccess::Key,
+            Some(keys::MetricsReaders::Open) | None => MetricsAccess::Open,
         };
         if metrics == MetricsAccess::Key && file.admin.keys.is_empty() {
             let path = ConfigPath::of(&["admin", "metrics"]);
@@ -75,8 +76,8 @@ impl PlanResolver<'_> {
             }
             // The weaker role is the default.
             let role = match key.role {
-                Some(file::AdminRole::Operate) => AdminRole::Operate,
-                Some(file::AdminRole::View) | None => AdminRole::View,
+                Some(keys::AdminRole::Operate) => AdminRole::Operate,
+                Some(keys::AdminRole::View) | None => AdminRole::View,
             };
             keys.push(AdminKey { name, hash, role });
         }

@@ -5,8 +5,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::PlanResolver;
-use crate::file::{AddressOrSwitch, Gateway, OneOrMore};
+use super::resolver::PlanResolver;
+use crate::choices::{AddressOrSwitch, OneOrMore};
+use crate::file::Gateway;
 use crate::problem::ProblemKind;
 use crate::tree::{ConfigPath, ConfigValue};
 use moongate_server::{INHERITED, ListenAddress, SocketSettings, TCP_LINES, TlsSettings, UNIX};

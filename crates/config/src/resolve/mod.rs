@@ -6,51 +6,30 @@
 
 mod access;
 mod admin;
-mod log_levels;
 mod listen;
+mod log_levels;
 mod network;
+mod resolver;
 mod server;
 mod state;
 mod system;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
+pub(super) use resolver::PlanResolver;
 
-use moongate_platform::Platform;
-
-use super::check::{alternatives, nearest};
-use super::file::{Calls, ConfigFile, DurationText, LogFormat, RateText, Server, SizeText};
+use super::choices::{Calls, LogFormat};
+use super::file::{ConfigFile, Server};
 use super::parse_units;
 use super::plan::{LogSettings, NameSettings, Plan, PlanLimits, ReloadSettings};
-use super::problem::{ProblemCollector, ProblemKind};
+use super::problem::ProblemKind;
+use super::schema_types::SizeText;
 use super::server_names::is_name_character;
-use super::source::ConfigSources;
-use super::tree::{ConfigNode, ConfigPath, ConfigValue};
-use moongate_access::policy::RequestRate;
+use super::source::ONLY_PLACE;
+use super::tree::ConfigPath;
 use moongate_telemetry::{CallLog, MemoryLimit};
 use moongate_upstream::ServerSettings;
+use resolver::{count, unknown_name_fix};
 
-/// Inputs of the resolver besides the keys.
-pub(super) struct PlanResolver<'a> {
-    /// Merged tree, before any value was removed. It has the places, and shows which keys were written.
-    pub(super) tree: &'a ConfigNode,
-    pub(super) faults: &'a mut ProblemCollector,
-    /// Protocol revisions that a server can be made to speak.
-    pub(super) revisions: &'a [&'a str],
-    /// Servers of `--only`. All servers if empty.
-    pub(super) only: &'a [String],
-    /// Variables of the environment.
-    pub(super) env: &'a BTreeMap<String, String>,
-    /// Sources of the config, for paths relative to a file.
-    pub(super) sources: &'a ConfigSources,
-    /// Files that settings name. They are watched like the config itself.
-    pub(super) files: &'a mut Vec<PathBuf>,
-    /// Abilities of the system that the config is for.
-    pub(super) platform: Platform,
-}
-
-impl<'a> PlanResolver<'a> {
+impl PlanResolver<'_> {
     /// Resolves the plan. It is valid only if no error was reported.
     pub(super) fn plan(mut self, file: &ConfigFile) -> Plan {
         let path = |keys: &[&str]| ConfigPath::of(keys);
@@ -93,159 +72,12 @@ impl<'a> PlanResolver<'a> {
         plan
     }
 
-    /// Reports a problem with the value at a path.
-    fn error(&mut self, kind: ProblemKind, path: &ConfigPath, message: impl Into<String>, fix: impl Into<String>) {
-        let node = self.tree.near(path);
-        // A table may span the whole file, so its key marks the place.
-        let place = if matches!(node.value, ConfigValue::Table(_)) { node.key } else { node.span };
-        self.faults.about(path).error(kind, place, message, fix);
-    }
-
-    /// Reports a problem with the key at a path.
-    fn error_at_key(
-        &mut self,
-        kind: ProblemKind,
-        path: &ConfigPath,
-        message: impl Into<String>,
-        fix: impl Into<String>,
-    ) {
-        let place = self.tree.near(path).key;
-        self.faults.about(path).error(kind, place, message, fix);
-    }
-
-    fn warn(&mut self, path: &ConfigPath, message: impl Into<String>, fix: impl Into<String>) {
-        let place = self.tree.near(path).span;
-        self.faults.about(path).warn(ProblemKind::Value, place, message, fix);
-    }
-
-    /// True if a key was written, even with a wrong value.
-    fn is_written(&self, path: &ConfigPath) -> bool {
-        self.tree.at(path).is_some()
-    }
-
-    /// Value at a path in the form in which a message may quote it.
-    fn quoted_value(&self, path: &ConfigPath) -> String {
-        match self.tree.at(path) {
-            Some(node) if !node.expanded && !node.secret => match node.as_text() {
-                // A long value would hide the message around it.
-                Some(text) if text.len() <= 100 && !super::redact::is_secret(path, text, None) => format!("{text:?}"),
-                _ => "its value".to_owned(),
-            },
-            _ => "its value".to_owned(),
-        }
-    }
-
-    fn duration_or_zero(&mut self, path: &ConfigPath, text: &DurationText) -> Duration {
-        parse_units::duration(&text.0).unwrap_or_else(|wrong| {
-            let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
-            let fix = match wrong {
-                "has no unit" => format!("write the unit, such as \"{}s\" or \"{}ms\"", text.0.trim(), text.0.trim()),
-                "is too long" => "use at most ten years".to_owned(),
-                _ => "write a duration such as \"30s\", \"1m30s\" or \"500ms\"".to_owned(),
-            };
-            // An expanded value may be a secret, so the fix must not quote it either.
-            let fix = if self.tree.at(path).is_some_and(|node| node.expanded) {
-                "write a duration such as \"30s\", \"1m30s\" or \"500ms\"".to_owned()
-            } else {
-                fix
-            };
-            self.error(ProblemKind::Value, path, message, fix);
-            Duration::ZERO
-        })
-    }
-
-    fn duration(&mut self, path: &ConfigPath, text: &DurationText) -> Duration {
-        let before = self.faults.errors.len();
-        // A text that is no duration gives zero too, and has its error already.
-        let duration = self.duration_or_zero(path, text);
-        if duration.is_zero() && self.faults.errors.len() == before {
-            self.error(ProblemKind::Value, path, format!("`{path}` cannot be zero"), "write at least \"1ms\"");
-        }
-        duration
-    }
-
-    /// Reads a size of at least one KiB. A smaller one would not hold any message.
-    fn size(&mut self, path: &ConfigPath, text: &SizeText) -> usize {
-        self.size_from(path, text, 1, "1KiB")
-    }
-
-    fn size_from(&mut self, path: &ConfigPath, text: &SizeText, least: usize, shown: &str) -> usize {
-        let size = match text {
-            SizeText::Bytes(bytes) => usize::try_from(*bytes).map_err(|_| "is too large"),
-            SizeText::Text(text) => parse_units::size(text),
-        };
-        match size {
-            Ok(size) if size >= least * 1024 => size,
-            Ok(_) => {
-                self.error(
-                    ProblemKind::Value,
-                    path,
-                    format!("`{path}` is too small"),
-                    format!("use at least \"{shown}\""),
-                );
-                0
-            }
-            Err(wrong) => {
-                let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
-                self.error(
-                    ProblemKind::Value,
-                    path,
-                    message,
-                    "write a size such as \"4MiB\" or \"16KB\", or a number of bytes",
-                );
-                0
-            }
-        }
-    }
-
-    pub(super) fn rate(&mut self, path: &ConfigPath, text: &RateText) -> Option<RequestRate> {
-        parse_units::rate(&text.0).unwrap_or_else(|wrong| {
-            let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
-            let fix = "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any number";
-            self.error(ProblemKind::Value, path, message, fix);
-            None
-        })
-    }
-
     fn public_url(&mut self, file: &ConfigFile) -> Option<url::Url> {
         let path = ConfigPath::of(&["gateway", "public_url"]);
         let url = self.url(&path, file.gateway.public_url.as_ref()?, &["https", "http"])?;
         if url.query().is_some() || url.fragment().is_some() {
             let message = "`gateway.public_url` has a query or a fragment";
             self.error(ProblemKind::Value, &path, message, "leave out everything from `?` or `#` on");
-        }
-        Some(url)
-    }
-
-    /// Parses an absolute URL without credentials.
-    fn url(&mut self, path: &ConfigPath, text: &str, schemes: &[&str]) -> Option<url::Url> {
-        let example = "write a whole URL, such as \"https://example.com/mcp\"";
-        let url = match url::Url::parse(text.trim()) {
-            Ok(url) => url,
-            Err(error) => {
-                let wrong = match error {
-                    url::ParseError::RelativeUrlWithoutBase => {
-                        let starts: Vec<String> = schemes.iter().map(|scheme| format!("{scheme}://")).collect();
-                        let starts: Vec<&str> = starts.iter().map(String::as_str).collect();
-                        format!("does not start with {}", alternatives(&starts))
-                    }
-                    error => format!("is not a URL: {error}"),
-                };
-                let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
-                self.error(ProblemKind::Value, path, message, example);
-                return None;
-            }
-        };
-        if !schemes.contains(&url.scheme()) || url.host().is_none() {
-            let message = format!("`{path}`: {} is not a URL of {}", self.quoted_value(path), alternatives(schemes));
-            self.error(ProblemKind::Value, path, message, example);
-            return None;
-        }
-        // A URL shows up in logs and in the status, so credentials have no place in it.
-        if !url.username().is_empty() || url.password().is_some() {
-            let message = format!("`{path}`: credentials in a URL are not sent");
-            self.error(ProblemKind::Value, path, message, "send them with `headers`, as `Authorization`");
-            return None;
         }
         Some(url)
     }
@@ -373,35 +205,11 @@ impl<'a> PlanResolver<'a> {
             if !names.contains(&name.as_str()) {
                 let fix = unknown_name_fix(name, &names, "servers");
                 // A flag has no place in the tree.
-                let place = super::ONLY_PLACE;
+                let place = ONLY_PLACE;
                 self.faults.error(ProblemKind::Conflict, place, format!("there is no server {name:?}"), fix);
             }
         }
     }
-
-    /// Names of all servers of the config, used or not.
-    fn server_names(&self) -> Vec<&'a str> {
-        self.names_in("servers")
-    }
-
-    fn names_in(&self, table: &str) -> Vec<&'a str> {
-        let tree: &'a ConfigNode = self.tree;
-        let table = tree.child(table).and_then(ConfigNode::as_table);
-        table.into_iter().flat_map(|table| table.keys()).map(String::as_str).collect()
-    }
-}
-
-/// Returns the fix for a name that does not exist.
-fn unknown_name_fix(name: &str, names: &[&str], what: &str) -> String {
-    match nearest(name, names) {
-        Some(known) => format!("did you mean `{known}`?"),
-        None if names.is_empty() => format!("there are no {what}"),
-        None => format!("the {what} are {}", super::check::listed(names)),
-    }
-}
-
-fn count(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// Names of the servers that are disabled by themselves or by the defaults.

@@ -3,7 +3,7 @@
 //! Owns the meaning of `proxy` and `ca`, for a server and for the defaults. Does not connect. Invariant: no message
 //! quotes a proxy's credentials.
 
-use super::PlanResolver;
+use super::resolver::PlanResolver;
 use crate::expand::{reason, relative_to};
 use crate::file::Common;
 use crate::problem::ProblemKind;

@@ -8,15 +8,13 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::{PlanResolver, count};
-use crate::check::alternatives;
-use crate::file::{
-    Common, ConfigFile, DurationText, Items, Server, ServerKind, Share as FileShare, SizeText, Start as FileStart,
-    Transport,
-};
-use crate::is_used;
+use super::resolver::{PlanResolver, count};
+use crate::choices::{ServerKind, Share as FileShare, Start as FileStart, Transport};
+use crate::file::{Common, ConfigFile, Items, Server};
 use crate::problem::ProblemKind;
+use crate::schema_types::{DurationText, SizeText};
 use crate::server_names::{self, is_name_character};
+use crate::suggest::alternatives;
 use crate::tree::ConfigPath;
 use moongate_access::policy::{GlobList, ItemRules};
 use moongate_transport::socket::SocketAddress;
@@ -64,7 +62,7 @@ impl PlanResolver<'_> {
         for (name, server) in &file.servers {
             let path = ConfigPath::of(&["servers", name]);
             self.server_name(name, &path);
-            if is_used(self.tree, name, self.only) {
+            if self.tree.is_used(name, self.only) {
                 servers.extend(self.server(name, server, &path, &file.defaults));
             }
         }

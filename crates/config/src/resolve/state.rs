@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 use moongate_platform::Platform;
 
-use super::super::file::{Gateway, StateKind};
-use super::super::problem::ProblemKind;
-use super::super::tree::ConfigPath;
-use super::PlanResolver;
+use super::resolver::PlanResolver;
+use crate::choices::StateKind;
+use crate::file::Gateway;
+use crate::problem::ProblemKind;
+use crate::tree::ConfigPath;
 use moongate_server::ListenAddress;
 use moongate_session::store::StoreSettings;
 

@@ -3,10 +3,10 @@
 //! Owns the errors about what it lacks. Does not use its calls (`moongate_platform`). Invariant: a setting that cannot
 //! work on this system is an error that names its key, and never ignored.
 
-use super::super::file::Gateway;
-use super::super::problem::ProblemKind;
-use super::super::tree::{ConfigPath, SourceSpan};
-use super::PlanResolver;
+use super::resolver::PlanResolver;
+use crate::file::Gateway;
+use crate::problem::ProblemKind;
+use crate::tree::{ConfigPath, SourceSpan};
 
 impl PlanResolver<'_> {
     /// Reports Unix sockets where there are none. Returns true if there are.

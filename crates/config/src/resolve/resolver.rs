@@ -1,0 +1,216 @@
+//! Tools of the resolver: problems with their places, and values with units.
+//!
+//! Owns its inputs. Does not know keys. Invariant: no message quotes a value that may be secret.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::collector::ProblemCollector;
+use crate::parse_units;
+use crate::problem::ProblemKind;
+use crate::redact;
+use crate::schema_types::{DurationText, RateText, SizeText};
+use crate::source::ConfigSources;
+use crate::suggest::{alternatives, listed, nearest};
+use crate::tree::{ConfigNode, ConfigPath, ConfigValue};
+use moongate_access::policy::RequestRate;
+use moongate_platform::Platform;
+
+/// Inputs of the resolver besides the keys.
+pub(crate) struct PlanResolver<'a> {
+    /// Merged tree, before any value was removed. It has the places, and shows which keys were written.
+    pub(crate) tree: &'a ConfigNode,
+    pub(crate) faults: &'a mut ProblemCollector,
+    /// Protocol revisions that a server can be made to speak.
+    pub(crate) revisions: &'a [&'a str],
+    /// Servers of `--only`. All servers if empty.
+    pub(crate) only: &'a [String],
+    /// Variables of the environment.
+    pub(crate) env: &'a BTreeMap<String, String>,
+    /// Sources of the config, for paths relative to a file.
+    pub(crate) sources: &'a ConfigSources,
+    /// Files that settings name. They are watched like the config itself.
+    pub(crate) files: &'a mut Vec<PathBuf>,
+    /// Abilities of the system that the config is for.
+    pub(crate) platform: Platform,
+}
+
+impl<'a> PlanResolver<'a> {
+    /// Reports a problem with the value at a path.
+    pub(super) fn error(
+        &mut self,
+        kind: ProblemKind,
+        path: &ConfigPath,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        let node = self.tree.near(path);
+        // A table may span the whole file, so its key marks the place.
+        let place = if matches!(node.value, ConfigValue::Table(_)) { node.key } else { node.span };
+        self.faults.about(path).error(kind, place, message, fix);
+    }
+
+    /// Reports a problem with the key at a path.
+    pub(super) fn error_at_key(
+        &mut self,
+        kind: ProblemKind,
+        path: &ConfigPath,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        let place = self.tree.near(path).key;
+        self.faults.about(path).error(kind, place, message, fix);
+    }
+
+    pub(super) fn warn(&mut self, path: &ConfigPath, message: impl Into<String>, fix: impl Into<String>) {
+        let place = self.tree.near(path).span;
+        self.faults.about(path).warn(ProblemKind::Value, place, message, fix);
+    }
+
+    /// True if a key was written, even with a wrong value.
+    pub(super) fn is_written(&self, path: &ConfigPath) -> bool {
+        self.tree.at(path).is_some()
+    }
+
+    /// Value at a path in the form in which a message may quote it.
+    pub(super) fn quoted_value(&self, path: &ConfigPath) -> String {
+        match self.tree.at(path) {
+            Some(node) if !node.expanded && !node.secret => match node.as_text() {
+                // A long value would hide the message around it.
+                Some(text) if text.len() <= 100 && !redact::is_secret(path, text, None) => format!("{text:?}"),
+                _ => "its value".to_owned(),
+            },
+            _ => "its value".to_owned(),
+        }
+    }
+
+    pub(super) fn duration_or_zero(&mut self, path: &ConfigPath, text: &DurationText) -> Duration {
+        parse_units::duration(&text.0).unwrap_or_else(|wrong| {
+            let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
+            let fix = match wrong {
+                "has no unit" => format!("write the unit, such as \"{}s\" or \"{}ms\"", text.0.trim(), text.0.trim()),
+                "is too long" => "use at most ten years".to_owned(),
+                _ => "write a duration such as \"30s\", \"1m30s\" or \"500ms\"".to_owned(),
+            };
+            // An expanded value may be a secret, so the fix must not quote it either.
+            let fix = if self.tree.at(path).is_some_and(|node| node.expanded) {
+                "write a duration such as \"30s\", \"1m30s\" or \"500ms\"".to_owned()
+            } else {
+                fix
+            };
+            self.error(ProblemKind::Value, path, message, fix);
+            Duration::ZERO
+        })
+    }
+
+    pub(super) fn duration(&mut self, path: &ConfigPath, text: &DurationText) -> Duration {
+        let before = self.faults.errors.len();
+        // A text that is no duration gives zero too, and has its error already.
+        let duration = self.duration_or_zero(path, text);
+        if duration.is_zero() && self.faults.errors.len() == before {
+            self.error(ProblemKind::Value, path, format!("`{path}` cannot be zero"), "write at least \"1ms\"");
+        }
+        duration
+    }
+
+    /// Reads a size of at least one KiB. A smaller one would not hold any message.
+    pub(super) fn size(&mut self, path: &ConfigPath, text: &SizeText) -> usize {
+        self.size_from(path, text, 1, "1KiB")
+    }
+
+    pub(super) fn size_from(&mut self, path: &ConfigPath, text: &SizeText, least: usize, shown: &str) -> usize {
+        let size = match text {
+            SizeText::Bytes(bytes) => usize::try_from(*bytes).map_err(|_| "is too large"),
+            SizeText::Text(text) => parse_units::size(text),
+        };
+        match size {
+            Ok(size) if size >= least * 1024 => size,
+            Ok(_) => {
+                self.error(
+                    ProblemKind::Value,
+                    path,
+                    format!("`{path}` is too small"),
+                    format!("use at least \"{shown}\""),
+                );
+                0
+            }
+            Err(wrong) => {
+                let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
+                self.error(
+                    ProblemKind::Value,
+                    path,
+                    message,
+                    "write a size such as \"4MiB\" or \"16KB\", or a number of bytes",
+                );
+                0
+            }
+        }
+    }
+
+    pub(super) fn rate(&mut self, path: &ConfigPath, text: &RateText) -> Option<RequestRate> {
+        parse_units::rate(&text.0).unwrap_or_else(|wrong| {
+            let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
+            let fix = "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any number";
+            self.error(ProblemKind::Value, path, message, fix);
+            None
+        })
+    }
+
+    /// Parses an absolute URL without credentials.
+    pub(super) fn url(&mut self, path: &ConfigPath, text: &str, schemes: &[&str]) -> Option<url::Url> {
+        let example = "write a whole URL, such as \"https://example.com/mcp\"";
+        let url = match url::Url::parse(text.trim()) {
+            Ok(url) => url,
+            Err(error) => {
+                let wrong = match error {
+                    url::ParseError::RelativeUrlWithoutBase => {
+                        let starts: Vec<String> = schemes.iter().map(|scheme| format!("{scheme}://")).collect();
+                        let starts: Vec<&str> = starts.iter().map(String::as_str).collect();
+                        format!("does not start with {}", alternatives(&starts))
+                    }
+                    error => format!("is not a URL: {error}"),
+                };
+                let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
+                self.error(ProblemKind::Value, path, message, example);
+                return None;
+            }
+        };
+        if !schemes.contains(&url.scheme()) || url.host().is_none() {
+            let message = format!("`{path}`: {} is not a URL of {}", self.quoted_value(path), alternatives(schemes));
+            self.error(ProblemKind::Value, path, message, example);
+            return None;
+        }
+        // A URL shows up in logs and in the status, so credentials have no place in it.
+        if !url.username().is_empty() || url.password().is_some() {
+            let message = format!("`{path}`: credentials in a URL are not sent");
+            self.error(ProblemKind::Value, path, message, "send them with `headers`, as `Authorization`");
+            return None;
+        }
+        Some(url)
+    }
+
+    /// Names of all servers of the config, used or not.
+    pub(super) fn server_names(&self) -> Vec<&'a str> {
+        self.names_in("servers")
+    }
+
+    pub(super) fn names_in(&self, table: &str) -> Vec<&'a str> {
+        let tree: &'a ConfigNode = self.tree;
+        let table = tree.child(table).and_then(ConfigNode::as_table);
+        table.into_iter().flat_map(|table| table.keys()).map(String::as_str).collect()
+    }
+}
+
+/// Returns the fix for a name that does not exist.
+pub(super) fn unknown_name_fix(name: &str, names: &[&str], what: &str) -> String {
+    match nearest(name, names) {
+        Some(known) => format!("did you mean `{known}`?"),
+        None if names.is_empty() => format!("there are no {what}"),
+        None => format!("the {what} are {}", listed(names)),
+    }
+}
+
+pub(super) fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
