@@ -26,7 +26,7 @@ use crate::app::plan_settings::{front_state, gate_settings, gateway_settings, gu
 use crate::app::reload::ReloadTargets;
 use moongate_access::auth::ApiKeys;
 use moongate_admin::AdminState;
-use moongate_config::{Plan, PlanLimits};
+use moongate_config::{LimitSettings, Plan};
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::DownstreamState;
@@ -100,12 +100,12 @@ impl GatewayApp {
         let draining = CancellationToken::new();
         let (keys, access) = ApiKeys::new(&plan.keys);
         let gateway = Gateway::new(gateway_settings(&plan, access), shared.clone());
-        let memory = MemoryWatch::new(plan.limits.memory, &metrics);
+        let memory = MemoryWatch::new(plan.limits.memory_limit(), &metrics);
         let front_state = front_state(&plan, &metrics, &draining, &store);
         let principals = keys.principals().clone();
         let front = Arc::new(front(&plan, &gateway, keys, front_state, memory.clone()));
         let parts = (&gateway, &shared, principals);
-        let state = persistence::PersistentState::from_parts(&front.downstream, parts, plan.catalog_age);
+        let state = persistence::PersistentState::from_parts(&front.downstream, parts, plan.times.catalog_age.0);
         // Before the first request is accepted: clients expect their sessions. The wait for a slow disk is bounded.
         state.begin(plan.state.required).await?;
         let fronts: SharedServerState = Arc::new(ArcSwap::new(front.clone()));
@@ -137,7 +137,7 @@ impl GatewayApp {
         Ok(GatewayApp {
             watching,
             sessions: front.downstream.sessions.clone(),
-            drain: plan.drain,
+            drain: plan.times.drain.0,
             admin: admins.into_iter().next(),
             admin_socket: admin_sockets.into_iter().next(),
             reloader,
@@ -227,11 +227,11 @@ impl Bound {
         let parts = &reloader.targets;
         let metrics = &parts.shared.metrics;
         let settings = ListenSettings {
-            head: plan.limits.head,
-            read_timeout: plan.limits.read_timeout,
-            write_timeout: plan.limits.write_timeout,
+            head: plan.limits.head.0,
+            read_timeout: plan.limits.read_timeout.0,
+            write_timeout: plan.limits.write_timeout.0,
         };
-        let PlanLimits { connections, admin_connections, .. } = plan.limits;
+        let LimitSettings { connections, admin_connections, .. } = plan.limits;
         let places = ConnectionLimit::new(connections, &metrics.clients.connections, metrics);
         // A separate limit, so that clients cannot lock the operators out.
         let admin_places = ConnectionLimit::new(admin_connections, &metrics.clients.admin_connections, metrics);
@@ -244,11 +244,17 @@ impl Bound {
                 Some(parts.server_state.clone()),
                 local,
             );
-            listeners.spawn(listener.serve(service, settings.clone(), places.clone(), draining.clone(), plan.drain));
+            listeners.spawn(listener.serve(
+                service,
+                settings.clone(),
+                places.clone(),
+                draining.clone(),
+                plan.times.drain.0,
+            ));
         }
         for listener in self.lines {
             let (fronts, settings, places) = (parts.server_state.clone(), settings.clone(), places.clone());
-            listeners.spawn(listener.serve_lines(fronts, settings, places, draining.clone(), plan.drain));
+            listeners.spawn(listener.serve_lines(fronts, settings, places, draining.clone(), plan.times.drain.0));
         }
         for listener in self.admin {
             let admin = AdminState {
@@ -334,8 +340,10 @@ fn front(
 ) -> ServerState {
     let gate = AdmissionControl::new(gate_settings(plan), &keys, &plan.keys, memory);
     let (hosts, limits, state) = (hosts(plan), request_limits(plan), Arc::new(state));
-    let unread =
-        StallDetector::new(plan.limits.write_timeout, state.metrics.calls.dropped.series(DroppedItem::UnreadResponse));
+    let unread = StallDetector::new(
+        plan.limits.write_timeout.0,
+        state.metrics.calls.dropped.series(DroppedItem::UnreadResponse),
+    );
     let refused_keys = Arc::default();
     ServerState {
         endpoints: gateway.endpoints(),

@@ -1,11 +1,11 @@
-//! Difference between two plans. Owns which changes apply to a running gateway, and which need a restart.
+//! Difference between two plans. Owns the parts that are compared, and what a running gateway can adopt.
 //!
-//! Does not apply anything: all functions are pure. Invariant: every part of a plan is compared, since a part that is
-//! not named here does not compile.
+//! Does not say which settings need a restart: their keys do (`moongate_config`). Does not apply anything: all functions
+//! are pure. Invariant: every key of the config belongs to a part.
 
 use serde::Serialize;
 
-use moongate_config::{Plan, PlanLimits};
+use moongate_config::{Plan, ReloadSettings, differing_keys, restart_keys, with_keys_of};
 
 /// Effect of a config change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -47,69 +47,72 @@ impl PlanDiff {
     }
 }
 
+/// Part of a plan, under the key that a difference names.
+struct PlanPart {
+    key: &'static str,
+    differs: fn(&Plan, &Plan) -> bool,
+    /// Copies the part from the second plan into the first.
+    copy: fn(&mut Plan, &Plan),
+}
+
+/// Part that is compared and copied as a whole.
+macro_rules! part {
+    ($key:literal, $($field:ident).+) => {
+        PlanPart {
+            key: $key,
+            differs: |from, to| from.$($field).+ != to.$($field).+,
+            copy: |to, from| to.$($field).+.clone_from(&from.$($field).+),
+        }
+    };
+}
+
+/// Parts of a plan that are not as the config declares them. The keys say whether a change needs a restart.
+const PARTS: [PlanPart; 21] = [
+    part!("gateway.public_url", public_url),
+    part!("gateway.allowed_hosts", allowed_hosts),
+    part!("gateway.allowed_origins", allowed_origins),
+    PlanPart {
+        key: "gateway.reload",
+        differs: |from, to| (from.reload.watch, from.reload.interval) != (to.reload.watch, to.reload.interval),
+        copy: |to, from| to.reload = ReloadSettings { signal: to.reload.signal, ..from.reload.clone() },
+    },
+    PlanPart {
+        key: "servers.enabled",
+        differs: |from, to| switched_off(&from.disabled, to) != switched_off(&to.disabled, from),
+        copy: |to, from| to.disabled.clone_from(&from.disabled),
+    },
+    part!("gateway.schema", schema),
+    part!("names", names),
+    part!("views", views),
+    part!("auth.keys", keys),
+    part!("admin.keys", admin_access.keys),
+    part!("admin.metrics", admin_access.metrics),
+    part!("telemetry.log", log.filter),
+    part!("telemetry.calls", log.calls),
+    part!("gateway.listen", listen),
+    part!("gateway.admin", admin),
+    part!("gateway.socket_mode", sockets.mode),
+    part!("gateway.reuse_port", sockets.reuse_port),
+    part!("gateway.tls", tls),
+    PlanPart {
+        key: "gateway.state",
+        // The file of the state has the port in its name, so a new address changes both.
+        differs: |from, to| from.state != to.state && from.listen == to.listen,
+        copy: |to, from| to.state.clone_from(&from.state),
+    },
+    part!("gateway.reload.signal", reload.signal),
+    part!("telemetry.log_format", log.json),
+];
+
 /// Compares two plans.
 pub fn diff_plans(from: &Plan, to: &Plan) -> PlanDiff {
     let mut out = diff_servers(from, to);
-    let Plan {
-        listen,
-        admin,
-        admin_access,
-        sockets,
-        tls,
-        public_url,
-        allowed_hosts,
-        allowed_origins,
-        drain,
-        keep_alive,
-        ask_timeout,
-        state,
-        catalog_age,
-        reload,
-        schema,
-        names,
-        servers: _,
-        disabled,
-        views,
-        keys,
-        limits,
-        log,
-    } = from;
-    let applied = [
-        ("gateway.public_url", *public_url != to.public_url),
-        ("gateway.allowed_hosts", *allowed_hosts != to.allowed_hosts),
-        ("gateway.allowed_origins", *allowed_origins != to.allowed_origins),
-        ("gateway.keep_alive", *keep_alive != to.keep_alive),
-        ("gateway.ask_timeout", *ask_timeout != to.ask_timeout),
-        ("gateway.reload", (reload.watch, reload.interval) != (to.reload.watch, to.reload.interval)),
-        ("servers.enabled", switched_off(disabled, to) != switched_off(&to.disabled, from)),
-        ("gateway.schema", *schema != to.schema),
-        ("names", *names != to.names),
-        ("views", *views != to.views),
-        ("auth.keys", *keys != to.keys),
-        ("admin.keys", admin_access.keys != to.admin_access.keys),
-        ("admin.metrics", admin_access.metrics != to.admin_access.metrics),
-        ("telemetry.log", log.filter != to.log.filter),
-        ("telemetry.calls", log.calls != to.log.calls),
-    ];
-    let owed = [
-        ("gateway.listen", *listen != to.listen),
-        ("gateway.admin", *admin != to.admin),
-        ("gateway.socket_mode", sockets.mode != to.sockets.mode),
-        ("gateway.reuse_port", sockets.reuse_port != to.sockets.reuse_port),
-        ("gateway.tls", *tls != to.tls),
-        // The file of the state has the port in its name, so a new address changes both.
-        ("gateway.state", *state != to.state && *listen == to.listen),
-        ("gateway.catalog_age", *catalog_age != to.catalog_age),
-        ("gateway.drain", *drain != to.drain),
-        ("gateway.reload.signal", reload.signal != to.reload.signal),
-        ("telemetry.log_format", log.json != to.log.json),
-    ];
-    let (limits_applied, limits_owed) = diff_limits(limits, &to.limits);
-    let named = |all: &[(&str, bool)]| -> Vec<String> {
-        all.iter().filter(|(_, differs)| *differs).map(|(name, _)| (*name).to_owned()).collect()
-    };
-    out.settings = named(&[&applied[..], &limits_applied].concat());
-    out.needs_restart = named(&[&owed[..], &limits_owed].concat());
+    let declared = restart_keys();
+    let parts = PARTS.iter().filter(|part| (part.differs)(from, to)).map(|part| part.key.to_owned());
+    let named = |table: &'static str, keys: Vec<String>| keys.into_iter().map(move |key| format!("{table}.{key}"));
+    let times = named("gateway", differing_keys(&from.times, &to.times));
+    let limits = named("limits", differing_keys(&from.limits, &to.limits));
+    (out.needs_restart, out.settings) = parts.chain(times).chain(limits).partition(|key| declared.contains(key));
     out
 }
 
@@ -134,95 +137,55 @@ fn switched_off<'a>(disabled: &'a [String], other: &Plan) -> Vec<&'a String> {
     disabled.iter().filter(|name| !other.servers.iter().any(|server| server.name == **name)).collect()
 }
 
-/// Names of limits, with true for those that differ.
-type LimitDifferences = Vec<(&'static str, bool)>;
-
-fn diff_limits(from: &PlanLimits, to: &PlanLimits) -> (LimitDifferences, LimitDifferences) {
-    let PlanLimits {
-        rate,
-        calls_per_key,
-        memory,
-        sessions,
-        session_idle,
-        streams,
-        parked,
-        stream_time,
-        replay,
-        replay_total,
-        replay_events,
-        replay_time,
-        outbox,
-        outbox_total,
-        subscriptions,
-        connections,
-        admin_connections,
-        head,
-        body,
-        batch,
-        uri,
-        calls,
-        read_timeout,
-        write_timeout,
-    } = from;
-    let applied = vec![
-        ("limits.rate", *rate != to.rate),
-        ("limits.calls_per_key", *calls_per_key != to.calls_per_key),
-        ("limits.sessions", *sessions != to.sessions),
-        ("limits.session_idle", *session_idle != to.session_idle),
-        ("limits.streams", *streams != to.streams),
-        ("limits.parked", *parked != to.parked),
-        ("limits.stream_time", *stream_time != to.stream_time),
-        ("limits.subscriptions", *subscriptions != to.subscriptions),
-        ("limits.batch", *batch != to.batch),
-        ("limits.uri", *uri != to.uri),
-        ("limits.body", *body != to.body),
-        ("limits.calls", *calls != to.calls),
-    ];
-    let owed = vec![
-        ("limits.memory", *memory != to.memory),
-        ("limits.outbox", *outbox != to.outbox),
-        ("limits.outbox_total", *outbox_total != to.outbox_total),
-        ("limits.head", *head != to.head),
-        ("limits.replay", *replay != to.replay),
-        ("limits.replay_total", *replay_total != to.replay_total),
-        ("limits.replay_events", *replay_events != to.replay_events),
-        ("limits.replay_time", *replay_time != to.replay_time),
-        ("limits.connections", *connections != to.connections),
-        ("limits.admin_connections", *admin_connections != to.admin_connections),
-        ("limits.read_timeout", *read_timeout != to.read_timeout),
-        ("limits.write_timeout", *write_timeout != to.write_timeout),
-    ];
-    (applied, owed)
+/// Returns the plan that a running gateway can adopt: settings that need a restart keep their value.
+pub(super) fn applicable(running: &Plan, mut new: Plan) -> Plan {
+    let declared = restart_keys();
+    for part in PARTS.iter().filter(|part| declared.contains(part.key)) {
+        (part.copy)(&mut new, running);
+    }
+    let below = |table: &'static str| declared.iter().filter_map(move |key| key.strip_prefix(table));
+    new.times = with_keys_of(&new.times, &running.times, below("gateway."));
+    new.limits = with_keys_of(&new.limits, &running.limits, below("limits."));
+    new
 }
 
-/// Returns the plan that a running gateway can adopt: settings that need a restart keep their value.
-pub(super) fn applicable(running: &Plan, new: Plan) -> Plan {
-    let (old, limits) = (running.clone(), running.limits.clone());
-    Plan {
-        listen: old.listen,
-        admin: old.admin,
-        sockets: old.sockets,
-        tls: old.tls,
-        state: old.state,
-        catalog_age: old.catalog_age,
-        drain: old.drain,
-        reload: moongate_config::ReloadSettings { signal: old.reload.signal, ..new.reload },
-        log: moongate_config::LogSettings { json: old.log.json, ..new.log },
-        limits: PlanLimits {
-            memory: limits.memory,
-            outbox: limits.outbox,
-            outbox_total: limits.outbox_total,
-            head: limits.head,
-            replay: limits.replay,
-            replay_total: limits.replay_total,
-            replay_events: limits.replay_events,
-            replay_time: limits.replay_time,
-            connections: limits.connections,
-            admin_connections: limits.admin_connections,
-            read_timeout: limits.read_timeout,
-            write_timeout: limits.write_timeout,
-            ..new.limits
-        },
-        ..new
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use moongate_config::GatewayTimes;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Paths of the keys below a table of the schema, without those of servers.
+    fn keys(root: &Value, rule: &Value, path: &str, out: &mut Vec<String>) {
+        let rule = rule["$ref"].as_str().map_or(rule, |name| root.pointer(&name[1..]).unwrap());
+        for (key, below) in rule["properties"].as_object().into_iter().flatten() {
+            keys(root, below, &format!("{path}.{key}"), out);
+        }
+        if !rule["properties"].is_object() {
+            out.push(path.trim_start_matches('.').to_owned());
+        }
+    }
+
+    #[test]
+    fn every_key_has_a_part_of_the_plan() {
+        let schema: Value = serde_json::from_str(&moongate_config::json_schema()).unwrap();
+        let mut all = Vec::new();
+        for table in ["gateway", "names", "views", "auth", "admin", "telemetry"] {
+            keys(&schema, &schema["properties"][table], table, &mut all);
+        }
+        assert!(all.len() > 25, "the keys were found: {all:?}");
+        let times = serde_json::to_value(GatewayTimes::default()).unwrap();
+        let is_time = |key: &str| key.strip_prefix("gateway.").is_some_and(|key| times.get(key).is_some());
+        let part = |key: &str| PARTS.iter().any(|part| key == part.key || key.starts_with(&format!("{}.", part.key)));
+        // The directory is a part of where the state is kept.
+        let is_known = |key: &str| key == "gateway.state_dir" || is_time(key) || part(key);
+        let missing: Vec<_> = all.iter().filter(|key| !is_known(key)).collect();
+        assert!(missing.is_empty(), "PARTS lacks {missing:?}");
+        let declared = restart_keys();
+        let known = |key: &str| all.iter().any(|known| known == key || known.starts_with(&format!("{key}.")));
+        let strange: Vec<_> = declared.iter().filter(|key| !key.starts_with("limits.") && !known(key)).collect();
+        assert!(strange.is_empty() && declared.len() > 20, "{declared:?}");
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use moongate_config::{Plan, PlanLimits, ViewSettings};
+use moongate_config::{LimitSettings, Plan, ViewSettings};
 use moongate_gateway::{GatewaySettings, NameRules, ViewRules};
 use moongate_protocol::DownstreamState;
 use moongate_server::{AdmissionSettings, HostRules, RequestLimits};
@@ -19,8 +19,8 @@ use moongate_transport::reaper::Reaper;
 use moongate_upstream::ConnectTarget;
 
 pub(super) fn gate_settings(plan: &Plan) -> AdmissionSettings {
-    let PlanLimits { calls, calls_per_key, rate, .. } = plan.limits;
-    AdmissionSettings { calls, calls_per_key, rate }
+    let LimitSettings { calls, calls_per_key, rate, .. } = plan.limits;
+    AdmissionSettings { calls, calls_per_key, rate: rate.0 }
 }
 
 /// Starts the reaper if any server is a child process.
@@ -33,7 +33,7 @@ pub(super) fn guard_children(plan: &Plan, program: Option<&Path>, guard: &Reaper
 
 pub(super) fn request_limits(plan: &Plan) -> RequestLimits {
     let limits = &plan.limits;
-    RequestLimits { body: limits.body, read_timeout: limits.read_timeout, batch: limits.batch }
+    RequestLimits { body: limits.body.0, read_timeout: limits.read_timeout.0, batch: limits.batch }
 }
 
 pub(super) fn gateway_settings(plan: &Plan, access: moongate_access::policy::AccessTable) -> GatewaySettings {
@@ -45,9 +45,9 @@ pub(super) fn gateway_settings(plan: &Plan, access: moongate_access::policy::Acc
         disabled: plan.disabled.clone(),
         views: views.collect(),
         access,
-        drain: plan.drain,
+        drain: plan.times.drain.0,
         call_log: plan.log.calls,
-        uri_max: plan.limits.uri,
+        uri_max: plan.limits.uri.0,
         schema: plan.schema,
     }
 }
@@ -60,30 +60,30 @@ pub(super) fn front_state(
 ) -> DownstreamState {
     let limits = &plan.limits;
     let replay = ReplaySettings {
-        bytes: limits.replay,
-        total: limits.replay_total,
+        bytes: limits.replay.0,
+        total: limits.replay_total.0,
         events: limits.replay_events,
-        time: limits.replay_time,
+        time: limits.replay_time.0,
     };
     let sessions = SessionSettings {
         max: limits.sessions,
-        idle: limits.session_idle,
+        idle: limits.session_idle.0,
         replay,
-        outbox: limits.outbox,
-        outbox_total: limits.outbox_total,
+        outbox: limits.outbox.0,
+        outbox_total: limits.outbox_total.0,
         subscriptions: limits.subscriptions,
     };
     DownstreamState {
         parked_calls: Arc::new(ParkedCalls::new(parked_call_settings(plan), metrics.clone())),
         seal: Arc::default(),
-        input_timeout: plan.ask_timeout,
+        input_timeout: plan.times.ask_timeout.0,
         sessions: Arc::new(Sessions::persistent(sessions, metrics.clone(), store.clone())),
         metrics: metrics.clone(),
-        keep_alive: plan.keep_alive,
+        keep_alive: plan.times.keep_alive.0,
         streams_max: plan.limits.streams,
         subscriptions_max: limits.subscriptions,
         forwarded_headers: forwarded(plan),
-        stream_lifetime: limits.stream_time,
+        stream_lifetime: limits.stream_time.0,
         timers: Arc::default(),
         draining: draining.clone(),
     }
@@ -94,21 +94,21 @@ pub(super) fn front_state_of(plan: &Plan, before: &DownstreamState) -> Downstrea
     DownstreamState {
         parked_calls: before.parked_calls.clone(),
         seal: before.seal.clone(),
-        input_timeout: plan.ask_timeout,
+        input_timeout: plan.times.ask_timeout.0,
         sessions: before.sessions.clone(),
         metrics: before.metrics.clone(),
-        keep_alive: plan.keep_alive,
+        keep_alive: plan.times.keep_alive.0,
         streams_max: plan.limits.streams,
         subscriptions_max: plan.limits.subscriptions,
         forwarded_headers: forwarded(plan),
-        stream_lifetime: plan.limits.stream_time,
+        stream_lifetime: plan.limits.stream_time.0,
         timers: before.timers.clone(),
         draining: before.draining.clone(),
     }
 }
 
 pub(super) fn parked_call_settings(plan: &Plan) -> ParkedCallSettings {
-    ParkedCallSettings { max: plan.limits.parked, life: plan.ask_timeout }
+    ParkedCallSettings { max: plan.limits.parked, life: plan.times.ask_timeout.0 }
 }
 
 /// Returns the client headers that some server's configuration forwards.

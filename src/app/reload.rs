@@ -271,7 +271,7 @@ impl ConfigReloader {
         };
         let state = front.downstream.clone();
         self.targets.server_state.store(Arc::new(front));
-        state.sessions.adjust(plan.limits.sessions, plan.limits.session_idle, plan.limits.subscriptions);
+        state.sessions.adjust(plan.limits.sessions, plan.limits.session_idle.0, plan.limits.subscriptions);
         state.parked_calls.adjust(parked_call_settings(&plan));
         self.revoke_removed();
         let own = self.self_ref.clone();

@@ -31,7 +31,7 @@ async fn run(reloader: Arc<ConfigReloader>, keys: RandomState, mut known: FileDi
     loop {
         let settings = reloader.settings();
         // A lower bound, so that a short interval cannot spin.
-        tokio::time::sleep(settings.interval.max(Duration::from_millis(100))).await;
+        tokio::time::sleep(settings.interval.0.max(Duration::from_millis(100))).await;
         let now = current_digests(reloader.files(), &keys).await;
         // Without the watch the digests are still followed: switching it on must not find old changes.
         if !settings.watch || now == known {

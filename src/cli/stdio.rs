@@ -175,7 +175,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     // A bridge has no rules of its own: keys and views are the other gateway's.
     plan.keys.clear();
     plan.views.clear();
-    plan.limits.body = plan.limits.body.max(BRIDGE_MESSAGE_MAX);
+    plan.limits.body.0 = plan.limits.body.0.max(BRIDGE_MESSAGE_MAX);
     plan.servers = vec![ServerSettings {
         name: BRIDGED.to_owned(),
         prefix: String::new(),
@@ -183,7 +183,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
         // The client gets a session of its own there, with its capabilities, roots and log level.
         share: SharingMode::Session,
         timeout: args.timeout,
-        ask_timeout: plan.ask_timeout,
+        ask_timeout: plan.times.ask_timeout.0,
         max_message: BRIDGE_MESSAGE_MAX.max(server.max_message),
         max_concurrency: BRIDGE_CALLS,
         queue: BRIDGE_CALLS,

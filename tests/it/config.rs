@@ -370,7 +370,7 @@ fn later_files_override_earlier_ones() {
     let base = "[gateway]\ndrain = '1s'\nallowed_hosts = ['a', 'b']\n[servers.a]\ncommand = 'a'\nargs = ['1', '2']\nenv = { A = '1', B = '2' }\n";
     let over = r#"{ "gateway": { "allowed_hosts": ["c"] }, "mcpServers": { "a": { "env": { "B": "3" }, "args": ["9"] }, "b": { "command": "b" } } }"#;
     let plan = plan(&[("base.toml", base), ("over.json", over)], &[]);
-    assert_eq!(plan.drain, Duration::from_secs(1), "what the later file does not say stays");
+    assert_eq!(plan.times.drain.0, Duration::from_secs(1), "what the later file does not say stays");
     assert_eq!(plan.allowed_hosts, ["c"], "lists are replaced");
     let ConnectTarget::Stdio { args, env, .. } = &plan.servers[0].connect else { panic!("{plan:?}") };
     assert_eq!(args, &["9"]);

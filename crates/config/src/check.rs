@@ -3,20 +3,24 @@
 //! Owns the checks of single values. Does not compare values (`resolve`). Invariant: the tree after the check can be
 //! read as a `ConfigFile`, so one run finds the other problems too.
 
+use super::check_units::check_unit;
 use super::collector::ProblemCollector;
-use super::file::UNAVAILABLE;
 use super::problem::ProblemKind;
 use super::schema::{ConfigSchema, SchemaRule};
 use super::suggest::{alternatives, listed, nearest};
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
+use super::unavailable::UNAVAILABLE;
 
 /// Checks the whole tree. Reports wrong values and removes them.
-pub(super) fn check_tree(tree: &mut ConfigNode, faults: &mut ProblemCollector) {
-    SchemaCheck { faults }.node(tree, ConfigSchema::read().root(), &ConfigPath::root());
+///
+/// `unused` names the subtrees whose references were not replaced. Their values have no unit to check.
+pub(super) fn check_tree(tree: &mut ConfigNode, unused: &dyn Fn(&ConfigPath) -> bool, faults: &mut ProblemCollector) {
+    SchemaCheck { faults, unused }.node(tree, ConfigSchema::read().root(), &ConfigPath::root());
 }
 
 struct SchemaCheck<'a> {
     faults: &'a mut ProblemCollector,
+    unused: &'a dyn Fn(&ConfigPath) -> bool,
 }
 
 impl SchemaCheck<'_> {
@@ -139,15 +143,15 @@ impl SchemaCheck<'_> {
                 if rule.number("minLength").is_some_and(|min| length < min) {
                     return wrong(format!("`{path}` is empty"), "write at least one character".to_owned());
                 }
-                match rule.number("maxLength").filter(|max| length > *max) {
-                    Some(max) => wrong(format!("`{path}` is too long"), format!("use at most {max} characters")),
-                    None => true,
+                if let Some(max) = rule.number("maxLength").filter(|max| length > *max) {
+                    return wrong(format!("`{path}` is too long"), format!("use at most {max} characters"));
                 }
+                self.unit(node, rule, path)
             }
             ConfigValue::Int(number) => {
                 let (min, max) = (rule.number("minimum"), rule.number("maximum"));
                 if min.is_none_or(|min| *number >= min) && max.is_none_or(|max| *number <= max) {
-                    return true;
+                    return self.unit(node, rule, path);
                 }
                 let fix = match (min, max) {
                     (Some(min), Some(max)) => format!("write a number from {min} to {max}"),
@@ -158,6 +162,15 @@ impl SchemaCheck<'_> {
             }
             _ => true,
         }
+    }
+
+    fn unit(&mut self, node: &ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
+        let Err((message, fix)) = check_unit(node, rule, path) else { return true };
+        let is_unused = path.server().is_some_and(|name| (self.unused)(&ConfigPath::of(&["servers", name])));
+        if !is_unused {
+            self.faults.about(path).error(ProblemKind::Value, node.span, message, fix);
+        }
+        false
     }
 }
 

@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::schema_types::RateText;
+use super::schema_types::RateSetting;
 
 /// Who may connect.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -21,21 +21,21 @@ pub(super) struct Auth {
 #[serde(default)]
 #[schemars(extend("required" = ["name"]))]
 pub(super) struct Key {
-    /// Whose it is, in logs.
+    /// The owner of the key, in logs.
     #[schemars(length(min = 1, max = 64))]
     pub(super) name: Option<String>,
-    /// The key's SHA-256, as `moongate key new NAME` prints it.
+    /// The SHA-256 of the key. `moongate key new NAME` prints it.
     #[schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$"))]
     pub(super) hash: Option<String>,
-    /// The key itself; from a variable or a file, such as `${MOONGATE_KEY}`.
+    /// The key itself, from a variable or a file: `${MOONGATE_KEY}`.
     pub(super) key: Option<String>,
-    /// The views and servers it opens, each at its own path and together at `/mcp`; default: everything.
+    /// Views and servers that the key opens, each at its path and together at `/mcp`. Default: everything.
     pub(super) views: Option<Vec<String>>,
-    /// Patterns over exposed names of tools, `!` in front excludes; default: all.
+    /// Patterns over exposed tool names. `!` excludes. Default: all.
     pub(super) tools: Option<Vec<String>>,
-    /// Requests in a time, such as `100/min`, instead of `limits.rate`; `0`: any number.
-    pub(super) rate: Option<RateText>,
-    /// From when on it is refused: a date (UTC), or a timestamp with an offset.
+    /// Requests in a time, instead of `limits.rate`. `0`: no limit.
+    pub(super) rate: Option<RateSetting>,
+    /// The key ends here: a date (UTC), or a time with its offset.
     pub(super) expires: Option<String>,
 }
 
@@ -46,7 +46,8 @@ pub(super) struct Admin {
     /// Keys of operators. Without any, no key is asked for on loopback and Unix sockets; beyond, only probes and metrics
     /// are answered.
     pub(super) keys: Vec<AdminKey>,
-    /// Who may read `/metrics`.
+    /// Readers of `/metrics`: everybody who reaches the listener, or keys only. Default: `"open"`.
+    #[schemars(example = &"key")]
     pub(super) metrics: Option<MetricsReaders>,
 }
 
@@ -55,15 +56,15 @@ pub(super) struct Admin {
 #[serde(default)]
 #[schemars(extend("required" = ["name"]))]
 pub(super) struct AdminKey {
-    /// Whose it is.
+    /// The owner of the key.
     #[schemars(length(min = 1, max = 64))]
     pub(super) name: Option<String>,
-    /// The key's SHA-256, as `moongate key new NAME --admin` prints it.
+    /// The SHA-256 of the key. `moongate key new NAME --admin` prints it.
     #[schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$"))]
     pub(super) hash: Option<String>,
-    /// The key itself; from a variable or a file, such as `${file:/run/secrets/admin_key}`.
+    /// The key itself, from a variable or a file: `${file:/run/secrets/admin_key}`.
     pub(super) key: Option<String>,
-    /// What it allows; default: `view`.
+    /// `"view"` (default): read the status. `"operate"`: also reload, and restart servers.
     pub(super) role: Option<AdminRole>,
 }
 

@@ -78,10 +78,7 @@ pub(super) fn expand_all(
 ) -> Vec<PathBuf> {
     // `expand` changes the tree while `unused` reads it.
     let before = tree.clone();
-    let unused = |path: &ConfigPath| match path.steps().as_slice() {
-        ["servers", name] => !before.is_used(name, &options.only),
-        _ => false,
-    };
+    let unused = |path: &ConfigPath| before.is_unused(path, &options.only);
     let lookup = expand::ReferenceLookup { env: &options.env, sources, files: RefCell::default() };
     expand::expand(tree, &ConfigPath::root(), &lookup, &unused, faults);
     lookup.files.into_inner()

@@ -7,16 +7,22 @@
 
 mod advice;
 mod check;
+mod check_units;
 mod choices;
 mod client_formats;
 mod collector;
+mod declarations;
+#[cfg(test)]
+mod derived;
 mod editor_schema;
 mod expand;
 mod failed_servers;
 mod file;
 mod gateway_addresses;
+mod gateway_keys;
 mod keys;
 mod layers;
+mod limits;
 mod load;
 mod merge;
 mod options;
@@ -28,17 +34,24 @@ mod redact;
 mod resolve;
 mod schema;
 mod schema_types;
+mod server_keys;
 mod server_names;
 mod source;
 mod suggest;
 mod supervision;
 mod tree;
+mod unavailable;
 
+pub use declarations::{differing_keys, restart_keys, with_keys_of};
 pub use editor_schema::json_schema;
+pub use file::NameSettings;
 pub use gateway_addresses::{GatewayAddresses, gateway_addresses};
+pub use gateway_keys::{GatewayTimes, ReloadSettings};
+pub use limits::LimitSettings;
 pub use load::{LoadedConfig, load};
 pub use options::{ErrorTolerance, LoadOptions};
 pub use parse_units::duration;
-pub use plan::{LogSettings, NameSettings, Plan, PlanLimits, ReloadSettings, ViewSettings};
+pub use plan::{LogSettings, Plan, ViewSettings};
 pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, SourceSnippet};
+pub use schema_types::{DurationSetting, RateSetting, SizeSetting};
 pub use source::search;

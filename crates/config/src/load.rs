@@ -67,7 +67,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     files.extend(expand_all(&mut merged, options, &sources, &mut faults));
     // The resolver needs the whole tree for places, so the check works on a copy.
     let mut checked = merged.clone();
-    check::check_tree(&mut checked, &mut faults);
+    check::check_tree(&mut checked, &|path| merged.is_unused(path, &options.only), &mut faults);
     let json = checked.to_json(&|_, _| false);
     let file: ConfigFile = serde_json::from_value(json).unwrap_or_else(|error| {
         // The check keeps only values that the types of the keys accept.

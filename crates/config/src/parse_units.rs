@@ -1,6 +1,6 @@
 //! Durations, sizes and rates with their units.
 //!
-//! Owns their written form. Does not know the range of a setting. Invariant: a duration without a unit is an error,
+//! Owns their written form, in both directions. Does not know the range of a setting. Invariant: a duration without a unit is an error,
 //! never a guess.
 
 use std::time::Duration;
@@ -84,6 +84,39 @@ pub(super) fn rate(text: &str) -> Result<Option<RequestRate>, &'static str> {
     Ok((count > 0).then_some(RequestRate { count, per: Duration::from_secs(per) }))
 }
 
+/// Writes a duration in its largest whole unit. Up to a minute it has seconds.
+pub(super) fn duration_text(duration: Duration) -> String {
+    let total = duration.as_millis();
+    let fits = |(_, unit): &&(&str, u64)| total > 0 && total.is_multiple_of(u128::from(*unit));
+    let named = match total {
+        60_000 => Some(&("s", 1000)),
+        _ => DURATION_UNITS.iter().find(fits),
+    };
+    let (name, unit) = named.unwrap_or(&("ms", 1));
+    format!("{}{name}", total / u128::from(*unit))
+}
+
+/// Writes a size in its largest whole unit.
+pub(super) fn size_text(bytes: usize) -> String {
+    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
+        Some((name, unit)) => format!("{}{name}", bytes / unit),
+        None => format!("{bytes}B"),
+    }
+}
+
+/// Writes a rate.
+pub(super) fn rate_text(rate: Option<RequestRate>) -> String {
+    let Some(RequestRate { count, per }) = rate else { return "0".to_owned() };
+    let unit = match per.as_secs() {
+        60 => "min",
+        3600 => "h",
+        86_400 => "d",
+        _ => "s",
+    };
+    format!("{count}/{unit}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +161,16 @@ mod tests {
     }
 
     #[test]
+    fn values_are_written_in_their_largest_unit() {
+        for text in ["0ms", "500ms", "30s", "60s", "90s", "10m", "1h", "7d"] {
+            assert_eq!(duration(text).map(duration_text).as_deref(), Ok(text));
+        }
+        for text in ["0B", "1000B", "64KiB", "16MiB", "1GiB"] {
+            assert_eq!(size(text).map(size_text).as_deref(), Ok(text));
+        }
+    }
+
+    #[test]
     fn rates() {
         let of = |count, seconds| Ok(Some(RequestRate { count, per: Duration::from_secs(seconds) }));
         assert_eq!(rate("100/min"), of(100, 60));
@@ -159,6 +202,16 @@ mod tests {
         fn any_size_is_its_number_times_its_unit(n in 0..100_000_usize, unit in 0..SIZE_UNITS.len()) {
             let (name, factor) = SIZE_UNITS[unit];
             prop_assert_eq!(size(&format!("{n}{}", name.to_uppercase())), Ok(n * usize::try_from(factor).unwrap()));
+        }
+
+        #[test]
+        fn what_is_written_is_read_again(ms in 0..DURATION_MAX, bytes: u32, count in 1..u32::MAX, per in 0..4_usize) {
+            let time = Duration::from_millis(ms);
+            prop_assert_eq!(duration(&duration_text(time)), Ok(time));
+            let bytes = usize::try_from(bytes).unwrap();
+            prop_assert_eq!(size(&size_text(bytes)), Ok(bytes));
+            let limit = Some(RequestRate { count, per: Duration::from_secs([1, 60, 3600, 86_400][per]) });
+            prop_assert_eq!(rate(&rate_text(limit)), Ok(limit));
         }
 
         #[test]

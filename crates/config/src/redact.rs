@@ -57,6 +57,15 @@ pub(super) fn is_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> 
     inside || argument || named || address || proxy
 }
 
+/// Value at a path in the form in which a message may quote it.
+pub(super) fn quoted_value(node: &ConfigNode, path: &ConfigPath) -> String {
+    match node.as_text().filter(|_| !node.expanded && !node.secret) {
+        // A long value would hide the message around it.
+        Some(text) if text.len() <= 100 && !is_secret(path, text, None) => format!("{text:?}"),
+        _ => "its value".to_owned(),
+    }
+}
+
 /// True if the text has only names of variables, and no part that could be a secret.
 fn is_only_reference(text: &str) -> bool {
     let Some((before, rest)) = text.split_once("${") else { return text.is_empty() };

@@ -26,7 +26,7 @@ impl ConfigSchema {
 
     /// Rule for the whole file.
     pub(super) fn root(&self) -> SchemaRule<'_> {
-        SchemaRule { value: &self.0, schema: &self.0 }
+        SchemaRule { value: &self.0, declared: &self.0, schema: &self.0 }
     }
 }
 
@@ -34,6 +34,8 @@ impl ConfigSchema {
 #[derive(Clone, Copy)]
 pub(super) struct SchemaRule<'a> {
     value: &'a Value,
+    /// Rule where it is declared: at the key, before a reference to a type.
+    declared: &'a Value,
     /// Whole schema, which parts refer to.
     schema: &'a Value,
 }
@@ -41,8 +43,10 @@ pub(super) struct SchemaRule<'a> {
 impl<'a> SchemaRule<'a> {
     fn of(self, value: &'a Value) -> Self {
         match value.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix('#')) {
-            Some(pointer) => self.of(self.schema.pointer(pointer).unwrap_or(&Value::Null)),
-            None => SchemaRule { value, ..self },
+            Some(pointer) => {
+                SchemaRule { declared: value, ..self.of(self.schema.pointer(pointer).unwrap_or(&Value::Null)) }
+            }
+            None => SchemaRule { value, declared: value, ..self },
         }
     }
 
@@ -106,78 +110,28 @@ impl<'a> SchemaRule<'a> {
         self.value.get(name)?.as_i64()
     }
 
+    /// Unit of such a value: `duration`, `size` or `rate`.
+    pub(super) fn unit(self) -> Option<&'a str> {
+        self.value.get("x-unit")?.as_str()
+    }
+
+    /// True if zero has a meaning of its own.
+    pub(super) fn allows_zero(self) -> bool {
+        self.declared.get("x-zero").is_some_and(|zero| zero == true)
+    }
+
+    /// True if a change applies only after a restart.
+    pub(super) fn needs_restart(self) -> bool {
+        self.declared.get("x-reload").is_some_and(|reload| reload == "restart")
+    }
+
+    /// Least value with a unit, if it is not that of all.
+    pub(super) fn least(self) -> Option<&'a str> {
+        self.declared.get("x-least")?.as_str()
+    }
+
     /// Advice on the written form of such a value.
     pub(super) fn advice(self) -> Option<&'a str> {
         self.value.get("x-write")?.as_str()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use schemars::generate::SchemaSettings;
-    use serde_json::Map;
-
-    use super::super::file::ConfigFile;
-    use super::*;
-
-    /// Compares the file with the derived schema. With `UPDATE_EXPECTED` set it writes the file.
-    #[test]
-    fn the_file_is_what_is_derived() {
-        let derived = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigFile>();
-        let mut derived = derived.to_value();
-        tidy(&mut derived);
-        let derived = serde_json::to_string_pretty(&derived).unwrap() + "\n";
-        if std::env::var_os("UPDATE_EXPECTED").is_some() {
-            std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/schema.json"), &derived).unwrap();
-            return;
-        }
-        let how =
-            "config types have changed: UPDATE_EXPECTED=1 cargo test -p moongate-config the_file_is_what_is_derived";
-        assert!(DERIVED == derived, "{how}");
-    }
-
-    /// Removes the nulls of optional fields (no config writes `null`), and closes tables to unknown keys.
-    fn tidy(schema: &mut Value) {
-        match schema {
-            Value::Array(items) => items.iter_mut().for_each(tidy),
-            Value::Object(object) => {
-                object.values_mut().for_each(tidy);
-                tidy_object(object);
-            }
-            _ => {}
-        }
-    }
-
-    fn tidy_object(object: &mut Map<String, Value>) {
-        if object.get("default").is_some_and(|default| default.is_null()) {
-            object.shift_remove("default");
-        }
-        object.get_mut("default").into_iter().for_each(drop_nulls);
-        if let Some(Value::Array(types)) = object.get_mut("type") {
-            types.retain(|name| name != "null");
-            if let [only] = types.as_slice() {
-                let only = only.clone();
-                object.insert("type".to_owned(), only);
-            }
-        }
-        if let Some(Value::Array(choices)) = object.get_mut("anyOf") {
-            choices.retain(|choice| choice["type"] != "null");
-            if let [Value::Object(only)] = choices.as_slice() {
-                let only = only.clone();
-                object.shift_remove("anyOf");
-                object.extend(only);
-            }
-        }
-        if object.get("properties").is_some_and(Value::is_object) && !object.contains_key("additionalProperties") {
-            object.insert("additionalProperties".to_owned(), Value::Bool(false));
-        }
-    }
-
-    fn drop_nulls(value: &mut Value) {
-        if let Value::Object(object) = value {
-            object.retain(|_, value| !value.is_null());
-            object.values_mut().for_each(drop_nulls);
-        }
     }
 }

@@ -1,63 +1,64 @@
 //! Tables in a server's section for its supervision.
 //!
-//! Owns their form in the file. Does not know their defaults (`file`) or their meaning (`resolve`). Invariant: every
+//! Owns their form in the file. Does not know their defaults (`server_keys`) or their meaning (`resolve`). Invariant: every
 //! key is optional, and an absent key sets nothing.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::schema_types::DurationText;
+use super::schema_types::DurationSetting;
 
 /// The pauses between attempts to connect.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Backoff {
-    /// The first pause; each failure doubles it.
-    pub(super) min: Option<DurationText>,
+    /// The first pause. Each failure doubles it.
+    pub(super) min: Option<DurationSetting>,
     /// The longest pause.
-    pub(super) max: Option<DurationText>,
+    pub(super) max: Option<DurationSetting>,
 }
 
 /// Which calls are sent again.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Retry {
-    /// How often a call is sent in all; 1: never again. Only lists, reads, prompts, completions, tools that say that they
-    /// only read or may be repeated, and what never reached the server.
+    /// Attempts for one call, 1 to 5. `1`: no retry.
     #[schemars(range(min = 1, max = 5))]
-    pub(super) attempts: Option<u64>,
+    pub(super) attempts: Option<u32>,
 }
 
 /// When calls to a server that keeps failing end at once.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Breaker {
-    /// After so many transport faults in a row (not errors that the server answers); 0: never.
+    /// Transport failures in a row that open the breaker. `0`: never. Errors that the server answers do not count.
     #[schemars(range(min = 0, max = 1_000_000))]
-    pub(super) failures: Option<u64>,
-    /// For how long; then one call is sent to see.
-    pub(super) open: Option<DurationText>,
+    pub(super) failures: Option<u32>,
+    /// The time that it stays open. Then one call tries the server.
+    pub(super) open: Option<DurationSetting>,
 }
 
 /// How it is found that a connection leads nowhere on which nothing is heard.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Ping {
-    /// How long nothing is heard before the server is asked, and with calls open not before `timeout`; `0s`: never.
-    pub(super) interval: Option<DurationText>,
-    /// How long an answer may take.
-    pub(super) timeout: Option<DurationText>,
-    /// So many unanswered pings in a row, and the server is connected anew.
+    /// The silence before a ping; with open calls not before `timeout`. `0s`: no pings.
+    #[schemars(extend("x-zero" = true))]
+    pub(super) interval: Option<DurationSetting>,
+    /// The time that the server has to answer.
+    pub(super) timeout: Option<DurationSetting>,
+    /// Unanswered pings in a row before Moongate connects again.
     #[schemars(range(min = 1, max = 100))]
-    pub(super) misses: Option<u64>,
+    pub(super) misses: Option<u32>,
 }
 
 /// How it is found that a WebSocket leads nowhere, and kept that those in between do not close it.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct WebSocketPing {
-    /// Between two pings; `0s`: never.
-    pub(super) interval: Option<DurationText>,
-    /// How long nothing may be heard after one, before the server is connected anew.
-    pub(super) timeout: Option<DurationText>,
+    /// The time between two pings. `0s`: no pings.
+    #[schemars(extend("x-zero" = true))]
+    pub(super) interval: Option<DurationSetting>,
+    /// The silence after a ping before Moongate connects again.
+    pub(super) timeout: Option<DurationSetting>,
 }

@@ -119,6 +119,11 @@ impl ConfigNode {
         enabled && (only.is_empty() || only.iter().any(|other| other == name))
     }
 
+    /// True for the entry of a server that should not run.
+    pub(super) fn is_unused(&self, path: &ConfigPath, only: &[String]) -> bool {
+        matches!(path.steps().as_slice(), ["servers", name] if !self.is_used(name, only))
+    }
+
     /// Type of the value, in words.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {

@@ -194,9 +194,9 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
         service: ConnectionService::new(routes.clone(), Some(core.fronts.clone()), false),
         routes,
         settings: ListenSettings {
-            head: plan.limits.head,
-            read_timeout: plan.limits.read_timeout,
-            write_timeout: plan.limits.write_timeout,
+            head: plan.limits.head.0,
+            read_timeout: plan.limits.read_timeout.0,
+            write_timeout: plan.limits.write_timeout.0,
         },
         draining: core.draining.clone(),
     };

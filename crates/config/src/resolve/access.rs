@@ -89,7 +89,7 @@ impl PlanResolver<'_> {
     fn key(&mut self, key: &Key, path: &ConfigPath) -> Option<KeySettings> {
         let hash = self.key_hash(key.hash.as_deref(), key.key.as_deref(), path);
         let tools = self.patterns(&path.key("tools"), key.tools.as_ref()).unwrap_or_else(GlobList::all);
-        let rate = key.rate.as_ref().map(|rate| self.rate(&path.key("rate"), rate));
+        let rate = key.rate.map(|rate| rate.0);
         let expires = key.expires.as_ref().map(|text| self.expires(&path.key("expires"), text));
         let views = path.key("views");
         for (i, name) in key.views.iter().flatten().enumerate() {

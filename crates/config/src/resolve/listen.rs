@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::resolver::PlanResolver;
 use crate::choices::{AddressOrSwitch, OneOrMore};
-use crate::file::Gateway;
+use crate::gateway_keys::Gateway;
 use crate::problem::ProblemKind;
 use crate::tree::{ConfigPath, ConfigValue};
 use moongate_server::{INHERITED, ListenAddress, SocketSettings, TCP_LINES, TlsSettings, UNIX};

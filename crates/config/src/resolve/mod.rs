@@ -17,51 +17,43 @@ mod system;
 pub(super) use resolver::PlanResolver;
 
 use super::choices::{Calls, LogFormat};
-use super::file::{ConfigFile, Server};
-use super::parse_units;
-use super::plan::{LogSettings, NameSettings, Plan, PlanLimits, ReloadSettings};
+use super::file::{ConfigFile, NameSettings};
+use super::limits::LimitSettings;
+use super::plan::{LogSettings, Plan};
 use super::problem::ProblemKind;
-use super::schema_types::SizeText;
+use super::server_keys::Server;
 use super::server_names::is_name_character;
 use super::source::ONLY_PLACE;
 use super::tree::ConfigPath;
 use moongate_telemetry::{CallLog, MemoryLimit};
 use moongate_upstream::ServerSettings;
-use resolver::{count, unknown_name_fix};
+use resolver::unknown_name_fix;
 
 impl PlanResolver<'_> {
     /// Resolves the plan. It is valid only if no error was reported.
     pub(super) fn plan(mut self, file: &ConfigFile) -> Plan {
-        let path = |keys: &[&str]| ConfigPath::of(keys);
         let names = self.names(file);
         let admin = self.admin(&file.gateway.admin);
         let listen = self.listen(&file.gateway.listen, admin.as_ref());
-        let ask_timeout = self.duration(&path(&["gateway", "ask_timeout"]), &file.gateway.ask_timeout);
+        let ask_timeout = file.gateway.times.ask_timeout.0;
         let keys = self.keys(file);
         self.check_system(&file.gateway);
         let plan = Plan {
             public_url: self.public_url(file),
             allowed_hosts: self.hosts(&file.gateway.allowed_hosts),
             allowed_origins: self.origins(&file.gateway.allowed_origins),
-            drain: self.duration_or_zero(&path(&["gateway", "drain"]), &file.gateway.drain),
-            keep_alive: self.duration(&path(&["gateway", "keep_alive"]), &file.gateway.keep_alive),
+            times: file.gateway.times.clone(),
             state: self.state(&file.gateway, &listen),
-            catalog_age: self.duration(&path(&["gateway", "catalog_age"]), &file.gateway.catalog_age),
             schema: file.gateway.schema.style(),
             names,
             // `ask_timeout` is one setting of the gateway, and each server's calls need it.
             servers: self.servers(file).into_iter().map(|server| ServerSettings { ask_timeout, ..server }).collect(),
-            ask_timeout,
             disabled: disabled(file),
             views: self.views(file),
             admin_access: self.admin_access(file, &keys, admin.as_ref()),
             keys,
-            limits: self.limits(file),
-            reload: ReloadSettings {
-                watch: file.gateway.reload.watch,
-                interval: self.duration(&path(&["gateway", "reload", "interval"]), &file.gateway.reload.interval),
-                signal: file.gateway.reload.signal,
-            },
+            limits: self.limits(&file.limits),
+            reload: file.gateway.reload.clone(),
             log: self.log(file),
             sockets: self.sockets(&file.gateway),
             tls: self.tls(&file.gateway),
@@ -135,47 +127,15 @@ impl PlanResolver<'_> {
                 format!("`{path}`: {} has characters that names of tools cannot have", self.quoted_value(&path));
             self.error(ProblemKind::Value, &path, message, "use only letters, digits, `-` and `_`");
         }
-        NameSettings { separator: separator.clone(), max_length: count(file.names.max_length) }
+        file.names.clone()
     }
 
-    fn limits(&mut self, file: &ConfigFile) -> PlanLimits {
-        let (limits, path) = (&file.limits, |key: &str| ConfigPath::of(&["limits", key]));
-        PlanLimits {
-            rate: self.rate(&path("rate"), &limits.rate),
-            calls_per_key: count(limits.calls_per_key),
-            memory: match &limits.memory {
-                // Zero means no limit here. In other sizes it is a mistake.
-                None => MemoryLimit::Container,
-                Some(SizeText::Bytes(0)) => MemoryLimit::None,
-                Some(SizeText::Text(text)) if parse_units::size(text) == Ok(0) => MemoryLimit::None,
-                Some(size) => {
-                    self.check_memory_limit(&path("memory"));
-                    MemoryLimit::Bytes(self.size(&path("memory"), size))
-                }
-            },
-            sessions: count(limits.sessions),
-            session_idle: self.duration(&path("session_idle"), &limits.session_idle),
-            streams: count(limits.streams),
-            parked: count(limits.parked),
-            stream_time: self.duration(&path("stream_time"), &limits.stream_time),
-            replay: self.size(&path("replay"), &limits.replay),
-            replay_total: self.size(&path("replay_total"), &limits.replay_total),
-            replay_events: count(limits.replay_events),
-            replay_time: self.duration(&path("replay_time"), &limits.replay_time),
-            outbox: self.size(&path("outbox"), &limits.outbox),
-            outbox_total: self.size(&path("outbox_total"), &limits.outbox_total),
-            subscriptions: count(limits.subscriptions),
-            connections: count(limits.connections),
-            admin_connections: count(limits.admin_connections),
-            // hyper panics with a smaller buffer (`max_buf_size`).
-            head: self.size_from(&path("head"), &limits.head, 8, "8KiB"),
-            batch: count(limits.batch),
-            uri: self.size(&path("uri"), &limits.uri),
-            body: self.size(&path("body"), &limits.body),
-            calls: count(limits.calls),
-            read_timeout: self.duration(&path("read_timeout"), &limits.read_timeout),
-            write_timeout: self.duration(&path("write_timeout"), &limits.write_timeout),
+    /// Checks a limit of memory, which not every system knows. All others passed the check of the schema.
+    fn limits(&mut self, limits: &LimitSettings) -> LimitSettings {
+        if matches!(limits.memory_limit(), MemoryLimit::Bytes(_)) {
+            self.check_memory_limit(&ConfigPath::of(&["limits", "memory"]));
         }
+        limits.clone()
     }
 
     fn log(&mut self, file: &ConfigFile) -> LogSettings {

@@ -5,8 +5,8 @@
 
 use super::resolver::PlanResolver;
 use crate::expand::{reason, relative_to};
-use crate::file::Common;
 use crate::problem::ProblemKind;
+use crate::server_keys::Common;
 use crate::tree::ConfigPath;
 use moongate_transport::proxy::{ProxyAddress, ProxyChoice};
 use moongate_transport::trust::CaFile;

@@ -1,20 +1,16 @@
-//! Tools of the resolver: problems with their places, and values with units.
+//! Tools of the resolver: problems with their places, and URLs.
 //!
 //! Owns its inputs. Does not know keys. Invariant: no message quotes a value that may be secret.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::collector::ProblemCollector;
-use crate::parse_units;
 use crate::problem::ProblemKind;
 use crate::redact;
-use crate::schema_types::{DurationText, RateText, SizeText};
 use crate::source::ConfigSources;
 use crate::suggest::{alternatives, listed, nearest};
 use crate::tree::{ConfigNode, ConfigPath, ConfigValue};
-use moongate_access::policy::RequestRate;
 use moongate_platform::Platform;
 
 /// Inputs of the resolver besides the keys.
@@ -75,86 +71,7 @@ impl<'a> PlanResolver<'a> {
 
     /// Value at a path in the form in which a message may quote it.
     pub(super) fn quoted_value(&self, path: &ConfigPath) -> String {
-        match self.tree.at(path) {
-            Some(node) if !node.expanded && !node.secret => match node.as_text() {
-                // A long value would hide the message around it.
-                Some(text) if text.len() <= 100 && !redact::is_secret(path, text, None) => format!("{text:?}"),
-                _ => "its value".to_owned(),
-            },
-            _ => "its value".to_owned(),
-        }
-    }
-
-    pub(super) fn duration_or_zero(&mut self, path: &ConfigPath, text: &DurationText) -> Duration {
-        parse_units::duration(&text.0).unwrap_or_else(|wrong| {
-            let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
-            let fix = match wrong {
-                "has no unit" => format!("write the unit, such as \"{}s\" or \"{}ms\"", text.0.trim(), text.0.trim()),
-                "is too long" => "use at most ten years".to_owned(),
-                _ => "write a duration such as \"30s\", \"1m30s\" or \"500ms\"".to_owned(),
-            };
-            // An expanded value may be a secret, so the fix must not quote it either.
-            let fix = if self.tree.at(path).is_some_and(|node| node.expanded) {
-                "write a duration such as \"30s\", \"1m30s\" or \"500ms\"".to_owned()
-            } else {
-                fix
-            };
-            self.error(ProblemKind::Value, path, message, fix);
-            Duration::ZERO
-        })
-    }
-
-    pub(super) fn duration(&mut self, path: &ConfigPath, text: &DurationText) -> Duration {
-        let before = self.faults.errors.len();
-        // A text that is no duration gives zero too, and has its error already.
-        let duration = self.duration_or_zero(path, text);
-        if duration.is_zero() && self.faults.errors.len() == before {
-            self.error(ProblemKind::Value, path, format!("`{path}` cannot be zero"), "write at least \"1ms\"");
-        }
-        duration
-    }
-
-    /// Reads a size of at least one KiB. A smaller one would not hold any message.
-    pub(super) fn size(&mut self, path: &ConfigPath, text: &SizeText) -> usize {
-        self.size_from(path, text, 1, "1KiB")
-    }
-
-    pub(super) fn size_from(&mut self, path: &ConfigPath, text: &SizeText, least: usize, shown: &str) -> usize {
-        let size = match text {
-            SizeText::Bytes(bytes) => usize::try_from(*bytes).map_err(|_| "is too large"),
-            SizeText::Text(text) => parse_units::size(text),
-        };
-        match size {
-            Ok(size) if size >= least * 1024 => size,
-            Ok(_) => {
-                self.error(
-                    ProblemKind::Value,
-                    path,
-                    format!("`{path}` is too small"),
-                    format!("use at least \"{shown}\""),
-                );
-                0
-            }
-            Err(wrong) => {
-                let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
-                self.error(
-                    ProblemKind::Value,
-                    path,
-                    message,
-                    "write a size such as \"4MiB\" or \"16KB\", or a number of bytes",
-                );
-                0
-            }
-        }
-    }
-
-    pub(super) fn rate(&mut self, path: &ConfigPath, text: &RateText) -> Option<RequestRate> {
-        parse_units::rate(&text.0).unwrap_or_else(|wrong| {
-            let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
-            let fix = "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any number";
-            self.error(ProblemKind::Value, path, message, fix);
-            None
-        })
+        self.tree.at(path).map_or_else(|| "its value".to_owned(), |node| redact::quoted_value(node, path))
     }
 
     /// Parses an absolute URL without credentials.
@@ -209,8 +126,4 @@ pub(super) fn unknown_name_fix(name: &str, names: &[&str], what: &str) -> String
         None if names.is_empty() => format!("there are no {what}"),
         None => format!("the {what} are {}", listed(names)),
     }
-}
-
-pub(super) fn count(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -3,18 +3,18 @@
 //! Owns the meaning of a server's settings, and what it takes from the defaults. Does not connect. Invariant: a
 //! disabled server is checked only by its keys, so the variables and files that it needs may be missing.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::resolver::{PlanResolver, count};
+use super::resolver::PlanResolver;
 use crate::choices::{ServerKind, Share as FileShare, Start as FileStart, Transport};
-use crate::file::{Common, ConfigFile, Items, Server};
+use crate::file::ConfigFile;
 use crate::problem::ProblemKind;
-use crate::schema_types::{DurationText, SizeText};
+use crate::server_keys::{Common, Items, Server};
 use crate::server_names::{self, is_name_character};
 use crate::suggest::alternatives;
+use crate::supervision::Backoff;
 use crate::tree::ConfigPath;
 use moongate_access::policy::{GlobList, ItemRules};
 use moongate_transport::socket::SocketAddress;
@@ -127,20 +127,20 @@ impl PlanResolver<'_> {
 
     /// Resolves the settings that every server has. `connect` is a placeholder here.
     fn common(&mut self, name: &str, path: &ConfigPath, own: &Common, defaults: Option<&Common>) -> ServerSettings {
-        let empty = Common::default();
-        let base = defaults.unwrap_or(&empty);
-        // Each key falls back on its own: a server that sets one takes all others from the defaults.
-        let prefix = own.prefix.as_ref().or(base.prefix.as_ref());
+        // The built-in defaults have every key. One is absent only if the check removed a wrong value.
+        let all = own.over(defaults.unwrap_or(&Common::default()));
         self.prefix(path, own.prefix.as_deref());
-        let (share, protocol) = (own.share.or(base.share), self.protocol(path, own, base));
+        let protocol = self.protocol(path, own, all.protocol);
         let (tools, resources, prompts) = (
-            self.items(&path.key("tools"), own.tools.as_ref(), base.tools.as_ref(), true),
-            self.items(&path.key("resources"), own.resources.as_ref(), base.resources.as_ref(), false),
-            self.items(&path.key("prompts"), own.prompts.as_ref(), base.prompts.as_ref(), true),
+            self.items(&path.key("tools"), own.tools.as_ref(), all.tools, true),
+            self.items(&path.key("resources"), own.resources.as_ref(), all.resources, false),
+            self.items(&path.key("prompts"), own.prompts.as_ref(), all.prompts, true),
         );
+        let (breaker, ping) = (all.breaker.unwrap_or_default(), all.ping.unwrap_or_default());
+        let websocket_ping = all.websocket_ping.unwrap_or_default();
         ServerSettings {
             name: name.to_owned(),
-            prefix: prefix.cloned().unwrap_or_else(|| name.to_owned()),
+            prefix: all.prefix.unwrap_or_else(|| name.to_owned()),
             title: None,
             icon: None,
             description: None,
@@ -150,141 +150,62 @@ impl PlanResolver<'_> {
             tools,
             resources,
             prompts,
-            share: match share {
+            share: match all.share {
                 Some(FileShare::Session) => SharingMode::Session,
                 Some(FileShare::Principal) => SharingMode::Principal,
                 Some(FileShare::Auto) | None => SharingMode::Auto,
             },
-            start: match own.start.or(base.start) {
+            start: match all.start {
                 Some(FileStart::Lazy) => ServerStart::Lazy,
                 Some(FileStart::Eager) | None => ServerStart::Eager,
             },
-            idle_stop: self.time(path, "idle_stop", &own.idle_stop, &base.idle_stop),
-            // The built-in defaults have every key. One is absent only if the check removed a wrong value.
-            max_connections: count(own.max_connections.or(base.max_connections).unwrap_or_default()),
-            backoff: self.backoff(path, own, base),
-            attempts: attempts(own, base),
-            breaker: self.breaker(path, own, base),
-            ping: self.ping(path, own, base),
-            websocket_ping: self.websocket_ping(path, own, base),
-            timeout: self.time(path, "timeout", &own.timeout, &base.timeout),
+            idle_stop: all.idle_stop.unwrap_or_default().0,
+            max_connections: all.max_connections.unwrap_or_default(),
+            backoff: self.backoff(path, all.backoff.unwrap_or_default()),
+            attempts: all.retry.unwrap_or_default().attempts.unwrap_or_default(),
+            breaker: BreakerSettings {
+                failures: breaker.failures.unwrap_or_default(),
+                open: breaker.open.unwrap_or_default().0,
+            },
+            ping: PingSettings {
+                interval: ping.interval.unwrap_or_default().0,
+                timeout: ping.timeout.unwrap_or_default().0,
+                misses: ping.misses.unwrap_or_default(),
+            },
+            websocket_ping: WebSocketPing {
+                interval: websocket_ping.interval.unwrap_or_default().0,
+                timeout: websocket_ping.timeout.unwrap_or_default().0,
+            },
+            timeout: all.timeout.unwrap_or_default().0,
             // Set later: it is the gateway's setting.
             ask_timeout: Duration::ZERO,
-            connect_timeout: self.time(path, "connect_timeout", &own.connect_timeout, &base.connect_timeout),
-            start_timeout: self.time(path, "start_timeout", &own.start_timeout, &base.start_timeout),
-            list_timeout: self.time(path, "list_timeout", &own.list_timeout, &base.list_timeout),
-            relist: self.time_or_zero(path, "relist", &own.relist, &base.relist),
-            max_message: self.bytes(path, "max_message", &own.max_message, &base.max_message),
-            max_concurrency: count(own.max_concurrency.or(base.max_concurrency).unwrap_or_default()),
-            queue: count(own.queue.or(base.queue).unwrap_or_default()),
-            max_backlog: self.bytes(path, "max_backlog", &own.max_backlog, &base.max_backlog),
-            max_notifications: self.bytes(path, "max_notifications", &own.max_notifications, &base.max_notifications),
+            connect_timeout: all.connect_timeout.unwrap_or_default().0,
+            start_timeout: all.start_timeout.unwrap_or_default().0,
+            list_timeout: all.list_timeout.unwrap_or_default().0,
+            relist: all.relist.unwrap_or_default().0,
+            max_message: all.max_message.unwrap_or_default().0,
+            max_concurrency: all.max_concurrency.unwrap_or_default(),
+            queue: all.queue.unwrap_or_default(),
+            max_backlog: all.max_backlog.unwrap_or_default().0,
+            max_notifications: all.max_notifications.unwrap_or_default().0,
             lists: ListLimits {
-                items: count(own.max_items.or(base.max_items).unwrap_or_default()),
-                pages: count(own.max_pages.or(base.max_pages).unwrap_or_default()),
-                bytes: self.bytes(path, "max_list", &own.max_list, &base.max_list),
-                depth: count(own.max_depth.or(base.max_depth).unwrap_or_default()),
+                items: all.max_items.unwrap_or_default(),
+                pages: all.max_pages.unwrap_or_default(),
+                bytes: all.max_list.unwrap_or_default().0,
+                depth: all.max_depth.unwrap_or_default(),
             },
-            max_subscriptions: count(own.max_subscriptions.or(base.max_subscriptions).unwrap_or_default()),
+            max_subscriptions: all.max_subscriptions.unwrap_or_default(),
         }
     }
 
-    fn bytes(&mut self, path: &ConfigPath, key: &str, own: &Option<SizeText>, base: &Option<SizeText>) -> usize {
-        match (own, base) {
-            (Some(own), _) => self.size(&path.key(key), own),
-            (None, Some(base)) => self.size(&ConfigPath::of(&["defaults", key]), base),
-            (None, None) => 0,
-        }
-    }
-
-    fn backoff(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> BackoffSettings {
-        let (own, base) = (own.backoff.clone().unwrap_or_default(), base.backoff.clone().unwrap_or_default());
-        let min = self.part(path, ["backoff", "min"], &own.min, &base.min);
-        let max = self.part(path, ["backoff", "max"], &own.max, &base.max);
+    fn backoff(&mut self, path: &ConfigPath, backoff: Backoff) -> BackoffSettings {
+        let (min, max) = (backoff.min.unwrap_or_default().0, backoff.max.unwrap_or_default().0);
         if min > max && !max.is_zero() {
             let path = path.key("backoff");
             let message = format!("`{path}`: the first pause is longer than the longest");
             self.error_at_key(ProblemKind::Value, &path, message, "make `min` at most as long as `max`");
         }
         BackoffSettings { min, max }
-    }
-
-    fn breaker(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> BreakerSettings {
-        let (own, base) = (own.breaker.clone().unwrap_or_default(), base.breaker.clone().unwrap_or_default());
-        BreakerSettings {
-            failures: small(own.failures.or(base.failures)),
-            open: self.part(path, ["breaker", "open"], &own.open, &base.open),
-        }
-    }
-
-    fn ping(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> PingSettings {
-        let (own, base) = (own.ping.clone().unwrap_or_default(), base.ping.clone().unwrap_or_default());
-        let interval = match (&own.interval, &base.interval) {
-            (Some(own), _) => self.duration_or_zero(&path.key("ping").key("interval"), own),
-            (None, Some(base)) => self.duration_or_zero(&ConfigPath::of(&["defaults", "ping", "interval"]), base),
-            (None, None) => Duration::ZERO,
-        };
-        PingSettings {
-            interval,
-            timeout: self.part(path, ["ping", "timeout"], &own.timeout, &base.timeout),
-            misses: small(own.misses.or(base.misses)),
-        }
-    }
-
-    fn websocket_ping(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> WebSocketPing {
-        let ping = |common: &Common| common.websocket_ping.clone().unwrap_or_default();
-        let (own, base) = (ping(own), ping(base));
-        let interval = match (&own.interval, &base.interval) {
-            (Some(own), _) => self.duration_or_zero(&path.key("websocket_ping").key("interval"), own),
-            (None, Some(base)) => {
-                self.duration_or_zero(&ConfigPath::of(&["defaults", "websocket_ping", "interval"]), base)
-            }
-            (None, None) => Duration::ZERO,
-        };
-        WebSocketPing { interval, timeout: self.part(path, ["websocket_ping", "timeout"], &own.timeout, &base.timeout) }
-    }
-
-    /// Resolves a duration in a table of a server.
-    fn part(
-        &mut self,
-        path: &ConfigPath,
-        [table, key]: [&str; 2],
-        own: &Option<DurationText>,
-        base: &Option<DurationText>,
-    ) -> Duration {
-        match (own, base) {
-            (Some(own), _) => self.duration(&path.key(table).key(key), own),
-            (None, Some(base)) => self.duration(&ConfigPath::of(&["defaults", table, key]), base),
-            (None, None) => Duration::ZERO,
-        }
-    }
-
-    fn time(
-        &mut self,
-        path: &ConfigPath,
-        key: &str,
-        own: &Option<DurationText>,
-        base: &Option<DurationText>,
-    ) -> Duration {
-        match (own, base) {
-            (Some(own), _) => self.duration(&path.key(key), own),
-            (None, Some(base)) => self.duration(&ConfigPath::of(&["defaults", key]), base),
-            (None, None) => Duration::ZERO,
-        }
-    }
-
-    fn time_or_zero(
-        &mut self,
-        path: &ConfigPath,
-        key: &str,
-        own: &Option<DurationText>,
-        base: &Option<DurationText>,
-    ) -> Duration {
-        match (own, base) {
-            (Some(own), _) => self.duration_or_zero(&path.key(key), own),
-            (None, Some(base)) => self.duration_or_zero(&ConfigPath::of(&["defaults", key]), base),
-            (None, None) => Duration::ZERO,
-        }
     }
 
     fn prefix(&mut self, path: &ConfigPath, prefix: Option<&str>) {
@@ -301,12 +222,12 @@ impl PlanResolver<'_> {
         }
     }
 
-    fn protocol(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> Option<String> {
+    fn protocol(&mut self, path: &ConfigPath, own: &Common, text: Option<String>) -> Option<String> {
         let path = match own.protocol {
             Some(_) => path.key("protocol"),
             None => ConfigPath::of(&["defaults", "protocol"]),
         };
-        let text = own.protocol.as_ref().or(base.protocol.as_ref())?;
+        let text = text?;
         // `client` is the former name of `auto`.
         if text == "auto" || text == "client" {
             return None;
@@ -316,7 +237,7 @@ impl PlanResolver<'_> {
             let words: Vec<&str> = ["auto", NEWEST].into_iter().chain(self.revisions.iter().copied()).collect();
             self.error(ProblemKind::Value, &path, message, format!("use {}", alternatives(&words)));
         }
-        Some(text.clone())
+        Some(text)
     }
 
     /// Resolves how the server is reached. It must have exactly one way.
@@ -535,10 +456,9 @@ impl PlanResolver<'_> {
         Some(name)
     }
 
-    fn items(&mut self, path: &ConfigPath, own: Option<&Items>, base: Option<&Items>, renames: bool) -> ItemRules {
-        let empty = Items::default();
-        let (own, base) = (own.unwrap_or(&empty), base.unwrap_or(&empty));
-        for (name, to) in own.rename.iter().flatten() {
+    /// Resolves rules for items. Only the server's own are checked here: those of the defaults were checked there.
+    fn items(&mut self, path: &ConfigPath, own: Option<&Items>, all: Option<Items>, renames: bool) -> ItemRules {
+        for (name, to) in own.and_then(|own| own.rename.as_ref()).into_iter().flatten() {
             let path = path.key("rename").key(name);
             if !renames {
                 let message = format!("`{path}`: resources cannot be renamed");
@@ -548,18 +468,17 @@ impl PlanResolver<'_> {
                 self.error(ProblemKind::Value, &path, message, "use only letters, digits, `-` and `_`");
             }
         }
-        let text = |own: &Option<BTreeMap<String, String>>, base: &Option<BTreeMap<String, String>>| {
-            own.clone().or_else(|| base.clone()).unwrap_or_default()
-        };
+        for (key, patterns) in own.into_iter().flat_map(Items::patterns) {
+            self.patterns(&path.key(key), patterns);
+        }
+        let all = all.unwrap_or_default();
+        let globs = |patterns: Option<Vec<String>>| GlobList::new(&patterns.unwrap_or_default()).unwrap_or_default();
         ItemRules {
-            allow: self
-                .patterns(&path.key("allow"), own.allow.as_ref())
-                .or_else(|| globs(&base.allow))
-                .unwrap_or_default(),
-            deny: self.patterns(&path.key("deny"), own.deny.as_ref()).or_else(|| globs(&base.deny)).unwrap_or_default(),
-            hide: self.patterns(&path.key("hide"), own.hide.as_ref()).or_else(|| globs(&base.hide)).unwrap_or_default(),
-            rename: text(&own.rename, &base.rename),
-            describe: text(&own.describe, &base.describe),
+            allow: globs(all.allow),
+            deny: globs(all.deny),
+            hide: globs(all.hide),
+            rename: all.rename.unwrap_or_default(),
+            describe: all.describe.unwrap_or_default(),
         }
     }
 
@@ -579,19 +498,4 @@ impl PlanResolver<'_> {
         }
         Some(GlobList::new(patterns).unwrap_or_default())
     }
-}
-
-fn attempts(own: &Common, base: &Common) -> u32 {
-    let attempts = |common: &Common| common.retry.as_ref().and_then(|retry| retry.attempts);
-    small(attempts(own).or(attempts(base)))
-}
-
-/// Converts a number whose range was checked.
-fn small(number: Option<u64>) -> u32 {
-    number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
-}
-
-/// Compiles patterns of the defaults, which were checked there.
-fn globs(patterns: &Option<Vec<String>>) -> Option<GlobList> {
-    patterns.as_ref().map(|patterns| GlobList::new(patterns).unwrap_or_default())
 }

@@ -8,7 +8,7 @@ use moongate_platform::Platform;
 
 use super::resolver::PlanResolver;
 use crate::choices::StateKind;
-use crate::file::Gateway;
+use crate::gateway_keys::Gateway;
 use crate::problem::ProblemKind;
 use crate::tree::ConfigPath;
 use moongate_server::ListenAddress;

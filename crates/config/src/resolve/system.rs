@@ -4,7 +4,7 @@
 //! work on this system is an error that names its key, and never ignored.
 
 use super::resolver::PlanResolver;
-use crate::file::Gateway;
+use crate::gateway_keys::Gateway;
 use crate::problem::ProblemKind;
 use crate::tree::{ConfigPath, SourceSpan};
 

@@ -1,0 +1,138 @@
+//! Keys of the `gateway` table.
+//!
+//! Owns their declarations. Does not check values together (`resolve`). Invariant: a plan has times and triggers of
+//! reloads in this form.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::choices::{AddressOrSwitch, OneOrMore, Schemas, StateKind};
+use super::schema_types::DurationSetting;
+
+/// The gateway's own endpoints.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Gateway {
+    /// Where clients connect: an address, `unix:PATH`, `systemd`, `systemd:NAME`, `tcp:ADDRESS` for clients that write one
+    /// message a line, or a list of these.
+    #[schemars(extend("x-reload" = "restart"))]
+    pub(super) listen: OneOrMore,
+    /// Where the admin listener listens. `false` switches it off.
+    #[schemars(extend("x-reload" = "restart"))]
+    pub(super) admin: AddressOrSwitch,
+    /// The mode of Unix socket files, in octal.
+    #[schemars(regex(pattern = "^([0-7]{3,4}|.*\\$\\{.*)$"))]
+    #[schemars(extend("x-reload" = "restart"))]
+    pub(super) socket_mode: String,
+    /// Lets a second process listen on the same port, to take over.
+    #[schemars(extend("x-reload" = "restart"))]
+    pub(super) reuse_port: bool,
+    /// Certificate and key. Clients then connect by https.
+    #[schemars(extend("x-reload" = "restart"))]
+    pub(super) tls: Option<Tls>,
+    /// The URL that clients see. Its host is allowed in `Host`.
+    #[schemars(example = &"https://mcp.example.com")]
+    pub(super) public_url: Option<String>,
+    /// More hosts that requests may name: `mcp.example.com`, `*.example.com`. Loopback names are always allowed.
+    pub(super) allowed_hosts: Vec<String>,
+    /// Web pages that may connect: `https://app.example.com`.
+    pub(super) allowed_origins: Vec<String>,
+    #[serde(flatten)]
+    pub(super) times: GatewayTimes,
+    /// When Moongate reads the config again.
+    pub(super) reload: ReloadSettings,
+    /// Where lists, sessions and keys survive a restart. Default: in a file, if there can be one.
+    #[schemars(extend("x-reload" = "restart"))]
+    #[schemars(example = &"embedded")]
+    pub(super) state: Option<StateKind>,
+    /// The directory of that file. Default: `$STATE_DIRECTORY`, `$XDG_STATE_HOME/moongate` or
+    /// `~/.local/state/moongate`.
+    #[schemars(extend("x-reload" = "restart"))]
+    #[schemars(example = &"/var/lib/moongate")]
+    pub(super) state_dir: Option<String>,
+    /// How lists show input schemas. `"compatible"`: without `oneOf`, `anyOf`, `allOf` at the top.
+    pub(super) schema: Schemas,
+}
+
+impl Default for Gateway {
+    fn default() -> Self {
+        Gateway {
+            listen: OneOrMore::One("127.0.0.1:8080".to_owned()),
+            admin: AddressOrSwitch::Address("127.0.0.1:9090".to_owned()),
+            socket_mode: "0600".to_owned(),
+            reuse_port: false,
+            tls: None,
+            public_url: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            times: GatewayTimes::default(),
+            reload: ReloadSettings::default(),
+            state: None,
+            state_dir: None,
+            schema: Schemas::AsIs,
+        }
+    }
+}
+
+/// Times of the gateway.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct GatewayTimes {
+    /// The time that calls may go on after a stop.
+    #[schemars(extend("x-zero" = true, "x-reload" = "restart"))]
+    pub drain: DurationSetting,
+    /// After this silence an answer becomes a stream, and a stream gets a comment.
+    pub keep_alive: DurationSetting,
+    /// The time that a user has to answer a request of a server.
+    pub ask_timeout: DurationSetting,
+    /// The age at which unconfirmed lists of a server are no longer used after a restart.
+    #[schemars(extend("x-reload" = "restart"))]
+    pub catalog_age: DurationSetting,
+}
+
+impl Default for GatewayTimes {
+    fn default() -> Self {
+        GatewayTimes {
+            drain: DurationSetting::seconds(30),
+            keep_alive: DurationSetting::seconds(15),
+            ask_timeout: DurationSetting::minutes(10),
+            catalog_age: DurationSetting::minutes(7 * 24 * 60),
+        }
+    }
+}
+
+/// Certificate and key of the listener. The files are looked at again every ten seconds.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+#[schemars(extend("required" = ["cert", "key"]))]
+pub(super) struct Tls {
+    /// A PEM file with the certificate and its chain.
+    #[schemars(example = &"cert.pem")]
+    pub(super) cert: Option<String>,
+    /// A PEM file with the private key.
+    #[schemars(example = &"key.pem")]
+    pub(super) key: Option<String>,
+    /// A PEM file with authorities. Only clients with a certificate of theirs may connect.
+    #[schemars(example = &"ca.pem")]
+    pub(super) client_ca: Option<String>,
+}
+
+/// When the config is read again.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "Reload")]
+pub struct ReloadSettings {
+    /// Reload when a file of the config changes, `${file:…}` included.
+    pub watch: bool,
+    /// How often Moongate looks for changes.
+    pub interval: DurationSetting,
+    /// Reload on SIGHUP. With `false`, SIGHUP ends the gateway.
+    #[schemars(extend("x-reload" = "restart"))]
+    pub signal: bool,
+}
+
+impl Default for ReloadSettings {
+    fn default() -> Self {
+        ReloadSettings { watch: true, interval: DurationSetting::seconds(1), signal: true }
+    }
+}
