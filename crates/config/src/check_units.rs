@@ -69,3 +69,45 @@ fn check_rate(text: &str, node: &ConfigNode, path: &ConfigPath) -> Result<(), Un
         (format!("`{path}`: {} {wrong}", quoted_value(node, path)), fix.to_owned())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{LoadOptions, load};
+
+    fn errors(text: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("moongate.toml");
+        std::fs::write(&path, text).unwrap();
+        load(&LoadOptions { paths: vec![path], ..LoadOptions::default() })
+            .err()
+            .map(|e| e.to_string())
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn least_values_are_those_of_the_key() {
+        for (line, expected) in [
+            ("head = \"7KiB\"", "use at least \"8KiB\""),
+            ("body = 1023", "use at least \"1KiB\""),
+            ("memory = \"0\"", ""),
+            ("memory = \"1B\"", "`limits.memory` is too small"),
+            ("read_timeout = \"0s\"", "`limits.read_timeout` cannot be zero"),
+            ("rate = \"5\"", "\"5\" has no time"),
+        ] {
+            let shown = errors(&format!("[limits]\n{line}\n"));
+            assert!(shown.contains(expected) && shown.is_empty() == expected.is_empty(), "{line}: {shown}");
+        }
+        assert_eq!(errors("[gateway]\ndrain = \"0s\"\n"), "");
+    }
+
+    #[test]
+    fn values_of_a_server_that_does_not_run_are_not_checked() {
+        let server =
+            |enabled| format!("[servers.a]\nurl = \"http://a/\"\ntimeout = \"${{NOT_SET}}\"\nenabled = {enabled}\n");
+        assert_eq!(errors(&server(false)), "");
+        assert!(errors(&server(true)).contains("NOT_SET is not set"));
+        let server = |enabled| format!("[servers.a]\nurl = \"http://a/\"\ntimeout = \"soon\"\nenabled = {enabled}\n");
+        assert_eq!(errors(&server(false)), "");
+        assert!(errors(&server(true)).contains("`servers.a.timeout`: \"soon\" is not a duration"));
+    }
+}

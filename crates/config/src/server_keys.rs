@@ -266,3 +266,34 @@ impl Items {
         [("allow", self.allow.as_ref()), ("deny", self.deny.as_ref()), ("hide", self.hide.as_ref())]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn common(value: Value) -> Common {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_key_of_a_server_hides_that_default_alone() {
+        let all = common(json!({ "ping": { "misses": 5 }, "queue": 7 })).over(&Common::built_in());
+        let ping = all.ping.unwrap();
+        assert_eq!(
+            (ping.misses, ping.interval, ping.timeout),
+            (Some(5), Some(DurationSetting::seconds(60)), Some(DurationSetting::seconds(10)))
+        );
+        assert_eq!((all.queue, all.max_items), (Some(7), Some(10_000)));
+    }
+
+    #[test]
+    fn lists_and_names_are_replaced_as_a_whole() {
+        let base = common(json!({ "tools": { "deny": ["a", "b"], "rename": { "x": "y" }, "hide": ["c"] } }));
+        let all = common(json!({ "tools": { "deny": ["d"], "rename": { "z": "w" } } })).over(&base);
+        let tools = serde_json::to_value(all.tools).unwrap();
+        assert_eq!((&tools["deny"], &tools["rename"]), (&json!(["d"]), &json!({ "z": "w" })));
+        assert_eq!(tools["hide"], json!(["c"]));
+    }
+}
