@@ -1,7 +1,7 @@
 //! Fast path of a connection: simple POSTs to the endpoints, without a general HTTP server in between.
 //!
 //! Owns the timeouts and the drain of a connection while each request is a simple POST to an endpoint. The first other
-//! request goes to hyper. Does not parse (`moongate-http1`) and does not know messages (`mcp.rs`). Invariant: every
+//! request goes to hyper. Does not parse (`moongate-http1`) and does not serve requests (`serve_request.rs`). Invariant: every
 //! response is the endpoint's own.
 //!
 //! A general server keeps a buffer for each direction and a channel between a request's head and its body. It sets a
@@ -19,9 +19,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::ServerState;
 use crate::connection_limit::ConnectionSlot;
+use crate::endpoint_path::endpoint_name;
+use crate::serve_request::{ReceivedRequest, RequestSource, refuse_timed_out, serve_request};
 use crate::service::{AcceptedHost, ConnectionService};
-use crate::{ServerState, mcp};
+use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::body::Body;
 use moongate_protocol::lazy_timer::LazyTimer;
 
@@ -41,41 +44,41 @@ pub(super) struct FastPathContext<'a> {
 }
 
 /// Serves the simple POSTs of a connection. Returns it for hyper at the first other request, or `None` if it ended.
-pub(super) async fn serve<S>(stream: S, terms: FastPathContext<'_>) -> Option<Rewind<S>>
+pub(super) async fn serve<S>(stream: S, context: FastPathContext<'_>) -> Option<Rewind<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut connection = ServerConnection::new(stream, terms.head);
-    let (mut timer, mut known, mut remembered) = (LazyTimer::default(), AcceptedHost::default(), None);
-    let mut accept = |head: &Parts| terms.service.fast_path_state(head, &mut known);
-    let mut told = pin!(async {
-        terms.draining.cancelled().await;
-        tokio::time::sleep(terms.drain_grace).await;
+    let mut connection = ServerConnection::new(stream, context.head);
+    let (mut timer, mut accepted_host, mut identity) = (LazyTimer::default(), AcceptedHost::default(), None);
+    let mut accept = |head: &Parts| context.service.fast_path_state(head, &mut accepted_host);
+    let mut drain_signal = pin!(async {
+        context.draining.cancelled().await;
+        tokio::time::sleep(context.drain_grace).await;
     });
-    let (mut hears_of_end, mut is_told) = (false, false);
+    let (mut is_registered, mut is_draining) = (false, false);
     loop {
-        let mut until = Instant::now() + terms.read_timeout;
+        let mut until = Instant::now() + context.read_timeout;
         let (mut is_first, mut has_head) = (true, false);
         let next = std::future::poll_fn(|cx| {
             if let Poll::Ready(next) = connection.poll_next(cx, &mut accept) {
                 return Poll::Ready(Wait::Next(next));
             }
             // At the first wait, the wakers of an earlier wait are still registered.
-            let again = !std::mem::replace(&mut is_first, false);
-            let looks = !is_told && (again || !hears_of_end || terms.draining.is_cancelled());
-            is_told = is_told || looks && told.as_mut().poll(cx).is_ready();
-            hears_of_end = true;
+            let woken = !std::mem::replace(&mut is_first, false);
+            let polls = !is_draining && (woken || !is_registered || context.draining.is_cancelled());
+            is_draining = is_draining || polls && drain_signal.as_mut().poll(cx).is_ready();
+            is_registered = true;
             if connection.has_partial() && !std::mem::replace(&mut has_head, true) {
                 // A body has its own time, however long its connection was quiet before.
-                until = Instant::now() + terms.read_timeout;
+                until = Instant::now() + context.read_timeout;
             }
             // A client in the middle of a request may finish it. The response says that the connection ends.
-            let over = is_told && !connection.has_partial();
-            if terms.slot.must_leave() {
+            let ends = is_draining && !connection.has_partial();
+            if context.slot.must_leave() {
                 return Poll::Ready(Wait::Next(NextRequest::Closed));
             }
-            let timed_out = if again { timer.poll_until(cx, until) } else { timer.poll_again_until(cx, until) };
-            if over || timed_out.is_ready() { Poll::Ready(Wait::TimedOut) } else { Poll::Pending }
+            let timed_out = if woken { timer.poll_until(cx, until) } else { timer.poll_again_until(cx, until) };
+            if ends || timed_out.is_ready() { Poll::Ready(Wait::TimedOut) } else { Poll::Pending }
         });
         let request = match next.await {
             Wait::Next(NextRequest::Request(request)) => request,
@@ -83,21 +86,20 @@ where
             Wait::Next(NextRequest::Closed) => break,
             Wait::TimedOut => {
                 if let Some(partial) = connection.take_partial() {
-                    let response = mcp::refuse_timed_out(&partial.state, &partial.head);
+                    let response = refuse_timed_out(&partial.state, &partial.head);
                     connection.write_response(response.map(send_body), Persistence::Close).await.ok()?;
                 }
                 break;
             }
         };
-        let (received, place) = (Instant::now(), terms.slot.begin());
+        let (received, slot) = (Instant::now(), context.slot.begin());
         let response = {
-            let BufferedRequest { state: front, head, body } = *request;
-            let principal = front.keys.authenticate_cached(&head.headers, &mut remembered);
-            if principal.is_ok() {
-                place.admit();
-            }
-            let peer = terms.service.peer();
-            let mut work = pin!(mcp::serve_buffered(&front, head, body, principal, peer, received));
+            let BufferedRequest { state, head, body } = *request;
+            let scope = ByteString::from(endpoint_name(head.uri.path()).unwrap_or_default());
+            let request = ReceivedRequest { head, scope, dialect: None, received };
+            let peer = context.service.peer();
+            let source = RequestSource { peer, slot: Some(&slot), identity: Some(&mut identity) };
+            let mut work = pin!(serve_request(&state, source, request, body));
             std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
                 Poll::Ready(response) => Poll::Ready(Some(response)),
                 Poll::Pending => connection.poll_client_gone(cx).map(|()| None),
@@ -107,10 +109,10 @@ where
         };
         // A client that disconnects ends its request, as its revision defines.
         let response = response?;
-        let closing = terms.service.is_closing().load(Ordering::Relaxed);
+        let closing = context.service.is_closing().load(Ordering::Relaxed);
         let persistence = if closing { Persistence::Close } else { Persistence::KeepAlive };
         connection.write_response(response.map(send_body), persistence).await.ok()?;
-        drop(place);
+        drop(slot);
         if closing {
             break;
         }

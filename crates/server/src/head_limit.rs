@@ -32,8 +32,8 @@ impl HeadLimit {
 
     /// Answers a request whose head is too large. The rest of the request is unknown.
     fn refuse(&self) -> Response {
-        if let Some(fronts) = &self.state {
-            fronts.load().downstream.metrics.calls.refused.inc(Limit::Head);
+        if let Some(shared_state) = &self.state {
+            shared_state.load().downstream.metrics.calls.refused.inc(Limit::Head);
         }
         let message = format!("The head of the request is larger than {} bytes (limits.head)", self.head_max);
         let mut response = json_response(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", &message);

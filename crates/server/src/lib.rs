@@ -1,7 +1,7 @@
 //! Listener for MCP clients. Owns the routes, their order, and what is answered before a request is MCP.
 //!
-//! Does not read messages (`revision`). Invariant: Host and Origin are checked before credentials. Credentials are
-//! checked before a body is read, except for a body of at most 64 KiB on the fast path.
+//! Does not read messages (`moongate-protocol`). Invariant: Host and Origin are checked before credentials. Credentials
+//! are checked before a body is read, except for a body of at most 64 KiB on the fast path.
 
 mod address;
 mod admission;
@@ -15,7 +15,10 @@ mod endpoint_path;
 mod head_limit;
 mod stdio;
 mod connection_limit;
+mod panic_guard;
 mod refused_keys;
+mod request_body;
+mod serve_request;
 mod service;
 mod fast_path;
 mod socket;
@@ -115,7 +118,7 @@ pub enum StdioRefused {
 }
 
 /// Builds the routes of the MCP listener. `local` means that no browser can connect, whatever host a request names.
-pub fn router(fronts: SharedServerState, local: bool) -> Router {
+pub fn router(shared_state: SharedServerState, local: bool) -> Router {
     // A clear "no" as JSON, since clients parse it. Any other answer looks to them like something to log in to.
     let no_oauth = ["/.well-known/{*path}", "/mcp/.well-known/{*path}", "/register", "/authorize", "/token"];
     let mut router = Router::new()
@@ -134,8 +137,8 @@ pub fn router(fronts: SharedServerState, local: bool) -> Router {
         .route("/healthz", any(alive))
         .route("/livez", any(alive))
         .fallback(not_found)
-        .layer(middleware::from_fn_with_state((fronts.clone(), local), origin::check_origin))
-        .with_state(fronts)
+        .layer(middleware::from_fn_with_state((shared_state.clone(), local), origin::check_origin))
+        .with_state(shared_state)
 }
 
 /// Returns a small JSON response to a request that never became MCP.

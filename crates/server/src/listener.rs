@@ -105,18 +105,18 @@ impl ServerListener {
     /// Serves line clients until `draining` is cancelled, and then until they have ended.
     pub async fn serve_lines(
         self,
-        fronts: SharedServerState,
+        shared_state: SharedServerState,
         settings: ListenSettings,
         places: Arc<ConnectionLimit>,
         draining: CancellationToken,
         drain: Duration,
     ) {
-        let front = Arc::new(LineServer { state: fronts, settings, drain });
+        let server = Arc::new(LineServer { state: shared_state, settings, drain });
         let start = |stream: AcceptedStream, place: Arc<ConnectionSlot>| {
-            let front = front.clone();
+            let server = server.clone();
             async move {
                 if let AcceptedStream::Tcp(stream) = stream {
-                    front.serve_connection(stream, place).await;
+                    server.serve_connection(stream, place).await;
                 }
             }
         };
@@ -134,13 +134,13 @@ impl ServerListener {
         draining: CancellationToken,
         drain: Duration,
     ) {
-        let speaking = Arc::new(HttpConfig::new(&settings));
+        let config = Arc::new(HttpConfig::new(&settings));
         let closing = Arc::new(AtomicBool::new(false));
         let service = service.closing_when(closing.clone()).with_head_max(settings.head);
         let ServerListener { socket, outlives_process: stays, tls, .. } = self;
         let start = |stream: AcceptedStream, place: Arc<ConnectionSlot>| {
-            let (speaking, service, draining) = (speaking.clone(), service.for_peer(stream.peer()), draining.clone());
-            let connection = ClientConnection { http: speaking, service, draining, slot: place };
+            let (config, service, draining) = (config.clone(), service.for_peer(stream.peer()), draining.clone());
+            let connection = ClientConnection { http: config, service, draining, slot: place };
             connection.run(stream, tls.clone(), settings.read_timeout)
         };
         accept_all((socket, stays), &places, &draining, drain, &closing, start).await;
@@ -200,9 +200,9 @@ pub async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static
     settings: &ListenSettings,
     draining: CancellationToken,
 ) {
-    let (speaking, place) = (Arc::new(HttpConfig::new(settings)), Arc::new(ConnectionSlot::new()));
+    let (config, place) = (Arc::new(HttpConfig::new(settings)), Arc::new(ConnectionSlot::new()));
     let service = service.with_head_max(settings.head);
-    let connection = ClientConnection { http: speaking, service, draining, slot: place.clone() };
+    let connection = ClientConnection { http: config, service, draining, slot: place.clone() };
     place.run(connection.serve_connection(stream)).await;
 }
 
@@ -229,7 +229,7 @@ impl ClientConnection {
     }
 
     async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
-        let terms = fast_path::FastPathContext {
+        let context = fast_path::FastPathContext {
             service: &self.service,
             head: self.http.head,
             read_timeout: self.http.read_timeout,
@@ -238,12 +238,12 @@ impl ClientConnection {
             slot: &self.slot,
         };
         let stream = WriteTimeout::new(stream, self.http.write_timeout, self.service.count_stalled());
-        let Some(rest) = fast_path::serve(stream, terms).await else { return };
+        let Some(rest) = fast_path::serve(stream, context).await else { return };
         let is_h2 = rest.is_h2();
         let builder = if is_h2 { &self.http.http2 } else { &self.http.http1 };
         let service = self.service.in_slot(self.slot.clone());
         let mut connection = pin!(builder.serve_connection(TokioIo::new(rest), service));
-        let mut told = pin!(async {
+        let mut drain_signal = pin!(async {
             self.draining.cancelled().await;
             tokio::time::sleep(DRAIN_GRACE).await;
         });
@@ -257,7 +257,7 @@ impl ClientConnection {
             }
             if ending.is_none() {
                 let is_idle = idle.as_mut().is_some_and(|idle| idle.poll(cx).is_ready()) || self.slot.must_leave();
-                if !is_idle && told.as_mut().poll(cx).is_pending() {
+                if !is_idle && drain_signal.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
                 ending = Some(is_idle.then(|| LeaveTimeout::new(&self.slot)));

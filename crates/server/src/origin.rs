@@ -93,17 +93,17 @@ fn without_port(value: &str) -> &str {
 
 /// Checks every request of the listener, answers preflights, and adds CORS headers.
 pub(super) async fn check_origin(
-    State((fronts, local)): State<(SharedServerState, bool)>,
+    State((shared_state, local)): State<(SharedServerState, bool)>,
     request: Request,
     next: Next,
 ) -> Response {
-    let front = fronts.load_full();
-    let denied = |rule: &'static str| front.downstream.metrics.access.policy_denied.inc(DeniedRule(rule));
+    let state = shared_state.load_full();
+    let denied = |rule: &'static str| state.downstream.metrics.access.policy_denied.inc(DeniedRule(rule));
     if has_several_hosts(request.headers()) {
         denied("host");
         return json_response(StatusCode::BAD_REQUEST, "several_hosts", "The request names its host more than once");
     }
-    if !local && let Err(host) = front.hosts.accepts_request(request.headers(), request.uri()) {
+    if !local && let Err(host) = state.hosts.accepts_request(request.headers(), request.uri()) {
         denied("host");
         return host_rejected(host);
     }
@@ -112,7 +112,7 @@ pub(super) async fn check_origin(
     let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
         return next.run(request).await;
     };
-    if !origin.to_str().is_ok_and(|origin| front.hosts.accepts_origin(origin, host)) {
+    if !origin.to_str().is_ok_and(|origin| state.hosts.accepts_origin(origin, host)) {
         denied("origin");
         let shown = origin.to_str().unwrap_or("?").escape_default().to_string();
         tracing::warn!("request refused: Origin {shown} is not in gateway.allowed_origins");

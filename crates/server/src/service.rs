@@ -88,23 +88,24 @@ impl ConnectionService {
     }
 
     /// Returns the state that serves a simple POST, if it goes to an endpoint and needs no origin check.
-    pub(super) fn fast_path_state(&self, head: &Parts, known: &mut AcceptedHost) -> Option<Arc<ServerState>> {
+    pub(super) fn fast_path_state(&self, head: &Parts, accepted: &mut AcceptedHost) -> Option<Arc<ServerState>> {
         endpoint_name(head.uri.path())?;
-        let front = self.state.as_ref()?.load_full();
-        let same = known.state.as_ptr() == Arc::as_ptr(&front) && known.host.as_ref() == head.headers.get(header::HOST);
+        let state = self.state.as_ref()?.load_full();
+        let same =
+            accepted.state.as_ptr() == Arc::as_ptr(&state) && accepted.host.as_ref() == head.headers.get(header::HOST);
         let only_host = same && !has_several_hosts(&head.headers);
         let unguarded = match only_host {
             true => !head.headers.contains_key(header::ORIGIN),
-            false => needs_no_origin_check(&front, self.local, &head.headers, &head.uri),
+            false => needs_no_origin_check(&state, self.local, &head.headers, &head.uri),
         };
         if !unguarded {
             return None;
         }
         if !same {
-            *known =
-                AcceptedHost { state: Arc::downgrade(&front), host: detached_copy(head.headers.get(header::HOST)) };
+            *accepted =
+                AcceptedHost { state: Arc::downgrade(&state), host: detached_copy(head.headers.get(header::HOST)) };
         }
-        Some(front)
+        Some(state)
     }
 
     /// Returns the client's address, if it has one.
@@ -130,10 +131,10 @@ impl ConnectionService {
 
     /// Returns a counter of responses that their client did not read.
     pub(super) fn count_stalled(&self) -> impl Fn() + Send + Unpin + use<> {
-        let fronts = self.state.clone();
+        let shared_state = self.state.clone();
         move || {
-            if let Some(fronts) = &fronts {
-                fronts.load().stall_detector.record_dropped();
+            if let Some(shared_state) = &shared_state {
+                shared_state.load().stall_detector.record_dropped();
             }
         }
     }
@@ -145,9 +146,9 @@ impl ConnectionService {
 }
 
 /// True if the origin check would let the request pass unchanged.
-fn needs_no_origin_check(front: &ServerState, local: bool, headers: &HeaderMap, uri: &Uri) -> bool {
+fn needs_no_origin_check(state: &ServerState, local: bool, headers: &HeaderMap, uri: &Uri) -> bool {
     let plain = !headers.contains_key(header::ORIGIN) && !has_several_hosts(headers);
-    plain && (local || front.hosts.accepts_request(headers, uri).is_ok())
+    plain && (local || state.hosts.accepts_request(headers, uri).is_ok())
 }
 
 /// Adds the end of the connection to a response if the connection is closing. HTTP/2 has GOAWAY for that.
@@ -166,12 +167,12 @@ fn with_connection_close(
 fn watch_if_h2(
     response: Response<EitherBody>,
     version: Version,
-    front: Option<&ServerState>,
+    state: Option<&ServerState>,
     place: Option<Arc<SlotRequest>>,
 ) -> Response<GuardedBody> {
-    response.map(|body| match front {
-        Some(front) if version == Version::HTTP_2 => {
-            GuardedBody { body: EitherBody::Watched(front.stall_detector.watch(GuardedBody::from(body))), _slot: place }
+    response.map(|body| match state {
+        Some(state) if version == Version::HTTP_2 => {
+            GuardedBody { body: EitherBody::Watched(state.stall_detector.watch(GuardedBody::from(body))), _slot: place }
         }
         _ => GuardedBody { body, _slot: place },
     })
@@ -186,7 +187,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
         let closing = self.closing.clone();
         // The slot stays in use until the response is sent: the body holds this too.
         let place = self.slot.as_ref().map(|place| Arc::new(place.begin()));
-        let (router, front, mut request) = (self.router.clone(), self.state.as_ref().map(|f| f.load_full()), request);
+        let (router, state, mut request) = (self.router.clone(), self.state.as_ref().map(|f| f.load_full()), request);
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }
@@ -197,7 +198,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             let version = request.version();
             let Ok(response) = router.oneshot(request.map(AxumBody::new)).await;
             let response = response.map(EitherBody::Route);
-            Ok(with_connection_close(watch_if_h2(response, version, front.as_deref(), place), version, &closing))
+            Ok(with_connection_close(watch_if_h2(response, version, state.as_deref(), place), version, &closing))
         })
     }
 }

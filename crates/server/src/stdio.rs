@@ -1,6 +1,7 @@
 //! MCP over a pipe for one client: a message a line, in and out. Owns reading, writing, their bounds and the shutdown.
 //!
-//! Does not read messages (`revision`). Invariant: only messages are written, and the end of the input ends everything.
+//! Does not read messages (`moongate-protocol`). Invariant: only messages are written, and the end of the input ends
+//! everything.
 
 use moongate_telemetry::Limit;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::{ServerState, SharedServerState};
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RequestId, RpcPayload};
 use moongate_model::{Error, McpErrorKind, Principal, Server};
-use moongate_protocol::StdioClient;
+use moongate_protocol::{ClientDisconnected, StdioClient};
 use moongate_transport::PartialIdScanner;
 
 /// Maximum number of lines that wait for the client to read them. Further senders wait too.
@@ -49,8 +50,8 @@ pub(super) struct NetworkClient {
 
 impl StdioServer {
     /// Follows config reloads between messages, and limits the wait for the rest of one.
-    pub(super) fn for_network_client(self, fronts: SharedServerState, read_timeout: Duration) -> Self {
-        StdioServer { network: Some(NetworkClient { state: fronts, read_timeout }), ..self }
+    pub(super) fn for_network_client(self, shared_state: SharedServerState, read_timeout: Duration) -> Self {
+        StdioServer { network: Some(NetworkClient { state: shared_state, read_timeout }), ..self }
     }
 
     /// Serves until the input ends, the client stops reading, or the gateway drains.
@@ -59,22 +60,22 @@ impl StdioServer {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let StdioServer { state: front, principal, server, scope, drain, network } = self;
+        let StdioServer { state: server_state, principal, server, scope, drain, network } = self;
         // The bound makes a client that does not read slow down its own calls.
         let (out, lines) = mpsc::channel(QUEUED_LINES_MAX);
-        let over = CancellationToken::new();
-        let mut writing = tokio::spawn(write_lines(writer, lines, over.clone()));
-        let state = front.downstream.clone();
-        let (draining, revoked) = (state.draining.clone(), front.endpoints.until_revoked(&principal));
+        let finished = CancellationToken::new();
+        let mut writing = tokio::spawn(write_lines(writer, lines, finished.clone()));
+        let state = server_state.downstream.clone();
+        let (draining, revoked) = (state.draining.clone(), server_state.endpoints.until_revoked(&principal));
         let client = StdioClient::new(server, principal.clone(), scope.clone(), state, out.clone());
-        let mut client = AdmittedClient { client, state: front, principal, scope, network };
+        let mut client = LineClient { stdio: client, state: server_state, principal, scope, network };
         let read = tokio::select! {
             ended = read_lines(reader, &mut client) => Some(ended),
             () = draining.cancelled() => None,
             () = out.closed() => Some(ReadEnd::Unread),
             () = revoked => Some(ReadEnd::Revoked),
         };
-        let client = client.client;
+        let client = client.stdio;
         let grace = match read {
             Some(ReadEnd::Unread | ReadEnd::Revoked | ReadEnd::TimedOut) => Duration::ZERO,
             Some(ReadEnd::Input) => {
@@ -90,7 +91,7 @@ impl StdioServer {
         }
         // Dropped before the writer is told to finish: no further message can enter the queue.
         drop(client);
-        over.cancel();
+        finished.cancel();
         if tokio::time::timeout(FLUSH_TIMEOUT, &mut writing).await.is_err() {
             tracing::warn!("the client did not read the last answers");
             writing.abort();
@@ -110,16 +111,16 @@ enum ReadEnd {
     TimedOut,
 }
 
-/// Client behind the admission control that HTTP clients pass, too.
-struct AdmittedClient {
-    client: StdioClient,
+/// Client on a pipe, with what each of its lines passes before it is served.
+struct LineClient {
+    stdio: StdioClient,
     state: Arc<ServerState>,
     principal: Arc<Principal>,
     scope: ByteString,
     network: Option<NetworkClient>,
 }
 
-async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut AdmittedClient) -> ReadEnd {
+async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut LineClient) -> ReadEnd {
     let limit = client.state.limits.body;
     let mut begun = None;
     let mut buffer = BytesMut::with_capacity(16 * 1024);
@@ -130,12 +131,12 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut AdmittedCl
         while let Some(at) = memchr::memchr(b'\n', &buffer[scanned..]) {
             let line = buffer.split_to(scanned + at + 1).freeze();
             (scanned, begun) = (0, None);
-            let taken = match skipping.take() {
+            let served = match skipping.take() {
                 Some((mut scan, id)) => client.too_long(id.or(scan.feed(&line)), limit).await,
                 None if line.len() > limit => client.too_long(PartialIdScanner::default().feed(&line), limit).await,
-                None => client.handle_line(&line).await,
+                None => client.serve_line(&line).await,
             };
-            if taken.is_err() {
+            if served.is_err() {
                 return ReadEnd::Unread;
             }
         }
@@ -158,7 +159,7 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut AdmittedCl
             // The last line needs no newline.
             end => {
                 let rest = buffer.freeze();
-                if end.is_ok() && skipping.is_none() && client.handle_line(&rest).await.is_err() {
+                if end.is_ok() && skipping.is_none() && client.serve_line(&rest).await.is_err() {
                     return ReadEnd::Unread;
                 }
                 return ReadEnd::Input;
@@ -167,7 +168,7 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut AdmittedCl
     }
 }
 
-impl AdmittedClient {
+impl LineClient {
     /// Waits for more of a message within the time that it has left.
     async fn in_time<T>(&self, begun: Option<Instant>, reading: impl Future<Output = T>) -> Option<T> {
         let (Some(network), Some(begun)) = (&self.network, begun) else { return Some(reading.await) };
@@ -184,54 +185,58 @@ impl AdmittedClient {
     }
 
     /// Continues with the current config, if the client's key still means the same principal.
-    fn apply_reload(&mut self) -> Result<(), moongate_protocol::ClientDisconnected> {
+    fn confirm_identity(&mut self) -> Result<(), ClientDisconnected> {
         let Some(network) = &self.network else { return Ok(()) };
         let now = network.state.load();
         if Arc::ptr_eq(&now, &self.state) {
             return Ok(());
         }
-        let principal =
-            now.keys.authenticate(&http::HeaderMap::new()).map_err(|_| moongate_protocol::ClientDisconnected)?;
-        let server =
-            now.endpoints.find_endpoint(&self.scope, &principal).ok_or(moongate_protocol::ClientDisconnected)?;
+        let principal = now.keys.authenticate(&http::HeaderMap::new()).map_err(|_| ClientDisconnected)?;
+        let server = now.endpoints.find_endpoint(&self.scope, &principal).ok_or(ClientDisconnected)?;
         if principal.id != self.principal.id {
-            return Err(moongate_protocol::ClientDisconnected);
+            return Err(ClientDisconnected);
         }
-        self.client.replace_server(server);
+        self.stdio.replace_server(server);
         self.state = now.clone();
         Ok(())
     }
 
-    async fn handle_line(&mut self, line: &Bytes) -> Result<(), moongate_protocol::ClientDisconnected> {
+    /// Serves one line, by the steps of `serve_request`. The client was authenticated when its pipe was opened, and each
+    /// config that came since confirms it.
+    async fn serve_line(&mut self, line: &Bytes) -> Result<(), ClientDisconnected> {
         let mut text = line.trim_ascii();
         text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
         if text.is_empty() {
             return Ok(());
         }
-        self.apply_reload()?;
+        self.confirm_identity()?;
         let payload = RpcPayload::parse_from_client(&line.slice_ref(text), self.state.limits.batch);
         let (payload, rejection) = match self.state.admit(&self.principal, payload) {
-            Ok(admitted) => return self.client.handle_line(admitted).await,
+            Ok(admitted) => return self.stdio.handle_line(admitted).await,
             Err(refused) => *refused,
         };
         let error = rejection.record(&self.state.downstream.metrics);
         // Each request of a batch gets its own error: callers wait for their id.
         for id in payload.iter().flat_map(RpcPayload::request_ids) {
-            self.client.send_error(Some(id), &error).await?;
+            self.stdio.send_error(Some(id), &error).await?;
         }
         Ok(())
     }
 
-    async fn too_long(&self, id: Option<u64>, limit: usize) -> Result<(), moongate_protocol::ClientDisconnected> {
+    async fn too_long(&self, id: Option<u64>, limit: usize) -> Result<(), ClientDisconnected> {
         let error =
             Error::new(McpErrorKind::TooLarge, format!("The message is larger than {limit} bytes (limits.body)"));
-        self.client.count_too_large();
-        self.client.send_error(id.map(RequestId::number).as_ref(), &error).await
+        self.stdio.count_too_large();
+        self.stdio.send_error(id.map(RequestId::number).as_ref(), &error).await
     }
 }
 
 /// Writes until it is cancelled, and then what is left.
-async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut lines: mpsc::Receiver<Bytes>, over: CancellationToken) {
+async fn write_lines<W: AsyncWrite + Unpin>(
+    mut writer: W,
+    mut lines: mpsc::Receiver<Bytes>,
+    finished: CancellationToken,
+) {
     let mut waiting = Vec::new();
     let mut buffer = BytesMut::new();
     let mut closed = false;
@@ -239,7 +244,7 @@ async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut lines: mpsc::Rece
         let ending = tokio::select! {
             biased;
             n = lines.recv_many(&mut waiting, QUEUED_LINES_MAX) => n == 0,
-            () = over.cancelled(), if !closed => {
+            () = finished.cancelled(), if !closed => {
                 // Calls that still hold a sender have no client any more.
                 lines.close();
                 closed = true;

@@ -32,20 +32,20 @@ pub(super) struct LineServer {
 impl LineServer {
     /// Serves one connection until it ends.
     pub(super) async fn serve_connection(&self, stream: TcpStream, place: Arc<ConnectionSlot>) {
-        let front = self.state.load_full();
+        let server_state = self.state.load_full();
         // A message has no place for a key: where keys are needed, no line client can show one.
-        let Ok(pipe) = front.open_stdio("", &HeaderMap::new(), self.drain) else {
+        let Ok(pipe) = server_state.open_stdio("", &HeaderMap::new(), self.drain) else {
             tracing::debug!("a connection was closed: there are keys, and a message has no place for one");
             return;
         };
-        let limits = &front.limits;
+        let limits = &server_state.limits;
         let (mut reader, writer) = stream.into_split();
-        let draining = front.downstream.draining.clone();
+        let draining = server_state.downstream.draining.clone();
         let first = tokio::select! {
             first = tokio::time::timeout(self.settings.read_timeout, first_line(&mut reader, limits.body, limits.batch)) => first,
             () = draining.cancelled() => return,
         };
-        let refused = |limit: Limit| front.downstream.metrics.calls.refused.inc(limit);
+        let refused = |limit: Limit| server_state.downstream.metrics.calls.refused.inc(limit);
         let read = match first {
             Ok(Some(read)) => read,
             Ok(None) => {
@@ -58,10 +58,10 @@ impl LineServer {
         // Open connections count as in use, like a stream: the client's sessions are bound to them.
         let usage = place.begin();
         usage.admit();
-        let unread = front.stall_detector.clone();
+        let unread = server_state.stall_detector.clone();
         let writer = WriteTimeout::new(writer, self.settings.write_timeout, move || unread.record_dropped());
         let pipe = pipe.for_network_client(self.state.clone(), self.settings.read_timeout);
-        drop(front);
+        drop(server_state);
         pipe.serve(Cursor::new(read).chain(reader), writer).await;
     }
 }

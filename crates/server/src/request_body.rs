@@ -1,0 +1,102 @@
+//! Bodies of requests, and their limits of size and time.
+//!
+//! Owns the wait for a body. Does not parse it. Invariant: a body is read within its limits, and for a known key only.
+//! The exception is a body of at most 64 KiB on the fast path, which is there before the key is checked.
+
+use axum::body::Body as AxumBody;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::request::Parts;
+use http::{Method, header};
+use http_body_util::{BodyExt, Limited};
+use tokio::time::Instant;
+
+use crate::ServerState;
+use crate::panic_guard::StartedResponse;
+use moongate_model::{Error, McpErrorKind};
+use moongate_protocol::lazy_timer::DeadlineElapsed;
+use moongate_telemetry::Limit;
+
+/// Maximum size of a body that is read even over the memory limit, in bytes.
+const SMALL_BODY_MAX: u64 = 64 * 1024;
+
+/// Body of a request: read already, or still to be read.
+pub(super) trait RequestBody: Send + Sized {
+    /// True if a request costs next to nothing to read. A response, a cancellation or a DELETE ends something, so it is
+    /// accepted even over the memory limit.
+    fn is_small(&self, head: &Parts) -> bool;
+
+    /// Reads the body and serves it. A body that is there is served at once.
+    fn read_then<'a>(
+        self,
+        state: &'a ServerState,
+        serve: impl FnOnce(Result<Bytes, Error>) -> StartedResponse<'a> + Send + 'a,
+    ) -> StartedResponse<'a>
+    where
+        Self: 'a;
+}
+
+/// Body on the fast path.
+impl RequestBody for Bytes {
+    fn is_small(&self, _: &Parts) -> bool {
+        u64::try_from(self.len()).is_ok_and(|length| length <= SMALL_BODY_MAX)
+    }
+
+    fn read_then<'a>(
+        self,
+        state: &'a ServerState,
+        serve: impl FnOnce(Result<Bytes, Error>) -> StartedResponse<'a> + Send + 'a,
+    ) -> StartedResponse<'a> {
+        serve(if self.len() > state.limits.body { Err(too_large(state)) } else { Ok(self) })
+    }
+}
+
+/// Body that hyper reads.
+impl RequestBody for AxumBody {
+    fn is_small(&self, head: &Parts) -> bool {
+        let length = head.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+        match head.method {
+            Method::DELETE => true,
+            Method::POST => length.is_some_and(|length| length <= SMALL_BODY_MAX),
+            _ => false,
+        }
+    }
+
+    fn read_then<'a>(
+        self,
+        state: &'a ServerState,
+        serve: impl FnOnce(Result<Bytes, Error>) -> StartedResponse<'a> + Send + 'a,
+    ) -> StartedResponse<'a> {
+        let serving = async move {
+            match serve(read(state, self).await) {
+                Ok(serving) => serving.await,
+                Err(response) => *response,
+            }
+        };
+        Ok(serving.boxed())
+    }
+}
+
+/// Reads a body within its limits.
+async fn read(state: &ServerState, body: AxumBody) -> Result<Bytes, Error> {
+    let reading = Limited::new(body, state.limits.body).collect();
+    let until = Instant::now() + state.limits.read_timeout;
+    match state.downstream.timers.timeout_at(until, reading).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => Err(too_large(state)),
+        Ok(Err(_)) => Err(Error::new(McpErrorKind::InvalidRequest, "The body broke off")),
+        Err(DeadlineElapsed) => Err(body_timed_out(state)),
+    }
+}
+
+/// Counts a body that did not arrive in time, and builds its error.
+pub(super) fn body_timed_out(state: &ServerState) -> Error {
+    state.downstream.metrics.calls.refused.inc(Limit::ReadTimeout);
+    let limit = state.limits.read_timeout;
+    Error::new(McpErrorKind::InvalidRequest, format!("The body took longer than {limit:?} (limits.read_timeout)"))
+}
+
+fn too_large(state: &ServerState) -> Error {
+    state.downstream.metrics.calls.refused.inc(Limit::Body);
+    Error::new(McpErrorKind::TooLarge, format!("The body is larger than {} bytes (limits.body)", state.limits.body))
+}

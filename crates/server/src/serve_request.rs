@@ -1,0 +1,193 @@
+//! Path of a request to an MCP endpoint, from its head to its response.
+//!
+//! Owns the order of the steps. Does not read messages (`moongate-protocol`) or check origins (`origin.rs`). Invariant:
+//! every HTTP request takes this path, and lines of a pipe take its typed steps (`stdio.rs`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, StatusCode, header};
+use tokio::time::Instant;
+
+use crate::connection_limit::SlotRequest;
+use crate::panic_guard::{finish_caught, start_caught};
+use crate::request_body::{RequestBody, body_timed_out};
+use crate::{PeerAddress, ServerState, json, small_response};
+use moongate_access::auth::{AuthError, CachedIdentity};
+use moongate_gateway::Endpoint;
+use moongate_jsonrpc::json::ByteString;
+use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
+use moongate_model::{Error, Principal};
+use moongate_protocol::body::Body;
+use moongate_protocol::{Admitted, BodyHint, ClientPayload, Dialect, McpRequest, RequestHead};
+use moongate_telemetry::AuthOutcome;
+
+/// HTTP request to an endpoint, without its body.
+pub(super) struct ReceivedRequest {
+    pub(super) head: Parts,
+    /// Endpoint that the path names, empty for all servers.
+    pub(super) scope: ByteString,
+    /// Dialect of the path, if it has one of its own.
+    pub(super) dialect: Option<&'static dyn Dialect>,
+    /// Time at which the head was read.
+    pub(super) received: Instant,
+}
+
+/// Connection that a request came on.
+pub(super) struct RequestSource<'a> {
+    pub(super) peer: Option<PeerAddress>,
+    pub(super) slot: Option<&'a SlotRequest>,
+    /// Identity of the connection's last request, where connections remember it.
+    pub(super) identity: Option<&'a mut Option<CachedIdentity>>,
+}
+
+/// Response to a request that ends before its dialect serves it.
+type EarlyResponse = Box<http::Response<Body>>;
+
+/// Serves one HTTP request: the path of a call, with one call for each step.
+///
+/// `Dialect::serve` reaches the steps that are not the listener's. It decodes the params. `Endpoint::call` resolves the
+/// name, lets policy permit it, and starts the call. The dialect's `ResponseEncoder` encodes what comes back.
+///
+/// All steps before the first wait are done at once. A future of them would be moved from one layer to the next, and
+/// each move would copy a kilobyte.
+pub(super) fn serve_request<'a, B: RequestBody + 'a>(
+    state: &'a ServerState,
+    source: RequestSource<'_>,
+    request: ReceivedRequest,
+    body: B,
+) -> impl Future<Output = http::Response<Body>> + Send + use<'a, B> {
+    let started = start_caught(move || {
+        let principal = authenticate(state, source, &request)?;
+        let endpoint = find_endpoint(state, &request, &principal)?;
+        admit_body(state, &request, &body)?;
+        body.read_then(state, move |body| {
+            let payload = decode(state, &request, body)?;
+            let dialect = request.select_dialect(Some(&payload));
+            let admitted = admit(state, dialect, &principal, payload)?;
+            let request = admitted.map(|payload| request.into_mcp_request(principal, payload));
+            Ok(dialect.serve(request, endpoint, &state.downstream))
+        })
+    });
+    finish_caught(&state.downstream.metrics, started)
+}
+
+/// Authenticates the principal of a request by its head.
+fn authenticate(
+    state: &ServerState,
+    source: RequestSource<'_>,
+    request: &ReceivedRequest,
+) -> Result<Arc<Principal>, EarlyResponse> {
+    let headers = &request.head.headers;
+    let authenticated = match source.identity {
+        Some(identity) => state.keys.authenticate_cached(headers, identity),
+        None => state.keys.authenticate(headers),
+    };
+    let principal = authenticated.map_err(|denied| {
+        state.refused_keys.log(source.peer.map(|PeerAddress(address)| address), &denied);
+        Box::new(unauthorized(state, &denied))
+    })?;
+    if let Some(slot) = source.slot {
+        slot.admit();
+    }
+    state.downstream.metrics.access.auth_accepted.inc();
+    Ok(principal)
+}
+
+/// Finds the endpoint of a request.
+fn find_endpoint(
+    state: &ServerState,
+    request: &ReceivedRequest,
+    principal: &Principal,
+) -> Result<Arc<Endpoint>, EarlyResponse> {
+    // No other key learns whether the endpoint exists: unknown and forbidden names get the same response.
+    let not_found = || Box::new(small_response(StatusCode::NOT_FOUND, "not_found", "There is no such server or view"));
+    state.endpoints.find_endpoint(&request.scope, principal).ok_or_else(not_found)
+}
+
+/// Admits a body before it is read, since a body takes memory, too.
+fn admit_body(state: &ServerState, request: &ReceivedRequest, body: &impl RequestBody) -> Result<(), EarlyResponse> {
+    if body.is_small(&request.head) {
+        return Ok(());
+    }
+    state.admission.check_memory().map_err(|rejection| {
+        let response = request.select_dialect(None).error_response(None, &rejection.error);
+        Box::new(rejection.apply_to(response, &state.downstream.metrics))
+    })
+}
+
+/// Decodes the messages of a body, or responds that there is none.
+fn decode(
+    state: &ServerState,
+    request: &ReceivedRequest,
+    body: Result<Bytes, Error>,
+) -> Result<ClientPayload, EarlyResponse> {
+    match body {
+        Ok(bytes) => Ok(RpcPayload::parse_from_client(&bytes, state.limits.batch)),
+        Err(error) => Err(Box::new(request.select_dialect(None).error_response(None, &error))),
+    }
+}
+
+/// Admits the messages of a request, or responds in its dialect.
+fn admit(
+    state: &ServerState,
+    dialect: &dyn Dialect,
+    principal: &Principal,
+    payload: ClientPayload,
+) -> Result<Admitted<ClientPayload>, EarlyResponse> {
+    state.admit(principal, payload).map_err(|refused| {
+        let (payload, rejection) = *refused;
+        let response = dialect.error_response(single_message(&payload).and_then(RpcMessage::id), &rejection.error);
+        Box::new(rejection.apply_to(response, &state.downstream.metrics))
+    })
+}
+
+impl ReceivedRequest {
+    /// Selects the dialect by the path, or by the head and as much of the body as there is.
+    fn select_dialect(&self, payload: Option<&ClientPayload>) -> &'static dyn Dialect {
+        self.dialect.unwrap_or_else(|| select_dialect(&self.head, payload))
+    }
+
+    fn into_mcp_request(self, principal: Arc<Principal>, payload: ClientPayload) -> McpRequest {
+        let ReceivedRequest { head: Parts { method, uri, headers, .. }, scope, received, .. } = self;
+        McpRequest { method, uri, headers, payload, principal, scope, received }
+    }
+}
+
+/// Selects the dialect that a request is written in.
+fn select_dialect(head: &Parts, payload: Option<&ClientPayload>) -> &'static dyn Dialect {
+    let (head, message) =
+        (RequestHead { method: &head.method, headers: &head.headers }, payload.and_then(single_message));
+    moongate_protocol::select_dialect(&head, &BodyHint { message })
+}
+
+/// Builds the response to a request whose body did not arrive in time.
+pub(super) fn refuse_timed_out(state: &ServerState, head: &Parts) -> http::Response<Body> {
+    select_dialect(head, None).error_response(None, &body_timed_out(state))
+}
+
+fn single_message(payload: &ClientPayload) -> Option<&RpcMessage> {
+    match payload {
+        Ok(RpcPayload::One(message)) => Some(message),
+        _ => None,
+    }
+}
+
+/// Answers 401. Without `resource_metadata`, so that no client looks for OAuth.
+fn unauthorized(state: &ServerState, denied: &AuthError) -> http::Response<Body> {
+    let (outcome, challenge) = match denied {
+        AuthError::Missing => (AuthOutcome::Missing, r#"Bearer realm="moongate""#),
+        AuthError::Invalid(_) => (AuthOutcome::Wrong, r#"Bearer realm="moongate", error="invalid_token""#),
+    };
+    state.downstream.metrics.access.auth.inc(outcome);
+    let message = "A valid API key is needed: Authorization: Bearer <key>";
+    // A JSON-RPC error, since many clients show nothing else of a response. The `message` at the top is for all others.
+    let error = serde_json::json!({
+        "code": moongate_protocol::UNAUTHORIZED, "message": message, "data": { "error": "unauthorized" },
+    });
+    let body = serde_json::json!({ "jsonrpc": "2.0", "id": null, "error": error, "message": message });
+    let mut response = json(StatusCode::UNAUTHORIZED, &body);
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    response
+}
