@@ -10,7 +10,10 @@ use moongate_mock::MockHandle;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Client, Era, Http, Process, Setup, Stream, holds, legacy, modern, serve, until, within};
+use crate::harness::{
+    Era, EventStream, HttpClient, McpClient, Process, Setup, holds, legacy, modern, serve, until, within,
+};
+use moongate_testing::messages::LATEST_LEGACY;
 
 const WATCHED: &str = "mock://watched";
 
@@ -26,7 +29,7 @@ struct CallTally {
 }
 
 /// Calls without a pause, and counts; gives the numbers that the server's counter gave for the calls of this client.
-async fn keep_calling(client: Client, tool: &str, tally: Arc<CallTally>) -> Vec<u64> {
+async fn keep_calling(client: McpClient, tool: &str, tally: Arc<CallTally>) -> Vec<u64> {
     let mut numbers = Vec::new();
     let mut n = 0;
     while !tally.stop.load(Ordering::Relaxed) {
@@ -58,10 +61,10 @@ async fn keep_calling(client: Client, tool: &str, tally: Arc<CallTally>) -> Vec<
     numbers
 }
 
-fn call(client: &Client, tool: &str, id: u64) -> (Vec<(&'static str, String)>, String) {
+fn call(client: &McpClient, tool: &str, id: u64) -> (Vec<(&'static str, String)>, String) {
     let mut headers = client.headers();
     let mut params = json!({"name": tool, "arguments": {}});
-    if client.era == Era::Modern {
+    if client.era() == Era::Modern {
         params["_meta"] = crate::harness::modern_meta();
         headers.extend([("mcp-method", "tools/call".to_owned()), ("mcp-name", tool.to_owned())]);
     }
@@ -69,7 +72,7 @@ fn call(client: &Client, tool: &str, id: u64) -> (Vec<(&'static str, String)>, S
 }
 
 async fn ready(process: &Process) {
-    let client = Client::open(&process.mcp(), Era::Modern).await;
+    let client = McpClient::open(&process.mcp(), Era::Modern).await;
     for server in ["old", "new"] {
         until("the servers answer", || async {
             let reply = client.call(&format!("{server}__echo"), json!({})).await;
@@ -115,12 +118,12 @@ async fn under_load(signals: &[Signal]) -> (u64, u64) {
     let mut process = started(&setup).await;
     ready(&process).await;
     let url = process.mcp();
-    let open = |era| Client::open(&url, era);
-    let sessions: Vec<Client> = futures_util::future::join_all((0..20).map(|_| open(Era::Legacy))).await;
+    let open = |era| McpClient::open(&url, era);
+    let sessions: Vec<McpClient> = futures_util::future::join_all((0..20).map(|_| open(Era::Legacy))).await;
     for client in &sessions {
         client.request("resources/subscribe", json!({"uri": WATCHED})).await.result();
     }
-    let stateless: Vec<Client> = futures_util::future::join_all((0..4).map(|_| open(Era::Modern))).await;
+    let stateless: Vec<McpClient> = futures_util::future::join_all((0..4).map(|_| open(Era::Modern))).await;
     let before = executed(&new);
     let tally = Arc::new(CallTally::default());
     // A server with sessions counts for each of its own, and starts anew with each: the stateless one counts for all.
@@ -171,7 +174,7 @@ async fn under_load(signals: &[Signal]) -> (u64, u64) {
 
 /// Opens sessions, one after the other, until the gateway is gone; gives those that were answered.
 async fn keep_opening(url: String) -> Vec<String> {
-    let http = Http::new();
+    let http = HttpClient::new();
     let mut opened = Vec::new();
     let who = json!({"name": "t", "version": "1"});
     let params = json!({"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": who});
@@ -186,8 +189,8 @@ async fn keep_opening(url: String) -> Vec<String> {
 }
 
 /// Whether a session is there.
-async fn is_there(client: &Client, session: &str) -> bool {
-    let client = Client { era: Era::Legacy, session: Some(session.to_owned()), ..client.clone() };
+async fn is_there(client: &McpClient, session: &str) -> bool {
+    let client = McpClient { revision: LATEST_LEGACY, session: Some(session.to_owned()), ..client.clone() };
     let status = client.request_as(1, "ping", json!({})).await.status;
     assert!(status == 200 || status == 404, "{status}");
     status == 200
@@ -199,7 +202,7 @@ async fn twenty_kills_while_it_writes_leave_the_state_whole() {
     let (mut last, mut survivors): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for round in 0..=20_u64 {
         let process = started(&setup).await;
-        let client = Client::open(&process.mcp(), Era::Modern).await;
+        let client = McpClient::open(&process.mcp(), Era::Modern).await;
         // What survived once is there for good.
         for session in survivors.iter().rev().step_by(survivors.len() / 10 + 1) {
             assert!(is_there(&client, session).await, "round {round}");
@@ -239,13 +242,13 @@ async fn done(setup: &Setup, process: Process, survivors: usize) {
 async fn a_stream_is_followed_over_many_restarts() {
     let setup = Setup::new().lasting().with("gateway", "admin = false");
     let mut process = started(&setup).await;
-    let client = Client::open(&process.mcp(), Era::Legacy).await;
+    let client = McpClient::open(&process.mcp(), Era::Legacy).await;
     let mut last = None::<String>;
     for round in 0..4 {
         let extra: Vec<_> = last.iter().map(|id| ("last-event-id", id.clone())).collect();
         let response = client.raw("GET", &extra, "").await;
         assert_eq!(response.status(), 200, "round {round}: {last:?}");
-        let mut stream = Stream::new(response);
+        let mut stream = EventStream::new(response);
         let event = stream.next().await.unwrap();
         last = event.lines().find_map(|line| line.strip_prefix("id: ")).map(str::to_owned).or(last);
         stopped(process, if round % 2 == 0 { Signal::TERM } else { Signal::KILL }).await;

@@ -5,11 +5,14 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use serde_json::{Value, value::RawValue};
+use tokio::sync::mpsc;
 
+use crate::RpcAnswer;
 use crate::wait::within;
 
 /// One JSON-RPC message, as it was written and as it is read.
@@ -52,13 +55,19 @@ pub struct EventStream {
     pub status: u16,
     /// All headers.
     pub headers: HeaderMap,
-    body: Incoming,
+    body: BodySource,
     bytes: Vec<u8>,
     /// Bytes that were given out as events.
     taken: usize,
     /// Bytes that were searched for an event's end.
     searched: usize,
     line_ends: LineEnds,
+}
+
+enum BodySource {
+    Http(Incoming),
+    /// Events from a stream that carries those of others, too.
+    Relayed(mpsc::Receiver<Bytes>),
 }
 
 /// Line ends that a reader takes.
@@ -80,8 +89,17 @@ impl EventStream {
     /// Reads a response of either kind.
     pub fn of(response: Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
-        let (status, headers, line_ends) = (head.status.as_u16(), head.headers, LineEnds::Lf);
-        EventStream { status, headers, body, bytes: Vec::new(), taken: 0, searched: 0, line_ends }
+        EventStream::from_parts(head.status.as_u16(), head.headers, BodySource::Http(body))
+    }
+
+    /// Reads events that somebody else takes from a stream.
+    pub(crate) fn relayed(events: mpsc::Receiver<Bytes>) -> Self {
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"))]);
+        EventStream::from_parts(200, headers, BodySource::Relayed(events))
+    }
+
+    fn from_parts(status: u16, headers: HeaderMap, body: BodySource) -> Self {
+        EventStream { status, headers, body, bytes: Vec::new(), taken: 0, searched: 0, line_ends: LineEnds::Lf }
     }
 
     /// Reads a response of either kind, with any line ends that the standard allows.
@@ -92,6 +110,11 @@ impl EventStream {
     /// Returns true for an event stream.
     pub fn is_events(&self) -> bool {
         self.headers.get("content-type").is_some_and(|v| v.as_bytes().starts_with(b"text/event-stream"))
+    }
+
+    /// Waits for the first bytes, whatever they are. Returns false if there are none.
+    pub async fn has_begun(&mut self) -> bool {
+        matches!(self.body, BodySource::Relayed(_)) || !self.bytes.is_empty() || self.read_frame().await
     }
 
     /// Reads the next event or comment, as it was written. Returns nothing at the end.
@@ -159,10 +182,29 @@ impl EventStream {
         }
     }
 
+    /// Reads to the end.
+    pub async fn finish(mut self, id: &str) -> RpcAnswer {
+        let mut messages = Vec::new();
+        while let Some(message) = self.next_message().await {
+            messages.push(message);
+        }
+        self.into_answer(messages, id)
+    }
+
+    /// Makes an answer of a stream that was read to its end.
+    pub(crate) fn into_answer(self, messages: Vec<RpcMessage>, id: &str) -> RpcAnswer {
+        RpcAnswer { status: self.status, headers: self.headers, bytes: self.bytes, messages, id: id.to_owned() }
+    }
+
     /// Reads one more frame of the body. Returns false at the end.
     async fn read_frame(&mut self) -> bool {
-        let frame = within("more of the response", self.body.frame()).await;
-        let Some(Ok(frame)) = frame else { return false };
+        let next = async {
+            match &mut self.body {
+                BodySource::Http(body) => body.frame().await?.ok(),
+                BodySource::Relayed(events) => events.recv().await.map(Frame::data),
+            }
+        };
+        let Some(frame) = within("more of the response", next).await else { return false };
         let data = frame.into_data().unwrap_or_else(|_| Bytes::new());
         match &mut self.line_ends {
             LineEnds::Lf => self.bytes.extend_from_slice(&data),

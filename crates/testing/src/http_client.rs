@@ -65,10 +65,11 @@ impl HttpClient {
         &self,
         method: &str,
         url: &str,
-        headers: &[(&str, &str)],
+        headers: &[(&'static str, String)],
         body: impl Into<Bytes>,
     ) -> Option<HttpReply> {
-        let (head, body) = self.try_open(method, url, headers, body).await.ok()?.into_parts();
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let (head, body) = self.try_open(method, url, &headers, body).await.ok()?.into_parts();
         let body = within("the body", body.collect()).await.ok()?.to_bytes();
         Some(HttpReply { status: head.status.as_u16(), headers: head.headers, body })
     }

@@ -11,13 +11,18 @@
 pub mod event_stream;
 pub mod http_client;
 pub mod http_endpoint;
+pub mod http_sse;
 pub mod line_client;
 pub mod logs;
+pub mod mcp_client;
+pub mod mcp_request;
 pub mod messages;
+pub mod rpc_answer;
 pub mod wait;
 
 mod caller;
 mod http_reply;
+mod mcp_exchange;
 
 pub use caller::{caller, principal};
 pub use event_stream::{EventStream, RpcMessage};
@@ -25,3 +30,6 @@ pub use http_client::HttpClient;
 pub use http_endpoint::HttpEndpoint;
 pub use http_reply::HttpReply;
 pub use line_client::{ChildClient, LineClient};
+pub use mcp_client::{ERAS, Era, McpClient};
+pub use mcp_request::McpRequest;
+pub use rpc_answer::RpcAnswer;

@@ -3,7 +3,9 @@
 use moongate_mock::{MockHandle, MockScript};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, ERAS, Era, Gateway, Http, Reply, Setup, Stream, holds, legacy, modern, serve};
+use crate::harness::{
+    ERAS, Era, EventStream, Gateway, HttpClient, HttpReply, McpClient, Setup, holds, legacy, modern, serve,
+};
 
 /// A server behind HTTP and the same as a child; `patience` is the gateway's `keep_alive`.
 async fn both(script: MockScript, patience: &str) -> (MockHandle, Gateway) {
@@ -16,18 +18,18 @@ async fn both(script: MockScript, patience: &str) -> (MockHandle, Gateway) {
 
 /// Starts a call that never ends, and waits until its server has it.
 async fn hanging(
-    client: &Client,
+    client: &McpClient,
     server: &str,
     mock: &MockHandle,
     gateway: &Gateway,
-) -> tokio::task::JoinHandle<Reply> {
+) -> tokio::task::JoinHandle<HttpReply> {
     let has = || match server {
         "web" => mock.counters().of("tools/call"),
         _ => gateway.record("child").matches("\"tools/call\"").count() as u64,
     };
     let before = has();
     // A connection of its own, which closes when the call is dropped.
-    let client = Client { http: Http::new(), ..client.clone() };
+    let client = McpClient { http: HttpClient::new(), ..client.clone() };
     let params = json!({"name": format!("{server}__hang"), "arguments": {}});
     let call = tokio::spawn(async move { client.request_as("mine", "tools/call", params).await });
     holds("the server has the call", || has() > before).await;
@@ -87,7 +89,7 @@ async fn a_legacy_disconnect_does_not_cancel_the_call() {
     }
 }
 
-async fn cancel(client: &Client, id: Value) {
+async fn cancel(client: &McpClient, id: Value) {
     let params = json!({"requestId": id, "reason": "enough"});
     let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
     assert_eq!(client.post(body.to_string()).await.status, 202);
@@ -125,7 +127,7 @@ async fn a_client_that_does_not_read_delays_no_other_client() {
                 let mut unread = Vec::new();
                 for id in 0..2 {
                     let big = json!({"name": format!("{server}__big"), "arguments": {"bytes": 8 << 20}});
-                    let client = Client { http: Http::new(), ..client.clone() };
+                    let client = McpClient { http: HttpClient::new(), ..client.clone() };
                     unread.push(client.start(id, "tools/call", big).await);
                 }
                 for n in 0..10 {
@@ -148,7 +150,7 @@ async fn a_flood_of_progress_that_nobody_reads_ends_in_the_answer() {
         for server in ["web", "child"] {
             let client = gateway.client(Era::Legacy).await;
             let call = json!({"name": format!("{server}__progress"), "arguments": {"steps": 1500, "ms": 0}, "_meta": {"progressToken": 1}});
-            let mut stream = Stream::new(client.start(7, "tools/call", call).await);
+            let mut stream = EventStream::new(client.start(7, "tools/call", call).await);
             for _ in 0..20 {
                 client.call(&format!("{server}__echo"), json!({})).await.text();
             }

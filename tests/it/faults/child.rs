@@ -3,7 +3,7 @@
 use moongate_mock::{FaultAction, FaultRule, MockScript, StdioRules};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, ERAS, Era, Gateway, Setup, legacy, modern, only, until};
+use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, legacy, modern, only, until};
 
 async fn child(script: &MockScript, settings: &str) -> Gateway {
     let gateway = Setup::new().stdio("a", script).with("servers.a", settings).start().await;
@@ -194,7 +194,7 @@ async fn output_in_pieces_is_put_together() {
         let line = format!("{} mock {} --stdio | dd bs=1 2>/dev/null", env!("CARGO_BIN_EXE_moongate"), file.display());
         let gateway = setup.with("servers.a", &format!("command = \"sh\"\nargs = [\"-c\", {line:?}]")).start().await;
         gateway.ready(&["a"]).await;
-        let client: Client = gateway.client(Era::Modern).await;
+        let client: McpClient = gateway.client(Era::Modern).await;
         let text = "ünï-cödé ".repeat(100);
         assert_eq!(client.call("a__echo", json!({"t": text})).await.result()["structuredContent"]["t"], text);
     }

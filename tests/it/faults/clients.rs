@@ -7,7 +7,7 @@ use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
 use super::rig::{FaultRig, RigClient, RowSetup, assert_one_outcome};
-use crate::harness::{Client, ERAS, Era, Http, body_of, modern_meta, tool, until, within};
+use crate::harness::{ERAS, Era, HttpClient, McpClient, body_of, modern_meta, tool, until, within};
 
 fn plain(script: MockScript) -> MockScript {
     script
@@ -25,13 +25,13 @@ async fn f41_a_disconnect_cancels_the_call_where_the_revision_says_so() {
     rig.each(async |bad, user| {
         let (calls, told) = (rig.got(bad, "tools/call"), rig.got(bad, "notifications/cancelled"));
         // A connection of its own, which closes when the call is dropped.
-        let client = Client { http: Http::new(), ..user.client.clone() };
+        let client = McpClient { http: HttpClient::new(), ..user.client.clone() };
         let params = json!({"name": format!("{}__hang", bad.name), "arguments": {}});
         let call = tokio::spawn(async move { client.request_as("mine", "tools/call", params).await });
         let has = || std::future::ready((rig.got(bad, "tools/call") > calls).then_some(()));
         until("the server has the call", has).await;
         call.abort();
-        if user.client.era == Era::Legacy {
+        if user.client.era() == Era::Legacy {
             // "Disconnection ... SHOULD NOT be interpreted as the client cancelling its request": it says so later.
             for n in 0..5 {
                 assert_eq!(user.call(bad, "echo", json!({"n": n})).await.text(), format!("{{\"n\":{n}}}"));
@@ -115,13 +115,13 @@ async fn f47_unsupported_http_requests_get_their_status() {
     let setting = RowSetup::new("F47", "f47_unsupported_http_requests_get_their_status");
     let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
     rig.each(async |bad, user| {
-        let list = match user.client.era {
+        let list = match user.client.era() {
             Era::Legacy => body_of(1, "tools/list", json!({})),
             Era::Modern => body_of(1, "tools/list", json!({"_meta": modern_meta()})),
         };
         let send = async |verb: &str, change: (&str, Option<&str>), path: &str, body: &str| {
             let mut headers = user.client.headers();
-            if user.client.era == Era::Modern {
+            if user.client.era() == Era::Modern {
                 headers.push(("mcp-method", "tools/list".to_owned()));
             }
             headers.retain(|(name, _)| *name != change.0);
@@ -145,7 +145,7 @@ async fn f47_unsupported_http_requests_get_their_status() {
             assert_eq!(reply.status, 405, "{verb}");
             assert!(reply.header("allow").contains("POST"), "{:?}", reply.headers);
         }
-        if user.client.era == Era::Modern {
+        if user.client.era() == Era::Modern {
             for verb in ["GET", "DELETE"] {
                 assert_eq!(send(verb, ("x", None), "", "").await.status, 405, "{verb}");
             }
@@ -192,7 +192,7 @@ async fn f49_notifications_and_stray_responses_reach_no_server() {
     rig.each(async |bad, user| {
         let calls = rig.got(bad, "tools/call");
         for _ in 0..20 {
-            match user.client.era {
+            match user.client.era() {
                 Era::Legacy => {
                     assert_eq!(user.client.post(odd.clone()).await.status, 202);
                     for answer in &answers {
@@ -209,8 +209,8 @@ async fn f49_notifications_and_stray_responses_reach_no_server() {
             }
         }
         assert_eq!(rig.got(bad, "tools/call"), calls, "nothing reached the server");
-        if user.client.era == Era::Legacy {
-            let early = Client { session: None, ..user.client.clone() };
+        if user.client.era() == Era::Legacy {
+            let early = McpClient { session: None, ..user.client.clone() };
             let call = body_of(3, "tools/call", json!({"name": format!("{}__odd", bad.name), "arguments": {}}));
             let reply = early.post(call).await;
             assert_eq!(reply.status, 400, "before `initialize`");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::harness::{Client, ERAS, Era, Gateway, Setup, modern, serve, within};
+use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, modern, serve, within};
 
 async fn gateway() -> (moongate_mock::MockHandle, Gateway) {
     let mock = serve(modern()).await;
@@ -93,7 +93,7 @@ async fn an_invalid_session_id_creates_no_session() {
     let (_mock, gateway) = gateway().await;
     let client = gateway.client(Era::Legacy).await;
     let sessions = gateway.app.metrics.clients.sessions.get();
-    let with = |session: Option<&str>| Client { session: session.map(str::to_owned), ..client.clone() };
+    let with = |session: Option<&str>| McpClient { session: session.map(str::to_owned), ..client.clone() };
     let ping = || json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
     assert_eq!(with(None).post(ping()).await.status, 400);
     let forged = "x".repeat(43);

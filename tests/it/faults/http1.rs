@@ -33,7 +33,7 @@ fn call(rig: &FaultRig, user: &RigClient, bad: &FaultyServer, tool: &str, id: u6
     let name = format!("{}__{tool}", bad.name);
     let mut params = json!({"name": name, "arguments": {"nonce": format!("nonce-{id}")}});
     let mut extra = Vec::new();
-    if user.client.era == Era::Modern {
+    if user.client.era() == Era::Modern {
         params["_meta"] = modern_meta();
         extra = vec![("mcp-method", "tools/call".to_owned()), ("mcp-name", name)];
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::harness::{Client, ERAS, Era, Reply, Setup, holds, legacy, modern, serve, until};
+use crate::harness::{ERAS, Era, HttpReply, McpClient, Setup, holds, legacy, modern, serve, until};
 
 fn keys(setup: Setup) -> Setup {
     setup
@@ -14,7 +14,7 @@ fn keys(setup: Setup) -> Setup {
 }
 
 /// A refusal as it must be: the status, when to come again, and a JSON-RPC error that names the setting.
-fn refused(reply: &Reply, status: u16, id: &Value, setting: &str) {
+fn refused(reply: &HttpReply, status: u16, id: &Value, setting: &str) {
     assert_eq!(reply.status, status, "{reply:?}");
     assert!(reply.header("retry-after").parse::<u64>().is_ok_and(|seconds| seconds > 0), "{reply:?}");
     assert_eq!(&reply.answer()["id"], id, "{reply:?}");
@@ -26,9 +26,9 @@ fn refused(reply: &Reply, status: u16, id: &Value, setting: &str) {
 async fn each_key_has_its_own_rate_limit() {
     let setup = keys(Setup::new()).with("limits", "rate = \"5/h\"").with("auth.keys.1", "rate = \"0\"");
     let gateway = setup.start().await;
-    let one = Client::with_key(&gateway.url("/mcp"), Era::Modern, Some("mg_one_0123456789")).await;
-    let two = Client::with_key(&gateway.url("/mcp"), Era::Modern, Some("mg_two_0123456789")).await;
-    let first = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some("mg_one_0123456789")).await;
+    let one = McpClient::with_key(&gateway.url("/mcp"), Era::Modern, Some("mg_one_0123456789")).await;
+    let two = McpClient::with_key(&gateway.url("/mcp"), Era::Modern, Some("mg_two_0123456789")).await;
+    let first = McpClient::with_key(&gateway.url("/mcp"), Era::Legacy, Some("mg_one_0123456789")).await;
     // The handshake was one request of five; notifications are none.
     for _ in 0..4 {
         assert_eq!(one.request("tools/list", json!({})).await.status, 200);
@@ -54,8 +54,8 @@ async fn concurrent_calls_are_bounded_for_each_key_and_in_total() {
             let mock = serve(modern()).await;
             let gateway = keys(Setup::new()).http("a", &mock.url).with("limits", limits).start().await;
             gateway.ready(&["a"]).await;
-            let one = Client::with_key(&gateway.url("/mcp"), era, Some("mg_one_0123456789")).await;
-            let two = Client::with_key(&gateway.url("/mcp"), era, Some("mg_two_0123456789")).await;
+            let one = McpClient::with_key(&gateway.url("/mcp"), era, Some("mg_one_0123456789")).await;
+            let two = McpClient::with_key(&gateway.url("/mcp"), era, Some("mg_two_0123456789")).await;
             let hung: Vec<_> = (0..2)
                 .map(|n| {
                     let one = one.clone();
@@ -145,7 +145,7 @@ async fn subscriptions_are_bounded_for_a_server_over_all_clients() {
     two.request("resources/subscribe", json!({"uri": first})).await.result();
     let stream = gateway.client(Era::Modern).await;
     let asked = json!({"notifications": {"resourceSubscriptions": [first, second]}});
-    let mut stream = crate::harness::Stream::new(stream.start("l", "subscriptions/listen", asked).await);
+    let mut stream = crate::harness::EventStream::new(stream.start("l", "subscriptions/listen", asked).await);
     let agreed = stream.notification("notifications/subscriptions/acknowledged").await;
     assert_eq!(agreed["params"]["notifications"]["resourceSubscriptions"], json!([first]), "{agreed}");
     drop(stream);
@@ -203,7 +203,7 @@ async fn out_of_descriptors_accepting_waits_and_recovers() {
     // Five pauses are half a second: a loop without them would have burnt all of it, and filled the log.
     assert!(failures() < failed + 100 && ticks() - before < 40, "{} ticks", ticks() - before);
     drop(held);
-    let client = Client::open(&gateway.mcp(), Era::Modern).await;
+    let client = McpClient::open(&gateway.mcp(), Era::Modern).await;
     assert_eq!(client.request("tools/list", json!({})).await.status, 200);
 }
 
@@ -212,7 +212,7 @@ async fn out_of_descriptors_accepting_waits_and_recovers() {
 async fn requests_are_shed_over_the_memory_limit() {
     // Everything is above nine tenths of so little.
     let gateway = Setup::new().with("limits", "memory = \"1MiB\"").spawn().await;
-    let http = crate::harness::Http::new();
+    let http = crate::harness::HttpClient::new();
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}).to_string();
     let headers = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
     until("memory is short", || async {

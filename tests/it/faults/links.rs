@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 
 use crate::harness::relay::Relay;
 use crate::harness::tls::Authority;
-use crate::harness::{Client, ERAS, Era, Process, Setup, legacy, modern, record_of, until, within};
+use crate::harness::{ERAS, Era, McpClient, Process, Setup, legacy, modern, record_of, until, within};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
 
@@ -146,8 +146,8 @@ impl LinkRig {
         rig
     }
 
-    async fn client(&self, era: Era) -> Client {
-        Client::open(&self.gateway.mcp(), era).await
+    async fn client(&self, era: Era) -> McpClient {
+        McpClient::open(&self.gateway.mcp(), era).await
     }
 
     /// What a server has received that holds this text.
@@ -191,7 +191,7 @@ impl LinkRig {
     }
 
     /// Waits until a server answers again.
-    async fn recovers(&self, client: &Client, server: &str) {
+    async fn recovers(&self, client: &McpClient, server: &str) {
         let tool = format!("{server}__add");
         until(&format!("{server} answers again"), || async {
             let result = client.call(&tool, json!({"a": 1, "b": 2})).await.result();
@@ -201,7 +201,7 @@ impl LinkRig {
     }
 }
 
-async fn what_is_no_message_is_skipped_and_counted(rig: &LinkRig, client: &Client) {
+async fn what_is_no_message_is_skipped_and_counted(rig: &LinkRig, client: &McpClient) {
     let series = "moongate_garbage_total{mcp_server=\"a\"}";
     let before = rig.metric(series).await;
     assert_eq!(client.call("a__garbage", json!({})).await.text(), "after the garbage");
@@ -211,7 +211,7 @@ async fn what_is_no_message_is_skipped_and_counted(rig: &LinkRig, client: &Clien
     }
 }
 
-async fn large_messages_pass(client: &Client) {
+async fn large_messages_pass(client: &McpClient) {
     for size in [10 << 10, 2 << 20] {
         let text = client.call("a__echo", json!({"x": "y".repeat(size)})).await.text();
         assert_eq!(text.len(), size + 8);
@@ -219,13 +219,13 @@ async fn large_messages_pass(client: &Client) {
     assert_eq!(client.call("a__big", json!({"bytes": 3 << 20})).await.text().len(), 3 << 20);
 }
 
-async fn a_message_that_is_too_large_fails_and_names_the_limit(rig: &LinkRig, client: &Client) {
+async fn a_message_that_is_too_large_fails_and_names_the_limit(rig: &LinkRig, client: &McpClient) {
     let failure = client.call("b__big", json!({"bytes": 200_000})).await.failure();
     assert!(failure.contains("max_message") && failure.contains("65536"), "{failure}");
     rig.recovers(client, "b").await;
 }
 
-async fn a_call_that_hangs_is_given_up_and_cancelled(rig: &LinkRig, client: &Client) {
+async fn a_call_that_hangs_is_given_up_and_cancelled(rig: &LinkRig, client: &McpClient) {
     // How many calls of this test were cancelled before.
     let hung = rig.received("b", r#""name":"hang""#);
     let before = rig.received("b", "notifications/cancelled");
@@ -242,7 +242,7 @@ async fn a_call_that_hangs_is_given_up_and_cancelled(rig: &LinkRig, client: &Cli
     .await;
 }
 
-async fn a_server_that_stops_reading_costs_its_own_calls_alone(rig: &LinkRig, clients: &[Client]) {
+async fn a_server_that_stops_reading_costs_its_own_calls_alone(rig: &LinkRig, clients: &[McpClient]) {
     let client = &clients[0];
     rig.signal("b", Signal::STOP).await;
     let calls = (0..4).map(|n| clients[n % 2].call("b__echo", json!({"x": "y".repeat(1 << 20)})));
@@ -257,7 +257,7 @@ async fn a_server_that_stops_reading_costs_its_own_calls_alone(rig: &LinkRig, cl
     rig.recovers(client, "b").await;
 }
 
-async fn a_broken_connection_fails_its_calls_at_once_and_none_runs_twice(rig: &mut LinkRig, clients: &[Client]) {
+async fn a_broken_connection_fails_its_calls_at_once_and_none_runs_twice(rig: &mut LinkRig, clients: &[McpClient]) {
     let mark = "hang on";
     let waiting = (0..6).map(|n| {
         let client = clients[n % 2].clone();
@@ -277,7 +277,7 @@ async fn a_broken_connection_fails_its_calls_at_once_and_none_runs_twice(rig: &m
     assert_eq!(rig.received("a", mark), 6, "no call is sent twice");
 }
 
-async fn a_server_that_was_started_again_is_there_for_the_next_call(rig: &mut LinkRig, client: &Client) {
+async fn a_server_that_was_started_again_is_there_for_the_next_call(rig: &mut LinkRig, client: &McpClient) {
     if let Some(peer) = &mut rig.peer {
         peer.kill().await;
     } else {

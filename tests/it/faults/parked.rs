@@ -4,7 +4,7 @@ use moongate_mock::MockHandle;
 use moongate_telemetry::StateRefusal;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Era, Gateway, Reply, Setup, holds, legacy, serve};
+use crate::harness::{Era, Gateway, HttpReply, McpClient, Setup, holds, legacy, serve};
 
 /// The capabilities of a client that can be asked for a name.
 fn able() -> Value {
@@ -21,7 +21,7 @@ async fn both(gateway: &str) -> (MockHandle, Gateway) {
 }
 
 /// Calls a tool that asks for a name; gives its answer.
-async fn ask(client: &Client, server: &str) -> Value {
+async fn ask(client: &McpClient, server: &str) -> Value {
     let params = json!({"name": format!("{server}__elicit"), "arguments": {}, "_meta": able()});
     let result = client.request("tools/call", params).await.result();
     assert_eq!(result["resultType"], "input_required", "{result}");
@@ -29,7 +29,7 @@ async fn ask(client: &Client, server: &str) -> Value {
 }
 
 /// Brings the name.
-async fn retry(client: &Client, server: &str, asked: &Value) -> Reply {
+async fn retry(client: &McpClient, server: &str, asked: &Value) -> HttpReply {
     let mut params = json!({"name": format!("{server}__elicit"), "arguments": {}, "_meta": able()});
     let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap();
     params["inputResponses"] = json!({ key: {"action": "accept", "content": {"name": "Ada"}} });
@@ -89,8 +89,8 @@ async fn request_state_belongs_to_its_principal() {
     let gateway = setup.http("web", &mock.url).start().await;
     gateway.ready(&["web"]).await;
     let url = gateway.url("/mcp");
-    let one = Client::with_key(&url, Era::Modern, Some(&key(1))).await;
-    let two = Client::with_key(&url, Era::Modern, Some(&key(2))).await;
+    let one = McpClient::with_key(&url, Era::Modern, Some(&key(1))).await;
+    let two = McpClient::with_key(&url, Era::Modern, Some(&key(2))).await;
     let asked = ask(&one, "web").await;
     let error = retry(&two, "web", &asked).await.error();
     assert_eq!(error["code"], -32602, "{error}");

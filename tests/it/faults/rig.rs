@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use moongate_mock::MockHandle;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, ERAS, Era, Http, Process, Reply, marked, until};
+use crate::harness::{ERAS, Era, HttpClient, HttpReply, McpClient, Process, marked, until};
 use ends::ResourceLevels;
 pub(crate) use setting::{FaultCarrier, FaultyServer, RowSetup, script};
 use users::HealthyTraffic;
@@ -38,7 +38,7 @@ pub(crate) struct FaultRig {
     /// Those of them that are behind HTTP.
     pub(crate) http_servers: Vec<MockHandle>,
     ok: MockHandle,
-    admin: Http,
+    admin: HttpClient,
     admin_url: String,
     secret: String,
     counts: Vec<(&'static str, &'static [&'static str])>,
@@ -52,7 +52,7 @@ pub(crate) struct FaultRig {
 impl FaultRig {
     /// A client of the gateway; its session is its own to end, with [`User::leave`].
     pub(crate) async fn user(&self, era: Era) -> RigClient {
-        let client = Client::with_key(&self.gateway.mcp(), era, Some(KEY)).await;
+        let client = McpClient::with_key(&self.gateway.mcp(), era, Some(KEY)).await;
         RigClient { client, said: self.said.clone() }
     }
 
@@ -126,7 +126,7 @@ impl FaultRig {
     }
 
     /// A page for operators.
-    pub(crate) async fn page(&self, path: &str) -> Reply {
+    pub(crate) async fn page(&self, path: &str) -> HttpReply {
         self.admin.get(&format!("{}{path}", self.admin_url)).await
     }
 

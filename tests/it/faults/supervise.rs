@@ -6,7 +6,7 @@ use moongate_mock::{FaultAction, FaultRule, MockScript, StdioRules};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::harness::{Client, ERAS, Era, Gateway, Setup, alive, holds, legacy, mock_at, modern, only, serve, until};
+use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, alive, holds, legacy, mock_at, modern, only, serve, until};
 
 fn status(status: u16, headers: &[(&str, &str)]) -> FaultAction {
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -245,8 +245,8 @@ async fn connections_for_single_clients_have_a_limit_and_the_unused_one_makes_ro
         .await;
     gateway.ready(&["a"]).await;
     let url = gateway.url("/mcp");
-    let first = Client::with_key(&url, Era::Modern, Some(keys[0])).await;
-    let second = Client::with_key(&url, Era::Modern, Some(keys[1])).await;
+    let first = McpClient::with_key(&url, Era::Modern, Some(keys[0])).await;
+    let second = McpClient::with_key(&url, Era::Modern, Some(keys[1])).await;
     for _ in 0..2 {
         assert_eq!(first.call("a__echo", json!({})).await.text(), "{}");
     }

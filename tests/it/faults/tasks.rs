@@ -4,7 +4,9 @@ use moongate_mock::{FaultAction, FaultRule, MockScript, TaskRule};
 use moongate_telemetry::TaskRetention;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Era, Gateway, Http, Reply, Setup, holds, legacy, mock_at, modern, serve, until, within};
+use crate::harness::{
+    Era, Gateway, HttpClient, HttpReply, McpClient, Setup, holds, legacy, mock_at, modern, serve, until, within,
+};
 
 const KEYS: [&str; 2] = ["key-number-1-0123456789", "key-number-2-0123456789"];
 
@@ -28,9 +30,9 @@ fn declared() -> Value {
 }
 
 /// Calls a tool as a task; gives its handle.
-async fn create(client: &Client, tool: &str, arguments: Value) -> String {
+async fn create(client: &McpClient, tool: &str, arguments: Value) -> String {
     let mut params = json!({"name": tool, "arguments": arguments});
-    match client.era {
+    match client.era() {
         Era::Modern => params["_meta"] = declared(),
         Era::Legacy => params["task"] = json!({}),
     }
@@ -39,15 +41,15 @@ async fn create(client: &Client, tool: &str, arguments: Value) -> String {
     id.unwrap_or_else(|| panic!("no task: {result}")).to_owned()
 }
 
-async fn about(client: &Client, method: &str, id: &str) -> Reply {
+async fn about(client: &McpClient, method: &str, id: &str) -> HttpReply {
     let mut params = json!({"taskId": id});
-    if client.era == Era::Modern {
+    if client.era() == Era::Modern {
         params["_meta"] = declared();
     }
     client.request(method, params).await
 }
 
-async fn code(client: &Client, method: &str, id: &str) -> i64 {
+async fn code(client: &McpClient, method: &str, id: &str) -> i64 {
     about(client, method, id).await.error()["code"].as_i64().unwrap()
 }
 
@@ -66,7 +68,7 @@ async fn a_server_that_dies_takes_its_tasks_along_and_nothing_else() {
             // Somebody waits for it, one way or the other.
             let (method, waiting) = match era {
                 Era::Modern => ("tasks/get", client.clone()),
-                Era::Legacy => ("tasks/result", Client { http: Http::new(), ..client.clone() }),
+                Era::Legacy => ("tasks/result", McpClient { http: HttpClient::new(), ..client.clone() }),
             };
             let id = lost.clone();
             let waiting = tokio::spawn(async move { about(&waiting, method, &id).await });
@@ -85,7 +87,7 @@ async fn a_disconnect_cancels_the_task_that_was_awaited_for_the_client() {
     let gateway = Setup::new().stdio("a", &tasking(legacy())).start().await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Modern).await;
-    let leaving = Client { http: Http::new(), ..client.clone() };
+    let leaving = McpClient { http: HttpClient::new(), ..client.clone() };
     let call = tokio::spawn(async move { leaving.call("a__must", json!({"ms": 600_000})).await });
     holds("the task is waited for", || gateway.record("a").contains("tasks/result")).await;
     call.abort();
@@ -138,7 +140,7 @@ async fn a_task_handle_belongs_to_its_principal_and_survives_a_restart() {
             let gateway = with_keys(&server.url, "").await;
             let client = |path: &str, n: usize| {
                 let url = gateway.url(path);
-                async move { Client::with_key(&url, era, Some(KEYS[n])).await }
+                async move { McpClient::with_key(&url, era, Some(KEYS[n])).await }
             };
             let (owner, other) = (client("/mcp", 0).await, client("/mcp", 1).await);
             let handle = create(&owner, "a__job", json!({"ms": 600_000})).await;
@@ -164,7 +166,7 @@ async fn a_task_handle_belongs_to_its_principal_and_survives_a_restart() {
             }
             gateway.app.stop().await;
             let again = with_keys(&server.url, "").await;
-            let owner = Client::with_key(&again.url("/mcp"), era, Some(KEYS[0])).await;
+            let owner = McpClient::with_key(&again.url("/mcp"), era, Some(KEYS[0])).await;
             assert_eq!(about(&owner, "tasks/get", &handle).await.result()["status"], "working");
             about(&owner, "tasks/cancel", &handle).await.result();
             again.app.stop().await;
@@ -203,7 +205,7 @@ async fn a_task_list_shows_one_principals_tasks() {
     gateway.ready(&["a"]).await;
     let mut made = Vec::new();
     for key in KEYS {
-        let client = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(key)).await;
+        let client = McpClient::with_key(&gateway.url("/mcp"), Era::Legacy, Some(key)).await;
         made.push((create(&client, "a__job", json!({"ms": 1})).await, client));
     }
     for (own, client) in &made {
@@ -222,7 +224,7 @@ async fn a_task_list_ends_with_its_key() {
     let setup = Setup::new().stdio("a", &script).with("servers.a", "share = \"principal\"");
     let mut gateway = setup.with("auth.keys.1", &key(0)).with("auth.keys.2", &key(1)).start().await;
     gateway.ready(&["a"]).await;
-    let client = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(KEYS[0])).await;
+    let client = McpClient::with_key(&gateway.url("/mcp"), Era::Legacy, Some(KEYS[0])).await;
     let listing = tokio::spawn(async move { client.request("tasks/list", json!({})).await });
     holds("the list is asked for", || gateway.app.metrics.calls.inflight.get() == 1).await;
     gateway.change(|setup| setup.without("auth.keys.1")).await;

@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use crate::harness::{Client, Era, Gateway, Http, Setup, body_of, holds, legacy, modern, modern_meta, within};
+use crate::harness::{Era, Gateway, HttpClient, McpClient, Setup, body_of, holds, legacy, modern, modern_meta, within};
 
 async fn connect(gateway: &Gateway) -> SendRequest<Full<Bytes>> {
     let stream = TcpStream::connect(gateway.app.addresses[0]).await.unwrap();
@@ -218,13 +218,13 @@ async fn unauthenticated_h2_connections_take_no_room_from_others() {
         idle.push(pinging(&gateway).await);
     }
     // Neither those that serve a call, nor the operators.
-    let client = Client::with_key(&gateway.url("/mcp"), Era::Modern, Some(KEY)).await;
+    let client = McpClient::with_key(&gateway.url("/mcp"), Era::Modern, Some(KEY)).await;
     let mut stream = client.listen().await;
     for _ in 0..3 {
         idle.push(pinging(&gateway).await);
     }
     assert!(client.tools().await.is_empty());
-    assert_eq!(Http::new().get(&gateway.url("/healthz")).await.status, 200);
+    assert_eq!(HttpClient::new().get(&gateway.url("/healthz")).await.status, 200);
     assert_eq!(gateway.admin("/readyz").await.status, 200);
     assert!(gateway.app.metrics.clients.connections.get() <= 4);
     assert!(gateway.app.metrics.calls.dropped.get(DroppedItem::IdleConnection) > 0);
@@ -235,7 +235,7 @@ async fn unauthenticated_h2_connections_take_no_room_from_others() {
     for _ in 0..6 {
         held.push(TcpStream::connect(admin).await.unwrap());
     }
-    assert_eq!(Http::new().get(&format!("http://{admin}/readyz")).await.status, 200);
+    assert_eq!(HttpClient::new().get(&format!("http://{admin}/readyz")).await.status, 200);
     assert!(gateway.app.metrics.clients.admin_connections.get() <= 2);
     gateway.app.stop().await;
 }

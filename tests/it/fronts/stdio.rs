@@ -321,9 +321,10 @@ async fn stdio_mode_opens_no_listener_and_serves_the_named_endpoint() {
     holds("it says where", || pipe.log().contains("/mcp\n")).await;
     let log = pipe.log();
     let url = log.split_once("listening on ").and_then(|(_, rest)| rest.split_once('\n')).unwrap().0.to_owned();
-    let reply = crate::harness::Http::new().send("POST", &url, &[("content-type", "application/json")], "{}").await;
+    let reply =
+        crate::harness::HttpClient::new().send("POST", &url, &[("content-type", "application/json")], "{}").await;
     assert_eq!(reply.status, 401);
-    let client = crate::harness::Client::with_key(&url, Era::Modern, Some("a-key-of-somebody-01234")).await;
+    let client = crate::harness::McpClient::with_key(&url, Era::Modern, Some("a-key-of-somebody-01234")).await;
     assert!(client.tools().await.contains(&"s__echo".to_owned()));
     let mut quiet = own(&setup, &[]);
     quiet.initialize("2025-11-25", json!({})).await;

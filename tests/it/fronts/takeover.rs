@@ -61,7 +61,7 @@ async fn a_second_process_takes_the_port_over_under_load() {
     let mut old = setup().spawn().await;
     let port = old.base.rsplit_once(':').unwrap().1.to_owned();
     let listed = async |url: &str| {
-        let client = crate::harness::Client::open(url, crate::harness::Era::Modern).await;
+        let client = crate::harness::McpClient::open(url, crate::harness::Era::Modern).await;
         crate::harness::until("it lists", || async { (!client.tools().await.is_empty()).then_some(()) }).await;
     };
     listed(&old.mcp()).await;
@@ -131,7 +131,7 @@ async fn processes_on_one_port_are_replaced_in_turn_and_no_call_is_lost_or_anoth
         keyed.http("s", &mock.url).with("gateway", &format!("listen = {listen}\nreuse_port = true"))
     };
     let listed = async |url: &str| {
-        let client = crate::harness::Client::with_key(url, crate::harness::Era::Modern, Some(KEYS[0])).await;
+        let client = crate::harness::McpClient::with_key(url, crate::harness::Era::Modern, Some(KEYS[0])).await;
         crate::harness::until("it lists", || async { (!client.tools().await.is_empty()).then_some(()) }).await;
     };
     let first = setup("\"127.0.0.1:0\"").spawn().await;
@@ -199,7 +199,7 @@ async fn the_service_managers_socket_is_served_and_outlives_the_process() {
         let config = setup.file();
         for _ in 0..2 {
             // Who connects while nobody is there waits in line.
-            let http = crate::harness::Http::new();
+            let http = crate::harness::HttpClient::new();
             let early = tokio::spawn(async move { http.get(&format!("http://{address}/livez")).await });
             let mut child = activated(&listener, &config, &path, name);
             assert_eq!(early.await.unwrap().status, 200);

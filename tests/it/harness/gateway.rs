@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::tls::Authority;
-use super::{Client, Era, Http, Process, Reply, server_of, until};
+use super::{Era, HttpClient, HttpReply, McpClient, Process, server_of, until};
 
 /// The program under test.
 pub(super) const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
@@ -111,7 +111,7 @@ impl Setup {
         let loaded = self.load().unwrap_or_else(|problems| panic!("{problems}"));
         let app = GatewayApp::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap();
         let base = format!("http://{}", app.addresses[0]);
-        Gateway { base, app, dir: self.dir, sections: self.sections, http: Http::new() }
+        Gateway { base, app, dir: self.dir, sections: self.sections, http: HttpClient::new() }
     }
 
     /// Listens on a port that stays the same over restarts, and keeps what outlives them beside the config.
@@ -139,7 +139,7 @@ impl Setup {
             app,
             dir: tempfile::tempdir().unwrap(),
             sections: self.sections.clone(),
-            http: Http::new(),
+            http: HttpClient::new(),
         }
     }
 
@@ -174,7 +174,7 @@ pub(crate) struct Gateway {
     /// Where its files are.
     pub(crate) dir: TempDir,
     sections: BTreeMap<String, Vec<String>>,
-    http: Http,
+    http: HttpClient,
 }
 
 impl Gateway {
@@ -188,7 +188,7 @@ impl Gateway {
     }
 
     /// A POST to the admin listener.
-    pub(crate) async fn order(&self, path: &str) -> Reply {
+    pub(crate) async fn order(&self, path: &str) -> HttpReply {
         self.http.send("POST", &format!("http://{}{path}", self.app.admin.unwrap()), &[], "").await
     }
 
@@ -198,19 +198,19 @@ impl Gateway {
     }
 
     /// A client of `/mcp`.
-    pub(crate) async fn client(&self, era: Era) -> Client {
-        Client::open(&self.url("/mcp"), era).await
+    pub(crate) async fn client(&self, era: Era) -> McpClient {
+        McpClient::open(&self.url("/mcp"), era).await
     }
 
     /// A client of `/mcp` with a session at this revision.
-    pub(crate) async fn client_at(&self, revision: &str) -> Client {
+    pub(crate) async fn client_at(&self, revision: &str) -> McpClient {
         let mut client = self.client(Era::Legacy).await;
         client.initialize_at(revision, serde_json::json!({})).await;
         client
     }
 
     /// A page of the admin listener.
-    pub(crate) async fn admin(&self, path: &str) -> Reply {
+    pub(crate) async fn admin(&self, path: &str) -> HttpReply {
         self.http.get(&format!("http://{}{path}", self.app.admin.unwrap())).await
     }
 

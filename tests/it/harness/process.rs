@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use super::gateway::PROGRAM;
-use super::{Http, Reply, server_of, until, within};
+use super::{HttpClient, HttpReply, server_of, until, within};
 
 /// A running gateway in a process of its own.
 pub(crate) struct Process {
@@ -71,10 +71,10 @@ impl Process {
     }
 
     /// A page of the admin listener.
-    pub(crate) async fn admin(&self, path: &str) -> Reply {
+    pub(crate) async fn admin(&self, path: &str) -> HttpReply {
         let log = self.log();
         let rest = log.split_once("metrics and health on ").expect("there is an admin listener").1;
-        Http::new().get(&format!("{}{path}", rest.split_whitespace().next().unwrap())).await
+        HttpClient::new().get(&format!("{}{path}", rest.split_whitespace().next().unwrap())).await
     }
 
     /// What the status says of a server.

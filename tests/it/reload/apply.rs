@@ -5,7 +5,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::harness::{
-    Client, ERAS, Era, Gateway, Setup, alive, body_of, holds, legacy, modern, modern_meta, only, serve, until, within,
+    ERAS, Era, Gateway, McpClient, Setup, alive, body_of, holds, legacy, modern, modern_meta, only, serve, until,
+    within,
 };
 
 const ONE: &str = "key-number-1-0123456789";
@@ -30,7 +31,7 @@ fn with_keys(setup: Setup) -> Setup {
 }
 
 /// Waits until a client lists exactly these.
-async fn lists(client: &Client, wanted: &[&str]) {
+async fn lists(client: &McpClient, wanted: &[&str]) {
     until(&format!("{wanted:?} are listed"), || async { (client.tools().await == wanted).then_some(()) }).await;
 }
 
@@ -174,7 +175,7 @@ async fn servers_come_and_go() {
         (!metrics.contains("moongate_server_up{mcp_server=\"one\"")).then_some(())
     })
     .await;
-    let gone = Client { url: gateway.url("/mcp/one"), ..client.clone() };
+    let gone = McpClient { url: gateway.url("/mcp/one"), ..client.clone() };
     assert_eq!(gone.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).await.status, 404);
     gateway.app.stop().await;
 }
@@ -197,7 +198,7 @@ async fn list_changes_are_notified_only_for_changed_lists() {
     let mut streams = Vec::new();
     for era in ERAS {
         for key in [ONE, TWO] {
-            let client = Client::with_key(&gateway.url("/mcp"), era, Some(key)).await;
+            let client = McpClient::with_key(&gateway.url("/mcp"), era, Some(key)).await;
             let stream = client.listen().await;
             streams.push((client, stream));
         }
@@ -248,9 +249,9 @@ async fn a_key_that_is_removed_is_gone_at_once_and_one_that_stays_notices_nothin
     let mock = serve(legacy()).await;
     let mut gateway = with_keys(Setup::new().http("a", &mock.url)).start().await;
     gateway.ready(&["a"]).await;
-    let one = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(ONE)).await;
-    let two = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(TWO)).await;
-    let modern = Client::with_key(&gateway.url("/mcp"), Era::Modern, Some(ONE)).await;
+    let one = McpClient::with_key(&gateway.url("/mcp"), Era::Legacy, Some(ONE)).await;
+    let two = McpClient::with_key(&gateway.url("/mcp"), Era::Legacy, Some(TWO)).await;
+    let modern = McpClient::with_key(&gateway.url("/mcp"), Era::Modern, Some(ONE)).await;
     let (mut stream, mut subscription) = (one.listen().await, modern.listen().await);
     let _kept = two.listen().await;
     // A new key beside the old ones, then the first goes: the second is another row of the file by then.
@@ -266,7 +267,7 @@ async fn a_key_that_is_removed_is_gone_at_once_and_one_that_stays_notices_nothin
     two.call("a__echo", json!({})).await.text();
     // A key of the old name with another secret is somebody else, whatever session it knows of.
     gateway.change(|setup| setup.with("auth.keys.1", &key(1, "key-number-3-0123456789"))).await;
-    let other = Client { key: Some("key-number-3-0123456789".to_owned()), ..one.clone() };
+    let other = McpClient { key: Some("key-number-3-0123456789".to_owned()), ..one.clone() };
     assert_eq!(other.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).await.status, 404);
     gateway.app.stop().await;
 }
@@ -276,7 +277,7 @@ async fn a_call_whose_session_ends_with_its_key_is_answered() {
     let mock = serve(legacy()).await;
     let mut gateway = with_keys(Setup::new().http("a", &mock.url)).start().await;
     gateway.ready(&["a"]).await;
-    let one = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(ONE)).await;
+    let one = McpClient::with_key(&gateway.url("/mcp"), Era::Legacy, Some(ONE)).await;
     let calling = tokio::spawn(async move { one.call("a__hang", json!({})).await });
     until("the call runs", || async { gateway.metric("moongate_inflight").await.filter(|n| *n == 1.0) }).await;
     gateway.change(|setup| setup.without("auth.keys.1")).await;
@@ -298,12 +299,12 @@ async fn calls_of_a_removed_key_end_at_once() {
     };
     let mut calling = Vec::new();
     for server in ["old", "new"] {
-        let one = Client::with_key(&gateway.url("/mcp"), Era::Modern, Some(ONE)).await;
+        let one = McpClient::with_key(&gateway.url("/mcp"), Era::Modern, Some(ONE)).await;
         let tool = format!("{server}__hang");
         calling.push(tokio::spawn(async move { one.call(&tool, json!({})).await }));
     }
     running(2.0).await;
-    let two = Client::with_key(&gateway.url("/mcp"), Era::Modern, Some(TWO)).await;
+    let two = McpClient::with_key(&gateway.url("/mcp"), Era::Modern, Some(TWO)).await;
     let theirs = tokio::spawn(async move { two.call("new__hang", json!({})).await });
     running(3.0).await;
     // Clients on pipes, one in each era; the input stays open.
@@ -358,7 +359,7 @@ async fn a_gateway_that_others_can_reach_is_never_without_keys() {
         "{outcome:?}"
     );
     let port = gateway.app.addresses[0].port();
-    let stranger = Client::open(&format!("http://127.0.0.1:{port}/mcp"), Era::Modern).await;
+    let stranger = McpClient::open(&format!("http://127.0.0.1:{port}/mcp"), Era::Modern).await;
     assert_eq!(stranger.request_as(1, "tools/list", json!({})).await.status, 401);
     gateway.app.stop().await;
 }

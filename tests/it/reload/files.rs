@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Era, Process, Setup, alive, holds, legacy, only, until};
+use crate::harness::{Era, McpClient, Process, Setup, alive, holds, legacy, only, until};
 
 /// The program with its admin listener on a port that is known, and a server `a`.
 async fn start(extra: impl FnOnce(Setup) -> Setup) -> Process {
@@ -34,7 +34,7 @@ fn admin(process: &Process) -> String {
 
 async fn get(process: &Process, path: &str) -> String {
     holds("the admin listener is there", || process.log().contains("metrics and health on ")).await;
-    crate::harness::Http::new().get(&format!("{}{path}", admin(process))).await.text_body()
+    crate::harness::HttpClient::new().get(&format!("{}{path}", admin(process))).await.text_body()
 }
 
 async fn server(process: &Process) -> Value {
@@ -62,7 +62,7 @@ async fn reloaded(process: &Process, outcome: &str, times: f64) {
 }
 
 async fn tools(process: &Process) -> Vec<String> {
-    Client::open(&process.mcp(), Era::Modern).await.tools().await
+    McpClient::open(&process.mcp(), Era::Modern).await.tools().await
 }
 
 fn config(process: &Process) -> std::path::PathBuf {
@@ -177,13 +177,13 @@ async fn a_moved_link_and_a_new_secret_are_seen() {
     std::fs::rename(dir.join("linked"), config(&process)).unwrap();
     link("v2");
     reloaded(&process, "applied", 1.0).await;
-    let client = Client::with_key(&process.mcp(), Era::Modern, Some("key-number-1-0123456789")).await;
+    let client = McpClient::with_key(&process.mcp(), Era::Modern, Some("key-number-1-0123456789")).await;
     assert!(client.tools().await.is_empty());
     assert_eq!(ready(&process).await, pid);
     replace(&key, "key-number-2-0123456789\n");
     reloaded(&process, "applied", 2.0).await;
     assert_eq!(client.request_as(1, "tools/list", json!({})).await.status, 401);
-    let client = Client::with_key(&process.mcp(), Era::Modern, Some("key-number-2-0123456789")).await;
+    let client = McpClient::with_key(&process.mcp(), Era::Modern, Some("key-number-2-0123456789")).await;
     assert!(client.tools().await.is_empty());
 }
 
@@ -191,7 +191,7 @@ async fn a_moved_link_and_a_new_secret_are_seen() {
 async fn a_hundred_hangups_while_calls_run() {
     let process = start(|setup| setup.with("gateway", "reload = { watch = false }")).await;
     let pid = ready(&process).await;
-    let client = Client::open(&process.mcp(), Era::Legacy).await;
+    let client = McpClient::open(&process.mcp(), Era::Legacy).await;
     let good = std::fs::read_to_string(config(&process)).unwrap();
     for n in 0..100 {
         let text = match n % 3 {
@@ -213,7 +213,7 @@ async fn a_hundred_hangups_while_calls_run() {
     let url = format!("{}/api/v1/reload", admin(&process));
     let asking = (0..100).map(|_| {
         let url = url.clone();
-        tokio::spawn(async move { crate::harness::Http::new().send("POST", &url, &[], "").await.status })
+        tokio::spawn(async move { crate::harness::HttpClient::new().send("POST", &url, &[], "").await.status })
     });
     for asked in asking.collect::<Vec<_>>() {
         assert_eq!(asked.await.unwrap(), 200);
@@ -230,7 +230,7 @@ async fn file_watching_and_hangup_can_be_switched_off() {
     replace(&config(&process), &format!("{good}\n[limits]\nbody = \"1MiB\"\n"));
     // What is asked for is done all the same: before that, nobody looked.
     let url = format!("{}/api/v1/reload", admin(&process));
-    assert_eq!(crate::harness::Http::new().send("POST", &url, &[], "").await.status, 200);
+    assert_eq!(crate::harness::HttpClient::new().send("POST", &url, &[], "").await.status, 200);
     assert_eq!((reloads(&process, "applied").await, reloads(&process, "refused").await), (1.0, 0.0));
     process.signal(Signal::HUP);
     assert!(!process.ended().await.success(), "the signal ends it, as it ends any program");

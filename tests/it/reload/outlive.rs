@@ -5,7 +5,7 @@ use std::time::Duration;
 use moongate::app::ReloadOutcome;
 use serde_json::json;
 
-use crate::harness::{Client, Era, Gateway, Setup, holds, legacy, only, serve, until};
+use crate::harness::{Era, Gateway, McpClient, Setup, holds, legacy, only, serve, until};
 
 const ONE: &str = "key-number-1-0123456789";
 const TWO: &str = "key-number-2-0123456789";
@@ -14,22 +14,22 @@ fn key(name: &str, key: &str) -> String {
     format!("name = \"{name}\"\nkey = \"{key}\"")
 }
 
-async fn with_key(gateway: &Gateway, key: &str) -> Client {
-    Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(key)).await
+async fn with_key(gateway: &Gateway, key: &str) -> McpClient {
+    McpClient::with_key(&gateway.url("/mcp"), Era::Legacy, Some(key)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unchanged_rate_keeps_its_tokens_and_a_changed_rate_applies_at_once() {
     let slow = format!("{}\nrate = \"2/h\"", key("one", ONE));
     let mut gateway = Setup::new().with("auth.keys.1", &slow).start().await;
-    let client = Client { key: Some(ONE.to_owned()), ..gateway.client(Era::Modern).await };
+    let client = McpClient { key: Some(ONE.to_owned()), ..gateway.client(Era::Modern).await };
     let lists = || async { client.request_as(1, "tools/list", json!({})).await.status };
     assert_eq!([lists().await, lists().await, lists().await], [200, 200, 429]);
     // Another key stands before it now; what was used of the rate is still used.
     let outcome = gateway.change(|setup| setup.with("auth.keys.0", &key("two", TWO))).await;
     assert!(matches!(&outcome, ReloadOutcome::Applied(diff) if diff.settings == ["auth.keys"]), "{outcome:?}");
     assert_eq!(lists().await, 429);
-    let other = Client { key: Some(TWO.to_owned()), ..client.clone() };
+    let other = McpClient { key: Some(TWO.to_owned()), ..client.clone() };
     for _ in 0..5 {
         assert_eq!(other.request_as(1, "tools/list", json!({})).await.status, 200, "it has no rate");
     }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::harness::{Era, Gateway, Http, Setup, alive, holds, legacy, only};
+use crate::harness::{Era, Gateway, HttpClient, Setup, alive, holds, legacy, only};
 
 async fn command(gateway: &Gateway, args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_moongate"));
@@ -66,7 +66,7 @@ async fn only_local_non_browser_requests_may_use_the_admin_api() {
         .start()
         .await;
     let base = format!("http://{}", gateway.app.admin.unwrap());
-    let http = Http::new();
+    let http = HttpClient::new();
     let refused: [&[(&str, &str)]; 5] = [
         &[("origin", "https://evil.test")],
         &[("host", "evil.test")],

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Era, Gateway, Setup, legacy, modern, only, serve, until};
+use crate::harness::{Era, Gateway, McpClient, Setup, legacy, modern, only, serve, until};
 
 const KEYS: [&str; 2] = ["key-number-1-0123456789", "key-number-2-0123456789"];
 
@@ -63,7 +63,7 @@ async fn everything(gateway: &Gateway) -> Value {
     let mut all = json!({});
     for endpoint in ["/mcp", "/mcp/v", "/mcp/a", "/mcp/b", "/mcp/c"] {
         for key in KEYS {
-            let client = Client::with_key(&gateway.url(endpoint), Era::Modern, Some(key)).await;
+            let client = McpClient::with_key(&gateway.url(endpoint), Era::Modern, Some(key)).await;
             for method in ["tools/list", "prompts/list", "resources/list"] {
                 let reply = client.request_as(1, method, json!({})).await;
                 let mut seen = json!({"status": reply.status});

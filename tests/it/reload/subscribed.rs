@@ -4,7 +4,7 @@ use moongate::app::ReloadOutcome;
 use moongate_mock::{MockHandle, MockScript};
 use serde_json::{Value, json};
 
-use crate::harness::{Era, Gateway, Setup, Stream, holds, legacy, modern, only, serve};
+use crate::harness::{Era, EventStream, Gateway, Setup, holds, legacy, modern, only, serve};
 
 const WATCHED: &str = "mock://watched";
 
@@ -19,7 +19,7 @@ async fn switch(gateway: &mut Gateway, on: bool) {
 }
 
 /// Hears that the resource changed, however often that is said.
-async fn hears(server: &MockHandle, stream: &mut Stream) {
+async fn hears(server: &MockHandle, stream: &mut EventStream) {
     holds("the server is subscribed to", || server.notify_resource(WATCHED) > 0).await;
     let told: Value = stream.notification("notifications/resources/updated").await;
     assert_eq!(told["params"]["uri"], WATCHED);

@@ -4,7 +4,7 @@ use moongate::app::ReloadOutcome;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::harness::{Client, Era, Gateway, Http, Reply, Setup, body_of, legacy, only, serve};
+use crate::harness::{Era, Gateway, HttpClient, HttpReply, McpClient, Setup, body_of, legacy, only, serve};
 
 const KEY: &str = "key-number-1-0123456789";
 
@@ -30,7 +30,7 @@ async fn oauth_discovery_is_a_404_without_oauth() {
         let setup = Setup::new();
         let setup = if keys { setup.with("auth.keys.1", &format!("name = \"one\"\nkey = {KEY:?}")) } else { setup };
         let gateway = setup.start().await;
-        let http = Http::new();
+        let http = HttpClient::new();
         for path in PROBED {
             for verb in ["GET", "POST", "OPTIONS"] {
                 let reply = http.send(verb, &gateway.url(path), &[], "").await;
@@ -46,7 +46,7 @@ async fn oauth_discovery_is_a_404_without_oauth() {
 #[tokio::test]
 async fn a_missing_or_wrong_key_is_a_401_that_points_nowhere() {
     let gateway = Setup::new().with("auth.keys.1", &format!("name = \"one\"\nkey = {KEY:?}")).start().await;
-    let http = Http::new();
+    let http = HttpClient::new();
     let mut bodies = Vec::new();
     for path in ["/mcp", "/mcp/", "/mcp/nothing"] {
         for verb in ["POST", "GET", "DELETE"] {
@@ -73,7 +73,7 @@ async fn a_missing_or_wrong_key_is_a_401_that_points_nowhere() {
         }
     }
     assert!(bodies.iter().all(|body| *body == bodies[0]), "the refusals differ");
-    let client = Client::with_key(&gateway.url("/mcp"), Era::Modern, Some(KEY)).await;
+    let client = McpClient::with_key(&gateway.url("/mcp"), Era::Modern, Some(KEY)).await;
     assert!(client.tools().await.is_empty());
 }
 
@@ -88,9 +88,11 @@ async fn a_view_that_a_key_may_not_use_looks_as_if_there_were_none() {
         .start()
         .await;
     let ask = async |path: &str| {
-        let client =
-            Client { url: gateway.url(path), ..Client::with_key(&gateway.url("/x"), Era::Modern, Some(KEY)).await };
-        let reply: Reply = client.request_as(1, "tools/list", json!({})).await;
+        let client = McpClient {
+            url: gateway.url(path),
+            ..McpClient::with_key(&gateway.url("/x"), Era::Modern, Some(KEY)).await
+        };
+        let reply: HttpReply = client.request_as(1, "tools/list", json!({})).await;
         (reply.status, reply.body)
     };
     let unknown = ask("/mcp/no-such-thing").await;
@@ -117,8 +119,8 @@ async fn the_mcp_endpoint_shows_everything_that_a_key_may_see() {
         .await;
     gateway.ready(&["a", "b", "c"]).await;
     let url = gateway.url("/mcp");
-    let some = Client::with_key(&url, Era::Modern, Some("some-0123456789abcdef")).await;
-    let old = Client::with_key(&url, Era::Legacy, Some("some-0123456789abcdef")).await;
+    let some = McpClient::with_key(&url, Era::Modern, Some("some-0123456789abcdef")).await;
+    let old = McpClient::with_key(&url, Era::Legacy, Some("some-0123456789abcdef")).await;
     for client in [&some, &old] {
         assert_eq!(client.tools().await, ["a__add", "a__echo", "b__echo"]);
         assert!(client.call("a__add", json!({"a": 1, "b": 2})).await.json()["error"].is_null());
@@ -130,9 +132,9 @@ async fn the_mcp_endpoint_shows_everything_that_a_key_may_see() {
             assert_eq!(refused.replace(name, "b__nothing"), unknown);
         }
     }
-    let all = Client::with_key(&url, Era::Modern, Some("all-0123456789abcdef")).await;
+    let all = McpClient::with_key(&url, Era::Modern, Some("all-0123456789abcdef")).await;
     assert_eq!(all.tools().await.len(), 6);
-    let none = Client::with_key(&url, Era::Modern, Some("none-0123456789abcdef")).await;
+    let none = McpClient::with_key(&url, Era::Modern, Some("none-0123456789abcdef")).await;
     assert!(none.tools().await.is_empty());
     // The session goes on with what its key may see now.
     let change = |setup: Setup| setup.with("auth.keys.1", "views = [\"v\"]\ntools = [\"*\"]");
@@ -143,13 +145,13 @@ async fn the_mcp_endpoint_shows_everything_that_a_key_may_see() {
 }
 
 /// POSTs `initialize` under a Host and an Origin.
-async fn under(url: &str, host: Option<&str>, origin: Option<&str>) -> Reply {
+async fn under(url: &str, host: Option<&str>, origin: Option<&str>) -> HttpReply {
     let mut headers = vec![("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
     headers.extend(host.map(|host| ("host", host)));
     headers.extend(origin.map(|origin| ("origin", origin)));
     let params =
         json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
-    Http::new().send("POST", url, &headers, body_of(1, "initialize", params)).await
+    HttpClient::new().send("POST", url, &headers, body_of(1, "initialize", params)).await
 }
 
 #[tokio::test]
@@ -170,7 +172,8 @@ async fn hosts_are_allowed_by_the_config_and_the_refusal_says_how() {
     // Probes and scrapes come under any name.
     let admin = format!("http://{}", gateway.app.admin.unwrap());
     for path in ["/metrics", "/healthz", "/readyz"] {
-        let reply = Http::new().send("GET", &format!("{admin}{path}"), &[("host", "10-0-0-7.pod.test")], "").await;
+        let reply =
+            HttpClient::new().send("GET", &format!("{admin}{path}"), &[("host", "10-0-0-7.pod.test")], "").await;
         assert_eq!(reply.status, 200, "{path}");
     }
 }
@@ -202,16 +205,16 @@ async fn pages_of_others_and_rebound_names_are_refused() {
     // The status of the servers is behind the same door.
     let status = format!("http://{}/api/v1/status", gateway.app.admin.unwrap());
     for headers in [[("host", "evil.test")], [("origin", "https://evil.test")]] {
-        assert_eq!(Http::new().send("GET", &status, &headers, "").await.status, 403);
+        assert_eq!(HttpClient::new().send("GET", &status, &headers, "").await.status, 403);
     }
 }
 
 /// A page of the admin listener and its answer, with a key or without.
-async fn page(gateway: &Gateway, method: &str, path: &str, key: Option<&str>) -> Reply {
+async fn page(gateway: &Gateway, method: &str, path: &str, key: Option<&str>) -> HttpReply {
     let bearer = key.map(|key| format!("Bearer {key}"));
     let headers: Vec<(&str, &str)> = bearer.iter().map(|bearer| ("authorization", bearer.as_str())).collect();
     let port = gateway.app.admin.unwrap().port();
-    Http::new().send(method, &format!("http://127.0.0.1:{port}{path}"), &headers, "").await
+    HttpClient::new().send(method, &format!("http://127.0.0.1:{port}{path}"), &headers, "").await
 }
 
 /// All that the admin listener has beside probes and metrics, and a path that is not there.
@@ -274,10 +277,13 @@ async fn admin_keys_open_what_their_role_says_on_every_listener() {
         // A key counts through a proxy, too; a page of another site has none of its own.
         let url = format!("http://127.0.0.1:{}/api/v1/reload", gateway.app.admin.unwrap().port());
         let key = ("authorization", "Bearer operator-key-0123456789");
-        let proxied = Http::new().send("POST", &url, &[key, ("x-forwarded-for", "10.0.0.7")], "").await;
+        let proxied = HttpClient::new().send("POST", &url, &[key, ("x-forwarded-for", "10.0.0.7")], "").await;
         assert!(![401, 403].contains(&proxied.status));
-        assert_eq!(Http::new().send("POST", &url, &[key, ("sec-fetch-site", "cross-site")], "").await.status, 403);
-        let mcp = Http::new().send("POST", &gateway.url("/mcp"), &[key], "{}").await;
+        assert_eq!(
+            HttpClient::new().send("POST", &url, &[key, ("sec-fetch-site", "cross-site")], "").await.status,
+            403
+        );
+        let mcp = HttpClient::new().send("POST", &gateway.url("/mcp"), &[key], "{}").await;
         assert_eq!(mcp.status, 401, "an operator's key is none of a client");
     }
 }
@@ -381,7 +387,7 @@ async fn admin_requests_through_a_proxy_are_refused() {
         "cf-connecting-ip",
         "true-client-ip",
     ] {
-        let reply = Http::new().send("POST", &reload, &[(name, "10.0.0.1")], "").await;
+        let reply = HttpClient::new().send("POST", &reload, &[(name, "10.0.0.1")], "").await;
         assert_eq!((reply.status, reply.json()["error"].as_str().unwrap()), (403, "not_local"), "{name}");
     }
 }

@@ -4,7 +4,7 @@ use moongate_mock::{FaultAction, FaultRule, MockScript, StdioRules};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Client, ERAS, Era, Gateway, Setup, alive, holds, legacy, marked, modern, only, until, within};
+use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, alive, holds, legacy, marked, modern, only, until, within};
 
 /// A server that does not want to go: it ignores SIGTERM and the end of its input, and so does its child.
 fn stubborn() -> MockScript {
@@ -75,7 +75,7 @@ async fn a_second_signal_ends_it_at_once_and_leaves_nothing_either() {
     let (mark, env) = mark();
     let setup = Setup::new().stdio("a", &stubborn()).with("servers.a", &env);
     let mut gateway = setup.with("gateway", "drain = \"1h\"").spawn().await;
-    let client = Client::open(&gateway.mcp(), Era::Legacy).await;
+    let client = McpClient::open(&gateway.mcp(), Era::Legacy).await;
     until("its tools are listed", || async { (!client.tools().await.is_empty()).then_some(()) }).await;
     // A call keeps it from draining.
     let call = tokio::spawn(async move { client.call("a__hang", json!({})).await });
@@ -263,7 +263,7 @@ async fn a_full_queue_refuses_at_once_and_names_the_setting() {
     for era in ERAS {
         let (mock, gateway) = narrow().await;
         let client = gateway.client(era).await;
-        let call = |client: Client| tokio::spawn(async move { client.call("a__sleep", json!({"ms": 1000})).await });
+        let call = |client: McpClient| tokio::spawn(async move { client.call("a__sleep", json!({"ms": 1000})).await });
         let running = call(client.clone());
         holds("one runs", || mock.counters().of("tools/call") == 1).await;
         let waiting = [call(client.clone()), call(client.clone())];
@@ -289,7 +289,7 @@ async fn a_disconnected_client_leaves_the_queue() {
     let client = gateway.client(Era::Modern).await;
     let call = || {
         // A connection of its own, which closes when the call is dropped.
-        let client = Client { http: crate::harness::Http::new(), ..client.clone() };
+        let client = McpClient { http: crate::harness::HttpClient::new(), ..client.clone() };
         tokio::spawn(async move { client.call("a__hang", json!({})).await })
     };
     let running = call();

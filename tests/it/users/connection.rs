@@ -5,7 +5,8 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::harness::{
-    Client, ERAS, Era, Gateway, Setup, Stream, holds, lasting_port, legacy, mock_at, modern, only, serve, until, within,
+    ERAS, Era, EventStream, Gateway, McpClient, Setup, holds, lasting_port, legacy, mock_at, modern, only, serve,
+    until, within,
 };
 
 #[tokio::test]
@@ -46,7 +47,7 @@ async fn a_failing_server_delays_no_other_server_and_is_explained() {
 
 /// What an endpoint says of a server that never came up: the instructions, and `_meta` of each empty list.
 async fn told(url: &str, era: Era) -> (String, Vec<String>) {
-    let mut client = Client::open(url, era).await;
+    let mut client = McpClient::open(url, era).await;
     let introduction = match era {
         Era::Legacy => client.initialize().await.result(),
         Era::Modern => client.request("server/discover", json!({})).await.result(),
@@ -110,7 +111,7 @@ async fn an_endpoints_failure_reason_goes_once_its_server_connects() {
     let mut streams = Vec::new();
     for era in ERAS {
         assert_eq!(told(&url, era).await.1.len(), 4);
-        streams.push(Client::open(&url, era).await.listen().await);
+        streams.push(McpClient::open(&url, era).await.listen().await);
     }
     let _mock = mock_at(only(legacy(), &["echo"]), address).await;
     for mut stream in streams {
@@ -252,7 +253,7 @@ async fn a_call_to_a_server_that_is_not_up_names_the_setting() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", silent.local_addr().unwrap());
     let gateway = Setup::new().http("a", &url).with("servers.a", "connect_timeout = \"200ms\"").start().await;
-    let client = Client::open(&gateway.url("/mcp/a"), Era::Modern).await;
+    let client = McpClient::open(&gateway.url("/mcp/a"), Era::Modern).await;
     let reply = client.request("resources/read", json!({"uri": "x:y"})).await;
     let message = reply.error()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("servers.a.connect_timeout") && message.contains("200ms"), "{message}");
@@ -352,7 +353,7 @@ async fn a_long_call_is_kept_alive() {
         let response = client.start(7, "tools/call", call).await;
         assert_eq!(response.headers()["x-accel-buffering"], "no");
         assert!(response.headers()["cache-control"].to_str().unwrap().contains("no-cache"));
-        let mut stream = Stream::new(response);
+        let mut stream = EventStream::new(response);
         let mut comments = 0;
         let answer = loop {
             let event = stream.next().await.unwrap();
@@ -391,7 +392,7 @@ async fn streams_are_kept_alive_and_a_second_get_replaces_the_first() {
 #[tokio::test]
 async fn a_client_without_streams_gets_its_answer_all_the_same() {
     let (_mock, gateway) = patient().await;
-    let client: Client = gateway.client(Era::Legacy).await;
+    let client: McpClient = gateway.client(Era::Legacy).await;
     let call = crate::harness::body_of(3, "tools/call", json!({"name": "a__sleep", "arguments": {"ms": 200}}));
     let headers = client.headers().into_iter().filter(|(name, _)| *name != "accept").collect::<Vec<_>>();
     let mut headers: Vec<(&str, &str)> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();

@@ -4,7 +4,7 @@
 use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, ERAS, Era, Gateway, Setup, Stream, legacy, modern, serve, until, within};
+use crate::harness::{ERAS, Era, EventStream, Gateway, McpClient, Setup, legacy, modern, serve, until, within};
 
 const LOG: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"to one"}}"#;
 
@@ -18,7 +18,7 @@ async fn children(script: &MockScript) -> Gateway {
 }
 
 /// Calls a tool until it is told what is wanted: a server without sessions may be listened to a moment later.
-async fn heard(client: &Client, stream: &mut Stream, tool: &str, arguments: Value, method: &str) -> Value {
+async fn heard(client: &McpClient, stream: &mut EventStream, tool: &str, arguments: Value, method: &str) -> Value {
     let hearing = stream.notification(method);
     tokio::pin!(hearing);
     loop {
@@ -45,11 +45,11 @@ async fn a_list_change_on_a_dedicated_connection_notifies_only_its_client() {
             heard(client, &mut stream, "a__change", json!({}), method).await;
             // What everybody hears comes behind whatever the other client might have heard.
             until("the gateway listens", || std::future::ready((aside.listeners() > 0).then_some(()))).await;
-            aside.set_prompts(&[json!({"name": format!("for-{:?}", client.era)})]);
+            aside.set_prompts(&[json!({"name": format!("for-{:?}", client.era())})]);
             aside.notify_list("prompts");
             loop {
                 let message = silence.message().await.unwrap();
-                assert_ne!(message["method"], method, "{:?} hears of what is {:?}'s", silent.era, client.era);
+                assert_ne!(message["method"], method, "{:?} hears of what is {:?}'s", silent.era(), client.era());
                 if message["method"] == "notifications/prompts/list_changed" {
                     break;
                 }
@@ -88,8 +88,8 @@ fn with_keys(count: usize) -> Setup {
     (1..=count).fold(Setup::new(), |setup, n| setup.with(&format!("auth.keys.{n}"), &key(n)))
 }
 
-async fn client_of(gateway: &Gateway, key: usize) -> Client {
-    Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(&format!("mg_key_{key}_0123456789"))).await
+async fn client_of(gateway: &Gateway, key: usize) -> McpClient {
+    McpClient::with_key(&gateway.url("/mcp"), Era::Legacy, Some(&format!("mg_key_{key}_0123456789"))).await
 }
 
 #[tokio::test]

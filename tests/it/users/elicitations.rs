@@ -5,7 +5,9 @@ use hyper::body::Incoming;
 use moongate_mock::{FaultAction, FaultRule, HttpRules, MockScript};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Era, Gateway, Reply, Setup, Stream, holds, legacy, marked, serve, until, within};
+use crate::harness::{
+    Era, EventStream, Gateway, HttpReply, McpClient, Setup, holds, legacy, marked, serve, until, within,
+};
 use crate::users::children::mark;
 
 /// What a stateless client says of itself with each request: it can be asked for a name.
@@ -14,32 +16,32 @@ fn able() -> Value {
 }
 
 /// A gateway with a key for each of two principals, and a client of each.
-async fn with_two_keys(script: &MockScript) -> (Gateway, Client, Client) {
+async fn with_two_keys(script: &MockScript) -> (Gateway, McpClient, McpClient) {
     let [one, two] = ["one", "two"].map(|name| (name, format!("{name}-key-0123456789abcdef0123456789")));
     let key = |(name, key): &(&str, String)| format!("name = {name:?}\nkey = {key:?}");
     let setup = Setup::new().with("auth.keys.1", &key(&one)).with("auth.keys.2", &key(&two));
     let gateway = setup.stdio("a", script).start().await;
     gateway.ready(&["a"]).await;
     let url = gateway.url("/mcp");
-    let one = Client::with_key(&url, Era::Modern, Some(&one.1)).await;
-    let two = Client::with_key(&url, Era::Modern, Some(&two.1)).await;
+    let one = McpClient::with_key(&url, Era::Modern, Some(&one.1)).await;
+    let two = McpClient::with_key(&url, Era::Modern, Some(&two.1)).await;
     (gateway, one, two)
 }
 
-async fn call(client: &Client, tool: &str, arguments: Value) -> Reply {
+async fn call(client: &McpClient, tool: &str, arguments: Value) -> HttpReply {
     let mut params = json!({"name": format!("a__{tool}"), "arguments": arguments});
-    if client.era == Era::Modern {
+    if client.era() == Era::Modern {
         params["_meta"] = able();
     }
     client.request("tools/call", params).await
 }
 
-async fn count(client: &Client) -> String {
+async fn count(client: &McpClient) -> String {
     call(client, "counter", json!({})).await.text()
 }
 
 /// Calls a tool that asks for a name; gives the question.
-async fn asked(client: &Client, tool: &str, arguments: Value) -> Value {
+async fn asked(client: &McpClient, tool: &str, arguments: Value) -> Value {
     let reply = call(client, tool, arguments).await;
     let result = reply.result();
     assert_eq!(result["resultType"], "input_required", "{result}");
@@ -47,7 +49,7 @@ async fn asked(client: &Client, tool: &str, arguments: Value) -> Value {
 }
 
 /// Answers whatever is asked until the call is over.
-async fn answered(client: &Client, tool: &str, arguments: Value) -> String {
+async fn answered(client: &McpClient, tool: &str, arguments: Value) -> String {
     let mut result = asked(client, tool, arguments.clone()).await;
     for _ in 0..64 {
         let key = |asked: &Value| asked.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
@@ -70,7 +72,7 @@ async fn answered(client: &Client, tool: &str, arguments: Value) -> String {
 }
 
 /// A call that stays open, of a client that waits for it.
-fn open(client: &Client, tool: &'static str, arguments: Value) -> tokio::task::JoinHandle<Reply> {
+fn open(client: &McpClient, tool: &'static str, arguments: Value) -> tokio::task::JoinHandle<HttpReply> {
     let client = client.clone();
     tokio::spawn(async move { call(&client, tool, arguments).await })
 }
@@ -184,13 +186,13 @@ async fn a_cancelled_calls_elicitation_reaches_no_other_client() {
 }
 
 /// Opens a call of a client with a session, and answers what it is asked.
-async fn asked_in_session(client: &Client) -> Value {
+async fn asked_in_session(client: &McpClient) -> Value {
     let params = json!({"name": "a__elicit", "arguments": {}});
     let response: Response<Incoming> = client.start(7, "tools/call", params).await;
     if response.headers()["content-type"] == "application/json" {
-        return Reply::read(response).await.answer();
+        return HttpReply::read(response).await.answer();
     }
-    let mut stream = Stream::new(response);
+    let mut stream = EventStream::new(response);
     loop {
         let message = within("it is asked or answered", stream.message()).await.unwrap();
         if message["method"] == "elicitation/create" {
@@ -203,7 +205,7 @@ async fn asked_in_session(client: &Client) -> Value {
     }
 }
 
-async fn session(gateway: &Gateway) -> Client {
+async fn session(gateway: &Gateway) -> McpClient {
     let mut client = gateway.client(Era::Legacy).await;
     client.initialize_with(json!({"elicitation": {}})).await;
     client

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, ERAS, Era, Gateway, Setup, legacy, modern, only, record_of, serve, until};
+use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, legacy, modern, only, record_of, serve, until};
 
 /// The notes of one topic about a server.
 async fn told(gateway: &Gateway, server: &str, topic: &str) -> Vec<String> {
@@ -181,7 +181,7 @@ async fn schemas_that_model_apis_refuse_are_named_and_listed_otherwise_where_wan
         .await;
     gateway.ready(&["a"]).await;
     let listed = async |gateway: &Gateway, path: &str, era| {
-        let client = Client::open(&gateway.url(path), era).await;
+        let client = McpClient::open(&gateway.url(path), era).await;
         schemas_of(&client.request("tools/list", json!({})).await.result())
     };
     let is_as_spelled = |schemas: &[(String, Value)]| schemas.iter().map(|(_, schema)| schema).eq(&spelled);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::harness::{ERAS, Era, Http, Setup, body_of, legacy, serve, within};
+use crate::harness::{ERAS, Era, HttpClient, Setup, body_of, legacy, serve, within};
 
 /// Bodies that are no message, and the code of the error that says so.
 fn malformed() -> Vec<(String, i64)> {
@@ -135,7 +135,7 @@ async fn invalid_client_messages_are_refused_and_the_session_goes_on() {
     let batch = format!("[{list},{list}]");
     let reply = client.post(batch).await;
     assert_eq!(reply.status, 400, "2025-11-25 has no batches");
-    let no_session = crate::harness::Client { session: None, ..client.clone() };
+    let no_session = crate::harness::McpClient { session: None, ..client.clone() };
     let reply = no_session.post(list).await;
     assert_eq!(reply.status, 400);
     assert!(reply.error()["message"].as_str().unwrap().contains("initialize"));
@@ -173,7 +173,7 @@ async fn a_batch_of_calls_is_answered_as_one() {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
-    let http = Http::new();
+    let http = HttpClient::new();
     let url = gateway.url("/mcp");
     let params =
         json!({"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});

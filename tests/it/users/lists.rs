@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use moongate_mock::{ContentPreset, CursorMode, FaultAction, FaultRule, GeneratedTools, ListRules, MockScript};
 use serde_json::json;
 
-use crate::harness::{Client, ERAS, Era, Gateway, Setup, holds, legacy, mock_at, modern, only, serve, tool, until};
+use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, holds, legacy, mock_at, modern, only, serve, tool, until};
 
-async fn sees(client: &Client, names: &[&str]) {
+async fn sees(client: &McpClient, names: &[&str]) {
     until(&format!("the list is {names:?}"), || async { (client.tools().await == names).then_some(()) }).await;
 }
 
@@ -78,7 +78,7 @@ async fn a_storm_of_list_changes_causes_a_few_list_requests() {
 }
 
 /// Looks at the list all the time; tells whether it was ever empty.
-fn watch(client: Client, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<bool> {
+fn watch(client: McpClient, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<bool> {
     tokio::spawn(async move {
         let mut empty = false;
         while !stop.load(Ordering::Relaxed) {
@@ -190,7 +190,7 @@ async fn a_bad_schema_costs_that_tool_only_and_is_reported() {
     }
 }
 
-async fn numbered(cursor: CursorMode) -> (moongate_mock::MockHandle, Gateway, Client) {
+async fn numbered(cursor: CursorMode) -> (moongate_mock::MockHandle, Gateway, McpClient) {
     let list = ListRules { page_size: 7, cursor, ..ListRules::default() };
     let generate = vec![GeneratedTools { count: 500, name: "t{n}".to_owned(), depth: 0, describe: 0 }];
     let mock = serve(MockScript { preset: ContentPreset::Empty, generate, list, ..legacy() }).await;

@@ -4,7 +4,7 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
-use crate::harness::{Client, ERAS, Era, Gateway, Setup, legacy, modern_meta, serve, within};
+use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, legacy, modern_meta, serve, within};
 
 /// Methods of both eras, and members of their params. `\u017f` folds to s, and `\u212a` to k.
 const REFUSED: [(&str, &str); 26] = [
@@ -66,9 +66,9 @@ fn body(era: Era, method: &str, params: &str, more: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{meta}{params}}}{more}}}"#)
 }
 
-async fn over_http(client: &Client, method: &str, body: String) -> Value {
+async fn over_http(client: &McpClient, method: &str, body: String) -> Value {
     let mut headers = Vec::new();
-    if client.era == Era::Modern {
+    if client.era() == Era::Modern {
         let message: Value = serde_json::from_str(&body).unwrap();
         let params = &message["params"];
         let target = params["name"].as_str().or(params["uri"].as_str()).or(params["taskId"].as_str());

@@ -79,7 +79,7 @@ async fn a_servers_own_endpoint_leaves_its_names_alone() {
     let mock = serve(only(legacy(), &ODD)).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
-    let client = crate::harness::Client::open(&gateway.url("/mcp/a"), Era::Legacy).await;
+    let client = crate::harness::McpClient::open(&gateway.url("/mcp/a"), Era::Legacy).await;
     assert_eq!(client.tools().await.into_iter().collect::<HashSet<_>>(), ODD.iter().map(|n| (*n).to_owned()).collect());
     assert_eq!(client.call("dots.and/slashes", json!({})).await.text(), "{}");
 }
@@ -100,9 +100,9 @@ async fn what_is_not_allowed_is_not_listed_and_looks_unknown() {
         let client = gateway.client(era).await;
         assert_eq!(client.tools().await, ["a__env", "a__error", "a__say"]);
         assert_eq!(client.call("a__add", json!({"a": 1, "b": 1})).await.text(), "2", "hidden, not forbidden");
-        let small = crate::harness::Client::open(&gateway.url("/mcp/small"), era).await;
+        let small = crate::harness::McpClient::open(&gateway.url("/mcp/small"), era).await;
         assert_eq!(small.tools().await, ["a__say"]);
-        let told = |reply: crate::harness::Reply, name: &str| {
+        let told = |reply: crate::harness::HttpReply, name: &str| {
             format!("{} {}", reply.status, reply.text_body().replace(name, "NAME"))
         };
         let ask = |name: &'static str| small.request_as(5, "tools/call", json!({"name": name}));
@@ -131,8 +131,8 @@ async fn a_keys_tools_are_all_that_it_sees() {
     gateway.ready(&["a"]).await;
     for era in ERAS {
         let url = gateway.url("/mcp");
-        let all = crate::harness::Client::with_key(&url, era, Some("key-of-all-0123456789")).await;
-        let some = crate::harness::Client::with_key(&url, era, Some("key-of-some-0123456789")).await;
+        let all = crate::harness::McpClient::with_key(&url, era, Some("key-of-all-0123456789")).await;
+        let some = crate::harness::McpClient::with_key(&url, era, Some("key-of-some-0123456789")).await;
         assert_eq!(all.tools().await, ["a__read", "a__write"]);
         assert_eq!(some.tools().await, ["a__read"]);
         let told = async |name: &str| {

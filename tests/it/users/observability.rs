@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::harness::{Client, ERAS, Era, Gateway, Http, Setup, body_of, legacy, modern, only, serve, until};
+use crate::harness::{ERAS, Era, Gateway, HttpClient, McpClient, Setup, body_of, legacy, modern, only, serve, until};
 
 /// The count of all series of a family that have these labels.
 async fn counted(gateway: &Gateway, family: &str, labels: &[&str]) -> f64 {
@@ -67,13 +67,13 @@ async fn calls_are_recorded_with_names_and_sizes_and_without_values() {
         let setup = Setup::new().http("a", &mock.url).with("telemetry", &format!("calls = {mode:?}"));
         let key = "key-number-1-0123456789";
         let gateway = setup.with("auth.keys.1", &format!("name = \"laptop\"\nkey = {key:?}")).spawn().await;
-        let client = Client::with_key(&gateway.mcp(), Era::Modern, Some(key)).await;
+        let client = McpClient::with_key(&gateway.mcp(), Era::Modern, Some(key)).await;
         until("its tools are listed", || async { (!client.tools().await.is_empty()).then_some(()) }).await;
         client.call("a__echo", json!({"said": "hush"})).await.text();
         client.call("a__fail", json!({"text": "hush"})).await.failure();
         client.call("a__nothing", json!({"text": "hush"})).await.error();
         // Refused keys come last, so that what is before them in the log is there as well.
-        Http::new().send("POST", &gateway.mcp(), &[("authorization", "Bearer hush-key")], "").await;
+        HttpClient::new().send("POST", &gateway.mcp(), &[("authorization", "Bearer hush-key")], "").await;
         let log = until("the refusal is logged", || async {
             let log = gateway.log();
             log.contains("key refused").then_some(log)
@@ -144,7 +144,7 @@ async fn the_last_lines_of_a_dead_process_stay_until_its_successor_is_ready() {
 async fn a_refusal_is_logged_once_a_second_and_address() {
     let setup = Setup::new().with("auth.keys.1", "name = \"one\"\nkey = \"key-number-1-0123456789\"");
     let gateway = setup.spawn().await;
-    let http = Http::new();
+    let http = HttpClient::new();
     for _ in 0..20 {
         http.send("POST", &gateway.mcp(), &[], body_of(1, "ping", json!({}))).await;
     }
@@ -156,7 +156,7 @@ async fn a_refusal_is_logged_once_a_second_and_address() {
 
 /// What `initialize` or `server/discover` says of who answers.
 async fn introduced(gateway: &Gateway, endpoint: &str, era: Era) -> Value {
-    let mut client = Client::open(&gateway.url(endpoint), era).await;
+    let mut client = McpClient::open(&gateway.url(endpoint), era).await;
     match era {
         Era::Legacy => client.initialize().await.result()["serverInfo"].clone(),
         Era::Modern => {
@@ -247,7 +247,7 @@ async fn a_port_of_the_systems_choice_leaves_no_state_behind() {
         let dir = setup.path("state");
         let setup = setup.with("gateway", &format!("state_dir = {dir:?}\n{state}"));
         let mut gateway = setup.spawn().await;
-        let client = Client::open(&gateway.mcp(), Era::Legacy).await;
+        let client = McpClient::open(&gateway.mcp(), Era::Legacy).await;
         client.request("ping", json!({})).await.result();
         gateway.signal(Signal::TERM);
         assert_eq!(gateway.ended().await.code(), Some(0), "{}", gateway.log());
@@ -266,7 +266,7 @@ async fn a_429_names_the_limit_and_whose_it_is() {
         ("common", "limits.rate allows: 1 in 60s"),
     ] {
         let url = gateway.url("/mcp");
-        let client = Client::with_key(&url, Era::Modern, Some(&format!("key-number-{name}-0123456789"))).await;
+        let client = McpClient::with_key(&url, Era::Modern, Some(&format!("key-number-{name}-0123456789"))).await;
         let refused = until("it is refused", || async {
             let reply = client.request("tools/list", json!({})).await;
             (reply.status == 429).then_some(reply)

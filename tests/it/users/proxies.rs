@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use crate::harness::proxy::{ForwardProxy, Verdict};
 use crate::harness::relay::Relay;
 use crate::harness::tls::Authority;
-use crate::harness::{Client, Era, Gateway, Process, Setup, holds, legacy, loopback, modern, serve, until};
+use crate::harness::{Era, Gateway, McpClient, Process, Setup, holds, legacy, loopback, modern, serve, until};
 
 /// `user:p@ss`, as it is sent.
 const BASIC: &str = "dXNlcjpwQHNz";
@@ -31,7 +31,7 @@ fn pair() -> MockScript {
     script
 }
 
-async fn works(client: &Client, server: &str) {
+async fn works(client: &McpClient, server: &str) {
     let tool = format!("{server}__echo");
     until(&format!("{tool} is listed"), || async { client.tools().await.contains(&tool).then_some(()) }).await;
     assert_eq!(client.call(&tool, json!({"n": 1})).await.text(), r#"{"n":1}"#, "{server}");
@@ -161,7 +161,7 @@ async fn environment_proxies_apply_to_http_servers() {
         // A proxy of the environment is for others than our own machine, whatever stands there.
         let setup = Setup::new().http("far", "http://mcp.test/mcp").http("near", &near.url);
         let gateway = among(setup, &variables).await;
-        let client = Client::open(&gateway.mcp(), Era::Legacy).await;
+        let client = McpClient::open(&gateway.mcp(), Era::Legacy).await;
         works(&client, "far").await;
         works(&client, "near").await;
         assert!(proxy.count("POST http://mcp.test/mcp") > before, "{name}");
@@ -186,7 +186,7 @@ async fn environment_proxies_apply_to_http_servers() {
         .http("a", "http://mcp.test/mcp")
         .with("servers.a", &format!("proxy = \"http://127.0.0.1:{port}\""));
     let gateway = among(setup, "HTTP_PROXY=http://127.0.0.1:1 NO_PROXY=*").await;
-    works(&Client::open(&gateway.mcp(), Era::Legacy).await, "a").await;
+    works(&McpClient::open(&gateway.mcp(), Era::Legacy).await, "a").await;
 }
 
 #[tokio::test]
@@ -213,7 +213,7 @@ async fn programs_get_the_environments_proxies() {
     let (mark, env) = crate::users::children::mark();
     let setup = Setup::new().stdio("a", &legacy()).with("servers.a", &env);
     let gateway = among(setup, "HTTPS_PROXY=http://proxy.test:1 no_proxy=example.com OTHER_SECRET=1").await;
-    works(&Client::open(&gateway.mcp(), Era::Legacy).await, "a").await;
+    works(&McpClient::open(&gateway.mcp(), Era::Legacy).await, "a").await;
     let environment = std::fs::read(format!("/proc/{}/environ", crate::harness::marked(&mark)[0])).unwrap();
     let environment = String::from_utf8_lossy(&environment).into_owned();
     assert!(environment.contains("HTTPS_PROXY=http://proxy.test:1\0"), "{environment}");
@@ -232,7 +232,7 @@ async fn a_server_of_a_private_authority_is_trusted_by_its_own_file_which_is_rea
     let gateway = setup.spawn().await;
     holds("the issuer is unknown", || gateway.log().contains("servers.a.ca") || gateway.log().contains("`ca`")).await;
     std::fs::write(&file, format!("{}{}", wrong.pem, right.pem)).unwrap();
-    works(&Client::open(&gateway.mcp(), Era::Legacy).await, "a").await;
+    works(&McpClient::open(&gateway.mcp(), Era::Legacy).await, "a").await;
 }
 
 #[tokio::test]

@@ -7,7 +7,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Client, ERAS, Era, Gateway, Http, Setup, Stream, alive, holds, legacy, mock_at, modern, only, serve, until, within,
+    ERAS, Era, EventStream, Gateway, HttpClient, McpClient, Setup, alive, holds, legacy, mock_at, modern, only, serve,
+    until, within,
 };
 
 const WATCHED: &str = "mock://watched";
@@ -19,7 +20,7 @@ async fn again(setup: &Setup, gateway: Gateway) -> Gateway {
 }
 
 /// What a client sees of its session on POST, GET and DELETE, in this order.
-async fn everywhere(client: &Client) -> Vec<u16> {
+async fn everywhere(client: &McpClient) -> Vec<u16> {
     let mut statuses = Vec::new();
     statuses.push(client.request_as(1, "ping", json!({})).await.status);
     statuses.push(client.raw("GET", &[], "").await.status().as_u16());
@@ -28,10 +29,10 @@ async fn everywhere(client: &Client) -> Vec<u16> {
 }
 
 /// Opens the session's stream behind an event.
-async fn behind(client: &Client, id: &str) -> Stream {
+async fn behind(client: &McpClient, id: &str) -> EventStream {
     let response = client.raw("GET", &[("last-event-id", id.to_owned())], "").await;
     assert_eq!(response.status(), 200, "{id}");
-    Stream::new(response)
+    EventStream::new(response)
 }
 
 #[tokio::test]
@@ -62,7 +63,7 @@ async fn a_session_goes_on_after_a_restart() {
     stream.notification("notifications/tools/list_changed").await;
     drop(stream);
     // What it declared still counts: it can be asked.
-    let mut call = Stream::new(client.start(77, "tools/call", json!({"name": "a__elicit"})).await);
+    let mut call = EventStream::new(client.start(77, "tools/call", json!({"name": "a__elicit"})).await);
     let asked = call.notification("elicitation/create").await;
     let answer =
         json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {"name": "Ada"}}});
@@ -87,11 +88,11 @@ async fn a_restored_session_answers_its_own_key_and_endpoint_only() {
         .with("auth.keys.1", &format!("name = \"one\"\nkey = {:?}", keys[0]))
         .with("auth.keys.2", &format!("name = \"two\"\nkey = {:?}", keys[1]));
     let gateway = setup.life().await;
-    let owner = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(keys[0])).await;
+    let owner = McpClient::with_key(&gateway.url("/mcp"), Era::Legacy, Some(keys[0])).await;
     let gateway = again(&setup, gateway).await;
-    let thief = Client { key: Some(keys[1].to_owned()), ..owner.clone() };
+    let thief = McpClient { key: Some(keys[1].to_owned()), ..owner.clone() };
     assert_eq!(everywhere(&thief).await, [404, 404, 404]);
-    let elsewhere = Client { url: gateway.url("/mcp/view"), ..owner.clone() };
+    let elsewhere = McpClient { url: gateway.url("/mcp/view"), ..owner.clone() };
     assert_eq!(elsewhere.request_as(1, "ping", json!({})).await.status, 404);
     assert_eq!(owner.request("ping", json!({})).await.status, 200);
     gateway.app.stop().await;
@@ -99,7 +100,7 @@ async fn a_restored_session_answers_its_own_key_and_endpoint_only() {
     let setup = setup.with("auth.keys.1", "name = \"one\"\nkey = \"key-number-3-0123456789\"");
     let gateway = setup.life().await;
     assert_eq!(gateway.app.metrics.clients.sessions.get(), 0);
-    let mut renewed = Client { key: Some("key-number-3-0123456789".to_owned()), ..owner };
+    let mut renewed = McpClient { key: Some("key-number-3-0123456789".to_owned()), ..owner };
     let gone = renewed.request_as(1, "ping", json!({})).await;
     assert_eq!((gone.status, &gone.error()["code"]), (404, &json!(-32600)));
     renewed.initialize().await;
@@ -143,7 +144,7 @@ async fn an_answer_that_died_with_the_gateway_is_one_clear_error() {
     let gateway = setup.life().await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Legacy).await;
-    let mut call = Stream::new(client.start(9, "tools/call", json!({"name": "a__hang"})).await);
+    let mut call = EventStream::new(client.start(9, "tools/call", json!({"name": "a__hang"})).await);
     let first = call.next().await.unwrap();
     let id = first.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
     let gateway = again(&setup, gateway).await;
@@ -188,7 +189,7 @@ async fn the_state_of_a_stateless_client_survives_a_restart() {
 }
 
 /// A client whose session at the server, which counts its calls, is its own; it has made one.
-async fn with_a_session_of_its_own() -> (MockHandle, Setup, Gateway, Client) {
+async fn with_a_session_of_its_own() -> (MockHandle, Setup, Gateway, McpClient) {
     let mock = serve(legacy()).await;
     let setup = Setup::new().lasting().http("a", &mock.url).with("servers.a", "share = \"session\"");
     let gateway = setup.life().await;
@@ -260,7 +261,7 @@ async fn a_new_process_gets_the_sessions_as_soon_as_the_old_one_drains() {
     holds("the call is there", || mock.counters().of("tools/call") == 1).await;
     let stopping = tokio::spawn(old.app.stop());
     client.url = new.url("/mcp");
-    client.http = Http::new();
+    client.http = HttpClient::new();
     assert_eq!(client.call("a__echo", json!({})).await.text(), "{}");
     assert_eq!(within("the old call ends", slow).await.unwrap(), "slept 1000 ms");
     within("the old one ends", stopping).await.unwrap();
@@ -349,7 +350,7 @@ async fn a_stop_drains_and_leaves_nothing_behind() {
         .with("gateway", &format!("admin = \"127.0.0.1:{}\"", crate::harness::lasting_port()));
     let admin = setup.load().unwrap().plan.admin.unwrap();
     let mut process = setup.spawn().await;
-    let http = Http::new();
+    let http = HttpClient::new();
     let pid = until("the servers are ready", || async {
         let status = http.get(&format!("http://{admin}/api/v1/status")).await.json();
         let servers = status["servers"].as_array().unwrap().clone();
@@ -357,9 +358,10 @@ async fn a_stop_drains_and_leaves_nothing_behind() {
         pid.filter(|_| servers.iter().all(|server| server["state"] == "ready"))
     });
     let pid = u32::try_from(pid.await).unwrap();
-    let clients = [Client::open(&process.mcp(), Era::Legacy).await, Client::open(&process.mcp(), Era::Modern).await];
+    let clients =
+        [McpClient::open(&process.mcp(), Era::Legacy).await, McpClient::open(&process.mcp(), Era::Modern).await];
     let url = process.mcp();
-    let legacy = futures_util::future::join_all((0..20).map(|_| Client::open(&url, Era::Legacy))).await;
+    let legacy = futures_util::future::join_all((0..20).map(|_| McpClient::open(&url, Era::Legacy))).await;
     let listening = futures_util::future::join_all(legacy.iter().map(|client| client.listen())).await;
     let subscribed = futures_util::future::join_all((0..20).map(|_| clients[1].listen())).await;
     let calls = (0..100).map(|n| {
@@ -410,7 +412,7 @@ fn address(base: &str) -> std::net::SocketAddr {
 async fn a_second_signal_ends_it_at_once() {
     let mock = serve(legacy()).await;
     let mut process = Setup::new().http("a", &mock.url).with("gateway", "drain = \"1h\"").spawn().await;
-    let client = Client::open(&process.mcp(), Era::Legacy).await;
+    let client = McpClient::open(&process.mcp(), Era::Legacy).await;
     until("the server is there", || async { client.tools().await.contains(&"a__hang".to_owned()).then_some(()) }).await;
     let call = tokio::spawn(async move { client.start(1, "tools/call", json!({"name": "a__hang"})).await });
     holds("the call is running", || mock.counters().of("tools/call") == 1).await;
@@ -428,7 +430,7 @@ async fn a_signal_that_comes_twice_at_once_drains() {
     for signals in [[Signal::TERM; 2], [Signal::INT; 2], [Signal::TERM, Signal::INT]] {
         let mock = serve(legacy()).await;
         let mut process = Setup::new().http("a", &mock.url).with("gateway", "drain = \"20s\"").spawn().await;
-        let client = Client::open(&process.mcp(), Era::Legacy).await;
+        let client = McpClient::open(&process.mcp(), Era::Legacy).await;
         until("the server is there", || async { client.tools().await.contains(&"a__sleep".to_owned()).then_some(()) })
             .await;
         let call = tokio::spawn(async move { client.call("a__sleep", json!({"ms": 1000})).await });
@@ -451,7 +453,7 @@ async fn a_state_that_cannot_be_kept_is_a_warning_or_the_reason_not_to_start() {
         setup.lasting().with("gateway", &dir)
     };
     let mut process = setup.program().await;
-    let client = Client::open(&process.mcp(), Era::Legacy).await;
+    let client = McpClient::open(&process.mcp(), Era::Legacy).await;
     assert_eq!(client.request("ping", json!({})).await.status, 200);
     assert_eq!(process.log().matches("cannot be kept").count(), 1, "{}", process.log());
     process.signal(Signal::TERM);

@@ -3,7 +3,7 @@
 use moongate_mock::MockHandle;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Era, Gateway, Setup, Stream, holds, legacy, serve, until};
+use crate::harness::{Era, EventStream, Gateway, McpClient, Setup, holds, legacy, serve, until};
 
 async fn rig(limits: &str) -> (MockHandle, Gateway) {
     let mock = serve(legacy()).await;
@@ -17,20 +17,20 @@ fn field<'a>(event: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// A call whose stream begins at once and goes on for a while.
-async fn steps(client: &Client, count: u64, ms: u64) -> Stream {
+async fn steps(client: &McpClient, count: u64, ms: u64) -> EventStream {
     let arguments = json!({"steps": count, "ms": ms});
     let params = json!({"name": "a__progress", "arguments": arguments, "_meta": {"progressToken": "t"}});
-    Stream::new(client.start(7, "tools/call", params).await)
+    EventStream::new(client.start(7, "tools/call", params).await)
 }
 
-async fn come_back(client: &Client, last: &str) -> Stream {
+async fn come_back(client: &McpClient, last: &str) -> EventStream {
     let response = client.raw("GET", &[("last-event-id", last.to_owned())], "").await;
     assert_eq!(response.status(), 200);
-    Stream::new(response)
+    EventStream::new(response)
 }
 
 /// Every event until the end of the stream: ids and messages.
-async fn rest(stream: &mut Stream) -> Vec<(String, Value)> {
+async fn rest(stream: &mut EventStream) -> Vec<(String, Value)> {
     let mut all = Vec::new();
     while let Some(event) = stream.next().await {
         if let (Some(id), Some(data)) = (field(&event, "id"), field(&event, "data").filter(|d| !d.is_empty())) {
@@ -83,7 +83,7 @@ async fn an_elicitation_waits_for_its_client_to_resume() {
     let mut client = gateway.client(Era::Legacy).await;
     client.initialize_with(json!({"elicitation": {}})).await;
     let params = json!({"name": "a__elicit", "arguments": {}});
-    let mut stream = Stream::new(client.start(7, "tools/call", params).await);
+    let mut stream = EventStream::new(client.start(7, "tools/call", params).await);
     let first = stream.next().await.unwrap();
     drop(stream);
     let mut stream = come_back(&client, field(&first, "id").unwrap()).await;
@@ -112,7 +112,7 @@ async fn a_client_disconnected_by_the_gateway_resumes() {
     let (_mock, gateway) = rig("stream_time = \"150ms\"").await;
     let client = gateway.client(Era::Legacy).await;
     let call = json!({"name": "a__sleep", "arguments": {"ms": 400}});
-    let mut stream = Stream::new(client.start(7, "tools/call", call).await);
+    let mut stream = EventStream::new(client.start(7, "tools/call", call).await);
     let first = stream.next().await.unwrap();
     assert_eq!((field(&first, "data"), field(&first, "retry")), (Some(""), Some("1000")));
     let mut all = rest(&mut stream).await;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use moongate_mock::{HttpRules, MockHandle, MockScript};
 use serde_json::json;
 
-use crate::harness::{Client, Era, Gateway, Reply, Setup, holds, legacy, only, serve, until};
+use crate::harness::{Era, Gateway, HttpReply, McpClient, Setup, holds, legacy, only, serve, until};
 
 /// What a client sees that uses a session on POST, GET and DELETE.
-async fn everywhere(client: &Client) -> Vec<Reply> {
+async fn everywhere(client: &McpClient) -> Vec<HttpReply> {
     let body = crate::harness::body_of(1, "tools/list", json!({}));
     let mut replies = Vec::new();
     for (verb, body) in [("POST", body.as_str()), ("GET", ""), ("DELETE", "")] {
@@ -39,7 +39,7 @@ async fn after_a_restart_an_old_session_is_a_404_and_initialize_works() {
     assert_eq!(client.call("a__echo", json!({})).await.text(), "{}");
 }
 
-async fn forgetful(status: u16) -> (MockHandle, Gateway, Client) {
+async fn forgetful(status: u16) -> (MockHandle, Gateway, McpClient) {
     let mock = serve(MockScript { http: HttpRules { lost_session: status, ..HttpRules::default() }, ..legacy() }).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -139,7 +139,7 @@ fn sessions(gateway: &Gateway) -> i64 {
 #[tokio::test]
 async fn idle_sessions_expire_and_free_everything() {
     let gateway = Setup::new().with("limits", "session_idle = \"3s\"").start().await;
-    let clients: Vec<Client> = futures_util::future::join_all((0..100).map(|_| gateway.client(Era::Legacy))).await;
+    let clients: Vec<McpClient> = futures_util::future::join_all((0..100).map(|_| gateway.client(Era::Legacy))).await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     holds("they are idle for too long", || sessions(&gateway) == 0).await;
     assert_eq!(clients[0].request_as(1, "ping", json!({})).await.status, 404);
@@ -192,9 +192,9 @@ async fn a_full_table_makes_room_among_the_same_keys_sessions_only() {
         .await;
     let open = |n: usize| {
         let url = gateway.url("/mcp");
-        async move { Client::with_key(&url, Era::Legacy, Some(keys[n])).await }
+        async move { McpClient::with_key(&url, Era::Legacy, Some(keys[n])).await }
     };
-    let status = async |client: &Client| client.request_as(1, "ping", json!({})).await.status;
+    let status = async |client: &McpClient| client.request_as(1, "ping", json!({})).await.status;
     let (other, first) = (open(1).await, open(0).await);
     tokio::time::sleep(Duration::from_millis(20)).await;
     let (second, third) = (open(0).await, open(0).await);
@@ -215,9 +215,9 @@ async fn a_session_answers_its_own_key_only() {
         .start()
         .await;
     let url = gateway.url("/mcp");
-    let owner = Client::with_key(&url, Era::Legacy, Some(keys[0])).await;
+    let owner = McpClient::with_key(&url, Era::Legacy, Some(keys[0])).await;
     let mut stream = owner.listen().await;
-    let mut thief = Client::with_key(&url, Era::Legacy, Some(keys[1])).await;
+    let mut thief = McpClient::with_key(&url, Era::Legacy, Some(keys[1])).await;
     thief.session = owner.session.clone();
     let stolen = everywhere(&thief).await;
     thief.session = Some("a-session-that-never-was".to_owned());
@@ -229,7 +229,7 @@ async fn a_session_answers_its_own_key_only() {
     assert!(stream.next().await.unwrap().starts_with("id: 0-0"), "its stream is its own still");
     // Nor does it work on another endpoint; a slash makes none.
     for (path, status) in [("/mcp/", 200), ("/mcp/view", 404), ("/mcp/view/", 404)] {
-        let elsewhere = Client { url: gateway.url(path), ..owner.clone() };
+        let elsewhere = McpClient { url: gateway.url(path), ..owner.clone() };
         assert_eq!(elsewhere.request_as(1, "ping", json!({})).await.status, status, "{path}");
     }
     assert!(owner.session.unwrap().len() >= 22, "128 bits and more");
@@ -238,7 +238,7 @@ async fn a_session_answers_its_own_key_only() {
 #[tokio::test]
 async fn credentials_come_before_sessions() {
     let gateway = Setup::new().with("auth.keys.1", "name = \"one\"\nkey = \"key-number-1-0123456789\"").start().await;
-    let owner = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some("key-number-1-0123456789")).await;
+    let owner = McpClient::with_key(&gateway.url("/mcp"), Era::Legacy, Some("key-number-1-0123456789")).await;
     let session = owner.session.as_deref().unwrap();
     for session in [session, "unknown"] {
         let reply = owner.http.send("POST", &owner.url, &[("mcp-session-id", session)], "{}").await;

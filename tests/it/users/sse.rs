@@ -3,25 +3,25 @@
 use moongate_mock::{MockHandle, MockScript};
 use serde_json::{Value, json};
 
-use crate::harness::{Gateway, Http, Setup, Stream, body_of, holds, legacy, modern, serve};
+use crate::harness::{EventStream, Gateway, HttpClient, Setup, body_of, holds, legacy, modern, serve};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 struct SseClient {
-    stream: Stream,
+    stream: EventStream,
     to: String,
-    http: Http,
+    http: HttpClient,
     key: Option<String>,
 }
 
 impl SseClient {
     async fn connect(gateway: &Gateway, path: &str, key: Option<&str>) -> SseClient {
-        let (http, key) = (Http::new(), key.map(|key| format!("Bearer {key}")));
+        let (http, key) = (HttpClient::new(), key.map(|key| format!("Bearer {key}")));
         let mut headers = vec![("accept", "text/event-stream")];
         headers.extend(key.as_deref().map(|key| ("authorization", key)));
         let response = http.open("GET", &gateway.url(path), &headers, "").await;
         assert_eq!(response.status(), 200);
-        let mut stream = Stream::new(response);
+        let mut stream = EventStream::new(response);
         let first = stream.next().await.unwrap();
         let to = first
             .strip_prefix(&format!("event: endpoint\ndata: {path}?sessionId="))
@@ -75,7 +75,7 @@ async fn every_endpoint_has_an_http_sse_path() {
             let answer = client.ask("tools/call", json!({"name": tool, "arguments": {"a": 1, "b": 2}})).await;
             assert_eq!(answer["result"]["content"][0]["text"], "3", "{path}: {answer}");
         }
-        let none = Http::new().get(&gateway.url("/sse/nope")).await;
+        let none = HttpClient::new().get(&gateway.url("/sse/nope")).await;
         assert_eq!(none.status, 404);
     }
 }
@@ -145,7 +145,7 @@ async fn only_its_own_principal_on_its_own_endpoint_may_post() {
     std::fs::write(setup.path("one"), &one).unwrap();
     std::fs::write(setup.path("two"), &two).unwrap();
     let (_mock, gateway) = rig(legacy(), setup).await;
-    assert_eq!(Http::new().get(&gateway.url("/sse")).await.status, 401);
+    assert_eq!(HttpClient::new().get(&gateway.url("/sse")).await.status, 401);
     let mut owner = SseClient::connect(&gateway, "/sse", Some(&one)).await;
     let initialize = body_of(0, "initialize", json!({"protocolVersion": "2024-11-05", "capabilities": {}}));
     let bearer = |key: &str| format!("Bearer {key}");
@@ -191,7 +191,7 @@ async fn streams_have_a_limit() {
     let (_mock, gateway) = rig(legacy(), Setup::new().with("limits", "streams = 2")).await;
     let _held =
         [SseClient::open(&gateway, "/sse", json!({})).await, SseClient::open(&gateway, "/sse", json!({})).await];
-    let refused = Http::new().get(&gateway.url("/sse")).await;
+    let refused = HttpClient::new().get(&gateway.url("/sse")).await;
     assert_eq!((refused.status, refused.error()["code"].clone()), (503, json!(-32603)));
     assert_eq!(gateway.metric("moongate_refused_total{limit=\"streams\"}").await, Some(1.0));
 }

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use moongate_mock::{FaultAction, FaultRule, MockHandle, MockScript};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, ERAS, Era, Gateway, Setup, Stream, legacy, modern, serve, until, within};
+use crate::harness::{ERAS, Era, EventStream, Gateway, McpClient, Setup, legacy, modern, serve, until, within};
 
 const WATCHED: &str = "mock://watched";
 
@@ -30,13 +30,13 @@ fn asked(mock: &MockHandle) -> u64 {
 }
 
 /// What a modern client is told that it is subscribed to.
-async fn honoured(stream: &mut Stream) -> Value {
+async fn honoured(stream: &mut EventStream) -> Value {
     let method = "notifications/subscriptions/acknowledged";
     within("it is told", stream.notification(method)).await["params"]["notifications"].clone()
 }
 
 /// Touches the resource until the stream tells of it.
-async fn hears(client: &Client, stream: &mut Stream) {
+async fn hears(client: &McpClient, stream: &mut EventStream) {
     let touching = async {
         loop {
             client.call("a__touch", json!({"uri": WATCHED})).await.text();
@@ -134,7 +134,7 @@ async fn a_subscription_error_inside_of_a_4xx_counts_as_well() {
 #[tokio::test]
 async fn a_refused_subscription_does_not_affect_other_resources() {
     let (mock, gateway) = behind(denying()).await;
-    let client = Client::open(&gateway.url("/mcp/a"), Era::Legacy).await;
+    let client = McpClient::open(&gateway.url("/mcp/a"), Era::Legacy).await;
     let unknown = client.request("resources/subscribe", json!({"uri": "b://c"})).await.error();
     assert_eq!(unknown["code"], -32002, "{unknown}");
     let other = gateway.client(Era::Legacy).await;

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::relay::Relay;
 use crate::harness::tls::Authority;
-use crate::harness::{Client, ERAS, Setup, holds, legacy, loopback, modern, serve, until};
+use crate::harness::{ERAS, McpClient, Setup, holds, legacy, loopback, modern, serve, until};
 
 /// A mock behind TLS, and behind somebody who speaks both versions of HTTP, since it speaks one.
 struct TlsMock {
@@ -91,7 +91,7 @@ async fn servers_over_https_are_reached_in_the_version_that_alpn_gives() {
     }
     let gateway = setup.trusting(&authority).spawn().await;
     for era in ERAS {
-        let client = Client::open(&gateway.mcp(), era).await;
+        let client = McpClient::open(&gateway.mcp(), era).await;
         for (name, version, server) in &servers {
             let tool = format!("{name}__echo");
             until(&format!("{tool} is listed"), || async { client.tools().await.contains(&tool).then_some(()) }).await;

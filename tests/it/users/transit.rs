@@ -4,7 +4,7 @@ use moongate_mock::{GeneratedTools, MockScript, RecordCounters};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Client, ERAS, Era, Setup, Stream, body_of, holds, legacy, modern, modern_meta, only, serve, tool,
+    ERAS, Era, EventStream, McpClient, Setup, body_of, holds, legacy, modern, modern_meta, only, serve, tool,
 };
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_definition_passes_byte_for_byte_but_for_its_name() {
         for era in ERAS {
             let aggregate = gateway.client(era).await.request("tools/list", json!({})).await.text_body();
             assert!(aggregate.contains(&definition.replace("\"odd\"", "\"a__odd\"")), "{era:?}: {aggregate}");
-            let client = Client::open(&gateway.url("/mcp/a"), era).await;
+            let client = McpClient::open(&gateway.url("/mcp/a"), era).await;
             let own = client.request("tools/list", json!({})).await.text_body();
             assert!(own.contains(definition), "{era:?}: {own}");
         }
@@ -185,7 +185,7 @@ async fn log_messages_reach_the_caller_that_wants_them() {
     gateway.ready(&["a"]).await;
     let call = json!({"name": "a__log", "arguments": {"level": "warning", "text": "careful"}});
     let old = gateway.client(Era::Legacy).await;
-    let mut stream = Stream::new(old.start(1, "tools/call", call.clone()).await);
+    let mut stream = EventStream::new(old.start(1, "tools/call", call.clone()).await);
     assert_eq!(stream.notification("notifications/message").await["params"]["data"], "careful");
     old.request("logging/setLevel", json!({"level": "error"})).await;
     assert_eq!(old.request_as(2, "tools/call", call.clone()).await.messages().len(), 1, "below the level it set");
@@ -197,7 +197,7 @@ async fn log_messages_reach_the_caller_that_wants_them() {
 }
 
 /// How many log messages come before the answer to a call that logs at this level.
-async fn logged(client: &Client, level: &str) -> usize {
+async fn logged(client: &McpClient, level: &str) -> usize {
     let call = json!({"name": "a__log", "arguments": {"level": level, "text": "heard"}});
     client.request_as(1, "tools/call", call).await.messages().len() - 1
 }

@@ -3,7 +3,7 @@
 use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
-use crate::harness::{ERAS, Era, Gateway, Setup, Stream, legacy, modern, only, serve, until};
+use crate::harness::{ERAS, Era, EventStream, Gateway, Setup, legacy, modern, only, serve, until};
 
 /// Waits until so many templates of a server are in the catalogue.
 async fn in_catalog(gateway: &Gateway, server: &str, templates: f64) {
@@ -60,7 +60,7 @@ async fn a_long_uri_reaches_only_the_server_that_lists_it() {
     }
     assert_eq!(a.counters().of("resources/read"), 0);
     // An endpoint of one server looks nothing up.
-    let client = crate::harness::Client::open(&gateway.url("/mcp/a"), Era::Legacy).await;
+    let client = crate::harness::McpClient::open(&gateway.url("/mcp/a"), Era::Legacy).await;
     let read = client.request("resources/read", json!({"uri": format!("{}aab7y", "x".repeat(9000))})).await.result();
     assert_eq!(read["contents"][0]["text"], "read");
 }
@@ -112,7 +112,7 @@ async fn a_uri_that_patterns_would_read_differently_is_refused() {
     ];
     for endpoint in ["/mcp", "/mcp/a"] {
         for era in ERAS {
-            let client = crate::harness::Client::open(&gateway.url(endpoint), era).await;
+            let client = crate::harness::McpClient::open(&gateway.url(endpoint), era).await;
             for uri in other_paths {
                 for uri in [uri.to_owned(), format!("moongate:a:{uri}")] {
                     client.request("resources/read", json!({"uri": uri})).await.error();
@@ -126,7 +126,7 @@ async fn a_uri_that_patterns_would_read_differently_is_refused() {
                         Era::Legacy => drop(client.request("resources/subscribe", json!({"uri": uri})).await.error()),
                         Era::Modern => {
                             let params = json!({"notifications": {"resourceSubscriptions": [uri]}});
-                            let mut stream = Stream::new(client.start("l", "subscriptions/listen", params).await);
+                            let mut stream = EventStream::new(client.start("l", "subscriptions/listen", params).await);
                             let agreed = stream.message().await.unwrap();
                             assert_eq!(agreed["params"]["notifications"], json!({}), "{agreed}");
                         }

@@ -11,7 +11,7 @@ use super::users::HealthyTraffic;
 use super::{FaultRig, KEY};
 use crate::faults::table;
 use crate::harness::tls::Authority;
-use crate::harness::{Era, Http, Setup, legacy, modern, only, serve, until};
+use crate::harness::{Era, HttpClient, Setup, legacy, modern, only, serve, until};
 
 /// A row in the making.
 pub(crate) struct RowSetup {
@@ -244,7 +244,7 @@ impl RowSetup {
             bads: self.faulty_servers,
             http_servers: self.http_servers,
             ok,
-            admin: Http::new(),
+            admin: HttpClient::new(),
             admin_url,
             secret: self.secret,
             counts: self.counts,

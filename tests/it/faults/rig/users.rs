@@ -7,24 +7,24 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{FaultyServer, KEY};
-use crate::harness::{Client, ERAS, Reply, until, within};
+use crate::harness::{ERAS, HttpReply, McpClient, until, within};
 
 /// A client of a rig's gateway.
 pub(crate) struct RigClient {
     /// It.
-    pub(crate) client: Client,
+    pub(crate) client: McpClient,
     pub(super) said: Arc<Mutex<Vec<u8>>>,
 }
 
 impl RigClient {
     /// A call of a faulty server's tool.
-    pub(crate) async fn call(&self, bad: &FaultyServer, tool: &str, arguments: Value) -> Reply {
+    pub(crate) async fn call(&self, bad: &FaultyServer, tool: &str, arguments: Value) -> HttpReply {
         self.request("tools/call", json!({"name": format!("{}__{tool}", bad.name), "arguments": arguments})).await
     }
 
     /// A request, to its one outcome.
-    pub(crate) async fn request(&self, method: &str, params: Value) -> Reply {
-        let id = self.client.next.fetch_add(1, Ordering::Relaxed);
+    pub(crate) async fn request(&self, method: &str, params: Value) -> HttpReply {
+        let id = self.client.next_id.fetch_add(1, Ordering::Relaxed);
         let reply = self.client.request_as(id, method, params).await;
         self.said.lock().unwrap().extend_from_slice(&reply.body);
         assert_one_outcome(&reply, &json!(id));
@@ -41,7 +41,7 @@ impl RigClient {
 }
 
 /// U3.
-pub(crate) fn assert_one_outcome(reply: &Reply, id: &Value) {
+pub(crate) fn assert_one_outcome(reply: &HttpReply, id: &Value) {
     let messages = reply.messages();
     let outcomes: Vec<_> = messages.iter().filter(|message| message.get("method").is_none()).collect();
     assert_eq!(outcomes.len(), 1, "U3: {messages:?}");
@@ -64,7 +64,7 @@ impl HealthyTraffic {
             let (url, stop, done) = (url.to_owned(), healthy.stop.clone(), Arc::new(AtomicU64::new(0)));
             healthy.done.push(done.clone());
             healthy.calls.push(tokio::spawn(async move {
-                let client = Client::with_key(&url, era, Some(KEY)).await;
+                let client = McpClient::with_key(&url, era, Some(KEY)).await;
                 while !stop.load(Ordering::Relaxed) {
                     let n = done.load(Ordering::Relaxed);
                     let text = client.call("ok__echo", json!({"n": n})).await.text();
