@@ -11,18 +11,19 @@ use std::path::{Path, PathBuf};
 use moongate::app::GatewayApp;
 use moongate_mock::{ContentPreset, MockHandle, MockScript, Revision, TaskRule, serve_http};
 use moongate_protocol::SUPPORTED;
+use moongate_testing::messages::MODERN;
+use moongate_testing::wait::{LONG, holds};
+use moongate_testing::{EventStream, McpClient};
 use serde_json::{Value, json};
 
-use crate::wire::client::MODERN;
 use crate::wire::tap::{Exchange, Tap};
-use crate::wire::{Client, until};
 
 /// A gateway with one server of the same revision as its client, and a tap on both sides.
 struct GoldenStage {
     revision: &'static str,
     front: Tap,
     back: Tap,
-    client: Client,
+    client: McpClient,
     server: MockHandle,
     app: GatewayApp,
     /// The cases that were played: name and text.
@@ -61,11 +62,11 @@ impl GoldenStage {
         let config = format!("[gateway]\nadmin = false\ndrain = \"100ms\"\n\n[servers.s]\n{entry}");
         let app = crate::wire::rig::start(&dir, &config).await;
         let front = Tap::before(app.addresses[0]).await;
-        until("the server is listened to", || server.listeners() > 0).await;
+        holds("the server is listened to", || server.listeners() > 0).await;
         let key = moongate_jsonrpc::json::ByteString::from("a://b");
         let find = || app.gateway.snapshot().find_exposed(moongate_model::ItemKind::Resources, &key).is_some();
-        until("the server is listed", find).await;
-        let client = Client::speaking(revision, &front.url, json!({"elicitation": {}}));
+        holds("the server is listed", find).await;
+        let client = McpClient::new(revision, &front.url, json!({"elicitation": {}}));
         let played = BTreeMap::new();
         GoldenStage { revision, front, back, client, server, app, played, _dir: dir }
     }
@@ -105,7 +106,7 @@ impl GoldenStage {
 
     async fn play(&mut self, name: &str, method: &str, members: &str, meta: &str) {
         self.begin();
-        self.client.ask(method).id(r#""\u0031""#).members(members).meta(meta).send().await.end();
+        self.client.prepare(method).id(r#""\u0031""#).members(members).meta(meta).send().await.end();
         self.end(name);
     }
 }
@@ -210,10 +211,10 @@ fn opened(stage: &mut GoldenStage) {
 async fn opening(stage: &mut GoldenStage) {
     stage.begin();
     if stage.is_modern() {
-        stage.client.ask("server/discover").id("1").send().await.result();
+        stage.client.prepare("server/discover").id("1").send().await.result();
     } else {
         let capabilities = json!({"elicitation": {}});
-        stage.client = Client::open(stage.revision, &stage.front.url, capabilities).await;
+        stage.client = McpClient::connect(stage.revision, &stage.front.url, capabilities).await;
     }
     stage.end("opening");
 }
@@ -236,11 +237,11 @@ async fn elicitation(stage: &mut GoldenStage, name: &str, answers_alone: bool) {
     stage.begin();
     let accept = |_: &str, _: &Value| json!({"action": "accept", "content": {"name": "Ada"}});
     let members = r#""name":"s__elicit","arguments":{}"#;
-    let (answer, _) = stage.client.ask("tools/call").id("7").members(members).answering(accept).await;
+    let (answer, _) = stage.client.prepare("tools/call").id("7").members(members).answering(accept).await;
     answer.end();
     // The answer to the server goes its own way, and is not waited for by what the client gets.
     let posts = if answers_alone { 2 } else { 1 };
-    until("the server has its answer", || stage.back.fresh().iter().filter(|e| e.status > 0).count() >= posts).await;
+    holds("the server has its answer", || stage.back.fresh().iter().filter(|e| e.status > 0).count() >= posts).await;
     stage.end(name);
 }
 
@@ -251,24 +252,24 @@ async fn tasks(stage: &mut GoldenStage) {
     }
     let declared = json!({"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}});
     if stage.is_modern() {
-        stage.client = Client::speaking(stage.revision, &stage.front.url, declared);
+        stage.client = McpClient::new(stage.revision, &stage.front.url, declared);
     }
     stage.begin();
     let wish = if stage.is_modern() { "" } else { r#","task":{"ttl":60000}"# };
     let members = format!(r#""name":"s__job","arguments":{{}}{wish}"#);
-    let answer = stage.client.ask("tools/call").id("1").members(&members).send().await;
+    let answer = stage.client.prepare("tools/call").id("1").members(&members).send().await;
     let result = answer.result().clone();
     let id = result["taskId"].as_str().or(result["task"]["taskId"].as_str()).unwrap().to_owned();
     stage.end("task-created");
     let asks = async {
         loop {
-            let answer = stage.client.call("tasks/get", json!({"taskId": id})).await;
+            let answer = stage.client.exchange("tasks/get", json!({"taskId": id})).await;
             if answer.result()["status"] == "input_required" {
                 return answer.result().clone();
             }
         }
     };
-    let asked = tokio::time::timeout(crate::wire::GUARD, asks).await.unwrap();
+    let asked = tokio::time::timeout(LONG, asks).await.unwrap();
     let of = json!({"taskId": id}).to_string();
     let of = &of[1..of.len() - 1];
     stage.play("task-get", "tasks/get", of, "").await;
@@ -278,21 +279,21 @@ async fn tasks(stage: &mut GoldenStage) {
     } else {
         stage.begin();
         let accept = |_: &str, _: &Value| json!({"action": "accept", "content": {"name": "Ada"}});
-        stage.client.ask("tasks/result").id("7").members(of).answering(accept).await.0.result();
+        stage.client.prepare("tasks/result").id("7").members(of).answering(accept).await.0.result();
         // The answer to the server goes its own way, and is not waited for by what the client gets.
-        until("the server has its answer", || stage.back.fresh().iter().filter(|e| e.status > 0).count() >= 2).await;
+        holds("the server has its answer", || stage.back.fresh().iter().filter(|e| e.status > 0).count() >= 2).await;
         stage.end("task-result");
         stage.play("task-list", "tasks/list", "", "").await;
     }
     let over = async {
-        while stage.client.call("tasks/get", json!({"taskId": id})).await.result()["status"] != "completed" {}
+        while stage.client.exchange("tasks/get", json!({"taskId": id})).await.result()["status"] != "completed" {}
     };
-    tokio::time::timeout(crate::wire::GUARD, over).await.unwrap();
+    tokio::time::timeout(LONG, over).await.unwrap();
     stage.play("task-over", "tasks/get", of, "").await;
     stage.play("task-cancelled", "tasks/cancel", of, "").await;
     stage.play("task-unknown", "tasks/get", r#""taskId":"s:nope""#, "").await;
     if stage.is_modern() {
-        stage.client = Client::speaking(stage.revision, &stage.front.url, json!({"elicitation": {}}));
+        stage.client = McpClient::new(stage.revision, &stage.front.url, json!({"elicitation": {}}));
         stage.play("task-undeclared", "tasks/get", r#""taskId":"s:nope""#, "").await;
         stage.play("task-required", "tools/call", r#""name":"s__job""#, "").await;
     }
@@ -302,11 +303,11 @@ async fn changes(stage: &mut GoldenStage) {
     stage.begin();
     let mut stream = if stage.is_modern() {
         let filter = json!({"notifications": {"toolsListChanged": true}});
-        let mut stream = stage.client.ask("subscriptions/listen").id(r#""s\u0031""#).params(&filter).open().await;
+        let mut stream = stage.client.prepare("subscriptions/listen").id(r#""s\u0031""#).params(&filter).open().await;
         stream.until("notifications/subscriptions/acknowledged").await;
         stream
     } else {
-        stage.client.listen().await
+        stage.client.open_server_stream().await
     };
     stage.server.change_tools_and_notify(&[json!({"name": "new", "inputSchema": {"type": "object"}})]);
     stream.until("notifications/tools/list_changed").await;
@@ -316,9 +317,9 @@ async fn changes(stage: &mut GoldenStage) {
 /// The client comes back for the answer of the progress case, from behind its first event.
 async fn resumption(stage: &mut GoldenStage) {
     stage.begin();
-    let last = [("last-event-id".to_owned(), "1-1".to_owned())];
-    let mut stream = crate::wire::Stream::of(stage.client.http("GET", "", &last).await);
-    while stream.next().await.is_some() {}
+    let last = [("last-event-id", "1-1".to_owned())];
+    let mut stream = EventStream::of(stage.client.raw("GET", &last, "").await);
+    while stream.next_message().await.is_some() {}
     stage.end("resumption");
 }
 
@@ -326,15 +327,15 @@ async fn resumption(stage: &mut GoldenStage) {
 async fn http_sse(stage: &mut GoldenStage) {
     stage.begin();
     let url = stage.front.url.replace("/mcp", "/sse");
-    let client = Client::open(stage.revision, &url, json!({})).await;
+    let client = McpClient::connect(stage.revision, &url, json!({})).await;
     client
-        .ask("tools/call")
+        .prepare("tools/call")
         .id(r#""\u0031""#)
         .members(r#""name":"s__echo","arguments":{"n":1.0}"#)
         .send()
         .await
         .result();
-    client.ask("com.example/nope").id("2").send().await.error();
+    client.prepare("com.example/nope").id("2").send().await.error();
     drop(client);
     stage.end("http-sse");
 }
@@ -342,9 +343,9 @@ async fn http_sse(stage: &mut GoldenStage) {
 async fn batch(stage: &mut GoldenStage) {
     stage.begin();
     let body = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":"\u0032","method":"tools/call","params":{"name":"s__new"}}]"#;
-    let headers = if stage.is_modern() { vec![("mcp-protocol-version".into(), stage.revision.into())] } else { vec![] };
-    let mut stream = crate::wire::Stream::of(stage.client.http("POST", body, &headers).await);
-    while stream.next().await.is_some() {}
+    let headers = if stage.is_modern() { vec![("mcp-protocol-version", stage.revision.to_owned())] } else { vec![] };
+    let mut stream = EventStream::of(stage.client.raw("POST", &headers, body).await);
+    while stream.next_message().await.is_some() {}
     stage.end("batch");
 }
 

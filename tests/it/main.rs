@@ -1,6 +1,6 @@
 //! Black-box tests: a gateway, its servers and its clients, over real sockets.
 //!
-//! One module for each area. `harness` starts gateways, and `wire` has clients that spell each revision literally.
+//! One module for each area. `harness` starts gateways. Clients come from `moongate-testing`.
 
 // The harness starts and stops programs with signals.
 #![cfg(unix)]

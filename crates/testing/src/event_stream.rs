@@ -162,11 +162,16 @@ impl EventStream {
         }
     }
 
-    /// Reads up to the next notification or request with this method.
+    /// Reads up to the next notification or request with this method, as JSON.
     pub async fn notification(&mut self, method: &str) -> Value {
+        self.until(method).await.value
+    }
+
+    /// Reads up to the next notification or request with this method.
+    pub async fn until(&mut self, method: &str) -> RpcMessage {
         loop {
-            let message = self.message().await.unwrap_or_else(|| panic!("the stream ended without {method}"));
-            if message["method"] == method {
+            let message = self.next_message().await.unwrap_or_else(|| panic!("the stream ended without {method}"));
+            if message.method() == method {
                 return message;
             }
         }

@@ -1,9 +1,10 @@
 //! One cell of the matrix: a client's revision, a server's revision, a transport.
 
+use moongate_testing::McpClient;
+use moongate_testing::messages::MODERN;
 use serde_json::{Value, json};
 
 use crate::pairs::rig::{PairRig, ServerTransport};
-use crate::wire::{Client, client::MODERN};
 
 /// Behind the revision of a client that uses HTTP+SSE.
 pub(crate) const OVER_SSE: &str = " over HTTP+SSE";
@@ -31,13 +32,13 @@ impl MatrixCell {
     }
 
     /// A client that can be asked nothing.
-    pub(crate) async fn client(&self) -> Client {
-        Client::open(self.client, &self.rig.url, json!({})).await
+    pub(crate) async fn client(&self) -> McpClient {
+        McpClient::connect(self.client, &self.rig.url, json!({})).await
     }
 
     /// A client that can be asked whatever its revision knows.
-    pub(crate) async fn able(&self) -> Client {
-        Client::open(self.client, &self.rig.url, self.everything()).await
+    pub(crate) async fn able(&self) -> McpClient {
+        McpClient::connect(self.client, &self.rig.url, self.everything()).await
     }
 
     pub(crate) fn everything(&self) -> Value {

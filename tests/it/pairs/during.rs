@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use moongate_testing::wait::holds;
 use serde_json::{Value, json};
 
 use crate::pairs::cell::MatrixCell;
-use crate::wire::until;
 
 pub(crate) async fn progress(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let members = r#""name":"main__progress","arguments":{"steps":3}"#;
     for token in [r#""tok\u00e9n""#, "7", "12345678901234567890", r#""""#] {
         let meta = format!(r#""progressToken":{token}"#);
-        let answer = client.ask("tools/call").members(members).meta(&meta).send().await;
+        let answer = client.prepare("tools/call").members(members).meta(&meta).send().await;
         assert_eq!(answer.text(), "3 steps");
         let told = answer.of("notifications/progress");
         assert_eq!(told.len(), 3, "{answer:?}");
@@ -24,7 +24,7 @@ pub(crate) async fn progress(cell: Arc<MatrixCell>) {
             assert_eq!(worded, cell.server_since("2025-03-26"), "{}", message.raw);
         }
     }
-    let answer = client.ask("tools/call").members(members).send().await;
+    let answer = client.prepare("tools/call").members(members).send().await;
     assert_eq!(answer.text(), "3 steps");
     assert_eq!(answer.messages.len(), 1, "nobody asked for progress: {answer:?}");
     let received = cell.rig.main.calls("progress").pop().unwrap();
@@ -37,13 +37,13 @@ pub(crate) async fn logging(cell: Arc<MatrixCell>) {
 
 async fn legacy_logging(cell: &MatrixCell) {
     let (quiet, chatty) = (cell.client().await, cell.client().await);
-    assert_eq!(quiet.call("logging/setLevel", json!({"level": "loud"})).await.code(), -32602);
+    assert_eq!(quiet.exchange("logging/setLevel", json!({"level": "loud"})).await.code(), -32602);
     for (client, level) in [(&quiet, "warning"), (&chatty, "debug")] {
-        assert_eq!(client.call("logging/setLevel", json!({"level": level})).await.result(), &json!({}));
+        assert_eq!(client.exchange("logging/setLevel", json!({"level": level})).await.result(), &json!({}));
     }
     for (client, level, heard) in [(&quiet, "error", 1), (&quiet, "info", 0), (&chatty, "info", 1), (&quiet, "info", 0)]
     {
-        let answer = client.tool("main__log", json!({"level": level, "text": "wörds"})).await;
+        let answer = client.exchange_tool("main__log", json!({"level": level, "text": "wörds"})).await;
         assert_eq!(answer.text(), "logged");
         let told = answer.of("notifications/message");
         assert_eq!(told.len(), heard, "{level}: {answer:?}");
@@ -52,7 +52,7 @@ async fn legacy_logging(cell: &MatrixCell) {
         }
     }
     // Who set no level hears what the mock sends by default, which is everything.
-    let answer = cell.client().await.tool("main__log", json!({"level": "debug", "text": "wörds"})).await;
+    let answer = cell.client().await.exchange_tool("main__log", json!({"level": "debug", "text": "wörds"})).await;
     assert_eq!(answer.of("notifications/message").len(), 1, "{answer:?}");
 }
 
@@ -62,16 +62,16 @@ async fn modern_logging(cell: &MatrixCell) {
     // may log for any call, so that over a pipe its messages could be about either.
     let open = cell.modern_server().then(|| {
         let client = client.clone();
-        tokio::spawn(async move { client.tool("main__sleep", json!({"ms": 600_000})).await })
+        tokio::spawn(async move { client.exchange_tool("main__sleep", json!({"ms": 600_000})).await })
     });
     if open.is_some() {
-        until("the server has the other call", || !cell.rig.main.calls("sleep").is_empty()).await;
+        holds("the server has the other call", || !cell.rig.main.calls("sleep").is_empty()).await;
     }
     let meta = |level: &str| format!(r#""io.modelcontextprotocol/logLevel":"{level}""#);
     let cases = [("error", String::new(), 0), ("error", meta("warning"), 1), ("info", meta("warning"), 0)];
     for (level, meta, heard) in cases.into_iter().chain([("info", meta("debug"), 1), ("error", String::new(), 0)]) {
         let params = json!({"name": "main__log", "arguments": {"level": level, "text": "wörds"}});
-        let answer = client.ask("tools/call").params(&params).meta(&meta).send().await;
+        let answer = client.prepare("tools/call").params(&params).meta(&meta).send().await;
         assert_eq!(answer.text(), "logged");
         let told = answer.of("notifications/message");
         assert_eq!(told.len(), heard, "{level} {meta}: {answer:?}");
@@ -82,9 +82,9 @@ async fn modern_logging(cell: &MatrixCell) {
     if let Some(open) = open {
         open.abort();
     }
-    let answer = client.ask("tools/list").meta(&meta("loud")).send().await;
+    let answer = client.prepare("tools/list").meta(&meta("loud")).send().await;
     assert_eq!((answer.code(), answer.status), (-32602, 400));
-    assert_eq!(client.call("logging/setLevel", json!({"level": "info"})).await.code(), -32601);
+    assert_eq!(client.exchange("logging/setLevel", json!({"level": "info"})).await.code(), -32601);
 }
 
 pub(crate) async fn cancellation(cell: Arc<MatrixCell>) {
@@ -93,9 +93,9 @@ pub(crate) async fn cancellation(cell: Arc<MatrixCell>) {
     let heard = aside.received().len();
     let calling = tokio::spawn({
         let client = client.clone();
-        async move { client.ask("tools/call").id(r#""the-call""#).members(r#""name":"main__hang""#).send().await }
+        async move { client.prepare("tools/call").id(r#""the-call""#).members(r#""name":"main__hang""#).send().await }
     });
-    until("the server has the call", || main.calls("hang").len() == 1).await;
+    holds("the server has the call", || main.calls("hang").len() == 1).await;
     let call: Value = serde_json::from_str(&main.calls("hang")[0]).unwrap();
     let cancelled = || {
         let told = main.of("notifications/cancelled").into_iter();
@@ -104,7 +104,7 @@ pub(crate) async fn cancellation(cell: Arc<MatrixCell>) {
     // An id means something to its own client only.
     let other = cell.client().await;
     assert_eq!(other.notify("notifications/cancelled", json!({"requestId": "the-call"})).await, 202);
-    assert_eq!(other.tool("main__add", json!({"a": 1, "b": 1})).await.text(), "2");
+    assert_eq!(other.exchange_tool("main__add", json!({"a": 1, "b": 1})).await.text(), "2");
     assert!(!calling.is_finished() && cancelled() == 0, "somebody else cancelled it");
     if cell.modern_client() {
         calling.abort();
@@ -118,12 +118,12 @@ pub(crate) async fn cancellation(cell: Arc<MatrixCell>) {
     if by_closing {
         let handle = main.handle.as_ref().unwrap();
         let id = call["id"].to_string();
-        until("the stream is closed", || handle.counters().cancelled.iter().filter(|c| **c == id).count() == 1).await;
+        holds("the stream is closed", || handle.counters().cancelled.iter().filter(|c| **c == id).count() == 1).await;
     } else {
-        until("the server hears of it", || cancelled() == 1).await;
+        holds("the server hears of it", || cancelled() == 1).await;
     }
     // A cancelled call does not take the next one with it, and is not cancelled again.
-    assert_eq!(client.tool("main__add", json!({"a": 1, "b": 1})).await.text(), "2");
+    assert_eq!(client.exchange_tool("main__add", json!({"a": 1, "b": 1})).await.text(), "2");
     assert_eq!(cancelled(), usize::from(!by_closing));
     assert_eq!(aside.received().len(), heard, "the other server heard of it");
 }
@@ -137,7 +137,7 @@ pub(crate) async fn calls_side_by_side(cell: Arc<MatrixCell>) {
             let client = client.clone();
             calls.push(tokio::spawn(async move {
                 let params = json!({"name": "main__progress", "arguments": {"steps": steps, "ms": 5}});
-                let ask = client.ask("tools/call").id("1").params(&params).meta(r#""progressToken":1"#);
+                let ask = client.prepare("tools/call").id("1").params(&params).meta(r#""progressToken":1"#);
                 (steps, ask.send().await)
             }));
         }

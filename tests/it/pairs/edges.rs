@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use moongate_testing::{EventStream, McpClient};
 use serde_json::{Value, json};
 
 use crate::pairs::cell::MatrixCell;
 use crate::pairs::rig::ODD_TOOL;
-use crate::wire::{Client, Stream};
 
 pub(crate) async fn opening(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let answer = match cell.modern_client() {
-        true => client.call("server/discover", json!({})).await,
-        false => client.initialize(cell.client).await,
+        true => client.exchange("server/discover", json!({})).await,
+        false => client.negotiate(cell.client).await,
     };
     let result = answer.result();
     let capabilities = &result["capabilities"];
@@ -30,33 +30,33 @@ pub(crate) async fn opening(cell: Arc<MatrixCell>) {
     assert_eq!(result["protocolVersion"], cell.client);
     assert_eq!(result["serverInfo"]["name"], "moongate");
     // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: the latest that the server supports.
-    assert_eq!(client.initialize("1999-12-31").await.result()["protocolVersion"], "2025-11-25");
+    assert_eq!(client.negotiate("1999-12-31").await.result()["protocolVersion"], "2025-11-25");
 }
 
 pub(crate) async fn ending(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     if cell.modern_client() {
         for method in ["GET", "DELETE"] {
-            let headers = [("mcp-protocol-version".to_owned(), cell.client.to_owned())];
-            let response = client.http(method, "", &headers).await;
+            let headers = [("mcp-protocol-version", cell.client.to_owned())];
+            let response = client.raw(method, &headers, "").await;
             assert_eq!(response.status(), 405, "{method}");
             assert_eq!(response.headers()["allow"], "POST");
         }
         return;
     }
-    let mut stream = client.listen().await;
-    assert_eq!(client.delete().await, 204);
+    let mut stream = client.open_server_stream().await;
+    assert_eq!(client.delete_session().await, 204);
     // The session's stream ends with it.
-    while stream.next().await.is_some() {}
-    let answer = client.call("tools/list", json!({})).await;
+    while stream.next_message().await.is_some() {}
+    let answer = client.exchange("tools/list", json!({})).await;
     assert_eq!(answer.status, 404, "the session is gone");
-    let nobody = Client::speaking(cell.client, &cell.rig.url, json!({}));
-    assert_eq!(nobody.call("tools/list", json!({})).await.status, 400, "there was never a session");
-    assert_eq!(nobody.http("GET", "", &[]).await.status(), 405);
+    let nobody = McpClient::new(cell.client, &cell.rig.url, json!({}));
+    assert_eq!(nobody.exchange("tools/list", json!({})).await.status, 400, "there was never a session");
+    assert_eq!(nobody.raw("GET", &[], "").await.status(), 405);
 }
 
 pub(crate) async fn ping(cell: Arc<MatrixCell>) {
-    let answer = cell.client().await.call("ping", json!({})).await;
+    let answer = cell.client().await.exchange("ping", json!({})).await;
     if cell.modern_client() {
         assert_eq!((answer.code(), answer.status), (-32601, 404), "this revision has no ping");
     } else {
@@ -65,22 +65,22 @@ pub(crate) async fn ping(cell: Arc<MatrixCell>) {
 }
 
 pub(crate) async fn unknown_method(cell: Arc<MatrixCell>) {
-    let answer = cell.client().await.call("com.example/unknown", json!({})).await;
+    let answer = cell.client().await.exchange("com.example/unknown", json!({})).await;
     assert_eq!((answer.code(), answer.status), (-32601, if cell.modern_client() { 404 } else { 200 }));
 }
 
 pub(crate) async fn ids_come_back_as_they_are(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     for id in ["0", "-7", "12345678901234567890123", r#""""#, r#""\u0031""#, r#""a\/b \ud83d\ude00""#] {
-        client.ask("tools/list").id(id).send().await.result();
-        client.ask("tools/call").id(id).members(r#""name":"main__echo""#).send().await.result();
+        client.prepare("tools/list").id(id).send().await.result();
+        client.prepare("tools/call").id(id).members(r#""name":"main__echo""#).send().await.result();
     }
     for id in ["null", "1.5", "[1]", "true"] {
-        let body = client.ask("tools/list").id(id).body();
+        let body = client.prepare("tools/list").id(id).body();
         let headers = [("mcp-protocol-version", cell.client), ("mcp-method", "tools/list")];
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let headers = headers.map(|(name, value)| (name, value.to_owned()));
         let sent = if cell.modern_client() { &headers[..] } else { &[] };
-        let answer = Stream::of(client.http("POST", &body, sent).await).finish("null").await;
+        let answer = EventStream::of(client.raw("POST", sent, body).await).finish("null").await;
         assert_eq!(answer.status, 400, "{id}");
         assert_eq!(answer.messages[0].value["error"]["code"], -32600, "{id}: {answer:?}");
     }
@@ -95,10 +95,10 @@ pub(crate) async fn batches(cell: Arc<MatrixCell>) {
         {"jsonrpc": "2.0", "id": 2, "method": "ping"},
         {"jsonrpc": "2.0", "id": 3, "method": "nope"},
     ]);
-    let response = client.http("POST", &batch.to_string(), &[]).await;
+    let response = client.raw("POST", &[], batch.to_string()).await;
     let status = response.status().as_u16();
-    let mut stream = Stream::of(response);
-    let body = stream.next().await.unwrap().value;
+    let mut stream = EventStream::of(response);
+    let body = stream.next_message().await.unwrap().value;
     // JSON-RPC has them; 2025-03-26 wrote them down, 2025-06-18 took them out.
     if cell.client >= "2025-06-18" {
         assert_eq!((status, &body["error"]["code"]), (400, &json!(-32600)), "{body}");
@@ -112,20 +112,20 @@ pub(crate) async fn batches(cell: Arc<MatrixCell>) {
     assert_eq!(by_id(json!(2))["result"], json!({}));
     assert_eq!(by_id(json!(3))["error"]["code"], -32601);
     let silent = json!([{"jsonrpc": "2.0", "method": "notifications/initialized"}]);
-    assert_eq!(client.http("POST", &silent.to_string(), &[]).await.status(), 202);
-    assert_eq!(client.http("POST", "[]", &[]).await.status(), 400);
+    assert_eq!(client.raw("POST", &[], silent.to_string()).await.status(), 202);
+    assert_eq!(client.raw("POST", &[], "[]").await.status(), 400);
 }
 
 pub(crate) async fn headers_must_agree(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
-    let echo = || client.ask("tools/call").members(r#""name":"main__echo""#);
+    let echo = || client.prepare("tools/call").members(r#""name":"main__echo""#);
     if !cell.modern_client() {
         // 2025-06-18/basic/transports.mdx, Protocol Version Header: one that is unsupported is a 400.
-        let headers = [("mcp-protocol-version".to_owned(), "1999-12-31".to_owned())];
+        let headers = [("mcp-protocol-version", "1999-12-31".to_owned())];
         // A client of this revision sends no such header of its own.
-        let mut plain = Client::speaking("2025-03-26", &client.url, json!({}));
+        let mut plain = McpClient::new("2025-03-26", &client.url, json!({}));
         plain.session.clone_from(&client.session);
-        assert_eq!(plain.http("POST", &echo().body(), &headers).await.status(), 400);
+        assert_eq!(plain.raw("POST", &headers, echo().body()).await.status(), 400);
         return;
     }
     let wrong = [("mcp-name", "main__add"), ("mcp-method", "tools/list"), ("mcp-protocol-version", "2025-11-25")];
@@ -133,10 +133,10 @@ pub(crate) async fn headers_must_agree(cell: Arc<MatrixCell>) {
         let answer = echo().header(name, value).send().await;
         assert_eq!((answer.code(), answer.status), (-32020, 400), "{name}: {answer:?}");
     }
-    let bare = client.http("POST", &echo().body(), &[]).await;
+    let bare = client.raw("POST", &[], echo().body()).await;
     assert_eq!(bare.status(), 400, "without any header");
-    let future = Client::speaking("2099-01-01", &client.url, json!({}));
-    let answer = future.call("tools/list", json!({})).await;
+    let future = McpClient::new("2099-01-01", &client.url, json!({}));
+    let answer = future.exchange("tools/list", json!({})).await;
     assert_eq!((answer.code(), answer.status), (-32022, 400));
     assert_eq!(answer.error()["data"]["supported"], json!([cell.client]));
     assert_eq!(answer.error()["data"]["requested"], "2099-01-01");
@@ -147,30 +147,30 @@ pub(crate) async fn a_second_stream_replaces_the_first(cell: Arc<MatrixCell>) {
         return;
     }
     let client = cell.client().await;
-    let mut first = client.listen().await;
-    let mut second = client.listen().await;
-    while first.next().await.is_some() {}
-    assert_eq!(client.delete().await, 204);
-    while second.next().await.is_some() {}
+    let mut first = client.open_server_stream().await;
+    let mut second = client.open_server_stream().await;
+    while first.next_message().await.is_some() {}
+    assert_eq!(client.delete_session().await, 204);
+    while second.next_message().await.is_some() {}
 }
 
 pub(crate) async fn an_endpoint_of_its_own(cell: Arc<MatrixCell>) {
     // Over a single server everything keeps the name that the server gave it.
-    let client = Client::open(cell.client, &format!("{}/main", cell.rig.url), json!({})).await;
-    let list = client.call("tools/list", json!({})).await;
+    let client = McpClient::connect(cell.client, &format!("{}/main", cell.rig.url), json!({})).await;
+    let list = client.exchange("tools/list", json!({})).await;
     let tools = list.result()["tools"].as_array().unwrap();
     assert!(tools.iter().any(|tool| tool["name"] == "echo"));
     assert!(tools.iter().all(|tool| !tool["name"].as_str().unwrap().contains("__")));
     let odd = cell.listed(ODD_TOOL);
     assert!(list.raw_result().contains(&odd), "not its own bytes: {list:?}");
-    assert_eq!(client.tool("echo", json!({"x": 1})).await.text(), r#"{"x":1}"#);
-    assert_eq!(client.tool("main__echo", json!({})).await.code(), -32602);
-    let read = client.call("resources/read", json!({"uri": "mock://static/text"})).await;
+    assert_eq!(client.exchange_tool("echo", json!({"x": 1})).await.text(), r#"{"x":1}"#);
+    assert_eq!(client.exchange_tool("main__echo", json!({})).await.code(), -32602);
+    let read = client.exchange("resources/read", json!({"uri": "mock://static/text"})).await;
     assert_eq!(read.result()["contents"][0]["text"], "Hello, wörld.\nA second line.");
     assert_eq!(read.result()["contents"][0]["uri"], "mock://static/text");
     if let Some(session) = &client.session {
-        let mut elsewhere = Client::speaking(cell.client, &cell.rig.url, json!({}));
+        let mut elsewhere = McpClient::new(cell.client, &cell.rig.url, json!({}));
         elsewhere.session = Some(session.clone());
-        assert_eq!(elsewhere.call("tools/list", json!({})).await.status, 404, "a session belongs to its endpoint");
+        assert_eq!(elsewhere.exchange("tools/list", json!({})).await.status, 404, "a session belongs to its endpoint");
     }
 }

@@ -6,14 +6,16 @@ use moongate::app::GatewayApp;
 use moongate_jsonrpc::json::ByteString;
 use moongate_mock::{HttpRules, MockHandle, MockScript, Revision, serve_http_recording};
 use moongate_model::ItemKind;
+use moongate_testing::McpClient;
+use moongate_testing::wait::holds;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::wire::{Client, rig, until};
+use crate::wire::rig;
 
 /// What the server says of its caller: the revision that it is called at.
-async fn met(client: &Client, server: &str) -> String {
-    let answer = client.tool(&format!("{server}__whoami"), json!({})).await;
+async fn met(client: &McpClient, server: &str) -> String {
+    let answer = client.exchange_tool(&format!("{server}__whoami"), json!({})).await;
     let text = answer.result()["content"][0]["text"].as_str().unwrap().to_owned();
     serde_json::from_str::<Value>(&text).unwrap()["revision"].as_str().unwrap().to_owned()
 }
@@ -43,7 +45,7 @@ async fn gateway(dir: &TempDir, script: &MockScript, servers: &[(&str, &str)]) -
     for (name, _) in servers {
         let tool = ByteString::from(format!("{name}__whoami"));
         let find = || app.gateway.snapshot().find_exposed(ItemKind::Tools, &tool).is_some();
-        until("the server is in the catalogue", find).await;
+        holds("the server is in the catalogue", find).await;
     }
     (app, serving)
 }
@@ -58,8 +60,8 @@ async fn each_client_meets_a_server_of_both_eras_in_its_own_without_a_setting() 
     let (app, _serving) = gateway(&dir, &MockScript::standard(), &servers).await;
     let url = format!("http://{}/mcp", app.addresses[0]);
     let can = json!({"elicitation": {}});
-    let legacy = Client::open("2025-06-18", &url, can.clone()).await;
-    let modern = Client::open("2026-07-28", &url, can).await;
+    let legacy = McpClient::connect("2025-06-18", &url, can.clone()).await;
+    let modern = McpClient::connect("2026-07-28", &url, can).await;
     for (server, _) in &both {
         assert_eq!(met(&modern, server).await, "2026-07-28", "{server}");
         assert_eq!(met(&legacy, server).await, "2025-11-25", "{server}");
@@ -79,7 +81,7 @@ async fn a_server_that_keeps_no_sessions_is_met_in_the_era_without_them() {
     let http = HttpRules { session: false, ..HttpRules::default() };
     let (app, _serving) = gateway(&dir, &MockScript { http, ..MockScript::standard() }, &servers).await;
     let url = format!("http://{}/mcp", app.addresses[0]);
-    let client = Client::open("2025-06-18", &url, json!({"elicitation": {}})).await;
+    let client = McpClient::connect("2025-06-18", &url, json!({"elicitation": {}})).await;
     for (server, _) in servers {
         for _ in 0..3 {
             assert_eq!(met(&client, server).await, "2026-07-28", "{server}");
@@ -97,7 +99,7 @@ async fn a_server_of_one_era_is_asked_for_the_other_once() {
     let script = MockScript::standard().speaking(&[Revision::V2026_07_28]);
     let (app, _serving) = gateway(&dir, &script, &servers).await;
     let url = format!("http://{}/mcp", app.addresses[0]);
-    let client = Client::open("2025-06-18", &url, json!({"elicitation": {}})).await;
+    let client = McpClient::connect("2025-06-18", &url, json!({"elicitation": {}})).await;
     for (server, _) in servers {
         for _ in 0..3 {
             assert_eq!(met(&client, server).await, "2026-07-28", "{server}");

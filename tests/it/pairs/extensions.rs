@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use moongate_testing::McpClient;
 use serde_json::{Value, json};
 
 use crate::pairs::cell::MatrixCell;
 use crate::pairs::rig::{PAGE, PANEL_TOOL};
-use crate::wire::Client;
 
 const UI: &str = "io.modelcontextprotocol/ui";
 
@@ -15,10 +15,10 @@ fn html() -> Value {
 }
 
 pub(crate) async fn extensions_are_announced(cell: Arc<MatrixCell>) {
-    let client = Client::speaking(cell.client, &cell.rig.url, json!({}));
+    let client = McpClient::new(cell.client, &cell.rig.url, json!({}));
     let answer = match cell.modern_client() {
-        true => client.call("server/discover", json!({})).await,
-        false => client.initialize(cell.client).await,
+        true => client.exchange("server/discover", json!({})).await,
+        false => client.negotiate(cell.client).await,
     };
     let capabilities = &answer.result()["capabilities"];
     assert_eq!(capabilities["extensions"][UI], json!({}), "{answer:?}");
@@ -29,9 +29,9 @@ pub(crate) async fn extensions_are_announced(cell: Arc<MatrixCell>) {
 
 pub(crate) async fn what_a_client_declares_reaches_its_servers(cell: Arc<MatrixCell>) {
     let own = json!({"extensions": {UI: html(), "com.example/odd": {"n": 1.0}}});
-    let client = Client::open(cell.client, &cell.rig.url, own.clone()).await;
-    client.tool("main__echo", json!({"declared": true})).await;
-    client.tool("own__echo", json!({})).await;
+    let client = McpClient::connect(cell.client, &cell.rig.url, own.clone()).await;
+    client.exchange_tool("main__echo", json!({"declared": true})).await;
+    client.exchange_tool("own__echo", json!({})).await;
     let opened = cell.rig.main.of("initialize");
     if !cell.modern_server() {
         // What all clients share declares what some may have; it is not the caller's.
@@ -53,8 +53,8 @@ pub(crate) async fn what_a_client_declares_reaches_its_servers(cell: Arc<MatrixC
 }
 
 pub(crate) async fn pages_of_apps_are_read_from_their_servers(cell: Arc<MatrixCell>) {
-    let client = Client::open(cell.client, &cell.rig.url, json!({"extensions": {UI: html()}})).await;
-    let list = client.call("tools/list", json!({})).await;
+    let client = McpClient::connect(cell.client, &cell.rig.url, json!({"extensions": {UI: html()}})).await;
+    let list = client.exchange("tools/list", json!({})).await;
     let main = cell.listed(PANEL_TOOL).replace(r#""name":"panel""#, r#""name":"main__panel""#);
     assert!(list.raw_result().contains(&main), "respelled: {}", list.raw_result());
     let tools = list.result()["tools"].as_array().unwrap();
@@ -64,20 +64,23 @@ pub(crate) async fn pages_of_apps_are_read_from_their_servers(cell: Arc<MatrixCe
     let want = json!({"x": 1.0, "ui": {"visibility": ["model"], "resourceUri": wrapped}, "ui/resourceUri": wrapped});
     assert_eq!(*own, want);
     for (uri, text) in [(PAGE, "main's page"), (wrapped, "own's page")] {
-        let read = client.call("resources/read", json!({"uri": uri})).await;
+        let read = client.exchange("resources/read", json!({"uri": uri})).await;
         let contents = &read.result()["contents"][0];
         assert_eq!((&contents["uri"], &contents["text"]), (&json!(uri), &json!(text)));
         assert_eq!(contents["mimeType"], "text/html;profile=mcp-app");
     }
-    let resources = client.call("resources/list", json!({})).await;
+    let resources = client.exchange("resources/list", json!({})).await;
     assert!(!resources.raw_result().contains("ui://"), "no server lists it: {resources:?}");
     // On the server's own endpoint it is the server's own.
-    let client =
-        Client::open(cell.client, &cell.rig.url.replace("/mcp", "/mcp/own").replace("/sse", "/sse/own"), json!({}))
-            .await;
-    let list = client.call("tools/list", json!({})).await;
+    let client = McpClient::connect(
+        cell.client,
+        &cell.rig.url.replace("/mcp", "/mcp/own").replace("/sse", "/sse/own"),
+        json!({}),
+    )
+    .await;
+    let list = client.exchange("tools/list", json!({})).await;
     assert!(list.raw_result().contains(&cell.listed(PANEL_TOOL)), "{}", list.raw_result());
-    let read = client.call("resources/read", json!({"uri": PAGE})).await;
+    let read = client.exchange("resources/read", json!({"uri": PAGE})).await;
     assert_eq!(
         (&read.result()["contents"][0]["uri"], &read.result()["contents"][0]["text"]),
         (&json!(PAGE), &json!("own's page"))

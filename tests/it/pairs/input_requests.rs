@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use moongate_testing::wait::holds;
+use moongate_testing::{McpClient, RpcAnswer};
 use serde_json::{Value, json};
 
 use crate::pairs::cell::MatrixCell;
-use crate::wire::{Answer, Client, until};
 
 fn reply(method: &str, _: &Value) -> Value {
     match method {
@@ -18,13 +19,13 @@ fn reply(method: &str, _: &Value) -> Value {
     }
 }
 
-async fn ask(client: &Client, tool: &str, arguments: Value) -> (Answer, Vec<Value>) {
+async fn ask(client: &McpClient, tool: &str, arguments: Value) -> (RpcAnswer, Vec<Value>) {
     let params = json!({"name": tool, "arguments": arguments});
-    client.ask("tools/call").params(&params).answering(reply).await
+    client.prepare("tools/call").params(&params).answering(reply).await
 }
 
 /// The one answer to a call whose question cannot reach the client: an error, or a result that is one.
-fn refused(answer: &Answer) {
+fn refused(answer: &RpcAnswer) {
     let end = &answer.end().value;
     let text = end["error"]["message"].as_str().or(end["result"]["content"][0]["text"].as_str());
     let failed = end["error"].is_object() || end["result"]["isError"] == true;
@@ -69,7 +70,7 @@ pub(crate) async fn a_page_that_is_done(cell: Arc<MatrixCell>) {
     }
     for tool in ["main__elicit_url", "own__elicit_url"] {
         let (client, other) = (cell.able().await, cell.able().await);
-        let (mut stream, mut others) = (client.listen().await, other.listen().await);
+        let (mut stream, mut others) = (client.open_server_stream().await, other.open_server_stream().await);
         let (_, asked) = ask(&client, tool, json!({})).await;
         let done = stream.until("notifications/elicitation/complete").await;
         assert_eq!(done.value["params"]["elicitationId"], asked[0]["params"]["elicitationId"]);
@@ -106,7 +107,7 @@ pub(crate) async fn questions_outside_of_tools(cell: Arc<MatrixCell>) {
     let asks =
         [("prompts/get", json!({"name": "main__interview"})), ("resources/read", json!({"uri": "mock://private"}))];
     for (method, params) in asks {
-        let (answer, asked) = client.ask(method).params(&params).answering(reply).await;
+        let (answer, asked) = client.prepare(method).params(&params).answering(reply).await;
         if !cell.server_since("2025-06-18") {
             assert!(asked.is_empty());
             assert!(answer.error()["message"].as_str().unwrap().len() > 10);
@@ -140,11 +141,11 @@ pub(crate) async fn a_refused_question_is_not_left_open(cell: Arc<MatrixCell>) {
     let settled = || main.received().iter().filter(|line| line.contains("notifications/cancelled")).count();
     let before = settled();
     let client = cell.client().await;
-    let answer = client.tool("main__sample", json!({})).await;
+    let answer = client.exchange_tool("main__sample", json!({})).await;
     assert_eq!((answer.code(), answer.status), (-32021, 400), "{answer:?}");
     assert_eq!(answer.error()["data"]["requiredCapabilities"], json!({"sampling": {}}));
-    until("the server is told that nobody answers", || settled() > before).await;
-    assert_eq!(client.tool("main__add", json!({"a": 1, "b": 1})).await.text(), "2");
+    holds("the server is told that nobody answers", || settled() > before).await;
+    assert_eq!(client.exchange_tool("main__add", json!({"a": 1, "b": 1})).await.text(), "2");
 }
 
 pub(crate) async fn a_client_may_decline(cell: Arc<MatrixCell>) {
@@ -153,11 +154,11 @@ pub(crate) async fn a_client_may_decline(cell: Arc<MatrixCell>) {
     }
     let client = cell.able().await;
     let params = json!({"name": "main__elicit", "arguments": {}});
-    let (answer, _) = client.ask("tools/call").params(&params).answering(|_, _| json!({"action": "decline"})).await;
+    let (answer, _) = client.prepare("tools/call").params(&params).answering(|_, _| json!({"action": "decline"})).await;
     assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap(), json!({"action": "decline"}));
     if !cell.modern_client() {
         let fails = |_: &str, _: &Value| json!({"code": -1, "message": "the user is away"});
-        let (answer, _) = client.ask("tools/call").params(&params).answering(fails).await;
+        let (answer, _) = client.prepare("tools/call").params(&params).answering(fails).await;
         refused(&answer);
     }
 }
@@ -176,7 +177,7 @@ pub(crate) async fn two_ask_at_once(cell: Arc<MatrixCell>) {
                 assert!(one_client || prompt == name, "another client's question: {prompt}");
                 json!({"role": "assistant", "content": {"type": "text", "text": format!("for {prompt}")}, "model": "m"})
             };
-            client.ask("tools/call").params(&params).answering(say).await.0
+            client.prepare("tools/call").params(&params).answering(say).await.0
         })
     };
     for (name, talking) in ["one", "two"].map(|name| (name, talk(name))) {
@@ -189,25 +190,25 @@ pub(crate) async fn two_ask_at_once(cell: Arc<MatrixCell>) {
 pub(crate) async fn a_connection_for_each_session(cell: Arc<MatrixCell>) {
     let own = &cell.rig.own;
     let client = cell.able().await;
-    let me: Value = serde_json::from_str(client.tool("own__whoami", json!({})).await.text()).unwrap();
+    let me: Value = serde_json::from_str(client.exchange_tool("own__whoami", json!({})).await.text()).unwrap();
     // A client without a session has a connection all the same, by who it is and what it can be asked for.
     assert_eq!(me["client"], json!({"name": "pairs", "version": "1"}));
     assert_eq!(me["capabilities"], cell.everything());
     if cell.modern_client() || cell.modern_server() {
         return;
     }
-    let shared: Value = serde_json::from_str(client.tool("main__whoami", json!({})).await.text()).unwrap();
+    let shared: Value = serde_json::from_str(client.exchange_tool("main__whoami", json!({})).await.text()).unwrap();
     assert_eq!(shared["client"]["name"], "moongate");
     let told = || own.of("notifications/roots/list_changed").len();
     assert_eq!(client.notify("notifications/roots/list_changed", json!({})).await, 202);
-    until("the server hears that the roots changed", || told() == 1).await;
+    holds("the server hears that the roots changed", || told() == 1).await;
     assert!(cell.rig.main.of("notifications/roots/list_changed").is_empty(), "they are not everybody's");
     // Their counters are apart, and end with the session.
-    let count = async |client: &Client| client.tool("own__counter", json!({})).await.text().to_owned();
+    let count = async |client: &McpClient| client.exchange_tool("own__counter", json!({})).await.text().to_owned();
     let other = cell.able().await;
     assert_eq!([count(&client).await, count(&client).await, count(&other).await], ["1", "2", "1"]);
     let Some(handle) = &own.handle else { return };
     let open = handle.sessions();
-    assert_eq!(client.delete().await, 204);
-    until("the connection goes with the session", || handle.sessions() < open).await;
+    assert_eq!(client.delete_session().await, 204);
+    holds("the connection goes with the session", || handle.sessions() < open).await;
 }

@@ -7,14 +7,14 @@ use moongate_mock::{
     ContentPreset, CursorMode, MockHandle, MockScript, Revision, TaskRule, serve_http_recording, serve_tcp, serve_unix,
     serve_ws,
 };
+use moongate_testing::McpClient;
+use moongate_testing::messages::MODERN;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::relay::Relay;
 use crate::harness::tls::Authority;
 use crate::harness::{self as support, Process, Setup, until};
-use crate::wire::Client;
-use crate::wire::client::MODERN;
 
 /// How the gateway reaches the server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,9 +164,9 @@ impl PairRig {
             let ready = async || (rig.status(server).await["state"] == "ready").then_some(());
             until(&format!("{server} is ready"), ready).await;
         }
-        let client = Client::open(MODERN, &rig.url, json!({})).await;
+        let client = McpClient::connect(MODERN, &rig.url, json!({})).await;
         let listed = async || {
-            let list = client.call("tools/list", json!({})).await;
+            let list = client.exchange("tools/list", json!({})).await;
             let has = |name: &&str| list.raw_result().contains(&format!("\"{name}\""));
             ["main__odd", "own__odd", "aside__echo"].iter().all(has).then_some(())
         };

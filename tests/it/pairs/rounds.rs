@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use moongate_testing::{McpClient, RpcAnswer};
 use serde_json::{Value, json};
 
 use crate::pairs::cell::MatrixCell;
-use crate::wire::{Answer, Client};
 
 /// One question that waits for its answer.
 struct WaitingInput {
@@ -14,7 +14,7 @@ struct WaitingInput {
     state: Option<String>,
 }
 
-fn open(answer: &Answer) -> WaitingInput {
+fn open(answer: &RpcAnswer) -> WaitingInput {
     let result = answer.result();
     assert_eq!(result["resultType"], "input_required", "{answer:?}");
     let keys: Vec<&String> = result["inputRequests"].as_object().unwrap().keys().collect();
@@ -27,15 +27,15 @@ fn name(text: &str) -> Value {
 }
 
 /// A retry of the tool with answers and state.
-async fn retry(client: &Client, tool: &str, arguments: Value, answers: Value, state: Option<&str>) -> Answer {
+async fn retry(client: &McpClient, tool: &str, arguments: Value, answers: Value, state: Option<&str>) -> RpcAnswer {
     let mut params = json!({"name": tool, "arguments": arguments, "inputResponses": answers});
     if let Some(state) = state {
         params["requestState"] = json!(state);
     }
-    client.call("tools/call", params).await
+    client.exchange("tools/call", params).await
 }
 
-fn is_refused(answer: &Answer) {
+fn is_refused(answer: &RpcAnswer) {
     assert_eq!((answer.code(), answer.status), (-32602, 200), "{answer:?}");
     let message = answer.error()["message"].as_str().unwrap();
     assert!(message.contains("requestState") && message.contains("call again without it"), "{message}");
@@ -52,7 +52,7 @@ pub(crate) async fn state_is_good_for_its_own_request_only(cell: Arc<MatrixCell>
     }
     let client = cell.able().await;
     let arguments = || json!({"message": "Who?", "deep": {"b": [1.0, "é"], "a": null}});
-    let asked = open(&client.tool("main__elicit", arguments()).await);
+    let asked = open(&client.exchange_tool("main__elicit", arguments()).await);
     let Some(state) = asked.state.as_deref() else { panic!("the state is missing") };
     let answers = || json!({ &asked.key: name("Ada") });
     let before = cell.rig.main.received().len();
@@ -65,13 +65,13 @@ pub(crate) async fn state_is_good_for_its_own_request_only(cell: Arc<MatrixCell>
     }
     let mut not_text = json!({"name": "main__elicit", "arguments": arguments(), "inputResponses": answers()});
     not_text["requestState"] = json!({"a": 1});
-    is_refused(&client.call("tools/call", not_text).await);
+    is_refused(&client.exchange("tools/call", not_text).await);
     // Other arguments, another tool, another method, another endpoint.
     is_refused(&retry(&client, "main__elicit", json!({"message": "You?"}), answers(), Some(state)).await);
     is_refused(&retry(&client, "main__elicit_twice", arguments(), answers(), Some(state)).await);
     let prompt = json!({"name": "main__interview", "inputResponses": answers(), "requestState": state});
-    is_refused(&client.call("prompts/get", prompt).await);
-    let elsewhere = Client::open(cell.client, &format!("{}/main", cell.rig.url), cell.everything()).await;
+    is_refused(&client.exchange("prompts/get", prompt).await);
+    let elsewhere = McpClient::connect(cell.client, &format!("{}/main", cell.rig.url), cell.everything()).await;
     is_refused(&retry(&elsewhere, "elicit", arguments(), answers(), Some(state)).await);
     assert_eq!(cell.rig.main.received().len(), before, "nothing of it reached the server");
     // None of that used the state up; and the same arguments may be spelled in another way, if their server does not mind.
@@ -82,7 +82,7 @@ pub(crate) async fn state_is_good_for_its_own_request_only(cell: Arc<MatrixCell>
     );
     let answer = match cell.modern_server() {
         true => retry(&client, "main__elicit", arguments(), answers(), Some(state)).await,
-        false => client.ask("tools/call").members(&spelled).send().await,
+        false => client.prepare("tools/call").members(&spelled).send().await,
     };
     let got: Value = serde_json::from_str(answer.text()).unwrap();
     assert_eq!(got, name("Ada"), "{answer:?}");
@@ -97,7 +97,7 @@ pub(crate) async fn what_is_missing_is_asked_again(cell: Arc<MatrixCell>) {
         return;
     }
     let client = cell.able().await;
-    let first = open(&client.tool("main__elicit", json!({})).await);
+    let first = open(&client.exchange_tool("main__elicit", json!({})).await);
     // Nothing, and something that nobody asked for.
     let other = json!({"unknown": name("Eve")});
     let again = open(&retry(&client, "main__elicit", json!({}), other, first.state.as_deref()).await);
@@ -112,7 +112,7 @@ pub(crate) async fn what_is_no_answer_is_refused(cell: Arc<MatrixCell>) {
         return;
     }
     let client = cell.able().await;
-    let first = open(&client.tool("main__elicit", json!({})).await);
+    let first = open(&client.exchange_tool("main__elicit", json!({})).await);
     let wrong =
         [json!([]), json!({ &first.key: [] }), json!({ &first.key: {"action": "perhaps"} }), json!({ &first.key: 1 })];
     for answers in wrong {
@@ -130,7 +130,7 @@ pub(crate) async fn questions_at_once_are_one_round(cell: Arc<MatrixCell>) {
         return;
     }
     let client = cell.able().await;
-    let answer = client.tool("main__ask_mixed", json!({})).await;
+    let answer = client.exchange_tool("main__ask_mixed", json!({})).await;
     let asked = answer.result()["inputRequests"].as_object().unwrap_or_else(|| panic!("{answer:?}")).clone();
     let methods: Vec<&str> = asked.values().map(|one| one["method"].as_str().unwrap()).collect();
     assert_eq!(methods, ["elicitation/create", "sampling/createMessage"], "{answer:?}");
@@ -153,7 +153,7 @@ pub(crate) async fn a_page_that_is_demanded(cell: Arc<MatrixCell>) {
         return;
     }
     let client = cell.able().await;
-    let answer = client.tool("main__needs_page", json!({})).await;
+    let answer = client.exchange_tool("main__needs_page", json!({})).await;
     if !cell.modern_client() {
         assert_eq!(answer.code(), -32042, "{answer:?}");
         assert_eq!(answer.error()["data"]["elicitations"][0]["mode"], "url");
@@ -169,7 +169,7 @@ pub(crate) async fn a_page_that_is_demanded(cell: Arc<MatrixCell>) {
     let answer =
         retry(&client, "main__needs_page", json!({"done": true}), accepted, result["requestState"].as_str()).await;
     assert_eq!(answer.text(), "the page was read");
-    let unable = cell.client().await.tool("main__needs_page", json!({})).await;
+    let unable = cell.client().await.exchange_tool("main__needs_page", json!({})).await;
     assert_eq!((unable.code(), unable.status), (-32021, 400), "{unable:?}");
     assert_eq!(unable.error()["data"]["requiredCapabilities"], json!({"elicitation": {"url": {}}}));
 }
@@ -186,14 +186,14 @@ pub(crate) async fn sampling_with_tools(cell: Arc<MatrixCell>) {
     };
     let params = json!({"name": "main__sample_tools", "arguments": {}});
     let client = cell.able().await;
-    let (answer, asked) = client.ask("tools/call").params(&params).answering(reply).await;
+    let (answer, asked) = client.prepare("tools/call").params(&params).answering(reply).await;
     assert_eq!(asked.len(), 1, "{answer:?}");
     let got: Value = serde_json::from_str(answer.text()).unwrap();
     assert_eq!(got["stopReason"], "toolUse");
     // Who can sample, but not with tools, is not asked.
-    let plain = Client::open(cell.client, &cell.rig.url, json!({"sampling": {}})).await;
+    let plain = McpClient::connect(cell.client, &cell.rig.url, json!({"sampling": {}})).await;
     let never = |_: &str, _: &Value| panic!("asked for what the client did not declare");
-    let (answer, _) = plain.ask("tools/call").params(&params).answering(never).await;
+    let (answer, _) = plain.prepare("tools/call").params(&params).answering(never).await;
     let text = answer.end().raw.clone();
     assert!(text.contains("sampling") && text.contains("tools"), "{answer:?}");
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use moongate_testing::messages::MODERN;
+use moongate_testing::wait::LONG;
+use moongate_testing::{McpClient, RpcAnswer};
 use serde_json::{Value, json};
 
 use crate::pairs::cell::MatrixCell;
-use crate::wire::{Answer, Client, GUARD, client::MODERN};
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 const RELATED: &str = "io.modelcontextprotocol/related-task";
@@ -27,26 +29,26 @@ impl MatrixCell {
     }
 
     /// A client that takes tasks, and can be asked whatever its revision knows.
-    async fn tasking(&self) -> Client {
+    async fn tasking(&self) -> McpClient {
         self.tasking_at(&self.rig.url).await
     }
 
-    async fn tasking_at(&self, url: &str) -> Client {
+    async fn tasking_at(&self, url: &str) -> McpClient {
         let mut capabilities = self.everything();
         if self.modern_client() {
             capabilities["extensions"] = json!({EXTENSION: {}});
         }
-        Client::open(self.client, url, capabilities).await
+        McpClient::connect(self.client, url, capabilities).await
     }
 }
 
 /// Calls a tool as a task; gives what was made.
-async fn create(cell: &MatrixCell, client: &Client, tool: &str, arguments: Value) -> Value {
+async fn create(cell: &MatrixCell, client: &McpClient, tool: &str, arguments: Value) -> Value {
     let mut params = json!({"name": tool, "arguments": arguments});
     if !cell.modern_client() {
         params["task"] = json!({"ttl": 60_000});
     }
-    let answer = client.call("tools/call", params).await;
+    let answer = client.exchange("tools/call", params).await;
     let result = answer.result();
     if cell.modern_client() {
         assert_eq!(result["resultType"], "task", "{answer:?}");
@@ -67,12 +69,12 @@ async fn create(cell: &MatrixCell, client: &Client, tool: &str, arguments: Value
     task.clone()
 }
 
-async fn about(client: &Client, method: &str, id: &str) -> Answer {
-    client.call(method, json!({"taskId": id})).await
+async fn about(client: &McpClient, method: &str, id: &str) -> RpcAnswer {
+    client.exchange(method, json!({"taskId": id})).await
 }
 
 /// Looks at a task until it has one of these statuses.
-async fn until_status(client: &Client, id: &str, wanted: &[&str]) -> Value {
+async fn until_status(client: &McpClient, id: &str, wanted: &[&str]) -> Value {
     let looking = async {
         loop {
             let answer = about(client, "tasks/get", id).await;
@@ -85,11 +87,11 @@ async fn until_status(client: &Client, id: &str, wanted: &[&str]) -> Value {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(GUARD, looking).await.unwrap_or_else(|_| panic!("{id} never was one of {wanted:?}"))
+    tokio::time::timeout(LONG, looking).await.unwrap_or_else(|_| panic!("{id} never was one of {wanted:?}"))
 }
 
 /// What the task came to, as its call would have.
-async fn end(cell: &MatrixCell, client: &Client, id: &str) -> Value {
+async fn end(cell: &MatrixCell, client: &McpClient, id: &str) -> Value {
     if cell.modern_client() {
         let task = until_status(client, id, &["completed", "failed", "cancelled"]).await;
         assert_eq!(task["resultType"], "complete");
@@ -109,7 +111,7 @@ pub(crate) async fn a_task_from_its_call_to_its_end(cell: Arc<MatrixCell>) {
     if !cell.both() {
         // Neither side is troubled with what the other does not know.
         let params = json!({"name": "main__job", "arguments": {"ms": 1}, "task": {"ttl": 1}});
-        let answer = client.call("tools/call", params).await;
+        let answer = client.exchange("tools/call", params).await;
         assert_eq!(answer.text(), "slept 1 ms");
         assert!(!cell.rig.main.calls("job").pop().unwrap().contains("\"task\""));
         return;
@@ -128,7 +130,7 @@ pub(crate) async fn a_task_from_its_call_to_its_end(cell: Arc<MatrixCell>) {
 }
 
 pub(crate) async fn tools_say_what_may_be_a_task(cell: Arc<MatrixCell>) {
-    let answer = cell.client().await.call("tools/list", json!({})).await;
+    let answer = cell.client().await.exchange("tools/list", json!({})).await;
     let tools = answer.result()["tools"].as_array().unwrap();
     let of = |name: &str| &tools.iter().find(|tool| tool["name"] == name).unwrap()["execution"]["taskSupport"];
     let want = match (cell.server, cell.client) {
@@ -143,14 +145,14 @@ pub(crate) async fn tools_say_what_may_be_a_task(cell: Arc<MatrixCell>) {
 
 pub(crate) async fn tasks_are_announced(cell: Arc<MatrixCell>) {
     if cell.modern_client() {
-        let answer = cell.client().await.call("server/discover", json!({})).await;
+        let answer = cell.client().await.exchange("server/discover", json!({})).await;
         let capabilities = &answer.result()["capabilities"];
         assert_eq!(capabilities["extensions"][EXTENSION].is_object(), cell.server_has_tasks(), "{answer:?}");
         assert!(capabilities.get("tasks").is_none());
         return;
     }
-    let client = Client::speaking(cell.client, &cell.rig.url, json!({}));
-    let answer = client.initialize(cell.client).await;
+    let client = McpClient::new(cell.client, &cell.rig.url, json!({}));
+    let answer = client.negotiate(cell.client).await;
     let capabilities = &answer.result()["capabilities"];
     assert!(capabilities["extensions"].get(EXTENSION).is_none(), "{answer:?}");
     if !cell.both() {
@@ -164,7 +166,7 @@ pub(crate) async fn tasks_are_announced(cell: Arc<MatrixCell>) {
 }
 
 /// Answers the questions of a task; gives what it was asked and came to.
-async fn answered(cell: &MatrixCell, client: &Client, id: &str, questions: usize) -> (Vec<Value>, Value) {
+async fn answered(cell: &MatrixCell, client: &McpClient, id: &str, questions: usize) -> (Vec<Value>, Value) {
     let accept = || json!({"action": "accept", "content": {"name": "Ada"}});
     let mut asked = Vec::new();
     if cell.modern_client() {
@@ -174,17 +176,17 @@ async fn answered(cell: &MatrixCell, client: &Client, id: &str, questions: usize
             assert!(!requests.is_empty(), "{task}");
             // Whom nobody asked is not heard, and the others still are.
             let stranger = json!({"taskId": id, "inputResponses": {"nobody": accept()}});
-            assert!(client.call("tasks/update", stranger).await.result().get("taskId").is_none());
+            assert!(client.exchange("tasks/update", stranger).await.result().get("taskId").is_none());
             for (key, request) in requests {
                 let params = json!({"taskId": id, "inputResponses": {key: accept()}});
-                assert_eq!(client.call("tasks/update", params).await.result()["resultType"], "complete");
+                assert_eq!(client.exchange("tasks/update", params).await.result()["resultType"], "complete");
                 asked.push(request);
             }
         }
         return (asked, end(cell, client, id).await);
     }
     let params = json!({"taskId": id});
-    let (answer, asked) = client.ask("tasks/result").params(&params).answering(|_, _| accept()).await;
+    let (answer, asked) = client.prepare("tasks/result").params(&params).answering(|_, _| accept()).await;
     for one in &asked {
         assert_eq!(one["params"]["_meta"][RELATED]["taskId"], id, "{one}");
     }
@@ -275,11 +277,11 @@ pub(crate) async fn handles_lead_nowhere_else(cell: Arc<MatrixCell>) {
     let last = if cell.modern_client() { "tasks/update" } else { "tasks/result" };
     for id in wrong {
         for method in ["tasks/get", "tasks/cancel", last] {
-            let answer = client.call(method, json!({"taskId": id, "inputResponses": {}})).await;
+            let answer = client.exchange(method, json!({"taskId": id, "inputResponses": {}})).await;
             assert_eq!((answer.code(), answer.status), (-32602, 200), "{method} {id:?}: {answer:?}");
         }
     }
-    assert_eq!(client.call("tasks/get", json!({"taskId": 7})).await.code(), -32602);
+    assert_eq!(client.exchange("tasks/get", json!({"taskId": 7})).await.code(), -32602);
     let other = if cell.modern_client() { ["tasks/result", "tasks/list"] } else { ["tasks/update", "tasks/nope"] };
     for method in other {
         assert_eq!(about(&client, method, "main:x").await.code(), -32601, "{method}");
@@ -289,7 +291,7 @@ pub(crate) async fn handles_lead_nowhere_else(cell: Arc<MatrixCell>) {
 pub(crate) async fn who_declares_no_tasks_gets_none(cell: Arc<MatrixCell>) {
     let client = cell.able().await;
     // What may be a task is not one for this client.
-    assert_eq!(client.tool("main__job", json!({"ms": 1})).await.text(), "slept 1 ms");
+    assert_eq!(client.exchange_tool("main__job", json!({"ms": 1})).await.text(), "slept 1 ms");
     if !cell.modern_client() {
         return;
     }
@@ -299,7 +301,7 @@ pub(crate) async fn who_declares_no_tasks_gets_none(cell: Arc<MatrixCell>) {
         ("tasks/cancel", json!({"taskId": "main:x"})),
         ("subscriptions/listen", json!({"notifications": {"taskIds": ["main:x"]}})),
     ] {
-        let answer = client.call(method, params).await;
+        let answer = client.exchange(method, params).await;
         assert_eq!((answer.code(), answer.status), (-32021, 400), "{method}");
         assert!(answer.error()["data"]["requiredCapabilities"]["extensions"][EXTENSION].is_object(), "{answer:?}");
     }
@@ -308,7 +310,7 @@ pub(crate) async fn who_declares_no_tasks_gets_none(cell: Arc<MatrixCell>) {
 pub(crate) async fn what_must_be_a_task_is_driven(cell: Arc<MatrixCell>) {
     let client = cell.able().await;
     let arguments = json!({"steps": 10, "ms": 50});
-    let ask = client.ask("tools/call").params(&json!({"name": "main__must", "arguments": arguments}));
+    let ask = client.prepare("tools/call").params(&json!({"name": "main__must", "arguments": arguments}));
     let answer = ask.meta(r#""progressToken":"mine""#).send().await;
     if cell.modern_client() && cell.modern_server() {
         // The server's own words, which this client has words for too.
@@ -330,7 +332,7 @@ pub(crate) async fn a_driven_task_asks(cell: Arc<MatrixCell>) {
     let client = cell.able().await;
     let accept = |_: &str, _: &Value| json!({"action": "accept", "content": {"name": "Ada"}});
     let params = json!({"name": "main__must_ask", "arguments": {}});
-    let (answer, asked) = client.ask("tools/call").params(&params).answering(accept).await;
+    let (answer, asked) = client.prepare("tools/call").params(&params).answering(accept).await;
     // A client that knows of no elicitation is asked for none.
     assert_eq!(asked.len(), 1, "{answer:?}");
     assert!(asked[0]["params"]["_meta"][RELATED].is_null(), "{asked:?}");
@@ -344,7 +346,7 @@ pub(crate) async fn a_call_that_is_no_task(cell: Arc<MatrixCell>) {
     }
     let client = cell.tasking().await;
     let params = json!({"name": "main__add", "arguments": {"a": 1, "b": 2}, "task": {}});
-    let answer = client.call("tools/call", params).await;
+    let answer = client.exchange("tools/call", params).await;
     if !cell.modern_server() {
         // The server's own refusal.
         assert_eq!(answer.code(), -32601, "{answer:?}");
@@ -360,7 +362,7 @@ pub(crate) async fn a_call_that_is_no_task(cell: Arc<MatrixCell>) {
     assert_eq!(about(&client, "tasks/cancel", id).await.code(), -32602);
     // A tool of a server that has no tasks at all.
     let params = json!({"name": "aside__echo", "arguments": {}, "task": {}});
-    assert_eq!(client.call("tools/call", params).await.code(), -32601);
+    assert_eq!(client.exchange("tools/call", params).await.code(), -32601);
 }
 
 pub(crate) async fn tasks_are_listed(cell: Arc<MatrixCell>) {
@@ -369,7 +371,7 @@ pub(crate) async fn tasks_are_listed(cell: Arc<MatrixCell>) {
     }
     let client = cell.tasking().await;
     if cell.server != OLD {
-        assert_eq!(client.call("tasks/list", json!({})).await.code(), -32601);
+        assert_eq!(client.exchange("tasks/list", json!({})).await.code(), -32601);
         return;
     }
     let mut made = Vec::new();
@@ -381,7 +383,7 @@ pub(crate) async fn tasks_are_listed(cell: Arc<MatrixCell>) {
     let mut cursor = Value::Null;
     for _ in 0..100 {
         let params = if cursor.is_null() { json!({}) } else { json!({"cursor": cursor}) };
-        let answer = client.call("tasks/list", params).await;
+        let answer = client.exchange("tasks/list", params).await;
         let tasks = answer.result()["tasks"].as_array().unwrap();
         listed.extend(tasks.iter().map(|task| task["taskId"].as_str().unwrap().to_owned()));
         cursor = answer.result()["nextCursor"].clone();
@@ -394,7 +396,7 @@ pub(crate) async fn tasks_are_listed(cell: Arc<MatrixCell>) {
         assert_eq!(listed.iter().filter(|other| **other == id).count(), 1, "{id} in {listed:?}");
     }
     for cursor in ["", "nope", "nobody:", "main:nope", "aside:"] {
-        assert_eq!(client.call("tasks/list", json!({"cursor": cursor})).await.code(), -32602, "{cursor:?}");
+        assert_eq!(client.exchange("tasks/list", json!({"cursor": cursor})).await.code(), -32602, "{cursor:?}");
     }
 }
 
@@ -410,7 +412,7 @@ pub(crate) async fn states_of_tasks_are_told(cell: Arc<MatrixCell>) {
         "main:nope".to_owned()
     };
     let filter = json!({"notifications": {"taskIds": [id, "nobody:nope"]}});
-    let mut stream = client.ask("subscriptions/listen").id("\"s\"").params(&filter).open().await;
+    let mut stream = client.prepare("subscriptions/listen").id("\"s\"").params(&filter).open().await;
     let first = stream.until("notifications/subscriptions/acknowledged").await;
     if !cell.server_has_tasks() {
         assert!(first.value["params"]["notifications"].get("taskIds").is_none(), "{}", first.raw);
@@ -438,7 +440,7 @@ pub(crate) async fn what_servers_tell_of_tasks(cell: Arc<MatrixCell>) {
     }
     crate::pairs::changes::listened_to(&cell).await;
     let (one, two) = (cell.tasking().await, cell.tasking().await);
-    let (mut first, mut second) = (one.listen().await, two.listen().await);
+    let (mut first, mut second) = (one.open_server_stream().await, two.open_server_stream().await);
     for (client, stream) in [(&one, &mut first), (&two, &mut second)] {
         let task = create(&cell, client, "main__job", json!({"ms": 200})).await;
         // Of the other client's task nothing came before.

@@ -12,8 +12,8 @@ const ARGUMENTS: &str = r#"{"z":1.0, "a":1e5,"E":1E+2,"big":12345678901234567890
 
 pub(crate) async fn tools_list(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
-    let first = client.ask("tools/list").id("5").send().await;
-    let second = client.ask("tools/list").id("5").send().await;
+    let first = client.prepare("tools/list").id("5").send().await;
+    let second = client.prepare("tools/list").id("5").send().await;
     assert_eq!(first.bytes, second.bytes, "the list is spelled differently the second time");
     let names: Vec<&str> =
         first.result()["tools"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
@@ -32,7 +32,7 @@ pub(crate) async fn tools_list(cell: Arc<MatrixCell>) {
 pub(crate) async fn arguments_byte_for_byte(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let members = format!(r#""name":"main__echo","arguments":{ARGUMENTS}"#);
-    let answer = client.ask("tools/call").id(r#""\u0069d""#).members(&members).send().await;
+    let answer = client.prepare("tools/call").id(r#""\u0069d""#).members(&members).send().await;
     let text: Value = serde_json::from_str(ARGUMENTS).unwrap();
     assert_eq!(answer.text(), ARGUMENTS);
     let received = cell.rig.main.calls("echo").pop().unwrap();
@@ -46,46 +46,46 @@ pub(crate) async fn arguments_byte_for_byte(cell: Arc<MatrixCell>) {
 
 pub(crate) async fn both_servers_are_called_by_their_names(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
-    assert_eq!(client.tool("aside__echo", json!({"who": "aside"})).await.text(), r#"{"who":"aside"}"#);
-    assert_eq!(client.tool("main__add", json!({"a": 2, "b": 40})).await.text(), "42");
+    assert_eq!(client.exchange_tool("aside__echo", json!({"who": "aside"})).await.text(), r#"{"who":"aside"}"#);
+    assert_eq!(client.exchange_tool("main__add", json!({"a": 2, "b": 40})).await.text(), "42");
     assert_eq!(cell.rig.aside.calls("add").len(), 0);
 }
 
 pub(crate) async fn unknown_tool(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     for name in ["main__nope", "echo", "nobody__echo", ""] {
-        let answer = client.tool(name, json!({})).await;
+        let answer = client.exchange_tool(name, json!({})).await;
         assert_eq!((answer.code(), answer.status), (-32602, 200), "{name}: {answer:?}");
     }
-    let answer = client.call("tools/call", json!({"arguments": {}})).await;
+    let answer = client.exchange("tools/call", json!({"arguments": {}})).await;
     assert_eq!(answer.code(), -32602);
 }
 
 pub(crate) async fn tool_error_is_a_result(cell: Arc<MatrixCell>) {
-    let answer = cell.client().await.tool("main__fail", json!({"text": "no luck"})).await;
+    let answer = cell.client().await.exchange_tool("main__fail", json!({"text": "no luck"})).await;
     assert_eq!(answer.result()["isError"], true);
     assert_eq!(answer.text(), "no luck");
 }
 
 pub(crate) async fn rpc_errors_pass(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
-    let answer = client.tool("main__error", json!({"code": -32050, "message": "wörds"})).await;
+    let answer = client.exchange_tool("main__error", json!({"code": -32050, "message": "wörds"})).await;
     assert_eq!((answer.code(), answer.status), (-32050, 200));
     assert_eq!(answer.error()["message"], "wörds");
     // The data of the server's own error comes along.
-    let answer = client.call("resources/read", json!({"uri": "moongate:main:mock://nope"})).await;
+    let answer = client.exchange("resources/read", json!({"uri": "moongate:main:mock://nope"})).await;
     let code = if cell.modern_client() || cell.modern_server() { -32602 } else { -32002 };
     assert_eq!(answer.code(), code, "{answer:?}");
     assert_eq!(answer.error()["data"], json!({"uri": "mock://nope"}));
     for retired in [-32002, -32042] {
-        let answer = client.tool("main__error", json!({"code": retired})).await;
+        let answer = client.exchange_tool("main__error", json!({"code": retired})).await;
         // 2026-07-28/basic/index.mdx, Error Codes: "MUST NOT emit these codes".
         assert_eq!(answer.code(), if cell.modern_client() { -32602 } else { retired });
     }
 }
 
 pub(crate) async fn unknown_members_survive(cell: Arc<MatrixCell>) {
-    let answer = cell.client().await.tool("main__odd", json!({})).await;
+    let answer = cell.client().await.exchange_tool("main__odd", json!({})).await;
     let (raw, odd) = (answer.raw_result(), ODD_RESULT);
     let content = &odd[odd.find(r#""content""#).unwrap()..odd.find(r#","isError""#).unwrap()];
     let rest = &odd[odd.find(r#""x-result""#).unwrap()..odd.len() - 1];
@@ -98,7 +98,7 @@ pub(crate) async fn unknown_members_survive(cell: Arc<MatrixCell>) {
 }
 
 pub(crate) async fn large_results(cell: Arc<MatrixCell>) {
-    let answer = cell.client().await.tool("main__big", json!({"bytes": 100_000})).await;
+    let answer = cell.client().await.exchange_tool("main__big", json!({"bytes": 100_000})).await;
     assert_eq!(answer.text().len(), 100_000);
     assert!(answer.text().bytes().all(|b| b == b'x'));
     if cell.modern_client() {
@@ -110,7 +110,7 @@ pub(crate) async fn meta_passes_and_nothing_leaks(cell: Arc<MatrixCell>) {
     let client = cell.able().await;
     let own = r#""com.example/k":{"n":1.0, "e":"\u00e9"},"traceparent":"00-1-2-03""#;
     let members = r#""name":"main__whoami","arguments":{}"#;
-    let answer = client.ask("tools/call").members(members).meta(own).send().await;
+    let answer = client.prepare("tools/call").members(members).meta(own).send().await;
     let me: Value = serde_json::from_str(answer.text()).unwrap();
     let received = cell.rig.main.calls("whoami").pop().unwrap();
     assert!(received.contains(r#""com.example/k":{"n":1.0, "e":"\u00e9"}"#), "respelled: {received}");
@@ -143,7 +143,7 @@ pub(crate) async fn meta_passes_and_nothing_leaks(cell: Arc<MatrixCell>) {
 pub(crate) async fn mirrored_arguments(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let region = json!({"name": "main__region", "arguments": {"region": "eu-süd"}});
-    let ask = || client.ask("tools/call").params(&region);
+    let ask = || client.prepare("tools/call").params(&region);
     if cell.modern_client() {
         let answer = ask().send().await;
         assert_eq!((answer.code(), answer.status), (-32020, 400), "the header Mcp-Param-Region is missing");
