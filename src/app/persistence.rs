@@ -77,7 +77,9 @@ impl PersistentState {
 
     async fn restore_when_open(self, locked: bool) {
         if locked {
-            tracing::warn!("another process has the state; it is taken over when that one ends (gateway.state_dir)");
+            tracing::warn!(
+                "state file is open in another process; this one takes over when that one ends (gateway.state_dir)"
+            );
         }
         let mut phase = self.store.phase();
         let settled = phase.wait_for(|phase| !matches!(phase, StorePhase::Opening | StorePhase::Locked)).await;
@@ -88,9 +90,7 @@ impl PersistentState {
 
     fn log_phase(&self, phase: &StorePhase) {
         if let StorePhase::Disabled(Some(why)) = phase {
-            tracing::warn!(
-                "a restart will forget lists and sessions, since the state cannot be kept: {why} (gateway.state)"
-            );
+            tracing::warn!("state not kept: a restart forgets lists and sessions: {why} (gateway.state)");
         }
         self.restore();
         self.sessions.mark_restored();

@@ -27,7 +27,7 @@ pub(super) fn gate_settings(plan: &Plan) -> AdmissionSettings {
 pub(super) fn guard_children(plan: &Plan, program: Option<&Path>, guard: &Reaper) {
     let children = plan.servers.iter().any(|server| matches!(server.connect, ConnectTarget::Stdio { .. }));
     if let Some(Err(e)) = program.filter(|_| children).map(|program| guard.ensure(program)) {
-        tracing::warn!("the guard cannot be started; children may outlive a kill -9 of the gateway: {e}");
+        tracing::warn!("reaper not started; children may outlive a kill -9 of the gateway: {e}");
     }
 }
 

@@ -153,7 +153,7 @@ impl ConfigReloader {
             Ok(loaded) => {
                 self.watch_files(&loaded.files, true);
                 let warnings = loaded.warnings.iter().map(|warning| warning.render("warning"));
-                warnings.for_each(|warning| tracing::warn!("the config that was read again: {}", warning.trim_end()));
+                warnings.for_each(|warning| tracing::warn!("config reloaded with a warning: {}", warning.trim_end()));
                 self.apply(&mut running.plan, loaded.plan)
             }
             Err(refused) => ReloadOutcome::Refused(refused),
@@ -319,10 +319,7 @@ impl ConfigReloader {
         let (label, difference) = match outcome {
             ReloadOutcome::Refused(problems) => {
                 self.metrics.config.reload_failed.set(1);
-                tracing::error!(
-                    "the config was not reloaded, and the one before stays in use:\n{}",
-                    problems.trim_end()
-                );
+                tracing::error!("config not reloaded, the one before stays in use:\n{}", problems.trim_end());
                 (ConfigReload::Refused, None)
             }
             ReloadOutcome::Applied(difference) => {

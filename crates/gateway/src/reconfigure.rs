@@ -211,7 +211,11 @@ impl Gateway {
         if status.pid.is_some() {
             candidate.count_restart();
         }
-        tracing::info!(server = candidate.settings.name, pid = status.pid, "replaced: the new one serves");
+        tracing::info!(
+            server = candidate.settings.name,
+            pid = status.pid,
+            "server replaced: the new connection serves"
+        );
         self.switch_over(&old, candidate);
     }
 

@@ -118,7 +118,7 @@ async fn check_loop(unread: Weak<StallDetector>, pause: Duration) {
         // Outside of the lock: dropping a body may end many things.
         for body in unread.take_stalled(Instant::now()) {
             unread.record_dropped();
-            tracing::debug!("a client reads nothing of an answer (limits.write_timeout): it is dropped");
+            tracing::debug!("response dropped: its client reads nothing (limits.write_timeout)");
             drop(body);
         }
     }

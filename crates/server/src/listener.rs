@@ -189,7 +189,7 @@ async fn accept_all<C: Future<Output = ()> + Send + 'static>(
     }
     open.close();
     if tokio::time::timeout(drain, open.wait()).await.is_err() {
-        tracing::warn!("requests were still open after gateway.drain = {drain:?}");
+        tracing::warn!("requests still open after gateway.drain = {drain:?}");
     }
 }
 
@@ -328,7 +328,7 @@ async fn accept(socket: &ListenSocket) -> Option<AcceptedStream> {
         }
         Err(e) => {
             // Most likely out of file descriptors: an immediate retry would only spin.
-            tracing::warn!("a connection could not be accepted: {e}");
+            tracing::warn!("connection not accepted: {e}");
             tokio::time::sleep(Duration::from_millis(100)).await;
             None
         }

@@ -33,7 +33,7 @@ pub(super) async fn finish_caught(metrics: &Metrics, started: Option<StartedResp
 
 fn panic_response(metrics: &Metrics) -> http::Response<Body> {
     metrics.calls.panics.inc();
-    tracing::error!("a request failed by a mistake in the gateway; it was answered with an internal error");
+    tracing::error!("request failed because of a bug in the gateway; its client got an internal error");
     // Nothing of the request survives the panic: the dialect is a guess, and the error has no id.
     let head = RequestHead { method: &Method::POST, headers: &http::HeaderMap::new() };
     let dialect = moongate_protocol::select_dialect(&head, &BodyHint { message: None });

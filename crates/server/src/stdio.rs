@@ -93,7 +93,7 @@ impl StdioServer {
         drop(client);
         finished.cancel();
         if tokio::time::timeout(FLUSH_TIMEOUT, &mut writing).await.is_err() {
-            tracing::warn!("the client did not read the last answers");
+            tracing::warn!("client did not read the last responses");
             writing.abort();
         }
     }
@@ -259,7 +259,7 @@ async fn write_lines<W: AsyncWrite + Unpin>(
             writer.flush().await
         };
         if let Err(e) = written.await {
-            tracing::debug!("the client's end of the pipe is closed: {e}");
+            tracing::debug!("client closed its end of the pipe: {e}");
             return;
         }
         if ending {

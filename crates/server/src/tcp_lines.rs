@@ -35,7 +35,7 @@ impl LineServer {
         let server_state = self.state.load_full();
         // A message has no place for a key: where keys are needed, no line client can show one.
         let Ok(pipe) = server_state.open_stdio("", &HeaderMap::new(), self.drain) else {
-            tracing::debug!("a connection was closed: there are keys, and a message has no place for one");
+            tracing::debug!("connection closed: there are keys, and a message has no place for one");
             return;
         };
         let limits = &server_state.limits;
@@ -50,7 +50,7 @@ impl LineServer {
             Ok(Some(read)) => read,
             Ok(None) => {
                 refused(Limit::FirstLine);
-                tracing::debug!("a connection was closed: its first line is no JSON-RPC message");
+                tracing::debug!("connection closed: its first line is no JSON-RPC message");
                 return;
             }
             Err(_) => return refused(Limit::ReadTimeout),

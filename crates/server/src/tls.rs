@@ -148,12 +148,14 @@ impl ServerTls {
                 self.current.store(Arc::new(pair));
                 self.measure();
                 count(CertificateReload::Loaded);
-                tracing::info!("a new certificate is in use: {}", self.settings.cert.display());
+                tracing::info!("certificate reloaded: {}", self.settings.cert.display());
             }
             Err(TlsProblem { setting, message }) => {
                 if wrong.as_ref() != Some(&message) {
                     count(CertificateReload::Refused);
-                    tracing::error!("the certificate stays as it was: gateway.tls.{setting}: {message}");
+                    tracing::error!(
+                        "certificate not reloaded, the one before stays in use: gateway.tls.{setting}: {message}"
+                    );
                     *wrong = Some(message);
                 }
             }
@@ -181,7 +183,7 @@ impl ServerTls {
             Err(_) => format!("longer than {limit:?} (limits.read_timeout)"),
         };
         self.metrics.calls.refused.inc(Limit::TlsHandshake);
-        tracing::debug!("a TLS handshake failed: {outcome}");
+        tracing::debug!("TLS handshake failed: {outcome}");
         None
     }
 

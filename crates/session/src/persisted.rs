@@ -206,7 +206,7 @@ impl Sessions {
         for (digest, _) in records.drain(room.min(records.len())..) {
             remove(&digest, &self.store);
         }
-        tracing::debug!(sessions = records.len(), "sessions of an earlier run can go on");
+        tracing::debug!(sessions = records.len(), "sessions of the previous process restored");
         let left = records.into_iter().map(|(digest, record)| (digest, PersistedEntry { record, sleep_state: None }));
         lock(&self.persisted.table).extend(left);
         self.count(&table);
@@ -320,7 +320,7 @@ impl Session {
         row.written.store(record.used, Ordering::Relaxed);
         match serde_json::to_vec(&record) {
             Ok(json) => row.store.put(StoreTable::Sessions, row.digest.to_vec(), json),
-            Err(e) => tracing::warn!("a session cannot be kept for a restart: {e}"),
+            Err(e) => tracing::warn!("session not persisted: {e}"),
         }
     }
 

@@ -64,9 +64,11 @@ impl MemoryWatch {
             if short != self.over_limit.swap(short, Ordering::Relaxed) {
                 let (used, limit) = (used as u64 >> 20, limit >> 20);
                 if short {
-                    tracing::warn!("memory is short ({used} of {limit} MiB, limits.memory): nothing new is taken");
+                    tracing::warn!(
+                        "memory is at its limit ({used} of {limit} MiB, limits.memory): new calls are refused"
+                    );
                 } else {
-                    tracing::info!("memory is no longer short ({used} of {limit} MiB)");
+                    tracing::info!("memory is below its limit again ({used} of {limit} MiB)");
                 }
             }
         }

@@ -119,7 +119,7 @@ impl Upstream {
         // First, so that no list is persisted from here on.
         self.lists.cache.stop_persisting();
         if tokio::time::timeout(bound, self.calls.open_calls.wait_finished()).await.is_err() {
-            tracing::warn!(server = self.settings.name, "calls were still open after gateway.drain = {bound:?}");
+            tracing::warn!(server = self.settings.name, "calls still open after gateway.drain = {bound:?}");
         }
         // The next process must not resume sessions of a server that was replaced.
         self.pool.discard_persisted();

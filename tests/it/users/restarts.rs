@@ -455,7 +455,7 @@ async fn a_state_that_cannot_be_kept_is_a_warning_or_the_reason_not_to_start() {
     let mut process = setup.program().await;
     let client = McpClient::open(&process.mcp(), Era::Legacy).await;
     assert_eq!(client.request("ping", json!({})).await.status, 200);
-    assert_eq!(process.log().matches("cannot be kept").count(), 1, "{}", process.log());
+    assert_eq!(process.log().matches("state not kept").count(), 1, "{}", process.log());
     process.signal(Signal::TERM);
     assert_eq!(process.ended().await.code(), Some(0));
     let setup = setup.with("gateway", "state = \"embedded\"");

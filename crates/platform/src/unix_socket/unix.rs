@@ -79,7 +79,7 @@ async fn make_way(path: &Path) -> io::Result<()> {
     match UnixStream::connect(path).await {
         Ok(_) => Err(taken()),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-            tracing::info!("the socket of a process that is gone is replaced: {}", path.display());
+            tracing::info!("socket of an ended process replaced: {}", path.display());
             std::fs::remove_file(path)
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

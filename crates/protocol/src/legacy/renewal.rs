@@ -40,7 +40,7 @@ impl LegacyConnection {
         if self.session_generation() != seen {
             return Ok(());
         }
-        tracing::info!(server = self.options.server, "the server forgot the session; opening a new one");
+        tracing::info!(server = self.options.server, "session lost at the server; opening a new one");
         let agreed = handshake(&self.link, &self.calls, &self.options).await?;
         self.negotiated.store(Arc::new(agreed));
         self.session_generation.fetch_add(1, Ordering::AcqRel);

@@ -38,7 +38,7 @@ impl LegacyConnection {
         )
         .await;
         if let Ok(Err(e)) = sent {
-            tracing::debug!(server = self.options.server, "an answer could not be delivered: {e}");
+            tracing::debug!(server = self.options.server, "response to the server not delivered: {e}");
         }
     }
 

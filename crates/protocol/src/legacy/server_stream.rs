@@ -57,7 +57,7 @@ pub(super) async fn read_server_stream(server: WeakConnection) {
                     return;
                 }
                 if let Err(e) = strong.renew_session(seen).await {
-                    tracing::debug!(server = strong.options.server, "the session cannot be renewed: {e}");
+                    tracing::debug!(server = strong.options.server, "session not renewed: {e}");
                 }
             }
             // 2025-11-25/basic/transports.mdx, Listening for Messages from the Server: "or else return HTTP 405
@@ -138,7 +138,7 @@ async fn on_request(server: &Arc<LegacyConnection>, place: Option<ReplyPermit>, 
     if let Err(request) = refused {
         let name = &server.options.server;
         server.options.metrics.inputs.asks.inc((InputKindName("any"), InputOutcome::Unattributed));
-        tracing::debug!(server = name, method = %request.method, "a request that belongs to no single open call is refused");
+        tracing::debug!(server = name, method = %request.method, "server request refused: it belongs to no single open call");
         let message = format!(
             "Not available: the request cannot be told to belong to one client's call (servers.{name}.share = \"session\" gives each client a connection of its own)"
         );

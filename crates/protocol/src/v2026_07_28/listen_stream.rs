@@ -49,7 +49,7 @@ pub(super) async fn open_listen_stream(
     let messages: MessageStream = match sent {
         Ok(reply) => reply.messages,
         Err(e) => {
-            tracing::debug!(server = inner.options.server, "changes cannot be listened to: {e}");
+            tracing::debug!(server = inner.options.server, "subscription to changes failed: {e}");
             return None;
         }
     };

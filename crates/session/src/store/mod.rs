@@ -242,7 +242,7 @@ impl StateStore {
         let closed = phase.wait_for(|phase| matches!(phase, StorePhase::Closed | StorePhase::Disabled(_)));
         // A disk that hangs must not keep the process from ending.
         if tokio::time::timeout(writer::CLOSE_TIMEOUT, closed).await.is_err() {
-            tracing::warn!("the state could not be written to its end within {:?}", writer::CLOSE_TIMEOUT);
+            tracing::warn!("state not written in full within {:?}", writer::CLOSE_TIMEOUT);
         }
     }
 }

@@ -59,7 +59,7 @@ pub(super) async fn run(
                 inner.metrics.store.errors.inc();
                 if logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
                     logged = Some(Instant::now());
-                    tracing::warn!("the state cannot be written, and is kept in memory until it can: {trouble}");
+                    tracing::warn!("state not written, kept in memory until it can be: {trouble}");
                 }
                 requeue(&inner, changes);
                 // Wakes this loop again, since no other change may come.

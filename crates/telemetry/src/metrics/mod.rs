@@ -84,7 +84,7 @@ impl Metrics {
         self.process.update();
         let mut text = Vec::new();
         if let Err(e) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
-            tracing::error!("metrics cannot be encoded: {e}");
+            tracing::error!("metrics not encoded: {e}");
         }
         text
     }

@@ -191,9 +191,9 @@ impl ListCache {
                 self.written.store(now, Ordering::Relaxed);
             }
             Ok(_) => {
-                tracing::warn!(server, "its lists are larger than {ROW_MAX} bytes, and are not kept for a restart")
+                tracing::warn!(server, "lists not persisted: larger than {ROW_MAX} bytes")
             }
-            Err(e) => tracing::warn!(server, "its lists cannot be kept for a restart: {e}"),
+            Err(e) => tracing::warn!(server, "lists not persisted: {e}"),
         }
     }
 }

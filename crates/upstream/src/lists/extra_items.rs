@@ -136,9 +136,9 @@ impl ExtraItemsCollector {
                     match timeout(settings.list_timeout, listed).await {
                         Ok(Ok(list)) => self.extra_items.replace(&self.connection, kind, list.items),
                         Ok(Err(error)) => {
-                            tracing::debug!(server = settings.name, "a connection cannot be listed: {error}")
+                            tracing::debug!(server = settings.name, "connection not listed: {error}")
                         }
-                        Err(_) => tracing::debug!(server = settings.name, "a connection cannot be listed in time"),
+                        Err(_) => tracing::debug!(server = settings.name, "connection not listed in time"),
                     }
                 }
                 tell(kind);

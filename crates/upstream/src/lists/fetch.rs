@@ -129,7 +129,7 @@ pub async fn list_all(server: &dyn Server, kind: ItemKind, limits: &ListLimits) 
             // 2026-07-28/server/utilities/pagination.mdx: an empty cursor is a cursor. A repeated one is a loop.
             Some(next) if seen.insert(next.clone()) => cursor = Some(next),
             Some(_) => {
-                tracing::warn!(method = kind.list_method(), "the server repeats a cursor; the list ends there");
+                tracing::warn!(method = kind.list_method(), "server repeats a cursor; the list ends there");
                 break;
             }
             None => break,

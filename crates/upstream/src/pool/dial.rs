@@ -360,7 +360,7 @@ fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
         let mut logged = logged.lock();
         if logged.is_none_or(|at| at.elapsed() >= QUIET) {
             *logged = Some(tokio::time::Instant::now());
-            tracing::warn!(server, seen, sample = logs::sample(line), "the server sent what is no message; skipped");
+            tracing::warn!(server, seen, sample = logs::sample(line), "server sent a line that is no message; skipped");
         }
     })
 }

@@ -239,7 +239,7 @@ impl ConnectionPool {
             // On the shared connection the call runs at least. Its input requests find their client if it is alone
             // there.
             Err(error) => {
-                tracing::debug!(server = &*self.server.name, "no connection of its own for a call: {error}");
+                tracing::debug!(server = &*self.server.name, "dedicated connection failed: {error}");
                 Ok((active, CheckedOut { use_guard: used, is_final: true }))
             }
         }
@@ -445,7 +445,7 @@ impl ConnectionPool {
         // The dedicated connection for the fallback may have the same key.
         self.dedicated.reset_backoff(key);
         let server = &self.server.settings.name;
-        tracing::info!(server, "it is met in one era by all clients: {error}");
+        tracing::info!(server, "all clients use one era: {error}");
         Ok(())
     }
 
@@ -457,7 +457,7 @@ impl ConnectionPool {
         }
         self.eras.disable_other_era();
         self.dedicated.release(key, active);
-        tracing::info!(server = self.server.settings.name, "server without sessions: all clients meet it in one era");
+        tracing::info!(server = self.server.settings.name, "server keeps no sessions: all clients use one era");
     }
 
     // === dedicated connections ===

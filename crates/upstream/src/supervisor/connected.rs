@@ -141,7 +141,7 @@ async fn event_loop(
                 continue;
             }
             () = supervised.pool.record.wait_seen() => {
-                tracing::info!(server = supervised.name(), "server asks: its clients are kept apart from now on");
+                tracing::info!(server = supervised.name(), "server requests input: its clients get dedicated connections from now on");
                 // Lists that failed are persisted once a fetch succeeds.
                 if due.failures == 0 {
                     supervised.persist_lists(active);

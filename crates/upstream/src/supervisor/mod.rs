@@ -69,7 +69,7 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
 
 /// Holds a misconfigured server in the failed state. Only another config ends that.
 async fn stay_failed(supervised: &SupervisedServer, reason: &str) {
-    tracing::warn!(server = supervised.name(), "server: failed: {}", logs::one_line(reason));
+    tracing::warn!(server = supervised.name(), "server failed: {}", logs::one_line(reason));
     supervised.set_state(UpstreamState::Failed, reason.to_owned(), None, None);
     supervised.server.stop.cancelled().await;
     supervised.set_state(UpstreamState::Stopped, String::new(), None, None);
@@ -251,7 +251,7 @@ async fn wait_backoff(supervised: &SupervisedServer, rest: &ReconnectDelay) {
 /// Waits for demand for a stopped server.
 async fn wait_for_demand(supervised: &SupervisedServer, reason: String) {
     if supervised.state_log.record(UpstreamState::Stopped, &reason).is_some() {
-        tracing::info!(server = supervised.name(), "stopped until it is needed: {reason}");
+        tracing::info!(server = supervised.name(), "server stopped until it is needed: {reason}");
     }
     let reason = format!("{reason}; it is started when it is needed");
     supervised.set_state(UpstreamState::Stopped, reason, None, Some(Instant::now()));

@@ -96,7 +96,7 @@ pub(super) async fn refresh_and_report(
         Ok(()) => {}
         Err(ListFailure { reason, .. }) => {
             if let Some(repeated) = supervised.state_log.record(UpstreamState::Degraded, reason) {
-                tracing::warn!(server = supervised.name(), repeated, "not listed again: {reason}");
+                tracing::warn!(server = supervised.name(), repeated, "lists not refreshed: {reason}");
             }
         }
     }

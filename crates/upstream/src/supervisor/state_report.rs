@@ -59,7 +59,7 @@ pub(crate) fn report_breaker(supervised: &SupervisedServer) {
                 tracing::warn!(
                     server = name,
                     repeated,
-                    "its calls end at once for {:?}: {}",
+                    "circuit breaker opened for {:?}: {}",
                     shut.remaining,
                     shut.reason
                 );
@@ -73,8 +73,10 @@ pub(crate) fn report_breaker(supervised: &SupervisedServer) {
             );
         }
         None => {
-            if let Some(repeated) = supervised.state_log.record(UpstreamState::Ready, "its calls succeed again") {
-                tracing::info!(server = name, repeated, "its calls succeed again");
+            if let Some(repeated) =
+                supervised.state_log.record(UpstreamState::Ready, "circuit breaker closed: calls succeed again")
+            {
+                tracing::info!(server = name, repeated, "circuit breaker closed: calls succeed again");
             }
             supervised.set_state(UpstreamState::Ready, String::new(), None, None);
         }

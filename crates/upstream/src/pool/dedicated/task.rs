@@ -124,10 +124,7 @@ impl ConnectionTask {
                 let is_known = [Era::Legacy, Era::Modern].map(isolation::era_key).contains(&self.key);
                 if !(refused && is_known) {
                     let reason = &*pause.reason;
-                    tracing::warn!(
-                        server = self.settings.name,
-                        "a connection for a single client cannot be opened: {reason}"
-                    );
+                    tracing::warn!(server = self.settings.name, "dedicated connection not opened: {reason}");
                 }
                 cooldown_error(&self.settings.name, &pause)
             }
@@ -229,7 +226,7 @@ async fn watch_connection(
         () = lease.evicted.cancelled() => {}
         () = lease.released.cancelled() => {}
         reason = health.failed(&active) => {
-            tracing::warn!(server, "a connection of one client's is given up: {reason}");
+            tracing::warn!(server, "dedicated connection closed: {reason}");
             lost = Some(reason);
         }
         reason = active.link.closed() => lost = Some(reason.to_string()),
