@@ -50,8 +50,8 @@ impl FindingTopic {
 pub(super) fn log_new_findings(before: &[CatalogFinding], now: &[CatalogFinding]) {
     let known: HashSet<&CatalogFinding> = before.iter().collect();
     for topic in FindingTopic::ALL {
-        let news = now.iter().filter(|finding| finding.topic == topic && !known.contains(finding));
-        for CatalogFinding { server, text, .. } in news.take(LOGGED_MAX) {
+        let added = now.iter().filter(|finding| finding.topic == topic && !known.contains(finding));
+        for CatalogFinding { server, text, .. } in added.take(LOGGED_MAX) {
             let (server, text) = (server.as_deref(), logs::one_line(text));
             match topic {
                 FindingTopic::Name => tracing::info!(server, "name changed: {text}"),

@@ -83,7 +83,7 @@ impl TaskAsCall {
                     self.deadline = self.deadline.map(|_| Instant::now() + INPUT_TIME_MAX + self.timeout);
                     return Some(ExchangeEvent::InputRequired(ask));
                 }
-                notice @ ExchangeEvent::Notification(_) => return Some(notice),
+                event @ ExchangeEvent::Notification(_) => return Some(event),
             }
         }
     }

@@ -49,8 +49,8 @@ pub(super) fn decode(notification: RpcNotification) -> Notification {
 }
 
 /// Encodes a notification. `None` for progress, which needs the client's token, and for task statuses.
-pub(super) fn encode(notice: &Notification) -> Option<(&str, JsonObject)> {
-    Some(match notice {
+pub(super) fn encode(notification: &Notification) -> Option<(&str, JsonObject)> {
+    Some(match notification {
         // These two depend on the client's token or on the revision.
         Notification::Progress(_) | Notification::TaskStatus(_) => return None,
         Notification::Log(_, params) => ("notifications/message", params.clone()),

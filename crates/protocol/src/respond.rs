@@ -22,7 +22,7 @@ use moongate_telemetry::{CountGuard, Metrics};
 /// Encoder of one exchange's events for a revision.
 pub(super) trait ResponseEncoder: Send + 'static {
     /// Encodes a notification. `None` if this client did not request it.
-    fn notification(&mut self, notice: Notification) -> Option<Bytes>;
+    fn notification(&mut self, notification: Notification) -> Option<Bytes>;
 
     /// Handles input requests: messages for the stream, or the end of the exchange.
     fn input_required(&mut self, ask: InputRequired) -> InputAction;
@@ -281,7 +281,7 @@ impl<S: ResponseEncoder> ResponseDriver<S> {
             }
         };
         match event {
-            ExchangeEvent::Notification(notice) => match self.encoder.notification(notice) {
+            ExchangeEvent::Notification(notification) => match self.encoder.notification(notification) {
                 Some(json) => DriverStep::Write(self.encoder.frame(&json, false)),
                 None => DriverStep::Nothing,
             },

@@ -347,9 +347,9 @@ impl Upstream {
     }
 
     /// Passes a notification of a client on to its dedicated connection.
-    pub fn notify(&self, caller: &Arc<Caller>, notice: Notification) {
+    pub fn notify(&self, caller: &Arc<Caller>, notification: Notification) {
         if let Some(active) = self.pool.dedicated_of(caller) {
-            active.server.notify(caller, notice);
+            active.server.notify(caller, notification);
         }
     }
 

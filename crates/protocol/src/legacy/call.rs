@@ -366,10 +366,10 @@ impl LegacyCall {
                 let own = params.get("progressToken").is_some_and(|t| *t == RawJson::number(self.token));
                 own.then_some(ExchangeEvent::Notification(Notification::Progress(params)))
             }
-            notice @ Notification::Log(..) => Some(ExchangeEvent::Notification(notice)),
+            notification @ Notification::Log(..) => Some(ExchangeEvent::Notification(notification)),
             // Other notifications concern all clients, even if they arrive on a call's stream.
-            notice => {
-                self.server.publish(notice);
+            notification => {
+                self.server.publish(notification);
                 None
             }
         }

@@ -131,18 +131,18 @@ impl LegacyConnection {
     }
 
     /// Publishes a notification to the subscribers of the whole server.
-    pub(super) fn publish(&self, notice: Notification) {
+    pub(super) fn publish(&self, notification: Notification) {
         // Progress belongs to one call, and unknown notifications have no known receiver.
-        let told = matches!(
-            notice,
+        let is_published = matches!(
+            notification,
             Notification::ListChanged(_)
                 | Notification::ResourceUpdated(..)
                 | Notification::Log(..)
                 | Notification::ElicitationComplete(..)
                 | Notification::TaskStatus(_)
         );
-        if told {
-            let _ = self.notifications.send(notice);
+        if is_published {
+            let _ = self.notifications.send(notification);
         }
     }
 

@@ -69,13 +69,13 @@ impl LegacyConnection {
         // a call that waits for it.
         let server = self.clone();
         let params = JsonObject::new().with("level", RawJson::string(LogLevel::name(level)));
-        let told = tokio::spawn(async move {
+        let sending = tokio::spawn(async move {
             if server.gateway_request("logging/setLevel", &params).await.is_err() {
                 // Unknown again, so that the next call sends the level once more.
                 server.level.store(u8::MAX, Ordering::Relaxed);
             }
         });
-        let _ = tokio::time::timeout(LEVEL_TIME, told).await;
+        let _ = tokio::time::timeout(LEVEL_TIME, sending).await;
     }
 
     /// Waits until the server has read this client's cancellations. Its later requests are then about later calls.

@@ -136,8 +136,8 @@ impl GetStream {
     }
 
     /// Encodes a notification. A task's status goes only to the session that created the task.
-    fn encode(&self, notice: &Notification) -> Option<Bytes> {
-        match notice {
+    fn encode(&self, notification: &Notification) -> Option<Bytes> {
+        match notification {
             Notification::TaskStatus(task) => self.session.has_task(&task.id).then(|| tasks::write_status(task)),
             other => encode_notification(other),
         }
@@ -216,15 +216,15 @@ impl GetStream {
             () = self.draining.cancelled(), if !draining || !calling => if draining { StreamStep::End } else { StreamStep::Nothing },
             message = self.session.outbox.next() => StreamStep::Message(message),
             event = call => event.map_or(StreamStep::End, StreamStep::Framed),
-            Some(notice) = self.notifications.stream.next() => {
-                let unwanted = match &notice {
+            Some(notification) = self.notifications.stream.next() => {
+                let unwanted = match &notification {
                     Notification::Log(level, _) => !self.session.caller.load().log_filter.allows(*level),
                     // 2025-11-25/client/elicitation.mdx: "MUST only send the notification to the client that
                     // initiated the elicitation request."
                     Notification::ElicitationComplete(id, _) => !self.session.elicitation_completed(id),
                     _ => false,
                 };
-                self.encode(&notice).filter(|_| !unwanted).map_or(StreamStep::Nothing, StreamStep::Message)
+                self.encode(&notification).filter(|_| !unwanted).map_or(StreamStep::Nothing, StreamStep::Message)
             }
             () = until => {
                 self.deadline = None;
@@ -251,6 +251,6 @@ impl Drop for GetStream {
     }
 }
 
-pub(super) fn encode_notification(notice: &Notification) -> Option<Bytes> {
-    notifications::encode(notice).map(|(method, params)| notifications::encode_notification(method, &params))
+pub(super) fn encode_notification(notification: &Notification) -> Option<Bytes> {
+    notifications::encode(notification).map(|(method, params)| notifications::encode_notification(method, &params))
 }

@@ -15,29 +15,29 @@ use moongate_session::{Session, SessionSubscription};
 /// Forwards the updates of one subscription to the session's stream, until the subscription or the session ends.
 pub(super) async fn forward_subscription(
     uri: ByteString,
-    mut notices: NotificationStream,
+    mut notifications: NotificationStream,
     session: Weak<Session>,
     subscription: SessionSubscription,
 ) {
     let mut over = false;
     loop {
-        let notice = tokio::select! {
+        let notification = tokio::select! {
             biased;
             () = subscription.ended.cancelled() => return,
-            notice = notices.stream.next(), if !over => notice,
+            notification = notifications.stream.next(), if !over => notification,
             // Updates that arrived before the renewal go out first.
             fresh = subscription.until_renewed() => {
-                (notices, over) = (fresh, false);
+                (notifications, over) = (fresh, false);
                 continue;
             }
         };
-        let Some(notice) = notice else {
+        let Some(notification) = notification else {
             over = true;
             continue;
         };
         let Some(session) = session.upgrade() else { return };
         // A client that unsubscribed gets no further updates, even those that happened before.
-        if let Some(message) = encode_notification(&notice)
+        if let Some(message) = encode_notification(&notification)
             && !session.update(&uri, &subscription, message)
         {
             return;
@@ -88,7 +88,7 @@ mod tests {
     async fn an_ended_subscription_gets_no_more_updates() {
         let session = session();
         let uri = ByteString::literal("a://1");
-        let notices = |count| {
+        let notifications = |count| {
             let updated = move |_| Notification::ResourceUpdated(ByteString::literal("a://1"), JsonObject::new());
             NotificationStream {
                 acknowledged: SubscriptionFilter::default(),
@@ -105,7 +105,7 @@ mod tests {
         assert!(session.update(&ByteString::literal("a://2"), &other, Bytes::from_static(b"two")));
         let first = new(session.subscribe(&uri));
         assert!(
-            forward_subscription(uri.clone(), notices(3), Arc::downgrade(&session), first.clone())
+            forward_subscription(uri.clone(), notifications(3), Arc::downgrade(&session), first.clone())
                 .now_or_never()
                 .is_none()
         );

@@ -45,8 +45,8 @@ pub(super) struct LegacyEncoder {
 }
 
 impl ResponseEncoder for LegacyEncoder {
-    fn notification(&mut self, notice: Notification) -> Option<Bytes> {
-        match notice {
+    fn notification(&mut self, notification: Notification) -> Option<Bytes> {
+        match notification {
             // 2025-11-25/basic/utilities/progress.mdx: only for tokens "that were provided in an active request".
             Notification::Progress(params) => {
                 self.token.as_ref().map(|token| notifications::encode_progress(params, token))

@@ -87,23 +87,23 @@ fn resubscribe(session: &Arc<Session>, server: &Arc<dyn Server>, record: &Sessio
         let (server, session) = (server.clone(), Arc::downgrade(session));
         tokio::spawn(subscription.ended.clone().run_until_cancelled_owned(async move {
             let mut pause = BACKOFF.0;
-            let notices = loop {
+            let notifications = loop {
                 let caller = session.upgrade()?.caller.load_full();
-                let notices = server.subscribe(
+                let notifications = server.subscribe(
                     &caller,
                     SubscriptionFilter { uris: vec![uri.clone()], ..SubscriptionFilter::default() },
                 );
-                if notices.acknowledged.uris.contains(&uri) {
-                    break notices;
+                if notifications.acknowledged.uris.contains(&uri) {
+                    break notifications;
                 }
                 // The server has no list yet, so the owner of the URI is unknown.
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
-                    notices = subscription.until_renewed() => break notices,
+                    notifications = subscription.until_renewed() => break notifications,
                 }
                 pause = (pause * 2).min(BACKOFF.1);
             };
-            resource_updates::forward_subscription(uri, notices, session, subscription).await;
+            resource_updates::forward_subscription(uri, notifications, session, subscription).await;
             Some(())
         }));
     }

@@ -53,28 +53,33 @@ pub(super) fn subscribe(
         .get_string("uri")
         .ok_or_else(|| Error::new(McpErrorKind::InvalidParams, "Invalid params: uri is missing"))?;
     let caller = session.caller.load_full();
-    let notices =
+    let notifications =
         server.subscribe(&caller, SubscriptionFilter { uris: vec![uri.clone()], ..SubscriptionFilter::default() });
-    if let Some(setting) = notices.acknowledged.exceeded_limit {
+    if let Some(setting) = notifications.acknowledged.exceeded_limit {
         let message = format!("The server has too many subscriptions ({setting}); end some first");
         return Err(Error::new(McpErrorKind::Overloaded, message));
     }
-    if let Some(name) = notices.acknowledged.unoffered {
+    if let Some(name) = notifications.acknowledged.unoffered {
         // A method that the server does not have: 2025-11-25/server/resources.mdx, Capabilities, makes it optional.
         let message = format!("Server \"{name}\" offers no subscriptions to its resources");
         return Err(Error::new(McpErrorKind::UnknownMethod, message));
     }
-    if !notices.acknowledged.uris.contains(&uri) {
+    if !notifications.acknowledged.uris.contains(&uri) {
         return Err(Error::new(McpErrorKind::UnknownResource, format!("Resource not found: {uri}")));
     }
     // A copy: the URI is a span of the request, whose buffer must not live as long as the subscription.
     let uri = ByteString::from(uri.as_str());
     match session.subscribe(&uri) {
         SubscribeOutcome::New(subscription) => {
-            tokio::spawn(resource_updates::forward_subscription(uri, notices, Arc::downgrade(session), subscription));
+            tokio::spawn(resource_updates::forward_subscription(
+                uri,
+                notifications,
+                Arc::downgrade(session),
+                subscription,
+            ));
         }
         // The URI may belong to another server by now, or to none.
-        SubscribeOutcome::Already(subscription) => subscription.renew(notices),
+        SubscribeOutcome::Already(subscription) => subscription.renew(notifications),
         SubscribeOutcome::TooMany => {
             let message = "The session has too many subscriptions (limits.subscriptions); end some first";
             return Err(Error::new(McpErrorKind::Overloaded, message));

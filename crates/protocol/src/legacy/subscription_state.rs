@@ -249,7 +249,7 @@ mod tests {
         names.iter().map(|name| ByteString::from(*name)).collect()
     }
 
-    fn told(state: &mut SyncState) -> Option<(String, bool)> {
+    fn next_request(state: &mut SyncState) -> Option<(String, bool)> {
         match state.next_due(false) {
             SyncStep::Send(SubscriptionChange { uri, subscribe: more }) => Some((uri.to_string(), more)),
             _ => None,
@@ -275,14 +275,14 @@ mod tests {
             state.set_desired(&uris(&[&uri]));
             came(&mut state, (uri.clone(), true), ChangeOutcome::Failed);
             state.set_desired(&[]);
-            let change = told(&mut state).unwrap();
+            let change = next_request(&mut state).unwrap();
             assert_eq!(change, (uri, false));
             came(&mut state, change, ChangeOutcome::Failed);
         }
         assert!(state.entries.len() <= ENDING_MAX && state.retry_queue.len() <= ENDING_MAX, "{}", state.entries.len());
         for pause in BACKOFF.into_iter().chain(BACKOFF) {
             tokio::time::advance(pause).await;
-            while let Some(change) = told(&mut state) {
+            while let Some(change) = next_request(&mut state) {
                 came(&mut state, change, ChangeOutcome::Failed);
             }
         }
@@ -294,23 +294,23 @@ mod tests {
     async fn an_update_during_a_subscribe_is_delivered_afterwards() {
         let mut state = SyncState::default();
         state.set_desired(&uris(&["a"]));
-        let subscribing = told(&mut state).unwrap();
+        let subscribing = next_request(&mut state).unwrap();
         state.set_desired(&[]);
-        assert_eq!(told(&mut state), None, "one word at a time");
+        assert_eq!(next_request(&mut state), None, "one request at a time");
         came(&mut state, subscribing, ChangeOutcome::Granted);
-        let ending = told(&mut state).unwrap();
+        let ending = next_request(&mut state).unwrap();
         assert_eq!(ending, ("a".to_owned(), false));
         state.set_desired(&uris(&["a"]));
         came(&mut state, ending, ChangeOutcome::Failed);
-        let again = told(&mut state).unwrap();
+        let again = next_request(&mut state).unwrap();
         assert_eq!(again, ("a".to_owned(), true), "the server may have taken it");
         // After a session change, the outcome of an older request counts for nothing.
         state.reset_remote();
         came(&mut state, again.clone(), ChangeOutcome::StaleSession);
-        assert_eq!(told(&mut state), Some(again.clone()));
+        assert_eq!(next_request(&mut state), Some(again.clone()));
         came(&mut state, again, ChangeOutcome::Refused);
         assert_eq!(state.next_due(true), SyncStep::Finished, "it is not asked again for what it does not have");
         state.reset_remote();
-        assert_eq!(told(&mut state), Some(("a".to_owned(), true)), "but in the next session");
+        assert_eq!(next_request(&mut state), Some(("a".to_owned(), true)), "but in the next session");
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     use moongate_transport::{ByteBudget, Link};
 
     /// Reads the next message that the server gets.
-    async fn heard(pipe: &mut BufReader<DuplexStream>) -> String {
+    async fn read_line(pipe: &mut BufReader<DuplexStream>) -> String {
         let mut line = String::new();
         pipe.read_line(&mut line).await.unwrap();
         line
@@ -172,10 +172,10 @@ mod tests {
             persisted_session: None,
         };
         let opening = async {
-            assert!(heard(&mut pipe).await.contains("initialize"));
+            assert!(read_line(&mut pipe).await.contains("initialize"));
             let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
             pipe.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
-            heard(&mut pipe).await
+            read_line(&mut pipe).await
         };
         let (opened, _) = tokio::join!(legacy::open(&link, &calls, &hello), opening);
         let server = legacy::LegacyHandle::attach(link, calls, hello, opened.unwrap());
@@ -183,7 +183,7 @@ mod tests {
         let task = ByteString::literal("t");
         let mut end = server.call(&caller, Call::for_task(TaskMethod::Result, &task));
         let (event, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(20), end.next_event()), async {
-            assert!(heard(&mut pipe).await.contains("tasks/result"));
+            assert!(read_line(&mut pipe).await.contains("tasks/result"));
             let request = RpcRequest {
                 id: RequestId::number(7),
                 method: ByteString::literal("elicitation/create"),

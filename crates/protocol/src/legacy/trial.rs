@@ -77,13 +77,13 @@ impl Trial {
 
     /// Runs the trial in a task of its own, since its first caller may leave.
     fn begin(self: &Arc<Self>, server: &Arc<LegacyConnection>, uri: ByteString) -> watch::Receiver<Option<TrialEnd>> {
-        let (told, end) = watch::channel(None);
+        let (sender, end) = watch::channel(None);
         let (trial, connection) = (self.clone(), server.clone());
         let asking = async move {
             let outcome = run_trial(&connection, &uri).await;
             // Cleared before the waiters wake, so that no caller joins a finished trial.
             *trial.open.lock() = None;
-            told.send_replace(Some(TrialEnd { uri, outcome }));
+            sender.send_replace(Some(TrialEnd { uri, outcome }));
         };
         tokio::spawn(server.closing.clone().run_until_cancelled_owned(asking));
         end

@@ -65,16 +65,16 @@ impl Server for LegacyHandle {
 
     fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
         let features = self.connection.face().features;
-        let mut honoured = filter;
+        let mut acknowledged = filter;
         // Subscriptions that were not tried yet count as offered: the first subscriber tries them.
         if !features.subscribe && !features.subscribe_untried {
-            honoured.uris.clear();
+            acknowledged.uris.clear();
         }
         let receiver = self.connection.notifications.subscribe();
-        self.connection.sync_subscriptions(&honoured.uris);
+        self.connection.sync_subscriptions(&acknowledged.uris);
         NotificationStream {
-            stream: filter_notifications(receiver, honoured.clone()),
-            acknowledged: honoured,
+            stream: filter_notifications(receiver, acknowledged.clone()),
+            acknowledged,
             established: None,
         }
     }
@@ -83,8 +83,8 @@ impl Server for LegacyHandle {
         self.trial.try_subscription(&self.connection, uris.first()?)
     }
 
-    fn notify(&self, _: &Arc<Caller>, notice: Notification) {
-        if let Notification::RootsChanged = notice {
+    fn notify(&self, _: &Arc<Caller>, notification: Notification) {
+        if let Notification::RootsChanged = notification {
             self.connection.send_notification("notifications/roots/list_changed", JsonObject::new());
         }
     }
@@ -138,20 +138,22 @@ fn filter_notifications(
     filter: SubscriptionFilter,
 ) -> std::pin::Pin<Box<dyn futures_util::Stream<Item = Notification> + Send>> {
     // Catch-up after falling behind the broadcast channel: anything may have changed.
-    let owed: Vec<Notification> = Vec::new();
-    let events = stream::unfold((receiver, filter, owed), |(mut receiver, filter, mut owed)| async move {
+    let pending: Vec<Notification> = Vec::new();
+    let events = stream::unfold((receiver, filter, pending), |(mut receiver, filter, mut pending)| async move {
         loop {
-            if let Some(notice) = owed.pop() {
-                return Some((notice, (receiver, filter, owed)));
+            if let Some(notification) = pending.pop() {
+                return Some((notification, (receiver, filter, pending)));
             }
             match receiver.recv().await {
-                Ok(notice) if filter.matches(&notice) => return Some((notice, (receiver, filter, owed))),
+                Ok(notification) if filter.matches(&notification) => {
+                    return Some((notification, (receiver, filter, pending)));
+                }
                 Ok(_) => {}
                 Err(broadcast::error::RecvError::Lagged(_)) => {
                     let updated = |uri: &ByteString| Notification::ResourceUpdated(uri.clone(), uri_params(uri));
-                    owed.extend(ItemKind::ALL.map(Notification::ListChanged));
-                    owed.extend(filter.uris.iter().map(updated));
-                    owed.retain(|notice| filter.matches(notice));
+                    pending.extend(ItemKind::ALL.map(Notification::ListChanged));
+                    pending.extend(filter.uris.iter().map(updated));
+                    pending.retain(|notification| filter.matches(notification));
                 }
                 Err(broadcast::error::RecvError::Closed) => return None,
             }

@@ -256,9 +256,9 @@ pub(super) fn start_request(
             return ModernStarted::Ready(200, discover(&request, &**server));
         }
         "subscriptions/listen" => {
-            let listening = subscriptions::open_stream(&request.id, &request.params, &request.caller, server, state);
-            count("subscriptions/listen", listening.as_ref().err());
-            return listening.map_or_else(|error| refuse(&request.id, &error), ModernStarted::Subscribed);
+            let subscribed = subscriptions::open_stream(&request.id, &request.params, &request.caller, server, state);
+            count("subscriptions/listen", subscribed.as_ref().err());
+            return subscribed.map_or_else(|error| refuse(&request.id, &error), ModernStarted::Subscribed);
         }
         name => McpMethod::from_name(name),
     };
@@ -367,8 +367,8 @@ impl ModernEncoder {
 }
 
 impl ResponseEncoder for ModernEncoder {
-    fn notification(&mut self, notice: Notification) -> Option<Bytes> {
-        match notice {
+    fn notification(&mut self, notification: Notification) -> Option<Bytes> {
+        match notification {
             Notification::Progress(params) => {
                 self.token.as_ref().map(|token| notifications::encode_progress(params, token))
             }

@@ -49,22 +49,22 @@ impl ListChanges {
     pub(super) fn subscribe(&self, filter: &SubscriptionFilter) -> impl Stream<Item = Notification> + Send + use<> {
         let wanted = SubscriptionFilter { uris: Vec::new(), ..filter.clone() };
         let open = (self.0.subscribe(), Vec::new());
-        stream::unfold(open, move |(mut changes, mut owed)| {
+        stream::unfold(open, move |(mut changes, mut pending)| {
             let wanted = wanted.clone();
             async move {
                 loop {
-                    if let Some(notice) = owed.pop() {
-                        return Some((notice, (changes, owed)));
+                    if let Some(notification) = pending.pop() {
+                        return Some((notification, (changes, pending)));
                     }
                     match changes.recv().await {
-                        Ok(kind) => owed.push(Notification::ListChanged(kind)),
+                        Ok(kind) => pending.push(Notification::ListChanged(kind)),
                         Err(broadcast::error::RecvError::Lagged(_)) => {
-                            owed.extend(KINDS.map(Notification::ListChanged))
+                            pending.extend(KINDS.map(Notification::ListChanged))
                         }
                         // A stream that ends would look like a lost server, so this one stays open.
                         Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
                     }
-                    owed.retain(|notice| wanted.matches(notice));
+                    pending.retain(|notification| wanted.matches(notification));
                 }
             }
         })

@@ -54,7 +54,7 @@ pub(super) async fn open_listen_stream(
         }
     };
     let open = ListenReader { messages, _entry: entry, inner, opening: Some(opening) };
-    Some(stream::unfold(open, |mut open| async move { open.next().await.map(|notice| (notice, open)) }))
+    Some(stream::unfold(open, |mut open| async move { open.next().await.map(|notification| (notification, open)) }))
 }
 
 struct ListenReader {
@@ -78,10 +78,10 @@ impl ListenReader {
                     if n.params.size_hint() > notifications::NOTIFICATION_BYTES_MAX {
                         continue;
                     }
-                    if let notice @ (Notification::ListChanged(_) | Notification::ResourceUpdated(..)) =
+                    if let notification @ (Notification::ListChanged(_) | Notification::ResourceUpdated(..)) =
                         notifications::decode(n)
                     {
-                        return Some(notice);
+                        return Some(notification);
                     }
                 }
                 // The response is the graceful end of the stream; an error ends it, too.

@@ -55,7 +55,7 @@ pub(super) fn open_stream(
     }
     // The acknowledgement names the granted resources, so it waits for a trial.
     let trial = server.try_subscriptions(caller, &filter.uris);
-    let (notices, opening) = match trial {
+    let (notifications, opening) = match trial {
         None => (server.subscribe(caller, filter), None),
         Some(trial) => (
             NotificationStream::closed(),
@@ -64,9 +64,9 @@ pub(super) fn open_stream(
     };
     Ok(ListenStream {
         id: id.clone(),
-        first: opening.is_none().then(|| acknowledge(id, &notices.acknowledged)),
+        first: opening.is_none().then(|| acknowledge(id, &notifications.acknowledged)),
         opening,
-        notifications: notices,
+        notifications,
         draining: state.draining.clone(),
         keep_alive: state.keep_alive,
         finished: false,
@@ -112,22 +112,22 @@ fn read_filter(params: &JsonObject, most: usize) -> Result<SubscriptionFilter, E
 /// Encodes the acknowledgement.
 ///
 /// "The server MUST send `notifications/subscriptions/acknowledged` as the first message".
-fn acknowledge(id: &RequestId, honoured: &SubscriptionFilter) -> Bytes {
+fn acknowledge(id: &RequestId, acknowledged: &SubscriptionFilter) -> Bytes {
     let mut agreed = JsonObject::new();
     let flags = [
-        ("toolsListChanged", honoured.tools),
-        ("promptsListChanged", honoured.prompts),
-        ("resourcesListChanged", honoured.resources),
+        ("toolsListChanged", acknowledged.tools),
+        ("promptsListChanged", acknowledged.prompts),
+        ("resourcesListChanged", acknowledged.resources),
     ];
     for (name, _) in flags.into_iter().filter(|(_, on)| *on) {
         agreed.set(ByteString::literal(name), RawJson::literal("true"));
     }
-    if !honoured.uris.is_empty() {
-        let uris: Vec<&str> = honoured.uris.iter().map(ByteString::as_str).collect();
+    if !acknowledged.uris.is_empty() {
+        let uris: Vec<&str> = acknowledged.uris.iter().map(ByteString::as_str).collect();
         agreed.set(ByteString::literal("resourceSubscriptions"), RawJson::from_value(&uris));
     }
-    if !honoured.tasks.is_empty() {
-        let tasks: Vec<&str> = honoured.tasks.iter().map(ByteString::as_str).collect();
+    if !acknowledged.tasks.is_empty() {
+        let tasks: Vec<&str> = acknowledged.tasks.iter().map(ByteString::as_str).collect();
         agreed.set(ByteString::literal("taskIds"), RawJson::from_value(&tasks));
     }
     let params = tag_subscription(JsonObject::new(), id).with("notifications", agreed.to_raw());
@@ -192,8 +192,8 @@ impl ListenStream {
             }
             tokio::select! {
                 () = self.draining.cancelled() => return Some(self.close()),
-                notice = self.notifications.stream.next() => match notice {
-                    Some(notice) => if let Some(message) = self.encode(&notice) {
+                notification = self.notifications.stream.next() => match notification {
+                    Some(notification) => if let Some(message) = self.encode(&notification) {
                         return Some(message);
                     },
                     None => return Some(self.close()),
@@ -202,14 +202,14 @@ impl ListenStream {
         }
     }
 
-    fn encode(&self, notice: &Notification) -> Option<Bytes> {
-        if let Notification::TaskStatus(task) = notice {
+    fn encode(&self, notification: &Notification) -> Option<Bytes> {
+        if let Notification::TaskStatus(task) = notification {
             return Some(notifications::encode_notification(
                 "notifications/tasks",
                 &tag_subscription(tasks::write_detailed(task), &self.id),
             ));
         }
-        let (method, params) = notifications::encode(notice)?;
+        let (method, params) = notifications::encode(notification)?;
         Some(notifications::encode_notification(method, &tag_subscription(params, &self.id)))
     }
 

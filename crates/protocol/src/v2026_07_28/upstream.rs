@@ -91,7 +91,7 @@ impl Server for ModernHandle {
 
     fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
         let features = &self.0.description.features;
-        let mut honoured = SubscriptionFilter {
+        let mut acknowledged = SubscriptionFilter {
             tools: filter.tools && features.tools_changes,
             prompts: filter.prompts && features.prompts_changes,
             resources: filter.resources && features.resources_changes,
@@ -106,20 +106,24 @@ impl Server for ModernHandle {
             unoffered: None,
         };
         if !features.subscribe {
-            honoured.uris.clear();
+            acknowledged.uris.clear();
         }
-        let told = self.0.list_changes.subscribe(&filter);
-        if honoured == SubscriptionFilter::default() {
+        let list_changes = self.0.list_changes.subscribe(&filter);
+        if acknowledged == SubscriptionFilter::default() {
             // An empty subscription is no sign of a lost server, so the stream must not end.
-            return NotificationStream { acknowledged: honoured, stream: told.boxed(), established: None };
+            return NotificationStream { acknowledged, stream: list_changes.boxed(), established: None };
         }
-        let opened = CancellationToken::new();
-        let listening = open_listen_stream(self.0.clone(), honoured.clone(), opened.clone().drop_guard());
-        let heard = stream::once(listening).filter_map(std::future::ready).flatten();
+        let established = CancellationToken::new();
+        let opening = open_listen_stream(self.0.clone(), acknowledged.clone(), established.clone().drop_guard());
+        let notifications = stream::once(opening).filter_map(std::future::ready).flatten();
         // The merged stream ends with the subscription.
-        let heard = stream::select(heard.map(Some).chain(stream::once(std::future::ready(None))), told.map(Some));
-        let heard = heard.take_while(|heard| std::future::ready(heard.is_some())).filter_map(std::future::ready);
-        NotificationStream { acknowledged: honoured, stream: heard.boxed(), established: Some(opened) }
+        let notifications = stream::select(
+            notifications.map(Some).chain(stream::once(std::future::ready(None))),
+            list_changes.map(Some),
+        );
+        let notifications =
+            notifications.take_while(|next| std::future::ready(next.is_some())).filter_map(std::future::ready);
+        NotificationStream { acknowledged, stream: notifications.boxed(), established: Some(established) }
     }
 
     fn notify(&self, _: &Arc<Caller>, _: Notification) {

@@ -65,9 +65,9 @@ pub(crate) struct ChangeReporter {
 
 impl RelistScheduler {
     /// Creates the reporter of one connection of this owner.
-    pub(crate) fn reporter(elsewhere: &Arc<Self>, owner: ConnectionOwner) -> ChangeReporter {
-        elsewhere.lock().owners.entry(owner.clone()).or_default().connections += 1;
-        ChangeReporter { scheduler: elsewhere.clone(), owner }
+    pub(crate) fn reporter(scheduler: &Arc<Self>, owner: ConnectionOwner) -> ChangeReporter {
+        scheduler.lock().owners.entry(owner.clone()).or_default().connections += 1;
+        ChangeReporter { scheduler: scheduler.clone(), owner }
     }
 
     /// Waits for the next lists to fetch: those that changed, and those that may have. Cancel-safe, and so is the
@@ -98,13 +98,13 @@ impl RelistScheduler {
             return Vec::new();
         }
         waiting.last_listed = Some(Instant::now());
-        let mut told = Vec::new();
+        let mut changed = Vec::new();
         for (owner, changes) in &mut waiting.owners {
             let taken = std::mem::take(&mut changes.in_progress);
             let kinds = ItemKind::ALL.into_iter().filter(|kind| taken[*kind as usize]);
-            told.extend(kinds.map(|kind| (owner.clone(), kind)));
+            changed.extend(kinds.map(|kind| (owner.clone(), kind)));
         }
-        told
+        changed
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingRelists> {
@@ -133,10 +133,10 @@ impl PendingRelists {
         (self.changed_since, self.maybe_changed_since) = (None, None);
         let mut wanted = std::mem::take(&mut self.maybe_changed);
         for changes in self.owners.values_mut() {
-            let told = std::mem::take(&mut changes.changed);
+            let changed = std::mem::take(&mut changes.changed);
             for kind in ItemKind::ALL.map(|kind| kind as usize) {
                 // A cancelled fetch left its lists in progress. This batch includes them.
-                changes.in_progress[kind] |= told[kind];
+                changes.in_progress[kind] |= changed[kind];
                 wanted[kind] |= changes.in_progress[kind];
             }
         }
@@ -199,90 +199,93 @@ mod tests {
     }
 
     /// Returns the time until lists are to be fetched, and which ones.
-    async fn due(elsewhere: &RelistScheduler) -> (Duration, Vec<ItemKind>) {
+    async fn due(scheduler: &RelistScheduler) -> (Duration, Vec<ItemKind>) {
         let began = Instant::now();
-        let kinds = elsewhere.next_batch().await;
+        let kinds = scheduler.next_batch().await;
         (began.elapsed(), kinds)
     }
 
     #[tokio::test(start_paused = true)]
     async fn lists_are_taken_at_once_and_then_at_most_so_often() {
-        let elsewhere = Arc::new(RelistScheduler::default());
-        let tellers: Vec<ChangeReporter> =
-            (0..100).map(|n| RelistScheduler::reporter(&elsewhere, owner(&n.to_string()))).collect();
+        let scheduler = Arc::new(RelistScheduler::default());
+        let reporters: Vec<ChangeReporter> =
+            (0..100).map(|n| RelistScheduler::reporter(&scheduler, owner(&n.to_string()))).collect();
         // The first interval has passed, so that only the settle time counts.
         tokio::time::advance(CHANGED_INTERVAL).await;
-        tellers.iter().for_each(|teller| teller.changed(ItemKind::Tools));
-        assert_eq!(due(&elsewhere).await, (SETTLE_TIME, vec![ItemKind::Tools]));
+        reporters.iter().for_each(|reporter| reporter.changed(ItemKind::Tools));
+        assert_eq!(due(&scheduler).await, (SETTLE_TIME, vec![ItemKind::Tools]));
         // The fetch takes time, which is no delay.
         tokio::time::advance(CHANGED_INTERVAL).await;
-        assert_eq!(elsewhere.completed().len(), 100);
+        assert_eq!(scheduler.completed().len(), 100);
         // Templates are fetched with resources.
-        tellers[0].changed(ItemKind::Resources);
-        assert_eq!(due(&elsewhere).await, (CHANGED_INTERVAL, vec![ItemKind::Resources, ItemKind::Templates]));
-        assert_eq!(elsewhere.completed(), [(owner("0"), ItemKind::Resources)]);
-        assert_eq!(elsewhere.completed(), []);
+        reporters[0].changed(ItemKind::Resources);
+        assert_eq!(due(&scheduler).await, (CHANGED_INTERVAL, vec![ItemKind::Resources, ItemKind::Templates]));
+        assert_eq!(scheduler.completed(), [(owner("0"), ItemKind::Resources)]);
+        assert_eq!(scheduler.completed(), []);
     }
 
     #[tokio::test(start_paused = true)]
     async fn streams_that_are_opened_again_have_lists_taken_each_minute_and_tell_nobody() {
-        let elsewhere = Arc::new(RelistScheduler::default());
-        let tellers: Vec<ChangeReporter> =
-            (0..100).map(|n| RelistScheduler::reporter(&elsewhere, owner(&n.to_string()))).collect();
-        let all =
-            || tellers.iter().for_each(|teller| ItemKind::ALL.into_iter().for_each(|kind| teller.maybe_changed(kind)));
+        let scheduler = Arc::new(RelistScheduler::default());
+        let reporters: Vec<ChangeReporter> =
+            (0..100).map(|n| RelistScheduler::reporter(&scheduler, owner(&n.to_string()))).collect();
+        let all = || {
+            reporters
+                .iter()
+                .for_each(|reporter| ItemKind::ALL.into_iter().for_each(|kind| reporter.maybe_changed(kind)))
+        };
         all();
-        assert_eq!(due(&elsewhere).await, (SETTLE_TIME, ItemKind::ALL.to_vec()));
-        assert_eq!(elsewhere.completed(), [], "nobody knows that anything changed");
+        assert_eq!(due(&scheduler).await, (SETTLE_TIME, ItemKind::ALL.to_vec()));
+        assert_eq!(scheduler.completed(), [], "nobody knows that anything changed");
         // The same once more: now the long interval applies.
         all();
-        assert_eq!(due(&elsewhere).await, (MAYBE_CHANGED_INTERVAL, ItemKind::ALL.to_vec()));
-        elsewhere.completed();
+        assert_eq!(due(&scheduler).await, (MAYBE_CHANGED_INTERVAL, ItemKind::ALL.to_vec()));
+        scheduler.completed();
         // A certain change does not wait for a possible one, although it comes later.
         all();
-        let told = async {
+        let later = async {
             tokio::time::sleep(CHANGED_INTERVAL).await;
-            tellers[0].changed(ItemKind::Prompts);
+            reporters[0].changed(ItemKind::Prompts);
         };
-        let ((waited, kinds), ()) = tokio::join!(due(&elsewhere), told);
+        let ((waited, kinds), ()) = tokio::join!(due(&scheduler), later);
         assert_eq!((waited, kinds), (CHANGED_INTERVAL + SETTLE_TIME, ItemKind::ALL.to_vec()));
-        assert_eq!(elsewhere.completed(), [(owner("0"), ItemKind::Prompts)]);
+        assert_eq!(scheduler.completed(), [(owner("0"), ItemKind::Prompts)]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn reports_of_closed_connections_are_dropped() {
-        let elsewhere = Arc::new(RelistScheduler::default());
+        let scheduler = Arc::new(RelistScheduler::default());
         for n in 0..1000 {
-            RelistScheduler::reporter(&elsewhere, owner(&n.to_string())).changed(ItemKind::Tools);
+            RelistScheduler::reporter(&scheduler, owner(&n.to_string())).changed(ItemKind::Tools);
         }
-        assert!(elsewhere.lock().owners.is_empty(), "also while nobody takes any list");
-        assert_eq!(elsewhere.next_batch().now_or_never(), None);
+        assert!(scheduler.lock().owners.is_empty(), "also while nobody takes any list");
+        assert_eq!(scheduler.next_batch().now_or_never(), None);
         // The settle time is over, but no owner is left.
         tokio::time::advance(SETTLE_TIME).await;
-        assert_eq!(elsewhere.next_batch().now_or_never(), None, "nobody is to hear of it");
+        assert_eq!(scheduler.next_batch().now_or_never(), None, "no owner is to be notified");
         let (first, second) =
-            (RelistScheduler::reporter(&elsewhere, owner("s")), RelistScheduler::reporter(&elsewhere, owner("s")));
+            (RelistScheduler::reporter(&scheduler, owner("s")), RelistScheduler::reporter(&scheduler, owner("s")));
         first.changed(ItemKind::Tools);
         drop(first);
-        assert_eq!(elsewhere.next_batch().await, [ItemKind::Tools]);
-        assert_eq!(elsewhere.completed(), [(owner("s"), ItemKind::Tools)], "the owner has another connection");
+        assert_eq!(scheduler.next_batch().await, [ItemKind::Tools]);
+        assert_eq!(scheduler.completed(), [(owner("s"), ItemKind::Tools)], "the owner has another connection");
         drop(second);
-        assert!(elsewhere.lock().owners.is_empty());
+        assert!(scheduler.lock().owners.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn changes_of_an_aborted_relist_are_still_published() {
-        let elsewhere = Arc::new(RelistScheduler::default());
-        let teller = RelistScheduler::reporter(&elsewhere, owner("s"));
-        teller.changed(ItemKind::Tools);
-        assert_eq!(elsewhere.next_batch().await, [ItemKind::Tools]);
+        let scheduler = Arc::new(RelistScheduler::default());
+        let reporter = RelistScheduler::reporter(&scheduler, owner("s"));
+        reporter.changed(ItemKind::Tools);
+        assert_eq!(scheduler.next_batch().await, [ItemKind::Tools]);
         // The shared connection ended meanwhile. Its successor continues the fetch.
-        teller.changed(ItemKind::Prompts);
-        assert_eq!(due(&elsewhere).await, (Duration::ZERO, vec![ItemKind::Tools, ItemKind::Prompts]));
+        reporter.changed(ItemKind::Prompts);
+        assert_eq!(due(&scheduler).await, (Duration::ZERO, vec![ItemKind::Tools, ItemKind::Prompts]));
         // A change during a fetch may have come too late for it.
-        teller.changed(ItemKind::Tools);
-        assert_eq!(elsewhere.completed(), [(owner("s"), ItemKind::Tools), (owner("s"), ItemKind::Prompts)]);
-        assert_eq!(due(&elsewhere).await.1, [ItemKind::Tools]);
-        assert_eq!(elsewhere.completed(), [(owner("s"), ItemKind::Tools)]);
+        reporter.changed(ItemKind::Tools);
+        assert_eq!(scheduler.completed(), [(owner("s"), ItemKind::Tools), (owner("s"), ItemKind::Prompts)]);
+        assert_eq!(due(&scheduler).await.1, [ItemKind::Tools]);
+        assert_eq!(scheduler.completed(), [(owner("s"), ItemKind::Tools)]);
     }
 }

@@ -190,13 +190,13 @@ async fn watch_connection(
         metrics,
         health,
         row,
-        subscriptions: hearing,
-        notifier: told,
+        subscriptions,
+        notifier,
         settings,
     } = place;
     let (server, patience) = (settings.name.as_str(), settings.connect_timeout);
     let (began, mut lost) = (Instant::now(), None);
-    let subscribed = hearing.subscription_probe();
+    let subscribed = subscriptions.subscription_probe();
     let ended = async {
         match ends {
             ConnectionLifetime::WithSession => caller.ended.cancelled().await,
@@ -219,9 +219,9 @@ async fn watch_connection(
     };
     tokio::select! {
         () = ended => {}
-        () = forward_notifications(&*active.server, &caller, hearing, settings.backoff, |notice| told.publish(notice)) => {}
+        () = forward_notifications(&*active.server, &caller, subscriptions, settings.backoff, |notification| notifier.publish(notification)) => {}
         () = renewed => {}
-        () = told.collect_extra_items(&active, &settings) => {}
+        () = notifier.collect_extra_items(&active, &settings) => {}
         () = proven => {}
         () = lease.evicted.cancelled() => {}
         () = lease.released.cancelled() => {}
@@ -234,7 +234,7 @@ async fn watch_connection(
     }
     // The connection lives on as the shared one, so that its link stays open.
     if lease.released.is_cancelled() {
-        told.end();
+        notifier.end();
         leases.publish_count(server, &metrics);
         return;
     }
@@ -248,7 +248,7 @@ async fn watch_connection(
     stop.is_cancelled().then(|| active.server.close());
     // Removed before the close, so that no call finds a closing connection.
     leases.remove_ended(&key, &lease, lost.as_deref(), (pace, began.elapsed(), patience));
-    told.end();
+    notifier.end();
     leases.publish_count(server, &metrics);
     active.link.close(Vec::new()).await;
 }
