@@ -173,8 +173,8 @@ impl Snapshot {
 
     /// Returns the findings about a server. `None` selects those about views and keys.
     pub fn findings_about(&self, server: Option<&str>, topic: FindingTopic) -> Vec<&str> {
-        let told = self.findings.iter().filter(|f| f.topic == topic && f.server.as_deref() == server);
-        told.map(|finding| finding.text.as_str()).collect()
+        let matching = self.findings.iter().filter(|f| f.topic == topic && f.server.as_deref() == server);
+        matching.map(|finding| finding.text.as_str()).collect()
     }
 }
 

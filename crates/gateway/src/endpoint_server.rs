@@ -75,9 +75,9 @@ impl Server for Endpoint {
             return self.answer_locally(caller, UnsentCall::from_call(&call), listed);
         }
         if call.method == McpMethod::Task(TaskMethod::List) {
-            let asked = UnsentCall::from_call(&call);
+            let unsent = UnsentCall::from_call(&call);
             let listed = self.list_tasks(caller, call);
-            return listed.unwrap_or_else(|error| self.answer_locally(caller, asked, Err(error)));
+            return listed.unwrap_or_else(|error| self.answer_locally(caller, unsent, Err(error)));
         }
         match self.route(caller, &mut call) {
             Ok(routed) => self.start(caller, routed, call),

@@ -49,11 +49,11 @@ impl InFlightCalls {
 
     fn calls(&self, principal: u32) -> Arc<PrincipalCalls> {
         // Most calls find their principal under the read lock.
-        let known = self.0.read().each.get(&principal).cloned();
-        known.unwrap_or_else(|| {
-            let mut known = self.0.write();
-            if known.access.contains(principal) {
-                return known.each.entry(principal).or_default().clone();
+        let calls = self.0.read().each.get(&principal).cloned();
+        calls.unwrap_or_else(|| {
+            let mut table = self.0.write();
+            if table.access.contains(principal) {
+                return table.each.entry(principal).or_default().clone();
             }
             // The request came in before its key was removed.
             Arc::new(PrincipalCalls { is_revoked: AtomicBool::new(true), ..PrincipalCalls::default() })
@@ -62,11 +62,11 @@ impl InFlightCalls {
 
     /// Ends the calls of principals that are not in this table, and removes them.
     pub(super) fn apply_access(&self, access: &AccessTable) {
-        let mut known = self.0.write();
-        known.access = access.clone();
-        let gone: Vec<_> = known.each.extract_if(|principal, _| !access.contains(*principal)).collect();
+        let mut table = self.0.write();
+        table.access = access.clone();
+        let gone: Vec<_> = table.each.extract_if(|principal, _| !access.contains(*principal)).collect();
         // Woken without the lock, which woken calls may need.
-        drop(known);
+        drop(table);
         gone.iter().for_each(|(_, calls)| calls.revoke());
     }
 

@@ -251,8 +251,8 @@ impl TaskStatusWatch {
             // The server decides how often it may be polled.
             self.due = Instant::now() + task.poll_delay();
             self.finished = task.status.is_terminal();
-            let asked = task.input_requests.iter().map(|(key, _)| key.clone()).collect();
-            let seen = LastTaskState(task.status, task.other_members.clone(), asked);
+            let requests = task.input_requests.iter().map(|(key, _)| key.clone()).collect();
+            let seen = LastTaskState(task.status, task.other_members.clone(), requests);
             if self.last_state.as_ref() == Some(&seen) {
                 continue;
             }

@@ -122,10 +122,10 @@ pub(super) async fn check_origin(
             &format!("Origin {shown} is not allowed; add it to gateway.allowed_origins"),
         );
     }
-    let asked = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+    let requested_headers = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     let preflight =
         request.method() == Method::OPTIONS && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
-    let mut response = if preflight { preflight_answer(asked) } else { next.run(request).await };
+    let mut response = if preflight { preflight_answer(requested_headers) } else { next.run(request).await };
     add_cors(response.headers_mut(), origin);
     response
 }
@@ -141,16 +141,19 @@ fn host_rejected(host: Option<&str>) -> Response {
     )
 }
 
-fn preflight_answer(asked: Option<HeaderValue>) -> Response {
+fn preflight_answer(requested_headers: Option<HeaderValue>) -> Response {
     let mut response = Response::new(AxumBody::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, DELETE, OPTIONS"));
     // Ten minutes, as Chromium caps it at two hours and WebKit at ten minutes.
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
-    let asked = asked.as_ref().and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let allowed: Vec<String> =
-        asked.split(',').map(|n| n.trim().to_ascii_lowercase()).filter(|name| is_allowed_header(name)).collect();
+    let requested_headers = requested_headers.as_ref().and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let allowed: Vec<String> = requested_headers
+        .split(',')
+        .map(|n| n.trim().to_ascii_lowercase())
+        .filter(|name| is_allowed_header(name))
+        .collect();
     if let Ok(value) = HeaderValue::from_str(&allowed.join(", ")) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, value);
     }

@@ -40,22 +40,22 @@ impl RefusedKeys {
 
     /// Returns the number of refusals without a line since the last one, or `None` if it is too early for another.
     fn due_count(&self, address: Option<IpAddr>, now: Instant) -> Option<u64> {
-        let mut told = self.0.lock();
-        if let Some(told) = told.get_mut(&address) {
-            if now < told.at + LOG_INTERVAL {
-                told.suppressed += 1;
+        let mut addresses = self.0.lock();
+        if let Some(logged) = addresses.get_mut(&address) {
+            if now < logged.at + LOG_INTERVAL {
+                logged.suppressed += 1;
                 return None;
             }
-            told.at = now;
-            return Some(std::mem::take(&mut told.suppressed));
+            logged.at = now;
+            return Some(std::mem::take(&mut logged.suppressed));
         }
-        if told.len() >= ADDRESSES_MAX {
-            told.retain(|_, told| now < told.at + LOG_INTERVAL);
+        if addresses.len() >= ADDRESSES_MAX {
+            addresses.retain(|_, logged| now < logged.at + LOG_INTERVAL);
         }
-        if told.len() >= ADDRESSES_MAX {
+        if addresses.len() >= ADDRESSES_MAX {
             return None;
         }
-        told.insert(address, LoggedAddress { at: now, suppressed: 0 });
+        addresses.insert(address, LoggedAddress { at: now, suppressed: 0 });
         Some(0)
     }
 }
@@ -90,8 +90,8 @@ mod tests {
         let refused = RefusedKeys::default();
         let address = |n: u32| Some(IpAddr::from(Ipv6Addr::from_bits(u128::from(n))));
         let now = Instant::now();
-        let told = (0..5000).filter(|n| refused.due_count(address(*n), now).is_some()).count();
-        assert_eq!(told, ADDRESSES_MAX);
+        let logged = (0..5000).filter(|n| refused.due_count(address(*n), now).is_some()).count();
+        assert_eq!(logged, ADDRESSES_MAX);
         assert_eq!(
             refused.due_count(address(9000), now + LOG_INTERVAL),
             Some(0),
