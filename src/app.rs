@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::plan_settings::{front_state, gate_settings, gateway_settings, guard_children, hosts, request_limits};
 use crate::app::reload::ReloadTargets;
 use moongate_access::auth::ApiKeys;
+use moongate_access::policy::AccessTable;
 use moongate_admin::AdminState;
 use moongate_config::{LimitSettings, Plan};
 use moongate_gateway::Gateway;
@@ -99,12 +100,11 @@ impl GatewayApp {
         guard_children(&plan, program, &shared.reaper);
         let draining = CancellationToken::new();
         let (keys, access) = ApiKeys::new(&plan.keys);
-        let gateway = Gateway::new(gateway_settings(&plan, access), shared.clone());
+        let gateway = Gateway::new(gateway_settings(&plan, access.clone()), keys.principals().clone(), shared.clone());
         let memory = MemoryWatch::new(plan.limits.memory_limit(), &metrics);
         let front_state = front_state(&plan, &metrics, &draining, &store);
-        let principals = keys.principals().clone();
-        let front = Arc::new(front(&plan, &gateway, keys, front_state, memory.clone()));
-        let parts = (&gateway, &shared, principals);
+        let front = Arc::new(front(&plan, &gateway, (&keys, &access), front_state, memory.clone()));
+        let parts = (&gateway, &shared, keys.principals().clone());
         let state = persistence::PersistentState::from_parts(&front.downstream, parts, plan.times.catalog_age.0);
         // Before the first request is accepted: clients expect their sessions. The wait for a slow disk is bounded.
         state.begin(plan.state.required).await?;
@@ -119,7 +119,7 @@ impl GatewayApp {
             open_listener: bound.clients.iter().find(|listener| is_open(listener)).map(ServerListener::name),
             admin_access: Arc::new(ArcSwap::from_pointee(plan.admin_access.clone())),
         };
-        let reloader = ConfigReloader::new(plan.clone(), source, parts);
+        let reloader = ConfigReloader::new(plan.clone(), keys, source, parts);
         let (addresses, sockets) = places(&bound.clients);
         let (line_addresses, _) = places(&bound.lines);
         let (admins, admin_sockets) = places(&bound.admin);
@@ -334,11 +334,11 @@ async fn keep(memory: Arc<MemoryWatch>, sessions: Arc<Sessions>, gateway: Arc<Ga
 fn front(
     plan: &Plan,
     gateway: &Arc<Gateway>,
-    keys: ApiKeys,
+    (keys, access): (&Arc<ApiKeys>, &AccessTable),
     state: DownstreamState,
     memory: Arc<MemoryWatch>,
 ) -> ServerState {
-    let gate = AdmissionControl::new(gate_settings(plan), &keys, &plan.keys, memory);
+    let gate = AdmissionControl::new(gate_settings(plan), access, keys.principals(), memory);
     let (hosts, limits, state) = (hosts(plan), request_limits(plan), Arc::new(state));
     let unread = StallDetector::new(
         plan.limits.write_timeout.0,
@@ -347,7 +347,7 @@ fn front(
     let refused_keys = Arc::default();
     ServerState {
         endpoints: gateway.endpoints(),
-        keys,
+        authenticator: keys.clone(),
         downstream: state,
         hosts,
         limits,
@@ -377,8 +377,9 @@ impl Core {
         let store = StateStore::memory();
         let draining = CancellationToken::new();
         let state = front_state(plan, &shared.metrics, &draining, &store);
-        let gateway = Gateway::new(gateway_settings(plan, access), shared.clone());
-        let fronts: SharedServerState = Arc::new(ArcSwap::from_pointee(front(plan, &gateway, keys, state, memory)));
+        let gateway = Gateway::new(gateway_settings(plan, access.clone()), keys.principals().clone(), shared.clone());
+        let state = front(plan, &gateway, (&keys, &access), state, memory);
+        let fronts: SharedServerState = Arc::new(ArcSwap::from_pointee(state));
         let (program, tls, open) = (None, None, None);
         let admin_access = Arc::new(ArcSwap::from_pointee(plan.admin_access.clone()));
         let parts = ReloadTargets {
@@ -390,7 +391,7 @@ impl Core {
             open_listener: open,
             admin_access,
         };
-        let reloader = ConfigReloader::new(plan.clone(), None, parts);
+        let reloader = ConfigReloader::new(plan.clone(), keys, None, parts);
         Core { gateway, fronts, reloader, draining }
     }
 }

@@ -4,7 +4,7 @@
 //! with any problem changes nothing.
 
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::hash::RandomState;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::app::plan_diff::{PlanDiff, applicable, diff_plans};
 use crate::app::plan_settings::{
     front_state_of, gate_settings, gateway_settings, guard_children, hosts, parked_call_settings, request_limits,
 };
-use moongate_access::auth::{AdminAccess, ApiKeys};
+use moongate_access::auth::{AdminAccess, ApiKeys, PrincipalTable};
 use moongate_admin::AdminControl;
 use moongate_config::{ConfigProblems, LoadedConfig, Plan, ReloadSettings};
 use moongate_gateway::{Gateway, PrincipalChange, ToolAccessChange};
@@ -86,6 +86,7 @@ pub struct ConfigReloader {
     pub(super) targets: ReloadTargets,
     /// Plan in use. Locked while a reload runs.
     running: tokio::sync::Mutex<RunningPlan>,
+    principals: Arc<PrincipalTable>,
     settings: ArcSwap<ReloadSettings>,
     files: Mutex<Vec<PathBuf>>,
     /// Number of reload requests so far.
@@ -96,12 +97,13 @@ pub struct ConfigReloader {
 
 struct RunningPlan {
     plan: Plan,
+    keys: Arc<ApiKeys>,
     /// Number of requests when the last reload began, with its outcome.
     last: Option<(u64, Arc<ReloadOutcome>)>,
 }
 
 impl ConfigReloader {
-    pub(super) fn new(plan: Plan, source: Option<ReloadSource>, parts: ReloadTargets) -> Arc<Self> {
+    pub(super) fn new(plan: Plan, keys: Arc<ApiKeys>, source: Option<ReloadSource>, parts: ReloadTargets) -> Arc<Self> {
         let metrics = parts.shared.metrics.clone();
         metrics.config.reloaded_at.set(now());
         Arc::new_cyclic(|own| ConfigReloader {
@@ -109,7 +111,8 @@ impl ConfigReloader {
             source,
             targets: parts,
             settings: ArcSwap::from_pointee(plan.reload.clone()),
-            running: tokio::sync::Mutex::new(RunningPlan { plan, last: None }),
+            principals: keys.principals().clone(),
+            running: tokio::sync::Mutex::new(RunningPlan { plan, keys, last: None }),
             requests: AtomicU64::new(0),
             self_ref: own.clone(),
             metrics,
@@ -154,7 +157,7 @@ impl ConfigReloader {
                 self.watch_files(&loaded.files, true);
                 let warnings = loaded.warnings.iter().map(|warning| warning.render("warning"));
                 warnings.for_each(|warning| tracing::warn!("config reloaded with a warning: {}", warning.trim_end()));
-                self.apply(&mut running.plan, loaded.plan)
+                self.apply(&mut running, loaded.plan)
             }
             Err(refused) => ReloadOutcome::Refused(refused),
         };
@@ -177,7 +180,7 @@ impl ConfigReloader {
     /// Applies a plan that was not read from files.
     pub async fn apply_plan(&self, plan: Plan) -> ReloadOutcome {
         let mut running = self.running.lock().await;
-        let outcome = self.apply(&mut running.plan, plan);
+        let outcome = self.apply(&mut running, plan);
         self.log_outcome(&outcome);
         outcome
     }
@@ -189,10 +192,9 @@ impl ConfigReloader {
         self.check_open(&plan)?;
         let difference = diff_plans(&running.plan, &plan);
         let plan = applicable(&running.plan, plan);
-        let front = self.targets.server_state.load_full();
         // With principals of their own: those of the running gateway change only with its config.
         let (keys, access) = ApiKeys::new(&plan.keys);
-        let who = principal_changes(&front.keys, &running.plan, &keys, &plan);
+        let who = principal_changes(&self.principals, keys.principals());
         let gains = self.targets.gateway.tool_access_changes(gateway_settings(&plan, access), &who);
         Ok(ReloadPreview { diff: difference, tool_access: gains })
     }
@@ -241,12 +243,12 @@ impl ConfigReloader {
         }
     }
 
-    fn apply(&self, running: &mut Plan, plan: Plan) -> ReloadOutcome {
+    fn apply(&self, running: &mut RunningPlan, plan: Plan) -> ReloadOutcome {
         if let Err(refused) = self.check_open(&plan) {
             return ReloadOutcome::Refused(refused);
         }
-        let difference = diff_plans(running, &plan);
-        let plan = applicable(running, plan);
+        let difference = diff_plans(&running.plan, &plan);
+        let plan = applicable(&running.plan, plan);
         if difference.is_empty() {
             return ReloadOutcome::Unchanged(difference);
         }
@@ -254,14 +256,14 @@ impl ConfigReloader {
         // First of all: an operator whose key was removed loses access at once.
         self.targets.admin_access.store(Arc::new(plan.admin_access.clone()));
         let before = self.targets.server_state.load_full();
-        let (keys, access) = before.keys.reloaded(&plan.keys);
+        let (keys, access) = running.keys.reloaded(&plan.keys);
         // The access table comes before the keys: a removed principal finds nothing, and a new one gets in a moment
         // later.
-        self.targets.gateway.apply(gateway_settings(&plan, access));
+        self.targets.gateway.apply(gateway_settings(&plan, access.clone()));
         let front = ServerState {
             endpoints: self.targets.gateway.endpoints(),
-            admission: before.admission.reloaded(gate_settings(&plan), &keys, &plan.keys),
-            keys,
+            admission: before.admission.reloaded(gate_settings(&plan), &access, &self.principals),
+            authenticator: keys.clone(),
             downstream: Arc::new(front_state_of(&plan, &before.downstream)),
             hosts: hosts(&plan),
             limits: request_limits(&plan),
@@ -282,11 +284,11 @@ impl ConfigReloader {
                 own.revoke_removed();
             }
         });
-        if running.log.filter != plan.log.filter {
+        if running.plan.log.filter != plan.log.filter {
             logs::change(&plan.log.filter);
         }
         self.settings.store(Arc::new(plan.reload.clone()));
-        *running = plan;
+        (running.plan, running.keys) = (plan, keys);
         ReloadOutcome::Applied(difference)
     }
 
@@ -304,15 +306,14 @@ impl ConfigReloader {
     /// Ends what belongs to principals and endpoints that were removed.
     fn revoke_removed(&self) {
         let front = self.targets.server_state.load();
-        let principals = front.keys.principals();
         let allowed = |principal: &Principal, scope: &str| {
-            principals.admits(principal) && front.endpoints.allows(scope, principal)
+            self.principals.admits(principal) && front.endpoints.allows(scope, principal)
         };
-        let ended = front.downstream.sessions.retain(|mark| principals.find(mark), allowed);
+        let ended = front.downstream.sessions.retain(|mark| self.principals.find(mark), allowed);
         if ended > 0 {
             tracing::info!(ended, "sessions ended: their keys or endpoints are no longer configured");
         }
-        front.downstream.parked_calls.retain(|principal| principals.admits(principal));
+        front.downstream.parked_calls.retain(|principal| self.principals.admits(principal));
     }
 
     fn log_outcome(&self, outcome: &ReloadOutcome) {
@@ -343,20 +344,20 @@ impl ConfigReloader {
 }
 
 /// Lists the principals before and after a change. A key with a new value and its old name is the same principal.
-fn principal_changes(before: &ApiKeys, running: &Plan, after: &ApiKeys, plan: &Plan) -> Vec<PrincipalChange> {
-    let of = |ring: &ApiKeys, plan: &Plan, name: &str| {
-        let key = plan.keys.iter().find(|key| key.name == name)?;
-        ring.principal(name, &key.hash)
+fn principal_changes(before: &PrincipalTable, after: &PrincipalTable) -> Vec<PrincipalChange> {
+    // Callers without a key come last.
+    let key = |principal: &Principal| match principal.id {
+        Principal::ANONYMOUS => (true, None),
+        _ => (false, Some(principal.name.clone())),
     };
-    let names: BTreeSet<&String> = running.keys.iter().chain(&plan.keys).map(|key| &key.name).collect();
-    let key = |name: &String| PrincipalChange {
-        name: Some(name.clone()),
-        before: of(before, running, name),
-        after: of(after, plan, name),
-    };
-    let mut who: Vec<PrincipalChange> = names.into_iter().map(key).collect();
-    who.push(PrincipalChange { name: None, before: before.anonymous(), after: after.anonymous() });
-    who
+    let mut who: BTreeMap<_, PrincipalChange> = BTreeMap::new();
+    for principal in before.all() {
+        who.entry(key(&principal)).or_default().before = Some(principal.clone());
+    }
+    for principal in after.all() {
+        who.entry(key(&principal)).or_default().after = Some(principal.clone());
+    }
+    who.into_iter().map(|((_, name), change)| PrincipalChange { name, ..change }).collect()
 }
 
 /// True if two reads gave the same result.

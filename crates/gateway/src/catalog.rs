@@ -14,7 +14,7 @@ use crate::selected_item::ExcludedItem;
 use crate::server_entry::{ServerEntry, server_name};
 use crate::templates::{LookupBudget, TemplateIndex};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_model::{CacheHint, ItemKind};
+use moongate_model::{CacheHint, ItemKind, RoleId};
 use moongate_telemetry::{ItemKindName, Metrics};
 
 /// Cache time of a list whose servers give none, in milliseconds. Clients are notified of changes.
@@ -38,9 +38,8 @@ pub struct Snapshot {
     lists: Mutex<HashMap<ListKey, RenderedList>>,
 }
 
-/// Key of a list: the endpoint, the principal's row in the policy, the kind, and whether it says what may become a
-/// task.
-type ListKey = (ByteString, u32, ItemKind, bool);
+/// Key of a list: the endpoint, the role, the kind, and whether it says what may become a task.
+type ListKey = (ByteString, RoleId, ItemKind, bool);
 
 /// List as an endpoint shows it.
 #[derive(Clone)]
@@ -90,7 +89,7 @@ impl Snapshot {
         self.resource_servers.iter()
     }
 
-    /// Returns a list, rendered once for each endpoint and row of the policy.
+    /// Returns a list, rendered once for each endpoint and role.
     pub fn list(&self, key: ListKey, public: bool, visible: impl Fn(&CatalogRoute) -> Option<RawJson>) -> RenderedList {
         // Rendered without the lock: two callers may render the same list, which is harmless.
         if let Some(list) = self.lock_lists().get(&key) {
@@ -180,4 +179,26 @@ impl Snapshot {
 
 fn gauge_value(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moongate_model::{Caller, Principal};
+    use moongate_testing as testing;
+
+    #[tokio::test]
+    async fn a_list_is_rendered_once_for_all_principals_of_a_role() {
+        let gateway = crate::testing::gateway();
+        let anonymous = testing::principal(Principal::ANONYMOUS);
+        let endpoint = gateway.endpoints().find_endpoint("a", &anonymous).unwrap();
+        let lists_after = |id: u32, role: u32| {
+            let principal = Arc::new(Principal { role: RoleId(role), ..Principal::new("p", id, [0; 16]) });
+            let caller = Caller { principal, ..(*testing::caller(id, None)).clone() };
+            endpoint.rendered_list(&caller, ItemKind::Tools, false);
+            endpoint.generation.snapshot.load().lock_lists().len()
+        };
+        assert_eq!((0..1000).map(|id| lists_after(id, 1)).max(), Some(1));
+        assert_eq!(lists_after(0, 2), 2);
+    }
 }

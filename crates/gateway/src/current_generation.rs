@@ -1,6 +1,6 @@
 //! Generation that serves now, with its endpoints.
 //!
-//! Owns the endpoints by name and by principal. Does not build generations (`reconfigure.rs`). Invariant: all its
+//! Owns the endpoints by name and by role. Does not build generations (`reconfigure.rs`). Invariant: all its
 //! endpoints have the same servers and rules.
 
 use std::collections::HashMap;
@@ -10,14 +10,14 @@ use crate::endpoint::{Endpoint, EndpointHost};
 use crate::endpoint_scope::{EndpointScope, EndpointUnion};
 use crate::generation::Generation;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::Principal;
+use moongate_model::{Principal, RoleId};
 
 /// Generation with its endpoints.
 pub(super) struct CurrentGeneration {
     pub(super) generation: Arc<Generation>,
     endpoints: HashMap<String, Arc<Endpoint>>,
-    /// Union endpoints of principals that may use only some endpoints, by principal id.
-    union_endpoints: HashMap<u32, Arc<Endpoint>>,
+    /// Union endpoints of the roles that may use only some endpoints.
+    union_endpoints: HashMap<RoleId, Arc<Endpoint>>,
 }
 
 impl CurrentGeneration {
@@ -26,9 +26,9 @@ impl CurrentGeneration {
             Arc::new(Endpoint::new(gateway.clone(), generation.clone(), scope, ByteString::from(name)))
         };
         let views = generation.scopes.iter().map(|(name, scope)| (name.clone(), view(name, scope.clone())));
-        let unions = generation.access.restricted().map(|(id, names)| {
+        let unions = generation.access.restricted().map(|(role, names)| {
             let union = EndpointUnion::new(names, &generation.scopes);
-            (id, view("", EndpointScope::Union(Arc::new(union))))
+            (role, view("", EndpointScope::Union(Arc::new(union))))
         });
         CurrentGeneration {
             endpoints: views.collect(),
@@ -44,8 +44,8 @@ impl CurrentGeneration {
 
     /// Returns the endpoint of this name, and true if the principal may use it.
     pub(super) fn endpoint(&self, name: &str, principal: &Principal) -> Option<(&Arc<Endpoint>, bool)> {
-        // Principals with limited endpoints have a union of their own under the empty name.
-        let union = self.union_endpoints.get(&principal.id).filter(|_| name.is_empty());
+        // Roles with limited endpoints have a union of their own under the empty name.
+        let union = self.union_endpoints.get(&principal.role).filter(|_| name.is_empty());
         let view = union.or_else(|| self.endpoints.get(name))?;
         Some((view, self.generation.access.allows_endpoint(principal, name)))
     }

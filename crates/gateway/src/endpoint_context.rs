@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::events::EventBus;
 use crate::in_flight::InFlightCalls;
 use crate::rewrite_links::LearnedUris;
+use moongate_access::auth::PrincipalTable;
 use moongate_model::{ItemKind, TaskMethod};
 use moongate_telemetry::{CallLogSwitch, CallMeter, MeterFactory, Metrics};
 use moongate_upstream::UpstreamContext;
@@ -21,6 +22,8 @@ pub(super) struct EndpointContext {
     pub(super) events: Arc<EventBus>,
     pub(super) learned_uris: LearnedUris,
     pub(super) in_flight: InFlightCalls,
+    /// Principals that are admitted now.
+    pub(super) principals: Arc<PrincipalTable>,
     pub(super) metrics: Arc<Metrics>,
     /// Meters of calls without an item of the catalogue.
     pub(super) method_meters: HashMap<&'static str, Arc<CallMeter>>,

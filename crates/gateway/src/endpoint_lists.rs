@@ -8,9 +8,8 @@ use crate::catalog_route::CatalogRoute;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
 use crate::{SchemaStyle, expose, schemas};
-use moongate_access::policy::ANONYMOUS;
 use moongate_jsonrpc::json::{JsonObject, RawJson};
-use moongate_model::{Caller, Error, ItemKind, McpErrorKind, Outcome};
+use moongate_model::{Caller, Error, ItemKind, McpErrorKind, Outcome, RoleId};
 use moongate_upstream::Upstream;
 
 impl Endpoint {
@@ -42,9 +41,9 @@ impl Endpoint {
 
     /// Renders a list, without the age of its parts.
     pub(super) fn rendered_list(&self, caller: &Caller, kind: ItemKind, with_tasks: bool) -> RenderedList {
-        let key = (self.name.clone(), caller.principal.id, kind, with_tasks);
+        let key = (self.name.clone(), caller.principal.role, kind, with_tasks);
         // Without keys every caller sees the same list, so shared caches may hold it.
-        let public = caller.principal.id == ANONYMOUS;
+        let public = caller.principal.role == RoleId::ANONYMOUS;
         let style = match &self.scope {
             EndpointScope::View(view) => view.schema.unwrap_or(self.generation.schema),
             _ => self.generation.schema,

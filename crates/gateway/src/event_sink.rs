@@ -5,12 +5,11 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
 use crate::events::{EventBus, GatewayEvent};
-use moongate_access::policy::AccessTable;
+use moongate_access::auth::PrincipalTable;
 use moongate_model::Notification;
 use moongate_telemetry::{DroppedItem, Metrics};
 use moongate_upstream::{Audience, EventSink, UpstreamEvent};
@@ -19,8 +18,7 @@ use moongate_upstream::{Audience, EventSink, UpstreamEvent};
 pub(super) struct GatewaySink {
     events: Arc<EventBus>,
     metrics: Arc<Metrics>,
-    /// True if log messages that may be about any principal are forwarded.
-    shares_logs: AtomicBool,
+    principals: Arc<PrincipalTable>,
     /// List changes on dedicated connections, published with the next catalogue.
     list_changes: Mutex<Vec<UpstreamEvent>>,
     catalog_dirty: Notify,
@@ -28,22 +26,9 @@ pub(super) struct GatewaySink {
 
 impl GatewaySink {
     /// Creates the sink in front of a bus.
-    pub(super) fn new(events: Arc<EventBus>, metrics: Arc<Metrics>, access: &AccessTable) -> Arc<Self> {
-        let sink = GatewaySink {
-            events,
-            metrics,
-            shares_logs: AtomicBool::default(),
-            list_changes: Mutex::default(),
-            catalog_dirty: Notify::new(),
-        };
-        sink.apply_access(access);
-        Arc::new(sink)
-    }
-
-    /// Applies the current principals.
-    pub(super) fn apply_access(&self, access: &AccessTable) {
-        // A lone principal may see every message, since each can only be about its own calls.
-        self.shares_logs.store(access.principal_count() <= 1, Ordering::Relaxed);
+    pub(super) fn new(events: Arc<EventBus>, metrics: Arc<Metrics>, principals: Arc<PrincipalTable>) -> Arc<Self> {
+        let (list_changes, catalog_dirty) = (Mutex::default(), Notify::new());
+        Arc::new(GatewaySink { events, metrics, principals, list_changes, catalog_dirty })
     }
 
     /// Waits until the catalogue must be built anew.
@@ -64,10 +49,8 @@ impl EventSink for GatewaySink {
                 self.list_changes.lock().push(event);
                 self.lists_changed();
             }
-            // The message may be about any principal that shares its connection.
-            (audience, Notification::Log(..))
-                if audience.spans_principals() && !self.shares_logs.load(Ordering::Relaxed) =>
-            {
+            // The message may be about any principal that shares its connection. A lone one may see them all.
+            (audience, Notification::Log(..)) if audience.spans_principals() && !self.principals.is_single() => {
                 self.metrics.calls.dropped.inc(DroppedItem::LogMessage);
             }
             _ => self.events.publish(GatewayEvent::FromServer(event)),
@@ -100,15 +83,17 @@ mod tests {
     #[test]
     fn log_messages_about_any_of_several_principals_are_dropped() {
         let (events, metrics) = (Arc::new(EventBus::default()), Arc::new(Metrics::new()));
+        let principals = Arc::new(PrincipalTable::default());
+        principals.intern([1; 16], "one", None);
         let (sink, mut receiver) =
-            (GatewaySink::new(events.clone(), metrics.clone(), &AccessTable::default()), events.subscribe_events());
+            (GatewaySink::new(events.clone(), metrics.clone(), principals.clone()), events.subscribe_events());
         let mut publish = |audience| {
             sink.publish(log(audience));
             receiver.try_recv().is_ok()
         };
         let shared = || [Audience::Everyone, Audience::Owner(ConnectionOwner::Era(Era::Legacy))];
         assert!(shared().into_iter().all(&mut publish), "a lone principal gets all of them");
-        sink.shares_logs.store(false, Ordering::Relaxed);
+        principals.intern([2; 16], "two", None);
         assert!(!shared().into_iter().any(&mut publish));
         assert_eq!(metrics.calls.dropped.get(DroppedItem::LogMessage), 2);
         assert!(publish(Audience::Owner(ConnectionOwner::Principal(1))), "it can only be about its owner");
@@ -118,7 +103,7 @@ mod tests {
     fn list_changes_of_one_owner_wait_for_the_next_catalogue() {
         let (events, metrics) = (Arc::new(EventBus::default()), Arc::new(Metrics::new()));
         let (sink, mut receiver) =
-            (GatewaySink::new(events.clone(), metrics, &AccessTable::default()), events.subscribe_events());
+            (GatewaySink::new(events.clone(), metrics, Arc::default()), events.subscribe_events());
         let owner = Audience::Owner(ConnectionOwner::Principal(1));
         sink.publish(event(owner, Notification::ListChanged(ItemKind::Tools)));
         assert!(receiver.try_recv().is_err(), "its owner would read the old list");

@@ -13,17 +13,15 @@ use std::task::{Context, Poll, Waker};
 
 use futures_util::{Stream, StreamExt};
 
-use moongate_access::policy::AccessTable;
-use moongate_model::{Error, Exchange, ExchangeEvent, McpErrorKind};
+use moongate_access::auth::PrincipalTable;
+use moongate_model::{Error, Exchange, ExchangeEvent, McpErrorKind, Principal};
 use moongate_telemetry::{CountGuard, Metrics};
 
 /// Counts of calls.
-pub(super) struct InFlightCalls(RwLock<CallTable>);
-
-struct CallTable {
-    /// Calls by principal. There are as many entries as keys.
-    each: HashMap<u32, Arc<PrincipalCalls>>,
-    access: AccessTable,
+pub(super) struct InFlightCalls {
+    /// Calls by principal. There are no more entries than principals.
+    each: RwLock<HashMap<u32, Arc<PrincipalCalls>>>,
+    principals: Arc<PrincipalTable>,
 }
 
 /// Calls of one principal.
@@ -42,43 +40,43 @@ struct WakerSet {
 }
 
 impl InFlightCalls {
-    /// Creates an empty table for the principals of `access`.
-    pub(super) fn new(access: AccessTable) -> Self {
-        InFlightCalls(RwLock::new(CallTable { each: HashMap::new(), access }))
+    /// Creates an empty table for calls of these principals.
+    pub(super) fn new(principals: Arc<PrincipalTable>) -> Self {
+        InFlightCalls { each: RwLock::default(), principals }
     }
 
-    fn calls(&self, principal: u32) -> Arc<PrincipalCalls> {
+    fn calls(&self, principal: &Principal) -> Arc<PrincipalCalls> {
         // Most calls find their principal under the read lock.
-        let calls = self.0.read().each.get(&principal).cloned();
+        let calls = self.each.read().get(&principal.id).cloned();
         calls.unwrap_or_else(|| {
-            let mut table = self.0.write();
-            if table.access.contains(principal) {
-                return table.each.entry(principal).or_default().clone();
+            let mut each = self.each.write();
+            if self.principals.admits(principal) {
+                return each.entry(principal.id).or_default().clone();
             }
             // The request came in before its key was removed.
             Arc::new(PrincipalCalls { is_revoked: AtomicBool::new(true), ..PrincipalCalls::default() })
         })
     }
 
-    /// Ends the calls of principals that are not in this table, and removes them.
-    pub(super) fn apply_access(&self, access: &AccessTable) {
-        let mut table = self.0.write();
-        table.access = access.clone();
-        let gone: Vec<_> = table.each.extract_if(|principal, _| !access.contains(*principal)).collect();
+    /// Ends the calls of principals that are no longer admitted.
+    pub(super) fn revoke_removed(&self) {
+        let mut each = self.each.write();
+        let admitted = self.principals.ids();
+        let gone: Vec<_> = each.extract_if(|id, _| !admitted.contains(id)).collect();
         // Woken without the lock, which woken calls may need.
-        drop(table);
+        drop(each);
         gone.iter().for_each(|(_, calls)| calls.revoke());
     }
 
     /// Counts the calls of one principal.
-    pub(super) fn count_of(&self, principal: u32) -> usize {
+    pub(super) fn count_of(&self, principal: &Principal) -> usize {
         self.calls(principal).count.load(Ordering::Relaxed)
     }
 
     /// Counts a call until its exchange is dropped. The exchange ends at once when the principal is revoked.
     pub(super) fn track(
         &self,
-        principal: u32,
+        principal: &Principal,
         metrics: &Metrics,
         events: impl Stream<Item = ExchangeEvent> + Send + Unpin + 'static,
     ) -> Exchange {
@@ -89,7 +87,7 @@ impl InFlightCalls {
     }
 
     /// Waits until a principal is revoked.
-    pub(super) fn until_revoked(&self, principal: u32) -> impl Future<Output = ()> + Send + use<> {
+    pub(super) fn until_revoked(&self, principal: &Principal) -> impl Future<Output = ()> + Send + use<> {
         let mut revoked = RevocationWait::of(self.calls(principal));
         poll_fn(move |cx| revoked.poll(cx))
     }
@@ -201,25 +199,18 @@ impl<S: Stream<Item = ExchangeEvent> + Unpin> Stream for RevocableCall<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use futures_util::stream;
     use tokio::sync::oneshot;
 
     use super::*;
-    use moongate_access::policy::{GlobList, PrincipalAccess, PrincipalSecret};
     use moongate_jsonrpc::json::JsonObject;
-    use moongate_model::{Notification, Outcome, Principal};
-
-    fn table(ids: &[u32]) -> AccessTable {
-        let access = || {
-            let (name, endpoints, tools) = (String::new(), None, GlobList::all());
-            PrincipalAccess { name, endpoints, tools, secret: PrincipalSecret::new([0; 32]) }
-        };
-        AccessTable::new(ids.iter().map(|id| (*id, access())).collect())
-    }
+    use moongate_model::{Notification, Outcome};
 
     /// Creates a call that notifies once and then waits. The other end is notified of a cancellation, and can end the
     /// call.
-    fn call(inflight: &InFlightCalls, principal: u32) -> (Exchange, oneshot::Sender<()>) {
+    fn call(inflight: &InFlightCalls, principal: &Principal) -> (Exchange, oneshot::Sender<()>) {
         let (end, ended) = oneshot::channel::<()>();
         let first = stream::iter([ExchangeEvent::Notification(Notification::Progress(JsonObject::new()))]);
         let last = stream::once(async move {
@@ -231,19 +222,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_ends_with_its_principal_and_delivers_nothing() {
-        let inflight = InFlightCalls::new(table(&[1, 2]));
-        let ((mut waits, mut cancelled), (mut stays, end)) = (call(&inflight, 1), call(&inflight, 2));
+        let principals = Arc::new(PrincipalTable::default());
+        let (one, two) = (principals.intern([1; 16], "one", None), principals.intern([2; 16], "two", None));
+        let inflight = InFlightCalls::new(principals.clone());
+        let ((mut waits, mut cancelled), (mut stays, end)) = (call(&inflight, &one), call(&inflight, &two));
         assert!(matches!(waits.next_event().await, ExchangeEvent::Notification(_)));
         assert!(matches!(stays.next_event().await, ExchangeEvent::Notification(_)));
         // One call waits in a task, one ends in the same moment, and one was never polled.
         let waiting = tokio::spawn(async move { waits.next_event().await });
         tokio::task::yield_now().await;
-        let ((mut ready, now), (mut fresh, _fresh)) = (call(&inflight, 1), call(&inflight, 1));
+        let ((mut ready, now), (mut fresh, _fresh)) = (call(&inflight, &one), call(&inflight, &one));
         assert!(matches!(ready.next_event().await, ExchangeEvent::Notification(_)));
         assert!(futures_util::poll!(std::pin::pin!(ready.next_event())).is_pending());
         now.send(()).unwrap();
-        assert_eq!((inflight.count_of(1), inflight.count_of(2)), (3, 1));
-        inflight.apply_access(&table(&[2]));
+        assert_eq!((inflight.count_of(&one), inflight.count_of(&two)), (3, 1));
+        principals.retain(&HashSet::from([two.id]));
+        inflight.revoke_removed();
         let is_refused = |event: &ExchangeEvent| matches!(event, ExchangeEvent::Done(Err(error)) if error.message.contains("removed"));
         assert!(is_refused(&waiting.await.unwrap()) && is_refused(&ready.next_event().await));
         assert!(is_refused(&fresh.next_event().await));
@@ -252,31 +246,35 @@ mod tests {
         end.send(()).unwrap();
         assert!(matches!(stays.next_event().await, ExchangeEvent::Done(Ok(_))));
         // The caller was authenticated a moment before, and starts its call now.
-        assert!(is_refused(&call(&inflight, 1).0.next_event().await));
-        inflight.until_revoked(1).await;
-        assert!(futures_util::poll!(std::pin::pin!(inflight.until_revoked(2))).is_pending());
+        assert!(is_refused(&call(&inflight, &one).0.next_event().await));
+        inflight.until_revoked(&one).await;
+        assert!(futures_util::poll!(std::pin::pin!(inflight.until_revoked(&two))).is_pending());
     }
 
     #[tokio::test]
     async fn where_keys_come_nobody_is_anybody_any_more() {
-        let inflight = InFlightCalls::new(AccessTable::default());
-        let (mut waits, _end) = call(&inflight, Principal::ANONYMOUS);
+        let principals = Arc::new(PrincipalTable::default());
+        let inflight = InFlightCalls::new(principals.clone());
+        let (mut waits, _end) = call(&inflight, &principals.intern_anonymous());
         assert!(matches!(waits.next_event().await, ExchangeEvent::Notification(_)));
         let waiting = tokio::spawn(async move { waits.next_event().await });
         tokio::task::yield_now().await;
-        inflight.apply_access(&table(&[1]));
+        principals.retain(&HashSet::from([principals.intern([1; 16], "one", None).id]));
+        inflight.revoke_removed();
         assert!(matches!(waiting.await.unwrap(), ExchangeEvent::Done(Err(_))));
     }
 
     #[tokio::test]
     async fn wakers_leave_no_trace() {
-        let inflight = InFlightCalls::new(table(&[1]));
+        let principals = Arc::new(PrincipalTable::default());
+        let principal = principals.intern([1; 16], "one", None);
+        let inflight = InFlightCalls::new(principals);
         for _ in 0..100 {
-            let (mut one, _end) = call(&inflight, 1);
+            let (mut one, _end) = call(&inflight, &principal);
             one.next_event().await;
             assert!(futures_util::poll!(std::pin::pin!(one.next_event())).is_pending());
         }
-        assert_eq!(inflight.calls(1).lock().wakers.len(), 1);
-        assert_eq!(inflight.count_of(1), 0);
+        assert_eq!(inflight.calls(&principal).lock().wakers.len(), 1);
+        assert_eq!(inflight.count_of(&principal), 0);
     }
 }

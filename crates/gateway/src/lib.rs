@@ -63,6 +63,7 @@ use crate::generation::Generation;
 use crate::in_flight::InFlightCalls;
 use crate::pending_replacements::PendingReplacements;
 use crate::rewrite_links::LearnedUris;
+use moongate_access::auth::PrincipalTable;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Notification, Principal};
 use moongate_session::store::{StateStore, StoreTable, StoredRows};
@@ -113,12 +114,12 @@ pub struct EndpointDirectory {
 }
 
 impl Gateway {
-    /// Builds the gateway. Connects nothing before [`Gateway::start`].
-    pub fn new(settings: GatewaySettings, shared: Arc<UpstreamContext>) -> Arc<Self> {
+    /// Builds the gateway for these principals. Connects nothing before [`Gateway::start`].
+    pub fn new(settings: GatewaySettings, principals: Arc<PrincipalTable>, shared: Arc<UpstreamContext>) -> Arc<Self> {
         let metrics = shared.metrics.clone();
         let (meters, drain_ms) = (MeterFactory(metrics.clone()), settings.drain_ms());
         let events = Arc::new(EventBus::default());
-        let sink = GatewaySink::new(events.clone(), metrics.clone(), &settings.access);
+        let sink = GatewaySink::new(events.clone(), metrics.clone(), principals.clone());
         let member = |settings: ServerSettings| {
             let upstream = Upstream::new(settings, shared.clone(), sink.clone());
             Arc::new(ServerEntry { settings: upstream.settings.clone(), upstream })
@@ -134,7 +135,8 @@ impl Gateway {
             upstreams: shared,
             events,
             learned_uris: LearnedUris::default(),
-            in_flight: InFlightCalls::new(generation.access.clone()),
+            in_flight: InFlightCalls::new(principals.clone()),
+            principals,
             method_meters: build_method_meters(&meters),
             metrics,
             call_log: calls,
@@ -325,12 +327,12 @@ impl EndpointDirectory {
     /// Counts the calls that are being served: of all principals, and of this one.
     pub fn in_flight(&self, principal: &Principal) -> (usize, usize) {
         let all = usize::try_from(self.gateway.context.metrics.calls.inflight.get()).unwrap_or(0);
-        (all, self.gateway.context.in_flight.count_of(principal.id))
+        (all, self.gateway.context.in_flight.count_of(principal))
     }
 
     /// Waits until the principal may use nothing any more, because its key was removed.
     pub fn until_revoked(&self, principal: &Principal) -> impl Future<Output = ()> + Send + use<> {
-        self.gateway.context.in_flight.until_revoked(principal.id)
+        self.gateway.context.in_flight.until_revoked(principal)
     }
 
     /// Finds an endpoint by name, if the principal may use it. The empty name is the endpoint over everything.

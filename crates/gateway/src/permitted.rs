@@ -115,7 +115,7 @@ impl Endpoint {
     /// Returns true if tasks keep their servers' own ids. Holds on a single server's endpoint, where callers cannot be
     /// told apart.
     pub(super) fn keeps_local_task_ids(&self, caller: &Caller) -> bool {
-        matches!(self.scope, EndpointScope::Server(_)) && self.generation.access.secret(&caller.principal).is_none()
+        matches!(self.scope, EndpointScope::Server(_)) && caller.principal.secret.is_none()
     }
 
     /// Permits a task by its handle. Also returns the server's own id of it.
@@ -124,7 +124,7 @@ impl Endpoint {
         caller: &Caller,
         handle: &ByteString,
     ) -> Option<(Permitted<Arc<ServerEntry>>, ByteString)> {
-        let secret = self.generation.access.secret(&caller.principal);
+        let secret = caller.principal.secret.as_ref();
         if let (EndpointScope::Server(only), None) = (&self.scope, secret) {
             return Some((Permitted(only.clone()), handle.clone()));
         }
@@ -137,7 +137,7 @@ impl Endpoint {
     /// Permits the task list of a server, if it holds one principal's tasks only.
     pub(super) fn permit_task_list(&self, server: &Arc<ServerEntry>) -> Option<Permitted<Arc<ServerEntry>>> {
         // A connection that several principals share lists the tasks of all of them.
-        let isolated = self.generation.access.principal_count() <= 1 || server.settings.share != SharingMode::Auto;
+        let isolated = self.gateway.context().principals.is_single() || server.settings.share != SharingMode::Auto;
         (isolated && self.includes(&server.settings.name)).then(|| Permitted(server.clone()))
     }
 }

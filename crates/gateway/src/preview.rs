@@ -18,6 +18,7 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Principal};
 
 /// Principal of a key, before a change and after it.
+#[derive(Default)]
 pub struct PrincipalChange {
     /// Name of the key. `None`: callers without one.
     pub name: Option<String>,

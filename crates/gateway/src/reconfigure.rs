@@ -75,7 +75,6 @@ impl Gateway {
             let upstream = self.reuse_or_replace(&before, &settings, &mut after);
             servers.push(Arc::new(ServerEntry { settings, upstream }));
         }
-        self.sink.apply_access(&settings.access);
         let next = Generation::new(servers, settings.names, settings.access, settings.views);
         let generation =
             self.publish(Generation { disabled: settings.disabled, schema: settings.schema, ..next }, &before);
@@ -84,7 +83,7 @@ impl Gateway {
         }
         self.report_disabled(&generation);
         // Revoked after the new generation serves: no call can start by the old rules in between.
-        self.context.in_flight.apply_access(&generation.access);
+        self.context.in_flight.revoke_removed();
         for (old, new) in &after.replaced {
             self.switch_over(old, new);
         }
@@ -94,8 +93,8 @@ impl Gateway {
             tokio::spawn(upstream.run());
         }
         for member in &generation.servers {
-            let (upstream, generation) = (member.upstream.clone(), generation.clone());
-            tokio::spawn(async move { upstream.revoke_principals(&|id| !generation.access.contains(id)).await });
+            let (upstream, admitted) = (member.upstream.clone(), self.context.principals.ids());
+            tokio::spawn(async move { upstream.revoke_principals(&|id| !admitted.contains(&id)).await });
         }
         for gone in before.servers.iter().filter(|m| generation.find_server(&m.settings.name).is_none()) {
             self.replacements.cancel(&gone.settings.name);

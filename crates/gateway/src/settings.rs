@@ -20,7 +20,7 @@ pub struct GatewaySettings {
     pub disabled: Vec<String>,
     /// Named subsets.
     pub views: Vec<ViewRules>,
-    /// Access of each principal.
+    /// Access of each role.
     pub access: AccessTable,
     /// Time that the calls of a removed server may still take.
     pub drain: Duration,

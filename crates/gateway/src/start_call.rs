@@ -59,7 +59,7 @@ impl Endpoint {
         let watch = CallWatch::new(self, caller, &call, routed);
         let events = WatchedCall::new(begin_permitted(watch.routed(), caller, call), watch, map_event);
         let context = self.gateway.context();
-        context.in_flight.track(caller.principal.id, &context.metrics, events)
+        context.in_flight.track(&caller.principal, &context.metrics, events)
     }
 
     /// Ends a call that never left the gateway.

@@ -325,38 +325,16 @@ impl Endpoint {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use futures_util::FutureExt;
     use tokio::task::unconstrained;
 
     use futures_util::StreamExt;
 
     use super::*;
-    use crate::{Gateway, GatewaySettings, NameRules};
-    use moongate_access::policy::{ANONYMOUS, AccessTable};
+    use crate::testing::gateway;
+    use moongate_access::policy::ANONYMOUS;
     use moongate_model::Server as _;
-    use moongate_telemetry::CallLog;
-    use moongate_telemetry::Metrics;
     use moongate_testing as testing;
-    use moongate_transport::reaper::Reaper;
-    use moongate_upstream::{ConnectTarget, ServerSettings, UpstreamContext};
-
-    fn gateway() -> Arc<Gateway> {
-        let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
-        let settings = GatewaySettings {
-            names: NameRules { separator: "__".to_owned(), max_length: 64 },
-            servers: vec![ServerSettings::new("a", connect)],
-            disabled: Vec::new(),
-            views: Vec::new(),
-            access: AccessTable::default(),
-            drain: Duration::ZERO,
-            call_log: CallLog::default(),
-            uri_max: 8192,
-            schema: crate::SchemaStyle::AsIs,
-        };
-        Gateway::new(settings, Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled())))
-    }
 
     #[tokio::test]
     async fn a_lagging_subscription_gets_its_missed_notifications() {

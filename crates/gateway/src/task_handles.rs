@@ -7,7 +7,8 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use moongate_access::policy::PrincipalSecret;
+use moongate_access::auth::mark_texts;
+use moongate_model::PrincipalSecret;
 
 /// Makes a handle from the server and its own task id, with the mark of the principal that it is for.
 pub(super) fn make_handle(server: &str, local: &str, secret: Option<&PrincipalSecret>) -> String {
@@ -29,7 +30,7 @@ pub(super) fn open_handle<'a>(handle: &'a str, secret: Option<&PrincipalSecret>)
 }
 
 fn mark(secret: &PrincipalSecret, server: &str, local: &str) -> String {
-    URL_SAFE_NO_PAD.encode(secret.mark(&[server, local]))
+    URL_SAFE_NO_PAD.encode(mark_texts(secret, &[server, local]))
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ impl TaskNaming {
         if self.endpoint.keeps_local_task_ids(&self.caller) {
             return None;
         }
-        let secret = self.endpoint.generation.access.secret(&self.caller.principal);
+        let secret = self.caller.principal.secret.as_ref();
         Some(ByteString::from(task_handles::make_handle(&self.server, local, secret)))
     }
 

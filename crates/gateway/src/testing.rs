@@ -1,15 +1,18 @@
-//! Catalogue parts for tests: servers that list items, without a connection.
+//! Catalogues and gateways for tests, with servers that list items without a connection.
 //!
 //! Owns no state. Does not test anything itself. Invariant: none of its servers is ever connected.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::catalog::Snapshot;
 use crate::names::NameRules;
 use crate::server_entry::ServerEntry;
+use crate::{Gateway, GatewaySettings, SchemaStyle};
+use moongate_access::auth::ApiKeys;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::ItemKind;
-use moongate_telemetry::{MeterFactory, Metrics};
+use moongate_telemetry::{CallLog, MeterFactory, Metrics};
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::{ConnectTarget, ItemList, NoSink, ServerLists, ServerSettings, Upstream, UpstreamContext};
 
@@ -22,6 +25,25 @@ pub(crate) fn server_entry(name: &str, kind: ItemKind, items: impl Iterator<Item
     lists.set(kind, ItemList { items: items.map(Arc::new).collect(), ..ItemList::default() });
     upstream.serve_lists(lists);
     Arc::new(ServerEntry { settings: upstream.settings.clone(), upstream })
+}
+
+/// Creates a gateway with the server `a` and without keys.
+pub(crate) fn gateway() -> Arc<Gateway> {
+    let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
+    let (keys, access) = ApiKeys::new(&[]);
+    let settings = GatewaySettings {
+        names: NameRules { separator: "__".to_owned(), max_length: 64 },
+        servers: vec![ServerSettings::new("a", connect)],
+        disabled: Vec::new(),
+        views: Vec::new(),
+        access,
+        drain: Duration::ZERO,
+        call_log: CallLog::default(),
+        uri_max: 8192,
+        schema: SchemaStyle::AsIs,
+    };
+    let shared = Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
+    Gateway::new(settings, keys.principals().clone(), shared)
 }
 
 /// Builds the catalogue of these servers.

@@ -23,6 +23,6 @@ pub use exchange::{
 };
 pub use notification::{Notification, SubscriptionFilter};
 pub use notification_stream::NotificationStream;
-pub use principal::{Principal, PrincipalMark};
+pub use principal::{Principal, PrincipalMark, PrincipalSecret, RoleId};
 pub use server::{Server, ServerCapabilities, ServerDescription};
 pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};

@@ -3,6 +3,8 @@
 //! Owns what names a principal, in one process and across processes. Does not check credentials (`access`). Invariant:
 //! whatever is stored or leaves the process is bound to a mark, never to an id.
 
+use std::fmt;
+
 /// Identity that the credentials prove.
 #[derive(Debug)]
 pub struct Principal {
@@ -12,10 +14,45 @@ pub struct Principal {
     pub id: u32,
     /// Identity in every process.
     pub mark: PrincipalMark,
+    /// Role in the policy.
+    pub role: RoleId,
+    /// Secret that marks handles as its own. `None` where callers cannot be told apart.
+    pub secret: Option<PrincipalSecret>,
 }
 
 /// Identity of a principal in every process. Made from its credentials, not from its place in the config.
 pub type PrincipalMark = [u8; 16];
+
+/// Row of the policy. Principals with the same role may use the same, and see the same lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RoleId(pub u32);
+
+impl RoleId {
+    /// Role of every client if no keys are configured.
+    pub const ANONYMOUS: RoleId = RoleId(Principal::ANONYMOUS);
+}
+
+/// Secret of one principal. Stays the same for as long as its credentials do.
+#[derive(Clone)]
+pub struct PrincipalSecret([u8; 32]);
+
+impl PrincipalSecret {
+    /// Wraps 256 secret bits.
+    pub fn new(bits: [u8; 32]) -> Self {
+        PrincipalSecret(bits)
+    }
+
+    /// Returns the bits.
+    pub fn bits(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PrincipalSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
 
 impl Principal {
     /// Id of the gateway itself, for its own requests to servers.
@@ -23,9 +60,9 @@ impl Principal {
     /// Id of every client if no keys are configured.
     pub const ANONYMOUS: u32 = u32::MAX - 1;
 
-    /// Creates a principal.
+    /// Creates a principal with a role of its own.
     pub fn new(name: &str, id: u32, mark: PrincipalMark) -> Self {
-        Principal { name: name.to_owned(), id, mark }
+        Principal { name: name.to_owned(), id, mark, role: RoleId(id), secret: None }
     }
 
     /// Creates the principal of every client if no keys are configured. All processes know it by the same mark.

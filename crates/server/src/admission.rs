@@ -11,8 +11,8 @@ use std::time::Duration;
 use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::ServerState;
-use moongate_access::auth::{ApiKeys, KeySettings};
-use moongate_access::policy::{ANONYMOUS, RequestRate, TokenBucket};
+use moongate_access::auth::PrincipalTable;
+use moongate_access::policy::{ANONYMOUS, AccessTable, RequestRate, TokenBucket};
 use moongate_gateway::EndpointDirectory;
 use moongate_model::{Error, McpErrorKind, Principal};
 use moongate_protocol::body::Body;
@@ -59,25 +59,30 @@ pub(super) struct AdmissionRejection {
 }
 
 impl AdmissionControl {
-    /// Creates admission control for these keys, which `ring` knows.
-    pub fn new(settings: AdmissionSettings, ring: &ApiKeys, keys: &[KeySettings], memory: Arc<MemoryWatch>) -> Self {
+    /// Creates admission control for these principals.
+    pub fn new(
+        settings: AdmissionSettings,
+        access: &AccessTable,
+        principals: &PrincipalTable,
+        memory: Arc<MemoryWatch>,
+    ) -> Self {
         let none = AdmissionControl { calls: 0, calls_per_key: 0, rates: HashMap::new(), memory };
-        none.reloaded(settings, ring, keys)
+        none.reloaded(settings, access, principals)
     }
 
-    /// Returns the control after a change of keys or limits. An unchanged rate keeps what was used of it.
-    pub fn reloaded(&self, settings: AdmissionSettings, ring: &ApiKeys, keys: &[KeySettings]) -> Self {
-        let rated = keys.iter().filter_map(|key| {
-            let own = key.rate.is_some().then(|| Arc::from(key.name.as_str()));
-            Some((ring.principal(&key.name, &key.hash)?.id, key.rate.unwrap_or(settings.rate)?, own))
+    /// Returns the control after a change of principals or limits. An unchanged rate keeps what was used of it.
+    pub fn reloaded(&self, settings: AdmissionSettings, access: &AccessTable, principals: &PrincipalTable) -> Self {
+        let rated = principals.all().into_iter().filter_map(|principal| {
+            let own = access.own_rate(principal.role);
+            let rate = own.map_or(settings.rate, |(_, rate)| rate)?;
+            Some((principal.id, rate, own.map(|(key, _)| Arc::from(key))))
         });
-        let anybody = ring.anonymous().and_then(|anybody| Some((anybody.id, settings.rate?, None)));
         let bucket = |(id, rate, key)| {
             // An unchanged rate keeps its bucket, so a reload refills nothing.
             let same = self.rates.get(&id).map(|rated| &rated.token_bucket).filter(|bucket| bucket.rate() == rate);
             (id, PrincipalRate { token_bucket: same.cloned().unwrap_or_else(|| Arc::new(TokenBucket::new(rate))), key })
         };
-        let rates = rated.chain(anybody).map(bucket).collect();
+        let rates = rated.map(bucket).collect();
         AdmissionControl {
             calls: settings.calls,
             calls_per_key: settings.calls_per_key,

@@ -37,7 +37,7 @@ use axum::response::Response;
 use axum::routing::any;
 use http::{HeaderValue, StatusCode, header};
 
-use moongate_access::auth::ApiKeys;
+use moongate_access::auth::Authenticator;
 use moongate_gateway::EndpointDirectory;
 use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::DownstreamState;
@@ -62,8 +62,8 @@ pub use tls::{ServerTls, TlsProblem, TlsSettings};
 pub struct ServerState {
     /// Endpoints that clients can connect to.
     pub endpoints: EndpointDirectory,
-    /// API keys of clients.
-    pub keys: ApiKeys,
+    /// Step from a client's credentials to its principal.
+    pub authenticator: Arc<dyn Authenticator>,
     /// State that the dialects need.
     pub downstream: Arc<DownstreamState>,
     /// Accepted hosts and origins.
@@ -101,7 +101,7 @@ impl ServerState {
         credentials: &http::HeaderMap,
         drain: Duration,
     ) -> Result<StdioServer, StdioRefused> {
-        let principal = self.keys.authenticate(credentials).map_err(|_| StdioRefused::Credentials)?;
+        let principal = self.authenticator.authenticate(credentials).map_err(|_| StdioRefused::Credentials)?;
         let server = self.endpoints.find_endpoint(endpoint, &principal).ok_or(StdioRefused::Endpoint)?;
         let scope = ByteString::from(endpoint);
         Ok(StdioServer { state: self.clone(), principal, server, scope, drain, network: None })

@@ -81,8 +81,8 @@ fn authenticate(
 ) -> Result<Arc<Principal>, EarlyResponse> {
     let headers = &request.head.headers;
     let authenticated = match source.identity {
-        Some(identity) => state.keys.authenticate_cached(headers, identity),
-        None => state.keys.authenticate(headers),
+        Some(identity) => state.authenticator.authenticate_cached(headers, identity),
+        None => state.authenticator.authenticate(headers),
     };
     let principal = authenticated.map_err(|denied| {
         state.refused_keys.log(source.peer.map(|PeerAddress(address)| address), &denied);

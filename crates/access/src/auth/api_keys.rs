@@ -10,8 +10,10 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 
-use crate::auth::{KeyHash, KeySettings, PrincipalTable};
-use crate::policy::{AccessTable, PrincipalAccess};
+use crate::auth::{
+    AuthError, Authenticator, CachedIdentity, InvalidKey, KeyHash, KeySettings, PrincipalTable, mark_texts,
+};
+use crate::policy::{AccessTable, RoleAccess};
 use moongate_model::Principal;
 
 /// Keys that open the gateway. Without any, every caller is admitted, and the gateway listens on loopback only.
@@ -24,89 +26,42 @@ pub struct ApiKeys {
     version: Arc<()>,
 }
 
-/// Identity cached on a connection, so that the same key need not be hashed for each request.
-pub struct CachedIdentity {
-    version: Arc<()>,
-    credential: Vec<u8>,
-    principal: Arc<Principal>,
-    expires: Option<jiff::Timestamp>,
-}
-
 struct KnownKey {
     hash: KeyHash,
     principal: Arc<Principal>,
     expires: Option<jiff::Timestamp>,
 }
 
-/// Cause of refused credentials.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AuthError {
-    /// No credentials.
-    Missing,
-    /// Invalid or expired key. Clients get one answer for both. The difference is for the operator.
-    Invalid(InvalidKey),
-}
-
-/// Cause of an invalid key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InvalidKey {
-    /// Neither a bearer token nor text.
-    Malformed,
-    /// Unknown key.
-    Unknown,
-    /// Expired key of this principal.
-    Expired(Arc<Principal>),
-}
-
-impl AuthError {
-    /// Returns the cause, for the operator's log.
-    pub fn cause(&self) -> &'static str {
-        match self {
-            AuthError::Missing => "no key",
-            AuthError::Invalid(InvalidKey::Malformed) => "not a bearer token",
-            AuthError::Invalid(InvalidKey::Unknown) => "unknown key",
-            AuthError::Invalid(InvalidKey::Expired(_)) => "expired key",
-        }
-    }
-
-    /// Returns the name of the key, if it was one.
-    pub fn key(&self) -> Option<&str> {
-        match self {
-            AuthError::Invalid(InvalidKey::Expired(principal)) => Some(&principal.name),
-            _ => None,
-        }
-    }
-}
-
 impl ApiKeys {
     /// Creates the keys, and the table of what each key opens.
-    pub fn new(settings: &[KeySettings]) -> (Self, AccessTable) {
+    pub fn new(settings: &[KeySettings]) -> (Arc<Self>, AccessTable) {
         ApiKeys::with_principals(Arc::default(), settings)
     }
 
     /// Creates the keys after a change of the config. A key with the same name and hash keeps its principal, wherever
     /// it stands. Any other key gets a new one. The principals of removed keys are no longer admitted.
-    pub fn reloaded(&self, settings: &[KeySettings]) -> (Self, AccessTable) {
+    pub fn reloaded(&self, settings: &[KeySettings]) -> (Arc<Self>, AccessTable) {
         ApiKeys::with_principals(self.principals.clone(), settings)
     }
 
-    fn with_principals(principals: Arc<PrincipalTable>, settings: &[KeySettings]) -> (Self, AccessTable) {
-        let (mut keys, mut rows) = (HashMap::new(), Vec::new());
+    fn with_principals(principals: Arc<PrincipalTable>, settings: &[KeySettings]) -> (Arc<Self>, AccessTable) {
+        let (mut keys, mut roles) = (HashMap::new(), Vec::new());
         for key in settings {
             // Made from the key, so a new key of the same name is another principal.
-            let principal = principals.intern(key.hash.secret("sessions").mark(&["owner"]), &key.name);
-            let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
+            let mark = mark_texts(&key.hash.secret("sessions"), &["owner"]);
             // A secret for each purpose: a mark for one use proves nothing elsewhere.
-            let secret = key.hash.secret("handles of tasks");
+            let principal = principals.intern(mark, &key.name, Some(key.hash.secret("handles of tasks")));
+            let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
             let (name, tools) = (key.name.clone(), key.tools.clone());
-            rows.push((principal.id, PrincipalAccess { name, endpoints, tools, secret }));
+            roles.push((principal.role, RoleAccess { name, endpoints, tools, rate: key.rate }));
             keys.insert(key.hash, KnownKey { hash: key.hash, principal, expires: key.expires });
         }
         let anonymous = settings.is_empty().then(|| principals.intern_anonymous());
         let admitted = keys.values().map(|known| &known.principal).chain(&anonymous);
         principals.retain(&admitted.map(|principal| principal.id).collect());
         // The new version voids every cached identity, since a key may have been removed.
-        (ApiKeys { keys, anonymous, principals, version: Arc::default() }, AccessTable::new(rows))
+        let keys = ApiKeys { keys, anonymous, principals, version: Arc::default() };
+        (Arc::new(keys), AccessTable::new(roles))
     }
 
     /// Returns the principals that are admitted now.
@@ -114,19 +69,15 @@ impl ApiKeys {
         &self.principals
     }
 
-    /// Returns the principal of a key by its name and hash.
-    pub fn principal(&self, name: &str, hash: &KeyHash) -> Option<Arc<Principal>> {
-        let known = self.keys.get(hash).filter(|known| known.hash.matches(hash))?;
-        (known.principal.name == name).then(|| known.principal.clone())
+    fn find_key(&self, headers: &HeaderMap) -> Result<&KnownKey, AuthError> {
+        let hash = KeyHash::of(credential(headers)?);
+        // The lookup by hash reveals nothing of a key. Equality is decided in constant time.
+        self.keys.get(&hash).filter(|known| known.hash.matches(&hash)).ok_or(AuthError::Invalid(InvalidKey::Unknown))
     }
+}
 
-    /// Returns the principal of callers without a key, where they are allowed.
-    pub fn anonymous(&self) -> Option<Arc<Principal>> {
-        self.anonymous.clone()
-    }
-
-    /// Authenticates a request.
-    pub fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Principal>, AuthError> {
+impl Authenticator for ApiKeys {
+    fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Principal>, AuthError> {
         if let Some(anonymous) = &self.anonymous {
             return Ok(anonymous.clone());
         }
@@ -135,16 +86,15 @@ impl ApiKeys {
         Ok(known.principal.clone())
     }
 
-    /// Authenticates a later request on a connection.
-    pub fn authenticate_cached(
+    fn authenticate_cached(
         &self,
         headers: &HeaderMap,
-        remembered: &mut Option<CachedIdentity>,
+        cached: &mut Option<CachedIdentity>,
     ) -> Result<Arc<Principal>, AuthError> {
         // Only `Authorization` is cached. `X-API-Key` is looked up for each request.
         let said = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).filter(|_| self.anonymous.is_none());
         let Some(said) = said else { return self.authenticate(headers) };
-        if let Some(known) = &*remembered
+        if let Some(known) = &*cached
             && Arc::ptr_eq(&known.version, &self.version)
             && verify_slices_are_equal(&known.credential, said).is_ok()
         {
@@ -154,16 +104,13 @@ impl ApiKeys {
         }
         let KnownKey { principal, expires, .. } = self.find_key(headers)?;
         check_not_expired(*expires, principal)?;
-        let (ring, said) = (self.version.clone(), said.to_vec());
-        *remembered =
-            Some(CachedIdentity { version: ring, credential: said, principal: principal.clone(), expires: *expires });
+        *cached = Some(CachedIdentity {
+            version: self.version.clone(),
+            credential: said.to_vec(),
+            principal: principal.clone(),
+            expires: *expires,
+        });
         Ok(principal.clone())
-    }
-
-    fn find_key(&self, headers: &HeaderMap) -> Result<&KnownKey, AuthError> {
-        let hash = KeyHash::of(credential(headers)?);
-        // The lookup by hash reveals nothing of a key. Equality is decided in constant time.
-        self.keys.get(&hash).filter(|known| known.hash.matches(&hash)).ok_or(AuthError::Invalid(InvalidKey::Unknown))
     }
 }
 
@@ -250,13 +197,16 @@ mod tests {
         assert_eq!(who(&second, "mg_b"), who(&first, "mg_b"));
         assert_eq!(who(&second, "mg_a"), None);
         let gone = first.authenticate(&with("x-api-key", "mg_a")).unwrap();
-        assert!(!access.contains(gone.id) && !access.allows_tool(&gone, "x") && !access.allows_endpoint(&gone, ""));
+        assert!(!second.principals().admits(&gone));
+        assert!(!access.allows_tool(&gone, "x") && !access.allows_endpoint(&gone, ""));
         let old = [who(&first, "mg_a"), who(&first, "mg_b"), who(&second, "mg_c")];
         for new in [who(&third, "mg_a"), who(&third, "mg_b2")] {
             assert!(new.is_some() && !old.contains(&new), "{new:?} of {old:?}");
         }
         let (open, access) = third.reloaded(&[]);
-        assert!(access.contains(open.authenticate(&HeaderMap::new()).unwrap().id));
-        assert!(!access.contains(third.authenticate(&with("x-api-key", "mg_a")).unwrap().id));
+        let anonymous = open.authenticate(&HeaderMap::new()).unwrap();
+        assert!(open.principals().admits(&anonymous) && access.allows_tool(&anonymous, "x"));
+        let removed = third.authenticate(&with("x-api-key", "mg_a")).unwrap();
+        assert!(!open.principals().admits(&removed) && !access.allows_tool(&removed, "x"));
     }
 }

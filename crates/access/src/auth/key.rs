@@ -8,7 +8,8 @@ use std::fmt;
 use aws_lc_rs::{digest, hmac};
 use base64::Engine;
 
-use crate::policy::{GlobList, PrincipalSecret, RequestRate};
+use crate::policy::{GlobList, RequestRate};
+use moongate_model::PrincipalSecret;
 
 /// Settings of one named key.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,6 +79,20 @@ impl fmt::Debug for KeyHash {
         // Hashes must not reach the logs.
         f.write_str("KeyHash(..)")
     }
+}
+
+/// Returns 128 bits that only a holder of the secret can make from these texts.
+pub fn mark_texts(secret: &PrincipalSecret, texts: &[&str]) -> [u8; 16] {
+    let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret.bits()));
+    for text in texts {
+        // Lengths keep apart texts that would read the same in a row.
+        context.update(&(text.len() as u64).to_be_bytes());
+        context.update(text.as_bytes());
+    }
+    let mut mark = [0; 16];
+    // 128 bits are enough for a mark.
+    mark.copy_from_slice(&context.sign().as_ref()[..16]);
+    mark
 }
 
 /// Generates a key: 256 random bits, recognisable by its first letters.

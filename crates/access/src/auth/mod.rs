@@ -5,11 +5,13 @@
 //! connection.
 
 mod admin;
+mod authenticator;
 mod key;
 mod principal_table;
 mod api_keys;
 
 pub use admin::{AdminAccess, AdminKey, AdminRole, MetricsAccess};
-pub use api_keys::{ApiKeys, AuthError, CachedIdentity, InvalidKey};
-pub use key::{KeyHash, KeySettings, new_key};
+pub use api_keys::ApiKeys;
+pub use authenticator::{AuthError, Authenticator, CachedIdentity, InvalidKey};
+pub use key::{KeyHash, KeySettings, mark_texts, new_key};
 pub use principal_table::PrincipalTable;

@@ -8,7 +8,7 @@ mod rate;
 mod rules;
 mod traversal;
 
-pub use access::{ANONYMOUS, AccessTable, PrincipalAccess, PrincipalSecret};
+pub use access::{ANONYMOUS, AccessTable, RoleAccess};
 pub use rate::{RequestRate, TokenBucket};
 pub use rules::{GlobList, ItemRules};
 pub use traversal::traverses;

@@ -194,7 +194,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use moongate_access::auth::{ApiKeys, KeyHash, KeySettings};
+    use moongate_access::auth::{ApiKeys, Authenticator, KeyHash, KeySettings};
     use moongate_access::policy::GlobList;
     use moongate_session::StateSealer;
 
