@@ -79,6 +79,8 @@ pub(super) trait ResponseEncoder: Send + 'static {
 pub(super) enum InputAction {
     /// Messages go out on the stream; the responses come in other requests.
     Send(Vec<Bytes>),
+    /// The request was refused to the server that waits, and the exchange goes on.
+    Refused,
     /// The exchange ends with this response.
     End(u16, Vec<Bytes>),
     /// The exchange is to be parked with [`ResponseEncoder::park`].
@@ -289,6 +291,7 @@ impl<S: ResponseEncoder> ResponseDriver<S> {
                 InputAction::Send(messages) => DriverStep::Write(
                     messages.iter().map(|m| self.encoder.frame(m, false)).collect::<Vec<_>>().concat().into(),
                 ),
+                InputAction::Refused => DriverStep::Nothing,
                 InputAction::End(status, parts) => {
                     self.exchange = None;
                     DriverStep::End(status, parts)

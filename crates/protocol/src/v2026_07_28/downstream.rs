@@ -383,6 +383,10 @@ impl ResponseEncoder for ModernEncoder {
     fn input_required(&mut self, ask: InputRequired) -> InputAction {
         let asker = self.input_round();
         if let Some(error) = asker.check_declared(&ask) {
+            if matches!(ask.state, RequestState::HeldByServer) {
+                asker.refuse(ask, &error);
+                return InputAction::Refused;
+            }
             asker.count(&ask, InputOutcome::Refused);
             return InputAction::End(encode::http_status(&error), vec![encode::encode_error(Some(&self.id), &error)]);
         }

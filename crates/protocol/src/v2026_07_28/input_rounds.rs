@@ -14,7 +14,7 @@ use crate::legacy;
 use crate::v2026_07_28::encode;
 use crate::v2026_07_28::request_state::{self, CarriedState, StateContext};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_jsonrpc::message::RequestId;
+use moongate_jsonrpc::message::{RequestId, RpcError, code};
 use moongate_model::{
     Caller, Continuation, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired, InputResponses,
     McpErrorKind, RequestState,
@@ -136,9 +136,7 @@ impl InputRound<'_> {
                 Ok(ExchangeEvent::Done(end)) => return Err(Exchange::ready(end).prepend(early)),
                 Ok(ExchangeEvent::InputRequired(ask)) => match self.check_declared(&ask) {
                     None => asks.push(ask),
-                    Some(error) => {
-                        return Ok((encode::http_status(&error), vec![encode::encode_error(Some(self.id), &error)]));
-                    }
+                    Some(error) => self.refuse(ask, &error),
                 },
                 Ok(notice) if early.len() < HELD_NOTIFICATIONS_MAX => early.push(notice),
                 Ok(_) => {}
@@ -206,6 +204,15 @@ impl InputRound<'_> {
             let required = JsonObject::new().with("requiredCapabilities", legacy::required_capability(kind));
             Error::new(McpErrorKind::MissingCapability, message).with_data(required.to_raw())
         })
+    }
+
+    /// Refuses an input request to the server that waits. Its call goes on: many servers can do without the input.
+    pub(super) fn refuse(&self, ask: InputRequired, error: &Error) {
+        self.count(&ask, InputOutcome::Refused);
+        let refusal = RpcError { code: code::METHOD_NOT_FOUND, message: ByteString::from(&*error.message), data: None };
+        let responses = ask.requests.into_iter().map(|(key, _)| (key, Err(refusal.clone())));
+        // An error means that the call has ended meanwhile.
+        let _ = ask.responder.send(responses.collect());
     }
 
     /// Counts input requests by their outcome.
