@@ -225,7 +225,18 @@ impl MockCall {
         let Some(reply) = session.expect_response(&id) else {
             return Err(CallStop::Failed("too many asks are open".into()));
         };
-        self.send_message(wire::request(&id, method, &params)).await;
+        let message = wire::request(&id, method, &params);
+        if self.server.script.http.ask_on_get {
+            // The client may open its stream just now.
+            for _ in 0..500 {
+                if self.server.send_to_session(&session.id, message.clone()) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        } else {
+            self.send_message(message).await;
+        }
         match tokio::time::timeout(INPUT_TIMEOUT, reply).await {
             Ok(Ok(Ok(result))) => Ok(result),
             Ok(Ok(Err(error))) => Err(CallStop::Failed(format!("the client answered with an error: {error}"))),

@@ -207,6 +207,8 @@ pub struct HttpRules {
     pub endpoint: Option<String>,
     /// Methods of requests that the client gets as soon as it opens its GET stream.
     pub early: Vec<String>,
+    /// Sends the input requests of calls on the GET stream, where nothing names their call.
+    pub ask_on_get: bool,
     /// Form of server-sent events.
     pub sse: SseRules,
     /// Bearer token. Requests without it get a 401.
@@ -231,6 +233,7 @@ impl Default for HttpRules {
             pair: true,
             endpoint: None,
             early: Vec::new(),
+            ask_on_get: false,
             sse: SseRules::default(),
             bearer: None,
             challenge: None,

@@ -192,6 +192,9 @@ impl PendingCalls {
     /// Returns the request if there is no such call, or several.
     pub(super) fn deliver_request(&self, request: RpcRequest) -> Result<(), RpcRequest> {
         let kind = InputKind::classify(&request.method, &request.params);
+        if kind != InputKind::Other && !self.is_idle() {
+            self.0.record.record();
+        }
         let Some(id) = self.sole_candidate(|open| open.side_queue.is_some() && open.capabilities.supports(kind)) else {
             return Err(request);
         };

@@ -212,6 +212,28 @@ async fn session(gateway: &Gateway) -> McpClient {
 }
 
 #[tokio::test]
+async fn a_server_that_asks_beside_its_calls_over_http_has_a_connection_for_each_client() {
+    let mut script = legacy();
+    script.http.ask_on_get = true;
+    let server = serve(script).await;
+    let gateway = Setup::new().http("a", &server.url).start().await;
+    gateway.ready(&["a"]).await;
+    let (first, second) = (session(&gateway).await, session(&gateway).await);
+    let sleeping = open(&first, "sleep", json!({"ms": 60_000}));
+    holds("a call is open", || gateway.app.metrics.calls.inflight.get() == 1).await;
+    // That it asks is new: the answer says what can be done.
+    let refused = asked_in_session(&second).await.to_string();
+    assert!(refused.contains("servers.a.share"), "{refused}");
+    for _ in 0..3 {
+        let both = tokio::join!(asked_in_session(&second), asked_in_session(&second));
+        assert!(both.0.to_string().contains("Ada") && both.1.to_string().contains("Ada"), "{both:?}");
+    }
+    answered(&gateway.client(Era::Modern).await, "elicit", json!({})).await;
+    assert!(!sleeping.is_finished());
+    sleeping.abort();
+}
+
+#[tokio::test]
 async fn the_first_elicitation_after_a_start_is_delivered_though_another_call_is_open() {
     let setup = Setup::new().lasting().with("gateway", "drain = \"100ms\"").stdio("a", &legacy());
     let gateway = setup.life().await;

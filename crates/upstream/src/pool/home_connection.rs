@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::pool::dial::UpstreamConnection;
 use moongate_model::{Caller, Principal};
-use moongate_protocol::Era;
+use moongate_protocol::{Era, InputRecord};
 
 /// Home of a client's calls at a server that sends input requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +83,11 @@ impl SharedTenant {
 }
 
 /// Returns true if input requests on this connection name no call.
-pub(crate) fn input_is_ambiguous(active: &UpstreamConnection) -> bool {
-    active.era == Era::Legacy && active.link.is_multiplexed()
+///
+/// Over HTTP they come on the stream of their call. Some servers send them on the GET stream, beside their calls: only
+/// those are in `record`.
+pub(crate) fn input_is_ambiguous(active: &UpstreamConnection, record: &InputRecord) -> bool {
+    active.era == Era::Legacy && (active.link.is_multiplexed() || record.was_seen())
 }
 
 #[cfg(test)]

@@ -250,7 +250,7 @@ impl ConnectionPool {
     fn lock_turn(&self, active: &UpstreamConnection, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
         // A client without capabilities gets no input requests. Until the first one was seen, its calls need no turn.
         let matters = caller.capabilities != ClientCapabilities::default() || self.record.was_seen();
-        let turn = matters && home_connection::input_is_ambiguous(active);
+        let turn = matters && home_connection::input_is_ambiguous(active, &self.record);
         turn.then(|| self.turn_lock.lock())
     }
 
@@ -258,7 +258,7 @@ impl ConnectionPool {
     fn note_call_start(&self, active: &UpstreamConnection, caller: &Caller, about_task: bool) {
         if self.sharing_mode() == SharingMode::Auto
             && !about_task
-            && home_connection::input_is_ambiguous(active)
+            && home_connection::input_is_ambiguous(active, &self.record)
             && self.shared.is(active)
         {
             self.tenant.record_call(caller);
@@ -353,7 +353,8 @@ impl ConnectionPool {
         permit: &mut dyn ReleasePermit,
         main: &Arc<UpstreamConnection>,
     ) -> Option<(Arc<UpstreamConnection>, Option<UseGuard>)> {
-        let asks = self.record.was_seen() && home_connection::input_is_ambiguous(main) && !seeker.about_task;
+        let asks =
+            self.record.was_seen() && home_connection::input_is_ambiguous(main, &self.record) && !seeker.about_task;
         if !asks
             || self.tenant.home(seeker.caller) != HomeConnection::SessionShared
             || self.dedicated.has_dedicated(seeker.caller)
@@ -378,7 +379,7 @@ impl ConnectionPool {
         if about_task
             || self.sharing_mode() != SharingMode::Auto
             || !self.record.was_seen()
-            || !home_connection::input_is_ambiguous(active)
+            || !home_connection::input_is_ambiguous(active, &self.record)
         {
             return false;
         }
