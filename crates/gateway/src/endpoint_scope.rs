@@ -1,7 +1,7 @@
 //! Servers and tools that an endpoint covers: all, one server, a view, or what one key may use.
 //!
 //! Owns which servers and tools named endpoints reach together. Does not decide what the key's own globs leave of
-//! them (`policy`). Invariant: a union reaches nothing that none of the named endpoints reaches.
+//! them (`access`). Invariant: a union reaches nothing that none of the named endpoints reaches.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

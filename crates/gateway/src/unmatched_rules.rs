@@ -1,6 +1,6 @@
 //! Unmatched rules: patterns and names in the config that match nothing, which are usually misspelled.
 //!
-//! Owns when that is certain. Does not apply rules (`policy`). Invariant: a rule is reported only after every server
+//! Owns when that is certain. Does not apply rules (`access`). Invariant: a rule is reported only after every server
 //! that it could match was listed in full.
 
 use std::collections::HashSet;

@@ -26,7 +26,7 @@ pub struct Caller {
     pub client_info: Option<RawJson>,
     /// Filter of the log messages that the client wants.
     pub log_filter: LogFilter,
-    /// Revision of the client: a label for telemetry, opaque outside of `revision`.
+    /// Revision of the client: a label for telemetry, opaque outside of `protocol`.
     pub revision: &'static str,
     /// Request headers that the configuration of a server forwards; names in lower case.
     pub forwarded_headers: Vec<(ByteString, ByteString)>,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::attribution::{CallCandidate, CallTarget, InputRecord, InputTargets};
+use crate::input_attribution::{CallCandidate, CallTarget, InputRecord, InputTargets};
 use crate::side_queue::SideQueue;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcMessage, RpcRequest};

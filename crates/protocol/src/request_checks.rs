@@ -3,7 +3,7 @@
 //! Owns the errors of malformed bodies and of `_meta`. Does not read methods. Invariant: a member that was checked is the
 //! only one that a server can read.
 
-use crate::lookalikes;
+use crate::ambiguous_members;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_jsonrpc::message::{MalformedMessage, RequestId};
 use moongate_model::{Error, McpErrorKind};
@@ -15,7 +15,7 @@ pub(super) fn malformed_error(error: &MalformedMessage) -> (Option<RequestId>, E
         MalformedMessage::Shape { reason, id } => {
             (id.clone(), Error::new(McpErrorKind::InvalidRequest, format!("Invalid request: {reason}")))
         }
-        MalformedMessage::Lookalike { member, id } => (id.clone(), lookalikes::lookalike_error(member)),
+        MalformedMessage::Lookalike { member, id } => (id.clone(), ambiguous_members::lookalike_error(member)),
     }
 }
 
@@ -24,6 +24,6 @@ pub(super) fn take_meta(params: &mut JsonObject) -> Result<JsonObject, Error> {
     let Some(raw) = params.remove("_meta") else { return Ok(JsonObject::new()) };
     let wrong = || Error::new(McpErrorKind::InvalidParams, "params._meta must be an object without duplicate keys");
     let meta = raw.as_object().ok_or_else(wrong)?;
-    lookalikes::reject_lookalikes_in_meta(&meta)?;
+    ambiguous_members::reject_lookalikes_in_meta(&meta)?;
     Ok(meta)
 }

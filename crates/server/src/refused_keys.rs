@@ -1,6 +1,6 @@
 //! Log of refused keys. Owns the rate of its lines for each address.
 //!
-//! Does not authenticate (`auth`). Invariant: a line names the cause and the address, never the key. An address has at
+//! Does not authenticate (`access`). Invariant: a line names the cause and the address, never the key. An address has at
 //! most one line a second.
 
 use parking_lot::Mutex;

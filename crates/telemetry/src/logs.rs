@@ -18,22 +18,28 @@ static CHANGE: OnceLock<Box<dyn Fn(Targets) + Send + Sync>> = OnceLock::new();
 /// Modules in filters, and the crates that log for them, without the prefix `moongate_`.
 ///
 /// Filters name modules of the gateway, whatever crate has them.
-const MODULES: [(&str, &str); 16] = [
+const MODULES: [(&str, &str); 22] = [
+    ("access", "access"),
     ("admin", "admin"),
     ("auth", "access::auth"),
     ("config", "config"),
     ("front", "server"),
     ("gateway", "gateway"),
+    ("http1", "http1"),
+    ("jsonrpc", "jsonrpc"),
     ("link", "transport"),
     ("mock", "mock"),
     ("model", "model"),
+    ("platform", "platform"),
     ("policy", "access::policy"),
     ("protocol", "protocol"),
+    ("random", "random"),
     ("revision", "protocol"),
     ("server", "server"),
     ("session", "session"),
     ("store", "session::store"),
     ("telemetry", "telemetry"),
+    ("transport", "transport"),
     ("upstream", "upstream"),
 ];
 

@@ -1,5 +1,5 @@
 //! Upstream server: its connections, lists, health and calls. Owns what the server offers and the start of each call.
-//! Does not merge servers (`gateway`) or encode messages (`revision`). Invariant: whatever a server does or fails to
+//! Does not merge servers (`gateway`) or encode messages (`protocol`). Invariant: whatever a server does or fails to
 //! do, no other server's clients wait for it.
 
 mod call;

@@ -29,7 +29,7 @@ pub struct ServerSettings {
     pub description: Option<String>,
     /// Target of the connection.
     pub connect: ConnectTarget,
-    /// Revision to speak without a probe. Its name is checked by `revision`.
+    /// Revision to speak without a probe. Its name is checked by `protocol`.
     pub protocol: Option<String>,
     /// True if each client meets the server in its own era, if the server speaks both and no revision is set.
     pub as_client: bool,

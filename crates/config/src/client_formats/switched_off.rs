@@ -1,6 +1,6 @@
 //! Servers and tools that a client's file disables outside of their entry.
 //!
-//! Owns the lists where clients do so. Does not match names (`policy`). Invariant: what the client's user disabled
+//! Owns the lists where clients do so. Does not match names (`access`). Invariant: what the client's user disabled
 //! stays disabled.
 
 use std::collections::BTreeMap;

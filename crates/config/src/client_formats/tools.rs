@@ -1,6 +1,6 @@
 //! Tools that a client's user disabled or chose.
 //!
-//! Owns the conversion of clients' lists into `tools.deny` and `tools.allow`. Does not match names (`policy`).
+//! Owns the conversion of clients' lists into `tools.deny` and `tools.allow`. Does not match names (`access`).
 //! Invariant: a tool that is disabled in the client is never callable through the gateway.
 
 use std::collections::BTreeMap;

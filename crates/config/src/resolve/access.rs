@@ -1,6 +1,6 @@
 //! Views and keys of a config.
 //!
-//! Owns their meaning, and checks that the names in them exist. Does not check credentials (`auth`). Invariant: a
+//! Owns their meaning, and checks that the names in them exist. Does not check credentials (`access`). Invariant: a
 //! view's path leads to that view alone.
 
 use super::resolver::{PlanResolver, unknown_name_fix};

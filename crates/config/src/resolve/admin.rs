@@ -1,7 +1,7 @@
 //! Keys of operators.
 //!
 //! Owns their meaning, and the warning about a listener that other machines can reach. Does not check requests
-//! (`auth`). Invariant: no key opens both the endpoints and the admin listener.
+//! (`access`). Invariant: no key opens both the endpoints and the admin listener.
 
 use super::resolver::PlanResolver;
 use crate::file::ConfigFile;

@@ -1,4 +1,4 @@
-//! Place of the persisted state. Owns the name of its file and the usual directories. Does not open it (`store`).
+//! Place of the persisted state. Owns the name of its file and the usual directories. Does not open it (`session::store`).
 //! Invariant: gateways with different ports or sockets have different files.
 
 use std::collections::BTreeMap;

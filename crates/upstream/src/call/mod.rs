@@ -1,5 +1,5 @@
 //! Call at a server, from start to end. Owns its concurrency permit, its connection and its retries. Does not encode
-//! the call (`revision`). Invariant: a call is retried only before any of its events arrived, and its client sees one
+//! the call (`protocol`). Invariant: a call is retried only before any of its events arrived, and its client sees one
 //! attempt.
 
 pub(crate) mod circuit_breaker;

@@ -2,7 +2,7 @@
 //! shared connection belongs to. Does not open connections (`dedicated.rs`). Invariant: at any moment, all clients of a
 //! principal without sessions have the same home, whichever of their calls run.
 //!
-//! On a pipe, an input request of a legacy server names no call (`revision::PendingCalls`). At a server that is known
+//! On a pipe, an input request of a legacy server names no call (`protocol::PendingCalls`). At a server that is known
 //! to send them, a call does not begin where the request could belong to another client.
 
 use std::sync::atomic::{AtomicU64, Ordering};

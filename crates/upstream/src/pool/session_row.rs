@@ -1,4 +1,4 @@
-//! Row of one persisted upstream session. Owns its key and its encryption. Does not know its content (`revision`).
+//! Row of one persisted upstream session. Owns its key and its encryption. Does not know its content (`protocol`).
 //! Invariant: a row opens only with the id of the client's session, which the store does not have. The file alone opens
 //! no session.
 

@@ -1,5 +1,5 @@
 //! Last lines on stderr of a server's processes, for the status. Owns which process's lines are shown. Does not read
-//! them (`link::stderr`). Invariant: the lines of a dead process are shown until its successor is ready.
+//! them (`transport::stderr`). Invariant: the lines of a dead process are shown until its successor is ready.
 
 use parking_lot::Mutex;
 

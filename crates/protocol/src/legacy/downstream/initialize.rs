@@ -1,0 +1,102 @@
+//! `initialize` of a legacy client: its capabilities, and the revision of its session.
+//!
+//! Owns the reading of the request and the encoding of its result. Does not keep the session (`session`). Invariant: the
+//! session speaks the revision that the result names.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response};
+use tokio::time::Instant;
+
+use crate::ambiguous_members::reject_lookalikes;
+use crate::body::Body;
+use crate::dialect::DownstreamState;
+use crate::error_labels::count_local_answer;
+use crate::http_message::{collect_forwarded, json_response};
+use crate::legacy::downstream::encode;
+use crate::legacy::downstream::refusal::LegacyRefusal;
+use crate::legacy::profile::{NEWEST, Profile, SESSION_HEADER, profile};
+use crate::legacy::{read_client_capabilities, tasks};
+use crate::notifications;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::message::RpcRequest;
+use moongate_model::{Caller, Error, LogFilter, Server, ServerCapabilities};
+use moongate_session::Session;
+
+pub(crate) fn initialize(
+    request: &RpcRequest,
+    headers: &HeaderMap,
+    principal: Arc<moongate_model::Principal>,
+    scope: ByteString,
+    server: &Arc<dyn Server>,
+    state: &DownstreamState,
+) -> Result<Response<Body>, LegacyRefusal> {
+    let caller =
+        read_caller(&request.params, headers, principal, state).map_err(|e| LegacyRefusal::for_id(&request.id, e))?;
+    let session = state.sessions.open(caller, scope, None).map_err(|e| LegacyRefusal::for_id(&request.id, e))?;
+    let mut response = json_response(200, initialize_result(request, &session, server));
+    let id = HeaderValue::from_str(&session.id).map_err(|_| Error::internal("the session id is no header value"))?;
+    response.headers_mut().insert(SESSION_HEADER, id);
+    Ok(response)
+}
+
+/// Counts an `initialize` under the revision that its client speaks from now on.
+pub(crate) fn count_initialize(state: &DownstreamState, error: Option<&Error>, params: &JsonObject, received: Instant) {
+    count_local_answer(&state.metrics, "initialize", error, negotiate_profile(params).name, received.elapsed());
+}
+
+/// Encodes the result of `initialize`.
+pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, server: &Arc<dyn Server>) -> Vec<Bytes> {
+    let caller = session.caller.load();
+    let face = server.describe(&caller);
+    let mut result = JsonObject::new()
+        .with("protocolVersion", RawJson::string(caller.revision))
+        .with("capabilities", write_capabilities(caller.revision, &face.features).to_raw())
+        .with("serverInfo", face.info);
+    if let Some(instructions) = face.instructions {
+        result.set(ByteString::literal("instructions"), RawJson::string(&instructions));
+    }
+    encode::encode_result(&request.id, &result)
+}
+
+fn write_capabilities(revision: &str, features: &ServerCapabilities) -> JsonObject {
+    let mut capabilities = notifications::write_capabilities(features);
+    let tasks = profile(revision).is_some_and(|profile| profile.tasks);
+    if let Some(features) = features.tasks.filter(|_| tasks) {
+        capabilities.set(ByteString::literal("tasks"), tasks::write_capability(features));
+    }
+    capabilities
+}
+
+/// Picks the revision for a client.
+///
+/// 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "Otherwise, the server MUST respond with another protocol
+/// version it supports. This SHOULD be the latest version supported by the server."
+fn negotiate_profile(params: &JsonObject) -> &'static Profile {
+    params.get_string("protocolVersion").as_deref().and_then(profile).unwrap_or(NEWEST)
+}
+
+/// Reads the caller from its `initialize` request.
+pub(crate) fn read_caller(
+    params: &JsonObject,
+    headers: &HeaderMap,
+    principal: Arc<moongate_model::Principal>,
+    state: &DownstreamState,
+) -> Result<Caller, Error> {
+    reject_lookalikes("initialize", params)?;
+    let profile = negotiate_profile(params);
+    let capabilities = params.get_object("capabilities").unwrap_or_default();
+    Ok(Caller {
+        principal,
+        session: None,
+        capabilities: read_client_capabilities(&capabilities),
+        // Copies: a session must not keep the whole body of its first request alive.
+        declared_capabilities: capabilities.to_raw().detached(),
+        client_info: params.get("clientInfo").filter(|info| info.is_object()).map(RawJson::detached),
+        log_filter: LogFilter::ServerDecides,
+        revision: profile.name,
+        forwarded_headers: collect_forwarded(headers, state),
+        ended: tokio_util::sync::CancellationToken::new(),
+    })
+}

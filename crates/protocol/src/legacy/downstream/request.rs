@@ -1,0 +1,324 @@
+//! Handling of one POST of a session: requests become calls, responses go to the servers that wait for them.
+//!
+//! Owns the start of a session's requests and the encoding of their results. Does not own the session. Invariant: a
+//! disconnected client does not cancel its call.
+
+use moongate_telemetry::{DroppedItem, Limit};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::stream;
+use http::{HeaderMap, Response};
+use tokio::time::Instant;
+
+use crate::ambiguous_members::reject_lookalikes;
+use crate::body::Body;
+use crate::dialect::DownstreamState;
+use crate::error_labels::count_local_answer;
+use crate::http_message::{self, json_response};
+use crate::legacy::downstream::refusal::LegacyRefusal;
+use crate::legacy::downstream::response_encoder::LegacyEncoder;
+use crate::legacy::downstream::resumable::{self, ResumableWriter};
+use crate::legacy::downstream::task_request::{self, TaskRequest};
+use crate::legacy::downstream::{encode, session_methods};
+use crate::legacy::profile::profile;
+use crate::request_checks::{malformed_error, take_meta};
+use crate::respond::{self, ResponseEncoder, ResponseOptions};
+use crate::trace_context;
+use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_jsonrpc::message::{MalformedMessage, RequestId, RpcMessage, RpcRequest};
+use moongate_model::{
+    Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Outcome, Server, TaskMethod,
+};
+use moongate_session::{OpenCall, Session};
+
+/// Context of one POST.
+pub(crate) struct SessionRequest<'a> {
+    pub(crate) session: Arc<Session>,
+    pub(crate) server: Arc<dyn Server>,
+    pub(crate) received: Instant,
+    /// True if the client accepts event streams.
+    pub(crate) stream: bool,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) state: &'a Arc<DownstreamState>,
+}
+
+impl SessionRequest<'_> {
+    /// Serves a single request.
+    pub(crate) fn serve(&self, request: RpcRequest) -> BoxFuture<'static, Response<Body>> {
+        let stream = self.may_stream();
+        let (exchange, spell) = match self.start(request, stream) {
+            LegacyStarted::Ready(parts) => return std::future::ready(json_response(200, parts)).boxed(),
+            LegacyStarted::Running(exchange, spell) => (exchange, spell),
+        };
+        // The response must become a stream before that lifetime passes: only a stream can send the client away.
+        let keep_alive = spell.stream_lifetime.map_or(self.state.keep_alive, |time| time.min(self.state.keep_alive));
+        let (metrics, alarms) = (self.state.metrics.clone(), self.state.timers.clone());
+        let writing = ResponseOptions { keep_alive, stream, metrics, timers: alarms };
+        respond::respond(exchange, *spell, writing).boxed()
+    }
+
+    /// True if the response may become a stream: the client accepts streams, and the limit is not reached.
+    fn may_stream(&self) -> bool {
+        self.stream
+            && self.state.metrics.clients.streams.get() < i64::try_from(self.state.streams_max).unwrap_or(i64::MAX)
+    }
+
+    /// Accepts a notification or a response, which have no response themselves.
+    pub(crate) fn accept(&self, message: RpcMessage) {
+        match message {
+            RpcMessage::Notification(n) => {
+                session_methods::on_notification(&self.session, &self.server, &n, self.state)
+            }
+            RpcMessage::Response(response) => {
+                let known = response.id.is_some_and(|id| self.session.deliver_response(&id, response.outcome));
+                if !known {
+                    self.state.metrics.calls.dropped.inc(DroppedItem::ClientResponse);
+                }
+            }
+            RpcMessage::Request(_) => {}
+        }
+    }
+
+    /// Serves a batch. Its responses go out as one array when all are complete.
+    pub(crate) fn serve_batch(
+        &self,
+        items: Vec<Result<RpcMessage, MalformedMessage>>,
+    ) -> Result<BoxFuture<'static, Response<Body>>, LegacyRefusal> {
+        Ok(match self.start_batch(items)? {
+            Some(answers) => async { json_response(200, collect_array(answers).await) }.boxed(),
+            None => std::future::ready(http_message::accepted_response()).boxed(),
+        })
+    }
+
+    /// Starts the requests of a batch. Returns `None` if no message in it needs a response.
+    pub(crate) fn start_batch(
+        &self,
+        items: Vec<Result<RpcMessage, MalformedMessage>>,
+    ) -> Result<Option<Vec<LegacyStarted>>, Error> {
+        let revision = self.session.caller.load().revision;
+        if !profile(revision).is_some_and(|p| p.batches) {
+            let message = format!("Invalid request: revision {revision} has no batches; send each message on its own");
+            return Err(Error::new(McpErrorKind::InvalidRequest, message));
+        }
+        let mut answers = Vec::new();
+        for item in items {
+            match item {
+                // The responses of a batch form one array, so there is no stream.
+                Ok(RpcMessage::Request(request)) => answers.push(self.start(request, false)),
+                Ok(other) => self.accept(other),
+                Err(e) => {
+                    let (id, error) = malformed_error(&e);
+                    answers.push(LegacyStarted::Ready(vec![encode::encode_error(id.as_ref(), &error)]));
+                }
+            }
+        }
+        Ok((!answers.is_empty()).then_some(answers))
+    }
+
+    /// Starts one request. `stream` is true if other messages may precede its response.
+    pub(crate) fn start(&self, request: RpcRequest, stream: bool) -> LegacyStarted {
+        let RpcRequest { id, method, mut params } = request;
+        let now = |end: Result<JsonObject, Error>| {
+            LegacyStarted::Ready(encode::encode_outcome(&id, &McpMethod::Complete, end.map(Outcome::from_result)))
+        };
+        // These methods never reach a server, so their metrics are counted here.
+        let own = |method: &'static str, end: Result<JsonObject, Error>| {
+            let (revision, took) = (self.session.caller.load().revision, self.received.elapsed());
+            count_local_answer(&self.state.metrics, method, end.as_ref().err(), revision, took);
+            now(end)
+        };
+        // Once for all below: each view of the name as text checks its encoding.
+        let method: &str = &method;
+        // Before any member is read: a checked name must be the only one that a server can read.
+        if let Err(error) = reject_lookalikes(method, &params) {
+            return now(Err(error));
+        }
+        match method {
+            "ping" => return own("ping", Ok(JsonObject::new())),
+            "logging/setLevel" => return own("logging/setLevel", session_methods::set_level(&self.session, &params)),
+            "resources/subscribe" => {
+                return match session_methods::try_subscribe(&self.session, &self.server, &params) {
+                    Some(subscribing) => self.start_subscribing(id, subscribing),
+                    None => {
+                        own("resources/subscribe", session_methods::subscribe(&self.session, &self.server, &params))
+                    }
+                };
+            }
+            "resources/unsubscribe" => {
+                return own("resources/unsubscribe", session_methods::unsubscribe(&self.session, &params));
+            }
+            _ => {}
+        }
+        let method = McpMethod::from_name(method);
+        if let McpMethod::Other(name) = &method {
+            return own("_OTHER", Err(Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {name}"))));
+        }
+        let caller = self.caller();
+        let offered = || self.server.describe(&caller).features.tasks.is_some();
+        let tasking = match task_request::read_task_request(caller.revision, &method, &mut params, offered) {
+            Ok(tasking) => tasking,
+            Err(error) => return now(Err(error)),
+        };
+        if let Some(end) =
+            task_request::serve_gateway_task(&self.state.sessions.task_results, &caller.principal, &method, &params)
+        {
+            return now(end);
+        }
+        let mut meta = match take_meta(&mut params) {
+            Ok(meta) => meta,
+            Err(error) => return now(Err(error)),
+        };
+        trace_context::copy_headers(&mut meta, self.headers);
+        let open = match self.begin_call(&id) {
+            Ok(open) => open,
+            Err(error) => return now(Err(error)),
+        };
+        // The client's token stays on this hop. The request to the server gets one of its own.
+        let token = meta.remove("progressToken");
+        let (task, whole) = (tasking.mode.clone(), method == McpMethod::Task(TaskMethod::Cancel));
+        let progress = token.is_some();
+        let call = Call {
+            meta,
+            progress,
+            task_mode: task,
+            detailed: whole,
+            received: self.received,
+            ..Call::new(method.clone(), params)
+        };
+        let exchange = self.server.call(&caller, call);
+        let spell = self.spell(id, (method, tasking, token), caller, open, stream);
+        LegacyStarted::Running(exchange, Box::new(spell))
+    }
+
+    /// Starts a subscription that waits for its server.
+    fn start_subscribing(
+        &self,
+        id: RequestId,
+        subscribing: BoxFuture<'static, Result<JsonObject, Error>>,
+    ) -> LegacyStarted {
+        let open = match self.begin_call(&id) {
+            Ok(open) => open,
+            Err(error) => return LegacyStarted::Ready(encode::encode_outcome(&id, &McpMethod::Complete, Err(error))),
+        };
+        let (caller, received, state) = (self.caller(), self.received, self.state.clone());
+        let revision = caller.revision;
+        let exchange = Exchange::new(stream::once(async move {
+            let end = subscribing.await;
+            count_local_answer(&state.metrics, "resources/subscribe", end.as_ref().err(), revision, received.elapsed());
+            ExchangeEvent::Done(end.map(Outcome::from_result))
+        }));
+        let spell = self.spell(id, (McpMethod::Complete, TaskRequest::default(), None), caller, open, false);
+        LegacyStarted::Running(exchange, Box::new(spell))
+    }
+
+    fn begin_call(&self, id: &RequestId) -> Result<OpenCall, Error> {
+        self.session.begin_call(id).ok_or_else(|| {
+            self.state.metrics.calls.refused.inc(Limit::SessionCalls);
+            Error::new(McpErrorKind::Overloaded, "The session has too many calls open; wait for some to end")
+        })
+    }
+
+    fn spell(
+        &self,
+        id: RequestId,
+        (method, tasking, token): (McpMethod, TaskRequest, Option<RawJson>),
+        caller: Arc<Caller>,
+        open: OpenCall,
+        stream: bool,
+    ) -> LegacyEncoder {
+        // Without a stream there are no events to keep.
+        let profile = profile(caller.revision).filter(|_| stream);
+        LegacyEncoder {
+            resumable: profile.and_then(|profile| ResumableWriter::new(profile, &self.session, &id, self.state)),
+            stream_lifetime: profile.and_then(|profile| resumable::stream_lifetime(profile, &self.session, self.state)),
+            id,
+            method,
+            task_request: tasking,
+            sessions: self.state.sessions.clone(),
+            token,
+            log_filter: caller.log_filter,
+            caller,
+            open: Arc::new(open),
+            stream,
+            state: self.state.clone(),
+        }
+    }
+
+    /// Returns the session's caller, with this request's headers if some server wants them.
+    fn caller(&self) -> Arc<Caller> {
+        let caller = self.session.caller.load_full();
+        if self.state.forwarded_headers.is_empty() {
+            return caller;
+        }
+        Arc::new(Caller {
+            forwarded_headers: http_message::collect_forwarded(self.headers, self.state),
+            ..(*caller).clone()
+        })
+    }
+}
+
+/// Collects the responses of a batch into one array.
+pub(crate) async fn collect_array(answers: Vec<LegacyStarted>) -> Vec<Bytes> {
+    let finished = join_all(answers.into_iter().map(LegacyStarted::finish)).await;
+    let mut body = vec![Bytes::from_static(b"[")];
+    for (n, parts) in finished.into_iter().enumerate() {
+        if n > 0 {
+            body.push(Bytes::from_static(b","));
+        }
+        body.extend(parts);
+    }
+    body.push(Bytes::from_static(b"]"));
+    body
+}
+
+/// Request that is complete, or runs.
+pub(crate) enum LegacyStarted {
+    Ready(Vec<Bytes>),
+    Running(Exchange, Box<LegacyEncoder>),
+}
+
+impl LegacyStarted {
+    /// Waits for the response without a stream, so no notification or input request can precede it.
+    async fn finish(self) -> Vec<Bytes> {
+        match self {
+            LegacyStarted::Ready(parts) => parts,
+            LegacyStarted::Running(exchange, spell) => {
+                BatchCall { exchange: Some(exchange), encoder: spell }.finish().await
+            }
+        }
+    }
+}
+
+/// Unfinished call of a batch. It continues if its client disconnects.
+struct BatchCall {
+    exchange: Option<Exchange>,
+    encoder: Box<LegacyEncoder>,
+}
+
+impl BatchCall {
+    async fn finish(mut self) -> Vec<Bytes> {
+        let token = self.encoder.open.token().clone();
+        let end = loop {
+            let Some(exchange) = &mut self.exchange else { return Vec::new() };
+            // Other events cannot be sent before the array. A dropped input request tells the server that none will
+            // come.
+            tokio::select! {
+                event = exchange.next_event() => if let ExchangeEvent::Done(end) = event { break end },
+                () = token.cancelled() => break Err(Error::new(McpErrorKind::Cancelled, "Cancelled by the client")),
+            }
+        };
+        self.exchange = None;
+        self.encoder.encode_outcome(end)
+    }
+}
+
+impl Drop for BatchCall {
+    fn drop(&mut self) {
+        if let Some(exchange) = self.exchange.take() {
+            self.encoder.on_client_gone(exchange);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Encoder of one exchange for a legacy client.
+//!
+//! Owns the wire form of its events and the client's part in input requests. Does not start calls (`request.rs`).
+//! Invariant: a disconnected client does not cancel its call.
+
+use moongate_telemetry::{InputKindName, InputOutcome};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+
+use crate::dialect::DownstreamState;
+use crate::legacy::capabilities;
+use crate::legacy::downstream::encode;
+use crate::legacy::downstream::resumable::ResumableWriter;
+use crate::legacy::downstream::task_request::TaskRequest;
+use crate::notifications;
+use crate::respond::{self, InputAction, ResponseEncoder};
+use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_jsonrpc::message::{RequestId, RpcError, code, encode_with, write_request};
+use moongate_jsonrpc::sse;
+use moongate_model::{
+    Caller, Error, Exchange, InputKind, InputRequired, LogFilter, McpErrorKind, McpMethod, Notification, Outcome,
+    RequestState,
+};
+use moongate_session::{OpenCall, Sessions};
+
+/// Encoder of one exchange for a legacy client.
+pub(crate) struct LegacyEncoder {
+    pub(crate) id: RequestId,
+    pub(crate) method: McpMethod,
+    pub(crate) task_request: TaskRequest,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) token: Option<RawJson>,
+    pub(crate) log_filter: LogFilter,
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) open: Arc<OpenCall>,
+    pub(crate) stream: bool,
+    /// Writer that keeps the events for a client that reconnects.
+    pub(crate) resumable: Option<ResumableWriter>,
+    /// Time after which the client is disconnected, to reconnect for the rest.
+    pub(crate) stream_lifetime: Option<Duration>,
+    pub(crate) state: Arc<DownstreamState>,
+}
+
+impl ResponseEncoder for LegacyEncoder {
+    fn notification(&mut self, notification: Notification) -> Option<Bytes> {
+        match notification {
+            // 2025-11-25/basic/utilities/progress.mdx: only for tokens "that were provided in an active request".
+            Notification::Progress(params) => {
+                self.token.as_ref().map(|token| notifications::encode_progress(params, token))
+            }
+            Notification::Log(level, _) if !self.log_filter.allows(level) => None,
+            other => notifications::encode(&other)
+                .map(|(method, params)| notifications::encode_notification(method, &params)),
+        }
+    }
+
+    fn input_required(&mut self, ask: InputRequired) -> InputAction {
+        let InputRequired { requests, state, responder: answer, .. } = ask;
+        if let (RequestState::CarriedByClient(_), Some((_, question))) =
+            (&state, requests.iter().find(|(_, q)| !self.caller.capabilities.supports(q.kind)))
+        {
+            let missing = question.kind.capability();
+            let error = Error::new(
+                McpErrorKind::MissingCapability,
+                format!("The server asks for {missing}, which this client did not declare"),
+            );
+            return InputAction::End(200, self.result(Err(error)).1);
+        }
+        let mut messages = Vec::new();
+        let mut waiting = Vec::new();
+        for (key, question) in requests {
+            let question = self.task_request.tag_request(question);
+            let (outcome, kind) = self.send_input_request(&question, &mut messages);
+            self.state.metrics.inputs.asks.inc((InputKindName(question.kind.capability()), kind));
+            waiting.push(async move { (key, outcome.wait().await) });
+        }
+        // A session with an open input request must not expire.
+        let session = self.open.session().begin_activity();
+        let cancelled = self.open.token().clone();
+        let limit = self.state.input_timeout;
+        tokio::spawn(async move {
+            let _session = session;
+            let answers = tokio::time::timeout(limit, join_all(waiting));
+            // Dropping `answer` tells the server that no responses will come.
+            tokio::select! {
+                answers = answers => drop(answers.map(|answers| answer.send(answers))),
+                () = cancelled.cancelled() => {}
+            }
+        });
+        InputAction::Send(messages)
+    }
+
+    fn frame(&mut self, message: &[u8], last: bool) -> Bytes {
+        match &mut self.resumable {
+            Some(record) => record.frame(message, last),
+            None => self
+                .open
+                .session()
+                .shared_stream
+                .as_ref()
+                .map_or(sse::encode_event as fn(&[u8]) -> Bytes, |pipe| pipe.frame)(message),
+        }
+    }
+
+    fn priming_event(&mut self) -> Option<Bytes> {
+        self.resumable.as_mut()?.priming_event()
+    }
+
+    fn disconnect(&mut self) -> BoxFuture<'static, ()> {
+        self.resumable.as_mut().map_or_else(|| std::future::pending().boxed(), ResumableWriter::wait_disconnect)
+    }
+
+    fn result(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
+        if let Err(Error { kind: McpErrorKind::ServerError(error), .. }) = &end {
+            for mut page in capabilities::url_elicitations(error).into_iter().flatten() {
+                if let Some(id) = capabilities::ensure_elicitation_id(&mut page) {
+                    self.open.session().elicitation_opened(&id);
+                }
+            }
+        }
+        (200, self.encode_outcome(end))
+    }
+
+    fn wait_cancelled(&mut self) -> impl Future<Output = ()> + Send {
+        self.open.token().clone().cancelled_owned()
+    }
+
+    // 2025-11-25/basic/utilities/cancellation.mdx omits the response only for requests named in
+    // `notifications/cancelled`. A client that did not send one waits for its response.
+    fn cancellation_error(&self) -> Option<Error> {
+        let ended = self.open.session().caller.load().ended.is_cancelled();
+        ended.then(|| Error::new(McpErrorKind::UnknownSession, "The session ended before the call did"))
+    }
+
+    // 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "Disconnection SHOULD NOT be interpreted as
+    // the client cancelling its request." The call continues until its timeout. A client that has an event id may come
+    // back for the rest.
+    fn on_client_gone(&mut self, exchange: Exchange) {
+        let forgotten = self.resumable.as_ref().and_then(ResumableWriter::wait_abandoned);
+        let record = self.resumable.take();
+        if let Some(forgotten) = forgotten {
+            let spell = LegacyEncoder {
+                id: self.id.clone(),
+                method: self.method.clone(),
+                task_request: self.task_request.clone(),
+                sessions: self.sessions.clone(),
+                token: self.token.clone(),
+                log_filter: self.log_filter,
+                caller: self.caller.clone(),
+                open: self.open.clone(),
+                stream: self.stream,
+                resumable: record,
+                stream_lifetime: None,
+                state: self.state.clone(),
+            };
+            tokio::spawn(respond::run_detached(exchange, spell, forgotten));
+            return;
+        }
+        // The call stays cancellable by its id for as long as it runs.
+        let open = self.open.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = exchange.outcome() => {}
+                () = open.token().cancelled() => {}
+            }
+        });
+    }
+}
+
+/// Source of the response to one input request.
+enum ResponseSource {
+    Client(tokio::sync::oneshot::Receiver<Result<JsonObject, RpcError>>),
+    Refused(RpcError),
+}
+
+impl ResponseSource {
+    async fn wait(self) -> Result<JsonObject, RpcError> {
+        let gone = || RpcError { code: code::INTERNAL, message: "The client's session ended".into(), data: None };
+        match self {
+            ResponseSource::Client(receiver) => receiver.await.unwrap_or_else(|_| Err(gone())),
+            ResponseSource::Refused(error) => Err(error),
+        }
+    }
+}
+
+impl LegacyEncoder {
+    pub(crate) fn encode_outcome(&self, end: Result<Outcome, Error>) -> Vec<Bytes> {
+        // Before the client learns of the task: from now on, the server's status notifications go to this session.
+        if let (McpMethod::CallTool, Ok(Outcome { task: Some(task), .. })) = (&self.method, &end) {
+            self.open.session().record_task(&task.id);
+        }
+        let keep = |result| self.sessions.task_results.store(&self.caller.principal, result);
+        let end = self.task_request.finish(&self.method, end, keep);
+        encode::encode_outcome(&self.id, &self.task_request.error_method(&self.method), end)
+    }
+
+    /// Sends one input request to the client. If that is not possible, returns the refusal and its metric label.
+    fn send_input_request(
+        &self,
+        question: &moongate_model::InputRequest,
+        messages: &mut Vec<Bytes>,
+    ) -> (ResponseSource, InputOutcome) {
+        let refused = |message: String, why| {
+            (
+                ResponseSource::Refused(RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None }),
+                why,
+            )
+        };
+        if !self.caller.capabilities.supports(question.kind) {
+            let missing = question.kind.capability();
+            return refused(format!("The client did not declare {missing}"), InputOutcome::NotDeclared);
+        }
+        if !self.stream {
+            return refused(
+                "The client does not accept event streams, on which it could be asked".to_owned(),
+                InputOutcome::NotReadable,
+            );
+        }
+        match self.open.session().expect_response() {
+            None => refused("Too many requests wait for this client's answers".to_owned(), InputOutcome::TooMany),
+            Some((id, receiver)) => {
+                let mut params = question.params.clone();
+                if question.kind == InputKind::ElicitUrl
+                    && let Some(page) = capabilities::ensure_elicitation_id(&mut params)
+                {
+                    self.open.session().elicitation_opened(&page);
+                }
+                let hint = params.size_hint();
+                messages.push(encode_with(hint, |out| write_request(out, &id, &question.method, &params)));
+                (ResponseSource::Client(receiver), InputOutcome::Asked)
+            }
+        }
+    }
+}

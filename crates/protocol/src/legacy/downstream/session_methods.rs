@@ -1,0 +1,118 @@
+//! Methods of a legacy client that change its session: log level, subscriptions, notifications.
+//!
+//! Owns what they do. Does not encode their results (`request.rs`). Invariant: they reach no server by name.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::dialect::DownstreamState;
+use crate::legacy::downstream::resource_updates;
+use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_jsonrpc::message::{RequestId, RpcNotification};
+use moongate_model::{Caller, Error, LogFilter, LogLevel, McpErrorKind, Notification, Server, SubscriptionFilter};
+use moongate_session::{Session, SubscribeOutcome};
+
+/// Sets the session's log level (`logging/setLevel`).
+pub(crate) fn set_level(session: &Session, params: &JsonObject) -> Result<JsonObject, Error> {
+    let level = params.get_string("level").and_then(|name| LogLevel::from_name(&name));
+    let level = level.ok_or_else(|| {
+        Error::new(
+            McpErrorKind::InvalidParams,
+            "Invalid params: level must be one of debug, info, notice, warning, error, critical, alert, emergency",
+        )
+    })?;
+    // Another request of the session may replace the caller at the same time.
+    session.caller.rcu(|caller| Caller { log_filter: LogFilter::AtLeast(level), ..(**caller).clone() });
+    session.persist();
+    Ok(JsonObject::new())
+}
+
+/// Tries a subscription at a server that may not support them. Returns `None` if the support is known.
+pub(crate) fn try_subscribe(
+    session: &Arc<Session>,
+    server: &Arc<dyn Server>,
+    params: &JsonObject,
+) -> Option<BoxFuture<'static, Result<JsonObject, Error>>> {
+    let uri = params.get_string("uri")?;
+    let trial = server.try_subscriptions(&session.caller.load_full(), std::slice::from_ref(&uri))?;
+    let (session, server, params) = (session.clone(), server.clone(), params.clone());
+    Some(Box::pin(async move {
+        trial.await?;
+        subscribe(&session, &server, &params)
+    }))
+}
+
+/// Subscribes the session to a resource (`resources/subscribe`). Updates go to the session's stream.
+pub(crate) fn subscribe(
+    session: &Arc<Session>,
+    server: &Arc<dyn Server>,
+    params: &JsonObject,
+) -> Result<JsonObject, Error> {
+    let uri = params
+        .get_string("uri")
+        .ok_or_else(|| Error::new(McpErrorKind::InvalidParams, "Invalid params: uri is missing"))?;
+    let caller = session.caller.load_full();
+    let notifications =
+        server.subscribe(&caller, SubscriptionFilter { uris: vec![uri.clone()], ..SubscriptionFilter::default() });
+    if let Some(setting) = notifications.acknowledged.exceeded_limit {
+        let message = format!("The server has too many subscriptions ({setting}); end some first");
+        return Err(Error::new(McpErrorKind::Overloaded, message));
+    }
+    if let Some(name) = notifications.acknowledged.unoffered {
+        // A method that the server does not have: 2025-11-25/server/resources.mdx, Capabilities, makes it optional.
+        let message = format!("Server \"{name}\" offers no subscriptions to its resources");
+        return Err(Error::new(McpErrorKind::UnknownMethod, message));
+    }
+    if !notifications.acknowledged.uris.contains(&uri) {
+        return Err(Error::new(McpErrorKind::UnknownResource, format!("Resource not found: {uri}")));
+    }
+    // A copy: the URI is a span of the request, whose buffer must not live as long as the subscription.
+    let uri = ByteString::from(uri.as_str());
+    match session.subscribe(&uri) {
+        SubscribeOutcome::New(subscription) => {
+            tokio::spawn(resource_updates::forward_subscription(
+                uri,
+                notifications,
+                Arc::downgrade(session),
+                subscription,
+            ));
+        }
+        // The URI may belong to another server by now, or to none.
+        SubscribeOutcome::Already(subscription) => subscription.renew(notifications),
+        SubscribeOutcome::TooMany => {
+            let message = "The session has too many subscriptions (limits.subscriptions); end some first";
+            return Err(Error::new(McpErrorKind::Overloaded, message));
+        }
+    }
+    Ok(JsonObject::new())
+}
+
+/// Ends a subscription (`resources/unsubscribe`).
+pub(crate) fn unsubscribe(session: &Session, params: &JsonObject) -> Result<JsonObject, Error> {
+    let uri = params
+        .get_string("uri")
+        .ok_or_else(|| Error::new(McpErrorKind::InvalidParams, "Invalid params: uri is missing"))?;
+    session.unsubscribe(&uri);
+    Ok(JsonObject::new())
+}
+
+/// Handles a notification from the client.
+pub(crate) fn on_notification(
+    session: &Arc<Session>,
+    server: &Arc<dyn Server>,
+    notification: &RpcNotification,
+    state: &DownstreamState,
+) {
+    match &*notification.method {
+        "notifications/cancelled" => {
+            let id = notification.params.get("requestId").and_then(|raw| RequestId::from_raw(raw.clone()));
+            if id.is_some_and(|id| session.cancel_call(&id)) {
+                state.metrics.calls.cancelled.inc();
+            }
+        }
+        "notifications/roots/list_changed" => server.notify(&session.caller.load_full(), Notification::RootsChanged),
+        // `initialized` changes nothing here, and other notifications have no known receiver.
+        _ => {}
+    }
+}

@@ -1,0 +1,140 @@
+//! Task part of a legacy client's request, and the conversion of results to its revision.
+//!
+//! Owns the rules for task parameters and the tasks that the gateway itself keeps. Does not poll servers. Invariant: a
+//! client whose revision has no tasks never gets one.
+
+use crate::legacy::profile::profile;
+use crate::legacy::tasks;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::{
+    Error, InputRequest, McpErrorKind, McpMethod, Outcome, Principal, TaskMethod, TaskMode, TaskState, TaskStatus,
+};
+use moongate_session::{TaskResult, TaskResults};
+
+/// Task part of one request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TaskRequest {
+    /// Mode of the call: required if the client wants a task.
+    pub(crate) mode: TaskMode,
+    /// Task whose result is awaited, by the client's name for it.
+    pub(crate) awaited_task: Option<ByteString>,
+}
+
+/// Reads the task part of a request. `offered` returns true if the endpoint has tasks.
+///
+/// Fails if the session's revision has no tasks.
+///
+/// 2025-11-25/basic/utilities/tasks.mdx: "Receivers that do not declare the task capability for a request type MUST
+/// process requests of that type normally, ignoring any task-augmentation metadata if present."
+pub(crate) fn read_task_request(
+    revision: &str,
+    method: &McpMethod,
+    params: &mut JsonObject,
+    offered: impl Fn() -> bool,
+) -> Result<TaskRequest, Error> {
+    let has_tasks = || profile(revision).is_some_and(|profile| profile.tasks);
+    match method {
+        McpMethod::Task(TaskMethod::Update) => Err(unknown_method(method)),
+        McpMethod::Task(_) if !has_tasks() => Err(unknown_method(method)),
+        McpMethod::Task(TaskMethod::Result) => {
+            Ok(TaskRequest { awaited_task: params.get_string("taskId"), ..TaskRequest::default() })
+        }
+        McpMethod::CallTool => {
+            let wish = params.remove("task").and_then(|raw| raw.as_object()).filter(|_| has_tasks() && offered());
+            Ok(TaskRequest { mode: wish.map_or(TaskMode::Never, TaskMode::Required), ..TaskRequest::default() })
+        }
+        // The marks of tools that may run as tasks go to clients that can use them.
+        McpMethod::List(moongate_model::ItemKind::Tools) if has_tasks() => {
+            Ok(TaskRequest { mode: TaskMode::Allowed, ..TaskRequest::default() })
+        }
+        _ => Ok(TaskRequest::default()),
+    }
+}
+
+fn unknown_method(method: &McpMethod) -> Error {
+    Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {}", method.name()))
+}
+
+impl TaskRequest {
+    fn is_required(&self) -> bool {
+        matches!(self.mode, TaskMode::Required(_))
+    }
+
+    /// Returns the method whose wire form a failure gets. A call that must become a task has no tool result.
+    pub(crate) fn error_method(&self, method: &McpMethod) -> McpMethod {
+        if self.is_required() { McpMethod::Task(TaskMethod::Get) } else { method.clone() }
+    }
+
+    /// Converts the end of the request to this revision.
+    pub(crate) fn finish(
+        &self,
+        method: &McpMethod,
+        end: Result<Outcome, Error>,
+        kept: impl Fn(JsonObject) -> TaskResult,
+    ) -> TaskEnd {
+        let mut outcome = end?;
+        if let Some(id) = &self.awaited_task {
+            // "The `tasks/result` operation MUST include this metadata in its response".
+            tasks::tag_task(&mut outcome.result, id);
+        }
+        let result = match (&outcome.task, method) {
+            (Some(task), McpMethod::CallTool) => tasks::write_created(&outcome, task),
+            (Some(task), _) => tasks::write_state(&outcome, task),
+            (None, _) if self.is_required() => {
+                let task = TaskState { status: TaskStatus::Working, ..self::ended_state(&kept(outcome.result)) };
+                // "Tasks MUST begin in the `working` status when created."
+                tasks::write_created(&Outcome::default(), &task)
+            }
+            (None, _) => outcome.result,
+        };
+        Ok(Outcome { cache_hint: outcome.cache_hint, ..Outcome::from_result(result) })
+    }
+
+    /// Relates a task's input request to the task, as the client must get it.
+    pub(crate) fn tag_request(&self, mut question: InputRequest) -> InputRequest {
+        if let Some(id) = &self.awaited_task {
+            tasks::tag_task(&mut question.params, id);
+        }
+        question
+    }
+}
+
+type TaskEnd = Result<Outcome, Error>;
+
+/// Serves a request about a task whose result the gateway itself keeps. `None` for all other tasks.
+pub(crate) fn serve_gateway_task(
+    finished: &TaskResults,
+    principal: &Principal,
+    method: &McpMethod,
+    params: &JsonObject,
+) -> Option<Result<JsonObject, Error>> {
+    let McpMethod::Task(method) = method else { return None };
+    let ended = finished.find(principal, &params.get_string("taskId")?)?;
+    let task = ended_state(&ended);
+    Some(match method {
+        TaskMethod::Get => Ok(tasks::write_state(&Outcome::default(), &task)),
+        TaskMethod::Result => {
+            let mut result = ended.result;
+            tasks::tag_task(&mut result, &ended.id);
+            Ok(result)
+        }
+        _ => Err(tasks::terminal_error(task.status)),
+    })
+}
+
+fn ended_state(ended: &TaskResult) -> TaskState {
+    let failed = ended.result.get("isError").is_some_and(|v| &v.bytes()[..] == b"true");
+    let keep = u64::try_from(TaskResults::KEEP.as_millis()).unwrap_or(u64::MAX);
+    TaskState {
+        id: ended.id.clone(),
+        status: if failed { TaskStatus::Failed } else { TaskStatus::Completed },
+        ttl: Some(RawJson::number(keep)),
+        // Milliseconds. The task is finished already, so its first poll shows the end.
+        poll_interval: Some(RawJson::number(100)),
+        other_members: JsonObject::new()
+            .with("createdAt", RawJson::string(&ended.finished_at))
+            .with("lastUpdatedAt", RawJson::string(&ended.finished_at)),
+        input_requests: Vec::new(),
+        outcome: None,
+    }
+}

@@ -1,0 +1,112 @@
+//! Requests of the gateway's own to a legacy server.
+//!
+//! Owns their time limit, the log level and the pings. Does not send calls of clients. Invariant: no call waits longer
+//! for such a request than the limits below.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::connect_error::ConnectError;
+use crate::legacy::upstream::connection::LegacyConnection;
+use crate::legacy::upstream::handshake;
+use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_jsonrpc::message::{RequestId, encode_with, write_request};
+use moongate_model::{Caller, ClientCapabilities, LogFilter, LogLevel};
+use moongate_transport::{HeaderList, LinkError};
+
+/// Time that a call waits for `logging/setLevel` to be sent.
+const LEVEL_TIME: Duration = Duration::from_millis(500);
+/// Time limit for a request of the gateway's own (a log level, a subscription).
+pub(crate) const GATEWAY_REQUEST_TIME: Duration = Duration::from_secs(10);
+
+impl LegacyConnection {
+    /// Sends a request of the gateway's own and returns its result.
+    pub(crate) async fn gateway_request(&self, method: &str, params: &JsonObject) -> Result<JsonObject, ConnectError> {
+        let id = self.calls.next_id();
+        let body = encode_with(params.size_hint(), |out| write_request(out, &RequestId::number(id), method, params));
+        let sent = tokio::time::timeout(GATEWAY_REQUEST_TIME, async {
+            let reply = self.send(body, Some(id), &HeaderList::new()).await?;
+            handshake::first_response(reply.messages).await
+        });
+        let late = |_| Err(LinkError::Timeout(format!("not answered within {GATEWAY_REQUEST_TIME:?}")).into());
+        let answer = sent.await.unwrap_or_else(late);
+        if let Err(e) = &answer {
+            tracing::debug!(server = self.options.server, method, "refused: {e}");
+        }
+        answer
+    }
+
+    /// Lowers the server's log level to the caller's if needed. It is never raised again.
+    ///
+    /// Other callers may want more messages, and each caller's own filter drops what it did not request. A level set by
+    /// one caller replaces the server's default for callers that set none. With both present, the server gets the
+    /// default level or a lower one.
+    pub(crate) async fn ensure_log_level(self: &Arc<Self>, caller: &Caller) {
+        let level = match caller.log_filter {
+            LogFilter::Nothing => return,
+            LogFilter::ServerDecides => {
+                if !self.has_undecided.load(Ordering::Relaxed) {
+                    self.has_undecided.store(true, Ordering::Relaxed);
+                }
+                // While no caller sets a level, the server's own default applies.
+                if self.level.load(Ordering::Relaxed) == u8::MAX {
+                    return;
+                }
+                LogFilter::BY_DEFAULT
+            }
+            LogFilter::AtLeast(_) if self.has_undecided.load(Ordering::Relaxed) => LogFilter::BY_DEFAULT,
+            LogFilter::AtLeast(level) => level,
+        };
+        if !self.negotiated.load().description.features.logging
+            || self.level.fetch_min(level as u8, Ordering::Relaxed) <= level as u8
+        {
+            return;
+        }
+        // On a pipe the order of messages is enough. Elsewhere the level may apply a moment late, which is better than
+        // a call that waits for it.
+        let server = self.clone();
+        let params = JsonObject::new().with("level", RawJson::string(LogLevel::name(level)));
+        let sending = tokio::spawn(async move {
+            if server.gateway_request("logging/setLevel", &params).await.is_err() {
+                // Unknown again, so that the next call sends the level once more.
+                server.level.store(u8::MAX, Ordering::Relaxed);
+            }
+        });
+        let _ = tokio::time::timeout(LEVEL_TIME, sending).await;
+    }
+
+    /// Waits until the server has read this client's cancellations. Its later requests are then about later calls.
+    ///
+    /// A server reads its pipe in order, and 2025-11-25/basic/utilities/ping.mdx says: "The receiver MUST respond
+    /// promptly with an empty response". It does not say that a cancelled tool stops. So this proves nothing for
+    /// other clients.
+    pub(crate) async fn settle_cancellations(self: &Arc<Self>, caller: &Caller) {
+        if caller.capabilities == ClientCapabilities::default() || !self.link.is_multiplexed() {
+            return;
+        }
+        let has_unread = || self.calls.has_unread_cancellations(caller);
+        self.ping_barrier.wait(has_unread, || drop(tokio::spawn(ping_once(self.clone())))).await;
+    }
+
+    /// Pings the server. Returns the id of the request and its result.
+    pub(crate) async fn send_ping(&self) -> (u64, Result<JsonObject, ConnectError>) {
+        let id = self.calls.next_id();
+        let body = encode_with(64, |out| write_request(out, &RequestId::number(id), "ping", &JsonObject::new()));
+        let answer = async {
+            let reply = self.send(body, Some(id), &HeaderList::new()).await?;
+            handshake::first_response(reply.messages).await
+        };
+        (id, answer.await)
+    }
+}
+
+/// Pings once, even if no call waits any more: a slow server is marked later.
+async fn ping_once(server: Arc<LegacyConnection>) {
+    if let Ok((id, Ok(_) | Err(ConnectError::Answered(_)))) = timeout(GATEWAY_REQUEST_TIME, server.send_ping()).await {
+        server.calls.mark_read(id);
+    }
+    server.ping_barrier.end_ping();
+}

@@ -1,0 +1,163 @@
+//! Legacy server, as the gateway sees it: one session, many calls.
+//!
+//! Owns the start and the end of its use. Does not own the session (`connection.rs`), single calls (`call.rs`) or
+//! messages outside of calls (`server_stream.rs`). Invariant: dropping the handle ends no call that runs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
+use tokio::sync::broadcast;
+
+use crate::PendingCalls;
+use crate::connect_error::ConnectError;
+use crate::connect_options::ConnectOptions;
+use crate::legacy::upstream::call::LegacyCall;
+use crate::legacy::upstream::call_modes::{call_task_method, call_tool};
+use crate::legacy::upstream::connection::LegacyConnection;
+use crate::legacy::upstream::handshake::CompletedHandshake;
+use crate::legacy::upstream::resource_subscriptions::uri_params;
+use crate::legacy::upstream::server_stream::read_server_stream;
+use crate::legacy::upstream::trial::Trial;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::{
+    Call, Caller, Connection, Error, Exchange, ItemKind, McpMethod, Notification, NotificationStream, Server,
+    ServerDescription, SubscriptionFilter,
+};
+use moongate_transport::{Link, LinkError};
+
+/// Shared handle of a connection. It is the server to be called, since calls outlive a borrow.
+pub(crate) struct LegacyHandle {
+    pub(crate) connection: Arc<LegacyConnection>,
+    trial: Arc<Trial>,
+}
+
+impl LegacyHandle {
+    /// Starts to use the server.
+    pub(crate) fn attach(
+        link: Arc<dyn Link>,
+        calls: PendingCalls,
+        hello: ConnectOptions,
+        opened: CompletedHandshake,
+    ) -> Arc<Self> {
+        let connection = LegacyConnection::new(link, calls, hello, opened.0);
+        // The reader gets a weak reference, so it does not keep the connection alive.
+        let over = connection.finished.clone();
+        tokio::spawn(over.run_until_cancelled_owned(read_server_stream(Arc::downgrade(&connection))));
+        Arc::new(LegacyHandle { connection, trial: Arc::default() })
+    }
+}
+
+impl Server for LegacyHandle {
+    fn describe(&self, _: &Caller) -> ServerDescription {
+        self.connection.face()
+    }
+
+    fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
+        let (server, caller) = (self.connection.clone(), caller.clone());
+        match call.method {
+            McpMethod::CallTool => call_tool(server, caller, call),
+            McpMethod::Task(method) => call_task_method(method, server, caller, call),
+            _ => LegacyCall::start(server, caller, call).0,
+        }
+    }
+
+    fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
+        let features = self.connection.face().features;
+        let mut acknowledged = filter;
+        // Subscriptions that were not tried yet count as offered: the first subscriber tries them.
+        if !features.subscribe && !features.subscribe_untried {
+            acknowledged.uris.clear();
+        }
+        let receiver = self.connection.notifications.subscribe();
+        self.connection.sync_subscriptions(&acknowledged.uris);
+        NotificationStream {
+            stream: filter_notifications(receiver, acknowledged.clone()),
+            acknowledged,
+            established: None,
+        }
+    }
+
+    fn try_subscriptions(&self, _: &Arc<Caller>, uris: &[ByteString]) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        self.trial.try_subscription(&self.connection, uris.first()?)
+    }
+
+    fn notify(&self, _: &Arc<Caller>, notification: Notification) {
+        if let Notification::RootsChanged = notification {
+            self.connection.send_notification("notifications/roots/list_changed", JsonObject::new());
+        }
+    }
+}
+
+impl Connection for LegacyHandle {
+    fn export_session(&self) -> Option<RawJson> {
+        if self.connection.link.is_multiplexed() { None } else { self.connection.negotiated.load().export_session() }
+    }
+
+    fn session_changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.connection.session_renewed.notified())
+    }
+
+    fn detach(&self) {
+        self.connection.session_released.store(true, Ordering::Relaxed);
+    }
+
+    fn close(&self) {
+        self.connection.end_session();
+    }
+
+    /// Pings the server. Any response proves that it is alive.
+    ///
+    /// 2025-11-25/basic/utilities/ping.mdx: "The receiver MUST respond promptly with an empty response".
+    fn ping(&self) -> Option<BoxFuture<'static, bool>> {
+        let server = self.connection.clone();
+        // Over HTTP without a session there is no connection or session that a ping could test.
+        if !server.link.is_multiplexed() && !server.has_session() {
+            return None;
+        }
+        Some(Box::pin(async move {
+            match server.send_ping().await.1 {
+                Ok(_) | Err(ConnectError::Answered(_)) => true,
+                // The next call renews a lost session. The status proves that the host is alive.
+                Err(ConnectError::Link(LinkError::Status { .. })) => true,
+                Err(_) => false,
+            }
+        }))
+    }
+}
+
+impl Drop for LegacyHandle {
+    fn drop(&mut self) {
+        self.connection.closing.cancel();
+    }
+}
+
+fn filter_notifications(
+    receiver: broadcast::Receiver<Notification>,
+    filter: SubscriptionFilter,
+) -> std::pin::Pin<Box<dyn futures_util::Stream<Item = Notification> + Send>> {
+    // Catch-up after falling behind the broadcast channel: anything may have changed.
+    let pending: Vec<Notification> = Vec::new();
+    let events = stream::unfold((receiver, filter, pending), |(mut receiver, filter, mut pending)| async move {
+        loop {
+            if let Some(notification) = pending.pop() {
+                return Some((notification, (receiver, filter, pending)));
+            }
+            match receiver.recv().await {
+                Ok(notification) if filter.matches(&notification) => {
+                    return Some((notification, (receiver, filter, pending)));
+                }
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Lagged(_)) => {
+                    let updated = |uri: &ByteString| Notification::ResourceUpdated(uri.clone(), uri_params(uri));
+                    pending.extend(ItemKind::ALL.map(Notification::ListChanged));
+                    pending.extend(filter.uris.iter().map(updated));
+                    pending.retain(|notification| filter.matches(notification));
+                }
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    });
+    events.boxed()
+}

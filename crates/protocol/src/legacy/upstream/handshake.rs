@@ -1,0 +1,152 @@
+//! Handshake with a legacy server.
+//!
+//! Owns `initialize`, its result and the snapshot of a session for another process. Does not keep the session.
+//! Invariant: session ids are marked as sensitive.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue};
+use serde::{Deserialize, Serialize};
+
+use crate::connect_error::ConnectError;
+use crate::connect_options::ConnectOptions;
+use crate::legacy::profile::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, profile};
+use crate::legacy::tasks;
+use crate::{PendingCalls, notifications, v2026_07_28};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::message::{RequestId, RpcMessage, encode_with, write_notification, write_request};
+use moongate_model::ServerDescription;
+use moongate_transport::{HeaderList, Link, LinkError, OutgoingMessage};
+
+/// Result of the handshake.
+pub(crate) struct LegacyNegotiated {
+    pub(crate) profile: &'static Profile,
+    pub(crate) session: Option<HeaderValue>,
+    pub(crate) description: ServerDescription,
+}
+
+impl LegacyNegotiated {
+    /// Returns the headers of all later messages.
+    pub(crate) fn headers(&self) -> HeaderList {
+        let version =
+            self.profile.version_header.then(|| (VERSION_HEADER, HeaderValue::from_static(self.profile.name)));
+        let session = self.session.clone().map(|id| (SESSION_HEADER, id));
+        version.into_iter().chain(session).collect()
+    }
+}
+
+/// Snapshot of a session as another process reads it.
+#[derive(Serialize, Deserialize)]
+struct SessionSnapshot {
+    revision: String,
+    session: String,
+    face: ServerDescription,
+}
+
+impl LegacyNegotiated {
+    /// Exports the state that another process needs to continue the session.
+    pub(crate) fn export_session(&self) -> Option<RawJson> {
+        let session = self.session.as_ref()?.to_str().ok()?.to_owned();
+        Some(RawJson::from_value(&SessionSnapshot {
+            revision: self.profile.name.to_owned(),
+            session,
+            face: self.description.clone(),
+        }))
+    }
+
+    fn import_session(kept: &RawJson) -> Option<Self> {
+        let kept: SessionSnapshot = kept.parse_as().ok()?;
+        let mut session = HeaderValue::from_str(&kept.session).ok()?;
+        // Sensitive values stay out of debug output: the id is a credential.
+        session.set_sensitive(true);
+        Some(LegacyNegotiated { profile: profile(&kept.revision)?, session: Some(session), description: kept.face })
+    }
+}
+
+/// Opens the server: `initialize`, then `notifications/initialized`; or continues a persisted session.
+pub(crate) async fn open(
+    link: &Arc<dyn Link>,
+    calls: &PendingCalls,
+    hello: &ConnectOptions,
+) -> Result<CompletedHandshake, ConnectError> {
+    if let Some(agreed) = hello.persisted_session.as_ref().and_then(LegacyNegotiated::import_session) {
+        // If the server has forgotten the session, the first call finds out and opens a new one.
+        calls.continue_ids();
+        return Ok(CompletedHandshake(agreed));
+    }
+    handshake(link, calls, hello).await.map(CompletedHandshake)
+}
+
+pub(crate) async fn handshake(
+    link: &Arc<dyn Link>,
+    calls: &PendingCalls,
+    hello: &ConnectOptions,
+) -> Result<LegacyNegotiated, ConnectError> {
+    let asked = hello.revision.and_then(profile).unwrap_or(NEWEST);
+    let params = JsonObject::new()
+        .with("protocolVersion", RawJson::string(asked.name))
+        // A client's own tasks are not declared: the server would ask for their states outside any call
+        // (2025-11-25/basic/utilities/tasks.mdx, Client Capabilities).
+        .with("capabilities", v2026_07_28::tasks::set_declared(&hello.capabilities, false))
+        .with("clientInfo", hello.client_info.clone());
+    let id = calls.next_id();
+    let body = encode_with(256, |out| write_request(out, &RequestId::number(id), "initialize", &params));
+    let reply = link.send(OutgoingMessage { body, id: Some(id), headers: HeaderList::new() }).await?;
+    let session = session_id(&reply.headers);
+    let agreed = LegacyNegotiated { session, ..read_initialize_result(first_response(reply.messages).await?, hello)? };
+    let body = encode_with(64, |out| write_notification(out, "notifications/initialized", &JsonObject::new()));
+    link.send(OutgoingMessage { body, id: None, headers: agreed.headers() }).await?;
+    Ok(agreed)
+}
+
+/// Returns the response to a request of the gateway's own. Messages before it have no receiver.
+pub(crate) async fn first_response(
+    mut messages: moongate_transport::MessageStream,
+) -> Result<JsonObject, ConnectError> {
+    use futures_util::StreamExt;
+    while let Some(message) = messages.next().await {
+        if let RpcMessage::Response(response) = message? {
+            return response.outcome.map_err(ConnectError::Answered);
+        }
+    }
+    Err(LinkError::Protocol("the stream ended without an answer".to_owned()).into())
+}
+
+fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(SESSION_HEADER).cloned().map(|mut id| {
+        id.set_sensitive(true);
+        id
+    })
+}
+
+fn read_initialize_result(result: JsonObject, hello: &ConnectOptions) -> Result<LegacyNegotiated, ConnectError> {
+    let version = result.get_string("protocolVersion");
+    // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "If the client does not support the version in the
+    // server's response, it SHOULD disconnect."
+    let Some(profile) = version.as_deref().and_then(profile) else {
+        let spoken = version.as_deref().unwrap_or("none at all");
+        return Err(ConnectError::NoCommonRevision(format!(
+            "it answered initialize with the unsupported revision {spoken:?}"
+        )));
+    };
+    let info = result.get("serverInfo").filter(|info| info.is_object()).cloned();
+    let capabilities = result.get_object("capabilities").unwrap_or_default();
+    let mut features = notifications::read_capabilities(&capabilities, hello);
+    // `false` is not the same as a missing member here: see `trial.rs`.
+    let denied = |resources: JsonObject| resources.get("subscribe").is_some_and(|said| &said.bytes()[..] == b"false");
+    features.subscribe_untried = capabilities.get_object("resources").is_some_and(denied);
+    features.tasks = if profile.tasks { tasks::read_capability(&capabilities) } else { None };
+    let instructions = result.get_string("instructions").as_ref().map(ByteString::to_string);
+    let face = ServerDescription { info: info.unwrap_or_else(|| RawJson::literal("{}")), instructions, features };
+    Ok(LegacyNegotiated { profile, session: None, description: face })
+}
+
+/// Server after its handshake.
+pub(crate) struct CompletedHandshake(pub(crate) LegacyNegotiated);
+
+impl CompletedHandshake {
+    /// Returns the negotiated revision.
+    pub(crate) fn revision(&self) -> &'static str {
+        self.0.profile.name
+    }
+}

@@ -1,0 +1,24 @@
+//! Server side of the legacy revisions: connections to servers with sessions, and their calls.
+//!
+//! Owns what is written to servers and read from them. Does not know clients' sessions. Invariant: a connection knows
+//! nothing of the calls on it.
+
+pub(super) mod call;
+pub(super) mod call_inputs;
+pub(super) mod call_modes;
+pub(super) mod connection;
+pub(super) mod gateway_requests;
+pub(super) mod handle;
+pub(super) mod handshake;
+pub(super) mod ping_barrier;
+pub(super) mod renewal;
+pub(super) mod replies;
+pub(super) mod resource_subscriptions;
+pub(super) mod server_stream;
+pub(super) mod session_loss;
+pub(super) mod subscription_state;
+pub(super) mod subscription_support;
+pub(super) mod task_inputs;
+pub(super) mod task_methods;
+pub(super) mod task_watch;
+pub(super) mod trial;

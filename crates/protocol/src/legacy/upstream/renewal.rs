@@ -1,0 +1,55 @@
+//! Renewal of a lost session with a legacy server.
+//!
+//! Owns the handshake in place of the lost session, and what follows from it. Does not detect the loss
+//! (`session_loss.rs`). Invariant: callers that lose the same session renew it once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::connect_error::ConnectError;
+use crate::legacy::upstream::connection::LegacyConnection;
+use crate::legacy::upstream::handshake::handshake;
+use moongate_transport::LinkError;
+
+/// Time limit for opening a session in place of a lost one.
+const RENEW_TIME: Duration = Duration::from_secs(30);
+
+impl LegacyConnection {
+    /// Opens a new session, unless another caller did so since generation `seen`.
+    ///
+    /// 2025-11-25/basic/transports.mdx, Session Management: "When a client receives HTTP 404 in response to a request
+    /// containing an `Mcp-Session-Id`, it MUST start a new session by sending a new `InitializeRequest`".
+    pub(crate) async fn renew_session(self: &Arc<Self>, seen: u64) -> Result<(), ConnectError> {
+        // A task of its own: the call that noticed the loss may be dropped, and the renewal must complete.
+        // One renewal at a time. A caller waits for the lock within its own deadline.
+        let turn = self.renew_lock.clone().lock_owned().await;
+        let server = self.clone();
+        let renewal = tokio::spawn(async move {
+            let _turn = turn;
+            let late = || LinkError::Timeout(format!("a new session was not open within {RENEW_TIME:?}"));
+            let renewed = tokio::time::timeout(RENEW_TIME, server.renew_now(seen)).await;
+            renewed.unwrap_or_else(|_| Err(late().into()))
+        });
+        let broken = |_| Err(LinkError::Closed("the renewal of the session broke off".to_owned()).into());
+        renewal.await.unwrap_or_else(broken)
+    }
+
+    async fn renew_now(self: &Arc<Self>, seen: u64) -> Result<(), ConnectError> {
+        // Another caller renewed the session while this one waited for the lock.
+        if self.session_generation() != seen {
+            return Ok(());
+        }
+        tracing::info!(server = self.options.server, "session lost at the server; opening a new one");
+        let agreed = handshake(&self.link, &self.calls, &self.options).await?;
+        self.negotiated.store(Arc::new(agreed));
+        self.session_generation.fetch_add(1, Ordering::AcqRel);
+        self.session_renewed.notify_one();
+        self.options.metrics.servers.reconnects.inc(&self.options.server);
+        self.level.store(u8::MAX, Ordering::Relaxed);
+        self.resync_subscriptions();
+        // The new session may have other lists.
+        self.report_all_changed();
+        Ok(())
+    }
+}

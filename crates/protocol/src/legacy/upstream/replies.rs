@@ -1,0 +1,95 @@
+//! Messages to a legacy server that no call waits for: notifications, and responses to its requests.
+//!
+//! Owns their time limits and permits. Does not decide what to respond. Invariant: a server that sends requests faster
+//! than it reads responses is slowed down.
+
+use moongate_telemetry::{DroppedItem, InputKindName, InputOutcome};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::legacy::upstream::connection::LegacyConnection;
+use crate::legacy::upstream::gateway_requests::GATEWAY_REQUEST_TIME;
+use crate::side_traffic::ReplyPermit;
+use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_jsonrpc::message::{
+    RequestId, RpcError, RpcRequest, code, encode_with, write_error, write_notification, write_result,
+};
+use moongate_transport::HeaderList;
+use moongate_transport::reply_rate_limit::ReplyMeter;
+
+impl LegacyConnection {
+    /// Sends a notification in the background.
+    pub(crate) fn send_notification(self: &Arc<Self>, method: &'static str, params: JsonObject) {
+        let server = self.clone();
+        let dropped = self.options.metrics.calls.dropped.series(DroppedItem::MessageToServer);
+        let sending = async move {
+            let body = encode_with(params.size_hint(), |out| write_notification(out, method, &params));
+            let _ = server.send(body, None, &HeaderList::new()).await;
+        };
+        self.options.timeouts.side_traffic().send(sending, &dropped);
+    }
+
+    /// Sends a response in the name of a client, within that client's own time.
+    pub(crate) async fn send_response(&self, id: &RequestId, outcome: Result<JsonObject, RpcError>) {
+        let sent = tokio::time::timeout(
+            GATEWAY_REQUEST_TIME,
+            self.send(encode_response(id, &outcome), None, &HeaderList::new()),
+        )
+        .await;
+        if let Ok(Err(e)) = sent {
+            tracing::debug!(server = self.options.server, "response to the server not delivered: {e}");
+        }
+    }
+
+    /// Sends a response in the gateway's own name.
+    ///
+    /// The reader of the request waits here for a permit and reads nothing meanwhile. So a server that sends requests
+    /// faster than it reads responses is slowed down, too.
+    pub(crate) async fn send_reply(self: &Arc<Self>, id: &RequestId, outcome: Result<JsonObject, RpcError>) {
+        let place = if self.link.is_multiplexed() {
+            None
+        } else {
+            Some(self.options.timeouts.side_traffic().acquire_reply().await)
+        };
+        self.send_reply_with(place, id, outcome).await;
+    }
+
+    /// Sends a response under an acquired permit. A pipe has its own bound and needs none.
+    pub(crate) async fn send_reply_with(
+        self: &Arc<Self>,
+        place: Option<ReplyPermit>,
+        id: &RequestId,
+        outcome: Result<JsonObject, RpcError>,
+    ) {
+        let Some(place) = place else { return self.link.reply(encode_response(id, &outcome)).await };
+        ReplyMeter::new(&self.options.server, &self.options.metrics).answered(place.was_delayed);
+        // Not inline: the server may read the response only after it has sent more on the stream of the request.
+        let (server, id) = (self.clone(), id.clone());
+        tokio::spawn(async move {
+            server.send_response(&id, outcome).await;
+            drop(place);
+        });
+    }
+
+    /// Handles a task's request that arrived on another stream than the task's.
+    ///
+    /// "clients SHOULD expect messages to be delivered on any SSE stream"
+    /// (2025-11-25/basic/utilities/tasks.mdx, Input Required Status).
+    pub(crate) async fn on_task_request(self: &Arc<Self>, task: ByteString, request: RpcRequest) {
+        let Err(request) = self.calls.deliver_task_request(&task, request) else { return };
+        for request in self.task_inputs.hold(ByteString::from(task.as_str()), request) {
+            self.options.metrics.inputs.asks.inc((InputKindName("any"), InputOutcome::Unattributed));
+            let message = "Nobody waits for the task that asks";
+            let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
+            self.send_reply(&request.id, Err(error)).await;
+        }
+    }
+}
+
+fn encode_response(id: &RequestId, outcome: &Result<JsonObject, RpcError>) -> Bytes {
+    match outcome {
+        Ok(result) => encode_with(result.size_hint(), |out| write_result(out, id, result)),
+        Err(error) => encode_with(128, |out| write_error(out, Some(id), error)),
+    }
+}

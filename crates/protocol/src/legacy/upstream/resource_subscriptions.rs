@@ -1,0 +1,110 @@
+//! Resource subscriptions of one legacy server.
+//!
+//! Owns the task that aligns the server with the desired subscriptions. Does not decide what to send
+//! (`subscription_state.rs`) and does not know the subscribers. Invariant: a connection has one such task at a time.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::Notify;
+
+use crate::connect_error::ConnectError;
+use crate::legacy::profile::RESOURCE_NOT_FOUND;
+use crate::legacy::upstream::connection::{LegacyConnection, WeakConnection};
+use crate::legacy::upstream::subscription_state::{ChangeOutcome, SubscriptionChange, SyncStep};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::message::code;
+
+/// Limit of requests in flight.
+const CONCURRENCY_MAX: usize = 8;
+
+impl LegacyConnection {
+    /// Sets the desired subscriptions.
+    pub(crate) fn sync_subscriptions(self: &Arc<Self>, wanted: &[ByteString]) {
+        self.subscriptions.lock().set_desired(wanted);
+        self.spawn_sync();
+    }
+
+    /// Subscribes again in a new session, which has no subscriptions.
+    pub(crate) fn resync_subscriptions(self: &Arc<Self>) {
+        self.subscriptions.lock().reset_remote();
+        self.spawn_sync();
+    }
+
+    fn spawn_sync(self: &Arc<Self>) {
+        let mut state = self.subscriptions.lock();
+        if state.queue.is_empty() {
+            return;
+        }
+        // One sync task for each connection: a running one is woken instead.
+        if std::mem::replace(&mut state.running, true) {
+            self.subscriptions.changed.notify_one();
+            return;
+        }
+        let work = run_sync(Arc::downgrade(self), self.subscriptions.changed.clone());
+        tokio::spawn(self.closing.clone().run_until_cancelled_owned(work));
+    }
+
+    async fn send_change(self: Arc<Self>, change: SubscriptionChange) {
+        // Read before sending: a renewal meanwhile makes the outcome worthless.
+        let session = self.session_generation();
+        let method = if change.subscribe { "resources/subscribe" } else { "resources/unsubscribe" };
+        let answer = self.gateway_request(method, &uri_params(&change.uri)).await;
+        match &answer {
+            // The outcome of a real subscription is worth as much as a trial.
+            Ok(_) if change.subscribe => self.subscription_support.mark_served(),
+            Err(ConnectError::Answered(error)) if change.subscribe && error.code == code::METHOD_NOT_FOUND => {
+                self.subscription_support.mark_refused();
+            }
+            _ => {}
+        }
+        let came = match answer {
+            _ if self.session_generation() != session => ChangeOutcome::StaleSession,
+            Ok(_) => ChangeOutcome::Granted,
+            Err(ConnectError::Answered(error)) if is_final(error.code) => ChangeOutcome::Refused,
+            Err(_) => ChangeOutcome::Failed,
+        };
+        self.subscriptions.lock().complete(&change, came);
+    }
+}
+
+/// Aligns the server with the desired subscriptions.
+async fn run_sync(server: WeakConnection, changed: Arc<Notify>) {
+    let mut telling = FuturesUnordered::new();
+    loop {
+        let until = loop {
+            let Some(server) = server.upgrade() else { return };
+            // At the limit, only a finished request makes room, so no timer is needed.
+            if telling.len() >= CONCURRENCY_MAX {
+                break None;
+            }
+            let next = server.subscriptions.lock().next_due(telling.is_empty());
+            match next {
+                SyncStep::Send(change) => telling.push(server.send_change(change)),
+                SyncStep::Wait(until) => break until,
+                SyncStep::Finished => return,
+            }
+        };
+        let pause = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(()) = telling.next(), if !telling.is_empty() => {}
+            () = pause => {}
+            () = changed.notified() => {}
+        }
+    }
+}
+
+/// True if a retry would get the same error.
+fn is_final(code: i64) -> bool {
+    matches!(code, code::METHOD_NOT_FOUND | code::INVALID_PARAMS | RESOURCE_NOT_FOUND)
+}
+
+pub(crate) fn uri_params(uri: &ByteString) -> JsonObject {
+    JsonObject::new().with("uri", RawJson::string(uri))
+}

@@ -1,0 +1,65 @@
+//! Evidence that a legacy server lost the session.
+//!
+//! Owns the reading of its errors. Pure functions without state. Invariant: an error about the request's target is no
+//! evidence.
+
+use crate::legacy::profile::RESOURCE_NOT_FOUND;
+use moongate_jsonrpc::message::{RpcError, RpcMessage, RpcResponse, code};
+use moongate_model::{Error, Retryable};
+use moongate_transport::LinkError;
+
+/// Evidence that the server lost the session.
+#[derive(PartialEq)]
+pub(crate) enum SessionLoss {
+    No,
+    /// The error looks like it, but the request may have run.
+    Maybe,
+    /// The error is the 404 that the specification demands.
+    Proven,
+}
+
+/// Builds the error of a call whose session was lost and could not be renewed.
+///
+/// A call that may have run and changes something is not retryable, whatever error the renewal had.
+pub(crate) fn renewal_error(failed: Error, proof: &SessionLoss, changes: bool) -> Error {
+    if *proof == SessionLoss::Maybe && changes { failed.with_retryable(Retryable::No) } else { failed }
+}
+
+pub(crate) fn classify_loss(error: &LinkError, had_session: bool) -> SessionLoss {
+    match error {
+        LinkError::Status { status: 404, .. } if had_session => SessionLoss::Proven,
+        LinkError::Status { status: 400, message, .. } if had_session => match message.as_deref() {
+            Some(RpcMessage::Response(RpcResponse { outcome: Err(error), .. }))
+                if !error.message.to_lowercase().contains("session") =>
+            {
+                SessionLoss::No
+            }
+            _ => SessionLoss::Maybe,
+        },
+        _ => SessionLoss::No,
+    }
+}
+
+pub(crate) fn mentions_lost_session(error: &RpcError) -> bool {
+    // These codes are about the request's target, whose name may contain any word.
+    if matches!(error.code, code::METHOD_NOT_FOUND | code::INVALID_PARAMS | RESOURCE_NOT_FOUND) {
+        return false;
+    }
+    let text = error.message.to_lowercase();
+    text.contains("session")
+        && ["not found", "invalid", "expired", "unknown", "missing", "terminated"].iter().any(|w| text.contains(w))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moongate_model::McpErrorKind;
+
+    #[test]
+    fn a_call_that_may_have_run_is_not_retryable() {
+        let unreachable = || Error::new(McpErrorKind::ServerDown, "away").with_retryable(Retryable::NotSent);
+        let again = |proof, changes| renewal_error(unreachable(), &proof, changes).retryable;
+        assert_eq!(again(SessionLoss::Maybe, true), Retryable::No);
+        assert_eq!([again(SessionLoss::Maybe, false), again(SessionLoss::Proven, true)], [Retryable::NotSent; 2]);
+    }
+}

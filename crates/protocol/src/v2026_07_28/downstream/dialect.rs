@@ -1,0 +1,420 @@
+//! Dialect of the stateless revision for clients: every POST stands for itself.
+//!
+//! Owns reading a request and checking that its headers agree with it. Does not keep state between requests. Invariant:
+//! authorisation and routing use the body alone; a header only ever causes a refusal.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
+use tokio::time::Instant;
+
+use crate::admitted::Admitted;
+use crate::ambiguous_members::reject_lookalikes;
+use crate::body::Body;
+use crate::dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
+use crate::error_labels::count_local_answer;
+use crate::http_message::{self, json_response};
+use crate::request_checks::{malformed_error, take_meta};
+use crate::respond::{InputAction, ResponseEncoder, ResponseOptions, respond};
+use crate::v2026_07_28::downstream::input_rounds::{self, InputRound, Resumption, RetryParams};
+use crate::v2026_07_28::downstream::request_state::StateContext;
+use crate::v2026_07_28::downstream::{encode, subscriptions};
+use crate::v2026_07_28::names::{NAME, PROTOCOL_VERSION};
+use crate::v2026_07_28::{headers, meta, tasks};
+use crate::{legacy, notifications, trace_context};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcPayload, RpcRequest};
+use moongate_jsonrpc::sse;
+use moongate_model::{
+    CacheHint, Call, Caller, DeferredCheck, Error, Exchange, InputRequired, McpErrorKind, McpMethod, Notification,
+    Outcome, Principal, RequestState, Server, ServerCapabilities, TaskMethod, TaskMode,
+};
+use moongate_telemetry::InputOutcome;
+
+/// Dialect of this revision.
+pub(crate) static DIALECT: ModernDialect = ModernDialect;
+
+pub(crate) struct ModernDialect;
+
+/// Function that delimits a message on a stream.
+type FrameFn = fn(&[u8]) -> Bytes;
+
+impl Dialect for ModernDialect {
+    // basic/versioning.mdx: "A request carrying modern per-request `_meta` is served statelessly according to this
+    // revision." An unknown revision in the header belongs here, too: only this revision has an error code for it.
+    fn matches(&self, head: &RequestHead<'_>, peek: &BodyHint<'_>) -> bool {
+        // Regardless of its headers: no modern client opens with a handshake.
+        if matches!(peek.message, Some(RpcMessage::Request(r)) if r.method.as_bytes() == b"initialize" && r.params.get("_meta").is_none())
+        {
+            return false;
+        }
+        if let Some(version) = head.headers.get(headers::VERSION) {
+            let known = version.to_str().ok().and_then(legacy::profile).is_some();
+            if version == NAME || (!known && !head.headers.contains_key(legacy::SESSION_HEADER)) {
+                return true;
+            }
+        }
+        matches!(peek.message, Some(RpcMessage::Request(request)) if carries_version(request))
+    }
+
+    fn serve<'a>(
+        &'a self,
+        inbound: Admitted<McpRequest>,
+        server: Arc<dyn Server>,
+        state: &'a Arc<DownstreamState>,
+    ) -> BoxFuture<'a, Response<Body>> {
+        // All but the wait for events is done at once, so that no future holds it and is copied with it.
+        let response = if inbound.method == Verb::POST {
+            match read_request(inbound.into_inner(), state) {
+                Ok(ParsedPost::Nothing) => http_message::accepted_response(),
+                Ok(ParsedPost::Request(request)) => return serve_request(*request, &server, state),
+                Err((status, id, error)) => json_response(status, [encode::encode_error(id.as_ref(), &error)]),
+            }
+        } else {
+            let error = Error::new(McpErrorKind::InvalidRequest, "Method not allowed: this revision has POST only");
+            let mut response = json_response(405, [encode::encode_error(None, &error)]);
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+            response
+        };
+        std::future::ready(response).boxed()
+    }
+
+    fn error_response(&self, id: Option<&RequestId>, error: &Error) -> Response<Body> {
+        // The request never became a call, so a 200 would be wrong.
+        let status = match encode::http_status(error) {
+            200 => 400,
+            status => status,
+        };
+        json_response(status, [encode::encode_error(id, error)])
+    }
+}
+
+// === reading ===
+
+/// True if a request carries the `_meta` of this revision.
+pub(crate) fn carries_version(request: &RpcRequest) -> bool {
+    request.params.get("_meta").is_some_and(|meta| {
+        // A cheap search first: most legacy requests fail it and are never parsed.
+        memchr::memmem::find(meta.bytes(), PROTOCOL_VERSION.as_bytes()).is_some()
+            && meta.as_object().is_some_and(|meta| meta.get(PROTOCOL_VERSION).is_some())
+    })
+}
+
+enum ParsedPost {
+    Nothing,
+    Request(Box<ValidatedRequest>),
+}
+
+/// Request whose headers and `_meta` were validated.
+pub(crate) struct ValidatedRequest {
+    id: RequestId,
+    method: ByteString,
+    params: JsonObject,
+    meta: JsonObject,
+    /// Name of the tool or prompt, or URI of the resource.
+    target: Option<ByteString>,
+    caller: Arc<Caller>,
+    scope: ByteString,
+    /// HTTP headers. A pipe has none: "There is no header layer" (basic/transports/stdio.mdx, Request Metadata).
+    headers: Option<HeaderMap>,
+    received: Instant,
+}
+
+/// Principal of a request, and its endpoint.
+pub(crate) struct RequestSender {
+    pub(crate) principal: Arc<Principal>,
+    pub(crate) scope: ByteString,
+}
+
+type ModernRefusal = (u16, Option<RequestId>, Error);
+
+fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPost, ModernRefusal> {
+    let McpRequest { headers, payload, principal, scope, received, .. } = inbound;
+    let payload = payload.map_err(|e| {
+        let (id, error) = malformed_error(&e);
+        (400, id, error)
+    })?;
+    http_message::check_content_type(&headers).map_err(|error| (400, None, error))?;
+    let one_only = "Invalid request: the body must be a single request or notification";
+    let request = match payload {
+        RpcPayload::One(RpcMessage::Request(request)) => request,
+        RpcPayload::One(RpcMessage::Notification(_)) => return Ok(ParsedPost::Nothing),
+        // "The body of the HTTP POST MUST be a single JSON-RPC request or notification."
+        _ => return Err((400, None, Error::new(McpErrorKind::InvalidRequest, one_only))),
+    };
+    let id = request.id.clone();
+    let checked = validate(request, Some(headers), RequestSender { principal, scope }, received, state);
+    checked.map(|checked| ParsedPost::Request(Box::new(checked))).map_err(|error| (400, Some(id), error))
+}
+
+/// Validates the members of a request, and its headers if it has any.
+pub(crate) fn validate(
+    request: RpcRequest,
+    headers: Option<HeaderMap>,
+    sender: RequestSender,
+    received: Instant,
+    state: &DownstreamState,
+) -> Result<ValidatedRequest, Error> {
+    let RpcRequest { id, method, mut params } = request;
+    // Once for all below: each view of the name as text checks its encoding.
+    let name: &str = &method;
+    reject_lookalikes(name, &params)?;
+    let mut meta = take_meta(&mut params)?;
+    let version = meta::take_version(&mut meta)?;
+    check_version(headers.as_ref(), &version)?;
+    let none = HeaderMap::new();
+    let caller = meta::take_caller(&mut meta, sender.principal, headers.as_ref().unwrap_or(&none), state)?;
+    let target = match name {
+        "tools/call" | "prompts/get" => params.get_string("name"),
+        "resources/read" => params.get_string("uri"),
+        // SEP-2663, Routing Headers: "the client MUST set the `Mcp-Name` header […] to the value of `params.taskId`".
+        "tasks/get" | "tasks/update" | "tasks/cancel" => params.get_string("taskId"),
+        _ => None,
+    };
+    if let Some(headers) = &headers {
+        headers::check_headers(headers, name, target.as_deref())?;
+        trace_context::copy_headers(&mut meta, headers);
+    }
+    Ok(ValidatedRequest { id, method, params, meta, target, caller, scope: sender.scope, headers, received })
+}
+
+/// Checks the revision in header and body.
+///
+/// basic/transports/streamable-http.mdx, Protocol Version Header: the header MUST be there, MUST match the body, and
+/// an unsupported one is answered with the supported ones.
+fn check_version(headers: Option<&HeaderMap>, version: &ByteString) -> Result<(), Error> {
+    let header = headers.map(|headers| headers.get(headers::VERSION).and_then(|v| v.to_str().ok()));
+    if let Some(header) = header
+        && header != Some(version.as_str())
+    {
+        let shown = header.unwrap_or("missing");
+        return Err(Error::new(
+            McpErrorKind::HeaderMismatch,
+            format!("Header mismatch: MCP-Protocol-Version is {shown:?}, the body says {version:?}"),
+        ));
+    }
+    if version.as_str() == NAME {
+        return Ok(());
+    }
+    let data =
+        JsonObject::new().with("supported", RawJson::from_value(&[NAME])).with("requested", RawJson::string(version));
+    Err(Error::new(McpErrorKind::UnsupportedRevision, "Unsupported protocol version").with_data(data.to_raw()))
+}
+
+// === answering ===
+
+/// Outcome of starting a request.
+pub(crate) enum ModernStarted {
+    /// Complete: HTTP status and response.
+    Ready(u16, Vec<Bytes>),
+    /// Opens a stream of notifications.
+    Subscribed(subscriptions::ListenStream),
+    /// Runs as an exchange.
+    Running(Exchange, ModernEncoder),
+}
+
+fn serve_request(
+    request: ValidatedRequest,
+    server: &Arc<dyn Server>,
+    state: &Arc<DownstreamState>,
+) -> BoxFuture<'static, Response<Body>> {
+    let takes_streams = request.headers.as_ref().is_none_or(accepts_stream);
+    // Beyond the limit, the client gets plain JSON without notifications.
+    let stream =
+        takes_streams && state.metrics.clients.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
+    let response = match start_request(request, server, state, sse::encode_event) {
+        ModernStarted::Ready(status, parts) => json_response(status, parts),
+        ModernStarted::Subscribed(open) => subscriptions::respond(open),
+        ModernStarted::Running(exchange, spell) => {
+            let (metrics, alarms) = (state.metrics.clone(), state.timers.clone());
+            let writing = ResponseOptions { keep_alive: state.keep_alive, stream, metrics, timers: alarms };
+            return respond(exchange, spell, writing).boxed();
+        }
+    };
+    std::future::ready(response).boxed()
+}
+
+/// Starts a request. `frame` delimits messages on a stream.
+pub(crate) fn start_request(
+    request: ValidatedRequest,
+    server: &Arc<dyn Server>,
+    state: &Arc<DownstreamState>,
+    frame: FrameFn,
+) -> ModernStarted {
+    let refuse = |id: &RequestId, error: &Error| {
+        ModernStarted::Ready(encode::http_status(error), vec![encode::encode_error(Some(id), error)])
+    };
+    // These methods never reach a server, so their metrics are counted here.
+    let count = |method: &'static str, error: Option<&Error>| {
+        count_local_answer(&state.metrics, method, error, NAME, request.received.elapsed());
+    };
+    let method = match &*request.method {
+        "server/discover" => {
+            count("server/discover", None);
+            return ModernStarted::Ready(200, discover(&request, &**server));
+        }
+        "subscriptions/listen" => {
+            let subscribed = subscriptions::open_stream(&request.id, &request.params, &request.caller, server, state);
+            count("subscriptions/listen", subscribed.as_ref().err());
+            return subscribed.map_or_else(|error| refuse(&request.id, &error), ModernStarted::Subscribed);
+        }
+        name => McpMethod::from_name(name),
+    };
+    // SEP-2663: "`tasks/result` is removed; clients calling it MUST receive `-32601`"; so is `tasks/list`.
+    if let McpMethod::Other(_) | McpMethod::Task(TaskMethod::Result | TaskMethod::List) = &method {
+        let name = method.name();
+        let error = Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {name}"));
+        count("_OTHER", Some(&error));
+        return ModernStarted::Ready(404, vec![encode::encode_error(Some(&request.id), &error)]);
+    }
+    let may_task = matches!(method, McpMethod::CallTool | McpMethod::Task(_))
+        && tasks::is_declared(&request.caller.declared_capabilities);
+    if matches!(method, McpMethod::Task(_)) && !may_task {
+        return refuse(&request.id, &tasks::missing_capability());
+    }
+    let ValidatedRequest { id, mut params, mut meta, target, caller, scope, headers, received, .. } = request;
+    let token = meta.remove("progressToken");
+    let subject = StateContext::from_request(&method, target, &params);
+    // Other methods have no input rounds, so such members are ordinary params there.
+    let brought = if subject.allows_input() { RetryParams::take(&mut params) } else { RetryParams::default() };
+    let spell = ModernEncoder { id, context: subject, token, caller, scope, frame, state: state.clone() };
+    let exchange = match spell.input_round().resume(brought) {
+        Ok(Resumption::NewCall(resume)) => {
+            let check = headers.filter(|_| method == McpMethod::CallTool).map(|headers| -> DeferredCheck {
+                Box::new(move |definition, arguments| headers::check_params(&headers, definition, arguments))
+            });
+            let task = if may_task { TaskMode::Allowed } else { TaskMode::Never };
+            let (progress, whole) = (spell.token.is_some(), method == McpMethod::Task(TaskMethod::Get));
+            let call = Call {
+                meta,
+                progress,
+                deferred_check: check,
+                continuation: resume,
+                task_mode: task,
+                detailed: whole,
+                received,
+                ..Call::new(method, params)
+            };
+            server.call(&spell.caller, call)
+        }
+        Ok(Resumption::Resumed(exchange)) => exchange,
+        Ok(Resumption::StillOpen(exchange, open)) => {
+            let (status, parts) = spell.input_round().repark(exchange, open);
+            return ModernStarted::Ready(status, parts);
+        }
+        Err(error) => return refuse(&spell.id, &error),
+    };
+    ModernStarted::Running(exchange, spell)
+}
+
+fn accepts_stream(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
+    accept.is_none_or(|a| a.contains("text/event-stream") || a.contains("*/*"))
+}
+
+/// Writes the server capabilities of this revision.
+///
+/// Tasks appear as an extension only: "Servers […] MUST NOT continue to advertise the legacy
+/// capabilities under any protocol version that includes this extension" (SEP-2663, Backward Compatibility).
+fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
+    let mut capabilities = notifications::write_capabilities(features);
+    if features.tasks.is_some() {
+        capabilities.set(ByteString::literal("extensions"), tasks::extensions(&features.extensions));
+    }
+    capabilities
+}
+
+/// Encodes the result of `server/discover` (server/discover.mdx).
+fn discover(request: &ValidatedRequest, server: &dyn Server) -> Vec<Bytes> {
+    let face = server.describe(&request.caller);
+    let mut result = JsonObject::new()
+        .with("supportedVersions", RawJson::from_value(&[NAME]))
+        .with("capabilities", write_capabilities(&face.features).to_raw());
+    if let Some(instructions) = &face.instructions {
+        result.set(ByteString::literal("instructions"), RawJson::string(instructions));
+    }
+    // Private, since the description depends on the caller.
+    let hint = CacheHint { ttl_ms: 60_000, public: false };
+    encode::encode_result_from(face.info, &request.id, result, Some(hint))
+}
+
+/// Encoder of one exchange for a client of this revision.
+///
+/// Dropping it cancels the exchange: "The server MUST treat a client disconnect as cancellation of that request"
+/// (basic/patterns/cancellation.mdx).
+pub(crate) struct ModernEncoder {
+    id: RequestId,
+    context: StateContext,
+    token: Option<RawJson>,
+    caller: Arc<Caller>,
+    scope: ByteString,
+    frame: FrameFn,
+    state: Arc<DownstreamState>,
+}
+
+impl ModernEncoder {
+    fn input_round(&self) -> InputRound<'_> {
+        InputRound {
+            id: &self.id,
+            context: &self.context,
+            caller: &self.caller,
+            scope: &self.scope,
+            state: &self.state,
+        }
+    }
+}
+
+impl ResponseEncoder for ModernEncoder {
+    fn notification(&mut self, notification: Notification) -> Option<Bytes> {
+        match notification {
+            Notification::Progress(params) => {
+                self.token.as_ref().map(|token| notifications::encode_progress(params, token))
+            }
+            Notification::Log(level, params) if self.caller.log_filter.allows(level) => {
+                Some(notifications::encode_notification("notifications/message", &params))
+            }
+            // "These notifications MUST relate to the originating client request": other notifications do not.
+            _ => None,
+        }
+    }
+
+    fn input_required(&mut self, ask: InputRequired) -> InputAction {
+        let asker = self.input_round();
+        if let Some(error) = asker.check_declared(&ask) {
+            if matches!(ask.state, RequestState::HeldByServer) {
+                asker.refuse(ask, &error);
+                return InputAction::Refused;
+            }
+            asker.count(&ask, InputOutcome::Refused);
+            return InputAction::End(encode::http_status(&error), vec![encode::encode_error(Some(&self.id), &error)]);
+        }
+        asker.count(&ask, InputOutcome::Asked);
+        match ask.state {
+            RequestState::CarriedByClient(state) => {
+                InputAction::End(200, asker.forward(&ask.requests, ask.server, state))
+            }
+            RequestState::HeldByServer => InputAction::Park(ask),
+        }
+    }
+
+    fn frame(&mut self, message: &[u8], _: bool) -> Bytes {
+        (self.frame)(message)
+    }
+
+    async fn park(&mut self, exchange: Exchange, ask: InputRequired) -> Result<(u16, Vec<Bytes>), Exchange> {
+        self.input_round().park(exchange, ask).await
+    }
+
+    fn result(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
+        if let Err(error) = &end
+            && let Some(ask) = input_rounds::from_error(error)
+            && let InputAction::End(status, parts) = self.input_required(ask)
+        {
+            return (status, parts);
+        }
+        encode::encode_outcome(&self.id, self.context.method(), end)
+    }
+}

@@ -1,0 +1,324 @@
+//! Input rounds of a stateless client: requests go out as an `InputRequiredResult`, responses come with another
+//! request.
+//!
+//! Owns the requests sent to a client and the responses that it returns (basic/patterns/mrtr.mdx). Does not seal state
+//! (`request_state.rs`). Invariant: a client gets only requests that it declared, and an exchange whose server waits is
+//! either parked or finished.
+
+use bytes::Bytes;
+use moongate_telemetry::{InputKindName, InputOutcome};
+use tokio::time::{Duration, Instant, timeout_at};
+
+use crate::dialect::DownstreamState;
+use crate::legacy;
+use crate::v2026_07_28::downstream::encode;
+use crate::v2026_07_28::downstream::request_state::{self, CarriedState, StateContext};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::message::{RequestId, RpcError, code};
+use moongate_model::{
+    Caller, Continuation, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired, InputResponses,
+    McpErrorKind, RequestState,
+};
+use moongate_session::{OpenInput, OpenInputRequest, ParkedCall, SealError};
+
+/// Time to wait for a further input request after one. Servers that need several send them at once, and the client
+/// should get them in one round.
+const GATHER_GAP: Duration = Duration::from_millis(10);
+/// Limit of that time for all of them together.
+const GATHER_TIME: Duration = Duration::from_millis(100);
+/// Limit of input requests in one round.
+const INPUT_REQUESTS_MAX: usize = 32;
+/// Limit of notifications held while requests are gathered. The client gets them with its next request.
+const HELD_NOTIFICATIONS_MAX: usize = 64;
+
+/// Members that a retry adds to the params.
+#[derive(Default)]
+pub(crate) struct RetryParams {
+    input_responses: Option<RawJson>,
+    request_state: Option<RawJson>,
+}
+
+/// Purpose of a retry.
+pub(crate) enum Resumption {
+    /// New call, with the part of the retry that its server gets.
+    NewCall(Option<Box<Continuation>>),
+    /// Parked exchange that may continue.
+    Resumed(Exchange),
+    /// Parked exchange with open requests, which are sent again.
+    StillOpen(Exchange, Vec<OpenInput>),
+}
+
+/// Context of an input round: the request, its caller and its endpoint.
+pub(crate) struct InputRound<'a> {
+    pub(crate) id: &'a RequestId,
+    pub(crate) context: &'a StateContext,
+    pub(crate) caller: &'a Caller,
+    pub(crate) scope: &'a ByteString,
+    pub(crate) state: &'a DownstreamState,
+}
+
+impl RetryParams {
+    /// Takes the retry's members out of the params.
+    pub(crate) fn take(params: &mut JsonObject) -> Self {
+        RetryParams { input_responses: params.remove("inputResponses"), request_state: params.remove("requestState") }
+    }
+}
+
+impl InputRound<'_> {
+    /// Resolves the purpose of a request with these members. A failure leaves parked calls and state unused.
+    pub(crate) fn resume(&self, brought: RetryParams) -> Result<Resumption, Error> {
+        let RetryParams { input_responses: answers, request_state: state } = brought;
+        if let Some(answers) = &answers
+            && !answers.is_object()
+        {
+            return Err(invalid("inputResponses must be an object"));
+        }
+        let Some(state) = state else {
+            return Ok(Resumption::NewCall(
+                answers.map(|answers| {
+                    Box::new(Continuation { input_responses: Some(answers), ..Continuation::default() })
+                }),
+            ));
+        };
+        let bound = self.context.bindings(&self.caller.principal, self.scope);
+        match CarriedState::open(&state, &bound, self.state)? {
+            CarriedState::Server { server, state } => Ok(Resumption::NewCall(Some(Box::new(Continuation {
+                input_responses: answers,
+                request_state: Some(state),
+                server,
+            })))),
+            CarriedState::Parked(ticket) => {
+                let parked = self.state.parked_calls.take(&ticket, &self.caller.principal);
+                let mut parked = parked.ok_or_else(|| request_state::state_error(SealError::Expired, self.state))?;
+                let answers = answers.and_then(|raw| raw.as_object()).unwrap_or_default();
+                // A mistake of the client must not cost it the parked call, so that goes back first.
+                if let Err(error) = record_responses(&mut parked.inputs, &answers) {
+                    self.state.parked_calls.repark(ticket, self.caller.principal.clone(), parked);
+                    return Err(error);
+                }
+                let ParkedCall { exchange, inputs: asks } = parked;
+                let open = deliver_complete(asks);
+                Ok(if open.is_empty() { Resumption::Resumed(exchange) } else { Resumption::StillOpen(exchange, open) })
+            }
+        }
+    }
+
+    /// Sends the input requests of a server that kept no state. Its exchange is finished.
+    pub(crate) fn forward(
+        &self,
+        requests: &[(ByteString, InputRequest)],
+        server: Option<ByteString>,
+        state: Option<RawJson>,
+    ) -> Vec<Bytes> {
+        let state = state.map(|state| {
+            let bound = self.context.bindings(&self.caller.principal, self.scope);
+            CarriedState::Server { server, state }.seal(&bound, self.state)
+        });
+        let requests = requests.iter().map(|(key, question)| (key, question));
+        encode::encode_input_required(self.id, requests, state.as_ref())
+    }
+
+    /// Sends the input requests of a server that waits. The exchange is parked, with requests that follow right away.
+    ///
+    /// Fails if the server continues without a response. The error is the exchange with all events read from it.
+    pub(crate) async fn park(
+        &self,
+        mut exchange: Exchange,
+        first: InputRequired,
+    ) -> Result<(u16, Vec<Bytes>), Exchange> {
+        let mut asks = vec![first];
+        let mut early = Vec::new();
+        let until = Instant::now() + GATHER_TIME;
+        while asks.len() < INPUT_REQUESTS_MAX {
+            let gap = (Instant::now() + GATHER_GAP).min(until);
+            match timeout_at(gap, exchange.next_event()).await {
+                Err(_) => break,
+                Ok(ExchangeEvent::Done(end)) => return Err(Exchange::ready(end).prepend(early)),
+                Ok(ExchangeEvent::InputRequired(ask)) => match self.check_declared(&ask) {
+                    None => asks.push(ask),
+                    Some(error) => self.refuse(ask, &error),
+                },
+                Ok(notice) if early.len() < HELD_NOTIFICATIONS_MAX => early.push(notice),
+                Ok(_) => {}
+            }
+        }
+        let mut number = 0;
+        let open = asks.into_iter().map(|ask| {
+            let InputRequired { requests, responder: answer, .. } = ask;
+            let requests = requests.into_iter().map(|(key, question)| {
+                number += 1;
+                // A legacy server's requests all have the same key, so the client gets numbered ones.
+                let shown = ByteString::from(format!("input-{number}"));
+                OpenInputRequest {
+                    exposed_key: shown,
+                    key: ByteString::from(key.as_str()),
+                    request: detached(question),
+                    response: None,
+                }
+            });
+            OpenInput { requests: requests.collect(), responses: answer }
+        });
+        let open = open.collect();
+        Ok(self.repark(exchange.prepend(early), open))
+    }
+
+    /// Parks an exchange and sends its open requests.
+    pub(crate) fn repark(&self, exchange: Exchange, asks: Vec<OpenInput>) -> (u16, Vec<Bytes>) {
+        let shown: Vec<(ByteString, InputRequest)> = asks
+            .iter()
+            .flat_map(|ask| &ask.requests)
+            .filter(|request| request.response.is_none())
+            .map(|request| (request.exposed_key.clone(), encode_request(&request.request)))
+            .collect();
+        let parked = ParkedCall { exchange, inputs: asks };
+        let Some(ticket) = self.state.parked_calls.park(self.caller.principal.clone(), parked) else {
+            let message = "The server asks for input while it waits, and no call may be kept for that (limits.parked)";
+            let error = Error::new(McpErrorKind::Overloaded, message);
+            return (200, vec![encode::encode_error(Some(self.id), &error)]);
+        };
+        let bound = self.context.bindings(&self.caller.principal, self.scope);
+        let state = CarriedState::Parked(ticket).seal(&bound, self.state);
+        let requests = shown.iter().map(|(key, question)| (key, question));
+        (200, encode::encode_input_required(self.id, requests, Some(&state)))
+    }
+
+    /// Returns the error for an input request that this client cannot get.
+    ///
+    /// "Servers MUST NOT send an `inputRequests` that the client has not declared support for in its capabilities."
+    pub(crate) fn check_declared(&self, ask: &InputRequired) -> Option<Error> {
+        if !self.context.allows_input() {
+            let kind = ask.requests.first().map_or("input", |(_, question)| question.kind.capability());
+            let message = format!(
+                "The server asks for {kind} during {}, where a client of this revision cannot be asked for anything",
+                self.context.method().name()
+            );
+            return Some(Error::new(McpErrorKind::CannotCross, message));
+        }
+        let missing = ask
+            .requests
+            .iter()
+            .map(|(_, question)| question.kind)
+            .find(|kind| !self.caller.capabilities.supports(*kind));
+        missing.map(|kind| {
+            let message = format!("The server asks for {}, which this client did not declare", kind.capability());
+            let required = JsonObject::new().with("requiredCapabilities", legacy::required_capability(kind));
+            Error::new(McpErrorKind::MissingCapability, message).with_data(required.to_raw())
+        })
+    }
+
+    /// Refuses an input request to the server that waits. Its call goes on: many servers can do without the input.
+    pub(crate) fn refuse(&self, ask: InputRequired, error: &Error) {
+        self.count(&ask, InputOutcome::Refused);
+        let refusal = RpcError { code: code::METHOD_NOT_FOUND, message: ByteString::from(&*error.message), data: None };
+        let responses = ask.requests.into_iter().map(|(key, _)| (key, Err(refusal.clone())));
+        // An error means that the call has ended meanwhile.
+        let _ = ask.responder.send(responses.collect());
+    }
+
+    /// Counts input requests by their outcome.
+    pub(crate) fn count(&self, ask: &InputRequired, outcome: InputOutcome) {
+        for (_, question) in &ask.requests {
+            self.state.metrics.inputs.asks.inc((InputKindName(question.kind.capability()), outcome));
+        }
+    }
+}
+
+/// Copies a request into memory of its own: it may be held for long, and is a span of the server's message.
+fn detached(question: InputRequest) -> InputRequest {
+    let params = question.params.to_raw().detached().as_object();
+    InputRequest {
+        method: ByteString::from(question.method.as_str()),
+        params: params.unwrap_or(question.params),
+        ..question
+    }
+}
+
+/// Converts a request to this revision.
+///
+/// "Remove the `notifications/elicitation/complete` notification and the `elicitationId` field" (changelog.mdx).
+fn encode_request(question: &InputRequest) -> InputRequest {
+    let mut question = question.clone();
+    if question.kind == InputKind::ElicitUrl {
+        question.params.remove("elicitationId");
+    }
+    question
+}
+
+/// Records the responses. Fails without recording any if one is invalid.
+///
+/// Responses to unknown requests are ignored: "the server SHOULD ignore any information it does not
+/// recognize or need".
+fn record_responses(asks: &mut [OpenInput], answers: &JsonObject) -> Result<(), Error> {
+    let open = || asks.iter().flat_map(|ask| &ask.requests).filter(|request| request.response.is_none());
+    for request in open() {
+        if let Some(answer) = answers.get(&request.exposed_key) {
+            check_response(&request.exposed_key, request.request.kind, answer)?;
+        }
+    }
+    for request in asks.iter_mut().flat_map(|ask| &mut ask.requests).filter(|request| request.response.is_none()) {
+        request.response = answers.get_object(&request.exposed_key);
+    }
+    Ok(())
+}
+
+/// Checks that a response fits this kind of request, so that the client can correct it.
+///
+/// The content that a user filled in is left to the server.
+fn check_response(key: &ByteString, kind: InputKind, answer: &RawJson) -> Result<(), Error> {
+    let wrong = |what: &str| Err(invalid(&format!("inputResponses[{key:?}] {what}")));
+    let Some(answer) = answer.as_object() else {
+        return wrong("must be an object without duplicate keys");
+    };
+    match kind {
+        InputKind::ElicitForm | InputKind::ElicitUrl => match answer.get_string("action").as_deref() {
+            Some("accept" | "decline" | "cancel") => Ok(()),
+            _ => wrong("must have an action: accept, decline or cancel"),
+        },
+        InputKind::Sample | InputKind::SampleWithTools => {
+            let said = answer.get_string("role").is_some() && answer.get("content").is_some();
+            if said { Ok(()) } else { wrong("must have a role and content") }
+        }
+        InputKind::Roots => {
+            let listed = answer.get("roots").is_some_and(|roots| roots.bytes().first() == Some(&b'['));
+            if listed { Ok(()) } else { wrong("must have roots: an array") }
+        }
+        InputKind::Other => Ok(()),
+    }
+}
+
+/// Delivers inputs whose responses are complete, and returns the rest.
+fn deliver_complete(asks: Vec<OpenInput>) -> Vec<OpenInput> {
+    let mut open = Vec::new();
+    for ask in asks {
+        if ask.requests.iter().any(|request| request.response.is_none()) {
+            open.push(ask);
+            continue;
+        }
+        let answers: InputResponses =
+            ask.requests.into_iter().filter_map(|request| Some((request.key, Ok(request.response?)))).collect();
+        // A server that gave up meanwhile has dropped the receiver, and the exchange reports that.
+        let _ = ask.responses.send(answers);
+    }
+    open
+}
+
+fn invalid(what: &str) -> Error {
+    Error::new(McpErrorKind::InvalidParams, format!("Invalid params: {what}"))
+}
+
+/// Reads the input requests from a legacy server's error, if it is URL Elicitation Required
+/// (2025-11-25/client/elicitation.mdx). The requests fit clients of this revision.
+pub(crate) fn from_error(error: &Error) -> Option<InputRequired> {
+    let McpErrorKind::ServerError(answered) = &error.kind else { return None };
+    let asked = legacy::url_elicitations(answered)?;
+    let method = ByteString::literal("elicitation/create");
+    let question =
+        |params| encode_request(&InputRequest { kind: InputKind::ElicitUrl, method: method.clone(), params });
+    // The list comes from a server, so its length is bounded like any other round.
+    let numbered = asked.into_iter().take(INPUT_REQUESTS_MAX).enumerate();
+    let requests =
+        numbered.map(|(n, params)| (ByteString::from(format!("input-{}", n + 1)), question(params))).collect();
+    // The server kept no state of the call. The responses come with another call, so this channel has no receiver.
+    let (answer, _) = tokio::sync::oneshot::channel();
+    Some(InputRequired { requests, state: RequestState::CarriedByClient(None), server: None, responder: answer })
+}

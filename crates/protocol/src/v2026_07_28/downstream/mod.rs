@@ -1,0 +1,11 @@
+//! Client side of the stateless revision: every POST stands for itself.
+//!
+//! Owns the dialect and what it writes to clients. Does not know servers. Invariant: nothing of a request is kept, apart
+//! from parked calls.
+
+pub(super) mod dialect;
+pub(super) mod encode;
+pub(super) mod input_rounds;
+pub(super) mod request_state;
+pub(super) mod stdio;
+pub(super) mod subscriptions;

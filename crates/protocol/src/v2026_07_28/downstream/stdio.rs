@@ -1,0 +1,154 @@
+//! Requests of this revision on a pipe (basic/transports/stdio.mdx).
+//!
+//! Owns the open requests, so that clients can cancel them. Reading and responding is that of `downstream.rs`, without
+//! headers. Invariant: a cancelled request sends nothing more.
+
+use moongate_telemetry::Limit;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::dialect::DownstreamState;
+use crate::respond;
+use crate::v2026_07_28::downstream::dialect::{self, ModernStarted, RequestSender};
+use crate::v2026_07_28::downstream::encode;
+use moongate_jsonrpc::json::ByteString;
+use moongate_jsonrpc::message::{RequestId, RpcRequest, encode_line};
+use moongate_model::{Error, McpErrorKind, Principal, Server};
+
+/// Limit of open requests on one pipe.
+const OPEN_MAX: usize = 1000;
+
+/// Open requests of one pipe.
+#[derive(Clone, Default)]
+pub(crate) struct OpenRequests {
+    open: Arc<Mutex<Vec<(RequestId, CancellationToken)>>>,
+    /// Cancelled to close the subscription streams.
+    subscriptions: CancellationToken,
+}
+
+impl OpenRequests {
+    /// True if a request belongs to this revision.
+    pub(crate) fn is_modern(request: &RpcRequest) -> bool {
+        dialect::carries_version(request)
+    }
+
+    /// Starts a request. Returns an immediate response; later ones go to `out` from a task of `tasks`.
+    pub(crate) fn start(
+        &self,
+        request: RpcRequest,
+        (principal, scope): (Arc<Principal>, ByteString),
+        server: &Arc<dyn Server>,
+        state: &Arc<DownstreamState>,
+        (out, tasks): (&mpsc::Sender<Bytes>, &TaskTracker),
+    ) -> Option<Vec<Bytes>> {
+        let id = request.id.clone();
+        // No headers on a pipe, so the body alone is validated.
+        let checked = dialect::validate(request, None, RequestSender { principal, scope }, Instant::now(), state);
+        let checked = match checked {
+            Ok(checked) => checked,
+            Err(error) => return Some(vec![encode::encode_error(Some(&id), &error)]),
+        };
+        // Registered before the start, so that a cancellation always finds the request.
+        let Some(entry) = self.register(&id) else {
+            state.metrics.calls.refused.inc(Limit::SessionCalls);
+            let error =
+                Error::new(McpErrorKind::Overloaded, "Too many requests are open on this pipe; wait for some to end");
+            return Some(vec![encode::encode_error(Some(&id), &error)]);
+        };
+        let out = out.clone();
+        match dialect::start_request(checked, server, state, encode_line) {
+            ModernStarted::Ready(_, parts) => return Some(parts),
+            ModernStarted::Running(exchange, spell) => {
+                // A cancelled future drops its exchange, and that cancels the call at the server.
+                let run = async move {
+                    entry.token.clone().run_until_cancelled(respond::forward(exchange, spell, out)).await
+                };
+                tasks.spawn(run);
+            }
+            ModernStarted::Subscribed(mut open) => {
+                let listening = self.subscriptions.clone();
+                tasks.spawn(async move {
+                    let pass = async {
+                        while let Some(message) = open.next_message().await {
+                            if out.send(encode_line(&message)).await.is_err() {
+                                return;
+                            }
+                        }
+                    };
+                    tokio::select! {
+                        () = entry.token.cancelled() => {}
+                        () = listening.cancelled() => {}
+                        () = pass => {}
+                    }
+                });
+            }
+        }
+        None
+    }
+
+    /// Cancels a request. Returns false if none is open under this id, or several are.
+    ///
+    /// "To cancel an in-flight request, the client MUST send a `notifications/cancelled` notification referencing the
+    /// request's ID."
+    pub(crate) fn cancel(&self, id: &RequestId) -> bool {
+        let open = self.lock();
+        let mut named = open.iter().filter(|(other, _)| other == id);
+        match (named.next(), named.next()) {
+            (Some((_, token)), None) => {
+                token.cancel();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Closes the subscription streams, which nobody reads any more.
+    pub(crate) fn close_subscriptions(&self) {
+        self.subscriptions.cancel();
+    }
+
+    /// Cancels all requests and subscriptions.
+    pub(crate) fn cancel_all(&self) {
+        self.close_subscriptions();
+        for (_, token) in self.lock().iter() {
+            token.cancel();
+        }
+    }
+
+    fn register(&self, id: &RequestId) -> Option<OpenRequestGuard> {
+        let mut open = self.lock();
+        let token = CancellationToken::new();
+        (open.len() < OPEN_MAX).then(|| {
+            // A copy: the id is a span of the message, whose buffer must not live as long as the request.
+            open.push((RequestId::from_raw(id.raw().detached()).unwrap_or_else(|| id.clone()), token.clone()));
+            OpenRequestGuard { requests: self.clone(), token }
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(RequestId, CancellationToken)>> {
+        self.open.lock()
+    }
+}
+
+/// Guard of one open request.
+struct OpenRequestGuard {
+    requests: OpenRequests,
+    token: CancellationToken,
+}
+
+impl Drop for OpenRequestGuard {
+    fn drop(&mut self) {
+        let mut open = self.requests.lock();
+        // Two requests may have the same id, so the token identifies the entry. Cancelling it makes it findable.
+        self.token.cancel();
+        if let Some(at) = open.iter().position(|(_, token)| token.is_cancelled()) {
+            open.swap_remove(at);
+        }
+    }
+}

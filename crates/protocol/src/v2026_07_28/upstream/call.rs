@@ -1,0 +1,389 @@
+//! Call on a stateless server, with as many rounds as the server needs.
+//!
+//! Owns the rounds, the deadline and the cancellation of one call. Does not talk to the client. Invariant: a call sends
+//! at most [`ROUNDS_MAX`] retries.
+
+use moongate_telemetry::DroppedItem;
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use tokio::sync::oneshot;
+use tokio::task::coop;
+use tokio::time::Instant;
+
+use crate::correlation::{CallEntry, LogInterest};
+use crate::http_message::forwarded_headers;
+use crate::input_attribution::CallTarget;
+use crate::v2026_07_28::names::SERVER_INFO;
+use crate::v2026_07_28::upstream::connection::ModernConnection;
+use crate::v2026_07_28::{headers, meta, tasks};
+use crate::{link_error, notifications};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcNotification, RpcResponse, encode_with, write_request};
+use moongate_model::{
+    CacheHint, Call, Caller, Continuation, Error, Exchange, ExchangeEvent, InputRequired, InputResponses, LogFilter,
+    McpErrorKind, McpMethod, Notification, Outcome, RequestState, TaskMethod, TaskMode,
+};
+use moongate_transport::{HeaderList, LinkError, MessageStream, OutgoingMessage};
+
+/// Limit of input rounds in one call. A server beyond it is taken to loop.
+const ROUNDS_MAX: usize = 10;
+
+/// Call in progress.
+pub(crate) struct ModernCall {
+    server: Arc<ModernConnection>,
+    entry: CallEntry,
+    method: McpMethod,
+    /// Params without the members that a round adds.
+    params: JsonObject,
+    /// Client's input from an earlier round.
+    continuation: Option<Box<Continuation>>,
+    headers: HeaderList,
+    logs: LogInterest,
+    caller: Arc<Caller>,
+    messages: Option<MessageStream>,
+    deadline: Instant,
+    /// Number of messages that the pipe had delivered when the request was sent.
+    received_before: u64,
+    rounds: usize,
+    /// True if the result may be a task.
+    may_task: bool,
+    phase: RoundPhase,
+}
+
+enum RoundPhase {
+    NotSent,
+    Sent,
+    /// The client received the input requests; its responses start the next round.
+    AwaitingInput(oneshot::Receiver<InputResponses>, Option<RawJson>),
+    Finished,
+}
+
+impl ModernCall {
+    /// Creates the exchange of a call. Sends nothing before the first event is polled.
+    pub(crate) fn start(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) -> Exchange {
+        let target = call.target();
+        let Call {
+            method,
+            mut params,
+            meta,
+            progress,
+            definition,
+            continuation: resume,
+            task_mode: task,
+            received,
+            ..
+        } = call;
+        let may_task = task != TaskMode::Never || matches!(method, McpMethod::Task(_));
+        // "The server MUST NOT emit `notifications/message` for a request that does not include this field": so no log
+        // message can be about a call without a log level (server/utilities/logging.mdx).
+        let logs = if caller.log_filter == LogFilter::Nothing {
+            LogInterest::Never
+        } else {
+            LogInterest::Wanted(caller.principal.id)
+        };
+        let entry = server.calls.open(&caller, logs, CallTarget::default());
+        let meta = meta::write_meta(meta, &caller, &server.options.client_info, progress.then_some(entry.id), may_task);
+        params.set(ByteString::literal("_meta"), meta.to_raw());
+        // Such members from a client of another revision are no input responses for this server.
+        if matches!(method, McpMethod::CallTool | McpMethod::GetPrompt | McpMethod::ReadResource) {
+            params.remove("inputResponses");
+            params.remove("requestState");
+        }
+        let mut headers = if server.link.is_multiplexed() {
+            HeaderList::new()
+        } else {
+            headers::write_headers(method.name(), target.as_deref(), definition.as_deref(), params.get("arguments"))
+        };
+        headers.extend(forwarded_headers(&caller));
+        // Time spent in the queue counts towards the call's timeout.
+        let deadline = received + server.options.timeouts.call();
+        let running = ModernCall {
+            server,
+            entry,
+            method,
+            params,
+            continuation: resume,
+            headers,
+            logs,
+            caller,
+            messages: None,
+            deadline,
+            received_before: 0,
+            rounds: 0,
+            may_task,
+            phase: RoundPhase::NotSent,
+        };
+        Exchange::new(stream::unfold(running, |mut running| async move {
+            running.next().await.map(|event| (event, running))
+        }))
+    }
+
+    async fn next(&mut self) -> Option<ExchangeEvent> {
+        let event = match std::mem::replace(&mut self.phase, RoundPhase::Finished) {
+            RoundPhase::Finished => return None,
+            RoundPhase::AwaitingInput(answers, state) => match answers.await {
+                // Boxed, since most calls have one round and all would have its room.
+                Ok(answers) => Box::pin(self.retry(&answers, state)).await,
+                Err(_) => Err(Error::new(McpErrorKind::Cancelled, "The client did not answer what the server asked")),
+            },
+            RoundPhase::NotSent => match self.continuation.take() {
+                Some(resume) => {
+                    let params = with_round(self.params.clone(), resume.input_responses, resume.request_state);
+                    Box::pin(self.send(&params)).await
+                }
+                None => {
+                    // Taken out and put back, so that `send` can borrow them without a copy.
+                    let params = std::mem::take(&mut self.params);
+                    let sent = self.send(&params).await;
+                    self.params = params;
+                    sent
+                }
+            },
+            RoundPhase::Sent => {
+                self.phase = RoundPhase::Sent;
+                Ok(())
+            }
+        };
+        let event = match event {
+            Ok(()) => self.receive().await,
+            Err(error) => ExchangeEvent::Done(Err(error)),
+        };
+        if matches!(event, ExchangeEvent::Done(_)) {
+            self.phase = RoundPhase::Finished;
+        }
+        Some(event)
+    }
+
+    async fn send(&mut self, params: &JsonObject) -> Result<(), Error> {
+        let id = self.entry.id;
+        let body = encode_with(params.size_hint(), |out| {
+            write_request(out, &RequestId::number(id), self.method.name(), params)
+        });
+        let outgoing = OutgoingMessage { body, id: Some(id), headers: self.headers.clone() };
+        self.phase = RoundPhase::Sent;
+        self.received_before = self.server.link.received_count();
+        let name = &self.server.options.server;
+        let alarms = self.server.options.timeouts.timers();
+        match alarms.timeout_at(self.deadline, self.server.link.send(outgoing)).await {
+            Ok(Ok(reply)) => {
+                self.messages = Some(reply.messages);
+                Ok(())
+            }
+            Ok(Err(e)) => Err(link_error::from_link(name, &e)),
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
+    /// Sends the next round, with the responses and the server's state under a new id (basic/patterns/mrtr.mdx).
+    async fn retry(&mut self, answers: &InputResponses, state: Option<RawJson>) -> Result<(), Error> {
+        self.rounds += 1;
+        if self.rounds > ROUNDS_MAX {
+            let reason = format!("it asked for input more than {ROUNDS_MAX} times in one call");
+            return Err(link_error::protocol_error(&self.server.options.server, &reason));
+        }
+        let mut responses = JsonObject::new();
+        for (key, answer) in answers {
+            match answer {
+                Ok(result) => responses.set(key.clone(), result.to_raw()),
+                // This revision has no form for a client's error, so the call ends with it.
+                Err(error) => return Err(Error::from_server(error.clone())),
+            }
+        }
+        let responses = (!responses.is_empty()).then(|| responses.to_raw());
+        let params = with_round(self.params.clone(), responses, state);
+        // Each round is a request with an id of its own (basic/patterns/mrtr.mdx).
+        self.entry = self.server.calls.open(&self.caller, self.logs, CallTarget::default());
+        // The user's time does not count, so each round has the full timeout.
+        self.deadline = Instant::now() + self.server.options.timeouts.call();
+        self.send(&params).await
+    }
+
+    async fn receive(&mut self) -> ExchangeEvent {
+        loop {
+            let Some(messages) = &mut self.messages else {
+                return ExchangeEvent::Done(Err(Error::internal("a call was read before it was sent")));
+            };
+            match self.server.options.timeouts.timers().timeout_at(self.deadline, messages.next()).await {
+                Ok(Some(Ok(RpcMessage::Response(response)))) => {
+                    self.entry.mark_answered();
+                    return self.on_response(response);
+                }
+                // A server that keeps sending notifications cannot extend its deadline.
+                Ok(Some(Ok(RpcMessage::Notification(_) | RpcMessage::Request(_))))
+                    if Instant::now() >= self.deadline =>
+                {
+                    return ExchangeEvent::Done(Err(self.timed_out()));
+                }
+                Ok(Some(Ok(RpcMessage::Notification(notification)))) => {
+                    // A chatty server must not keep other tasks from running.
+                    coop::consume_budget().await;
+                    if let Some(event) = self.on_notification(notification) {
+                        return event;
+                    }
+                }
+                // basic/transports/stdio.mdx: "The server MUST NOT write JSON-RPC requests to `stdout`."
+                Ok(Some(Ok(RpcMessage::Request(_)))) => {
+                    self.server.options.metrics.calls.dropped.inc(DroppedItem::ServerRequest)
+                }
+                Ok(Some(Err(e))) => return ExchangeEvent::Done(Err(self.link_error(&e))),
+                Ok(None) => {
+                    let reason = "the stream ended without an answer";
+                    return ExchangeEvent::Done(Err(link_error::protocol_error(&self.server.options.server, reason)));
+                }
+                Err(_) => return ExchangeEvent::Done(Err(self.timed_out())),
+            }
+        }
+    }
+
+    fn link_error(&self, error: &LinkError) -> Error {
+        link_error::from_link(&self.server.options.server, error)
+    }
+
+    fn on_notification(&self, notification: RpcNotification) -> Option<ExchangeEvent> {
+        match notifications::decode(notification) {
+            Notification::Progress(params) => {
+                let own = params.get("progressToken").is_some_and(|t| *t == RawJson::number(self.token()));
+                own.then_some(ExchangeEvent::Notification(Notification::Progress(params)))
+            }
+            notice @ Notification::Log(..) => Some(ExchangeEvent::Notification(notice)),
+            Notification::ListChanged(kind) => {
+                self.server.list_changes.report(kind);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the progress token: the first round's id, since later rounds send the same `_meta`.
+    fn token(&self) -> u64 {
+        let meta = self.params.get_object("_meta");
+        let token = meta.and_then(|meta| meta.get("progressToken").cloned());
+        token.and_then(|t| t.parse_as().ok()).unwrap_or(self.entry.id)
+    }
+
+    fn on_response(&mut self, response: RpcResponse) -> ExchangeEvent {
+        let mut result = match response.outcome {
+            Ok(result) => result,
+            Err(error) => return ExchangeEvent::Done(Err(Error::from_server(error))),
+        };
+        match result.get_string("resultType").as_deref() {
+            Some("input_required") => self.on_input_required(&result),
+            Some("complete") => {
+                result.remove("resultType");
+                ExchangeEvent::Done(match self.method {
+                    McpMethod::Task(TaskMethod::Get) => self.read_task(result),
+                    _ => Ok(read_outcome(result)),
+                })
+            }
+            Some("task") => {
+                result.remove("resultType");
+                ExchangeEvent::Done(self.read_task(result))
+            }
+            // Results of an earlier revision or of an extension pass unchanged.
+            _ => ExchangeEvent::Done(Ok(read_outcome(result))),
+        }
+    }
+
+    /// Reads a result that is a task.
+    ///
+    /// SEP-2663: "A server MUST NOT return `CreateTaskResult` to a client that did not include the extension capability
+    /// on its request", and one "in response to an unsupported request type" is "an invalid response".
+    fn read_task(&self, mut result: JsonObject) -> Result<Outcome, Error> {
+        let wrong = |what: &str| link_error::protocol_error(&self.server.options.server, what);
+        if !self.may_task || !matches!(self.method, McpMethod::CallTool | McpMethod::Task(TaskMethod::Get)) {
+            return Err(wrong("it answered with a task where none may be"));
+        }
+        // The task first: its `ttlMs` is no cache hint.
+        let task = tasks::read_task(&mut result).map_err(|what| wrong(&format!("its task cannot be read: {what}")))?;
+        Ok(Outcome { task: Some(Box::new(task)), ..read_outcome(result) })
+    }
+
+    fn on_input_required(&mut self, result: &JsonObject) -> ExchangeEvent {
+        let state = result.get("requestState").cloned();
+        let wrong =
+            |what: &str| ExchangeEvent::Done(Err(link_error::protocol_error(&self.server.options.server, what)));
+        let requests = match result.get("inputRequests").map(tasks::read_input_requests) {
+            None => Vec::new(),
+            Some(Ok(requests)) => requests,
+            Some(Err(what)) => return wrong(what),
+        };
+        // "Servers MUST include at least one of `inputRequests` or `requestState`".
+        if requests.is_empty() && state.is_none() {
+            return wrong("it asks for input without saying which");
+        }
+        let (answer, answers) = oneshot::channel();
+        self.phase = RoundPhase::AwaitingInput(answers, state.clone());
+        self.messages = None;
+        ExchangeEvent::InputRequired(InputRequired {
+            requests,
+            state: RequestState::CarriedByClient(state),
+            server: None,
+            responder: answer,
+        })
+    }
+
+    fn timed_out(&mut self) -> Error {
+        if self.server.link.is_multiplexed() && self.server.link.received_count() == self.received_before {
+            self.server.calls.report_silence();
+        }
+        self.cancel("the gateway's timeout passed");
+        link_error::timeout_error(&self.server.options.server, self.server.options.timeouts.call())
+    }
+
+    /// Cancels the call. On HTTP, closing the stream is the cancellation; a pipe needs a notification.
+    fn cancel(&mut self, reason: &str) {
+        let sent = matches!(std::mem::replace(&mut self.phase, RoundPhase::Finished), RoundPhase::Sent);
+        self.messages = None;
+        if sent && self.server.link.is_multiplexed() {
+            self.entry.mark_cancelled();
+            let params = JsonObject::new()
+                .with("requestId", RawJson::number(self.entry.id))
+                .with("reason", RawJson::string(reason));
+            self.server.send_notification("notifications/cancelled", params);
+        }
+    }
+}
+
+impl Drop for ModernCall {
+    fn drop(&mut self) {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.cancel("the client no longer waits for it");
+        }
+    }
+}
+
+/// Adds one round's members to the params.
+fn with_round(mut params: JsonObject, answers: Option<RawJson>, state: Option<RawJson>) -> JsonObject {
+    if let Some(answers) = answers {
+        params.set(ByteString::literal("inputResponses"), answers);
+    }
+    if let Some(state) = state {
+        params.set(ByteString::literal("requestState"), state);
+    }
+    params
+}
+
+/// Reads a result and removes this revision's additions: the server's info and the cache hints.
+fn read_outcome(mut result: JsonObject) -> Outcome {
+    let ttl = result.get("ttlMs").and_then(|raw| raw.parse_as::<f64>().ok());
+    let cache = ttl.map(|ttl| CacheHint {
+        // "If `ttlMs` is negative, clients SHOULD ignore it and treat it as `0`."
+        ttl_ms: if ttl.is_finite() && ttl > 0.0 { ttl as u64 } else { 0 },
+        public: result.get_string("cacheScope").as_deref() == Some("public"),
+    });
+    if cache.is_some() {
+        result.remove("ttlMs");
+        result.remove("cacheScope");
+    }
+    if let Some(mut meta) = result.get_object("_meta")
+        && meta.remove(SERVER_INFO).is_some()
+    {
+        if meta.is_empty() {
+            result.remove("_meta");
+        } else {
+            result.set(ByteString::literal("_meta"), meta.to_raw());
+        }
+    }
+    Outcome { result, cache_hint: cache, task: None }
+}

@@ -1,0 +1,36 @@
+//! Connection to a stateless server, as its calls use it.
+//!
+//! Owns the link and the open calls. Does not run calls (`call.rs`). Invariant: no request depends on an earlier one.
+
+use moongate_telemetry::DroppedItem;
+use std::sync::Arc;
+
+use crate::PendingCalls;
+use crate::connect_options::ConnectOptions;
+use crate::v2026_07_28::upstream::list_changes::ListChanges;
+use moongate_jsonrpc::json::JsonObject;
+use moongate_jsonrpc::message::{encode_with, write_notification};
+use moongate_model::ServerDescription;
+use moongate_transport::{HeaderList, Link, OutgoingMessage};
+
+pub(crate) struct ModernConnection {
+    pub(crate) link: Arc<dyn Link>,
+    pub(crate) calls: PendingCalls,
+    pub(crate) options: ConnectOptions,
+    pub(crate) description: ServerDescription,
+    /// List changes that arrived outside of a subscription.
+    pub(crate) list_changes: ListChanges,
+}
+
+impl ModernConnection {
+    /// Sends a notification in the background. Only pipes need one.
+    pub(crate) fn send_notification(self: &Arc<Self>, method: &'static str, params: JsonObject) {
+        let inner = self.clone();
+        let dropped = self.options.metrics.calls.dropped.series(DroppedItem::MessageToServer);
+        let sending = async move {
+            let body = encode_with(params.size_hint(), |out| write_notification(out, method, &params));
+            let _ = inner.link.send(OutgoingMessage { body, id: None, headers: HeaderList::new() }).await;
+        };
+        self.options.timeouts.side_traffic().send(sending, &dropped);
+    }
+}

@@ -1,0 +1,94 @@
+//! Discovery of a stateless server (`server/discover`).
+//!
+//! Owns the request, its result, and the errors that show a modern server. Does not decide on the era (`negotiate.rs`).
+//! Invariant: the gateway's own requests declare the gateway's capabilities.
+
+use std::sync::Arc;
+
+use crate::connect_error::ConnectError;
+use crate::connect_options::ConnectOptions;
+use crate::legacy::first_response;
+use crate::v2026_07_28::names::{
+    CLIENT_CAPABILITIES, CLIENT_INFO, HEADER_MISMATCH, MISSING_CAPABILITY, NAME, PROTOCOL_VERSION, SERVER_INFO,
+    UNSUPPORTED_VERSION,
+};
+use crate::v2026_07_28::{headers, tasks};
+use crate::{PendingCalls, notifications};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcResponse, code, encode_with, write_request};
+use moongate_model::{ServerCapabilities, ServerDescription};
+use moongate_transport::{Link, LinkError, OutgoingMessage};
+
+/// Builds the `_meta` of a request of the gateway's own.
+pub(crate) fn gateway_meta(hello: &ConnectOptions) -> JsonObject {
+    let version = hello.revision.unwrap_or(NAME);
+    JsonObject::new()
+        .with(PROTOCOL_VERSION, RawJson::string(version))
+        .with(CLIENT_INFO, hello.client_info.clone())
+        .with(CLIENT_CAPABILITIES, hello.capabilities.clone())
+}
+
+/// Discovers the server's description (`server/discover`).
+pub(crate) async fn discover(
+    link: &Arc<dyn Link>,
+    calls: &PendingCalls,
+    hello: &ConnectOptions,
+) -> Result<ServerDescription, ConnectError> {
+    let result = send_discover(link, calls, hello).await?;
+    let versions = result.get("supportedVersions").and_then(RawJson::as_array).ok_or_else(|| {
+        ConnectError::Link(LinkError::Protocol("the answer to server/discover has no supportedVersions".to_owned()))
+    })?;
+    if !versions.iter().any(|v| v.as_text().is_some_and(|v| v.as_str() == NAME)) {
+        let spoken: Vec<String> = versions.iter().filter_map(|v| v.as_text().map(|t| t.to_string())).collect();
+        return Err(ConnectError::NoCommonRevision(format!(
+            "it speaks only {}, none of which is known here",
+            spoken.join(", ")
+        )));
+    }
+    let info = result.get_object("_meta").and_then(|meta| meta.get(SERVER_INFO).cloned()).filter(RawJson::is_object);
+    Ok(ServerDescription {
+        info: info.unwrap_or_else(|| RawJson::literal("{}")),
+        instructions: result.get_string("instructions").as_ref().map(ByteString::to_string),
+        features: read_capabilities(&result.get_object("capabilities").unwrap_or_default(), hello),
+    })
+}
+
+pub(crate) async fn send_discover(
+    link: &Arc<dyn Link>,
+    calls: &PendingCalls,
+    hello: &ConnectOptions,
+) -> Result<JsonObject, ConnectError> {
+    let id = calls.next_id();
+    let params = JsonObject::new().with("_meta", gateway_meta(hello).to_raw());
+    let body = encode_with(512, |out| write_request(out, &RequestId::number(id), "server/discover", &params));
+    let headers = headers::write_headers("server/discover", None, None, None);
+    let reply = link.send(OutgoingMessage { body, id: Some(id), headers }).await?;
+    first_response(reply.messages).await
+}
+
+fn read_capabilities(capabilities: &JsonObject, hello: &ConnectOptions) -> ServerCapabilities {
+    ServerCapabilities {
+        tasks: tasks::read_capability(capabilities),
+        ..notifications::read_capabilities(capabilities, hello)
+    }
+}
+
+/// True if the error of a failed probe shows that the server is modern.
+///
+/// basic/versioning.mdx: "a recognized modern JSON-RPC error (such as `UnsupportedProtocolVersionError`) identifies a
+/// modern server".
+pub(crate) fn is_modern(error: &ConnectError) -> bool {
+    let recognized = |code| matches!(code, HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION);
+    match error {
+        ConnectError::Answered(error) => recognized(error.code),
+        // It answered `server/discover`, so it is modern, but of no known revision.
+        ConnectError::NoCommonRevision(_) => true,
+        ConnectError::Link(LinkError::Status { message: Some(message), .. }) => match &**message {
+            RpcMessage::Response(RpcResponse { outcome: Err(error), .. }) => {
+                recognized(error.code) && error.code != code::INTERNAL
+            }
+            _ => false,
+        },
+        ConnectError::Link(_) => false,
+    }
+}

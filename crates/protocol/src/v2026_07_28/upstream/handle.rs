@@ -1,0 +1,149 @@
+//! Stateless server, as the gateway sees it: nothing is negotiated, every request says everything.
+//!
+//! Owns the choice of the mode for each call, and its subscriptions. Does not run calls (`call.rs`). Invariant: a server
+//! sees the capabilities of the client whose call it is, never the gateway's.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
+use tokio_util::sync::CancellationToken;
+
+use crate::PendingCalls;
+use crate::connect_error::ConnectError;
+use crate::connect_options::ConnectOptions;
+use crate::v2026_07_28::names::NAME;
+use crate::v2026_07_28::upstream::call::ModernCall;
+use crate::v2026_07_28::upstream::connection::ModernConnection;
+use crate::v2026_07_28::upstream::discover::send_discover;
+use crate::v2026_07_28::upstream::list_changes::ListChanges;
+use crate::v2026_07_28::upstream::listen_stream::open_listen_stream;
+use crate::v2026_07_28::upstream::poll_task;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{
+    Call, Caller, Connection, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Notification,
+    NotificationStream, Server, ServerDescription, SubscriptionFilter, TaskMethod, TaskMode,
+};
+use moongate_transport::{HeaderList, Link};
+
+/// Handle of an open stateless server.
+pub(crate) struct ModernHandle(pub(crate) Arc<ModernConnection>);
+
+impl ModernHandle {
+    /// Starts to use the server.
+    pub(crate) fn attach(
+        link: Arc<dyn Link>,
+        calls: PendingCalls,
+        hello: ConnectOptions,
+        face: ServerDescription,
+    ) -> Arc<Self> {
+        let changes = ListChanges::default();
+        if link.is_multiplexed()
+            && let Some(Ok(messages)) = link.open_server_stream(HeaderList::new()).now_or_never()
+        {
+            // Messages without a request, such as progress of a finished one, have no receiver here. They must be read
+            // all the same, or they would take the room of messages about calls. One task for each connection.
+            tokio::spawn(changes.clone().read_stream(messages));
+        }
+        Arc::new(ModernHandle(Arc::new(ModernConnection {
+            link,
+            calls,
+            options: hello,
+            description: face,
+            list_changes: changes,
+        })))
+    }
+}
+
+impl Server for ModernHandle {
+    fn describe(&self, _: &Caller) -> ServerDescription {
+        self.0.description.clone()
+    }
+
+    fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
+        let (server, caller) = (self.0.clone(), caller.clone());
+        // Clients of this revision handle tasks themselves.
+        let foreign = caller.revision != NAME;
+        match call.method {
+            McpMethod::Task(TaskMethod::List) => {
+                // SEP-2663, Motivation: "`tasks/list` scoping cannot be defined".
+                let message = format!("Server \"{}\" cannot list tasks", server.options.server);
+                Exchange::ready(Err(Error::new(McpErrorKind::UnknownMethod, message)))
+            }
+            McpMethod::Task(TaskMethod::Result) => {
+                let id = call.target().unwrap_or(ByteString::literal(""));
+                poll_task::poll_to_end(server, caller, id)
+            }
+            McpMethod::Task(TaskMethod::Cancel) if call.detailed => {
+                let id = call.target().unwrap_or(ByteString::literal(""));
+                Exchange::new(stream::once(async move {
+                    ExchangeEvent::Done(poll_task::cancel_task(server, caller, id).await)
+                }))
+            }
+            McpMethod::CallTool
+                if foreign && call.task_mode == TaskMode::Never && server.description.features.tasks.is_some() =>
+            {
+                poll_task::call_without_tasks(server, caller, call)
+            }
+            _ => ModernCall::start(server, caller, call),
+        }
+    }
+
+    fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
+        let features = &self.0.description.features;
+        let mut acknowledged = SubscriptionFilter {
+            tools: filter.tools && features.tools_changes,
+            prompts: filter.prompts && features.prompts_changes,
+            resources: filter.resources && features.resources_changes,
+            uris: filter.uris.clone(),
+            // Log messages belong to a request in this revision.
+            logs: false,
+            elicitations: false,
+            // Clients of this revision poll the status of their tasks.
+            tasks: Vec::new(),
+            all_task_statuses: false,
+            exceeded_limit: None,
+            unoffered: None,
+        };
+        if !features.subscribe {
+            acknowledged.uris.clear();
+        }
+        let list_changes = self.0.list_changes.subscribe(&filter);
+        if acknowledged == SubscriptionFilter::default() {
+            // An empty subscription is no sign of a lost server, so the stream must not end.
+            return NotificationStream { acknowledged, stream: list_changes.boxed(), established: None };
+        }
+        let established = CancellationToken::new();
+        let opening = open_listen_stream(self.0.clone(), acknowledged.clone(), established.clone().drop_guard());
+        let notifications = stream::once(opening).filter_map(std::future::ready).flatten();
+        // The merged stream ends with the subscription.
+        let notifications = stream::select(
+            notifications.map(Some).chain(stream::once(std::future::ready(None))),
+            list_changes.map(Some),
+        );
+        let notifications =
+            notifications.take_while(|next| std::future::ready(next.is_some())).filter_map(std::future::ready);
+        NotificationStream { acknowledged, stream: notifications.boxed(), established: Some(established) }
+    }
+
+    fn notify(&self, _: &Arc<Caller>, _: Notification) {
+        // This revision has no notifications from clients.
+    }
+}
+
+impl Connection for ModernHandle {
+    /// Pings the server with `server/discover`, since this revision has no ping. Any response proves that it is alive.
+    ///
+    /// "Servers **MUST** implement `server/discover`" (2026-07-28/basic/versioning.mdx), and this one did when it was
+    /// opened. Over HTTP there is no connection that could hang.
+    fn ping(&self) -> Option<BoxFuture<'static, bool>> {
+        let inner = self.0.clone();
+        if !inner.link.is_multiplexed() {
+            return None;
+        }
+        Some(Box::pin(async move {
+            let asked = send_discover(&inner.link, &inner.calls, &inner.options).await;
+            matches!(asked, Ok(_) | Err(ConnectError::Answered(_)))
+        }))
+    }
+}

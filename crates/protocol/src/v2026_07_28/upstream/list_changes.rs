@@ -1,0 +1,72 @@
+//! List changes that a server reports outside of a subscription.
+//!
+//! 2026-07-28/basic/patterns/subscriptions.mdx wants them on the stream of `subscriptions/listen`. Some servers send
+//! them on the stream of the call that changed a list, and say `listChanged: false`. Owns the delivery to subscribers.
+//! Does not fetch lists. Invariant: a change that is not delivered in time becomes a change of every list.
+
+use futures_util::{Stream, StreamExt, stream};
+use tokio::sync::broadcast;
+
+use crate::notifications;
+use moongate_jsonrpc::message::RpcMessage;
+use moongate_model::{ItemKind, Notification, SubscriptionFilter};
+use moongate_transport::MessageStream;
+
+/// Limit of changes that wait for the slowest subscriber.
+const WAITING_MAX: usize = 32;
+
+/// Kinds of lists that have a notification.
+const KINDS: [ItemKind; 3] = [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources];
+
+/// Channel of such changes.
+#[derive(Clone)]
+pub(crate) struct ListChanges(broadcast::Sender<ItemKind>);
+
+impl Default for ListChanges {
+    fn default() -> Self {
+        ListChanges(broadcast::Sender::new(WAITING_MAX))
+    }
+}
+
+impl ListChanges {
+    /// Reports a changed list to all subscribers.
+    pub(crate) fn report(&self, kind: ItemKind) {
+        let _ = self.0.send(kind);
+    }
+
+    /// Reads the messages without a request until the end of the connection.
+    pub(crate) async fn read_stream(self, mut messages: MessageStream) {
+        while let Some(Ok(message)) = messages.next().await {
+            if let RpcMessage::Notification(notification) = message
+                && let Notification::ListChanged(kind) = notifications::decode(notification)
+            {
+                self.report(kind);
+            }
+        }
+    }
+
+    /// Subscribes to the changes. The stream never ends.
+    pub(crate) fn subscribe(&self, filter: &SubscriptionFilter) -> impl Stream<Item = Notification> + Send + use<> {
+        let wanted = SubscriptionFilter { uris: Vec::new(), ..filter.clone() };
+        let open = (self.0.subscribe(), Vec::new());
+        stream::unfold(open, move |(mut changes, mut pending)| {
+            let wanted = wanted.clone();
+            async move {
+                loop {
+                    if let Some(notification) = pending.pop() {
+                        return Some((notification, (changes, pending)));
+                    }
+                    match changes.recv().await {
+                        Ok(kind) => pending.push(Notification::ListChanged(kind)),
+                        Err(broadcast::error::RecvError::Lagged(_)) => {
+                            pending.extend(KINDS.map(Notification::ListChanged))
+                        }
+                        // A stream that ends would look like a lost server, so this one stays open.
+                        Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+                    }
+                    pending.retain(|notification| wanted.matches(notification));
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,11 @@
+//! Server side of the stateless revision: connections to servers without sessions, and their calls.
+//!
+//! Owns what is written to servers and read from them. Does not know clients. Invariant: every request says everything.
+
+pub(super) mod call;
+pub(super) mod connection;
+pub(super) mod discover;
+pub(super) mod handle;
+pub(super) mod list_changes;
+pub(super) mod listen_stream;
+pub(super) mod poll_task;

@@ -1,0 +1,248 @@
+//! Polling of a task on a stateless server, for a client that awaits its result.
+//!
+//! Owns the polls, and the cancellation that reports its outcome. Does not poll more often than the server allows.
+//! Invariant: no input request of a task reaches the client twice.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use crate::await_task::{self, TaskHooks};
+use crate::legacy::terminal_error;
+use crate::link_error;
+use crate::v2026_07_28::tasks;
+use crate::v2026_07_28::upstream::call::ModernCall;
+use crate::v2026_07_28::upstream::connection::ModernConnection;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::message::RpcError;
+use moongate_model::{
+    Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, InputResponses, McpErrorKind, Outcome, RequestState,
+    TaskMethod, TaskMode, TaskState, TaskStatus,
+};
+
+/// Time limit for a task and for a user's answer. The client may repeat its request.
+const WAIT_MAX: Duration = Duration::from_secs(600);
+/// Limit of input requests of one task. A server beyond it is taken to loop.
+const INPUT_REQUESTS_MAX: usize = 1000;
+/// Time for which a cancelled task is polled for its final state, and the interval. The client waits meanwhile.
+const SETTLE_MAX: Duration = Duration::from_secs(2);
+const SETTLE_POLL: Duration = Duration::from_millis(200);
+
+/// Polling of one task.
+struct TaskPoll {
+    server: Arc<ModernConnection>,
+    caller: Arc<Caller>,
+    id: ByteString,
+    seen_requests: HashSet<ByteString>,
+    responses: Option<oneshot::Receiver<InputResponses>>,
+    /// Time of the next poll.
+    due: Instant,
+    deadline: Instant,
+    finished: bool,
+}
+
+/// Polls the task until its end.
+pub(crate) fn poll_to_end(server: Arc<ModernConnection>, caller: Arc<Caller>, id: ByteString) -> Exchange {
+    let now = Instant::now();
+    let awaited = TaskPoll {
+        server,
+        caller,
+        id,
+        seen_requests: HashSet::new(),
+        responses: None,
+        due: now,
+        deadline: now + WAIT_MAX,
+        finished: false,
+    };
+    Exchange::new(stream::unfold(awaited, |mut awaited| async move {
+        if awaited.finished {
+            return None;
+        }
+        let event = awaited.next().await;
+        awaited.finished = matches!(event, ExchangeEvent::Done(_));
+        Some((event, awaited))
+    }))
+}
+
+impl TaskPoll {
+    async fn next(&mut self) -> ExchangeEvent {
+        loop {
+            if let Some(answers) = self.responses.take()
+                && let Err(error) = self.send_responses(answers).await
+            {
+                return ExchangeEvent::Done(Err(error));
+            }
+            if self.due >= self.deadline {
+                return ExchangeEvent::Done(Err(link_error::timeout_error(&self.server.options.server, WAIT_MAX)));
+            }
+            tokio::time::sleep_until(self.due).await;
+            let task = match read_state(&self.server, &self.caller, &self.id).await {
+                Ok(task) => task,
+                Err(error) => return ExchangeEvent::Done(Err(error)),
+            };
+            // The server's poll interval counts from its response.
+            self.due = Instant::now() + task.poll_delay();
+            if task.status.is_terminal() {
+                return ExchangeEvent::Done(self.read_end(task));
+            }
+            if let Some(ask) = self.new_input(task) {
+                return ExchangeEvent::InputRequired(ask);
+            }
+        }
+    }
+
+    /// Returns the input requests that are new.
+    ///
+    /// "Clients SHOULD deduplicate `inputRequests` keys across consecutive polls".
+    fn new_input(&mut self, task: TaskState) -> Option<InputRequired> {
+        let fresh = |key: &ByteString| !self.seen_requests.contains(key);
+        let requests: Vec<_> = task.input_requests.into_iter().filter(|(key, _)| fresh(key)).collect();
+        if requests.is_empty() || self.seen_requests.len() + requests.len() > INPUT_REQUESTS_MAX {
+            return None;
+        }
+        self.seen_requests.extend(requests.iter().map(|(key, _)| ByteString::from(key.as_str())));
+        let (answer, answers) = oneshot::channel();
+        self.responses = Some(answers);
+        Some(InputRequired { requests, state: RequestState::HeldByServer, server: None, responder: answer })
+    }
+
+    async fn send_responses(&mut self, answers: oneshot::Receiver<InputResponses>) -> Result<(), Error> {
+        let nobody = || Error::new(McpErrorKind::Cancelled, "The client did not answer what the server asked");
+        let answers = timeout_at(self.deadline, answers).await.ok().and_then(Result::ok).ok_or_else(nobody)?;
+        let mut responses = JsonObject::new();
+        for (key, answer) in answers {
+            match answer {
+                Ok(mut result) => {
+                    // The client's task id is local to its hop.
+                    crate::legacy::untag_task(&mut result);
+                    responses.set(key, result.to_raw());
+                }
+                // This revision has no form for a client's error, so the waiting call ends with it.
+                Err(error) => return Err(Error::from_server(error)),
+            }
+        }
+        let mut call = Call::for_task(TaskMethod::Update, &self.id);
+        call.params.set(ByteString::literal("inputResponses"), responses.to_raw());
+        ModernCall::start(self.server.clone(), self.caller.clone(), call).outcome().await.map(drop)
+    }
+
+    fn read_end(&self, task: TaskState) -> Result<Outcome, Error> {
+        let broken = |what| Err(link_error::protocol_error(&self.server.options.server, what));
+        match (task.status, task.outcome) {
+            (TaskStatus::Cancelled, _) => Err(Error::new(McpErrorKind::Cancelled, "The task was cancelled")),
+            (_, Some(Ok(result))) => match result.as_object() {
+                Some(mut result) => {
+                    result.remove("resultType");
+                    Ok(Outcome::from_result(result))
+                }
+                None => broken("the result of a task is no object"),
+            },
+            (_, Some(Err(error))) => match rpc_error(&error) {
+                Some(error) => Err(Error::from_server(error)),
+                None => broken("the error of a task has no code or no message"),
+            },
+            (_, None) => broken("a task is over without a result"),
+        }
+    }
+}
+
+fn rpc_error(error: &RawJson) -> Option<RpcError> {
+    let error = error.as_object()?;
+    let code = error.get("code")?.parse_as().ok()?;
+    Some(RpcError { code, message: error.get_string("message")?, data: error.get("data").cloned() })
+}
+
+/// Reads the detailed state of a task.
+async fn read_state(server: &Arc<ModernConnection>, caller: &Arc<Caller>, id: &ByteString) -> Result<TaskState, Error> {
+    let call = Call { detailed: true, ..Call::for_task(TaskMethod::Get, id) };
+    let outcome = ModernCall::start(server.clone(), caller.clone(), call).outcome().await?;
+    let missing = || link_error::protocol_error(&server.options.server, "the answer to tasks/get is no task");
+    outcome.task.map(|task| *task).ok_or_else(missing)
+}
+
+/// Cancels a task and returns its state, which the client's revision requires.
+///
+/// 2025-11-25/basic/utilities/tasks.mdx, Task Cancellation: "Receivers MUST reject cancellation requests for tasks
+/// already in a terminal status", and "MUST transition the task to `cancelled` status before sending the response". In
+/// this revision "eventual transition to `cancelled` is not guaranteed": after a while the state is returned as it is.
+pub(crate) async fn cancel_task(
+    server: Arc<ModernConnection>,
+    caller: Arc<Caller>,
+    id: ByteString,
+) -> Result<Outcome, Error> {
+    let before = read_state(&server, &caller, &id).await?;
+    if before.status.is_terminal() {
+        return Err(terminal_error(before.status));
+    }
+    let call = Call::for_task(TaskMethod::Cancel, &id);
+    ModernCall::start(server.clone(), caller.clone(), call).outcome().await?;
+    let until = Instant::now() + SETTLE_MAX;
+    loop {
+        let task = read_state(&server, &caller, &id).await?;
+        let next = Instant::now() + task.poll_delay().min(SETTLE_POLL);
+        if task.status.is_terminal() || next > until {
+            let task = TaskState { input_requests: Vec::new(), outcome: None, ..task };
+            return Ok(Outcome { task: Some(Box::new(task)), ..Outcome::default() });
+        }
+        tokio::time::sleep_until(next).await;
+    }
+}
+
+/// Calls a tool for a client without tasks, and falls back to a task if the server demands one.
+///
+/// "If a server is unable to service a request to a client that does not declare this extension capability without
+/// returning `CreateTaskResult`, the server MUST return an error with the code `-32021`": it never ran the call, so
+/// that the call may be sent again.
+pub(crate) fn call_without_tasks(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) -> Exchange {
+    // A copy for the second attempt, since the first one consumes the call.
+    let again = Call {
+        meta: call.meta.clone(),
+        progress: call.progress,
+        definition: call.definition.clone(),
+        task_mode: TaskMode::Allowed,
+        ..Call::new(call.method.clone(), call.params.clone())
+    };
+    let first = ModernCall::start(server.clone(), caller.clone(), call);
+    let state = (first, Some((server, caller, again)), false);
+    Exchange::new(stream::unfold(state, |(mut exchange, mut again, over)| async move {
+        if over {
+            return None;
+        }
+        loop {
+            match exchange.next_event().await {
+                ExchangeEvent::Done(Err(error)) if tasks::is_required(&error) && again.is_some() => {
+                    let Some((server, caller, call)) = again.take() else { continue };
+                    exchange = call_as_task(server, caller, call);
+                }
+                ExchangeEvent::Done(end) => return Some((ExchangeEvent::Done(end), (exchange, None, true))),
+                event => return Some((event, (exchange, again, false))),
+            }
+        }
+    }))
+}
+
+fn call_as_task(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) -> Exchange {
+    let steps = TaskHooks {
+        wait: Box::new({
+            let (server, caller) = (server.clone(), caller.clone());
+            move |id| poll_to_end(server, caller, id.clone())
+        }),
+        cancel: Box::new({
+            let (server, caller) = (server.clone(), caller.clone());
+            move |id| {
+                // Without a permit the cancellation is dropped: it is advisory, and must not pile up.
+                let Some(place) = server.options.timeouts.side_traffic().try_acquire() else { return };
+                let call = Call::for_task(TaskMethod::Cancel, id);
+                let cancelling = ModernCall::start(server, caller, call).outcome();
+                tokio::spawn(async move { drop((cancelling.await, place)) });
+            }
+        }),
+        timeout: server.options.timeouts.call(),
+        timeout_error: link_error::timeout_error(&server.options.server, server.options.timeouts.call()),
+    };
+    await_task::await_task(ModernCall::start(server, caller, call), steps)
+}
