@@ -22,7 +22,9 @@ use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::plan_settings::{front_state, gate_settings, gateway_settings, guard_children, hosts, request_limits};
+use crate::app::plan_settings::{
+    admission_settings, downstream_state, gateway_settings, guard_children, hosts, request_limits,
+};
 use crate::app::reload::ReloadTargets;
 use moongate_access::auth::ApiKeys;
 use moongate_access::policy::AccessTable;
@@ -62,7 +64,7 @@ pub struct GatewayApp {
     pub metrics: Arc<Metrics>,
     /// Reloader of the configuration.
     pub reloader: Arc<ConfigReloader>,
-    fronts: SharedServerState,
+    shared_state: SharedServerState,
     tls: Option<Arc<ServerTls>>,
     drain: Duration,
     shared: Arc<UpstreamContext>,
@@ -102,18 +104,18 @@ impl GatewayApp {
         let (keys, access) = ApiKeys::new(&plan.keys);
         let gateway = Gateway::new(gateway_settings(&plan, access.clone()), keys.principals().clone(), shared.clone());
         let memory = MemoryWatch::new(plan.limits.memory_limit(), &metrics);
-        let front_state = front_state(&plan, &metrics, &draining, &store);
-        let front = Arc::new(front(&plan, &gateway, (&keys, &access), front_state, memory.clone()));
+        let downstream_state = downstream_state(&plan, &metrics, &draining, &store);
+        let front = Arc::new(front(&plan, &gateway, (&keys, &access), downstream_state, memory.clone()));
         let parts = (&gateway, &shared, keys.principals().clone());
         let state = persistence::PersistentState::from_parts(&front.downstream, parts, plan.times.catalog_age.0);
         // Before the first request is accepted: clients expect their sessions. The wait for a slow disk is bounded.
         state.begin(plan.state.required).await?;
-        let fronts: SharedServerState = Arc::new(ArcSwap::new(front.clone()));
+        let shared_state: SharedServerState = Arc::new(ArcSwap::new(front.clone()));
         let is_read_again = source.is_some();
         let parts = ReloadTargets {
             program: program.map(Path::to_owned),
             gateway: gateway.clone(),
-            server_state: fronts.clone(),
+            server_state: shared_state.clone(),
             shared: shared.clone(),
             tls: tls.clone(),
             open_listener: bound.clients.iter().find(|listener| is_open(listener)).map(ServerListener::name),
@@ -141,7 +143,7 @@ impl GatewayApp {
             admin: admins.into_iter().next(),
             admin_socket: admin_sockets.into_iter().next(),
             reloader,
-            fronts,
+            shared_state,
             tls,
             addresses,
             sockets,
@@ -159,7 +161,7 @@ impl GatewayApp {
 
     /// Opens a client on standard streams, at this endpoint. An empty name is the endpoint over all servers.
     pub fn pipe(&self, endpoint: &str, credentials: &http::HeaderMap) -> Result<StdioServer, StdioRefused> {
-        self.fronts.load_full().open_stdio(endpoint, credentials, self.drain)
+        self.shared_state.load_full().open_stdio(endpoint, credentials, self.drain)
     }
 
     /// Reads the certificate files now, instead of within ten seconds. A configuration reload does this, too.
@@ -253,8 +255,8 @@ impl Bound {
             ));
         }
         for listener in self.lines {
-            let (fronts, settings, places) = (parts.server_state.clone(), settings.clone(), places.clone());
-            listeners.spawn(listener.serve_lines(fronts, settings, places, draining.clone(), plan.times.drain.0));
+            let (shared_state, settings, places) = (parts.server_state.clone(), settings.clone(), places.clone());
+            listeners.spawn(listener.serve_lines(shared_state, settings, places, draining.clone(), plan.times.drain.0));
         }
         for listener in self.admin {
             let admin = AdminState {
@@ -338,7 +340,7 @@ fn front(
     state: DownstreamState,
     memory: Arc<MemoryWatch>,
 ) -> ServerState {
-    let gate = AdmissionControl::new(gate_settings(plan), access, keys.principals(), memory);
+    let gate = AdmissionControl::new(admission_settings(plan), access, keys.principals(), memory);
     let (hosts, limits, state) = (hosts(plan), request_limits(plan), Arc::new(state));
     let unread = StallDetector::new(
         plan.limits.write_timeout.0,
@@ -362,7 +364,7 @@ pub struct Core {
     /// Gateway with its servers; none is connected before [`Gateway::start`].
     pub gateway: Arc<Gateway>,
     /// State of the request handlers.
-    pub fronts: SharedServerState,
+    pub shared_state: SharedServerState,
     /// Reloader of the configuration.
     pub reloader: Arc<ConfigReloader>,
     /// Cancelled when new requests are refused.
@@ -376,22 +378,22 @@ impl Core {
         let memory = MemoryWatch::new(MemoryLimit::None, &shared.metrics);
         let store = StateStore::memory();
         let draining = CancellationToken::new();
-        let state = front_state(plan, &shared.metrics, &draining, &store);
+        let state = downstream_state(plan, &shared.metrics, &draining, &store);
         let gateway = Gateway::new(gateway_settings(plan, access.clone()), keys.principals().clone(), shared.clone());
         let state = front(plan, &gateway, (&keys, &access), state, memory);
-        let fronts: SharedServerState = Arc::new(ArcSwap::from_pointee(state));
+        let shared_state: SharedServerState = Arc::new(ArcSwap::from_pointee(state));
         let (program, tls, open) = (None, None, None);
         let admin_access = Arc::new(ArcSwap::from_pointee(plan.admin_access.clone()));
         let parts = ReloadTargets {
             program,
             gateway: gateway.clone(),
-            server_state: fronts.clone(),
+            server_state: shared_state.clone(),
             shared,
             tls,
             open_listener: open,
             admin_access,
         };
         let reloader = ConfigReloader::new(plan.clone(), keys, None, parts);
-        Core { gateway, fronts, reloader, draining }
+        Core { gateway, shared_state, reloader, draining }
     }
 }

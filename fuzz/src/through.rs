@@ -107,7 +107,7 @@ impl World {
         let shared = Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled()).with_dialer(dialing));
         let (routes, gateway) = {
             let core = Core::new(&plan, shared);
-            (moongate_server::router(core.fronts.clone(), false), core.gateway)
+            (moongate_server::router(core.shared_state.clone(), false), core.gateway)
         };
         let mut world = World { runtime, routes, calls, session: String::new() };
         world.runtime.block_on(async {

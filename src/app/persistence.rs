@@ -38,11 +38,11 @@ pub(super) struct PersistentState {
 impl PersistentState {
     /// Collects the parts from a gateway that is about to serve.
     pub(super) fn from_parts(
-        front: &DownstreamState,
+        server_state: &DownstreamState,
         (gateway, shared, principals): (&Arc<Gateway>, &Arc<UpstreamContext>, Arc<PrincipalTable>),
         catalog_age: Duration,
     ) -> Self {
-        let (sessions, seal) = (front.sessions.clone(), front.seal.clone());
+        let (sessions, seal) = (server_state.sessions.clone(), server_state.seal.clone());
         let store = shared.store.clone();
         PersistentState {
             store,
@@ -170,7 +170,7 @@ mod tests {
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            let routes = moongate_server::router(self.core.fronts.clone(), true);
+            let routes = moongate_server::router(self.core.shared_state.clone(), true);
             let answer = routes.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
             let (head, body) = answer.into_parts();
             (head.status, head.headers, body)
@@ -183,10 +183,10 @@ mod tests {
         /// Lets a minute pass without use. Returns the number of persisted sessions that are not in memory then.
         async fn rest(&self) -> i64 {
             tokio::time::advance(Duration::from_secs(61)).await;
-            let front = self.core.fronts.load_full();
-            front.downstream.sessions.expire_idle();
-            front.downstream.sessions.sleep_unused(&|_| false);
-            front.downstream.metrics.clients.sessions_asleep.get()
+            let server_state = self.core.shared_state.load_full();
+            server_state.downstream.sessions.expire_idle();
+            server_state.downstream.sessions.sleep_unused(&|_| false);
+            server_state.downstream.metrics.clients.sessions_asleep.get()
         }
     }
 
@@ -197,11 +197,11 @@ mod tests {
 
     /// Reads until the client was told to relist everything.
     async fn all_lists(stream: &mut Body) -> String {
-        let mut told = String::new();
-        while told.matches("list_changed").count() < 3 {
-            told += &event(stream).await;
+        let mut received = String::new();
+        while received.matches("list_changed").count() < 3 {
+            received += &event(stream).await;
         }
-        told
+        received
     }
 
     #[tokio::test(start_paused = true)]
@@ -219,10 +219,10 @@ mod tests {
         // The client resumes its stream, and relists what it may have missed.
         let (status, _, mut stream) = room.send("GET", &[("last-event-id", &id)], "").await;
         assert_eq!(status, StatusCode::OK);
-        let told = all_lists(&mut stream).await;
+        let received = all_lists(&mut stream).await;
         drop(stream);
         // The next stream continues behind those events.
-        let last = told.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap().to_owned();
+        let last = received.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap().to_owned();
         assert_eq!((room.rest().await, room.rest().await), (1, 1), "what was read is forgotten in time");
         let (status, _, mut stream) = room.send("GET", &[("last-event-id", &last)], "").await;
         assert_eq!(status, StatusCode::OK);

@@ -18,7 +18,7 @@ use moongate_telemetry::Metrics;
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::ConnectTarget;
 
-pub(super) fn gate_settings(plan: &Plan) -> AdmissionSettings {
+pub(super) fn admission_settings(plan: &Plan) -> AdmissionSettings {
     let LimitSettings { calls, calls_per_key, rate, .. } = plan.limits;
     AdmissionSettings { calls, calls_per_key, rate: rate.0 }
 }
@@ -52,7 +52,7 @@ pub(super) fn gateway_settings(plan: &Plan, access: moongate_access::policy::Acc
     }
 }
 
-pub(super) fn front_state(
+pub(super) fn downstream_state(
     plan: &Plan,
     metrics: &Arc<Metrics>,
     draining: &CancellationToken,
@@ -90,7 +90,7 @@ pub(super) fn front_state(
 }
 
 /// Builds the state after a configuration change. Sessions and parked calls are carried over.
-pub(super) fn front_state_of(plan: &Plan, before: &DownstreamState) -> DownstreamState {
+pub(super) fn downstream_state_of(plan: &Plan, before: &DownstreamState) -> DownstreamState {
     DownstreamState {
         parked_calls: before.parked_calls.clone(),
         seal: before.seal.clone(),

@@ -17,7 +17,8 @@ use futures_util::future::BoxFuture;
 use crate::app::file_digests::current_digests;
 use crate::app::plan_diff::{PlanDiff, applicable, diff_plans};
 use crate::app::plan_settings::{
-    front_state_of, gate_settings, gateway_settings, guard_children, hosts, parked_call_settings, request_limits,
+    admission_settings, downstream_state_of, gateway_settings, guard_children, hosts, parked_call_settings,
+    request_limits,
 };
 use moongate_access::auth::{AdminAccess, ApiKeys, PrincipalTable};
 use moongate_admin::AdminControl;
@@ -262,9 +263,9 @@ impl ConfigReloader {
         self.targets.gateway.apply(gateway_settings(&plan, access.clone()));
         let front = ServerState {
             endpoints: self.targets.gateway.endpoints(),
-            admission: before.admission.reloaded(gate_settings(&plan), &access, &self.principals),
+            admission: before.admission.reloaded(admission_settings(&plan), &access, &self.principals),
             authenticator: keys.clone(),
-            downstream: Arc::new(front_state_of(&plan, &before.downstream)),
+            downstream: Arc::new(downstream_state_of(&plan, &before.downstream)),
             hosts: hosts(&plan),
             limits: request_limits(&plan),
             // Kept across a reload: each has state about clients that are connected now.

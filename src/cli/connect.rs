@@ -54,12 +54,12 @@ fn report(gateway: &Gateway) -> (String, bool) {
     let of_members = members.iter().zip(&left_out).flat_map(|(member, left_out)| {
         let server = Some(member.settings.name.as_str());
         let left_out = ServerNotes { server, what: "left out", texts: left_out.iter().map(String::as_str).collect() };
-        let told = FindingTopic::ALL.map(|topic| ServerNotes {
+        let received = FindingTopic::ALL.map(|topic| ServerNotes {
             server,
             what: topic_title(topic),
             texts: snapshot.findings_about(server, topic),
         });
-        std::iter::once(left_out).chain(told)
+        std::iter::once(left_out).chain(received)
     });
     let topic = FindingTopic::Filter;
     let beside = ServerNotes { server: None, what: topic_title(topic), texts: snapshot.findings_about(None, topic) };

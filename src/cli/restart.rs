@@ -73,7 +73,7 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
 
 /// Prints the state of the new server whenever it changes.
 async fn progress<T>(admin: &AdminClient, name: &str) -> T {
-    let mut told = String::new();
+    let mut received = String::new();
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
         // A failed look is no failure of the restart.
@@ -81,9 +81,9 @@ async fn progress<T>(admin: &AdminClient, name: &str) -> T {
         let new = &server["replacement"];
         let (state, reason) = (text(new, "state"), text(new, "reason"));
         let line = if reason.is_empty() { state } else { format!("{state}: {reason}") };
-        if !line.is_empty() && line != told {
+        if !line.is_empty() && line != received {
             print_message(&format!("{name}: the new one is {line}"));
-            told = line;
+            received = line;
         }
     }
 }

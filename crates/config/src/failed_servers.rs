@@ -31,7 +31,7 @@ pub(super) fn replace_failed_servers(plan: &mut Plan, problems: &[ConfigProblem]
 
 /// Joins the problems into one line for the status.
 fn reason(problems: &[&ConfigProblem]) -> String {
-    let told = problems.iter().take(QUOTED_MAX).map(|problem| {
+    let messages = problems.iter().take(QUOTED_MAX).map(|problem| {
         let place = match &problem.origin {
             ProblemOrigin::File { path, line, .. } => format!(" ({}:{line})", path.display()),
             ProblemOrigin::Variable(name) => format!(" (environment variable {name})"),
@@ -40,9 +40,9 @@ fn reason(problems: &[&ConfigProblem]) -> String {
         };
         format!("{}{place}: {}", problem.message, problem.fix)
     });
-    let mut told: Vec<String> = told.collect();
+    let mut messages: Vec<String> = messages.collect();
     if problems.len() > QUOTED_MAX {
-        told.push(format!("{} more; `moongate check` shows them all", problems.len() - QUOTED_MAX));
+        messages.push(format!("{} more; `moongate check` shows them all", problems.len() - QUOTED_MAX));
     }
-    format!("its entry in the config cannot be used: {}", told.join("; "))
+    format!("its entry in the config cannot be used: {}", messages.join("; "))
 }

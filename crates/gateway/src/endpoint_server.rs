@@ -35,7 +35,7 @@ fn display_title(server: &ServerEntry) -> String {
 impl Server for Endpoint {
     fn describe(&self, _: &Caller) -> ServerDescription {
         let servers = || self.generation.servers.iter().filter(|u| self.includes(&u.settings.name));
-        let faces: Vec<ServerDescription> = servers().filter_map(|upstream| upstream.description()).collect();
+        let descriptions: Vec<ServerDescription> = servers().filter_map(|upstream| upstream.description()).collect();
         // Clients read the capabilities once, and servers may come later: every kind is offered.
         let features = ServerCapabilities {
             tools: true,
@@ -49,8 +49,8 @@ impl Server for Endpoint {
             completions: true,
             logging: true,
             tasks: self.task_features(),
-            extensions: expose::merge_extensions(faces.iter().map(|face| &face.features.extensions)),
-            experimental: expose::merge_extensions(faces.iter().map(|face| &face.features.experimental)),
+            extensions: expose::merge_extensions(descriptions.iter().map(|face| &face.features.extensions)),
+            experimental: expose::merge_extensions(descriptions.iter().map(|face| &face.features.experimental)),
         };
         let text = |upstream: &ServerEntry| {
             upstream.settings.description.clone().or_else(|| upstream.description().and_then(|face| face.instructions))

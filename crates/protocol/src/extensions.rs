@@ -32,11 +32,15 @@ pub fn shared_capabilities() -> RawJson {
 ///
 /// "a map of extension identifiers to per-extension settings objects" (2026-07-28/basic/versioning.mdx, Extension
 /// Negotiation).
-pub(super) fn read_announced(capabilities: &JsonObject, member: &str, hello: &ConnectOptions) -> JsonObject {
+pub(super) fn read_announced(capabilities: &JsonObject, member: &str, options: &ConnectOptions) -> JsonObject {
     let (kept, left_out) = bounded(&capabilities.get_object(member).unwrap_or_default());
     if left_out > 0 {
-        hello.metrics.calls.dropped.series(DroppedItem::Extension).inc_by(left_out);
-        tracing::warn!(server = hello.server, left_out, "some {member} of the server's capabilities are not passed on");
+        options.metrics.calls.dropped.series(DroppedItem::Extension).inc_by(left_out);
+        tracing::warn!(
+            server = options.server,
+            left_out,
+            "some {member} of the server's capabilities are not passed on"
+        );
     }
     kept
 }

@@ -135,28 +135,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_alarm_goes_off_in_time_with_whichever_timer() {
-        let alarms = Arc::new(TimerPool::default());
+        let timers = Arc::new(TimerPool::default());
         let (second, start) = (Duration::from_secs(1), Instant::now());
         // Leaves a timer for the first second, and one for the third.
         for n in [3, 1] {
-            assert!(alarms.timer_at(start + second * n).now_or_never().is_none());
+            assert!(timers.timer_at(start + second * n).now_or_never().is_none());
         }
-        assert_eq!(alarms.0.lock().len(), 1, "the second took the place of the first");
-        alarms.timer_at(start + second * 2).await;
+        assert_eq!(timers.0.lock().len(), 1, "the second took the place of the first");
+        timers.timer_at(start + second * 2).await;
         assert_eq!(start.elapsed(), second * 2);
-        alarms.timer_at(start + second * 5).await;
+        timers.timer_at(start + second * 5).await;
         assert_eq!(start.elapsed(), second * 5);
-        alarms.timer_at(start).await;
+        timers.timer_at(start).await;
         assert_eq!(start.elapsed(), second * 5, "it was over already");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_timer_that_is_taken_over_wakes_its_new_owner() {
-        let alarms = Arc::new(TimerPool::default());
+        let timers = Arc::new(TimerPool::default());
         let (second, start) = (Duration::from_secs(1), Instant::now());
-        assert!(alarms.timer_at(start + second).now_or_never().is_none());
+        assert!(timers.timer_at(start + second).now_or_never().is_none());
         let others = (2..20).map(|n| {
-            let alarm = alarms.timer_at(start + second * n);
+            let alarm = timers.timer_at(start + second * n);
             tokio::spawn(async move {
                 alarm.await;
                 assert_eq!(start.elapsed(), second * n);
@@ -195,10 +195,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_that_is_always_ready_is_given_up_too() {
-        let alarms = Arc::new(TimerPool::default());
+        let timers = Arc::new(TimerPool::default());
         for _ in 0..3 {
             let until = Instant::now() + Duration::from_secs(2);
-            let given_up = tokio::time::timeout(Duration::from_secs(1000), alarms.timeout_at(until, busy(1))).await;
+            let given_up = tokio::time::timeout(Duration::from_secs(1000), timers.timeout_at(until, busy(1))).await;
             assert_eq!(given_up, Ok(Err(DeadlineElapsed)));
             assert!(Instant::now() < until + Duration::from_secs(1), "it was late by {:?}", Instant::now() - until);
         }
@@ -206,16 +206,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_that_is_late_is_given_up() {
-        let alarms = Arc::new(TimerPool::default());
+        let timers = Arc::new(TimerPool::default());
         let (second, start) = (Duration::from_secs(1), Instant::now());
         for _ in 0..3 {
             let until = Instant::now() + second;
-            assert_eq!(alarms.timeout_at(until, std::future::pending::<()>()).await, Err(DeadlineElapsed));
-            assert_eq!(alarms.timeout_at(until, async { 7 }).await, Ok(7), "it was there at once");
+            assert_eq!(timers.timeout_at(until, std::future::pending::<()>()).await, Err(DeadlineElapsed));
+            assert_eq!(timers.timeout_at(until, async { 7 }).await, Ok(7), "it was there at once");
         }
         assert_eq!(start.elapsed(), second * 3);
         let until = Instant::now() + second;
-        assert_eq!(alarms.timeout_at(until, tokio::time::sleep(second / 2)).await, Ok(()));
-        assert_eq!(alarms.0.lock().len(), 1);
+        assert_eq!(timers.timeout_at(until, tokio::time::sleep(second / 2)).await, Ok(()));
+        assert_eq!(timers.0.lock().len(), 1);
     }
 }

@@ -34,17 +34,17 @@ const PROBE_ALONE: Duration = Duration::from_secs(2);
 pub async fn connect(
     link: Arc<dyn Link>,
     calls: PendingCalls,
-    hello: ConnectOptions,
+    options: ConnectOptions,
 ) -> Result<NegotiatedServer, ConnectError> {
-    let forced = hello.revision.map(super::era_of);
-    match forced.or(hello.era) {
-        Some(Era::Modern) => connect_modern(&link, &calls, &hello).await,
-        Some(Era::Legacy) => connect_legacy(&link, &calls, &hello).await,
-        None if link.is_multiplexed() && hello.preferred_era == Some(Era::Legacy) => {
-            open_legacy_first(&link, &calls, &hello).await
+    let forced = options.revision.map(super::era_of);
+    match forced.or(options.era) {
+        Some(Era::Modern) => connect_modern(&link, &calls, &options).await,
+        Some(Era::Legacy) => connect_legacy(&link, &calls, &options).await,
+        None if link.is_multiplexed() && options.preferred_era == Some(Era::Legacy) => {
+            open_legacy_first(&link, &calls, &options).await
         }
-        None if link.is_multiplexed() => probe_pipe(&link, &calls, &hello).await,
-        None => probe_http(&link, &calls, &hello).await,
+        None if link.is_multiplexed() => probe_pipe(&link, &calls, &options).await,
+        None => probe_http(&link, &calls, &options).await,
     }
 }
 
@@ -53,8 +53,8 @@ pub async fn connect(
 /// 2025-11-25/basic/transports.mdx, Backwards Compatibility: "If it fails with the following HTTP status codes "400 Bad
 /// Request", "404 Not Found" or "405 Method Not Allowed": Issue a GET request to the server URL, expecting that this
 /// will open an SSE stream and return an `endpoint` event as the first event."
-pub fn may_be_http_sse(error: &ConnectError, hello: &ConnectOptions) -> bool {
-    let legacy = hello.revision != Some(v2026_07_28::NAME) && hello.era != Some(Era::Modern);
+pub fn may_be_http_sse(error: &ConnectError, options: &ConnectOptions) -> bool {
+    let legacy = options.revision != Some(v2026_07_28::NAME) && options.era != Some(Era::Modern);
     legacy && matches!(error, ConnectError::Link(LinkError::Status { status: 400 | 404 | 405, .. }))
 }
 
@@ -62,38 +62,38 @@ pub fn may_be_http_sse(error: &ConnectError, hello: &ConnectOptions) -> bool {
 pub async fn connect_http_sse(
     link: Arc<dyn Link>,
     calls: PendingCalls,
-    hello: ConnectOptions,
+    options: ConnectOptions,
 ) -> Result<NegotiatedServer, ConnectError> {
-    connect(link, calls, ConnectOptions { era: Some(Era::Legacy), ..hello }).await
+    connect(link, calls, ConnectOptions { era: Some(Era::Legacy), ..options }).await
 }
 
 async fn connect_legacy(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
-    hello: &ConnectOptions,
+    options: &ConnectOptions,
 ) -> Result<NegotiatedServer, ConnectError> {
-    let opened = legacy::open(link, calls, hello).await?;
+    let opened = legacy::open(link, calls, options).await?;
     let revision = opened.revision();
-    let server = legacy::LegacyHandle::attach(link.clone(), calls.clone(), hello.clone(), opened);
+    let server = legacy::LegacyHandle::attach(link.clone(), calls.clone(), options.clone(), opened);
     Ok(NegotiatedServer { server, revision, era: Era::Legacy })
 }
 
 async fn connect_modern(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
-    hello: &ConnectOptions,
+    options: &ConnectOptions,
 ) -> Result<NegotiatedServer, ConnectError> {
-    let face = v2026_07_28::discover(link, calls, hello).await?;
-    Ok(attach_modern(link, calls, hello, face))
+    let description = v2026_07_28::discover(link, calls, options).await?;
+    Ok(attach_modern(link, calls, options, description))
 }
 
 fn attach_modern(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
-    hello: &ConnectOptions,
-    face: moongate_model::ServerDescription,
+    options: &ConnectOptions,
+    description: moongate_model::ServerDescription,
 ) -> NegotiatedServer {
-    let server = v2026_07_28::ModernHandle::attach(link.clone(), calls.clone(), hello.clone(), face);
+    let server = v2026_07_28::ModernHandle::attach(link.clone(), calls.clone(), options.clone(), description);
     NegotiatedServer { server, revision: v2026_07_28::NAME, era: Era::Modern }
 }
 
@@ -104,12 +104,12 @@ fn attach_modern(
 async fn probe_http(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
-    hello: &ConnectOptions,
+    options: &ConnectOptions,
 ) -> Result<NegotiatedServer, ConnectError> {
-    match v2026_07_28::discover(link, calls, hello).await {
-        Ok(face) => Ok(attach_modern(link, calls, hello, face)),
+    match v2026_07_28::discover(link, calls, options).await {
+        Ok(description) => Ok(attach_modern(link, calls, options, description)),
         Err(error) if v2026_07_28::is_modern(&error) || is_unreachable(&error) => Err(error),
-        Err(_) => connect_legacy(link, calls, hello).await,
+        Err(_) => connect_legacy(link, calls, options).await,
     }
 }
 
@@ -129,11 +129,11 @@ fn is_unreachable(error: &ConnectError) -> bool {
 async fn probe_pipe(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
-    hello: &ConnectOptions,
+    options: &ConnectOptions,
 ) -> Result<NegotiatedServer, ConnectError> {
     link.set_probe_state(ProbeState::Sent);
     let discovering = async {
-        let discovered = v2026_07_28::discover(link, calls, hello).await;
+        let discovered = v2026_07_28::discover(link, calls, options).await;
         let refused = discovered.as_ref().is_err_and(|error| !v2026_07_28::is_modern(error) && !is_link_broken(error));
         link.set_probe_state(if refused { ProbeState::Refused } else { ProbeState::Settled });
         discovered
@@ -141,15 +141,15 @@ async fn probe_pipe(
     let probe = std::pin::pin!(discovering);
     let alone = std::pin::pin!(tokio::time::sleep(PROBE_ALONE));
     let probe = match select(probe, alone).await {
-        Either::Left((Ok(face), _)) => return Ok(attach_modern(link, calls, hello, face)),
+        Either::Left((Ok(description), _)) => return Ok(attach_modern(link, calls, options, description)),
         Either::Left((Err(error), _)) if v2026_07_28::is_modern(&error) || is_link_broken(&error) => return Err(error),
-        Either::Left((Err(_), _)) => return connect_legacy(link, calls, hello).await,
+        Either::Left((Err(_), _)) => return connect_legacy(link, calls, options).await,
         Either::Right(((), probe)) => probe,
     };
-    let handshake = std::pin::pin!(connect_legacy(link, calls, hello));
+    let handshake = std::pin::pin!(connect_legacy(link, calls, options));
     // Both are on the way now. The first success decides the era.
     match select(probe, handshake).await {
-        Either::Left((Ok(face), _)) => Ok(attach_modern(link, calls, hello, face)),
+        Either::Left((Ok(description), _)) => Ok(attach_modern(link, calls, options, description)),
         Either::Left((Err(_), handshake)) => handshake.await,
         Either::Right((Ok(connected), _)) => {
             // A late response to the probe needs no handling.
@@ -157,7 +157,7 @@ async fn probe_pipe(
             Ok(connected)
         }
         Either::Right((Err(error), probe)) => match probe.await {
-            Ok(face) => Ok(attach_modern(link, calls, hello, face)),
+            Ok(description) => Ok(attach_modern(link, calls, options, description)),
             Err(_) => Err(error),
         },
     }
@@ -172,10 +172,10 @@ async fn probe_pipe(
 async fn open_legacy_first(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
-    hello: &ConnectOptions,
+    options: &ConnectOptions,
 ) -> Result<NegotiatedServer, ConnectError> {
-    match connect_legacy(link, calls, hello).await {
-        Err(error) if !is_link_broken(&error) => connect_modern(link, calls, hello).await.map_err(|_| error),
+    match connect_legacy(link, calls, options).await {
+        Err(error) if !is_link_broken(&error) => connect_modern(link, calls, options).await.map_err(|_| error),
         opened => opened,
     }
 }

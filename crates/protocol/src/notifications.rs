@@ -78,7 +78,7 @@ pub(super) fn encode_notification(method: &str, params: &JsonObject) -> Bytes {
 /// Reads a server's capabilities. All revisions share these members.
 ///
 /// `extensions` belongs to 2026-07-28, but servers of earlier revisions send it, too.
-pub(super) fn read_capabilities(capabilities: &JsonObject, hello: &ConnectOptions) -> ServerCapabilities {
+pub(super) fn read_capabilities(capabilities: &JsonObject, options: &ConnectOptions) -> ServerCapabilities {
     let part = |name: &str| capabilities.get_object(name);
     let flag = |part: &Option<JsonObject>, name: &str| {
         part.as_ref().and_then(|p| p.get(name)).is_some_and(|v| &v.bytes()[..] == b"true")
@@ -96,8 +96,8 @@ pub(super) fn read_capabilities(capabilities: &JsonObject, hello: &ConnectOption
         completions: part("completions").is_some(),
         logging: part("logging").is_some(),
         tasks: None,
-        extensions: extensions::read_announced(capabilities, "extensions", hello),
-        experimental: extensions::read_announced(capabilities, "experimental", hello),
+        extensions: extensions::read_announced(capabilities, "extensions", options),
+        experimental: extensions::read_announced(capabilities, "experimental", options),
     }
 }
 

@@ -198,15 +198,16 @@ fn event_stream<S: ResponseEncoder>(
     struct ResponseStream<S: ResponseEncoder> {
         running: ResponseDriver<S>,
         first: [Option<Bytes>; 2],
-        let_go: BoxFuture<'static, ()>,
+        must_disconnect: BoxFuture<'static, ()>,
         keep_alive: Duration,
         ended: bool,
         _open: CountGuard,
     }
     let open = CountGuard::new(&writing.metrics.clients.streams);
-    let (prime, let_go) = (running.encoder.priming_event(), running.encoder.disconnect());
+    let (prime, must_disconnect) = (running.encoder.priming_event(), running.encoder.disconnect());
     let first = [prime, Some(first)];
-    let state = ResponseStream { running, first, let_go, keep_alive: writing.keep_alive, ended: false, _open: open };
+    let state =
+        ResponseStream { running, first, must_disconnect, keep_alive: writing.keep_alive, ended: false, _open: open };
     let chunks = stream::unfold(state, |mut s| async move {
         if let Some(first) = s.first.iter_mut().find_map(Option::take) {
             return Some((first, s));
@@ -215,7 +216,7 @@ fn event_stream<S: ResponseEncoder>(
             let step = tokio::select! {
                 biased;
                 // First: after another connection took over, nothing may go out on this one, however much is ready.
-                () = &mut s.let_go => break,
+                () = &mut s.must_disconnect => break,
                 step = s.running.step() => step,
                 () = tokio::time::sleep(s.keep_alive) => DriverStep::Write(Bytes::from_static(sse::KEEP_ALIVE)),
             };

@@ -121,8 +121,11 @@ mod tests {
         #[error("CaUsedAsEndEntity")]
         struct CaUsedAsEndEntity;
         let other = CertificateError::Other(rustls::OtherError(std::sync::Arc::new(CaUsedAsEndEntity)));
-        let told = hint(&failed(rustls::Error::InvalidCertificate(other)), "x", || false).unwrap();
-        assert!(told.contains("SSL_CERT_FILE") && told.contains("`ca`") && told.contains("authority"), "{told}");
+        let hint_text = hint(&failed(rustls::Error::InvalidCertificate(other)), "x", || false).unwrap();
+        assert!(
+            hint_text.contains("SSL_CERT_FILE") && hint_text.contains("`ca`") && hint_text.contains("authority"),
+            "{hint_text}"
+        );
     }
 
     #[test]

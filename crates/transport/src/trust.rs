@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn a_file_without_usable_authorities_is_refused() {
-        let told = |text: &str| CaFile::parse(text.as_bytes()).unwrap_err();
-        assert_eq!(told("no certificate here"), "has no certificate");
-        assert!(told("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").contains("the 1. of it"));
-        assert!(told("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").contains("PEM"));
+        let problem = |text: &str| CaFile::parse(text.as_bytes()).unwrap_err();
+        assert_eq!(problem("no certificate here"), "has no certificate");
+        assert!(problem("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").contains("the 1. of it"));
+        assert!(problem("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").contains("PEM"));
     }
 }

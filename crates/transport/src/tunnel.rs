@@ -219,9 +219,9 @@ mod tests {
             (lines.as_bytes(), "more than 100 headers"),
         ] {
             let (opened, asked) = opened("http://proxy.test:3128", answer).await;
-            let told = opened.unwrap_err();
-            assert!(told.starts_with("the proxy proxy.test:3128 (from servers.a.proxy) "), "{told}");
-            assert!(told.contains(words), "{told}");
+            let received = opened.unwrap_err();
+            assert!(received.starts_with("the proxy proxy.test:3128 (from servers.a.proxy) "), "{received}");
+            assert!(received.contains(words), "{received}");
             assert!(!asked.contains("Authorization"), "{asked}");
         }
     }

@@ -470,7 +470,7 @@ mod tests {
 
     #[tokio::test]
     async fn closing_codes_are_explained() {
-        for (code, reason, told) in [
+        for (code, reason, received) in [
             (1001, "bye", "closed the connection with code 1001 (it is going away): bye"),
             (1008, "", "code 1008 (its policy forbids what was sent)"),
             (1012, "a\u{1b}b", "code 1012 (it is restarting): a b"),
@@ -481,7 +481,7 @@ mod tests {
             let frame = CloseFrame { code: CloseCode::from(code), reason: reason.into() };
             server.send(Frame::Close(Some(frame))).await.unwrap();
             let error = open.next().await.unwrap().unwrap_err().to_string();
-            assert!(error.ends_with(told), "{error}");
+            assert!(error.ends_with(received), "{error}");
             assert_eq!(link.closed().await.to_string(), error);
             // The close frame is answered.
             while let Some(frame) = server.next().await {
@@ -545,15 +545,18 @@ mod tests {
             ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", 404, ""),
         ] {
             let error = refused(answer).await;
-            let told = error.to_string();
+            let received = error.to_string();
             assert!(matches!(error, LinkError::Status { status: s, .. } if s == status), "{error:?}");
-            assert!(told.contains(words), "{told}");
+            assert!(received.contains(words), "{received}");
         }
         let error = refused("SSH-2.0-OpenSSH_9.9\r\n").await;
         assert!(matches!(error, LinkError::Protocol(_)), "{error:?}");
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (link, _server) = tokio::join!(WsLink::over(ours, settings()), tokio_tungstenite::accept_async(theirs));
         let Err(error) = link else { panic!("it was opened without the subprotocol") };
-        assert!(matches!(&error, LinkError::Protocol(told) if told.contains("subprotocol \"mcp\"")), "{error:?}");
+        assert!(
+            matches!(&error, LinkError::Protocol(received) if received.contains("subprotocol \"mcp\"")),
+            "{error:?}"
+        );
     }
 }

@@ -151,8 +151,8 @@ impl Upstream {
 
     /// Copies the lists of another upstream, to serve them until this one is connected.
     pub fn copy_lists_from(&self, other: &Upstream) {
-        if let Some(spoke) = other.pool.last_handshake() {
-            self.pool.restore_handshake((*spoke).clone());
+        if let Some(handshake) = other.pool.last_handshake() {
+            self.pool.restore_handshake((*handshake).clone());
         }
         if other.pool.record.was_seen() {
             self.pool.record.restore();
@@ -256,8 +256,8 @@ impl Upstream {
     /// Returns why the rules of the server's revision forbid to expose a tool. `None` if they allow it.
     pub fn tool_problem(&self, definition: &JsonObject) -> Option<String> {
         // The rules of the last handshake: its lists stay while the server is disconnected, and so do their rules.
-        let spoke = self.pool.last_handshake()?;
-        moongate_protocol::tool_problem(spoke.era, spoke.is_multiplexed, definition)
+        let handshake = self.pool.last_handshake()?;
+        moongate_protocol::tool_problem(handshake.era, handshake.is_multiplexed, definition)
     }
 
     /// Closes the connections of principals that were revoked.

@@ -98,10 +98,10 @@ impl ChangingServer {
     }
 
     pub(super) fn serve(self: &Arc<Self>, talk: &ServerSide, message: &Value) {
-        let told = json!({"listChanged": true});
+        let list_changed = json!({"listChanged": true});
         let result = match message["method"].as_str().unwrap() {
             "server/discover" => {
-                json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": told, "prompts": told}})
+                json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": list_changed, "prompts": list_changed}})
             }
             "subscriptions/listen" => {
                 let (changing, talk, id) = (self.clone(), talk.clone(), message["id"].clone());

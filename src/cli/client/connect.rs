@@ -37,10 +37,10 @@ pub(super) async fn with_client<T>(
     logs::start(if args.verbose { "info,moongate=debug" } else { "warn" }, false);
     let mut stop = StopSignals::listen().map_err(|e| VerbFailure::Failed(format!("{e:#}")))?;
     let shared = UpstreamContext::new(Arc::new(Metrics::new()), target.guard()).with_tls(target.tls());
-    let asker = UserPrompter::new();
-    let whom = ConnectAs { capabilities: asker.capabilities(), ..ConnectAs::for_all(None) };
+    let input_round = UserPrompter::new();
+    let identity = ConnectAs { capabilities: input_round.capabilities(), ..ConnectAs::for_all(None) };
     let opened = tokio::select! {
-        opened = moongate_upstream::open(&target.settings, &shared, whom) => opened,
+        opened = moongate_upstream::open(&target.settings, &shared, identity) => opened,
         () = stop.recv() => {
             // The future owned the link, which is closed by now. Only the reaper still knows the child.
             let _ = tokio::task::spawn_blocking(move || shared.reaper.stop()).await;
@@ -48,7 +48,7 @@ pub(super) async fn with_client<T>(
         }
     };
     let active = opened.map_err(|error| target.failure(&error))?;
-    let client = VerbClient { caller: asker.caller(), target, prompter: asker, active };
+    let client = VerbClient { caller: input_round.caller(), target, prompter: input_round, active };
     let end = tokio::select! {
         end = work(&client) => end,
         () = stop.recv() => Err(VerbFailure::Interrupted),

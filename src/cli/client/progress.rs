@@ -14,13 +14,19 @@ use super::output::print_message;
 ///
 /// The exchange is polled while the user thinks. Only that suspends the call's timeout, and notices an end that comes
 /// meanwhile.
-pub(super) async fn run_to_end(mut exchange: Exchange, server: &str, asker: &UserPrompter) -> Result<Outcome, Error> {
+pub(super) async fn run_to_end(
+    mut exchange: Exchange,
+    server: &str,
+    input_round: &UserPrompter,
+) -> Result<Outcome, Error> {
     let mut asking = JoinSet::new();
     loop {
         match exchange.next_event().await {
             ExchangeEvent::Notification(notice) => print_notification(&notice),
             // In a task of its own, so that the exchange is polled while the user types.
-            ExchangeEvent::InputRequired(ask) => drop(asking.spawn(asker.clone().respond(server.to_owned(), ask))),
+            ExchangeEvent::InputRequired(ask) => {
+                drop(asking.spawn(input_round.clone().respond(server.to_owned(), ask)))
+            }
             ExchangeEvent::Done(end) => return end,
         }
     }

@@ -29,7 +29,7 @@ pub(super) const HELP: &str = "\
 It talks to a running gateway (--url), to one server of the config without the gateway's rules (--server), \
 or to a command that it starts (after --):
   moongate tools
-  moongate call github__get_issue owner=moon repo=gate number=7
+  moongate call github__get_issue owner=moon repo=admission number=7
   moongate tools --server github
   moongate call add '{\"a\": 1, \"b\": 2}' -- npx -y some-mcp-server
 

@@ -189,9 +189,9 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     };
     let shared = Arc::new(UpstreamContext::new(metrics.clone(), Reaper::disabled()).with_dialer(dialing));
     let core = Core::new(&plan, shared.clone());
-    let routes = moongate_server::router(core.fronts.clone(), false);
+    let routes = moongate_server::router(core.shared_state.clone(), false);
     let house = HttpHosts {
-        service: ConnectionService::new(routes.clone(), Some(core.fronts.clone()), false),
+        service: ConnectionService::new(routes.clone(), Some(core.shared_state.clone()), false),
         routes,
         settings: ListenSettings {
             head: plan.limits.head.0,
@@ -201,8 +201,8 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
         draining: core.draining.clone(),
     };
     core.gateway.start();
-    let parking = core.fronts.load().downstream.parked_calls.clone();
-    let sessions = core.fronts.load().downstream.sessions.clone();
+    let parking = core.shared_state.load().downstream.parked_calls.clone();
+    let sessions = core.shared_state.load().downstream.sessions.clone();
     let servers = core.gateway.clone();
     let reaping = sessions.expire_forever(move |session| servers.has_dedicated_connection(session));
     let keeping = [tokio::spawn(parking.expire_forever()), tokio::spawn(reaping)];

@@ -112,12 +112,12 @@ impl CallDispatcher {
     ) -> Result<StartedCall, Error> {
         let settings = self.server.live_settings();
         let mut ticket = self.concurrency.queued_permit(slot, &settings, self.server.metrics(), deadline);
-        let mut seeker = CheckoutRequest::new(caller, isolation::is_about_task(&call));
+        let mut request = CheckoutRequest::new(caller, isolation::is_about_task(&call));
         let begun = async {
             loop {
-                let (active, held) = self.pool.checkout(&seeker, &mut ticket).await?;
+                let (active, held) = self.pool.checkout(&request, &mut ticket).await?;
                 ticket.reacquire().await?;
-                let Some(_turn) = self.pool.begin_turn(&active, &held, &mut seeker) else { continue };
+                let Some(_turn) = self.pool.begin_turn(&active, &held, &mut request) else { continue };
                 let (exchange, is_pipe) = (active.open_call(caller, call), active.link.is_multiplexed());
                 let (slot, revision) = (ticket.permit.take(), active.revision);
                 return Ok(StartedCall {

@@ -29,13 +29,13 @@ impl Default for ListAges {
 impl ListAges {
     /// Records that a list was fetched now, from a server with these capabilities.
     pub(crate) fn record_listed(&self, kind: ItemKind, features: &ServerCapabilities) {
-        let told = match kind {
+        let is_announced = match kind {
             ItemKind::Tools => features.tools_changes,
             ItemKind::Prompts => features.prompts_changes,
             ItemKind::Resources | ItemKind::Templates => features.resources_changes,
         };
         // Never 0 for a taken list: 0 means that its age says nothing.
-        let now = if told { 0 } else { self.now_ms().max(1) };
+        let now = if is_announced { 0 } else { self.now_ms().max(1) };
         self.listed_ms[kind as usize].store(now, Ordering::Relaxed);
     }
 

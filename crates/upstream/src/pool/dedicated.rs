@@ -109,13 +109,13 @@ impl DedicatedPool {
     ) {
         let server = context.server;
         let (settings, shared) = (server.live_settings(), server.shared.clone());
-        let DedicatedRequest { key, connect_as: mut whom, lifetime: ends, owner } = claim;
+        let DedicatedRequest { key, connect_as: mut identity, lifetime: ends, owner } = claim;
         let row = UpstreamSessionRow::of(&settings, &shared.session_store, &shared.store, caller, ends);
-        whom.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
-        let told = DedicatedNotifier::new(server, context.lists, &key, owner.clone());
+        identity.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
+        let notifier = DedicatedNotifier::new(server, context.lists, &key, owner.clone());
         // Watched before the dial, so that no subscription during it is missed.
         let mut hearing = shared.subscriptions.watch(owner, server.name.clone());
-        hearing.always_lists = told.wants_lists();
+        hearing.always_lists = notifier.wants_lists();
         let place = ConnectionTask {
             pool: self.clone(),
             key,
@@ -126,11 +126,11 @@ impl DedicatedPool {
             health: HealthCheck::of(server),
             row,
             subscriptions: hearing,
-            notifier: told,
+            notifier,
             settings: settings.clone(),
         };
         let times = server.timeouts.clone();
-        let attempt = ConnectAttempt { settings, context: shared, times, connect_as: whom, backoff: pace };
+        let attempt = ConnectAttempt { settings, context: shared, times, connect_as: identity, backoff: pace };
         tokio::spawn(run_connection(place, attempt, caller.clone()));
     }
 }
@@ -272,8 +272,8 @@ mod tests {
         let began = Instant::now();
         let calls: Vec<_> = (0..10).map(|_| call(&upstream, &caller, "t")).collect();
         for call in calls {
-            let (_, told) = failed(call).await;
-            assert!(told.contains("servers.a.start_timeout"), "{told}");
+            let (_, received) = failed(call).await;
+            assert!(received.contains("servers.a.start_timeout"), "{received}");
         }
         assert_eq!((began.elapsed(), memory.dialed()), (SECOND * 5, 1));
         assert_eq!((upstream.dedicated_count(), memory.open()), (0, 0));
@@ -283,9 +283,9 @@ mod tests {
     async fn a_call_waits_for_its_connection_in_its_own_time() {
         let memory = MemoryServer::new(&[ServerBehaviour::Mute]);
         let upstream = memory.upstream(|settings| settings.timeout = SECOND * 2);
-        let (waited, told) = failed(call(&upstream, &testing::caller(1, Some("s")), "t")).await;
+        let (waited, received) = failed(call(&upstream, &testing::caller(1, Some("s")), "t")).await;
         assert_eq!(waited, SECOND * 2);
-        assert!(told.contains("servers.a.timeout"), "{told}");
+        assert!(received.contains("servers.a.timeout"), "{received}");
         // The next call finds the same dial.
         let (waited, _) = failed(call(&upstream, &testing::caller(1, Some("s")), "t")).await;
         assert_eq!((waited, memory.dialed()), (SECOND * 2, 1));
@@ -312,22 +312,22 @@ mod tests {
         let memory = MemoryServer::new(&[way]);
         let upstream = memory.upstream(|_| {});
         let (caller, began) = (testing::caller(1, Some("s")), Instant::now());
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         while began.elapsed() < SECOND * 60 {
-            told.push(failed(call(&upstream, &caller, "t")).await.1);
+            received.push(failed(call(&upstream, &caller, "t")).await.1);
             tokio::time::sleep(SECOND / 10).await;
         }
         assert_eq!(memory.open(), upstream.dedicated_count());
-        (memory.dialed(), told)
+        (memory.dialed(), received)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_dies_is_started_only_so_often() {
         for way in [ServerBehaviour::Dies, ServerBehaviour::DiesLater, ServerBehaviour::Unstartable] {
-            let (started, told) = minute_of_calls(way).await;
+            let (started, received) = minute_of_calls(way).await;
             assert!((2..=8).contains(&started), "{way:?}: {started} starts");
-            let resting = told.iter().find(|told| told.contains("the next attempt"));
-            assert!(resting.is_some_and(|told| told.starts_with("Server \"a\" ")), "{way:?}: {told:?}");
+            let resting = received.iter().find(|received| received.contains("the next attempt"));
+            assert!(resting.is_some_and(|received| received.starts_with("Server \"a\" ")), "{way:?}: {received:?}");
         }
     }
 

@@ -94,32 +94,32 @@ impl ConnectAs {
 pub async fn open(
     settings: &ServerSettings,
     shared: &UpstreamContext,
-    whom: ConnectAs,
+    identity: ConnectAs,
 ) -> Result<UpstreamConnection, ConnectError> {
     let times = Arc::new(CallTimeouts::new(settings.timeout, settings.ask_timeout));
-    dial(settings, shared, whom, times).await
+    dial(settings, shared, identity, times).await
 }
 
 /// Opens a connection whose call timeouts the caller can change later.
 pub(crate) async fn dial(
     settings: &ServerSettings,
     shared: &UpstreamContext,
-    whom: ConnectAs,
+    identity: ConnectAs,
     times: Arc<CallTimeouts>,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let record = whom.record;
-    let hello = ConnectOptions {
+    let record = identity.record;
+    let options = ConnectOptions {
         server: settings.name.clone(),
         revision: settings.protocol.as_deref().and_then(moongate_protocol::supported_revision),
-        era: whom.era,
-        preferred_era: whom.first_era,
-        capabilities: whom.capabilities,
-        client_info: whom.info,
+        era: identity.era,
+        preferred_era: identity.first_era,
+        capabilities: identity.capabilities,
+        client_info: identity.info,
         timeouts: times,
         max_backlog: settings.max_backlog,
         metrics: shared.metrics.clone(),
         closing: shared.closing.clone(),
-        persisted_session: whom.persisted_session,
+        persisted_session: identity.persisted_session,
     };
     let transport = match &settings.connect {
         ConnectTarget::Http { transport, .. } => *transport,
@@ -129,16 +129,19 @@ pub(crate) async fn dial(
     };
     let deadline = Instant::now() + settings.start_timeout;
     if transport == HttpTransport::Sse {
-        return over_http_sse(settings, shared, hello, deadline, record).await;
+        return over_http_sse(settings, shared, options, deadline, record).await;
     }
     let calls = PendingCalls::with_record(record.clone());
     // Link and handshake share one deadline: a slow start must not get the time twice.
-    let opening = async { Ok(open_link(settings, shared, &calls, &whom.stderr).await?) };
+    let opening = async { Ok(open_link(settings, shared, &calls, &identity.stderr).await?) };
     let (link, stderr) = within_deadline(deadline, settings, opening).await?;
-    let connecting = moongate_protocol::connect(link.clone(), calls.clone(), hello.clone());
+    let connecting = moongate_protocol::connect(link.clone(), calls.clone(), options.clone());
     let error = match within_deadline(deadline, settings, connecting).await {
         Ok(connected) => {
-            return Ok(UpstreamConnection { stderr: whom.stderr, ..into_connection(connected, link, calls, shared) });
+            return Ok(UpstreamConnection {
+                stderr: identity.stderr,
+                ..into_connection(connected, link, calls, shared)
+            });
         }
         Err(error) => error,
     };
@@ -146,8 +149,8 @@ pub(crate) async fn dial(
     link.close(Vec::new()).await;
     // Only the errors that an HTTP+SSE server causes lead to the fallback.
     if transport == HttpTransport::Auto
-        && moongate_protocol::may_be_http_sse(&error, &hello)
-        && let Ok(active) = over_http_sse(settings, shared, hello, deadline, record).await
+        && moongate_protocol::may_be_http_sse(&error, &options)
+        && let Ok(active) = over_http_sse(settings, shared, options, deadline, record).await
     {
         return Ok(active);
     }
@@ -160,7 +163,7 @@ pub(crate) async fn dial(
 async fn over_http_sse(
     settings: &ServerSettings,
     shared: &UpstreamContext,
-    hello: ConnectOptions,
+    options: ConnectOptions,
     deadline: Instant,
     record: InputRecord,
 ) -> Result<UpstreamConnection, ConnectError> {
@@ -170,7 +173,7 @@ async fn over_http_sse(
         Ok(SseLink::open(http, tls, calls.correlate(), byte_budget(settings, shared)).await?)
     };
     let link: Arc<dyn Link> = Arc::new(within_deadline(deadline, settings, opening).await?);
-    match within_deadline(deadline, settings, moongate_protocol::connect_http_sse(link.clone(), calls.clone(), hello))
+    match within_deadline(deadline, settings, moongate_protocol::connect_http_sse(link.clone(), calls.clone(), options))
         .await
     {
         Ok(connected) => {

@@ -61,11 +61,11 @@ impl EraSelection {
     }
 
     /// Returns the era of a dedicated connection for a client, where the shared connection had that handshake.
-    pub(crate) fn dedicated_era(&self, spoke: Option<&LastHandshake>, client: Era) -> Option<Era> {
+    pub(crate) fn dedicated_era(&self, handshake: Option<&LastHandshake>, client: Era) -> Option<Era> {
         if !self.by_client || self.single_era.load(Ordering::Relaxed) {
             return None;
         }
-        spoke?.dedicated_era(client)
+        handshake?.dedicated_era(client)
     }
 
     /// Keeps all clients in one era until the shared connection is opened again.
@@ -82,13 +82,12 @@ impl EraSelection {
 
     /// Begins an attempt at the shared connection, and returns the era to try first. `None` probes for the newest era
     /// first, as the specification says for a server of which nothing is known.
-    pub(crate) fn begin_attempt(&self, spoke: Option<&LastHandshake>) -> Option<Era> {
+    pub(crate) fn begin_attempt(&self, handshake: Option<&LastHandshake>) -> Option<Era> {
         let mut next = self.lock();
         // Taken, so that the request of one client is tried once.
-        let first = next
-            .first
-            .take()
-            .filter(|first| spoke.is_some_and(|spoke| spoke.era == *first || spoke.dedicated_era(*first).is_some()));
+        let first = next.first.take().filter(|first| {
+            handshake.is_some_and(|handshake| handshake.era == *first || handshake.dedicated_era(*first).is_some())
+        });
         next.tried = first;
         first
     }

@@ -154,14 +154,14 @@ impl ConnectionPool {
     pub(crate) fn set_shared(&self, active: Arc<UpstreamConnection>) {
         let face = active.server.describe(&gateway_caller());
         let other = self.eras.record_connected(active.era, self.last_handshake.load().as_deref());
-        let spoke = LastHandshake {
+        let handshake = LastHandshake {
             era: active.era,
             is_multiplexed: active.link.is_multiplexed(),
             description: face,
             speaks_other_era: other,
         };
         // Stored before the connection, so that a call that sees the connection sees its handshake.
-        self.last_handshake.store(Some(Arc::new(spoke)));
+        self.last_handshake.store(Some(Arc::new(handshake)));
         // The clients of the previous connection have no state on this one.
         self.tenant.reset();
         self.shared.set(active);
@@ -172,19 +172,19 @@ impl ConnectionPool {
         if !self.shared.clear(active) {
             return;
         }
-        if let Some(spoke) = self.last_handshake.load_full() {
+        if let Some(handshake) = self.last_handshake.load_full() {
             // The server may have changed its description since the handshake.
             let face = active.server.describe(&gateway_caller());
-            self.last_handshake.store(Some(Arc::new(LastHandshake { description: face, ..(*spoke).clone() })));
+            self.last_handshake.store(Some(Arc::new(LastHandshake { description: face, ..(*handshake).clone() })));
         }
     }
 
     /// Restores the handshake of a previous process. A pipe that speaks both eras starts in the era of its clients.
-    pub(crate) fn restore_handshake(&self, spoke: LastHandshake) {
-        if spoke.is_multiplexed && spoke.speaks_other_era == Some(true) {
-            self.eras.prefer_era(spoke.era);
+    pub(crate) fn restore_handshake(&self, handshake: LastHandshake) {
+        if handshake.is_multiplexed && handshake.speaks_other_era == Some(true) {
+            self.eras.prefer_era(handshake.era);
         }
-        self.last_handshake.store(Some(Arc::new(spoke)));
+        self.last_handshake.store(Some(Arc::new(handshake)));
     }
 
     /// Returns the result of the last handshake.
@@ -196,7 +196,7 @@ impl ConnectionPool {
     /// process.
     pub(crate) fn description(&self) -> Option<ServerDescription> {
         let described = self.shared().map(|active| active.server.describe(&gateway_caller()));
-        described.or_else(|| self.last_handshake().map(|spoke| spoke.description.clone()))
+        described.or_else(|| self.last_handshake().map(|handshake| handshake.description.clone()))
     }
 
     // === checkout ===
@@ -224,17 +224,17 @@ impl ConnectionPool {
     /// Waits for the connection of a call. The call may begin once [`ConnectionPool::begin_turn`] succeeds.
     pub(crate) async fn checkout(
         &self,
-        seeker: &CheckoutRequest<'_>,
+        request: &CheckoutRequest<'_>,
         permit: &mut dyn ReleasePermit,
     ) -> Result<(Arc<UpstreamConnection>, CheckedOut), Error> {
-        let (active, used) = self.checkout_shared_or_dedicated(seeker, permit).await?;
-        let caller = seeker.caller;
-        if !seeker.needs_isolation && !self.must_isolate(&active, caller, seeker.about_task) {
+        let (active, used) = self.checkout_shared_or_dedicated(request, permit).await?;
+        let caller = request.caller;
+        if !request.needs_isolation && !self.must_isolate(&active, caller, request.about_task) {
             return Ok((active, CheckedOut { use_guard: used, ..CheckedOut::default() }));
         }
         let home = self.tenant.home(caller) != HomeConnection::Shared;
         let own = isolation::isolated_for(caller, home, self.shared_idle());
-        match self.checkout_dedicated(seeker, permit, own, Some(active.era)).await {
+        match self.checkout_dedicated(request, permit, own, Some(active.era)).await {
             Ok((active, used)) => Ok((active, CheckedOut { use_guard: Some(used), is_final: true })),
             // On the shared connection the call runs at least. Its input requests find their client if it is alone
             // there.
@@ -277,35 +277,36 @@ impl ConnectionPool {
         &self,
         active: &UpstreamConnection,
         held: &CheckedOut,
-        seeker: &mut CheckoutRequest<'_>,
+        request: &mut CheckoutRequest<'_>,
     ) -> Option<CallTurn<'_>> {
-        let turn = self.lock_turn(active, seeker.caller);
-        if !held.is_final && self.must_isolate(active, seeker.caller, seeker.about_task) {
-            seeker.needs_isolation = true;
+        let turn = self.lock_turn(active, request.caller);
+        if !held.is_final && self.must_isolate(active, request.caller, request.about_task) {
+            request.needs_isolation = true;
             return None;
         }
         if !held.is_final {
-            self.note_call_start(active, seeker.caller, seeker.about_task);
+            self.note_call_start(active, request.caller, request.about_task);
         }
         Some(CallTurn { _turn: turn })
     }
 
     async fn checkout_shared_or_dedicated(
         &self,
-        seeker: &CheckoutRequest<'_>,
+        request: &CheckoutRequest<'_>,
         permit: &mut dyn ReleasePermit,
     ) -> Result<(Arc<UpstreamConnection>, Option<UseGuard>), Error> {
-        let caller = seeker.caller;
-        self.connect_in_era(seeker).await?;
+        let caller = request.caller;
+        self.connect_in_era(request).await?;
         if let Some(era) = self.other_era(caller)
             && let Some(beside) =
                 isolation::dedicated_for(self.sharing_mode(), caller, Some(era), self.dedicated_idle())
         {
             let key = beside.key.clone();
-            let known = self.last_handshake.load().as_ref().is_some_and(|spoke| spoke.speaks_other_era == Some(true));
+            let known =
+                self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.speaks_other_era == Some(true));
             // A server that is silent in the other era leaves the call half of its time for this one.
             let limit = self.server.timeouts.call() / if known { 1 } else { 2 };
-            match tokio::time::timeout(limit, self.checkout_dedicated(seeker, permit, beside, Some(era))).await {
+            match tokio::time::timeout(limit, self.checkout_dedicated(request, permit, beside, Some(era))).await {
                 Ok(Ok((active, used))) if can_request_input(&active, era) => {
                     self.promote(&key, &active);
                     return Ok((active, Some(used)));
@@ -321,10 +322,10 @@ impl ConnectionPool {
         match isolation::dedicated_for(self.sharing_mode(), caller, None, self.shared_idle()) {
             None => {
                 let main = self.wait_connected().await?;
-                Ok(self.checkout_session_shared(seeker, permit, &main).await.unwrap_or((main, None)))
+                Ok(self.checkout_session_shared(request, permit, &main).await.unwrap_or((main, None)))
             }
             Some(beside) => {
-                let (active, used) = self.checkout_dedicated(seeker, permit, beside, None).await?;
+                let (active, used) = self.checkout_dedicated(request, permit, beside, None).await?;
                 Ok((active, Some(used)))
             }
         }
@@ -332,38 +333,39 @@ impl ConnectionPool {
 
     async fn checkout_dedicated(
         &self,
-        seeker: &CheckoutRequest<'_>,
+        request: &CheckoutRequest<'_>,
         permit: &mut dyn ReleasePermit,
         beside: DedicatedSpec,
         era: Option<Era>,
     ) -> Result<(Arc<UpstreamConnection>, UseGuard), Error> {
-        let whom = if beside.as_caller { ConnectAs::for_caller(seeker.caller, era) } else { ConnectAs::for_all(era) };
-        let whom = ConnectAs { record: self.record.clone(), ..whom };
+        let identity =
+            if beside.as_caller { ConnectAs::for_caller(request.caller, era) } else { ConnectAs::for_all(era) };
+        let identity = ConnectAs { record: self.record.clone(), ..identity };
         let claim =
-            DedicatedRequest { key: beside.key, connect_as: whom, lifetime: beside.lifetime, owner: beside.owner };
+            DedicatedRequest { key: beside.key, connect_as: identity, lifetime: beside.lifetime, owner: beside.owner };
         let context = DedicatedContext { server: &self.server, lists: &self.lists };
-        self.dedicated.checkout(claim, seeker.caller, context, permit).await
+        self.dedicated.checkout(claim, request.caller, context, permit).await
     }
 
     /// Returns the connection that clients with sessions share, where a principal has the shared one of a server that
     /// sends input requests.
     async fn checkout_session_shared(
         &self,
-        seeker: &CheckoutRequest<'_>,
+        request: &CheckoutRequest<'_>,
         permit: &mut dyn ReleasePermit,
         main: &Arc<UpstreamConnection>,
     ) -> Option<(Arc<UpstreamConnection>, Option<UseGuard>)> {
         let asks =
-            self.record.was_seen() && home_connection::input_is_ambiguous(main, &self.record) && !seeker.about_task;
+            self.record.was_seen() && home_connection::input_is_ambiguous(main, &self.record) && !request.about_task;
         if !asks
-            || self.tenant.home(seeker.caller) != HomeConnection::SessionShared
-            || self.dedicated.has_dedicated(seeker.caller)
+            || self.tenant.home(request.caller) != HomeConnection::SessionShared
+            || self.dedicated.has_dedicated(request.caller)
         {
             return None;
         }
         let (active, used) = self
             .checkout_dedicated(
-                seeker,
+                request,
                 permit,
                 isolation::shared_in_era(Era::Legacy, self.dedicated_idle()),
                 Some(main.era),
@@ -402,10 +404,10 @@ impl ConnectionPool {
     }
 
     /// Connects the shared connection first: a pipe that speaks both eras starts in the era of its first client.
-    async fn connect_in_era(&self, seeker: &CheckoutRequest<'_>) -> Result<(), Error> {
-        let is_pipe = self.last_handshake.load().as_ref().is_none_or(|spoke| spoke.is_multiplexed);
+    async fn connect_in_era(&self, request: &CheckoutRequest<'_>) -> Result<(), Error> {
+        let is_pipe = self.last_handshake.load().as_ref().is_none_or(|handshake| handshake.is_multiplexed);
         if self.sharing_mode() == SharingMode::Auto && is_pipe && self.shared().is_none() {
-            self.eras.prefer_era(moongate_protocol::era_of(seeker.caller.revision));
+            self.eras.prefer_era(moongate_protocol::era_of(request.caller.revision));
             self.wait_connected().await?;
         }
         Ok(())
@@ -413,7 +415,7 @@ impl ConnectionPool {
 
     /// Returns the idle time of dedicated connections. On a pipe, each may have a process of its own.
     fn dedicated_idle(&self) -> Option<Duration> {
-        let is_pipe = self.last_handshake.load().as_ref().is_some_and(|spoke| spoke.is_multiplexed);
+        let is_pipe = self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.is_multiplexed);
         self.shared_idle().or(is_pipe.then_some(self.server.settings.idle_stop))
     }
 
@@ -434,12 +436,13 @@ impl ConnectionPool {
 
     /// Falls back to one era after a failed attempt in the other. Fails if that era is known to be spoken.
     fn stay_in_one_era(&self, key: &ByteString, error: Error) -> Result<(), Error> {
-        let spoke = self.last_handshake.load_full();
+        let handshake = self.last_handshake.load_full();
         // The server answered and refused, so that it does not speak that era.
-        if let Some(spoke) = spoke.filter(|_| self.dedicated.was_refused(key)) {
+        if let Some(handshake) = handshake.filter(|_| self.dedicated.was_refused(key)) {
             self.last_handshake
-                .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*spoke).clone() })));
-        } else if self.last_handshake.load().as_ref().is_some_and(|spoke| spoke.speaks_other_era == Some(true)) {
+                .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*handshake).clone() })));
+        } else if self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.speaks_other_era == Some(true))
+        {
             return Err(error);
         }
         self.eras.disable_other_era();
@@ -452,9 +455,9 @@ impl ConnectionPool {
 
     /// Moves all clients to the era of the shared connection: the server keeps no session in the other one.
     fn leave_era(&self, key: &ByteString, active: &Arc<UpstreamConnection>) {
-        if let Some(spoke) = self.last_handshake.load_full() {
+        if let Some(handshake) = self.last_handshake.load_full() {
             self.last_handshake
-                .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*spoke).clone() })));
+                .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*handshake).clone() })));
         }
         self.eras.disable_other_era();
         self.dedicated.release(key, active);
@@ -535,8 +538,8 @@ mod tests {
         let can = ClientCapabilities { elicit_form: true, ..ClientCapabilities::default() };
         let [one, other] = ["one", "other"]
             .map(|session| Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some(session))).clone() }));
-        let seeker = |caller| CheckoutRequest::new(caller, false);
-        let (mut first, mut second) = (seeker(&one), seeker(&other));
+        let request = |caller| CheckoutRequest::new(caller, false);
+        let (mut first, mut second) = (request(&one), request(&other));
         let chosen = connections.checkout(&first, &mut NoPermit).await.ok().unwrap();
         let too = connections.checkout(&second, &mut NoPermit).await.ok().unwrap();
         assert!(Arc::ptr_eq(&chosen.0, &main) && Arc::ptr_eq(&too.0, &main), "each is alone there");

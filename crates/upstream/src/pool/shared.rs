@@ -183,16 +183,16 @@ mod tests {
         let (shared, now) = (shared_connection(ServerStart::Eager), Instant::now());
         let (limit, long_ago) = (shared.server.settings.connect_timeout, now - LONG_AGO);
         let later = Some(now + LONG_AGO);
-        let (waited, told) = waits(&shared, UpstreamState::Starting, None, long_ago).await;
-        assert!(waited == limit && told.contains("servers.a.connect_timeout"), "{waited:?}: {told}");
-        let (waited, told) = waits(&shared, UpstreamState::BackingOff, later, long_ago).await;
+        let (waited, message) = waits(&shared, UpstreamState::Starting, None, long_ago).await;
+        assert!(waited == limit && message.contains("servers.a.connect_timeout"), "{waited:?}: {message}");
+        let (waited, message) = waits(&shared, UpstreamState::BackingOff, later, long_ago).await;
         assert_eq!(waited, Duration::ZERO);
-        assert_eq!(told, "Server \"a\" is not connected (backing_off): refused; the next attempt is in 20.0 s");
+        assert_eq!(message, "Server \"a\" is not connected (backing_off): refused; the next attempt is in 20.0 s");
         // Lost half a limit ago: the call waits for the other half.
         let (waited, _) = waits(&shared, UpstreamState::BackingOff, later, Instant::now() - limit / 2).await;
         assert_eq!(waited, limit / 2, "it was lost a moment ago");
-        let (waited, told) = waits(&shared, UpstreamState::NeedsLogin, later, Instant::now()).await;
-        assert!(waited.is_zero() && told.contains("needs_login"), "{told}");
+        let (waited, message) = waits(&shared, UpstreamState::NeedsLogin, later, Instant::now()).await;
+        assert!(waited.is_zero() && message.contains("needs_login"), "{message}");
         let (waited, _) = waits(&shared, UpstreamState::Failed, Some(now), long_ago).await;
         assert_eq!(waited, limit, "an attempt may be made at once");
     }
@@ -201,8 +201,11 @@ mod tests {
     async fn a_call_waits_for_a_server_that_it_starts_and_no_longer_than_for_its_attempt() {
         let shared = shared_connection(ServerStart::Lazy);
         let now = Instant::now();
-        let (waited, told) = waits(&shared, UpstreamState::Stopped, Some(now), now).await;
-        assert!(waited == shared.server.settings.start_timeout && told.contains("servers.a.start_timeout"), "{told}");
+        let (waited, message) = waits(&shared, UpstreamState::Stopped, Some(now), now).await;
+        assert!(
+            waited == shared.server.settings.start_timeout && message.contains("servers.a.start_timeout"),
+            "{message}"
+        );
         let failing = {
             let shared = shared.clone();
             tokio::spawn(async move {
@@ -215,8 +218,8 @@ mod tests {
                     .send_modify(|status| (status.state, status.demand_from) = (UpstreamState::Failed, wake));
             })
         };
-        let (waited, told) = waits(&shared, UpstreamState::Stopped, Some(now), now).await;
+        let (waited, message) = waits(&shared, UpstreamState::Stopped, Some(now), now).await;
         failing.await.unwrap();
-        assert!(waited.is_zero() && told.contains("(failed)"), "{waited:?}: {told}");
+        assert!(waited.is_zero() && message.contains("(failed)"), "{waited:?}: {message}");
     }
 }

@@ -121,11 +121,11 @@ impl Supervisor {
         // A remembered era saves the probe, unless a client needs the other era first.
         let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
         let (stderr, record) = (supervised.stderr_history.begin_process(), supervised.pool.record.clone());
-        let whom = ConnectAs { first_era: first, stderr: stderr.clone(), record, ..ConnectAs::for_all(era) };
+        let identity = ConnectAs { first_era: first, stderr: stderr.clone(), record, ..ConnectAs::for_all(era) };
         let settings = supervised.server.live_settings();
         let opened = tokio::select! {
             () = report_slow_start(supervised, &stderr) => return AttemptEnd::Stopped,
-            opened = dial(&settings, &supervised.server.shared, whom, supervised.server.timeouts.clone()) => opened,
+            opened = dial(&settings, &supervised.server.shared, identity, supervised.server.timeouts.clone()) => opened,
             () = supervised.server.stop.cancelled() => return AttemptEnd::Stopped,
         };
         match opened {

@@ -36,34 +36,34 @@ impl StateLog {
     /// Records a state and its reason. Returns the number of suppressed changes if it is worth a line.
     pub(crate) fn record(&self, state: UpstreamState, reason: &str) -> Option<u64> {
         let now = Instant::now();
-        let mut told = self.0.lock();
+        let mut log = self.0.lock();
         let key = (state, stable_reason(reason));
-        told.recent.retain(|(_, at)| now < *at + REPEAT_AFTER);
-        let count = told.recent.iter().filter(|(known, _)| *known == key).count();
-        let stays = told.last.as_ref() == Some(&key);
-        told.last = Some(key.clone());
+        log.recent.retain(|(_, at)| now < *at + REPEAT_AFTER);
+        let count = log.recent.iter().filter(|(known, _)| *known == key).count();
+        let stays = log.last.as_ref() == Some(&key);
+        log.last = Some(key.clone());
         // A lasting state has its line already. A flapping one has used up its lines.
         if stays && count > 0 || count >= FLAP_LINES_MAX {
-            told.suppressed += 1;
+            log.suppressed += 1;
             return None;
         }
-        if told.recent.len() == STATES_MAX {
-            told.recent.remove(0);
+        if log.recent.len() == STATES_MAX {
+            log.recent.remove(0);
         }
-        told.recent.push((key, now));
-        Some(std::mem::take(&mut told.suppressed))
+        log.recent.push((key, now));
+        Some(std::mem::take(&mut log.suppressed))
     }
 
     /// Records that the server was healthy for a while: its next failure is a new one. Returns the number of
     /// suppressed changes, if the present state had no line.
     pub(crate) fn settle(&self) -> Option<u64> {
-        let mut told = self.0.lock();
-        let last = told.last.clone();
-        told.recent.retain(|(key, _)| Some(key) == last.as_ref());
+        let mut log = self.0.lock();
+        let last = log.last.clone();
+        log.recent.retain(|(key, _)| Some(key) == last.as_ref());
         // Only the line about the present state is kept.
-        let before = told.recent.len().saturating_sub(1);
-        told.recent.drain(..before);
-        let hushed = std::mem::take(&mut told.suppressed);
+        let before = log.recent.len().saturating_sub(1);
+        log.recent.drain(..before);
+        let hushed = std::mem::take(&mut log.suppressed);
         (hushed > 0).then_some(hushed)
     }
 }

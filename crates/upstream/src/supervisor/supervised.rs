@@ -72,7 +72,7 @@ impl SupervisedServer {
             server: &*active.server,
             era: active.era,
             is_multiplexed: active.link.is_multiplexed(),
-            speaks_other_era: self.pool.last_handshake().and_then(|spoke| spoke.speaks_other_era),
+            speaks_other_era: self.pool.last_handshake().and_then(|handshake| handshake.speaks_other_era),
             requests_input: self.pool.record.was_seen(),
         });
     }

@@ -225,7 +225,7 @@ fn begin_messages(
     match payload {
         RpcPayload::One(RpcMessage::Request(request)) => match turn.start(request, true) {
             LegacyStarted::Ready(parts) => write_parts(place, &parts),
-            LegacyStarted::Running(exchange, spell) => drop(tokio::spawn(respond::forward(exchange, *spell, pipe))),
+            LegacyStarted::Running(exchange, encoder) => drop(tokio::spawn(respond::forward(exchange, *encoder, pipe))),
         },
         RpcPayload::One(other) => turn.accept(other),
         RpcPayload::Batch(items) => {

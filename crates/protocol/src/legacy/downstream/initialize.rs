@@ -49,12 +49,12 @@ pub(crate) fn count_initialize(state: &DownstreamState, error: Option<&Error>, p
 /// Encodes the result of `initialize`.
 pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, server: &Arc<dyn Server>) -> Vec<Bytes> {
     let caller = session.caller.load();
-    let face = server.describe(&caller);
+    let description = server.describe(&caller);
     let mut result = JsonObject::new()
         .with("protocolVersion", RawJson::string(caller.revision))
-        .with("capabilities", write_capabilities(caller.revision, &face.features).to_raw())
-        .with("serverInfo", face.info);
-    if let Some(instructions) = face.instructions {
+        .with("capabilities", write_capabilities(caller.revision, &description.features).to_raw())
+        .with("serverInfo", description.info);
+    if let Some(instructions) = description.instructions {
         result.set(ByteString::literal("instructions"), RawJson::string(&instructions));
     }
     encode::encode_result(&request.id, &result)

@@ -143,7 +143,7 @@ impl ResponseEncoder for LegacyEncoder {
         let forgotten = self.resumable.as_ref().and_then(ResumableWriter::wait_abandoned);
         let record = self.resumable.take();
         if let Some(forgotten) = forgotten {
-            let spell = LegacyEncoder {
+            let encoder = LegacyEncoder {
                 id: self.id.clone(),
                 method: self.method.clone(),
                 task_request: self.task_request.clone(),
@@ -157,7 +157,7 @@ impl ResponseEncoder for LegacyEncoder {
                 stream_lifetime: None,
                 state: self.state.clone(),
             };
-            tokio::spawn(respond::run_detached(exchange, spell, forgotten));
+            tokio::spawn(respond::run_detached(exchange, encoder, forgotten));
             return;
         }
         // The call stays cancellable by its id for as long as it runs.

@@ -73,8 +73,8 @@ impl StdioSession {
     pub(crate) fn request(&self, request: RpcRequest, tasks: &TaskTracker) -> Option<Vec<Bytes>> {
         match self.session_request().start(request, true) {
             LegacyStarted::Ready(parts) => return Some(parts),
-            LegacyStarted::Running(exchange, spell) => {
-                tasks.spawn(respond::forward(exchange, *spell, self.out.clone()));
+            LegacyStarted::Running(exchange, encoder) => {
+                tasks.spawn(respond::forward(exchange, *encoder, self.out.clone()));
             }
         }
         None

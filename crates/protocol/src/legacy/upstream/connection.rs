@@ -88,7 +88,7 @@ impl LegacyConnection {
     }
 
     /// Returns the server's description, corrected by what the gateway found out.
-    pub(crate) fn face(&self) -> ServerDescription {
+    pub(crate) fn description(&self) -> ServerDescription {
         let mut face = self.negotiated.load().description.clone();
         self.subscription_support.correct(&mut face);
         face

@@ -38,10 +38,10 @@ impl LegacyHandle {
     pub(crate) fn attach(
         link: Arc<dyn Link>,
         calls: PendingCalls,
-        hello: ConnectOptions,
+        options: ConnectOptions,
         opened: CompletedHandshake,
     ) -> Arc<Self> {
-        let connection = LegacyConnection::new(link, calls, hello, opened.0);
+        let connection = LegacyConnection::new(link, calls, options, opened.0);
         // The reader gets a weak reference, so it does not keep the connection alive.
         let over = connection.finished.clone();
         tokio::spawn(over.run_until_cancelled_owned(read_server_stream(Arc::downgrade(&connection))));
@@ -51,7 +51,7 @@ impl LegacyHandle {
 
 impl Server for LegacyHandle {
     fn describe(&self, _: &Caller) -> ServerDescription {
-        self.connection.face()
+        self.connection.description()
     }
 
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
@@ -64,7 +64,7 @@ impl Server for LegacyHandle {
     }
 
     fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
-        let features = self.connection.face().features;
+        let features = self.connection.description().features;
         let mut acknowledged = filter;
         // Subscriptions that were not tried yet count as offered: the first subscriber tries them.
         if !features.subscribe && !features.subscribe_untried {

@@ -67,33 +67,34 @@ impl LegacyNegotiated {
 pub(crate) async fn open(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
-    hello: &ConnectOptions,
+    options: &ConnectOptions,
 ) -> Result<CompletedHandshake, ConnectError> {
-    if let Some(agreed) = hello.persisted_session.as_ref().and_then(LegacyNegotiated::import_session) {
+    if let Some(agreed) = options.persisted_session.as_ref().and_then(LegacyNegotiated::import_session) {
         // If the server has forgotten the session, the first call finds out and opens a new one.
         calls.continue_ids();
         return Ok(CompletedHandshake(agreed));
     }
-    handshake(link, calls, hello).await.map(CompletedHandshake)
+    handshake(link, calls, options).await.map(CompletedHandshake)
 }
 
 pub(crate) async fn handshake(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
-    hello: &ConnectOptions,
+    options: &ConnectOptions,
 ) -> Result<LegacyNegotiated, ConnectError> {
-    let asked = hello.revision.and_then(profile).unwrap_or(NEWEST);
+    let asked = options.revision.and_then(profile).unwrap_or(NEWEST);
     let params = JsonObject::new()
         .with("protocolVersion", RawJson::string(asked.name))
         // A client's own tasks are not declared: the server would ask for their states outside any call
         // (2025-11-25/basic/utilities/tasks.mdx, Client Capabilities).
-        .with("capabilities", v2026_07_28::tasks::set_declared(&hello.capabilities, false))
-        .with("clientInfo", hello.client_info.clone());
+        .with("capabilities", v2026_07_28::tasks::set_declared(&options.capabilities, false))
+        .with("clientInfo", options.client_info.clone());
     let id = calls.next_id();
     let body = encode_with(256, |out| write_request(out, &RequestId::number(id), "initialize", &params));
     let reply = link.send(OutgoingMessage { body, id: Some(id), headers: HeaderList::new() }).await?;
     let session = session_id(&reply.headers);
-    let agreed = LegacyNegotiated { session, ..read_initialize_result(first_response(reply.messages).await?, hello)? };
+    let agreed =
+        LegacyNegotiated { session, ..read_initialize_result(first_response(reply.messages).await?, options)? };
     let body = encode_with(64, |out| write_notification(out, "notifications/initialized", &JsonObject::new()));
     link.send(OutgoingMessage { body, id: None, headers: agreed.headers() }).await?;
     Ok(agreed)
@@ -119,7 +120,7 @@ fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
     })
 }
 
-fn read_initialize_result(result: JsonObject, hello: &ConnectOptions) -> Result<LegacyNegotiated, ConnectError> {
+fn read_initialize_result(result: JsonObject, options: &ConnectOptions) -> Result<LegacyNegotiated, ConnectError> {
     let version = result.get_string("protocolVersion");
     // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "If the client does not support the version in the
     // server's response, it SHOULD disconnect."
@@ -131,7 +132,7 @@ fn read_initialize_result(result: JsonObject, hello: &ConnectOptions) -> Result<
     };
     let info = result.get("serverInfo").filter(|info| info.is_object()).cloned();
     let capabilities = result.get_object("capabilities").unwrap_or_default();
-    let mut features = notifications::read_capabilities(&capabilities, hello);
+    let mut features = notifications::read_capabilities(&capabilities, options);
     // `false` is not the same as a missing member here: see `trial.rs`.
     let denied = |resources: JsonObject| resources.get("subscribe").is_some_and(|said| &said.bytes()[..] == b"false");
     features.subscribe_untried = capabilities.get_object("resources").is_some_and(denied);

@@ -27,12 +27,12 @@ impl SubscriptionSupport {
     }
 
     /// Corrects a server's description by what is known.
-    pub(crate) fn correct(&self, face: &mut ServerDescription) {
-        if !face.features.subscribe_untried {
+    pub(crate) fn correct(&self, description: &mut ServerDescription) {
+        if !description.features.subscribe_untried {
             return;
         }
         let known = self.0.load(Ordering::Relaxed);
-        face.features.subscribe = known == SERVES;
-        face.features.subscribe_untried = known == UNKNOWN;
+        description.features.subscribe = known == SERVES;
+        description.features.subscribe_untried = known == UNKNOWN;
     }
 }

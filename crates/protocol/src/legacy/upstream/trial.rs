@@ -60,7 +60,7 @@ impl Trial {
         let own = ByteString::from(uri.as_str());
         let mut open = self.open.lock();
         // Checked under the lock, so that no second trial follows one that ends meanwhile.
-        if !server.face().features.subscribe_untried {
+        if !server.description().features.subscribe_untried {
             return None;
         }
         let mut end = open.get_or_insert_with(|| self.begin(server, own.clone())).clone();

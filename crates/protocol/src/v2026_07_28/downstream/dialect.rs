@@ -228,10 +228,10 @@ fn serve_request(
     let response = match start_request(request, server, state, sse::encode_event) {
         ModernStarted::Ready(status, parts) => json_response(status, parts),
         ModernStarted::Subscribed(open) => subscriptions::respond(open),
-        ModernStarted::Running(exchange, spell) => {
+        ModernStarted::Running(exchange, encoder) => {
             let (metrics, alarms) = (state.metrics.clone(), state.timers.clone());
             let writing = ResponseOptions { keep_alive: state.keep_alive, stream, metrics, timers: alarms };
-            return respond(exchange, spell, writing).boxed();
+            return respond(exchange, encoder, writing).boxed();
         }
     };
     std::future::ready(response).boxed()
@@ -280,14 +280,14 @@ pub(crate) fn start_request(
     let subject = StateContext::from_request(&method, target, &params);
     // Other methods have no input rounds, so such members are ordinary params there.
     let brought = if subject.allows_input() { RetryParams::take(&mut params) } else { RetryParams::default() };
-    let spell = ModernEncoder { id, context: subject, token, caller, scope, frame, state: state.clone() };
-    let exchange = match spell.input_round().resume(brought) {
+    let encoder = ModernEncoder { id, context: subject, token, caller, scope, frame, state: state.clone() };
+    let exchange = match encoder.input_round().resume(brought) {
         Ok(Resumption::NewCall(resume)) => {
             let check = headers.filter(|_| method == McpMethod::CallTool).map(|headers| -> DeferredCheck {
                 Box::new(move |definition, arguments| headers::check_params(&headers, definition, arguments))
             });
             let task = if may_task { TaskMode::Allowed } else { TaskMode::Never };
-            let (progress, whole) = (spell.token.is_some(), method == McpMethod::Task(TaskMethod::Get));
+            let (progress, whole) = (encoder.token.is_some(), method == McpMethod::Task(TaskMethod::Get));
             let call = Call {
                 meta,
                 progress,
@@ -298,16 +298,16 @@ pub(crate) fn start_request(
                 received,
                 ..Call::new(method, params)
             };
-            server.call(&spell.caller, call)
+            server.call(&encoder.caller, call)
         }
         Ok(Resumption::Resumed(exchange)) => exchange,
         Ok(Resumption::StillOpen(exchange, open)) => {
-            let (status, parts) = spell.input_round().repark(exchange, open);
+            let (status, parts) = encoder.input_round().repark(exchange, open);
             return ModernStarted::Ready(status, parts);
         }
-        Err(error) => return refuse(&spell.id, &error),
+        Err(error) => return refuse(&encoder.id, &error),
     };
-    ModernStarted::Running(exchange, spell)
+    ModernStarted::Running(exchange, encoder)
 }
 
 fn accepts_stream(headers: &HeaderMap) -> bool {
@@ -329,16 +329,16 @@ fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
 
 /// Encodes the result of `server/discover` (server/discover.mdx).
 fn discover(request: &ValidatedRequest, server: &dyn Server) -> Vec<Bytes> {
-    let face = server.describe(&request.caller);
+    let description = server.describe(&request.caller);
     let mut result = JsonObject::new()
         .with("supportedVersions", RawJson::from_value(&[NAME]))
-        .with("capabilities", write_capabilities(&face.features).to_raw());
-    if let Some(instructions) = &face.instructions {
+        .with("capabilities", write_capabilities(&description.features).to_raw());
+    if let Some(instructions) = &description.instructions {
         result.set(ByteString::literal("instructions"), RawJson::string(instructions));
     }
     // Private, since the description depends on the caller.
     let hint = CacheHint { ttl_ms: 60_000, public: false };
-    encode::encode_result_from(face.info, &request.id, result, Some(hint))
+    encode::encode_result_from(description.info, &request.id, result, Some(hint))
 }
 
 /// Encoder of one exchange for a client of this revision.

@@ -81,8 +81,8 @@ const SERVER: u8 = 2;
 
 impl CarriedState {
     /// Seals the state into a JSON string for the client.
-    pub(crate) fn seal(&self, bound: &StateBindings, front: &DownstreamState) -> RawJson {
-        RawJson::string(&front.seal.seal(bound.caller, bound.request, &self.write(), front.input_timeout))
+    pub(crate) fn seal(&self, bound: &StateBindings, server_state: &DownstreamState) -> RawJson {
+        RawJson::string(&server_state.seal.seal(bound.caller, bound.request, &self.write(), server_state.input_timeout))
     }
 
     fn write(&self) -> Vec<u8> {
@@ -105,14 +105,18 @@ impl CarriedState {
     }
 
     /// Opens the state from a client. Fails with the error for the client.
-    pub(crate) fn open(value: &RawJson, bound: &StateBindings, front: &DownstreamState) -> Result<CarriedState, Error> {
+    pub(crate) fn open(
+        value: &RawJson,
+        bound: &StateBindings,
+        server_state: &DownstreamState,
+    ) -> Result<CarriedState, Error> {
         let opened = match value.as_text() {
-            Some(text) => front.seal.open(bound.caller, bound.request, &text),
+            Some(text) => server_state.seal.open(bound.caller, bound.request, &text),
             // The gateway hands out strings only.
             None => Err(SealError::Foreign),
         };
         let read = opened.and_then(|plain| CarriedState::read(plain).ok_or(SealError::Foreign));
-        read.map_err(|refused| self::state_error(refused, front))
+        read.map_err(|refused| self::state_error(refused, server_state))
     }
 
     fn read(plain: Vec<u8>) -> Option<CarriedState> {
@@ -132,8 +136,8 @@ impl CarriedState {
 }
 
 /// Builds the error for unusable state. It helps the sender and reveals nothing about other clients.
-pub(crate) fn state_error(refused: SealError, front: &DownstreamState) -> Error {
-    front.metrics.inputs.state_refused.inc(StateRefusal(refused.label()));
+pub(crate) fn state_error(refused: SealError, server_state: &DownstreamState) -> Error {
+    server_state.metrics.inputs.state_refused.inc(StateRefusal(refused.label()));
     let why = match refused {
         SealError::Foreign | SealError::OtherCaller => {
             "it was not given out here, or was changed, or the gateway was restarted since"

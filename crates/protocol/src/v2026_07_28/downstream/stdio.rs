@@ -64,10 +64,10 @@ impl OpenRequests {
         let out = out.clone();
         match dialect::start_request(checked, server, state, encode_line) {
             ModernStarted::Ready(_, parts) => return Some(parts),
-            ModernStarted::Running(exchange, spell) => {
+            ModernStarted::Running(exchange, encoder) => {
                 // A cancelled future drops its exchange, and that cancels the call at the server.
                 let run = async move {
-                    entry.token.clone().run_until_cancelled(respond::forward(exchange, spell, out)).await
+                    entry.token.clone().run_until_cancelled(respond::forward(exchange, encoder, out)).await
                 };
                 tasks.spawn(run);
             }

@@ -20,21 +20,21 @@ use moongate_model::{ServerCapabilities, ServerDescription};
 use moongate_transport::{Link, LinkError, OutgoingMessage};
 
 /// Builds the `_meta` of a request of the gateway's own.
-pub(crate) fn gateway_meta(hello: &ConnectOptions) -> JsonObject {
-    let version = hello.revision.unwrap_or(NAME);
+pub(crate) fn gateway_meta(options: &ConnectOptions) -> JsonObject {
+    let version = options.revision.unwrap_or(NAME);
     JsonObject::new()
         .with(PROTOCOL_VERSION, RawJson::string(version))
-        .with(CLIENT_INFO, hello.client_info.clone())
-        .with(CLIENT_CAPABILITIES, hello.capabilities.clone())
+        .with(CLIENT_INFO, options.client_info.clone())
+        .with(CLIENT_CAPABILITIES, options.capabilities.clone())
 }
 
 /// Discovers the server's description (`server/discover`).
 pub(crate) async fn discover(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
-    hello: &ConnectOptions,
+    options: &ConnectOptions,
 ) -> Result<ServerDescription, ConnectError> {
-    let result = send_discover(link, calls, hello).await?;
+    let result = send_discover(link, calls, options).await?;
     let versions = result.get("supportedVersions").and_then(RawJson::as_array).ok_or_else(|| {
         ConnectError::Link(LinkError::Protocol("the answer to server/discover has no supportedVersions".to_owned()))
     })?;
@@ -49,27 +49,27 @@ pub(crate) async fn discover(
     Ok(ServerDescription {
         info: info.unwrap_or_else(|| RawJson::literal("{}")),
         instructions: result.get_string("instructions").as_ref().map(ByteString::to_string),
-        features: read_capabilities(&result.get_object("capabilities").unwrap_or_default(), hello),
+        features: read_capabilities(&result.get_object("capabilities").unwrap_or_default(), options),
     })
 }
 
 pub(crate) async fn send_discover(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
-    hello: &ConnectOptions,
+    options: &ConnectOptions,
 ) -> Result<JsonObject, ConnectError> {
     let id = calls.next_id();
-    let params = JsonObject::new().with("_meta", gateway_meta(hello).to_raw());
+    let params = JsonObject::new().with("_meta", gateway_meta(options).to_raw());
     let body = encode_with(512, |out| write_request(out, &RequestId::number(id), "server/discover", &params));
     let headers = headers::write_headers("server/discover", None, None, None);
     let reply = link.send(OutgoingMessage { body, id: Some(id), headers }).await?;
     first_response(reply.messages).await
 }
 
-fn read_capabilities(capabilities: &JsonObject, hello: &ConnectOptions) -> ServerCapabilities {
+fn read_capabilities(capabilities: &JsonObject, options: &ConnectOptions) -> ServerCapabilities {
     ServerCapabilities {
         tasks: tasks::read_capability(capabilities),
-        ..notifications::read_capabilities(capabilities, hello)
+        ..notifications::read_capabilities(capabilities, options)
     }
 }
 

@@ -146,12 +146,12 @@ impl ConnectionTask {
 pub(super) async fn run_connection(place: ConnectionTask, attempt: ConnectAttempt, caller: Arc<Caller>) {
     let attempted =
         AttemptGuard { pool: place.pool.clone(), key: place.key.clone(), connection: place.connection.clone() };
-    let ConnectAttempt { settings, context: shared, times, connect_as: whom, backoff: pace } = attempt;
+    let ConnectAttempt { settings, context: shared, times, connect_as: identity, backoff: pace } = attempt;
     let opened = tokio::select! {
         // Polled first: a connection that no client wants is not dialed.
         biased;
         reason = place.wait_unwanted(&caller) => Err(DialFailure::Unwanted(reason)),
-        opened = dial(&settings, &shared, whom, times) => opened.map_err(DialFailure::Dial),
+        opened = dial(&settings, &shared, identity, times) => opened.map_err(DialFailure::Dial),
     };
     drop((settings, shared));
     match opened {
