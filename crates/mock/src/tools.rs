@@ -53,7 +53,7 @@ pub(super) async fn run_tool(call: &MockCall, name: &str) -> CallOutcome {
     let name = call.server.script.behave.get(name).map_or(name, String::as_str);
     match name {
         "elicit" | "elicit_url" | "elicit_twice" | "ask_both" | "ask_mixed" | "ask_name" | "sample"
-        | "sample_tools" | "roots" | "needs_page" => run_input_request(call, name).await,
+        | "sample_or_default" | "sample_tools" | "roots" | "needs_page" => run_input_request(call, name).await,
         "change" | "touch" | "link" | "counter" | "whoami" | "mock_counters" => run_stateful(call, name),
         "crash" | "hang" | "garbage" | "grandchild" | "big" | "env" => run_rough(call, name).await,
         other => run_plain(call, other).await,
@@ -128,6 +128,10 @@ async fn run_plain(call: &MockCall, name: &str) -> CallOutcome {
 async fn run_input_request(call: &MockCall, name: &str) -> CallOutcome {
     let answer = match name {
         "sample" => call.sample(call.text_argument("prompt", "Say hello.")).await?,
+        "sample_or_default" => match call.sample("Say hello.").await {
+            Err(CallStop::Failed(_)) => return Ok(text("nobody was asked")),
+            answer => answer?,
+        },
         "roots" => call.roots().await?,
         "elicit_url" => call.elicit_url("page", call.text_argument("url", "https://example.com/")).await?,
         "elicit_twice" => {

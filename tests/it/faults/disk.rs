@@ -35,7 +35,7 @@ async fn f57_a_full_disk_fails_only_persistence_until_there_is_room() {
     .await;
     assert_eq!(rig.page("/readyz").await.status, 200, "it serves");
     assert!(rig.metric("moongate_store_waiting", &[]).await > 0.0, "what is to be kept waits");
-    let told = rig.gateway.log().matches("the state cannot be written").count();
+    let told = rig.gateway.log().matches("state not written").count();
     assert_eq!(told, 1, "told once a minute: {}", rig.gateway.log());
     allow(&rig, None);
     until("there is room, and it is written", async || {

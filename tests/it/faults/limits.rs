@@ -189,14 +189,14 @@ async fn out_of_descriptors_accepting_waits_and_recovers() {
     for _ in 0..100 {
         held.push(TcpStream::connect(&address).await.unwrap());
     }
-    holds("it is out of descriptors", || gateway.log().contains("a connection could not be accepted")).await;
+    holds("it is out of descriptors", || gateway.log().contains("connection not accepted")).await;
     let ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", gateway.pid())).unwrap();
         let fields: Vec<u64> =
             stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2).map(|n| n.parse().unwrap()).collect();
         fields.iter().sum::<u64>()
     };
-    let failures = || gateway.log().matches("a connection could not be accepted").count();
+    let failures = || gateway.log().matches("connection not accepted").count();
     let (before, failed) = (ticks(), failures());
     // Some more failures: each after a pause, so that their number says how long it took, whatever the machine does.
     holds("it goes on trying", || failures() >= failed + 5).await;

@@ -87,7 +87,8 @@ pub(crate) fn main_script(revision: &str) -> MockScript {
     let mut script = MockScript::standard().speaking(&[Revision::of(revision).unwrap()]);
     script.name = "main".into();
     script.instructions = Some("Main's instructions.".into());
-    script.tools = vec![json!(ODD_TOOL), json!(PANEL_TOOL)];
+    let without_input = json!({"name": "sample_or_default", "inputSchema": {"type": "object"}});
+    script.tools = vec![json!(ODD_TOOL), json!(PANEL_TOOL), without_input];
     script.contents.insert(PAGE.into(), page("main's page"));
     script.extensions =
         [("io.modelcontextprotocol/ui".into(), json!({})), ("com.example/odd".into(), json!({}))].into();

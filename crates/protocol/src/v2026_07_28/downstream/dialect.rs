@@ -280,7 +280,8 @@ pub(crate) fn start_request(
     let subject = StateContext::from_request(&method, target, &params);
     // Other methods have no input rounds, so such members are ordinary params there.
     let brought = if subject.allows_input() { RetryParams::take(&mut params) } else { RetryParams::default() };
-    let encoder = ModernEncoder { id, context: subject, token, caller, scope, frame, state: state.clone() };
+    let encoder =
+        ModernEncoder { id, context: subject, token, caller, scope, frame, state: state.clone(), undeclared: None };
     let exchange = match encoder.input_round().resume(brought) {
         Ok(Resumption::NewCall(resume)) => {
             let check = headers.filter(|_| method == McpMethod::CallTool).map(|headers| -> DeferredCheck {
@@ -353,6 +354,8 @@ pub(crate) struct ModernEncoder {
     scope: ByteString,
     frame: FrameFn,
     state: Arc<DownstreamState>,
+    /// Error of the first input request that the client did not declare. The response, if the server fails without it.
+    undeclared: Option<Box<Error>>,
 }
 
 impl ModernEncoder {
@@ -365,6 +368,11 @@ impl ModernEncoder {
             state: &self.state,
         }
     }
+}
+
+/// Returns true if a call failed, at the server or by its tool's own account.
+fn has_failed(end: &Result<Outcome, Error>) -> bool {
+    end.as_ref().map_or(true, |outcome| outcome.result.get("isError").is_some_and(|failed| failed.bytes() == "true"))
 }
 
 impl ResponseEncoder for ModernEncoder {
@@ -386,6 +394,7 @@ impl ResponseEncoder for ModernEncoder {
         if let Some(error) = asker.check_declared(&ask) {
             if matches!(ask.state, RequestState::HeldByServer) {
                 asker.refuse(ask, &error);
+                self.undeclared.get_or_insert_with(|| Box::new(error));
                 return InputAction::Refused;
             }
             asker.count(&ask, InputOutcome::Refused);
@@ -415,6 +424,11 @@ impl ResponseEncoder for ModernEncoder {
         {
             return (status, parts);
         }
+        // A server that could do without the input has answered. One that failed needs the capability.
+        let end = match self.undeclared.take().filter(|_| has_failed(&end)) {
+            Some(missing) => Err(*missing),
+            None => end,
+        };
         encode::encode_outcome(&self.id, self.context.method(), end)
     }
 }
