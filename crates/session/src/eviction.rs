@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use crate::{Session, Sessions};
+use crate::Sessions;
+use crate::session::Session;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::PrincipalMark;
 
@@ -28,7 +28,7 @@ impl Sessions {
     fn principal_with_most(&self, table: &SessionTable) -> Option<PrincipalMark> {
         let mut counts = self.persisted.count_by_principal();
         for session in table.values() {
-            *counts.entry(session.principal.mark).or_default() += 1;
+            *counts.entry(session.identity.principal.mark).or_default() += 1;
         }
         counts.into_iter().max_by_key(|(mark, count)| (*count, *mark)).map(|(mark, _)| mark)
     }
@@ -38,9 +38,9 @@ impl Sessions {
         if self.evict_persisted(Some(principal)) {
             return true;
         }
-        let idle = table.values().filter(|session| session.principal.mark == *principal && session.is_idle());
-        let oldest =
-            idle.min_by_key(|session| session.used_ms.load(Ordering::Relaxed)).map(|session| session.id.clone());
+        let theirs = table.values().filter(|session| session.identity.principal.mark == *principal);
+        let idle = theirs.filter(|session| session.lifetime.is_idle());
+        let oldest = idle.min_by_key(|session| session.lifetime.used_ms()).map(|session| session.identity.id.clone());
         let oldest = oldest.and_then(|id| table.remove(&id));
         if let Some(session) = &oldest {
             session.end();

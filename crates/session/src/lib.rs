@@ -5,8 +5,16 @@
 //! was opened for. Everything kept for it ends with it.
 
 pub mod store;
+mod calls;
+mod client_requests;
 mod fair_budget;
+mod get_stream;
+mod identity;
+mod lifetime;
+mod missed_events;
 mod persisted;
+mod recent_ids;
+mod session_row;
 mod task_results;
 mod outbox;
 mod parked;
@@ -19,42 +27,37 @@ mod session;
 mod subscription;
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use base64::Engine;
-use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::fair_budget::FairByteBudget;
+use crate::lifetime::{SessionClock, SessionLifetime};
+use crate::recent_ids::RecentIds;
+use crate::session_row::SessionRowHandle;
 use crate::store::StateStore;
-use moongate_jsonrpc::json::{ByteString, JsonObject};
-use moongate_jsonrpc::message::{RequestId, RpcError};
-use moongate_model::{Caller, Error, McpErrorKind, NotificationStream, Principal, PrincipalMark};
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Caller, Error, McpErrorKind, Principal, PrincipalMark};
 use moongate_telemetry::{CounterHandle, DroppedItem, Limit, Metrics};
 
+pub use calls::SessionCalls;
+pub use client_requests::ClientRequests;
+pub use get_stream::GetStreamState;
+pub use identity::SessionIdentity;
+pub use missed_events::MissedEvents;
 pub use outbox::Outbox;
 pub use parked::{OpenInput, OpenInputRequest, ParkedCall, ParkedCallSettings, ParkedCalls, Ticket};
-pub use persisted::{RestoredFrom, SessionDigest, SessionRecord, digest};
+pub use persisted::{RestoredFrom, SessionRecord};
 pub use resumption::{GET_STREAM, NextEvent, ReplaySettings, ResumptionBuffer, ResumptionReader, parse_id};
 pub use sealed_state::{SealBinding, SealError, StateSealer};
-pub use session::{OpenCall, SessionActivityGuard};
-pub use subscription::SessionSubscription;
+pub use session::{OpenCall, Session, SessionActivityGuard, SharedStream};
+pub use session_row::{SessionDigest, digest};
+pub use subscription::{SessionSubscription, SessionSubscriptions, SubscribeOutcome};
 pub use task_results::{TaskResult, TaskResults};
-
-/// Maximum number of server requests that may wait for the client's response, for each session.
-const PENDING_MAX: usize = 64;
-/// Maximum number of open URL elicitations. The oldest is dropped for another.
-const ELICITATIONS_MAX: usize = 64;
-/// Maximum number of calls that one session may have open.
-const CALLS_MAX: usize = 1000;
-/// Maximum number of tasks that a session is notified of. The most recent ones stay.
-const TASKS_MAX: usize = 64;
 
 /// Table of all sessions.
 pub struct Sessions {
@@ -66,7 +69,7 @@ pub struct Sessions {
     resumption: Arc<resumption::SharedResumption>,
     outboxes: Arc<FairByteBudget>,
     dropped_messages: CounterHandle,
-    epoch: Instant,
+    clock: SessionClock,
     /// Sessions of a previous process, and sleeping ones, whose clients have not come back yet.
     persisted: persisted::PersistedSessionTable,
     store: StateStore,
@@ -89,69 +92,6 @@ pub struct SessionSettings {
     pub subscriptions: usize,
 }
 
-/// Session of one client.
-pub struct Session {
-    /// Session id: a secret of 256 bits.
-    pub id: ByteString,
-    /// Principal that opened the session.
-    pub principal: Arc<Principal>,
-    /// Endpoint that the session was opened on.
-    pub scope: ByteString,
-    /// Caller as the session knows it, with its capabilities and its log level.
-    pub caller: ArcSwap<Caller>,
-    /// Messages for the session's GET stream.
-    pub outbox: Outbox,
-    /// Events sent on its streams.
-    pub resumption: Arc<ResumptionBuffer>,
-    /// Stream for every message to the client, where the transport has only one.
-    pub shared_stream: Option<SharedStream>,
-    /// Cancelled when the session ends.
-    pub ended: CancellationToken,
-    epoch: Instant,
-    subscriptions_max: usize,
-    used_ms: AtomicU64,
-    activities: AtomicU64,
-    next_request: AtomicU64,
-    pending: Mutex<HashMap<u64, PendingResponse>>,
-    calls: Mutex<Vec<(RequestId, CancellationToken)>>,
-    subscriptions: Mutex<HashMap<ByteString, SessionSubscription>>,
-    tasks: Mutex<VecDeque<ByteString>>,
-    stream: Mutex<CancellationToken>,
-    elicitations: Mutex<VecDeque<ByteString>>,
-    /// Notifications of a stream that broke off. They stay subscribed until the client comes back.
-    retained_notifications: Mutex<Option<NotificationStream>>,
-    /// True if `retained_notifications` has already received one.
-    has_unread_changes: AtomicBool,
-    /// True if the client may have missed changes and has not been notified.
-    pending_catch_up: AtomicBool,
-    /// Persisted row of the session, if it has one.
-    row: Option<persisted::SessionRowHandle>,
-    /// Responses that a previous process did not deliver: stream numbers and requests.
-    lost_requests: Mutex<HashMap<u64, RequestId>>,
-}
-
-/// Single stream for all messages to a client.
-#[derive(Clone)]
-pub struct SharedStream {
-    /// Queue for framed messages.
-    pub out: mpsc::Sender<Bytes>,
-    /// Frames one message.
-    pub frame: fn(&[u8]) -> Bytes,
-}
-
-/// Outcome of a subscribe request.
-pub enum SubscribeOutcome {
-    /// New subscription.
-    New(SessionSubscription),
-    /// Existing subscription.
-    Already(SessionSubscription),
-    /// Too many subscriptions in this session.
-    TooMany,
-}
-
-/// Channel for the client's response to one request.
-type PendingResponse = oneshot::Sender<Result<JsonObject, RpcError>>;
-
 impl Sessions {
     /// Creates an empty table.
     pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
@@ -165,7 +105,7 @@ impl Sessions {
         let outboxes = FairByteBudget::new(settings.outbox_total, metrics.clients.outbox_bytes.clone());
         let dropped_messages = metrics.calls.dropped.series(DroppedItem::Outbox);
         let persisted = persisted::PersistedSessionTable::new(store.is_persistent());
-        let (table, epoch) = (Mutex::default(), Instant::now());
+        let (table, clock) = (Mutex::default(), SessionClock::start());
         let settings = ArcSwap::from_pointee(settings);
         Sessions {
             table,
@@ -175,7 +115,7 @@ impl Sessions {
             outboxes,
             dropped_messages,
             task_results,
-            epoch,
+            clock,
             persisted,
             store,
         }
@@ -198,7 +138,7 @@ impl Sessions {
                 format!("There are {max} sessions, and no more are allowed (limits.sessions)"),
             ));
         }
-        table.insert(session.id.clone(), session.clone());
+        table.insert(session.identity.id.clone(), session.clone());
         self.count(&table);
         // Persisted outside the lock, which every request needs.
         drop(table);
@@ -220,39 +160,28 @@ impl Sessions {
             Some(rest) => rest.restore_caller(caller),
             None => caller,
         };
-        let principal = caller.principal.clone();
-        let caller = Caller { session: Some(id.clone()), ended: ended.clone(), ..caller };
         let settings = self.settings.load();
+        let share = self.outboxes.share(&caller.principal);
         Arc::new(Session {
-            outbox: Outbox::new(settings.outbox, self.outboxes.share(&principal), self.dropped_messages.clone()),
+            get_stream: GetStreamState::new(Outbox::new(settings.outbox, share, self.dropped_messages.clone())),
             resumption: Arc::new(match rest {
-                Some(rest) => ResumptionBuffer::resume_from(self.resumption.clone(), &principal, rest.resume_position),
-                None => ResumptionBuffer::new(self.resumption.clone(), &principal, self.persisted.process_number()),
+                Some(rest) => {
+                    ResumptionBuffer::resume_from(self.resumption.clone(), &caller.principal, rest.resume_position)
+                }
+                None => {
+                    ResumptionBuffer::new(self.resumption.clone(), &caller.principal, self.persisted.process_number())
+                }
             }),
             // A session that ends with its stream need not outlive the process.
-            row: if pipe.is_none() { persisted::SessionRowHandle::of(&id, &self.store) } else { None },
-            id,
-            principal,
-            scope,
-            caller: ArcSwap::from_pointee(caller),
-            subscriptions_max: settings.subscriptions,
+            row: if pipe.is_none() { SessionRowHandle::of(&id, &self.store) } else { None },
             shared_stream: pipe,
-            ended,
-            epoch: self.epoch,
-            used_ms: AtomicU64::new(self.now_ms()),
-            activities: AtomicU64::new(0),
-            // Request ids continue after sleep: a late response must not match a new request.
-            next_request: AtomicU64::new(rest.map_or(1, |rest| rest.next_request)),
-            pending: Mutex::default(),
-            calls: Mutex::default(),
-            subscriptions: Mutex::default(),
-            tasks: Mutex::default(),
-            stream: Mutex::default(),
-            elicitations: Mutex::default(),
-            retained_notifications: Mutex::default(),
-            has_unread_changes: AtomicBool::new(false),
-            pending_catch_up: AtomicBool::new(rest.is_some_and(|rest| rest.pending_catch_up)),
-            lost_requests: Mutex::default(),
+            client_requests: ClientRequests::new(rest.map_or(1, |rest| rest.next_request)),
+            calls: SessionCalls::default(),
+            subscriptions: SessionSubscriptions::new(settings.subscriptions),
+            tasks: RecentIds::default(),
+            missed: MissedEvents::new(rest.is_some_and(|rest| rest.pending_catch_up)),
+            lifetime: SessionLifetime::new(self.clock, ended.clone()),
+            identity: SessionIdentity::new(id, scope, caller, ended),
         })
     }
 
@@ -266,9 +195,8 @@ impl Sessions {
     pub fn find(&self, id: &str, principal: &Principal, scope: &ByteString) -> Option<Arc<Session>> {
         let session = lock(&self.table).get(id.as_bytes()).cloned()?;
         // A session of another principal looks like none: an id must not reveal that it exists.
-        let owned = *session.principal == *principal && session.scope == *scope;
-        owned.then(|| {
-            session.mark_active();
+        session.identity.is_owned_by(principal, scope).then(|| {
+            session.lifetime.mark_active();
             session
         })
     }
@@ -276,7 +204,7 @@ impl Sessions {
     /// Closes a session.
     pub fn close(&self, session: &Session) {
         let mut table = lock(&self.table);
-        table.remove(&session.id);
+        table.remove(&session.identity.id);
         self.count(&table);
         drop(table);
         session.end();
@@ -297,7 +225,8 @@ impl Sessions {
         allowed: impl Fn(&Principal, &str) -> bool,
     ) -> usize {
         let mut table = lock(&self.table);
-        let ended: Vec<_> = table.extract_if(|_, s| !allowed(&s.principal, &s.scope)).map(|(_, s)| s).collect();
+        let ended: Vec<_> =
+            table.extract_if(|_, s| !allowed(&s.identity.principal, &s.identity.scope)).map(|(_, s)| s).collect();
         let dormant = self.retain_persisted(find, allowed);
         self.count(&table);
         drop(table);
@@ -308,14 +237,13 @@ impl Sessions {
     /// Ends the sessions that have been idle for too long. Returns their number.
     pub fn expire_idle(&self) -> usize {
         self.task_results.evict_expired();
-        let now = self.now_ms();
+        let now = self.clock.now_ms();
         let time = self.settings.load().idle;
-        let idle = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let mut table = lock(&self.table);
         let before = table.len();
         table.retain(|_, session| {
             session.resumption.evict_expired();
-            let keep = !session.is_idle() || now.saturating_sub(session.used_ms.load(Ordering::Relaxed)) < idle;
+            let keep = !session.lifetime.is_idle_for(time, now);
             match keep {
                 true => session.persist_last_use(time),
                 false => session.end(),
@@ -345,12 +273,8 @@ impl Sessions {
     /// Ends every session's stream, for the drain. The sessions stay.
     pub fn end_streams(&self) {
         for session in lock(&self.table).values() {
-            lock(&session.stream).cancel();
+            session.get_stream.close();
         }
-    }
-
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 

@@ -13,21 +13,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::session::Session;
+use crate::session_row::{SessionDigest, digest, remove_row};
 use crate::sleep_state::SleepState;
 use crate::store::{StateStore, StoreTable, StoredState, unix_now};
-use crate::{Session, Sessions, lock};
+use crate::{Sessions, lock};
 use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_jsonrpc::message::RequestId;
 use moongate_model::{Caller, LogFilter, LogLevel, Principal, PrincipalMark};
-
-/// Key of a session's row: SHA-256 of its id, which is a secret of 256 bits.
-pub type SessionDigest = [u8; 32];
-
-/// Returns the digest of a session's id.
-pub fn digest(id: &str) -> SessionDigest {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, id.as_bytes());
-    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
-}
 
 /// Persisted form of a session. Has no id, no headers, and no message of its client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -106,30 +99,6 @@ pub enum RestoredFrom {
     FromPreviousProcess,
 }
 
-/// Persisted row of a session.
-pub(super) struct SessionRowHandle {
-    digest: SessionDigest,
-    store: StateStore,
-    /// Last use that was written, in seconds since 1970.
-    written: AtomicU64,
-}
-
-impl SessionRowHandle {
-    /// Returns the row handle of a session. Returns `None` without persistence.
-    pub(super) fn of(id: &str, store: &StateStore) -> Option<Self> {
-        let written = AtomicU64::new(0);
-        store.is_persistent().then(|| SessionRowHandle { digest: digest(id), store: store.clone(), written })
-    }
-
-    pub(super) fn remove(&self) {
-        remove(&self.digest, &self.store);
-    }
-}
-
-fn remove(digest: &SessionDigest, store: &StateStore) {
-    store.remove(StoreTable::Sessions, digest.to_vec());
-}
-
 /// Sessions that wait for their clients.
 pub(super) struct PersistedSessionTable {
     table: Mutex<HashMap<SessionDigest, PersistedEntry>>,
@@ -173,7 +142,7 @@ impl PersistedSessionTable {
             table.extract_if(|_, entry| entry.is_expired(idle, now_ms)).collect();
         for (digest, entry) in &over {
             entry.close();
-            remove(digest, store);
+            remove_row(digest, store);
         }
         // A hash table keeps its capacity after removals, so the memory is returned here.
         if !over.is_empty() {
@@ -204,7 +173,7 @@ impl Sessions {
         let table = lock(&self.table);
         let room = settings.max.saturating_sub(table.len() + self.persisted.len());
         for (digest, _) in records.drain(room.min(records.len())..) {
-            remove(&digest, &self.store);
+            remove_row(&digest, &self.store);
         }
         tracing::debug!(sessions = records.len(), "sessions of the previous process restored");
         let left = records.into_iter().map(|(digest, record)| (digest, PersistedEntry { record, sleep_state: None }));
@@ -234,7 +203,7 @@ impl Sessions {
         if table.is_empty() {
             return None;
         }
-        let (idle, now) = (self.settings.load().idle, self.now_ms());
+        let (idle, now) = (self.settings.load().idle, self.clock.now_ms());
         let record = &table.get(&digest(id)).filter(|entry| !entry.is_expired(idle, now))?.record;
         (record.owner == principal.mark && record.scope == scope.as_str()).then(|| record.clone())
     }
@@ -254,15 +223,17 @@ impl Sessions {
         }
         let entry = lock(&self.persisted.table).remove(&digest(id))?;
         let session = self.make(ByteString::from(id), caller, scope, None, entry.sleep_state.as_deref());
-        lock(&session.tasks).extend(record.tasks.iter().map(|task| ByteString::from(task.as_str())));
+        record.tasks.iter().for_each(|task| session.tasks.add(task));
         let owed = record.owed.iter().filter_map(|(number, id)| Some((*number, RequestId::from_raw(id.clone())?)));
-        lock(&session.lost_requests).extend(owed);
-        table.insert(session.id.clone(), session.clone());
+        session.missed.add_lost(owed);
+        table.insert(session.identity.id.clone(), session.clone());
         drop(table);
         let woken =
             if entry.sleep_state.is_some() { RestoredFrom::FromMemory } else { RestoredFrom::FromPreviousProcess };
         // Nobody saw the changes between the two processes.
-        session.pending_catch_up.fetch_or(woken == RestoredFrom::FromPreviousProcess, Ordering::Relaxed);
+        if woken == RestoredFrom::FromPreviousProcess {
+            session.missed.require_catch_up();
+        }
         Some((session, woken))
     }
 
@@ -275,7 +246,7 @@ impl Sessions {
         if let Some(entry) = table.remove(&digest) {
             entry.close();
         }
-        remove(&digest, &self.store);
+        remove_row(&digest, &self.store);
         true
     }
 
@@ -292,7 +263,7 @@ impl Sessions {
         drop(table);
         for (digest, entry) in &over {
             entry.close();
-            remove(digest, &self.store);
+            remove_row(digest, &self.store);
         }
         over.len()
     }
@@ -313,26 +284,20 @@ impl Sessions {
 impl Session {
     /// Queues a write of the session's current state.
     pub fn persist(&self) {
-        let Some(row) = self.row.as_ref().filter(|row| row.store.is_persistent() && !self.ended.is_cancelled()) else {
+        let Some(row) = self.row.as_ref().filter(|row| row.is_persistent() && !self.is_ended()) else {
             return;
         };
         let record = self.record();
-        row.written.store(record.used, Ordering::Relaxed);
-        match serde_json::to_vec(&record) {
-            Ok(json) => row.store.put(StoreTable::Sessions, row.digest.to_vec(), json),
-            Err(e) => tracing::warn!("session not persisted: {e}"),
-        }
+        row.write(&record, record.used);
     }
 
     /// Returns the session's current state in its persisted form.
     pub(super) fn record(&self) -> SessionRecord {
-        let caller = self.caller.load();
-        let texts = |texts: &mut dyn Iterator<Item = &ByteString>| texts.map(ByteString::to_string).collect::<Vec<_>>();
+        let caller = self.identity.caller();
         SessionRecord {
-            owner: self.principal.mark,
-            scope: self.scope.to_string(),
-            // Wall clock: the next process has another epoch.
-            used: unix_now().saturating_sub(self.idle_time().as_secs()),
+            owner: self.identity.principal.mark,
+            scope: self.identity.scope.to_string(),
+            used: self.last_use(),
             revision: caller.revision.to_owned(),
             capabilities: caller.declared_capabilities.clone(),
             info: caller.client_info.clone(),
@@ -340,8 +305,8 @@ impl Session {
                 LogFilter::AtLeast(level) => Some(level.name().to_owned()),
                 LogFilter::ServerDecides | LogFilter::Nothing => None,
             },
-            subscriptions: texts(&mut lock(&self.subscriptions).keys()),
-            tasks: texts(&mut lock(&self.tasks).iter()),
+            subscriptions: self.subscriptions.uris().iter().map(ByteString::to_string).collect(),
+            tasks: self.tasks.texts(),
             owed: self.resumption.unanswered().into_iter().map(|(number, id)| (number, id.raw().clone())).collect(),
         }
     }
@@ -349,23 +314,14 @@ impl Session {
     /// Persists the last use, unless the stored one is recent enough: within an eighth of the idle time.
     pub(super) fn persist_last_use(&self, idle: Duration) {
         let Some(row) = &self.row else { return };
-        let used = unix_now().saturating_sub(self.idle_time().as_secs());
-        if used.saturating_sub(row.written.load(Ordering::Relaxed)) > idle.as_secs() / 8 {
+        if self.last_use().saturating_sub(row.written()) > idle.as_secs() / 8 {
             self.persist();
         }
     }
 
-    fn idle_time(&self) -> Duration {
-        // An open activity counts as a use now.
-        if !self.is_idle() {
-            return Duration::ZERO;
-        }
-        self.epoch.elapsed().saturating_sub(Duration::from_millis(self.used_ms.load(Ordering::Relaxed)))
-    }
-
-    /// Takes the request whose response a previous process did not deliver on this stream.
-    pub fn take_lost_request(&self, stream: u64) -> Option<RequestId> {
-        self.lost_requests.lock().remove(&stream)
+    /// Returns the last use, in seconds since 1970. The wall clock, since the next process has another epoch.
+    fn last_use(&self) -> u64 {
+        unix_now().saturating_sub(self.lifetime.idle_time().as_secs())
     }
 }
 
@@ -423,12 +379,15 @@ mod tests {
         assert_eq!(record.log(), LogFilter::AtLeast(LogLevel::Error));
         let caller = || (*testing::caller(1, None)).clone();
         let (session, first) = sessions.restore_session("1", caller(), ByteString::literal("files"), &record).unwrap();
-        assert!(first == RestoredFrom::FromPreviousProcess && session.has_task(&ByteString::literal("t")));
-        assert_eq!((session.take_lost_request(7), session.take_lost_request(7)), (Some(RequestId::number(3)), None));
+        assert!(first == RestoredFrom::FromPreviousProcess && session.tasks.contains(&ByteString::literal("t")));
+        assert_eq!(
+            (session.missed.take_lost_request(7), session.missed.take_lost_request(7)),
+            (Some(RequestId::number(3)), None)
+        );
         let (again, first) = sessions.restore_session("1", caller(), ByteString::literal("files"), &record).unwrap();
         assert!(first == RestoredFrom::AlreadyActive && Arc::ptr_eq(&session, &again), "two requests at once");
         assert!(find(&sessions, "1", 1, "files").is_none());
-        assert!(sessions.find("1", &session.principal, &ByteString::literal("files")).is_some());
+        assert!(sessions.find("1", &session.identity.principal, &ByteString::literal("files")).is_some());
         sessions.close(&session);
         assert!(
             sessions.restore_session("1", caller(), ByteString::literal("files"), &record).is_none(),

@@ -4,16 +4,15 @@
 //! sleep loses nothing that a client could still get. A session that holds such a thing stays awake.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::{FutureExt, StreamExt, stream};
 use moongate_jsonrpc::json::ByteString;
-use tokio::task::unconstrained;
 
-use crate::persisted::{PersistedEntry, SessionDigest, SessionRecord, digest};
+use crate::persisted::{PersistedEntry, SessionRecord};
+use crate::session::Session;
+use crate::session_row::{SessionDigest, digest};
 use crate::sleep_state::SleepState;
-use crate::{Session, Sessions, lock};
+use crate::{Sessions, lock};
 
 /// Idle time without stream, call or input request after which a session sleeps.
 const SLEEP_TIME: Duration = Duration::from_secs(60);
@@ -26,16 +25,13 @@ impl Sessions {
     /// Puts idle sessions to sleep, except those that must stay. Returns their number. Both clocks count: time during
     /// which the machine was suspended makes nobody idle.
     pub fn sleep_unused(&self, must_stay: &dyn Fn(&ByteString) -> bool) -> usize {
-        let now = self.now_ms();
-        let rested = |session: &Session| {
-            let used = session.used_ms.load(Ordering::Relaxed);
-            Duration::from_millis(now.saturating_sub(used)) >= SLEEP_TIME && session.can_sleep()
-        };
+        let now = self.clock.now_ms();
+        let rested = |session: &Session| session.lifetime.is_idle_for(SLEEP_TIME, now) && session.can_sleep();
         let unused: Vec<Arc<Session>> = lock(&self.table).values().filter(|session| rested(session)).cloned().collect();
         let mut asleep = 0;
         for session in unused {
             // Called without the table's lock, because `must_stay` looks through all servers.
-            if must_stay(&session.id) || session.has_unread_notifications() {
+            if must_stay(&session.identity.id) || session.get_stream.has_unread() {
                 continue;
             }
             asleep += usize::from(self.put_to_sleep(&session, &rested));
@@ -52,19 +48,18 @@ impl Sessions {
     fn put_to_sleep(&self, session: &Arc<Session>, rested: &dyn Fn(&Session) -> bool) -> bool {
         let mut table = lock(&self.table);
         // Only the table and this function hold the session. Other lookups wait for the table's lock.
-        let known = table.get(&session.id).is_some_and(|known| Arc::ptr_eq(known, session));
-        if !known || Arc::strong_count(session) > 2 || !rested(session) || session.has_unread_notifications() {
+        let known = table.get(&session.identity.id).is_some_and(|known| Arc::ptr_eq(known, session));
+        if !known || Arc::strong_count(session) > 2 || !rested(session) || session.get_stream.has_unread() {
             return false;
         }
         let Some(numbers) = session.resumption.resume_position() else { return false };
         let rest = SleepState {
-            ended: session.ended.clone(),
-            headers: session.caller.load().forwarded_headers.clone(),
-            next_request: session.next_request.load(Ordering::Relaxed),
+            ended: session.lifetime.ended.clone(),
+            headers: session.identity.caller().forwarded_headers.clone(),
+            next_request: session.client_requests.next_number(),
             resume_position: numbers,
-            pending_catch_up: session.pending_catch_up.load(Ordering::Relaxed)
-                || lock(&session.retained_notifications).is_some(),
-            used_ms: session.used_ms.load(Ordering::Relaxed),
+            pending_catch_up: session.missed.is_catch_up_pending() || session.get_stream.has_retained(),
+            used_ms: session.lifetime.used_ms(),
         };
         let record = session.record();
         // A large entry would save no memory.
@@ -73,8 +68,8 @@ impl Sessions {
         }
         session.persist();
         let entry = PersistedEntry { record, sleep_state: Some(Box::new(rest)) };
-        self.persisted.add(digest(&session.id), entry);
-        table.remove(&session.id);
+        self.persisted.add(digest(&session.identity.id), entry);
+        table.remove(&session.identity.id);
         true
     }
 }
@@ -91,46 +86,21 @@ impl SessionRecord {
 impl Session {
     /// Returns true if nothing is open, unread or subscribed.
     fn can_sleep(&self) -> bool {
-        // Requests whose sender stopped waiting keep no session awake.
-        lock(&self.pending).retain(|_, sender| !sender.is_closed());
         self.shared_stream.is_none()
-            && !self.ended.is_cancelled()
-            && self.is_idle()
-            && lock(&self.pending).is_empty()
-            && lock(&self.calls).is_empty()
-            && lock(&self.subscriptions).is_empty()
-            && lock(&self.elicitations).is_empty()
-            && lock(&self.lost_requests).is_empty()
-            && self.outbox.is_empty()
+            && !self.is_ended()
+            && self.client_requests.is_empty()
+            && self.calls.is_empty()
+            && self.subscriptions.is_empty()
+            && self.missed.is_empty()
+            && self.get_stream.outbox.is_empty()
             && self.resumption.resume_position().is_some()
-    }
-
-    /// Returns true if the retained notifications hold one that the client has not seen.
-    fn has_unread_notifications(&self) -> bool {
-        let mut listener = lock(&self.retained_notifications);
-        let Some(mut notices) = listener.take() else { return false };
-        // Found once, it stays found. Looking again would only wrap the stream once more.
-        if !self.has_unread_changes.load(Ordering::Relaxed) {
-            // Unconstrained, because a spent cooperative budget would make a ready stream look empty.
-            let heard = unconstrained(notices.stream.next()).now_or_never().flatten();
-            if let Some(first) = heard {
-                self.has_unread_changes.store(true, Ordering::Relaxed);
-                notices.stream = stream::once(std::future::ready(first)).chain(notices.stream).boxed();
-            }
-        }
-        *listener = Some(notices);
-        self.has_unread_changes.load(Ordering::Relaxed)
-    }
-
-    /// Takes the flag that the client may have missed changes, in a previous process or during sleep.
-    pub fn take_pending_catch_up(&self) -> bool {
-        self.pending_catch_up.swap(false, Ordering::Relaxed)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use futures_util::{FutureExt, StreamExt, stream};
     use moongate_model::Caller;
 
     use super::*;
@@ -156,7 +126,7 @@ mod tests {
     fn open(sessions: &Sessions) -> ByteString {
         let mut caller = (*testing::caller(1, None)).clone();
         caller.forwarded_headers = vec![(ByteString::literal("x-tenant"), ByteString::literal("t"))];
-        sessions.open(caller, ByteString::literal("files"), None).unwrap().id.clone()
+        sessions.open(caller, ByteString::literal("files"), None).unwrap().identity.id.clone()
     }
 
     fn listener(heard: Vec<Notification>) -> NotificationStream {
@@ -183,8 +153,9 @@ mod tests {
         let session = sessions.find(&id, &testing::caller(1, None).principal, &ByteString::literal("files")).unwrap();
         session.retain_notifications(listener(Vec::new()));
         session.resumption.add(GET_STREAM, b"{}", false);
-        let (position, asked) = (session.resumption.get_stream_position(), session.expect_response().unwrap().0);
-        let ended = session.ended.clone();
+        let (position, asked) =
+            (session.resumption.get_stream_position(), session.client_requests.expect_response().unwrap().0);
+        let ended = session.lifetime.ended.clone();
         assert_eq!(rest(&sessions).await, 0, "somebody holds it");
         drop(session);
         assert_eq!(sessions.sleep_unused(&|_| true), 0, "it has a connection of its own");
@@ -197,10 +168,10 @@ mod tests {
         let other = testing::caller(2, None).principal.clone();
         assert!(sessions.persisted_record(&id, &other, &ByteString::literal("files")).is_none());
         let (awake, woken) = wake(&sessions, &id).unwrap();
-        assert!(woken == RestoredFrom::FromMemory && awake.take_pending_catch_up() && !awake.take_pending_catch_up());
+        assert!(woken == RestoredFrom::FromMemory && awake.missed.take_catch_up() && !awake.missed.take_catch_up());
         assert_eq!(awake.resumption.get_stream_position(), position);
-        assert_eq!(awake.caller.load().forwarded_headers.len(), 1);
-        assert_ne!(awake.expect_response().unwrap().0, asked, "no id is used twice");
+        assert_eq!(awake.identity.caller().forwarded_headers.len(), 1);
+        assert_ne!(awake.client_requests.expect_response().unwrap().0, asked, "no id is used twice");
         assert!(!ended.is_cancelled());
         sessions.close(&awake);
         assert!(ended.is_cancelled(), "who waits for its end hears of it");
@@ -215,18 +186,19 @@ mod tests {
         type Keep = dyn Fn(&Arc<Session>);
         let keeps: [&Keep; 6] = [
             &|session| {
-                session.outbox.push(Bytes::from_static(b"{}"), None);
+                session.get_stream.outbox.push(Bytes::from_static(b"{}"), None);
             },
             &|session| {
                 session.retain_notifications(listener(vec![Notification::ListChanged(moongate_model::ItemKind::Tools)]))
             },
             &|session| assert!(matches!(session.subscribe(&ByteString::literal("a://1")), SubscribeOutcome::New(_))),
-            &|session| session.elicitation_opened("page"),
+            &|session| session.client_requests.elicitation_opened("page"),
             &|session| drop(session.resumption.begin(&moongate_jsonrpc::message::RequestId::number(1))),
             // Larger than an entry may be.
             &|session| {
                 let large = RawJson::string(&"x".repeat(ASLEEP_MAX));
-                session.caller.rcu(|caller| Caller { client_info: Some(large.clone()), ..(**caller).clone() });
+                let caller = (*session.identity.shared_caller()).clone();
+                session.identity.replace_caller(Caller { client_info: Some(large), ..caller });
             },
         ];
         for (n, keep) in keeps.iter().enumerate() {
@@ -235,14 +207,14 @@ mod tests {
             assert_eq!((rest(&sessions).await, rest(&sessions).await), (0, 0), "{n}");
             let session = find(&id);
             if n == 1 {
-                let mut kept = session.take_retained_notifications().unwrap();
+                let mut kept = session.get_stream.take_retained().unwrap();
                 assert!(kept.stream.next().now_or_never().flatten().is_some(), "what it heard is still there");
             }
             sessions.close(&session);
         }
         // An open call, and a server's request.
         let id = open(&sessions);
-        let (busy, question) = (find(&id).begin_activity(), find(&id).expect_response().unwrap().1);
+        let (busy, question) = (find(&id).begin_activity(), find(&id).client_requests.expect_response().unwrap().1);
         assert_eq!(rest(&sessions).await, 0);
         drop(busy);
         assert_eq!(rest(&sessions).await, 0);
@@ -291,7 +263,7 @@ mod tests {
         // The other principal's only session is awake and idle, and the table is full.
         let of =
             |id: u32| sessions.open((*testing::caller(id, None)).clone(), ByteString::literal("files"), None).unwrap();
-        let only = of(2).id.clone();
+        let only = of(2).identity.id.clone();
         drop(of(3));
         assert!(sessions.find(&only, &testing::caller(2, None).principal, &ByteString::literal("files")).is_some());
         assert!(wake(&sessions, &first).is_none(), "the longest unused of the one that has the most");

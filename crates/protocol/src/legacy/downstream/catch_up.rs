@@ -12,15 +12,18 @@ use moongate_session::Session;
 /// Changes without a subscriber are unknown, so the client must read all subscribed lists and resources again. The
 /// lists come last, because the oldest notifications are the first to be evicted.
 pub(crate) fn queue_catch_up(session: &Session) {
-    if !session.take_pending_catch_up() {
+    if !session.missed.take_catch_up() {
         return;
     }
-    for uri in session.subscriptions() {
+    for uri in session.subscriptions.uris() {
         let params = JsonObject::new().with("uri", RawJson::string(&uri));
-        session.outbox.push(notifications::encode_notification("notifications/resources/updated", &params), Some(uri));
+        session
+            .get_stream
+            .outbox
+            .push(notifications::encode_notification("notifications/resources/updated", &params), Some(uri));
     }
     for kind in [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources] {
-        session.outbox.push(
+        session.get_stream.outbox.push(
             notifications::encode_notification(notifications::list_changed_method(kind), &JsonObject::new()),
             None,
         );

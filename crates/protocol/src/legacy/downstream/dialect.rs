@@ -202,7 +202,7 @@ fn get(
         return Ok(not_allowed());
     }
     let session = find_session(&inbound.headers, &inbound.principal, &inbound.scope, server, state)?;
-    let profile = profile(session.caller.load().revision).unwrap_or(NEWEST);
+    let profile = profile(session.identity.revision()).unwrap_or(NEWEST);
     // Revisions without resumption ignore the header.
     let last = inbound.headers.get(LAST_EVENT_ID).filter(|_| profile.resumes);
     let Some(last) = last else { return Ok(get_stream::open_stream(&session, server, state, None)?) };

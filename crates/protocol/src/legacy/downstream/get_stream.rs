@@ -45,7 +45,7 @@ pub(crate) fn open_stream(
     after: Option<u64>,
 ) -> Result<Response<Body>, Error> {
     check_stream_limit(state)?;
-    let profile = profile(session.caller.load().revision).unwrap_or(NEWEST);
+    let profile = profile(session.identity.revision()).unwrap_or(NEWEST);
     let position = session.resumption.get_stream_position();
     let after = after.unwrap_or(position);
     // An id that was never given out: the client resumes another stream, or invents ids.
@@ -117,12 +117,12 @@ impl GetStream {
         replaced: CancellationToken,
         first: Bytes,
     ) -> Self {
-        let listen = || server.subscribe(&session.caller.load_full(), SubscriptionFilter::all());
+        let listen = || server.subscribe(&session.identity.shared_caller(), SubscriptionFilter::all());
         GetStream {
             replaced,
             draining: state.draining.clone(),
             // A client that reconnects continues its old subscription, so it misses nothing in between.
-            notifications: session.take_retained_notifications().unwrap_or_else(listen),
+            notifications: session.get_stream.take_retained().unwrap_or_else(listen),
             keep_alive: state.keep_alive,
             session: session.clone(),
             first: Some(first),
@@ -139,7 +139,7 @@ impl GetStream {
     /// Encodes a notification. A task's status goes only to the session that created the task.
     fn encode(&self, notification: &Notification) -> Option<Bytes> {
         match notification {
-            Notification::TaskStatus(task) => self.session.has_task(&task.id).then(|| tasks::write_status(task)),
+            Notification::TaskStatus(task) => self.session.tasks.contains(&task.id).then(|| tasks::write_status(task)),
             other => encode_notification(other),
         }
     }
@@ -196,7 +196,7 @@ impl GetStream {
     async fn next_step(&mut self) -> StreamStep {
         // Calls may finish while the gateway drains. A stream without calls has nothing to wait for.
         let draining = self.draining.is_cancelled();
-        let calling = self.calls.as_ref().is_some_and(|calls| !calls.is_empty() || self.session.is_calling());
+        let calling = self.calls.as_ref().is_some_and(|calls| !calls.is_empty() || !self.session.calls.is_empty());
         let pause = if draining { DRAIN_POLL } else { self.keep_alive };
         let call = async {
             match &mut self.calls {
@@ -215,14 +215,14 @@ impl GetStream {
             biased;
             () = self.replaced.cancelled() => StreamStep::End,
             () = self.draining.cancelled(), if !draining || !calling => if draining { StreamStep::End } else { StreamStep::Nothing },
-            message = self.session.outbox.next() => StreamStep::Message(message),
+            message = self.session.get_stream.outbox.next() => StreamStep::Message(message),
             event = call => event.map_or(StreamStep::End, StreamStep::Framed),
             Some(notification) = self.notifications.stream.next() => {
                 let unwanted = match &notification {
-                    Notification::Log(level, _) => !self.session.caller.load().log_filter.allows(*level),
+                    Notification::Log(level, _) => !self.session.identity.caller().log_filter.allows(*level),
                     // 2025-11-25/client/elicitation.mdx: "MUST only send the notification to the client that
                     // initiated the elicitation request."
-                    Notification::ElicitationComplete(id, _) => !self.session.elicitation_completed(id),
+                    Notification::ElicitationComplete(id, _) => !self.session.client_requests.elicitation_completed(id),
                     _ => false,
                 };
                 self.encode(&notification).filter(|_| !unwanted).map_or(StreamStep::Nothing, StreamStep::Message)
@@ -230,7 +230,7 @@ impl GetStream {
             () = until => {
                 self.deadline = None;
                 // The deadline of HTTP+SSE bounds the time until `initialize`. A session that has begun goes on.
-                let begun = self.calls.is_some() && !self.session.caller.load().revision.is_empty();
+                let begun = self.calls.is_some() && !self.session.identity.revision().is_empty();
                 if begun { StreamStep::Nothing } else { StreamStep::End }
             }
             () = tokio::time::sleep(pause) => if draining { StreamStep::Nothing } else { StreamStep::Framed(Bytes::from_static(sse::KEEP_ALIVE)) },

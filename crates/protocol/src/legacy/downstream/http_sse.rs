@@ -134,7 +134,8 @@ fn open_stream(
         inbound.scope.clone(),
         Some(SharedStream { out: pipe, frame: sse::encode_event }),
     )?;
-    let first = sse::encode_named_event("endpoint", &format!("{}?{SESSION}={}", inbound.uri.path(), session.id));
+    let first =
+        sse::encode_named_event("endpoint", &format!("{}?{SESSION}={}", inbound.uri.path(), session.identity.id));
     // The session is bound to the stream, so a client that disconnects must initialize again.
     let ends = EndSessionOnDrop { sessions: state.sessions.clone(), session: session.clone() };
     let mut open = get_stream::GetStream::new(&session, server, state, session.open_stream(), first);
@@ -167,14 +168,13 @@ async fn post(
         RpcPayload::One(RpcMessage::Request(_)) | RpcPayload::Batch(_) => Some(reserve(&payload, &pipe).await?),
         RpcPayload::One(_) => None,
     };
-    let first = session.caller.load().revision.is_empty();
+    let first = session.identity.revision().is_empty();
     match payload {
         RpcPayload::One(RpcMessage::Request(request)) if &*request.method == "initialize" && first => {
             let caller = initialize::read_caller(&request.params, &headers, principal, state);
             let caller = caller.map_err(|error| LegacyRefusal::for_id(&request.id, error))?;
-            let (id, ended) = (session.id.clone(), session.ended.clone());
             // From here on the session has a caller with a revision, and accepts other requests.
-            session.caller.store(Arc::new(Caller { session: Some(id), ended, ..caller }));
+            session.identity.replace_caller(caller);
             initialize::count_initialize(state, None, &request.params, received);
             write_parts(place, &initialize::initialize_result(&request, &session, &server));
         }

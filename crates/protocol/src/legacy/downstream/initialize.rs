@@ -36,7 +36,8 @@ pub(crate) fn initialize(
         read_caller(&request.params, headers, principal, state).map_err(|e| LegacyRefusal::for_id(&request.id, e))?;
     let session = state.sessions.open(caller, scope, None).map_err(|e| LegacyRefusal::for_id(&request.id, e))?;
     let mut response = json_response(200, initialize_result(request, &session, server));
-    let id = HeaderValue::from_str(&session.id).map_err(|_| Error::internal("the session id is no header value"))?;
+    let id = HeaderValue::from_str(&session.identity.id)
+        .map_err(|_| Error::internal("the session id is no header value"))?;
     response.headers_mut().insert(SESSION_HEADER, id);
     Ok(response)
 }
@@ -48,7 +49,7 @@ pub(crate) fn count_initialize(state: &DownstreamState, error: Option<&Error>, p
 
 /// Encodes the result of `initialize`.
 pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, server: &Arc<dyn Server>) -> Vec<Bytes> {
-    let caller = session.caller.load();
+    let caller = session.identity.caller();
     let description = server.describe(&caller);
     let mut result = JsonObject::new()
         .with("protocolVersion", RawJson::string(caller.revision))

@@ -73,7 +73,8 @@ impl SessionRequest<'_> {
                 session_methods::on_notification(&self.session, &self.server, &n, self.state)
             }
             RpcMessage::Response(response) => {
-                let known = response.id.is_some_and(|id| self.session.deliver_response(&id, response.outcome));
+                let known =
+                    response.id.is_some_and(|id| self.session.client_requests.deliver_response(&id, response.outcome));
                 if !known {
                     self.state.metrics.calls.dropped.inc(DroppedItem::ClientResponse);
                 }
@@ -98,7 +99,7 @@ impl SessionRequest<'_> {
         &self,
         items: Vec<Result<RpcMessage, MalformedMessage>>,
     ) -> Result<Option<Vec<LegacyStarted>>, Error> {
-        let revision = self.session.caller.load().revision;
+        let revision = self.session.identity.revision();
         if !profile(revision).is_some_and(|p| p.batches) {
             let message = format!("Invalid request: revision {revision} has no batches; send each message on its own");
             return Err(Error::new(McpErrorKind::InvalidRequest, message));
@@ -126,7 +127,7 @@ impl SessionRequest<'_> {
         };
         // These methods never reach a server, so their metrics are counted here.
         let own = |method: &'static str, end: Result<JsonObject, Error>| {
-            let (revision, took) = (self.session.caller.load().revision, self.received.elapsed());
+            let (revision, took) = (self.session.identity.revision(), self.received.elapsed());
             count_local_answer(&self.state.metrics, method, end.as_ref().err(), revision, took);
             now(end)
         };
@@ -249,7 +250,7 @@ impl SessionRequest<'_> {
 
     /// Returns the session's caller, with this request's headers if some server wants them.
     fn caller(&self) -> Arc<Caller> {
-        let caller = self.session.caller.load_full();
+        let caller = self.session.identity.shared_caller();
         if self.state.forwarded_headers.is_empty() {
             return caller;
         }

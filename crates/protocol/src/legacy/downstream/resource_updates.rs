@@ -110,14 +110,14 @@ mod tests {
                 .is_none()
         );
         session.unsubscribe(&uri);
-        assert_eq!(session.outbox.next().now_or_never().as_deref(), Some(&b"two"[..]));
-        assert!(session.outbox.next().now_or_never().is_none(), "one about the resource was still waiting");
+        assert_eq!(session.get_stream.outbox.next().now_or_never().as_deref(), Some(&b"two"[..]));
+        assert!(session.get_stream.outbox.next().now_or_never().is_none(), "one about the resource was still waiting");
         // An update on its way goes no further after the client unsubscribed, even if it subscribed again by then.
         let again = new(session.subscribe(&uri));
         assert!(!session.update(&uri, &first, Bytes::from_static(b"late")));
-        assert!(session.outbox.next().now_or_never().is_none());
+        assert!(session.get_stream.outbox.next().now_or_never().is_none());
         assert!(session.update(&uri, &again, Bytes::from_static(b"new")));
-        assert!(session.outbox.next().now_or_never().is_some());
+        assert!(session.get_stream.outbox.next().now_or_never().is_some());
     }
     #[tokio::test]
     async fn a_subscription_that_is_renewed_goes_on() {
@@ -135,12 +135,12 @@ mod tests {
             Box::pin(forward_subscription(uri.clone(), once(), Arc::downgrade(&session), subscription));
         for _ in 0..3 {
             assert!((&mut forwarding).now_or_never().is_none(), "although nothing more comes");
-            assert!(session.outbox.next().now_or_never().is_some());
+            assert!(session.get_stream.outbox.next().now_or_never().is_some());
             let SubscribeOutcome::Already(again) = session.subscribe(&uri) else { panic!("it was there") };
             again.renew(once());
         }
         session.unsubscribe(&uri);
         assert!(forwarding.now_or_never().is_some(), "it ends as one");
-        assert!(session.outbox.next().now_or_never().is_none());
+        assert!(session.get_stream.outbox.next().now_or_never().is_none());
     }
 }

@@ -118,7 +118,7 @@ impl ResponseEncoder for LegacyEncoder {
         if let Err(Error { kind: McpErrorKind::ServerError(error), .. }) = &end {
             for mut page in capabilities::url_elicitations(error).into_iter().flatten() {
                 if let Some(id) = capabilities::ensure_elicitation_id(&mut page) {
-                    self.open.session().elicitation_opened(&id);
+                    self.open.session().client_requests.elicitation_opened(&id);
                 }
             }
         }
@@ -132,7 +132,7 @@ impl ResponseEncoder for LegacyEncoder {
     // 2025-11-25/basic/utilities/cancellation.mdx omits the response only for requests named in
     // `notifications/cancelled`. A client that did not send one waits for its response.
     fn cancellation_error(&self) -> Option<Error> {
-        let ended = self.open.session().caller.load().ended.is_cancelled();
+        let ended = self.open.session().is_ended();
         ended.then(|| Error::new(McpErrorKind::UnknownSession, "The session ended before the call did"))
     }
 
@@ -220,14 +220,14 @@ impl LegacyEncoder {
                 InputOutcome::NotReadable,
             );
         }
-        match self.open.session().expect_response() {
+        match self.open.session().client_requests.expect_response() {
             None => refused("Too many requests wait for this client's answers".to_owned(), InputOutcome::TooMany),
             Some((id, receiver)) => {
                 let mut params = question.params.clone();
                 if question.kind == InputKind::ElicitUrl
                     && let Some(page) = capabilities::ensure_elicitation_id(&mut params)
                 {
-                    self.open.session().elicitation_opened(&page);
+                    self.open.session().client_requests.elicitation_opened(&page);
                 }
                 let hint = params.size_hint();
                 messages.push(encode_with(hint, |out| write_request(out, &id, &question.method, &params)));

@@ -89,7 +89,7 @@ fn resubscribe(session: &Arc<Session>, server: &Arc<dyn Server>, record: &Sessio
         tokio::spawn(subscription.ended.clone().run_until_cancelled_owned(async move {
             let mut pause = BACKOFF.0;
             let notifications = loop {
-                let caller = session.upgrade()?.caller.load_full();
+                let caller = session.upgrade()?.identity.shared_caller();
                 let notifications = server.subscribe(
                     &caller,
                     SubscriptionFilter { uris: vec![uri.clone()], ..SubscriptionFilter::default() },
@@ -122,7 +122,7 @@ pub(crate) fn resume(
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
     state.metrics.clients.resumed.inc(ResumeOutcome::PreviousProcess);
-    let Some(request) = session.take_lost_request(stream) else {
+    let Some(request) = session.missed.take_lost_request(stream) else {
         return Ok(own::open_stream(session, server, state, None)?);
     };
     let message = "The gateway was restarted while the call ran: its answer is lost, and the call may have run";

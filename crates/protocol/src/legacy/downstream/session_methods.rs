@@ -10,7 +10,7 @@ use crate::dialect::DownstreamState;
 use crate::legacy::downstream::resource_updates;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_jsonrpc::message::{RequestId, RpcNotification};
-use moongate_model::{Caller, Error, LogFilter, LogLevel, McpErrorKind, Notification, Server, SubscriptionFilter};
+use moongate_model::{Error, LogFilter, LogLevel, McpErrorKind, Notification, Server, SubscriptionFilter};
 use moongate_session::{Session, SubscribeOutcome};
 
 /// Sets the session's log level (`logging/setLevel`).
@@ -22,9 +22,7 @@ pub(crate) fn set_level(session: &Session, params: &JsonObject) -> Result<JsonOb
             "Invalid params: level must be one of debug, info, notice, warning, error, critical, alert, emergency",
         )
     })?;
-    // Another request of the session may replace the caller at the same time.
-    session.caller.rcu(|caller| Caller { log_filter: LogFilter::AtLeast(level), ..(**caller).clone() });
-    session.persist();
+    session.set_log_filter(LogFilter::AtLeast(level));
     Ok(JsonObject::new())
 }
 
@@ -35,7 +33,7 @@ pub(crate) fn try_subscribe(
     params: &JsonObject,
 ) -> Option<BoxFuture<'static, Result<JsonObject, Error>>> {
     let uri = params.get_string("uri")?;
-    let trial = server.try_subscriptions(&session.caller.load_full(), std::slice::from_ref(&uri))?;
+    let trial = server.try_subscriptions(&session.identity.shared_caller(), std::slice::from_ref(&uri))?;
     let (session, server, params) = (session.clone(), server.clone(), params.clone());
     Some(Box::pin(async move {
         trial.await?;
@@ -52,7 +50,7 @@ pub(crate) fn subscribe(
     let uri = params
         .get_string("uri")
         .ok_or_else(|| Error::new(McpErrorKind::InvalidParams, "Invalid params: uri is missing"))?;
-    let caller = session.caller.load_full();
+    let caller = session.identity.shared_caller();
     let notifications =
         server.subscribe(&caller, SubscriptionFilter { uris: vec![uri.clone()], ..SubscriptionFilter::default() });
     if let Some(setting) = notifications.acknowledged.exceeded_limit {
@@ -107,11 +105,13 @@ pub(crate) fn on_notification(
     match &*notification.method {
         "notifications/cancelled" => {
             let id = notification.params.get("requestId").and_then(|raw| RequestId::from_raw(raw.clone()));
-            if id.is_some_and(|id| session.cancel_call(&id)) {
+            if id.is_some_and(|id| session.calls.cancel(&id)) {
                 state.metrics.calls.cancelled.inc();
             }
         }
-        "notifications/roots/list_changed" => server.notify(&session.caller.load_full(), Notification::RootsChanged),
+        "notifications/roots/list_changed" => {
+            server.notify(&session.identity.shared_caller(), Notification::RootsChanged)
+        }
         // `initialized` changes nothing here, and other notifications have no known receiver.
         _ => {}
     }

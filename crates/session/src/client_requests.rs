@@ -1,0 +1,89 @@
+//! Requests to a session's client, and the elicitations that it has open.
+//!
+//! Owns the ids under which servers' requests go to the client. Does not send them. Invariant: an id is used once in a
+//! session's life, so a late response never matches another request.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::recent_ids::RecentIds;
+use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_jsonrpc::message::{RequestId, RpcError};
+
+/// Maximum number of server requests that may wait for the client's response, for each session.
+const PENDING_MAX: usize = 64;
+/// Maximum number of open URL elicitations. The oldest is dropped for another.
+const ELICITATIONS_MAX: usize = 64;
+/// Prefix of our request ids to clients. String ids cannot be confused with the client's own numbers.
+const REQUEST_ID_PREFIX: &str = "ask-";
+
+/// Client's response to a server's request.
+type ClientResponse = Result<JsonObject, RpcError>;
+
+/// Requests of servers to one client.
+pub struct ClientRequests {
+    next_number: AtomicU64,
+    pending: Mutex<HashMap<u64, oneshot::Sender<ClientResponse>>>,
+    elicitations: RecentIds<ELICITATIONS_MAX>,
+}
+
+impl ClientRequests {
+    /// Creates an empty table. Ids continue after sleep, from `next_number`.
+    pub(super) fn new(next_number: u64) -> Self {
+        let next_number = AtomicU64::new(next_number);
+        ClientRequests { next_number, pending: Mutex::default(), elicitations: RecentIds::default() }
+    }
+
+    pub(super) fn next_number(&self) -> u64 {
+        self.next_number.load(Ordering::Relaxed)
+    }
+
+    /// Registers a server's request. Returns the id that it goes to the client under.
+    ///
+    /// Returns `None` if too many wait already.
+    pub fn expect_response(&self) -> Option<(RequestId, oneshot::Receiver<ClientResponse>)> {
+        let mut pending = self.pending.lock();
+        // Requests whose sender stopped waiting free their places.
+        pending.retain(|_, sender| !sender.is_closed());
+        if pending.len() >= PENDING_MAX {
+            return None;
+        }
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        pending.insert(number, sender);
+        Some((RequestId::string(&format!("{REQUEST_ID_PREFIX}{number}")), receiver))
+    }
+
+    /// Delivers the client's response to a server's request. Returns false if nobody waits for it.
+    pub fn deliver_response(&self, id: &RequestId, outcome: ClientResponse) -> bool {
+        let number = id.raw().as_text().and_then(|t| t.strip_prefix(REQUEST_ID_PREFIX).and_then(|n| n.parse().ok()));
+        let sender = number.and_then(|number: u64| self.pending.lock().remove(&number));
+        sender.is_some_and(|sender| sender.send(outcome).is_ok())
+    }
+
+    /// Records that a URL elicitation was opened, by its id.
+    pub fn elicitation_opened(&self, id: &str) {
+        self.elicitations.add(id);
+    }
+
+    /// Removes a URL elicitation. Returns true if this session's user had it open.
+    pub fn elicitation_completed(&self, id: &ByteString) -> bool {
+        self.elicitations.remove(id)
+    }
+
+    /// Drops the requests, so that their servers stop waiting.
+    pub(super) fn clear(&self) {
+        self.pending.lock().clear();
+    }
+
+    /// Returns true if no server waits for a response, and no elicitation is open.
+    pub(super) fn is_empty(&self) -> bool {
+        let mut pending = self.pending.lock();
+        // Requests whose sender stopped waiting keep no session awake.
+        pending.retain(|_, sender| !sender.is_closed());
+        pending.is_empty() && self.elicitations.is_empty()
+    }
+}
