@@ -76,7 +76,7 @@ pub(super) fn downstream_state(
     DownstreamState {
         parked_calls: Arc::new(ParkedCalls::new(parked_call_settings(plan), metrics.clone())),
         seal: Arc::default(),
-        input_timeout: plan.times.ask_timeout.0,
+        input_timeout: plan.times.input_timeout.0,
         sessions: Arc::new(Sessions::persistent(sessions, metrics.clone(), store.clone())),
         metrics: metrics.clone(),
         keep_alive: plan.times.keep_alive.0,
@@ -94,7 +94,7 @@ pub(super) fn downstream_state_of(plan: &Plan, before: &DownstreamState) -> Down
     DownstreamState {
         parked_calls: before.parked_calls.clone(),
         seal: before.seal.clone(),
-        input_timeout: plan.times.ask_timeout.0,
+        input_timeout: plan.times.input_timeout.0,
         sessions: before.sessions.clone(),
         metrics: before.metrics.clone(),
         keep_alive: plan.times.keep_alive.0,
@@ -108,7 +108,7 @@ pub(super) fn downstream_state_of(plan: &Plan, before: &DownstreamState) -> Down
 }
 
 pub(super) fn parked_call_settings(plan: &Plan) -> ParkedCallSettings {
-    ParkedCallSettings { max: plan.limits.parked, life: plan.times.ask_timeout.0 }
+    ParkedCallSettings { max: plan.limits.parked, input_timeout: plan.times.input_timeout.0 }
 }
 
 /// Returns the client headers that some server's configuration forwards.

@@ -183,7 +183,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
         // The client gets a session of its own there, with its capabilities, roots and log level.
         share: SharingMode::Session,
         timeout: args.timeout,
-        ask_timeout: plan.times.ask_timeout.0,
+        input_timeout: plan.times.input_timeout.0,
         max_message: BRIDGE_MESSAGE_MAX.max(server.max_message),
         max_concurrency: BRIDGE_CALLS,
         queue: BRIDGE_CALLS,

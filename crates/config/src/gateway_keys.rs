@@ -84,7 +84,8 @@ pub struct GatewayTimes {
     /// After this silence an answer becomes a stream, and a stream gets a comment.
     pub keep_alive: DurationSetting,
     /// The time that a user has to answer a request of a server.
-    pub ask_timeout: DurationSetting,
+    #[serde(rename = "ask_timeout")]
+    pub input_timeout: DurationSetting,
     /// The age at which unconfirmed lists of a server are no longer used after a restart.
     #[schemars(extend("x-reload" = "restart"))]
     pub catalog_age: DurationSetting,
@@ -95,7 +96,7 @@ impl Default for GatewayTimes {
         GatewayTimes {
             drain: DurationSetting::seconds(30),
             keep_alive: DurationSetting::seconds(15),
-            ask_timeout: DurationSetting::minutes(10),
+            input_timeout: DurationSetting::minutes(10),
             catalog_age: DurationSetting::minutes(7 * 24 * 60),
         }
     }

@@ -22,21 +22,20 @@ pub struct CallTimeouts {
 }
 
 impl CallTimeouts {
-    /// Creates the limits. `call` covers a call from sending to its end, `ask` a user's answer to an input request.
-    pub fn new(call: Duration, ask: Duration) -> Self {
-        let (call_ms, ask_ms) = (AtomicU64::new(0), AtomicU64::new(0));
-        let times =
-            CallTimeouts { call_ms, input_ms: ask_ms, timers: Arc::default(), side_traffic: SideTraffic::default() };
-        times.update(call, ask);
+    /// Creates the limits. `call` covers a call from sending to its end, `input` a client's answer to an input request.
+    pub fn new(call: Duration, input: Duration) -> Self {
+        let (call_ms, input_ms) = (AtomicU64::new(0), AtomicU64::new(0));
+        let times = CallTimeouts { call_ms, input_ms, timers: Arc::default(), side_traffic: SideTraffic::default() };
+        times.update(call, input);
         times
     }
 
     /// Changes both limits.
-    pub fn update(&self, call: Duration, ask: Duration) {
+    pub fn update(&self, call: Duration, input: Duration) {
         // At least 1 ms: a limit of zero would end every call at once.
         let whole = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
         self.call_ms.store(whole(call), Ordering::Relaxed);
-        self.input_ms.store(whole(ask), Ordering::Relaxed);
+        self.input_ms.store(whole(input), Ordering::Relaxed);
     }
 
     /// Returns the timers of the server's calls.
@@ -54,8 +53,8 @@ impl CallTimeouts {
         Duration::from_millis(self.call_ms.load(Ordering::Relaxed))
     }
 
-    /// Returns the time limit for a user to answer an input request.
-    pub fn input(&self) -> Duration {
+    /// Returns the time limit for a client to answer an input request.
+    pub fn input_timeout(&self) -> Duration {
         Duration::from_millis(self.input_ms.load(Ordering::Relaxed))
     }
 }

@@ -55,7 +55,7 @@ pub struct ParkedCallSettings {
     /// Maximum number of parked calls.
     pub max: usize,
     /// Time after which an unclaimed exchange is cancelled.
-    pub life: Duration,
+    pub input_timeout: Duration,
 }
 
 /// Table of parked calls.
@@ -79,11 +79,6 @@ impl ParkedCalls {
         ParkedCalls { table: Mutex::default(), settings, metrics, changed: Notify::new() }
     }
 
-    /// Returns the time that an exchange waits.
-    pub fn time_to_live(&self) -> Duration {
-        self.settings.load().life
-    }
-
     /// Parks an exchange until it is claimed or expires.
     ///
     /// Where there are too many, the oldest of the principal with the most makes room. An absent user never costs
@@ -98,7 +93,7 @@ impl ParkedCalls {
     }
 
     fn insert(&self, ticket: Ticket, principal: Arc<Principal>, parked: ParkedCall) {
-        let until = Instant::now() + self.settings.load().life;
+        let until = Instant::now() + self.settings.load().input_timeout;
         let mut table = self.lock();
         let evicted = if table.len() >= self.settings.load().max { oldest(&table) } else { None };
         let evicted = evicted.and_then(|oldest| table.remove(&oldest));
@@ -230,7 +225,7 @@ mod tests {
     }
 
     fn parking(max: usize) -> Arc<ParkedCalls> {
-        let settings = ParkedCallSettings { max, life: Duration::from_secs(60) };
+        let settings = ParkedCallSettings { max, input_timeout: Duration::from_secs(60) };
         Arc::new(ParkedCalls::new(settings, Arc::new(Metrics::new())))
     }
 
@@ -297,7 +292,8 @@ mod tests {
         assert!(parking.take(&tickets[1], &principal(2)).is_none(), "the oldest of the one with the most");
         assert!(parking.take(&tickets[0], &principal(1)).is_some());
         assert!(parking.take(&tickets[2], &principal(2)).is_some());
-        let none = ParkedCalls::new(ParkedCallSettings { max: 0, life: Duration::ZERO }, Arc::new(Metrics::new()));
+        let none =
+            ParkedCalls::new(ParkedCallSettings { max: 0, input_timeout: Duration::ZERO }, Arc::new(Metrics::new()));
         assert!(none.park(principal(1), parked().0).is_none());
     }
 }

@@ -43,7 +43,7 @@ impl ServerContext {
         Arc::new(ServerContext {
             name: ByteString::from(settings.name.as_str()),
             live_settings: ArcSwap::from_pointee(settings.clone()),
-            timeouts: Arc::new(CallTimeouts::new(settings.timeout, settings.ask_timeout)),
+            timeouts: Arc::new(CallTimeouts::new(settings.timeout, settings.input_timeout)),
             settings: Arc::new(settings),
             shared,
             status: watch::Sender::new(UpstreamStatus::starting()),
@@ -71,7 +71,7 @@ impl ServerContext {
     /// Applies settings that can change on a live connection. Returns those before.
     pub(crate) fn apply_settings(&self, settings: &ServerSettings) -> Arc<ServerSettings> {
         let before = self.live_settings.swap(Arc::new(self.settings.with_tunable(settings)));
-        self.timeouts.update(settings.timeout, settings.ask_timeout);
+        self.timeouts.update(settings.timeout, settings.input_timeout);
         before
     }
 

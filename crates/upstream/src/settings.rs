@@ -44,7 +44,7 @@ pub struct ServerSettings {
     /// Longest time of a call, from sending it to its end.
     pub timeout: Duration,
     /// Longest time for a user to answer an input request. The call's own time stands still meanwhile.
-    pub ask_timeout: Duration,
+    pub input_timeout: Duration,
     /// Longest time to open a connection (TCP and TLS), and to wait for a server that is not connected yet.
     pub connect_timeout: Duration,
     /// Longest time for a child process to become ready.
@@ -253,7 +253,7 @@ impl ServerSettings {
             resources,
             prompts,
             timeout: other.timeout,
-            ask_timeout: other.ask_timeout,
+            input_timeout: other.input_timeout,
             connect_timeout: other.connect_timeout,
             start_timeout: other.start_timeout,
             list_timeout: other.list_timeout,
@@ -285,7 +285,7 @@ impl ServerSettings {
             prompts: ItemRules::allow_all(),
             share: SharingMode::Auto,
             timeout: Duration::from_secs(60),
-            ask_timeout: Duration::from_secs(600),
+            input_timeout: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(10),
             start_timeout: Duration::from_secs(60),
             list_timeout: Duration::from_secs(30),

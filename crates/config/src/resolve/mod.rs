@@ -35,7 +35,7 @@ impl PlanResolver<'_> {
         let names = self.names(file);
         let admin = self.admin(&file.gateway.admin);
         let listen = self.listen(&file.gateway.listen, admin.as_ref());
-        let ask_timeout = file.gateway.times.ask_timeout.0;
+        let input_timeout = file.gateway.times.input_timeout.0;
         let keys = self.keys(file);
         self.check_system(&file.gateway);
         let plan = Plan {
@@ -46,8 +46,8 @@ impl PlanResolver<'_> {
             state: self.state(&file.gateway, &listen),
             schema: file.gateway.schema.style(),
             names,
-            // `ask_timeout` is one setting of the gateway, and each server's calls need it.
-            servers: self.servers(file).into_iter().map(|server| ServerSettings { ask_timeout, ..server }).collect(),
+            // `input_timeout` is one setting of the gateway, and each server's calls need it.
+            servers: self.servers(file).into_iter().map(|server| ServerSettings { input_timeout, ..server }).collect(),
             disabled: disabled(file),
             views: self.views(file),
             admin_access: self.admin_access(file, &keys, admin.as_ref()),

@@ -178,7 +178,7 @@ impl PlanResolver<'_> {
             },
             timeout: all.timeout.unwrap_or_default().0,
             // Set later: it is the gateway's setting.
-            ask_timeout: Duration::ZERO,
+            input_timeout: Duration::ZERO,
             connect_timeout: all.connect_timeout.unwrap_or_default().0,
             start_timeout: all.start_timeout.unwrap_or_default().0,
             list_timeout: all.list_timeout.unwrap_or_default().0,

@@ -96,7 +96,7 @@ pub async fn open(
     shared: &UpstreamContext,
     identity: ConnectAs,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let times = Arc::new(CallTimeouts::new(settings.timeout, settings.ask_timeout));
+    let times = Arc::new(CallTimeouts::new(settings.timeout, settings.input_timeout));
     dial(settings, shared, identity, times).await
 }
 

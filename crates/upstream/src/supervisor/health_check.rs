@@ -106,8 +106,8 @@ impl HealthCheck {
 
     /// Returns how long a server may be silent while calls are open: the longest time of one call.
     fn grace(&self, active: &UpstreamConnection) -> Duration {
-        let ask = if active.calls.may_be_silent() { self.times.input() } else { Duration::ZERO };
-        self.times.call().saturating_add(ask)
+        let input = if active.calls.may_be_silent() { self.times.input_timeout() } else { Duration::ZERO };
+        self.times.call().saturating_add(input)
     }
 }
 

@@ -120,7 +120,7 @@ impl LegacyCall {
         });
         let forwarded = forwarded_headers(&caller);
         // "It MUST block the response until the task reaches a terminal status": longer than a call may take.
-        let wait = if task.is_some() { server.options.timeouts.input() } else { Duration::ZERO };
+        let wait = if task.is_some() { server.options.timeouts.input_timeout() } else { Duration::ZERO };
         // Time spent in the queue counts towards the call's timeout.
         let deadline = received + server.options.timeouts.call() + wait;
         LegacyCall {

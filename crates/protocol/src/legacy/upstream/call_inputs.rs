@@ -63,7 +63,7 @@ pub(crate) async fn forward_responses(
     answers: oneshot::Receiver<InputResponses>,
     guard: CountedInputGuard,
 ) {
-    let answers = tokio::time::timeout(server.options.timeouts.input(), answers).await;
+    let answers = tokio::time::timeout(server.options.timeouts.input_timeout(), answers).await;
     // A dropped responder after the call's response means that the request was for another call on the pipe.
     if let (Ok(Err(_)), Some((caller, request))) = (&answers, another)
         && guard.inputs.is_answered.load(Ordering::Acquire)
