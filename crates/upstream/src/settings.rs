@@ -165,6 +165,16 @@ pub enum HttpTransport {
     WebSocket,
 }
 
+impl HttpTransport {
+    /// Returns true if the URL's scheme must be `ws` or `wss`.
+    pub fn is_websocket(self) -> bool {
+        match self {
+            HttpTransport::WebSocket => true,
+            HttpTransport::Auto | HttpTransport::Streamable | HttpTransport::Sse => false,
+        }
+    }
+}
+
 /// Mode of sharing connections between clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharingMode {

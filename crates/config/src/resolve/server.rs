@@ -423,7 +423,7 @@ impl PlanResolver<'_> {
         };
         let socket = matches!(url.scheme(), "ws" | "wss");
         match said {
-            Some((transport, key, word)) if socket != (transport == HttpTransport::WebSocket) => {
+            Some((transport, key, word)) if socket != transport.is_websocket() => {
                 let (scheme, key) = (url.scheme(), path.key(key));
                 let message = format!("`{key}` is `{word}`, but the `url` begins with `{scheme}://`");
                 let fix = "remove it: the URL says what is spoken there, `ws://` and `wss://` are WebSocket";

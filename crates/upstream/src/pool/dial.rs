@@ -121,16 +121,15 @@ pub(crate) async fn dial(
         closing: shared.closing.clone(),
         persisted_session: identity.persisted_session,
     };
-    let transport = match &settings.connect {
-        ConnectTarget::Http { transport, .. } => *transport,
-        ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => {
-            HttpTransport::Streamable
-        }
-    };
     let deadline = Instant::now() + settings.start_timeout;
-    if transport == HttpTransport::Sse {
-        return over_http_sse(settings, shared, options, deadline, record).await;
-    }
+    let falls_back = match &settings.connect {
+        ConnectTarget::Http { transport, .. } => match transport {
+            HttpTransport::Sse => return over_http_sse(settings, shared, options, deadline, record).await,
+            HttpTransport::Auto => true,
+            HttpTransport::Streamable | HttpTransport::WebSocket => false,
+        },
+        ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => false,
+    };
     let calls = PendingCalls::with_record(record.clone());
     // Link and handshake share one deadline: a slow start must not get the time twice.
     let opening = async { Ok(open_link(settings, shared, &calls, &identity.stderr).await?) };
@@ -148,7 +147,7 @@ pub(crate) async fn dial(
     // Closed before the fallback opens another link to the same server.
     link.close(Vec::new()).await;
     // Only the errors that an HTTP+SSE server causes lead to the fallback.
-    if transport == HttpTransport::Auto
+    if falls_back
         && moongate_protocol::may_be_http_sse(&error, &options)
         && let Ok(active) = over_http_sse(settings, shared, options, deadline, record).await
     {
@@ -245,12 +244,12 @@ async fn open_link(
     stderr: &StderrTail,
 ) -> Result<(Arc<dyn Link>, Option<StderrTail>), LinkError> {
     // The dialer of tests replaces pipes here. For HTTP it is a parameter of the client.
-    let is_http =
-        matches!(&settings.connect, ConnectTarget::Http { transport, .. } if *transport != HttpTransport::WebSocket);
-    if let ConnectTarget::Misconfigured { reason } = &settings.connect {
-        return Err(LinkError::Spawn(reason.clone()));
-    }
-    if let Some(dial) = shared.dialer.as_ref().filter(|_| !is_http) {
+    let dialer = match &settings.connect {
+        ConnectTarget::Http { transport, .. } if !transport.is_websocket() => None,
+        ConnectTarget::Misconfigured { .. } => None,
+        ConnectTarget::Http { .. } | ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) => shared.dialer.as_ref(),
+    };
+    if let Some(dial) = dialer {
         let (reader, writer) = dial(&settings.name)?;
         let duplex = RpcPipeSettings {
             max_message: settings.max_message,
@@ -305,7 +304,9 @@ async fn open_link(
             };
             Ok((Arc::new(WsLink::open(link, &tls(shared, url, network)).await?), None))
         }
-        ConnectTarget::Http { .. } => {
+        ConnectTarget::Http {
+            transport: HttpTransport::Auto | HttpTransport::Streamable | HttpTransport::Sse, ..
+        } => {
             let (http, tls) = http_settings(settings, shared)?;
             Ok((Arc::new(HttpLink::new(http, tls)?), None))
         }
@@ -378,7 +379,7 @@ pub(crate) fn transport_name(target: &ConnectTarget, active: Option<&UpstreamCon
         ConnectTarget::Socket(SocketAddress::Unix(_)) => "unix",
         ConnectTarget::Http { transport: HttpTransport::WebSocket, .. } => "ws",
         ConnectTarget::Http { transport: HttpTransport::Sse, .. } => "sse",
-        ConnectTarget::Http { .. } => "http",
+        ConnectTarget::Http { transport: HttpTransport::Auto | HttpTransport::Streamable, .. } => "http",
     }
 }
 
