@@ -22,6 +22,7 @@ RUN if [ "$(uname -m)" = aarch64 ]; then \
 COPY Cargo.toml Cargo.lock ARCHITECTURE.md ./
 COPY crates/access/Cargo.toml crates/access/
 COPY crates/admin/Cargo.toml crates/admin/
+COPY crates/clients/Cargo.toml crates/clients/
 COPY crates/config/Cargo.toml crates/config/
 COPY crates/gateway/Cargo.toml crates/gateway/
 COPY crates/http1/Cargo.toml crates/http1/

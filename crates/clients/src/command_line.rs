@@ -1,0 +1,158 @@
+//! Command lines of clients that add a server.
+//!
+//! Owns the words, and their quotes for a POSIX shell. Does not run anything. Invariant: each word reaches the command
+//! as it is, apart from the variable of a key, which the shell replaces.
+
+use serde_json::{Map, Value};
+
+use crate::entry::{ConnectKey, ConnectRequest, client_entry};
+use crate::profile::ClientProfile;
+use crate::template::TemplateValues;
+
+/// Returns the command that adds the gateway to a client. `None` if the client has none for HTTP.
+pub fn add_command(profile: &ClientProfile, request: &ConnectRequest) -> Option<String> {
+    let template = profile.command?;
+    if request.is_bridged(profile) {
+        return None;
+    }
+    let key = match &request.key {
+        // The client reads the variable itself.
+        Some(_) if request.variable(profile).is_some() => request.key_text(profile).ok()?,
+        Some(ConnectKey::Value(key)) => Some(key.clone()),
+        // The shell replaces it: the key does not show in the history.
+        Some(ConnectKey::Variable { name, .. }) => Some(format!("{SHELL_MARK}{name}{SHELL_MARK}")),
+        None => None,
+    };
+    let header = key.as_ref().map(|key| format!("Authorization: Bearer {key}"));
+    let pair = key.as_ref().map(|key| format!("Authorization=Bearer {key}"));
+    let named = match template.contains("{named}") {
+        true => {
+            // An input is defined only in the file.
+            let keyless = ConnectRequest {
+                key: request.key.clone().filter(|_| request.input(profile).is_none()),
+                ..request.clone()
+            };
+            let mut members = Map::from_iter([("name".to_owned(), Value::from(request.name.as_str()))]);
+            members.extend(client_entry(profile, &keyless).ok()?.as_object().cloned().unwrap_or_default());
+            Some(Value::Object(members).to_string())
+        }
+        false => None,
+    };
+    let values = [
+        ("name", Some(request.name.as_str())),
+        ("url", Some(request.url.as_str())),
+        ("header", header.as_deref()),
+        ("header_pair", pair.as_deref()),
+        ("variable", request.variable(profile)),
+        ("named", named.as_deref()),
+    ];
+    let values = TemplateValues(&values);
+    let words = |text: &str| text.split_whitespace().map(|word| values.fill(word)).collect::<Option<Vec<String>>>();
+    let mut line: Vec<String> = Vec::new();
+    let mut rest = template;
+    while let Some((before, (group, after))) =
+        rest.split_once('[').and_then(|(before, rest)| Some((before, rest.split_once(']')?)))
+    {
+        line.extend(words(before)?);
+        match (words(group), &request.key) {
+            (Some(group), _) => line.extend(group),
+            (None, None) => {}
+            // The command has no word for such a key.
+            (None, Some(_)) => return None,
+        }
+        rest = after;
+    }
+    line.extend(words(rest)?);
+    Some(line.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+}
+
+/// Mark around the name of a variable that the shell replaces. No word has it.
+const SHELL_MARK: char = '\u{0}';
+
+/// Quotes a word for a POSIX shell.
+pub(crate) fn quoted(word: &str) -> String {
+    if let [before, name, after] = word.split(SHELL_MARK).collect::<Vec<_>>()[..] {
+        let escaped = |text: &str| text.replace(['\\', '"', '$', '`'], "");
+        return format!("\"{}${{{name}}}{}\"", escaped(before), escaped(after));
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::entry::ConnectRoute;
+    use crate::table::client;
+
+    fn line(id: &str, name: &str, key: Option<ConnectKey>) -> String {
+        let (url, program) = ("http://127.0.0.1:8080/mcp".to_owned(), "/bin/moongate".to_owned());
+        let request = ConnectRequest { name: name.to_owned(), url, key, route: ConnectRoute::Best, program };
+        add_command(client(id).unwrap(), &request).unwrap_or_default()
+    }
+
+    #[test]
+    fn lines_are_what_each_client_reads() {
+        let value = || Some(ConnectKey::Value("mg_k'y".to_owned()));
+        let variable = || Some(ConnectKey::Variable { name: "MOONGATE_KEY".to_owned(), value: None });
+        let url = "http://127.0.0.1:8080/mcp";
+        for (id, name, key, expected) in [
+            ("claude-code", "moongate", None, format!("claude mcp add --transport http --scope user moongate {url}")),
+            (
+                "claude-code",
+                "my gate",
+                value(),
+                format!(
+                    "claude mcp add --transport http --scope user 'my gate' {url} \
+                     --header 'Authorization: Bearer mg_k'\\''y'"
+                ),
+            ),
+            (
+                "claude-code",
+                "moongate",
+                variable(),
+                format!(
+                    "claude mcp add --transport http --scope user moongate {url} \
+                     --header 'Authorization: Bearer ${{MOONGATE_KEY}}'"
+                ),
+            ),
+            (
+                "factory",
+                "moongate",
+                variable(),
+                format!(
+                    "droid mcp add moongate {url} --type http --header \"Authorization: Bearer ${{MOONGATE_KEY}}\""
+                ),
+            ),
+            ("codex", "moongate", value(), String::new()),
+            ("codex", "moongate", None, format!("codex mcp add moongate --url {url}")),
+            (
+                "codex",
+                "moongate",
+                variable(),
+                format!("codex mcp add moongate --url {url} --bearer-token-env-var MOONGATE_KEY"),
+            ),
+            (
+                "vscode",
+                "moongate",
+                variable(),
+                format!(r#"code --add-mcp '{{"name":"moongate","type":"http","url":"{url}"}}'"#),
+            ),
+            ("cursor", "moongate", None, String::new()),
+            ("claude-desktop", "moongate", None, String::new()),
+        ] {
+            assert_eq!(line(id, name, key), expected, "{id}");
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        for (word, expected) in [("a-b", "a-b"), ("", "''"), ("a b", "'a b'"), ("a'b", r"'a'\''b'"), ("$x", "'$x'")] {
+            assert_eq!(quoted(word), expected);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! MCP clients: where each keeps its servers, and how Moongate's entry looks there.
+//!
+//! The table of clients (`table`) is data. The rest reads it: files of a machine (`places`), entries (`entry`), links
+//! (`link`) and command lines (`command_line`). Does not read or write
+//! files. Invariant: a key never stands in a link to a web page.
+
+mod command_line;
+mod entry;
+mod link;
+mod places;
+mod profile;
+mod table;
+mod template;
+
+pub use command_line::add_command;
+pub use entry::{ConnectKey, ConnectRequest, ConnectRoute, EntryError, client_entry};
+pub use link::deeplink;
+pub use places::UserDirectories;
+pub use profile::{
+    ClientLimits, ClientProfile, ConnectMethod, OffSwitch, ServerWrapper, SnippetFormat, UserFiles, VariableForm,
+};
+pub use table::{client, clients, nearest_client};

@@ -1,0 +1,126 @@
+//! Files of clients on one machine.
+//!
+//! Owns the directories that the table names in short. Does not read the files. Invariant: nothing is read from the
+//! process itself.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use moongate_platform::Platform;
+
+use crate::profile::{ClientProfile, UserFiles};
+
+/// Directories of a user, which the paths of the table begin with.
+#[derive(Clone, Debug)]
+pub struct UserDirectories<'a> {
+    /// Environment of the user.
+    pub env: &'a BTreeMap<String, String>,
+    /// System of the user.
+    pub platform: Platform,
+}
+
+impl UserDirectories<'_> {
+    /// Returns the user's files of a client, newest first. Leaves out those whose directory is unknown.
+    pub fn files(&self, profile: &ClientProfile) -> Vec<PathBuf> {
+        let paths = match profile.user_files {
+            UserFiles::Same(paths) => paths,
+            UserFiles::Each { windows, .. } if self.platform == Platform::WINDOWS => windows,
+            UserFiles::Each { macos, .. } if self.platform == Platform::MACOS => macos,
+            UserFiles::Each { linux, .. } => linux,
+        };
+        paths.iter().filter_map(|path| self.path(path)).collect()
+    }
+
+    /// Returns the file of a client to read and write: the first that exists, else the first.
+    pub fn file(&self, profile: &ClientProfile) -> Option<PathBuf> {
+        let files = self.files(profile);
+        files.iter().find(|path| path.is_file()).or(files.first()).cloned()
+    }
+
+    /// True if the client seems to be installed: it has a file, or a directory for one.
+    pub fn has_client(&self, profile: &ClientProfile) -> bool {
+        let home = self.home();
+        // A file right in the home says nothing by its directory.
+        let in_directory =
+            |path: &PathBuf| path.parent().filter(|parent| Some(*parent) != home.as_deref()).is_some_and(Path::is_dir);
+        self.files(profile).iter().any(|path| path.is_file() || in_directory(path))
+    }
+
+    fn path(&self, path: &str) -> Option<PathBuf> {
+        let (start, rest) = path.split_once('/')?;
+        let directory = match start {
+            "~" => self.home(),
+            "{xdg}" => self.xdg(),
+            "{config}" if self.platform.app_data_folders => self.variable("APPDATA"),
+            "{config}" => self.xdg(),
+            "{support}" => Some(self.home()?.join("Library/Application Support")),
+            variable => self.variable(variable.strip_prefix('{')?.strip_suffix('}')?),
+        };
+        Some(directory?.join(rest))
+    }
+
+    fn home(&self) -> Option<PathBuf> {
+        let own = if self.platform.app_data_folders { "USERPROFILE" } else { "HOME" };
+        self.variable(own).or_else(|| self.variable("HOME"))
+    }
+
+    fn xdg(&self) -> Option<PathBuf> {
+        self.variable("XDG_CONFIG_HOME").or_else(|| Some(self.home()?.join(".config")))
+    }
+
+    fn variable(&self, name: &str) -> Option<PathBuf> {
+        self.env.get(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::table::{client, clients};
+
+    fn first(id: &str, platform: Platform, env: &[(&str, &str)]) -> String {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let directories = UserDirectories { env: &env, platform };
+        directories.files(client(id).unwrap()).first().map_or(String::new(), |path| path.display().to_string())
+    }
+
+    #[test]
+    fn each_system_has_its_paths() {
+        let unix = [("HOME", "/home/ada")];
+        let windows = [("USERPROFILE", "C:/ada"), ("APPDATA", "C:/ada/roaming")];
+        for (id, platform, env, path) in [
+            ("cursor", Platform::LINUX, &unix[..], "/home/ada/.cursor/mcp.json"),
+            ("cursor", Platform::WINDOWS, &windows, "C:/ada/.cursor/mcp.json"),
+            ("vscode", Platform::LINUX, &unix, "/home/ada/.config/Code/User/mcp.json"),
+            ("vscode", Platform::MACOS, &unix, "/home/ada/Library/Application Support/Code/User/mcp.json"),
+            ("vscode", Platform::WINDOWS, &windows, "C:/ada/roaming/Code/User/mcp.json"),
+            ("opencode", Platform::WINDOWS, &windows, "C:/ada/.config/opencode/opencode.jsonc"),
+            ("codex", Platform::LINUX, &[("HOME", "/h"), ("CODEX_HOME", "/x")], "/x/config.toml"),
+            ("codex", Platform::LINUX, &[("HOME", "/h"), ("CODEX_HOME", "")], "/h/.codex/config.toml"),
+            ("goose", Platform::LINUX, &[("HOME", "/h"), ("XDG_CONFIG_HOME", "/x")], "/x/goose/config.yaml"),
+            ("jetbrains", Platform::LINUX, &unix, ""),
+            ("cursor", Platform::LINUX, &[], ""),
+        ] {
+            assert_eq!(first(id, platform, env), path, "{id}");
+        }
+    }
+
+    #[test]
+    fn every_path_of_the_table_begins_with_a_known_directory() {
+        let names = ["HOME", "USERPROFILE", "APPDATA", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "VIBE_HOME"];
+        let env: BTreeMap<String, String> = names.into_iter().map(|name| (name.to_owned(), "/x".to_owned())).collect();
+        for platform in [Platform::LINUX, Platform::MACOS, Platform::WINDOWS] {
+            let directories = UserDirectories { env: &env, platform };
+            for profile in clients() {
+                let declared = match profile.user_files {
+                    UserFiles::Same(paths) => paths,
+                    UserFiles::Each { windows, .. } if platform == Platform::WINDOWS => windows,
+                    UserFiles::Each { macos, .. } if platform == Platform::MACOS => macos,
+                    UserFiles::Each { linux, .. } => linux,
+                };
+                assert_eq!(directories.files(profile).len(), declared.len(), "{}", profile.id);
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Table of all clients.
+//!
+//! Owns the order of the rows, and how a client is found. Rows are in `terminals`, `editors` and `assistants`. Does not
+//! look at this machine. Invariant: ids are unique.
+
+mod assistants;
+mod editors;
+mod terminals;
+
+use crate::profile::{ClientLimits, ClientProfile, ConnectMethod, OffSwitch, ServerWrapper, UserFiles, VariableForm};
+
+/// Returns all clients, those for terminals first.
+pub fn clients() -> impl Iterator<Item = &'static ClientProfile> {
+    [&terminals::ROWS[..], &editors::ROWS[..], &assistants::ROWS[..]].into_iter().flatten()
+}
+
+/// Finds a client by its id.
+pub fn client(id: &str) -> Option<&'static ClientProfile> {
+    clients().find(|profile| profile.id == id)
+}
+
+/// Finds the client whose id or title resembles a word most.
+pub fn nearest_client(word: &str) -> Option<&'static ClientProfile> {
+    let word = word.to_lowercase();
+    let distance = |profile: &&ClientProfile| {
+        let title = profile.title.to_lowercase();
+        let begins = profile.id.starts_with(&word) || title.starts_with(&word);
+        let edits = strsim::damerau_levenshtein(profile.id, &word).min(strsim::damerau_levenshtein(&title, &word));
+        if begins { 0 } else { edits }
+    };
+    clients().min_by_key(distance).filter(|profile| distance(profile) <= 2)
+}
+
+/// Day on which most rows were checked.
+const CHECKED: &str = "2026-11-22";
+
+/// Entry of clients that tell HTTP by the `url`.
+const HTTP_BY_URL: &str = r#"{"url":"{url}","headers":{"Authorization":"{bearer}"}}"#;
+/// Entry of clients that want a type beside the URL.
+const HTTP_BY_TYPE: &str = r#"{"type":"http","url":"{url}","headers":{"Authorization":"{bearer}"}}"#;
+/// Entry of clients that call the URL of a server `serverUrl`.
+const HTTP_BY_SERVER_URL: &str = r#"{"serverUrl":"{url}","headers":{"Authorization":"{bearer}"}}"#;
+/// Entry that starts our bridge.
+const BRIDGE: &str = r#"{"command":"{program}","args":["stdio","--url","{url}"],"env":{"MOONGATE_KEY":"{key}"}}"#;
+/// Entry that starts our bridge, for clients that want a type.
+const BRIDGE_BY_TYPE: &str =
+    r#"{"type":"stdio","command":"{program}","args":["stdio","--url","{url}"],"env":{"MOONGATE_KEY":"{key}"}}"#;
+
+/// Row of a client that has what most clients have.
+const USUAL: ClientProfile = ClientProfile {
+    id: "",
+    title: "",
+    method: ConnectMethod::File,
+    user_files: UserFiles::Same(&[]),
+    project_file: None,
+    wrapper: ServerWrapper::Map("mcpServers"),
+    http: Some(HTTP_BY_URL),
+    stdio: BRIDGE,
+    variable: VariableForm::None,
+    off_switch: OffSwitch::None,
+    command: None,
+    link: None,
+    limits: ClientLimits { name_length: None, tools: None },
+    next_step: "Restart the client.",
+    note: "",
+    checked: CHECKED,
+};
+
+/// Limits with these numbers.
+const fn limits(name_length: Option<usize>, tools: Option<usize>) -> ClientLimits {
+    ClientLimits { name_length, tools }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn rows_are_whole_and_different() {
+        let mut ids = BTreeSet::new();
+        for row in clients() {
+            assert!(ids.insert(row.id), "{} is there twice", row.id);
+            assert!(row.id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'), "{}", row.id);
+            assert!(!row.title.is_empty() && row.next_step.ends_with('.'), "{}", row.id);
+            assert!(row.note.is_empty() || row.note.ends_with('.'), "{}", row.id);
+            let date: Vec<u32> = row.checked.split('-').map(|part| part.parse().unwrap()).collect();
+            assert!(matches!(date[..], [2026..=2099, 1..=12, 1..=31]), "{}", row.id);
+            for template in row.http.iter().chain([&row.stdio]) {
+                assert!(serde_json::from_str::<serde_json::Value>(template).unwrap().is_object(), "{}", row.id);
+            }
+            let files = [UserFiles::Same(&[])] != [row.user_files];
+            let in_file = matches!(row.method, ConnectMethod::File | ConnectMethod::Discontinued);
+            assert_eq!(files, in_file, "{}: its files and its method agree", row.id);
+        }
+        assert!(ids.len() >= 32, "{}", ids.len());
+    }
+
+    #[test]
+    fn a_client_is_found_by_what_resembles_its_name() {
+        for (word, id) in [("claude code", "claude-code"), ("Cursor", "cursor"), ("vscod", "vscode"), ("droid", "")] {
+            assert_eq!(nearest_client(word).map_or("", |row| row.id), id, "{word}");
+        }
+        assert_eq!(client("codex").unwrap().title, "Codex");
+    }
+}
