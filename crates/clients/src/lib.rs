@@ -1,11 +1,12 @@
 //! MCP clients: where each keeps its servers, and how Moongate's entry looks there.
 //!
 //! The table of clients (`table`) is data. The rest reads it: files of a machine (`places`), entries (`entry`), links
-//! (`link`) and command lines (`command_line`). Does not read or write
+//! (`link`) and command lines (`command_line`). `import` goes the other way: from clients' texts to our config. Does not read or write
 //! files. Invariant: a key never stands in a link to a web page.
 
 mod command_line;
 mod entry;
+pub mod import;
 mod link;
 mod places;
 mod profile;

@@ -129,7 +129,7 @@ fn escape(value: &mut serde_json::Value) {
 }
 
 /// Item before the one at a path, if that is in a list.
-fn before<'a>(tree: &'a ConfigNode, path: &ConfigPath) -> Option<&'a str> {
+pub(super) fn before<'a>(tree: &'a ConfigNode, path: &ConfigPath) -> Option<&'a str> {
     let (last, list) = path.0.split_last()?;
     let index: usize = last.strip_prefix('[')?.strip_suffix(']')?.parse().ok()?;
     let list = ConfigPath(list.to_vec());

@@ -30,7 +30,7 @@ pub(super) fn name_problem(name: &str) -> Option<&'static str> {
 }
 
 /// Makes a legal name that resembles another. `None` if nothing of it can stay.
-pub(super) fn legal_name(name: &str) -> Option<String> {
+pub fn legal_name(name: &str) -> Option<String> {
     if name_problem(name).is_none() {
         return Some(name.to_owned());
     }
@@ -40,7 +40,7 @@ pub(super) fn legal_name(name: &str) -> Option<String> {
 }
 
 /// Makes a legal name that resembles another and is not taken.
-pub(super) fn unused_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
+pub fn unused_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let legal = legal_name(name).unwrap_or_else(|| "server".to_owned());
     // 56 characters leave room for the number.
     let numbered = (2_u32..).map(|number| format!("{legal:.56}-{number}"));

@@ -422,7 +422,7 @@ fn is_file(line: &str) -> bool {
 }
 
 /// Splits a command line into words as a shell does, without any other work of a shell.
-fn split(line: &str) -> Vec<String> {
+pub fn split(line: &str) -> Vec<String> {
     let (mut words, mut word, mut open) = (Vec::new(), String::new(), false);
     let mut quote: Option<char> = None;
     let mut chars = line.chars();

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::Path as FilePath;
 
+pub use entry::split as split_command;
 pub(super) use entry::{ALIASES, type_names};
 pub(super) use wrappers::SERVER_MAPS;
 

@@ -1,0 +1,156 @@
+//! Command lines that add or start a server.
+//!
+//! Owns the spellings of `claude mcp add`, `codex mcp add`, `gemini mcp add` and their like, of commands that start a
+//! server, and of a bare URL. Does not run anything. Invariant: a line that is not understood is an error.
+
+use moongate_config::{ServerEntry, legal_server_name, split_command};
+use serde_json::{Map, Value, json};
+
+use super::naming;
+
+/// Programs that start a server, or run a package that is one.
+const STARTERS: [&str; 12] =
+    ["npx", "uvx", "bunx", "pnpm", "yarn", "docker", "podman", "node", "python", "python3", "deno", "uv"];
+/// Flags of `mcp add` with a value that has no meaning here.
+const IGNORED: [&str; 8] = ["-s", "--scope", "-t", "--transport", "--type", "--timeout", "--trust", "--description"];
+
+/// Reads one server a line. `None` if the text is no command line and no URL.
+pub(super) fn read(text: &str) -> Option<Result<Vec<ServerEntry>, String>> {
+    // A line that ends with a backslash goes on.
+    let joined = text.replace("\\\r\n", " ").replace("\\\n", " ");
+    let lines: Vec<Vec<String>> = joined
+        .lines()
+        .map(|line| split_command(line.trim().trim_start_matches("$ ")))
+        .filter(|words| words.first().is_some_and(|word| !word.starts_with('#')))
+        .collect();
+    if lines.is_empty() || !lines.iter().all(|words| is_command(words)) {
+        return None;
+    }
+    Some(lines.iter().map(|words| server(words)).collect())
+}
+
+fn is_command(words: &[String]) -> bool {
+    let program = words[0].rsplit(['/', '\\']).next().unwrap_or_default();
+    let is_url = words.len() == 1 && (program_is_url(&words[0]));
+    is_url || words.get(1).is_some_and(|word| word == "mcp") || STARTERS.contains(&program)
+}
+
+fn program_is_url(word: &str) -> bool {
+    ["http://", "https://", "ws://", "wss://"].iter().any(|scheme| word.starts_with(scheme))
+}
+
+fn server(words: &[String]) -> Result<ServerEntry, String> {
+    if program_is_url(&words[0]) {
+        let settings = Map::from_iter([("url".to_owned(), Value::from(words[0].as_str()))]);
+        return Ok(super::entry(&naming::name_of(&settings), settings));
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [_, "mcp", "add-json", rest @ ..] => of_json(rest),
+        [_, "mcp", "add", rest @ ..] => AddCommand::parse(rest)?.entry(),
+        [client, "mcp", ..] => Err(format!("`{client} mcp` with something else than `add` adds no server")),
+        [command, args @ ..] => {
+            let settings = program(command, args);
+            Ok(super::entry(&naming::name_of(&settings), settings))
+        }
+        [] => Err("the command line is empty".to_owned()),
+    }
+}
+
+fn program(command: &str, args: &[&str]) -> Map<String, Value> {
+    let mut settings = Map::from_iter([("command".to_owned(), json!(command))]);
+    if !args.is_empty() {
+        settings.insert("args".to_owned(), json!(args));
+    }
+    settings
+}
+
+/// `claude mcp add-json NAME '{"type": "http", ...}'`
+fn of_json(words: &[&str]) -> Result<ServerEntry, String> {
+    let mut plain = words.iter().enumerate().filter(|(at, word)| {
+        let after_flag = at.checked_sub(1).is_some_and(|before| IGNORED.contains(&words[before]));
+        !word.starts_with('-') && !after_flag
+    });
+    let (Some((_, name)), Some((_, json))) = (plain.next(), plain.next()) else {
+        return Err("`add-json` needs a name and a JSON object".to_owned());
+    };
+    let value: Value = serde_json::from_str(json).map_err(|e| format!("`add-json`: this is no JSON: {e}"))?;
+    Ok(super::entry(name, value.as_object().cloned().unwrap_or_default()))
+}
+
+/// Parts of an `mcp add`.
+#[derive(Debug, Default)]
+struct AddCommand {
+    plain: Vec<String>,
+    command: Vec<String>,
+    url: Option<String>,
+    is_sse: bool,
+    headers: Map<String, Value>,
+    env: Map<String, Value>,
+}
+
+impl AddCommand {
+    fn parse(words: &[&str]) -> Result<Self, String> {
+        let mut add = AddCommand::default();
+        let mut words = words.iter().copied();
+        while let Some(word) = words.next() {
+            if word == "--" {
+                add.command.extend(words.by_ref().map(str::to_owned));
+                break;
+            }
+            // After a command, flags are the command's own.
+            if !word.starts_with('-') || add.plain.len() > 1 && !program_is_url(&add.plain[1]) {
+                add.plain.push(word.to_owned());
+                continue;
+            }
+            let (flag, inline) = match word.split_once('=') {
+                Some((flag, value)) if word.starts_with("--") => (flag, Some(value)),
+                _ => (word, None),
+            };
+            let mut value = || inline.or_else(|| words.next()).ok_or_else(|| format!("`{flag}` needs a value"));
+            match flag {
+                "-H" | "--header" => {
+                    let header = value()?;
+                    let parts = header.split_once(':').or_else(|| header.split_once('='));
+                    let (name, value) = parts.ok_or_else(|| format!("{header:?} is no header: write `Name: value`"))?;
+                    add.headers.insert(name.trim().to_owned(), Value::from(value.trim()));
+                }
+                "-e" | "--env" => {
+                    let pair = value()?;
+                    let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} is no NAME=VALUE"))?;
+                    add.env.insert(name.to_owned(), Value::from(value));
+                }
+                "--url" => add.url = Some(value()?.to_owned()),
+                "--bearer-token-env-var" => {
+                    let bearer = format!("Bearer ${{{}}}", value()?);
+                    add.headers.insert("Authorization".to_owned(), Value::from(bearer));
+                }
+                "-t" | "--transport" | "--type" => add.is_sse = value()? == "sse",
+                flag if IGNORED.contains(&flag) => drop(value()?),
+                flag => return Err(format!("the flag `{flag}` of `mcp add` is not known here")),
+            }
+        }
+        Ok(add)
+    }
+
+    fn entry(self) -> Result<ServerEntry, String> {
+        let mut plain = self.plain.into_iter();
+        let name = plain.next().ok_or("`mcp add` needs a name")?;
+        let rest: Vec<String> = plain.chain(self.command).collect();
+        let url = self.url.or_else(|| rest.first().filter(|word| program_is_url(word)).cloned());
+        let mut settings = match (url, rest.split_first()) {
+            (Some(url), _) => Map::from_iter([("url".to_owned(), Value::from(url))]),
+            (None, Some((command, args))) => program(command, &args.iter().map(String::as_str).collect::<Vec<_>>()),
+            (None, None) => return Err(format!("`mcp add {name}` names no URL and no command")),
+        };
+        if self.is_sse && settings.contains_key("url") {
+            settings.insert("type".to_owned(), Value::from("sse"));
+        }
+        for (key, table) in [("headers", self.headers), ("env", self.env)] {
+            if !table.is_empty() {
+                settings.insert(key.to_owned(), Value::Object(table));
+            }
+        }
+        Ok(super::entry(&legal_server_name(&name).unwrap_or(name), settings))
+    }
+}

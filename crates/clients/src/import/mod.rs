@@ -1,0 +1,128 @@
+//! Import of servers from clients' files, pasted texts and command lines.
+//!
+//! Owns the choice of a reader for a text. Does not read files and does not write ours. Invariant: a server that leads
+//! back to this gateway is never imported.
+
+mod command_line;
+mod merge;
+mod naming;
+mod registry;
+mod remote_bridge;
+
+use std::fmt;
+use std::path::Path;
+
+use moongate_config::{ConfigProblems, ServerEntry};
+use serde_json::{Map, Value};
+
+pub use merge::{ImportRow, ImportState, KnownServer, OwnGateway, plan_import};
+
+/// Servers that a text has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ImportedServers {
+    /// Servers, in our words.
+    pub servers: Vec<ServerEntry>,
+    /// Warnings about the text as a whole.
+    pub warnings: Vec<String>,
+}
+
+/// Cause for which a text has no servers to import.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ImportError {
+    /// The file does not parse.
+    Unreadable(ConfigProblems),
+    /// The text is nothing that has servers.
+    Unknown,
+    /// The command line cannot be understood.
+    CommandLine(String),
+}
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ImportError::Unreadable(problems) => write!(f, "{}", problems.to_string().trim_end()),
+            ImportError::Unknown => {
+                f.write_str("this is no client's config, no server.json, no URL and no command that starts a server")
+            }
+            ImportError::CommandLine(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Reads the servers of a client's file.
+pub fn read_file(path: &Path, text: &str) -> Result<ImportedServers, ImportError> {
+    // A client's file without an entry for servers must not be taken for a server.json.
+    if let Some(server) = registry::server_of(text) {
+        return Ok(ImportedServers { servers: vec![server], warnings: Vec::new() });
+    }
+    let entries = moongate_config::server_entries(path, text).map_err(ImportError::Unreadable)?;
+    let servers = entries.servers.into_iter().map(remote_bridge::unwrap).collect();
+    let warnings = entries.warnings.into_iter().map(|warning| warning.message).collect();
+    Ok(ImportedServers { servers, warnings })
+}
+
+/// Reads the servers of a pasted text: a client's file, a `server.json`, a URL, or command lines.
+pub fn read_text(text: &str) -> Result<ImportedServers, ImportError> {
+    let trimmed = text.trim().trim_start_matches('\u{feff}');
+    if trimmed.is_empty() {
+        return Err(ImportError::Unknown);
+    }
+    if trimmed.starts_with('{') {
+        return read_json(trimmed);
+    }
+    if let Some(servers) = command_line::read(trimmed) {
+        let servers = servers.map_err(ImportError::CommandLine)?;
+        return Ok(ImportedServers {
+            servers: servers.into_iter().map(remote_bridge::unwrap).collect(),
+            warnings: Vec::new(),
+        });
+    }
+    // `key: value` is never TOML, and `[table]` never has servers in YAML.
+    let by_format = ["pasted.toml", "pasted.yaml"].map(|name| read_file(Path::new(name), trimmed));
+    let found = by_format.iter().position(|read| read.as_ref().is_ok_and(|read| !read.servers.is_empty()));
+    match (found, by_format) {
+        (Some(at), by_format) => by_format.into_iter().nth(at).unwrap_or(Err(ImportError::Unknown)),
+        // The table header shows that somebody meant TOML.
+        (None, [Err(error), _]) if trimmed.lines().any(|line| line.starts_with('[')) => Err(error),
+        (None, _) => Err(ImportError::Unknown),
+    }
+}
+
+/// Reads JSON: a file of a client, or one server without a name.
+fn read_json(text: &str) -> Result<ImportedServers, ImportError> {
+    let path = Path::new("pasted.json");
+    let read = read_file(path, text)?;
+    if !read.servers.is_empty() {
+        return Ok(read);
+    }
+    // `{"url": ...}` or `{"command": ...}`: the name comes from what the server is.
+    let wrapped = format!("{{\"mcpServers\":{{\"{UNNAMED}\":{text}}}}}");
+    let mut read = read_file(path, &wrapped).map_err(|_| ImportError::Unknown)?;
+    for server in &mut read.servers {
+        server.name = naming::name_of(&server.settings);
+    }
+    let usable = read.servers.iter().any(|server| !server.is_broken && is_server(&server.settings));
+    if usable { Ok(read) } else { Err(ImportError::Unknown) }
+}
+
+/// Stand-in for the name of a server that has none.
+const UNNAMED: &str = "server";
+
+fn is_server(settings: &Map<String, Value>) -> bool {
+    ["url", "command", "unix", "tcp"].iter().any(|key| settings.contains_key(*key))
+}
+
+/// Builds a server from settings that are known to be ours.
+fn entry(name: &str, settings: Map<String, Value>) -> ServerEntry {
+    // The config's own reader masks the secrets, as for any file.
+    let file = serde_json::json!({ "mcpServers": { name: settings } }).to_string();
+    let read = moongate_config::server_entries(Path::new("own.json"), &file);
+    let first = read.ok().and_then(|read| read.servers.into_iter().next());
+    first.unwrap_or_else(|| ServerEntry {
+        name: name.to_owned(),
+        settings: Map::new(),
+        masked: Map::new(),
+        notes: vec!["it cannot be read".to_owned()],
+        is_broken: true,
+    })
+}

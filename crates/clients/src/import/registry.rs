@@ -1,0 +1,100 @@
+//! Servers described by a `server.json`, the format of the MCP registry.
+//!
+//! Owns its reading, in the spellings of all its schema versions. Does not ask a registry. Invariant: a secret is never
+//! invented: it becomes a reference to a variable.
+
+use moongate_config::ServerEntry;
+use serde_json::{Map, Value, json};
+
+/// Reads a `server.json`. `None` if the text is none.
+pub(super) fn server_of(text: &str) -> Option<ServerEntry> {
+    let file: Value = serde_json::from_str(text).ok()?;
+    // The registry's own answers have it inside.
+    let file = file.get("server").filter(|inner| inner.is_object()).unwrap_or(&file);
+    let name = file.get("name")?.as_str()?;
+    let list = |key: &str| file.get(key).and_then(Value::as_array).and_then(|items| items.first());
+    let settings = match (list("remotes"), list("packages")) {
+        (Some(remote), _) => of_remote(remote)?,
+        (None, Some(package)) => of_package(package)?,
+        (None, None) => return None,
+    };
+    let short = name.rsplit('/').next().unwrap_or(name);
+    let legal = moongate_config::legal_server_name(short).unwrap_or_else(|| "server".to_owned());
+    let mut entry = super::entry(&legal, settings);
+    if let Some(title) = file.get("title").and_then(Value::as_str) {
+        entry.settings.insert("title".to_owned(), Value::from(title));
+        entry.masked.insert("title".to_owned(), Value::from(title));
+    }
+    Some(entry)
+}
+
+/// Text under one of two spellings of a key.
+fn text<'a>(value: &'a Value, snake: &str, camel: &str) -> Option<&'a str> {
+    value.get(snake).or_else(|| value.get(camel))?.as_str()
+}
+
+fn items<'a>(value: &'a Value, snake: &str, camel: &str) -> impl Iterator<Item = &'a Value> {
+    value.get(snake).or_else(|| value.get(camel)).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn of_remote(remote: &Value) -> Option<Map<String, Value>> {
+    let mut out = Map::from_iter([("url".to_owned(), Value::from(remote.get("url")?.as_str()?))]);
+    if text(remote, "transport_type", "type") == Some("sse") || text(remote, "type", "transportType") == Some("sse") {
+        out.insert("type".to_owned(), Value::from("sse"));
+    }
+    let headers: Map<String, Value> = items(remote, "headers", "headers").filter_map(input).collect();
+    if !headers.is_empty() {
+        out.insert("headers".to_owned(), Value::Object(headers));
+    }
+    Some(out)
+}
+
+fn of_package(package: &Value) -> Option<Map<String, Value>> {
+    let (identifier, version) = (text(package, "identifier", "name")?, package.get("version").and_then(Value::as_str));
+    let pinned = |mark: &str| version.map_or(identifier.to_owned(), |version| format!("{identifier}{mark}{version}"));
+    let kind =
+        text(package, "registry_type", "registryType").or_else(|| text(package, "registry_name", "registryName"))?;
+    let (command, mut args) = match kind {
+        "npm" => ("npx", vec!["-y".to_owned(), pinned("@")]),
+        "pypi" => ("uvx", vec![pinned("@")]),
+        "oci" | "docker" => ("docker", vec!["run".to_owned(), "-i".to_owned(), "--rm".to_owned()]),
+        _ => return None,
+    };
+    let env: Map<String, Value> =
+        items(package, "environment_variables", "environmentVariables").filter_map(input).collect();
+    if command == "docker" {
+        env.keys().for_each(|name| args.extend(["-e".to_owned(), name.clone()]));
+        args.push(pinned(":"));
+    }
+    for argument in items(package, "package_arguments", "packageArguments") {
+        args.extend(argument.get("name").and_then(Value::as_str).map(str::to_owned));
+        let value = argument.get("value").or_else(|| argument.get("default")).and_then(Value::as_str);
+        let hint = text(argument, "value_hint", "valueHint").map(|hint| format!("${{{}}}", variable(hint)));
+        args.extend(value.map(str::to_owned).or(hint));
+    }
+    let mut out = Map::from_iter([("command".to_owned(), json!(command)), ("args".to_owned(), json!(args))]);
+    if !env.is_empty() {
+        out.insert("env".to_owned(), Value::Object(env));
+    }
+    Some(out)
+}
+
+/// Header or variable with its value. One that the user must give becomes a reference.
+fn input(input: &Value) -> Option<(String, Value)> {
+    let name = input.get("name")?.as_str()?;
+    let value = input.get("value").or_else(|| input.get("default")).and_then(Value::as_str);
+    // `Bearer {token}`: its variables are the user's.
+    let value =
+        value.map(|value| match value.split_once('{').and_then(|(start, rest)| Some((start, rest.split_once('}')?))) {
+            Some((start, (hole, end))) if !start.ends_with('$') => format!("{start}${{{}}}{end}", variable(hole)),
+            _ => value.to_owned(),
+        });
+    let required = text(input, "is_required", "isRequired").is_some()
+        || [input.get("is_required"), input.get("isRequired")].contains(&Some(&Value::Bool(true)));
+    let default = if required { "" } else { ":-" };
+    Some((name.to_owned(), Value::from(value.unwrap_or_else(|| format!("${{{}{default}}}", variable(name))))))
+}
+
+fn variable(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}

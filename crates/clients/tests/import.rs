@@ -1,0 +1,143 @@
+//! Texts that people have, and the servers in them.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use moongate_clients::import::{
+    ImportState, ImportedServers, KnownServer, OwnGateway, plan_import, read_file, read_text,
+};
+use serde_json::{Value, json};
+
+/// Servers as one JSON object.
+fn settings(read: ImportedServers) -> Value {
+    read.servers.into_iter().map(|server| (server.name, Value::Object(server.settings))).collect()
+}
+
+#[test]
+fn a_pasted_text_of_any_kind_is_understood() {
+    let npx = json!({"command": "npx", "args": ["-y", "some-mcp@1"]});
+    for (text, expected) in [
+        ("https://mcp.deepwiki.com/mcp\n", json!({"deepwiki": {"url": "https://mcp.deepwiki.com/mcp"}})),
+        ("npx -y some-mcp@1", json!({"some": npx})),
+        (
+            "$ npx -y \\\n  some-mcp@1\nuvx mcp-server-git",
+            json!({"some": npx, "git": {"command": "uvx", "args": ["mcp-server-git"]}}),
+        ),
+        (
+            "claude mcp add --transport http -s user sentry https://x.example/mcp --header \"Authorization: Bearer k\"",
+            json!({"sentry": {"url": "https://x.example/mcp", "headers": {"Authorization": "Bearer k"}}}),
+        ),
+        (
+            "claude mcp add github -e TOKEN=t -- npx -y some-mcp@1",
+            json!({"github": {"command": "npx", "args": ["-y", "some-mcp@1"], "env": {"TOKEN": "t"}}}),
+        ),
+        (
+            "claude mcp add-json -s user x '{\"type\":\"http\",\"url\":\"http://a/mcp\"}'",
+            json!({"x": {"url": "http://a/mcp", "type": "http"}}),
+        ),
+        (
+            "codex mcp add x --url http://a/mcp --bearer-token-env-var KEY",
+            json!({"x": {"url": "http://a/mcp", "headers": {"Authorization": "Bearer ${KEY}"}}}),
+        ),
+        ("gemini mcp add -t sse old http://a/sse", json!({"old": {"url": "http://a/sse", "type": "sse"}})),
+        ("{\"x\": {\"command\": \"npx\", \"args\": [\"-y\", \"some-mcp@1\"]}}", json!({"x": npx})),
+        ("{\"command\": \"npx\", \"args\": [\"-y\", \"some-mcp@1\"]}", json!({"some": npx})),
+        ("{\"mcpServers\": {\"x\": {\"serverUrl\": \"http://a/mcp\"}}} ", json!({"x": {"url": "http://a/mcp"}})),
+        (
+            "[mcp_servers.x]\nurl = \"http://a/mcp\"\nbearer_token_env_var = \"K\"\n",
+            json!({"x": {"url": "http://a/mcp", "headers": {"Authorization": "Bearer ${K}"}}}),
+        ),
+        (
+            "extensions:\n  x:\n    type: stdio\n    cmd: run\n    args: [a]\n",
+            json!({"x": {"command": "run", "args": ["a"], "type": "stdio"}}),
+        ),
+        (
+            "{\"mcpServers\":{\"x\":{\"command\":\"npx\",\"args\":[\"-y\",\"mcp-remote@latest\",\"http://a/mcp\",\"--header\",\
+             \"Authorization:${AUTH}\",\"--allow-http\"],\"env\":{\"AUTH\":\"Bearer k\"}}}}",
+            json!({"x": {"url": "http://a/mcp", "headers": {"Authorization": "Bearer k"}}}),
+        ),
+        (
+            "{\"name\":\"io.github.ada/notes\",\"description\":\"\",\"packages\":[{\"registryType\":\"npm\",\"identifier\":\
+             \"@ada/notes\",\"version\":\"1.2.0\",\"environmentVariables\":[{\"name\":\"NOTES_KEY\",\"isRequired\":true}]}]}",
+            json!({"notes": {"command": "npx", "args": ["-y", "@ada/notes@1.2.0"], "env": {"NOTES_KEY": "${NOTES_KEY}"}}}),
+        ),
+        (
+            "{\"server\":{\"name\":\"x/y\",\"title\":\"Y\",\"remotes\":[{\"type\":\"streamable-http\",\"url\":\"https://y.example/mcp\",\
+             \"headers\":[{\"name\":\"Authorization\",\"value\":\"Bearer {token}\",\"isSecret\":true}]}]}}",
+            json!({"y": {"title": "Y", "url": "https://y.example/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}}),
+        ),
+    ] {
+        let read = read_text(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert!(read.servers.iter().all(|server| !server.is_broken), "{text}: {read:?}");
+        assert_eq!(settings(read), expected, "{text}");
+    }
+}
+
+#[test]
+fn other_texts_are_refused() {
+    for (text, why) in [
+        ("", "no client's config"),
+        ("hello there", "no client's config"),
+        ("{\"a\": 1}", "no client's config"),
+        ("[servers.x\nurl = 1", "TOML"),
+        ("{\"mcpServers\": {", "JSON"),
+        ("claude mcp list", "adds no server"),
+        ("claude mcp add --what x http://a", "--what"),
+        ("claude mcp add only-a-name", "names no URL"),
+    ] {
+        let error = read_text(text).unwrap_err().to_string();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+}
+
+#[test]
+fn servers_are_compared_by_what_they_are() {
+    let found = r#"{"mcpServers": {
+        "mine": {"url": "http://localhost:8080/mcp/coding"},
+        "bridge": {"command": "/usr/bin/moongate", "args": ["stdio", "--url", "unix:/x"]},
+        "docs": {"url": "https://DOCS.example/mcp/"},
+        "other": {"url": "https://other.example/mcp"},
+        "taken": {"url": "https://new.example/mcp"},
+        "db": {"command": "db", "env": {"URL": "one"}},
+        "db2": {"command": "db", "env": {"URL": "two"}},
+        "again": {"url": "https://other.example/mcp"},
+        "bad": {"url": 5}}}"#;
+    let known = [("docs-of-ours", "https://docs.example/mcp"), ("taken", "https://x.example/")].map(|(name, url)| {
+        KnownServer { name: name.to_owned(), settings: json!({"url": url}).as_object().cloned().unwrap() }
+    });
+    let own = OwnGateway { addresses: vec!["127.0.0.1:8080".to_owned()] };
+    let read = read_file(Path::new("mcp.json"), found).unwrap();
+    let rows = plan_import(read.servers.into_iter().map(|server| ("a".to_owned(), server)), &known, &own);
+    let states: Vec<(&str, &ImportState)> = rows.iter().map(|row| (row.server.name.as_str(), &row.state)).collect();
+    let same = |name: &str| ImportState::Same { name: name.to_owned() };
+    // By name, as the reader sorts them.
+    let expected = [
+        ("again", ImportState::New),
+        ("bad", ImportState::Broken),
+        ("bridge", ImportState::Own),
+        ("db", ImportState::New),
+        ("db2", ImportState::New),
+        ("docs", same("docs-of-ours")),
+        ("mine", ImportState::Own),
+        ("other", same("again")),
+        ("taken-2", ImportState::Renamed { from: "taken".to_owned() }),
+    ];
+    assert_eq!(states, expected.iter().map(|(name, state)| (*name, state)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_client_s_file_without_servers_has_none() {
+    for (path, text) in [
+        ("/home/ada/.claude.json", r#"{"numStartups": 5, "projects": {"/x": {"mcpServers": {}}}, "name": "ada"}"#),
+        ("/home/ada/.gemini/settings.json", r#"{"theme": "dark", "ui": {"a": 1}} // x"#),
+        ("/home/ada/.codex/config.toml", "model = \"x\"\n[projects.\"/x\"]\ntrust_level = \"trusted\"\n"),
+        (
+            "/home/ada/.config/goose/config.yaml",
+            "GOOSE_MODEL: x\nextensions:\n  developer:\n    type: builtin\n    name: developer\n",
+        ),
+        ("/x/mcp.json", ""),
+    ] {
+        assert_eq!(settings(read_file(Path::new(path), text).unwrap()), json!({}), "{path}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Servers of one file, in our words.
+//!
+//! Owns what an import needs: each server's settings as values that a config file may have. Does not replace references
+//! and does not merge files. Invariant: each setting is one that the config accepts, or is named in a note.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::collector::ProblemCollector;
+use super::load::before;
+use super::problem::{ConfigProblem, ConfigProblems, ProblemKind};
+use super::schema::ConfigSchema;
+use super::source::{ConfigSources, FileFormat};
+use super::tree::{ConfigNode, ConfigPath, SourceSpan};
+use super::{check, client_formats, parse, redact};
+
+/// Keys without which an entry would be another server.
+const IDENTIFYING: [&str; 6] = ["url", "command", "args", "unix", "tcp", "type"];
+
+/// Server of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerEntry {
+    /// Name, legal in our config.
+    pub name: String,
+    /// Settings in our words, with references as they are written.
+    pub settings: Map<String, Value>,
+    /// Settings with secrets as `***`.
+    pub masked: Map<String, Value>,
+    /// Facts about what was left out, and problems that keep the server from being used.
+    pub notes: Vec<String>,
+    /// True if the server cannot be used.
+    pub is_broken: bool,
+}
+
+/// Servers of a file, and warnings about the file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerEntries {
+    /// Servers, by name.
+    pub servers: Vec<ServerEntry>,
+    /// Warnings about the file as a whole.
+    pub warnings: Vec<ConfigProblem>,
+    /// Key of the file that holds the servers, if it has one.
+    pub wrapper: Option<&'static str>,
+}
+
+/// Reads the servers of a file's text: of our own format, or of any client's. Fails if the text does not parse.
+///
+/// `path` tells the format by its extension, and often the client.
+pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigProblems> {
+    let text = text.trim_start_matches('\u{feff}').to_owned();
+    let mut faults = ProblemCollector::default();
+    let mut sources = ConfigSources::default();
+    let index = sources.file(path, text.clone());
+    // Most clients' files are JSON, whatever they are called.
+    let format = FileFormat::of(path).unwrap_or(FileFormat::Json);
+    // A file that was created and not written yet has no servers, and JSON has no empty text.
+    let mut tree = match text.trim().is_empty() {
+        true => ConfigNode::table(SourceSpan { source: index, start: 0, end: 0 }),
+        false => parse::parse(format, &text, index, &mut faults),
+    };
+    sources.set_secrets(index, &tree);
+    if faults.errors.iter().any(|fault| fault.kind == ProblemKind::Syntax) {
+        return Err(faults.finish(&sources));
+    }
+    let wrappers = ["servers", "mcp"].into_iter().chain(client_formats::SERVER_MAPS);
+    let wrapper = wrappers.into_iter().find(|key| tree.child(key).is_some());
+    client_formats::normalise(&mut tree, Some(path), &mut faults);
+    let problems = faults.finish(&sources);
+    let mut servers = Vec::new();
+    for (name, node) in tree.child("servers").and_then(ConfigNode::as_table).into_iter().flatten() {
+        let own = |problem: &&ConfigProblem| problem.server.as_deref() == Some(name);
+        let mut notes: Vec<String> =
+            problems.errors.iter().filter(own).map(|problem| problem.message.clone()).collect();
+        let was_broken = !notes.is_empty();
+        let (kept, is_usable) = accepted(name, node, &mut notes);
+        let path = ConfigPath::of(&["servers", name]);
+        let masked = kept.to_json(&|below, node| {
+            let full = ConfigPath([&path.0[..], &below.0[..]].concat());
+            node.as_text().is_some_and(|text| redact::is_secret(&full, text, before(&kept, below)))
+        });
+        servers.push(ServerEntry {
+            name: name.clone(),
+            settings: members(kept.to_json(&|_, _| false)),
+            masked: members(masked),
+            notes,
+            is_broken: was_broken || !is_usable,
+        });
+    }
+    Ok(ServerEntries { servers, warnings: problems.warnings, wrapper })
+}
+
+/// Keeps the settings of an entry that the config accepts. Returns whether those that identify the server are among
+/// them.
+fn accepted(name: &str, node: &ConfigNode, notes: &mut Vec<String>) -> (ConfigNode, bool) {
+    let mut kept = node.clone();
+    let mut is_usable = true;
+    let schema = ConfigSchema::read();
+    let keys = schema.root().key("servers").and_then(|rule| rule.key(name)).and_then(|rule| rule.keys());
+    let keys = keys.unwrap_or_default();
+    let Some(table) = kept.as_table_mut() else { return (kept, false) };
+    table.retain(|key, value| {
+        if !keys.contains(&key.as_str()) {
+            notes.push(format!("`{key}` means nothing here and is left out"));
+            return false;
+        }
+        let is_fine = accepts(name, key, value);
+        if !is_fine && IDENTIFYING.contains(&key.as_str()) {
+            is_usable = false;
+            notes.push(format!("`{key}` is not what a server may have"));
+        } else if !is_fine {
+            notes.push(format!("the value of `{key}` is none that it may have here: it is left out"));
+        }
+        is_fine
+    });
+    (kept, is_usable)
+}
+
+/// True if the config accepts a setting of a server.
+fn accepts(name: &str, key: &str, value: &ConfigNode) -> bool {
+    let mut faults = ProblemCollector::default();
+    let table = |key: &str, inner: ConfigNode| {
+        let mut node = ConfigNode::table(inner.span);
+        if let Some(table) = node.as_table_mut() {
+            table.insert(key.to_owned(), inner);
+        }
+        node
+    };
+    let mut tree = table("servers", table(name, table(key, value.clone())));
+    check::check_tree(&mut tree, &|_| false, &mut faults);
+    faults.errors.is_empty()
+}
+
+fn members(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn entries(path: &str, text: &str) -> Vec<ServerEntry> {
+        server_entries(Path::new(path), text).unwrap().servers
+    }
+
+    #[test]
+    fn a_client_s_servers_come_in_our_words_with_their_references() {
+        let text = r#"{"mcpServers": {"My Server": {"command": "npx -y x", "env": {"A": "$TOKEN"}, "trust": true,
+            "timeout": 600000, "excludeTools": ["rm"], "oauth": {"x": 1}}}}"#;
+        let found = entries("/home/ada/.gemini/settings.json", text);
+        assert_eq!(found[0].name, "My-Server");
+        let settings = json!({"args": ["-y", "x"], "command": "npx", "env": {"A": "${TOKEN}"},
+            "timeout": "600s", "tools": {"deny": ["rm"]}});
+        assert_eq!(Value::Object(found[0].settings.clone()), settings);
+        assert!(!found[0].is_broken && found[0].notes[0].contains("`oauth`"), "{:?}", found[0].notes);
+    }
+
+    #[test]
+    fn secrets_are_masked_and_unusable_entries_say_so() {
+        let text = r#"{"mcpServers": {"a": {"url": "https://x.example/mcp", "headers": {"Authorization": "Bearer s3"},
+            "timeout": 30}, "b": {"url": 5}}}"#;
+        let found = entries("mcp.json", text);
+        assert_eq!(found[0].masked["headers"], json!({"Authorization": "***"}));
+        assert_eq!(found[0].settings["headers"], json!({"Authorization": "Bearer s3"}));
+        assert!(found[0].notes[0].contains("`timeout`") && !found[0].is_broken);
+        assert!(found[1].is_broken, "{:?}", found[1]);
+        assert!(entries("x.json", "").is_empty() && entries("x.toml", "# nothing\n").is_empty());
+        assert!(server_entries(Path::new("x.json"), "{").is_err());
+        let wrapper = |path: &str, text: &str| server_entries(Path::new(path), text).unwrap().wrapper;
+        assert_eq!(wrapper("x.json", r#"{"mcpServers":{}}"#), Some("mcpServers"));
+        assert_eq!(wrapper("x.toml", "[servers.a]\nurl = 'http://a'\n"), Some("servers"));
+    }
+}
