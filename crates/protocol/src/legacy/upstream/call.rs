@@ -1,25 +1,25 @@
 //! Call on a legacy server, from its request to its response.
 //!
-//! Owns the deadline of one call, its input requests and its progress token. Does not own the session; that is
-//! `LegacyConnection`. Invariant: a call that may have run and may change something is not sent twice.
+//! Owns the request of one call and its progress token. Does not own the session; that is `LegacyConnection`.
+//! Invariant: a call that may have run and may change something is not sent twice.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use futures_util::{StreamExt, stream};
+use futures_util::stream;
 use tokio::sync::oneshot;
 use tokio::task::coop;
-use tokio::time::Instant;
 
 use crate::correlation::{CallEntry, LogInterest};
 use crate::http_message::forwarded_headers;
 use crate::input_attribution::CallTarget;
 use crate::legacy::tasks;
-use crate::legacy::upstream::call_inputs::{CountedInputGuard, INPUT_REQUESTS_MAX, InputCounter, forward_responses};
+use crate::legacy::upstream::call_deadline::{CallDeadline, INPUT_REQUESTS_MAX};
+use crate::legacy::upstream::call_inputs::forward_responses;
+use crate::legacy::upstream::call_task::CallTask;
 use crate::legacy::upstream::connection::LegacyConnection;
+use crate::legacy::upstream::reply_stream::{IncomingItem, ReplyStream, SendResult};
 use crate::legacy::upstream::session_loss::{SessionLoss, classify_loss, mentions_lost_session, renewal_error};
 use crate::{connect_error, link_error, notifications, pipe_routes};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -28,9 +28,9 @@ use moongate_jsonrpc::message::{
 };
 use moongate_model::{
     Call, Caller, ClientCapabilities, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired,
-    LogFilter, McpMethod, Notification, Outcome, Principal, RequestState, TaskMethod, TaskMode,
+    LogFilter, McpMethod, Notification, Outcome, Principal, RequestState, TaskMethod,
 };
-use moongate_transport::{HeaderList, LinkError, MessageStream};
+use moongate_transport::{HeaderList, LinkError};
 
 /// Call in progress.
 pub(crate) struct LegacyCall {
@@ -40,28 +40,20 @@ pub(crate) struct LegacyCall {
     method: McpMethod,
     body: Bytes,
     forwarded: HeaderList,
-    /// Request being sent, if messages may arrive on another stream before its response begins.
-    sending: Option<BoxFuture<'static, SendResult>>,
-    messages: Option<MessageStream>,
-    deadline: Instant,
-    inputs: Arc<InputCounter>,
+    reply: ReplyStream,
+    deadline: CallDeadline,
+    task: CallTask,
     /// Progress token of this call.
     token: u64,
-    /// Task whose result the call awaits.
-    task: Option<ByteString>,
-    /// True if the call was sent as a task.
-    as_task: bool,
-    /// Generation of the session in which the request was sent.
-    sent_generation: u64,
-    /// Number of messages that the pipe had delivered when the request was sent.
-    received_before: u64,
     phase: SendPhase,
 }
 
-#[derive(PartialEq)]
 enum SendPhase {
     NotSent,
-    Sent,
+    Sent {
+        /// Number of messages that the pipe had delivered before.
+        received_before: u64,
+    },
     Finished,
 }
 
@@ -108,11 +100,10 @@ impl LegacyCall {
             CallTarget::default()
         };
         let entry = server.calls.open(&caller, logs, target);
-        let task = if call.method == McpMethod::Task(TaskMethod::Result) { call.target() } else { None };
-        if let Some(task) = &task {
+        let task = CallTask::new(&call);
+        if let Some(task) = &task.awaited {
             entry.set_awaited_task(task.clone(), None);
         }
-        let as_task = call.task_mode != TaskMode::Never;
         let Call { method, params, meta, progress, received, .. } = call;
         let params = with_meta(params, meta, progress.then_some(entry.id));
         let body = encode_with(params.size_hint(), |out| {
@@ -120,23 +111,18 @@ impl LegacyCall {
         });
         let forwarded = forwarded_headers(&caller);
         // "It MUST block the response until the task reaches a terminal status": longer than a call may take.
-        let wait = if task.is_some() { server.options.timeouts.input_timeout() } else { Duration::ZERO };
+        let wait = if task.awaited.is_some() { server.options.timeouts.input_timeout() } else { Duration::ZERO };
         // Time spent in the queue counts towards the call's timeout.
-        let deadline = received + server.options.timeouts.call() + wait;
+        let deadline = CallDeadline::new(received + server.options.timeouts.call() + wait);
         LegacyCall {
             token: entry.id,
             task,
-            as_task,
             entry,
             method,
             body,
             forwarded,
-            sending: None,
-            messages: None,
+            reply: ReplyStream::default(),
             deadline,
-            inputs: Arc::default(),
-            sent_generation: 0,
-            received_before: 0,
             phase: SendPhase::NotSent,
             server,
             caller,
@@ -144,7 +130,7 @@ impl LegacyCall {
     }
 
     async fn next(&mut self) -> Option<ExchangeEvent> {
-        if self.phase == SendPhase::Finished {
+        if matches!(self.phase, SendPhase::Finished) {
             return None;
         }
         let event = self.next_event().await;
@@ -155,20 +141,22 @@ impl LegacyCall {
     }
 
     async fn next_event(&mut self) -> ExchangeEvent {
-        if self.phase == SendPhase::NotSent {
+        if matches!(self.phase, SendPhase::NotSent) {
             self.server.ensure_log_level(&self.caller).await;
             self.server.settle_cancellations(&self.caller).await;
-            self.received_before = self.server.link.received_count();
-            self.phase = SendPhase::Sent;
+            self.phase = SendPhase::Sent { received_before: self.server.link.received_count() };
             // Some servers wait for an input response before they send even the status of the call's response. So the
             // side queue is read while the request is still being sent.
             let sending = self.send();
             if self.entry.side_queue.is_some() && !self.server.link.is_multiplexed() {
-                self.sending = Some(Box::pin(sending));
+                self.reply.send_meanwhile(sending);
             } else {
-                match self.server.options.timeouts.timers().timeout_at(self.deadline, sending).await {
-                    Ok((Ok(messages), sent_in)) => (self.messages, self.sent_generation) = (Some(messages), sent_in),
-                    Ok((Err(error), _)) => return ExchangeEvent::Done(Err(error)),
+                match self.server.options.timeouts.timers().timeout_at(self.deadline.at(), sending).await {
+                    Ok(sent) => {
+                        if let Err(error) = self.reply.begin(sent) {
+                            return ExchangeEvent::Done(Err(error));
+                        }
+                    }
                     Err(_) => return self.timed_out(),
                 }
             }
@@ -177,7 +165,7 @@ impl LegacyCall {
             match self.receive().await {
                 IncomingItem::Message(Ok(message)) => {
                     if !matches!(message, RpcMessage::Response(_)) {
-                        if !self.has_time() {
+                        if !self.deadline.has_time(self.server.options.timeouts.call()) {
                             return self.timed_out();
                         }
                         // A chatty server must not keep other tasks from running.
@@ -187,33 +175,24 @@ impl LegacyCall {
                         return event;
                     }
                 }
-                IncomingItem::Sent((Ok(messages), sent_in)) => {
-                    (self.messages, self.sent_generation, self.sending) = (Some(messages), sent_in, None);
-                }
-                IncomingItem::Sent((Err(error), _)) => return ExchangeEvent::Done(Err(error)),
+                IncomingItem::NotSent(error) => return ExchangeEvent::Done(Err(error)),
                 IncomingItem::Message(Err(error)) => return ExchangeEvent::Done(Err(self.link_error(&error))),
                 IncomingItem::End => {
                     let reason = "the stream ended without an answer";
                     return ExchangeEvent::Done(Err(link_error::protocol_error(&self.server.options.server, reason)));
                 }
-                IncomingItem::TimedOut => match self.extended_deadline() {
-                    Some(deadline) => self.deadline = deadline,
-                    None => return self.timed_out(),
-                },
+                IncomingItem::TimedOut => {
+                    if !self.deadline.extend(self.server.options.timeouts.call()) {
+                        return self.timed_out();
+                    }
+                }
             }
         }
     }
 
     async fn receive(&mut self) -> IncomingItem {
-        let (messages, sending) = (&mut self.messages, &mut self.sending);
-        let (server, task) = (&self.server, &self.task);
-        let own = async {
-            match (messages, sending) {
-                (Some(messages), _) => messages.next().await.map_or(IncomingItem::End, IncomingItem::Message),
-                (None, Some(sending)) => IncomingItem::Sent(sending.await),
-                (None, None) => IncomingItem::End,
-            }
-        };
+        let (server, task) = (&self.server, &self.task.awaited);
+        let own = self.reply.next();
         let injected = async {
             match &self.entry.side_queue {
                 Some(injected) => injected.next().await,
@@ -227,7 +206,7 @@ impl LegacyCall {
                 None => std::future::pending().await,
             }
         };
-        let received = server.options.timeouts.timers().timeout_at(self.deadline, async {
+        let received = server.options.timeouts.timers().timeout_at(self.deadline.at(), async {
             // `biased`: the call's own stream goes first, since a response there makes the other sources irrelevant.
             tokio::select! {
                 biased;
@@ -239,29 +218,12 @@ impl LegacyCall {
         received.await.unwrap_or(IncomingItem::TimedOut)
     }
 
-    /// Returns a later deadline if input requests extend the call.
-    ///
-    /// The call's timeout stands still while a user is answering and starts again after the response. The time and the
-    /// number of input requests are bounded.
-    fn extended_deadline(&self) -> Option<Instant> {
-        let timeout = self.server.options.timeouts.call();
-        if self.inputs.open.load(Ordering::Acquire) > 0 {
-            return Some(Instant::now() + timeout);
-        }
-        let answered = *self.inputs.last_answered.lock();
-        answered.map(|answered| answered + timeout).filter(|deadline| *deadline > Instant::now())
-    }
-
-    /// True if the call has time left for a message other than its response.
-    ///
-    /// Without this check, a server that always sends something could extend its call without end.
-    fn has_time(&mut self) -> bool {
-        Instant::now() < self.deadline || self.extended_deadline().map(|deadline| self.deadline = deadline).is_some()
-    }
-
     fn timed_out(&mut self) -> ExchangeEvent {
         // Silence on a shared pipe hints that the server hangs. Over HTTP, each call has a stream of its own.
-        if self.server.link.is_multiplexed() && self.server.link.received_count() == self.received_before {
+        if let SendPhase::Sent { received_before } = self.phase
+            && self.server.link.is_multiplexed()
+            && self.server.link.received_count() == received_before
+        {
             self.server.calls.report_silence();
         }
         self.cancel("the gateway's timeout passed");
@@ -282,7 +244,7 @@ impl LegacyCall {
         let (server, body, id) = (self.server.clone(), self.body.clone(), self.entry.id);
         let (forwarded, changes) = (self.forwarded.clone(), matches!(self.method, McpMethod::CallTool));
         async move {
-            let sent_in = server.session_generation();
+            let sent_in = server.session.generation();
             match server.send(body.clone(), Some(id), &forwarded).await {
                 Ok(reply) => (Ok(reply.messages), sent_in),
                 // Boxed: no call that succeeds has room for this.
@@ -297,13 +259,13 @@ impl LegacyCall {
         match message {
             RpcMessage::Response(response) => {
                 self.entry.mark_answered();
-                self.inputs.is_answered.store(true, Ordering::Release);
+                self.deadline.mark_answered();
                 Some(ExchangeEvent::Done(self.on_response(response).await))
             }
             RpcMessage::Notification(notification) => self.on_notification(notification),
             RpcMessage::Request(request) => {
                 // A server that does not read responses holds up its own call, but only until the call's deadline.
-                let (alarms, deadline) = (self.server.options.timeouts.timers().clone(), self.deadline);
+                let (alarms, deadline) = (self.server.options.timeouts.timers().clone(), self.deadline.at());
                 // Boxed, since most calls have no request and all would have its room.
                 alarms.timeout_at(deadline, Box::pin(self.on_request(request))).await.unwrap_or(None)
             }
@@ -322,10 +284,10 @@ impl LegacyCall {
             }
             Err(error) => {
                 // Some servers report a lost session with status 200. The next call shall find a new session.
-                if self.server.has_session() && mentions_lost_session(&error) {
+                if self.server.session.has_id() && mentions_lost_session(&error) {
                     let alarms = self.server.options.timeouts.timers();
-                    let renewal = Box::pin(self.server.renew_session(self.sent_generation));
-                    let _ = alarms.timeout_at(self.deadline, renewal).await;
+                    let renewal = Box::pin(self.server.renew_session(self.reply.sent_generation()));
+                    let _ = alarms.timeout_at(self.deadline.at(), renewal).await;
                 }
                 Err(Error::from_server(error))
             }
@@ -334,22 +296,8 @@ impl LegacyCall {
 
     /// Reads a result, with the task that it is or contains.
     fn read_result(&self, mut result: JsonObject) -> Result<Outcome, Error> {
-        let task = match self.method {
-            // A server that ignores the task parameter answers with the plain result.
-            McpMethod::CallTool if self.as_task => tasks::read_created(&mut result),
-            McpMethod::Task(TaskMethod::Get | TaskMethod::Cancel) => {
-                let task = tasks::read_state(&mut result);
-                let wrong = || {
-                    link_error::protocol_error(&self.server.options.server, "its task has no taskId or no known status")
-                };
-                Some(task.ok_or_else(wrong)?)
-            }
-            McpMethod::Task(TaskMethod::Result) => {
-                tasks::untag_task(&mut result);
-                None
-            }
-            _ => None,
-        };
+        let task = self.task.read_result(&self.method, &mut result);
+        let task = task.map_err(|wrong| link_error::protocol_error(&self.server.options.server, wrong))?;
         Ok(Outcome { task: task.map(Box::new), ..Outcome::from_result(result) })
     }
 
@@ -358,9 +306,7 @@ impl LegacyCall {
             self.server.publish(Notification::TaskStatus(Box::new(task)));
             return None;
         }
-        if self.task.is_some() {
-            tasks::untag_task(&mut notification.params);
-        }
+        self.task.untag(&mut notification.params);
         match notifications::decode(notification) {
             Notification::Progress(params) => {
                 let own = params.get("progressToken").is_some_and(|t| *t == RawJson::number(self.token));
@@ -377,7 +323,7 @@ impl LegacyCall {
 
     async fn on_request(&mut self, request: RpcRequest) -> Option<ExchangeEvent> {
         let about = tasks::task_of(&request.params);
-        if about.is_some() && about != self.task {
+        if self.task.is_other(about.as_ref()) {
             // The request belongs to another task, which may be another client's.
             self.server.on_task_request(about.unwrap_or(ByteString::literal("")), request).await;
             return None;
@@ -393,14 +339,13 @@ impl LegacyCall {
         }
         let RpcRequest { id, method, mut params } = request;
         tasks::untag_task(&mut params);
-        if self.inputs.total.fetch_add(1, Ordering::Relaxed) >= INPUT_REQUESTS_MAX {
+        let Some(guard) = self.deadline.begin_input(|| self.server.calls.begin_input(self.entry.id)) else {
             let message =
                 format!("This call asked for input {INPUT_REQUESTS_MAX} times already, and no more is allowed").into();
             self.server.send_reply(&id, Err(RpcError { code: code::INVALID_REQUEST, message, data: None })).await;
             return None;
-        }
+        };
         let (answer, answers) = oneshot::channel();
-        let guard = CountedInputGuard::new(&self.inputs, self.server.calls.begin_input(self.entry.id));
         // On a shared pipe, the request may belong to another call of the same client.
         let another = (about.is_none() && self.server.link.is_multiplexed()).then(|| {
             (self.caller.clone(), RpcRequest { id: id.clone(), method: method.clone(), params: params.clone() })
@@ -417,7 +362,7 @@ impl LegacyCall {
     }
 
     fn cancel(&mut self, reason: &str) {
-        if std::mem::replace(&mut self.phase, SendPhase::Finished) == SendPhase::Sent {
+        if matches!(std::mem::replace(&mut self.phase, SendPhase::Finished), SendPhase::Sent { .. }) {
             if self.server.link.is_multiplexed() {
                 self.entry.mark_cancelled();
             }
@@ -445,7 +390,7 @@ async fn send_again(
     (sent_in, error): (u64, LinkError),
 ) -> SendResult {
     let fault = |error: &LinkError| link_error::from_link(&server.options.server, error);
-    let proof = classify_loss(&error, server.has_session());
+    let proof = classify_loss(&error, server.session.has_id());
     if proof == SessionLoss::No {
         return (Err(fault(&error)), sent_in);
     }
@@ -460,19 +405,9 @@ async fn send_again(
     if proof == SessionLoss::Maybe && changes {
         return (Err(fault(&error)), sent_in);
     }
-    let sent_in = server.session_generation();
+    let sent_in = server.session.generation();
     let again = server.send(body, Some(id), &forwarded).await;
     (again.map(|reply| reply.messages).map_err(|e| fault(&e)), sent_in)
-}
-
-/// Result of sending, and the generation of the session it was sent in.
-type SendResult = (Result<MessageStream, Error>, u64);
-
-enum IncomingItem {
-    Sent(SendResult),
-    Message(Result<RpcMessage, LinkError>),
-    End,
-    TimedOut,
 }
 
 /// Adds `_meta` as a legacy server expects it: the client's members and the gateway's progress token.

@@ -1,58 +1,18 @@
-//! Input requests of one call on a legacy server, and the way of their responses to it.
+//! Responses to the input requests of one call, on their way to a legacy server.
 //!
-//! Owns their number and the wait for the client. Does not read messages (`call.rs`). Invariant: each input request
-//! gets one response, even if the client gives none.
+//! Owns the wait for the client. Does not read messages (`call.rs`) or count the requests (`call_deadline.rs`).
+//! Invariant: each input request gets one response, even if the client gives none.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
-use crate::correlation::InputGuard;
 use crate::legacy::tasks;
+use crate::legacy::upstream::call_deadline::CountedInputGuard;
 use crate::legacy::upstream::connection::LegacyConnection;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RequestId, RpcError, RpcRequest, code};
 use moongate_model::{Caller, InputResponses};
-
-/// Limit of input requests in one call. A server beyond it is taken to loop.
-pub(crate) const INPUT_REQUESTS_MAX: usize = 64;
-
-/// Input requests of one call.
-#[derive(Default)]
-pub(crate) struct InputCounter {
-    /// Number of input requests since the call began.
-    pub(crate) total: AtomicUsize,
-    /// Number of input requests without a response.
-    pub(crate) open: AtomicUsize,
-    /// True once the call has its response. Later input requests belong to another call.
-    pub(crate) is_answered: AtomicBool,
-    /// Time of the last input response.
-    pub(crate) last_answered: Mutex<Option<Instant>>,
-}
-
-/// Guard of one input request that waits for its user.
-pub(crate) struct CountedInputGuard {
-    pub(crate) inputs: Arc<InputCounter>,
-    pub(crate) _pending: InputGuard,
-}
-
-impl CountedInputGuard {
-    pub(crate) fn new(asks: &Arc<InputCounter>, asking: InputGuard) -> Self {
-        asks.open.fetch_add(1, Ordering::AcqRel);
-        CountedInputGuard { inputs: asks.clone(), _pending: asking }
-    }
-}
-
-impl Drop for CountedInputGuard {
-    fn drop(&mut self) {
-        // The time first: once `open` is zero, `extended_deadline` reads it.
-        *self.inputs.last_answered.lock() = Some(Instant::now());
-        self.inputs.open.fetch_sub(1, Ordering::AcqRel);
-    }
-}
 
 /// Waits for the client's input response and sends it to the server.
 pub(crate) async fn forward_responses(
@@ -66,7 +26,7 @@ pub(crate) async fn forward_responses(
     let answers = tokio::time::timeout(server.options.timeouts.input_timeout(), answers).await;
     // A dropped responder after the call's response means that the request was for another call on the pipe.
     if let (Ok(Err(_)), Some((caller, request))) = (&answers, another)
-        && guard.inputs.is_answered.load(Ordering::Acquire)
+        && guard.is_call_answered()
         && server.calls.redeliver_request(&caller, request).is_ok()
     {
         return;

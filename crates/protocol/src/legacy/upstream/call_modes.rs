@@ -25,7 +25,7 @@ pub(crate) fn call_tool(server: Arc<LegacyConnection>, caller: Arc<Caller>, mut 
     if call.params.get("task").is_some() {
         call.params.remove("task");
     }
-    if server.negotiated.load().description.features.tasks.is_none() {
+    if server.session.negotiated().description.features.tasks.is_none() {
         call.task_mode = TaskMode::Never;
         return LegacyCall::start(server, caller, call).0;
     }

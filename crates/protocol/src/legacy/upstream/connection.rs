@@ -1,21 +1,20 @@
 //! Connection to a legacy server: its session and the messages that go out in it.
 //!
-//! Owns the link, the session in use and the state of everything that runs on it. Does not renew the session
-//! (`renewal.rs`) or run calls (`call.rs`). Invariant: the session ends with the last call, and the server gets at most
-//! one DELETE.
+//! Owns the link and the state of everything that runs on it. Does not renew the session (`renewal.rs`) or run calls
+//! (`call.rs`). Invariant: the session ends with the last call, and the server gets at most one DELETE.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
-use tokio::sync::{Mutex as AsyncMutex, Notify, broadcast};
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 use crate::PendingCalls;
 use crate::connect_options::ConnectOptions;
 use crate::legacy::upstream::handshake::LegacyNegotiated;
+use crate::legacy::upstream::log_level::ServerLogLevel;
 use crate::legacy::upstream::ping_barrier::PingBarrier;
+use crate::legacy::upstream::server_session::ServerSession;
 use crate::legacy::upstream::subscription_state::SubscriptionSync;
 use crate::legacy::upstream::subscription_support::SubscriptionSupport;
 use crate::legacy::upstream::task_inputs::TaskInputs;
@@ -31,16 +30,8 @@ pub(crate) struct LegacyConnection {
     pub(crate) calls: PendingCalls,
     pub(crate) options: ConnectOptions,
     pub(crate) notifications: broadcast::Sender<Notification>,
-    pub(crate) negotiated: ArcSwap<LegacyNegotiated>,
-    /// Number of renewals. Two calls that fail in the same session renew it once.
-    pub(crate) session_generation: AtomicU64,
-    /// Notified on each renewal.
-    pub(crate) session_renewed: Notify,
-    pub(crate) renew_lock: Arc<AsyncMutex<()>>,
-    /// Lowest log level sent to the server. A value above the highest level means that none was sent.
-    pub(crate) level: AtomicU8,
-    /// True once a caller without a log level has called.
-    pub(crate) has_undecided: AtomicBool,
+    pub(crate) session: ServerSession,
+    pub(crate) log_level: ServerLogLevel,
     pub(crate) subscriptions: SubscriptionSync,
     pub(crate) subscription_support: SubscriptionSupport,
     pub(crate) ping_barrier: PingBarrier,
@@ -50,8 +41,6 @@ pub(crate) struct LegacyConnection {
     pub(crate) closing: CancellationToken,
     /// Cancelled when the running calls have finished, too.
     pub(crate) finished: CancellationToken,
-    /// True if the server gets no DELETE: it was sent already, or another process continues the session.
-    pub(crate) session_released: AtomicBool,
 }
 
 /// Reference held by the stream reader and by running calls.
@@ -71,39 +60,22 @@ impl LegacyConnection {
             calls,
             options: hello,
             notifications: broadcast::Sender::new(NOTIFICATIONS_MAX),
-            negotiated: ArcSwap::from_pointee(negotiated),
-            session_generation: AtomicU64::new(0),
-            session_renewed: Notify::new(),
-            renew_lock: Arc::default(),
-            level: AtomicU8::new(u8::MAX),
-            has_undecided: AtomicBool::new(false),
+            session: ServerSession::new(negotiated),
+            log_level: ServerLogLevel::default(),
             subscriptions: SubscriptionSync::default(),
             subscription_support: SubscriptionSupport::default(),
             ping_barrier: PingBarrier::default(),
             task_inputs: TaskInputs::new(backlog),
             closing: CancellationToken::new(),
             finished: CancellationToken::new(),
-            session_released: AtomicBool::new(false),
         })
     }
 
     /// Returns the server's description, corrected by what the gateway found out.
     pub(crate) fn description(&self) -> ServerDescription {
-        let mut face = self.negotiated.load().description.clone();
+        let mut face = self.session.negotiated().description.clone();
         self.subscription_support.correct(&mut face);
         face
-    }
-
-    pub(crate) fn headers(&self) -> HeaderList {
-        self.negotiated.load().headers()
-    }
-
-    pub(crate) fn has_session(&self) -> bool {
-        self.negotiated.load().session.is_some()
-    }
-
-    pub(crate) fn session_generation(&self) -> u64 {
-        self.session_generation.load(Ordering::Acquire)
     }
 
     /// Sends a message of a call, with the session's headers and those that the config forwards.
@@ -113,7 +85,7 @@ impl LegacyConnection {
         id: Option<u64>,
         forwarded: &HeaderList,
     ) -> Result<LinkReply, LinkError> {
-        let mut headers = self.headers();
+        let mut headers = self.session.headers();
         headers.extend(forwarded.iter().cloned());
         // Only a request over HTTP gets its response on a stream that can be resumed.
         if id.is_none() || self.link.is_multiplexed() {
@@ -152,11 +124,10 @@ impl LegacyConnection {
     /// an HTTP DELETE". A server may end what runs in it then.
     pub(crate) fn end_session(&self) {
         // `close` and `drop` may both come here, and the server gets one DELETE.
-        let settled = self.session_released.swap(true, Ordering::Relaxed);
-        if settled || !self.has_session() || self.link.is_multiplexed() {
+        if !self.session.claim_end() || self.link.is_multiplexed() {
             return;
         }
-        let (link, headers) = (self.link.clone(), self.headers());
+        let (link, headers) = (self.link.clone(), self.session.headers());
         // Tracked by `closing`, so that a shutdown can wait for the DELETE.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             self.options.closing.spawn_on(async move { link.close(headers).await }, &runtime);

@@ -4,7 +4,6 @@
 //! for such a request than the limits below.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -14,7 +13,7 @@ use crate::legacy::upstream::connection::LegacyConnection;
 use crate::legacy::upstream::handshake;
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, encode_with, write_request};
-use moongate_model::{Caller, ClientCapabilities, LogFilter, LogLevel};
+use moongate_model::{Caller, ClientCapabilities, LogLevel};
 use moongate_transport::{HeaderList, LinkError};
 
 /// Time that a call waits for `logging/setLevel` to be sent.
@@ -40,29 +39,9 @@ impl LegacyConnection {
     }
 
     /// Lowers the server's log level to the caller's if needed. It is never raised again.
-    ///
-    /// Other callers may want more messages, and each caller's own filter drops what it did not request. A level set by
-    /// one caller replaces the server's default for callers that set none. With both present, the server gets the
-    /// default level or a lower one.
     pub(crate) async fn ensure_log_level(self: &Arc<Self>, caller: &Caller) {
-        let level = match caller.log_filter {
-            LogFilter::Nothing => return,
-            LogFilter::ServerDecides => {
-                if !self.has_undecided.load(Ordering::Relaxed) {
-                    self.has_undecided.store(true, Ordering::Relaxed);
-                }
-                // While no caller sets a level, the server's own default applies.
-                if self.level.load(Ordering::Relaxed) == u8::MAX {
-                    return;
-                }
-                LogFilter::BY_DEFAULT
-            }
-            LogFilter::AtLeast(_) if self.has_undecided.load(Ordering::Relaxed) => LogFilter::BY_DEFAULT,
-            LogFilter::AtLeast(level) => level,
-        };
-        if !self.negotiated.load().description.features.logging
-            || self.level.fetch_min(level as u8, Ordering::Relaxed) <= level as u8
-        {
+        let Some(level) = self.log_level.needed(caller.log_filter) else { return };
+        if !self.session.negotiated().description.features.logging || !self.log_level.lower(level) {
             return;
         }
         // On a pipe the order of messages is enough. Elsewhere the level may apply a moment late, which is better than
@@ -72,7 +51,7 @@ impl LegacyConnection {
         let sending = tokio::spawn(async move {
             if server.gateway_request("logging/setLevel", &params).await.is_err() {
                 // Unknown again, so that the next call sends the level once more.
-                server.level.store(u8::MAX, Ordering::Relaxed);
+                server.log_level.reset();
             }
         });
         let _ = tokio::time::timeout(LEVEL_TIME, sending).await;

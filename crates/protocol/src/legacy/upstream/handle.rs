@@ -4,7 +4,6 @@
 //! messages outside of calls (`server_stream.rs`). Invariant: dropping the handle ends no call that runs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
@@ -92,15 +91,15 @@ impl Server for LegacyHandle {
 
 impl Connection for LegacyHandle {
     fn export_session(&self) -> Option<RawJson> {
-        if self.connection.link.is_multiplexed() { None } else { self.connection.negotiated.load().export_session() }
+        if self.connection.link.is_multiplexed() { None } else { self.connection.session.negotiated().export_session() }
     }
 
     fn session_changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.connection.session_renewed.notified())
+        Box::pin(self.connection.session.renewed())
     }
 
     fn detach(&self) {
-        self.connection.session_released.store(true, Ordering::Relaxed);
+        self.connection.session.release();
     }
 
     fn close(&self) {
@@ -113,7 +112,7 @@ impl Connection for LegacyHandle {
     fn ping(&self) -> Option<BoxFuture<'static, bool>> {
         let server = self.connection.clone();
         // Over HTTP without a session there is no connection or session that a ping could test.
-        if !server.link.is_multiplexed() && !server.has_session() {
+        if !server.link.is_multiplexed() && !server.session.has_id() {
             return None;
         }
         Some(Box::pin(async move {

@@ -4,16 +4,21 @@
 //! nothing of the calls on it.
 
 pub(super) mod call;
+pub(super) mod call_deadline;
 pub(super) mod call_inputs;
 pub(super) mod call_modes;
+pub(super) mod call_task;
 pub(super) mod connection;
 pub(super) mod gateway_requests;
 pub(super) mod handle;
 pub(super) mod handshake;
+pub(super) mod log_level;
 pub(super) mod ping_barrier;
 pub(super) mod renewal;
 pub(super) mod replies;
+pub(super) mod reply_stream;
 pub(super) mod resource_subscriptions;
+pub(super) mod server_session;
 pub(super) mod server_stream;
 pub(super) mod session_loss;
 pub(super) mod subscription_state;

@@ -4,7 +4,6 @@
 //! (`session_loss.rs`). Invariant: callers that lose the same session renew it once.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::connect_error::ConnectError;
@@ -23,7 +22,7 @@ impl LegacyConnection {
     pub(crate) async fn renew_session(self: &Arc<Self>, seen: u64) -> Result<(), ConnectError> {
         // A task of its own: the call that noticed the loss may be dropped, and the renewal must complete.
         // One renewal at a time. A caller waits for the lock within its own deadline.
-        let turn = self.renew_lock.clone().lock_owned().await;
+        let turn = self.session.begin_renewal().await;
         let server = self.clone();
         let renewal = tokio::spawn(async move {
             let _turn = turn;
@@ -37,16 +36,14 @@ impl LegacyConnection {
 
     async fn renew_now(self: &Arc<Self>, seen: u64) -> Result<(), ConnectError> {
         // Another caller renewed the session while this one waited for the lock.
-        if self.session_generation() != seen {
+        if self.session.generation() != seen {
             return Ok(());
         }
         tracing::info!(server = self.options.server, "session lost at the server; opening a new one");
         let agreed = handshake(&self.link, &self.calls, &self.options).await?;
-        self.negotiated.store(Arc::new(agreed));
-        self.session_generation.fetch_add(1, Ordering::AcqRel);
-        self.session_renewed.notify_one();
+        self.session.replace(agreed);
         self.options.metrics.servers.reconnects.inc(&self.options.server);
-        self.level.store(u8::MAX, Ordering::Relaxed);
+        self.log_level.reset();
         self.resync_subscriptions();
         // The new session may have other lists.
         self.report_all_changed();

@@ -48,7 +48,7 @@ impl LegacyConnection {
 
     async fn send_change(self: Arc<Self>, change: SubscriptionChange) {
         // Read before sending: a renewal meanwhile makes the outcome worthless.
-        let session = self.session_generation();
+        let session = self.session.generation();
         let method = if change.subscribe { "resources/subscribe" } else { "resources/unsubscribe" };
         let answer = self.gateway_request(method, &uri_params(&change.uri)).await;
         match &answer {
@@ -60,7 +60,7 @@ impl LegacyConnection {
             _ => {}
         }
         let came = match answer {
-            _ if self.session_generation() != session => ChangeOutcome::StaleSession,
+            _ if self.session.generation() != session => ChangeOutcome::StaleSession,
             Ok(_) => ChangeOutcome::Granted,
             Err(ConnectError::Answered(error)) if is_final(error.code) => ChangeOutcome::Refused,
             Err(_) => ChangeOutcome::Failed,

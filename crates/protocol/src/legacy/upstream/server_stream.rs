@@ -34,7 +34,7 @@ pub(crate) async fn read_server_stream(server: WeakConnection) {
     let mut away = false;
     loop {
         let Some(strong) = server.upgrade() else { return };
-        let (link, headers, seen) = (strong.link.clone(), strong.headers(), strong.session_generation());
+        let (link, headers, seen) = (strong.link.clone(), strong.session.headers(), strong.session.generation());
         drop(strong);
         let opened = link.open_server_stream(headers).await;
         let Some(strong) = server.upgrade() else { return };
@@ -64,7 +64,7 @@ pub(crate) async fn read_server_stream(server: WeakConnection) {
             // Method Not Allowed, indicating that the server does not offer an SSE stream at this endpoint".
             Err(LinkError::Status { status: 404, .. }) => {
                 // The session is lost, or there is no stream. A call renews a lost session.
-                while strong.session_generation() == seen && failures < BACKOFF.len() {
+                while strong.session.generation() == seen && failures < BACKOFF.len() {
                     tokio::time::sleep(BACKOFF[failures]).await;
                     failures += 1;
                 }

@@ -91,11 +91,11 @@ impl Trial {
 }
 
 async fn run_trial(server: &LegacyConnection, uri: &ByteString) -> Outcome {
-    let session = server.session_generation();
+    let session = server.session.generation();
     match server.gateway_request("resources/subscribe", &uri_params(uri)).await {
         Ok(_) => {
             // A new session meanwhile does not have this subscription.
-            if server.session_generation() == session {
+            if server.session.generation() == session {
                 server.subscriptions.note_granted(uri);
             }
             server.subscription_support.mark_served();
