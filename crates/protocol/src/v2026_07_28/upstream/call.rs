@@ -1,7 +1,7 @@
 //! Call on a stateless server, with as many rounds as the server needs.
 //!
-//! Owns the rounds, the deadline and the cancellation of one call. Does not talk to the client. Invariant: a call sends
-//! at most [`ROUNDS_MAX`] retries.
+//! Owns the deadline and the cancellation of one call. Does not talk to the client, and does not count the rounds
+//! (`request_rounds.rs`). Invariant: a call that is not finished is cancelled when it is dropped.
 
 use moongate_telemetry::DroppedItem;
 use std::sync::Arc;
@@ -16,36 +16,28 @@ use crate::http_message::forwarded_headers;
 use crate::input_attribution::CallTarget;
 use crate::v2026_07_28::names::SERVER_INFO;
 use crate::v2026_07_28::upstream::connection::ModernConnection;
+use crate::v2026_07_28::upstream::request_rounds::RequestRounds;
 use crate::v2026_07_28::{headers, meta, tasks};
 use crate::{link_error, notifications};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcNotification, RpcResponse, encode_with, write_request};
 use moongate_model::{
-    CacheHint, Call, Caller, Continuation, Error, Exchange, ExchangeEvent, InputRequired, InputResponses, LogFilter,
-    McpErrorKind, McpMethod, Notification, Outcome, RequestState, TaskMethod, TaskMode,
+    CacheHint, Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, InputResponses, LogFilter, McpErrorKind,
+    McpMethod, Notification, Outcome, RequestState, TaskMethod, TaskMode,
 };
 use moongate_transport::{HeaderList, LinkError, MessageStream, OutgoingMessage};
-
-/// Limit of input rounds in one call. A server beyond it is taken to loop.
-const ROUNDS_MAX: usize = 10;
 
 /// Call in progress.
 pub(crate) struct ModernCall {
     server: Arc<ModernConnection>,
     entry: CallEntry,
     method: McpMethod,
-    /// Params without the members that a round adds.
-    params: JsonObject,
-    /// Client's input from an earlier round.
-    continuation: Option<Box<Continuation>>,
+    rounds: RequestRounds,
     headers: HeaderList,
     logs: LogInterest,
     caller: Arc<Caller>,
     messages: Option<MessageStream>,
     deadline: Instant,
-    /// Number of messages that the pipe had delivered when the request was sent.
-    received_before: u64,
-    rounds: usize,
     /// True if the result may be a task.
     may_task: bool,
     phase: RoundPhase,
@@ -53,7 +45,10 @@ pub(crate) struct ModernCall {
 
 enum RoundPhase {
     NotSent,
-    Sent,
+    Sent {
+        /// Number of messages that the pipe had delivered before.
+        received_before: u64,
+    },
     /// The client received the input requests; its responses start the next round.
     AwaitingInput(oneshot::Receiver<InputResponses>, Option<RawJson>),
     Finished,
@@ -102,15 +97,12 @@ impl ModernCall {
             server,
             entry,
             method,
-            params,
-            continuation: resume,
+            rounds: RequestRounds::new(params, resume),
             headers,
             logs,
             caller,
             messages: None,
             deadline,
-            received_before: 0,
-            rounds: 0,
             may_task,
             phase: RoundPhase::NotSent,
         };
@@ -127,21 +119,12 @@ impl ModernCall {
                 Ok(answers) => Box::pin(self.retry(&answers, state)).await,
                 Err(_) => Err(Error::new(McpErrorKind::Cancelled, "The client did not answer what the server asked")),
             },
-            RoundPhase::NotSent => match self.continuation.take() {
-                Some(resume) => {
-                    let params = with_round(self.params.clone(), resume.input_responses, resume.request_state);
-                    Box::pin(self.send(&params)).await
-                }
-                None => {
-                    // Taken out and put back, so that `send` can borrow them without a copy.
-                    let params = std::mem::take(&mut self.params);
-                    let sent = self.send(&params).await;
-                    self.params = params;
-                    sent
-                }
-            },
-            RoundPhase::Sent => {
-                self.phase = RoundPhase::Sent;
+            RoundPhase::NotSent => {
+                let continued = self.rounds.take_continued();
+                self.send(continued.as_ref()).await
+            }
+            sent @ RoundPhase::Sent { .. } => {
+                self.phase = sent;
                 Ok(())
             }
         };
@@ -155,14 +138,15 @@ impl ModernCall {
         Some(event)
     }
 
-    async fn send(&mut self, params: &JsonObject) -> Result<(), Error> {
+    /// Sends a round with `params`, or the first one with those of the call.
+    async fn send(&mut self, params: Option<&JsonObject>) -> Result<(), Error> {
         let id = self.entry.id;
+        let params = params.unwrap_or(self.rounds.params());
         let body = encode_with(params.size_hint(), |out| {
             write_request(out, &RequestId::number(id), self.method.name(), params)
         });
         let outgoing = OutgoingMessage { body, id: Some(id), headers: self.headers.clone() };
-        self.phase = RoundPhase::Sent;
-        self.received_before = self.server.link.received_count();
+        self.phase = RoundPhase::Sent { received_before: self.server.link.received_count() };
         let name = &self.server.options.server;
         let alarms = self.server.options.timeouts.timers();
         match alarms.timeout_at(self.deadline, self.server.link.send(outgoing)).await {
@@ -177,26 +161,12 @@ impl ModernCall {
 
     /// Sends the next round, with the responses and the server's state under a new id (basic/patterns/mrtr.mdx).
     async fn retry(&mut self, answers: &InputResponses, state: Option<RawJson>) -> Result<(), Error> {
-        self.rounds += 1;
-        if self.rounds > ROUNDS_MAX {
-            let reason = format!("it asked for input more than {ROUNDS_MAX} times in one call");
-            return Err(link_error::protocol_error(&self.server.options.server, &reason));
-        }
-        let mut responses = JsonObject::new();
-        for (key, answer) in answers {
-            match answer {
-                Ok(result) => responses.set(key.clone(), result.to_raw()),
-                // This revision has no form for a client's error, so the call ends with it.
-                Err(error) => return Err(Error::from_server(error.clone())),
-            }
-        }
-        let responses = (!responses.is_empty()).then(|| responses.to_raw());
-        let params = with_round(self.params.clone(), responses, state);
+        let params = self.rounds.next_round(answers, state, &self.server.options.server)?;
         // Each round is a request with an id of its own (basic/patterns/mrtr.mdx).
         self.entry = self.server.calls.open(&self.caller, self.logs, CallTarget::default());
         // The user's time does not count, so each round has the full timeout.
         self.deadline = Instant::now() + self.server.options.timeouts.call();
-        self.send(&params).await
+        self.send(Some(&params)).await
     }
 
     async fn receive(&mut self) -> ExchangeEvent {
@@ -243,7 +213,9 @@ impl ModernCall {
     fn on_notification(&self, notification: RpcNotification) -> Option<ExchangeEvent> {
         match notifications::decode(notification) {
             Notification::Progress(params) => {
-                let own = params.get("progressToken").is_some_and(|t| *t == RawJson::number(self.token()));
+                let own = params
+                    .get("progressToken")
+                    .is_some_and(|t| *t == RawJson::number(self.rounds.progress_token().unwrap_or(self.entry.id)));
                 own.then_some(ExchangeEvent::Notification(Notification::Progress(params)))
             }
             notice @ Notification::Log(..) => Some(ExchangeEvent::Notification(notice)),
@@ -253,13 +225,6 @@ impl ModernCall {
             }
             _ => None,
         }
-    }
-
-    /// Returns the progress token: the first round's id, since later rounds send the same `_meta`.
-    fn token(&self) -> u64 {
-        let meta = self.params.get_object("_meta");
-        let token = meta.and_then(|meta| meta.get("progressToken").cloned());
-        token.and_then(|t| t.parse_as().ok()).unwrap_or(self.entry.id)
     }
 
     fn on_response(&mut self, response: RpcResponse) -> ExchangeEvent {
@@ -324,7 +289,10 @@ impl ModernCall {
     }
 
     fn timed_out(&mut self) -> Error {
-        if self.server.link.is_multiplexed() && self.server.link.received_count() == self.received_before {
+        if let RoundPhase::Sent { received_before } = self.phase
+            && self.server.link.is_multiplexed()
+            && self.server.link.received_count() == received_before
+        {
             self.server.calls.report_silence();
         }
         self.cancel("the gateway's timeout passed");
@@ -333,7 +301,7 @@ impl ModernCall {
 
     /// Cancels the call. On HTTP, closing the stream is the cancellation; a pipe needs a notification.
     fn cancel(&mut self, reason: &str) {
-        let sent = matches!(std::mem::replace(&mut self.phase, RoundPhase::Finished), RoundPhase::Sent);
+        let sent = matches!(std::mem::replace(&mut self.phase, RoundPhase::Finished), RoundPhase::Sent { .. });
         self.messages = None;
         if sent && self.server.link.is_multiplexed() {
             self.entry.mark_cancelled();
@@ -351,17 +319,6 @@ impl Drop for ModernCall {
             self.cancel("the client no longer waits for it");
         }
     }
-}
-
-/// Adds one round's members to the params.
-fn with_round(mut params: JsonObject, answers: Option<RawJson>, state: Option<RawJson>) -> JsonObject {
-    if let Some(answers) = answers {
-        params.set(ByteString::literal("inputResponses"), answers);
-    }
-    if let Some(state) = state {
-        params.set(ByteString::literal("requestState"), state);
-    }
-    params
 }
 
 /// Reads a result and removes this revision's additions: the server's info and the cache hints.

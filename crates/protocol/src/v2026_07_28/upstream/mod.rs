@@ -9,3 +9,4 @@ pub(super) mod handle;
 pub(super) mod list_changes;
 pub(super) mod listen_stream;
 pub(super) mod poll_task;
+pub(super) mod request_rounds;
