@@ -1,21 +1,25 @@
 //! Cycles of files: which files of a crate use each other, in a circle.
 //!
-//! Follows `crate::`, `super::` and `self::` paths, in imports and elsewhere. Leaves the roots of crates and layers out
-//! (`lib.rs`, `src/cli/mod.rs`): they gather what others have. Leaves re-exports of a module's own parts out, too.
+//! Follows `crate::`, `super::` and `self::` paths, in imports and elsewhere, to the file that has what they name, also
+//! through imports and re-exports of other modules. Leaves the roots of crates and layers out (`lib.rs`,
+//! `src/cli/mod.rs`): they gather what others have. Leaves re-exports of a module's own parts out, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::SourceFile;
 
 type Module = Vec<String>;
+/// The paths of imported names, with what each stands for.
+type Imports = BTreeMap<Vec<String>, Vec<String>>;
 
 /// The groups of files that all reach each other, the largest first.
 pub(crate) fn cycles(sources: &[SourceFile]) -> Vec<Vec<String>> {
     let sources: Vec<&SourceFile> = sources.iter().filter(|source| !source.is_test).collect();
     let modules: BTreeSet<&Module> = sources.iter().map(|source| &source.module).collect();
+    let imports: Imports = sources.iter().flat_map(|source| imported(source, &modules)).collect();
     let below_roots = sources.iter().filter(|source| source.module.len() > 1);
     let edges: BTreeMap<&Module, BTreeSet<&Module>> =
-        below_roots.map(|source| (&source.module, uses(source, &modules))).collect();
+        below_roots.map(|source| (&source.module, uses(source, &modules, &imports))).collect();
     let reach: BTreeMap<&Module, BTreeSet<&Module>> =
         edges.keys().map(|module| (*module, reached(module, &edges))).collect();
     let mut found: BTreeSet<Vec<String>> = BTreeSet::new();
@@ -41,27 +45,80 @@ fn reached<'a>(from: &'a Module, edges: &BTreeMap<&'a Module, BTreeSet<&'a Modul
 }
 
 /// The files that a file uses.
-fn uses<'a>(source: &SourceFile, modules: &BTreeSet<&'a Module>) -> BTreeSet<&'a Module> {
+fn uses<'a>(source: &SourceFile, modules: &BTreeSet<&'a Module>, imports: &Imports) -> BTreeSet<&'a Module> {
     let mut used = BTreeSet::new();
-    let mut add = |path: &str, is_reexport: bool| {
+    each_path(source, &mut |path, import| {
         let Some(full) = absolute(path, source) else { return };
-        let file = (2..=full.len()).rev().find_map(|n| modules.get(&full[..n].to_vec()));
+        let is_reexport = import.is_some_and(|import| import.is_reexport);
         let own_part = |file: &Module| is_reexport && file.starts_with(&source.module);
-        used.extend(file.copied().filter(|file| **file != source.module && !own_part(file)));
+        for full in followed(full, modules, imports) {
+            let file = (2..=full.len()).rev().find_map(|n| modules.get(&full[..n].to_vec()));
+            used.extend(file.copied().filter(|file| **file != source.module && !own_part(file)));
+        }
+    });
+    used
+}
+
+/// The names that a file imports. Modules below it can use them, and with a re-export others, too.
+fn imported(source: &SourceFile, modules: &BTreeSet<&Module>) -> Vec<(Module, Module)> {
+    let mut found = Vec::new();
+    each_path(source, &mut |path, import| {
+        let Some(import) = import else { return };
+        let first = path.split("::").next().unwrap_or_default().to_owned();
+        let is_child = modules.contains(&[&source.module[..], &[first]].concat());
+        let full = if is_child { absolute(&format!("self::{path}"), source) } else { absolute(path, source) };
+        let name = [&source.module[..], &[import.name.to_owned()]].concat();
+        // An item may have the name of its module: `pub use reload::reload`.
+        let full = full.filter(|full| !full.starts_with(&name));
+        found.extend(full.map(|full| (name, full.strip_suffix(&["*".to_owned()]).unwrap_or(&full).to_vec())));
+    });
+    found
+}
+
+/// A path, and what it stands for, through each import on the way.
+fn followed(path: Module, modules: &BTreeSet<&Module>, imports: &Imports) -> Vec<Module> {
+    let step = |path: &[String], n: usize| {
+        let (name, rest) = path.split_at(n);
+        let named = imports.get(name).map(|stands_for| [stands_for, rest].concat());
+        let all_of = |name: &[String]| imports.get(&[&name[..n - 1], &["*".to_owned()]].concat());
+        let glob = || all_of(name).filter(|_| !modules.contains(&name.to_vec()));
+        named.or_else(|| glob().map(|stands_for| [stands_for, &path[n - 1..]].concat()))
     };
+    let mut found = vec![path];
+    while let Some(next) = found.last().and_then(|path| (1..=path.len()).find_map(|n| step(path, n))) {
+        assert!(found.len() < 10, "imports in a circle: {found:?}");
+        found.push(next);
+    }
+    found
+}
+
+/// The import that a path stands in.
+struct Import<'a> {
+    is_reexport: bool,
+    /// What the path is called there.
+    name: &'a str,
+}
+
+/// Calls back for each path of a file.
+fn each_path(source: &SourceFile, each: &mut dyn FnMut(&str, Option<Import<'_>>)) {
     let mut lines = source.bare.lines();
     while let Some(line) = lines.next() {
         let Some((visibility, tree)) = import(line) else {
-            paths(line).for_each(|path| add(path, false));
+            paths(line).for_each(|path| each(path, None));
             continue;
         };
         let mut tree = tree.to_owned();
         while !tree.contains(';') {
             tree.push_str(lines.next().unwrap_or(";"));
         }
-        flatten("", tree.split(';').next().unwrap_or_default(), &mut |path| add(path, !visibility.is_empty()));
+        let is_reexport = !visibility.is_empty();
+        flatten("", tree.split(';').next().unwrap_or_default(), &mut |path| {
+            let (path, alias) = path.split_once(" as ").unwrap_or((path, ""));
+            let path = path.trim_end_matches("::self");
+            let name = if alias.is_empty() { path.rsplit("::").next().unwrap_or_default() } else { alias };
+            each(path, Some(Import { is_reexport, name }));
+        });
     }
-    used
 }
 
 /// `pub(crate) use a::b` as `pub(crate)` and `a::b`.
@@ -93,7 +150,7 @@ fn flatten(prefix: &str, tree: &str, each: &mut dyn FnMut(&str)) {
                 let inner = inner.rsplit_once('}').map_or(inner, |(inner, _)| inner);
                 flatten(&format!("{prefix}{}", head.trim()), inner, each);
             }
-            None => each(&format!("{prefix}{}", part.split(' ').next().unwrap_or_default())),
+            None => each(&format!("{prefix}{part}")),
         }
     }
 }
@@ -128,7 +185,16 @@ fn absolute(path: &str, source: &SourceFile) -> Option<Module> {
 fn paths_of_imports_are_found() {
     let mut found = Vec::new();
     flatten("", "crate::{a, b::{self, c as d}}", &mut |path| found.push(path.to_owned()));
-    assert_eq!(found, ["crate::a", "crate::b::self", "crate::b::c"]);
+    assert_eq!(found, ["crate::a", "crate::b::self", "crate::b::c as d"]);
     assert_eq!(import("    pub(super) use x::y;"), Some(("pub(super)", "x::y;")));
     assert_eq!(paths("let x: super::A = crate::b::C(xcrate::d);").collect::<Vec<_>>(), ["super::A", "crate::b::C"]);
+}
+
+#[test]
+fn paths_are_followed_through_imports() {
+    let module = |path: &str| path.split("::").map(str::to_owned).collect::<Module>();
+    let imports = [("a::X", "a::b::Y"), ("a::b::*", "a::c")].map(|(name, path)| (module(name), module(path))).into();
+    let files = ["a::b", "a::c"].map(module);
+    let found = followed(module("a::X::new"), &files.iter().collect(), &imports);
+    assert_eq!(found, ["a::X::new", "a::b::Y::new", "a::c::Y::new"].map(module));
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Principal, TaskMethod, TaskMode};
+use crate::{Error, InputKind, Principal, TaskMethod, TaskMode};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 /// Principal with the capabilities of one request, or of the session that it came on.
@@ -47,23 +47,6 @@ pub struct ClientCapabilities {
     pub elicit_url: bool,
     /// Roots.
     pub roots: bool,
-}
-
-/// Kind of input that a server may request from a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InputKind {
-    /// Form for the user.
-    ElicitForm,
-    /// Web page for the user.
-    ElicitUrl,
-    /// Completion by the client's model.
-    Sample,
-    /// Completion by the client's model, with tools that the model may call.
-    SampleWithTools,
-    /// Directories of the client.
-    Roots,
-    /// Unknown kind.
-    Other,
 }
 
 /// Filter of the log messages that a client gets with its results.
@@ -356,39 +339,6 @@ impl ClientCapabilities {
             InputKind::SampleWithTools => self.sample_with_tools,
             InputKind::Roots => self.roots,
             InputKind::Other => false,
-        }
-    }
-}
-
-impl InputKind {
-    /// Classifies a server's request to the client.
-    pub fn classify(method: &str, params: &JsonObject) -> Self {
-        match method {
-            "elicitation/create" => match params.get_string("mode").as_deref() {
-                Some("url") => InputKind::ElicitUrl,
-                // A missing `mode` means a form: older revisions have no other.
-                _ => InputKind::ElicitForm,
-            },
-            // 2025-11-25/client/sampling.mdx, Capabilities: "Servers MUST NOT send tool-enabled sampling requests to
-            // Clients that have not declared support for tool use".
-            "sampling/createMessage" if ["tools", "toolChoice"].iter().any(|key| params.get(key).is_some()) => {
-                InputKind::SampleWithTools
-            }
-            "sampling/createMessage" => InputKind::Sample,
-            "roots/list" => InputKind::Roots,
-            _ => InputKind::Other,
-        }
-    }
-
-    /// Returns the capability that a client must declare, as messages for people name it.
-    pub fn capability(self) -> &'static str {
-        match self {
-            InputKind::ElicitForm => "elicitation",
-            InputKind::ElicitUrl => "elicitation.url",
-            InputKind::Sample => "sampling",
-            InputKind::SampleWithTools => "sampling.tools",
-            InputKind::Roots => "roots",
-            InputKind::Other => "an unknown capability",
         }
     }
 }

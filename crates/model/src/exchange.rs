@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::oneshot;
 
-use crate::{Error, InputKind, Notification, TaskState};
+use crate::{Error, InputRequest, Notification, TaskState};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::RpcError;
 
@@ -62,17 +62,6 @@ pub enum RequestState {
     HeldByServer,
     /// The server kept no state beyond this value, so the exchange may end.
     CarriedByClient(Option<RawJson>),
-}
-
-/// Request for input from the client.
-#[derive(Clone, Debug)]
-pub struct InputRequest {
-    /// Kind of input, as far as it is known.
-    pub kind: InputKind,
-    /// Method of the request.
-    pub method: ByteString,
-    /// Params, unchanged.
-    pub params: JsonObject,
 }
 
 /// Responses of the client, by the server's keys.

@@ -7,6 +7,7 @@ mod call;
 mod connection;
 mod error;
 mod exchange;
+mod input_request;
 mod notification;
 mod notification_stream;
 mod principal;
@@ -14,13 +15,12 @@ mod server;
 mod task;
 
 pub use call::{
-    Call, Caller, ClientCapabilities, Continuation, DeferredCheck, InputKind, ItemKind, LogFilter, LogLevel, McpMethod,
+    Call, Caller, ClientCapabilities, Continuation, DeferredCheck, ItemKind, LogFilter, LogLevel, McpMethod,
 };
 pub use connection::Connection;
 pub use error::{Error, ErrorOrigin, McpErrorKind, Retryable};
-pub use exchange::{
-    CacheHint, Exchange, ExchangeEvent, InputRequest, InputRequired, InputResponses, Outcome, RequestState,
-};
+pub use exchange::{CacheHint, Exchange, ExchangeEvent, InputRequired, InputResponses, Outcome, RequestState};
+pub use input_request::{InputKind, InputRequest};
 pub use notification::{Notification, SubscriptionFilter};
 pub use notification_stream::NotificationStream;
 pub use principal::{Principal, PrincipalMark, PrincipalSecret, RoleId};
