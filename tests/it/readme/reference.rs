@@ -232,6 +232,68 @@ fn every_command_and_flag_is_on_the_page() {
 
 // === log events and the status ===
 
+/// The errors, warnings and infos of the sources: each level, and its message with `…` for what varies.
+fn logged_events(sources: &str) -> Vec<(&'static str, String)> {
+    let calls = ["error", "warn", "info"].into_iter().flat_map(|level| {
+        let name = format!("tracing::{level}!(");
+        sources.split(&name).skip(1).map(move |arguments| (level, message(arguments))).collect::<Vec<_>>()
+    });
+    calls.collect()
+}
+
+/// The message among the arguments of a log macro: the first that is a string alone.
+fn message(arguments: &str) -> String {
+    let (mut depth, mut is_string, mut is_start) = (0, false, true);
+    for (at, c) in arguments.char_indices() {
+        match c {
+            '"' if is_start && depth == 0 => {
+                let literal = arguments[at + 1..].replace("\\\"", "'");
+                let pieces = literal.split('"').next().unwrap_or_default().split('{');
+                let pieces: Vec<&str> = pieces
+                    .enumerate()
+                    .map(|(n, piece)| if n == 0 { piece } else { piece.split_once('}').unwrap().1 })
+                    .collect();
+                return pieces.join("…");
+            }
+            '"' => is_string = !is_string,
+            _ if is_string => {}
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            _ => {}
+        }
+        assert!(depth >= 0, "no message in {:?}", &arguments[..at]);
+        is_start = c == ',' && depth == 0 && !is_string || is_start && c.is_whitespace();
+    }
+    panic!("no end of {arguments:?}")
+}
+
+/// True if a row names this message. A row may leave out what follows a message, and may shorten what varies.
+fn names(row: &str, message: &str) -> bool {
+    let beginning = row.strip_suffix('…').filter(|beginning| !beginning.is_empty());
+    let rest =
+        message.strip_prefix(row).map(|rest| rest.is_empty() || [":", " (", " ="].iter().any(|c| rest.starts_with(c)));
+    rest == Some(true) || beginning.is_some_and(|beginning| message.starts_with(beginning))
+}
+
+#[test]
+fn every_logged_message_is_on_the_page_of_the_log() {
+    let page = read("docs/reference/log-events.md");
+    let rows: Vec<_> = rows(&page).into_iter().map(|row| (row[1], quoted(row[0])[0])).collect();
+    let events = logged_events(&sources());
+    let is_missing =
+        |(level, message): &&(&str, String)| !rows.iter().any(|row| row.0 == *level && names(row.1, message));
+    let missing: Vec<_> = events.iter().filter(is_missing).collect();
+    assert!(events.len() > 60, "messages were found: {}", events.len());
+    assert!(missing.is_empty(), "not on the page: {missing:#?}");
+}
+
+#[test]
+fn messages_are_found_among_the_arguments() {
+    let arguments = r#"target: "a::b", x = f("(", 1), "{} of \"it\" {n:?} failed", g(2))"#;
+    assert_eq!(message(arguments), "… of 'it' … failed");
+    assert!(names("a failed", "a failed: …") && names("a …", "a b") && !names("a", "a b") && !names("…", "a"));
+}
+
 #[test]
 fn every_message_on_the_page_of_the_log_exists() {
     let page = read("docs/reference/log-events.md");
