@@ -26,7 +26,7 @@ use crate::app::plan_settings::{
     admission_settings, downstream_state, gateway_settings, guard_children, hosts, request_limits,
 };
 use crate::app::reload::ReloadTargets;
-use moongate_access::auth::ApiKeys;
+use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
 use moongate_admin::AdminState;
 use moongate_config::{LimitSettings, Plan};
@@ -101,12 +101,12 @@ impl GatewayApp {
         let shared = Arc::new(UpstreamContext::with_store(metrics.clone(), Reaper::disabled(), store.clone()));
         guard_children(&plan, program, &shared.reaper);
         let draining = CancellationToken::new();
-        let (keys, access) = ApiKeys::new(&plan.keys);
-        let gateway = Gateway::new(gateway_settings(&plan, access.clone()), keys.principals().clone(), shared.clone());
+        let (auth, access) = AuthMethods::new(&plan.auth);
+        let gateway = Gateway::new(gateway_settings(&plan, access.clone()), auth.principals().clone(), shared.clone());
         let memory = MemoryWatch::new(plan.limits.memory_limit(), &metrics);
         let downstream_state = downstream_state(&plan, &metrics, &draining, &store);
-        let front = Arc::new(front(&plan, &gateway, (&keys, &access), downstream_state, memory.clone()));
-        let parts = (&gateway, &shared, keys.principals().clone());
+        let front = Arc::new(front(&plan, &gateway, (&auth, &access), downstream_state, memory.clone()));
+        let parts = (&gateway, &shared, auth.principals().clone());
         let state = persistence::PersistentState::from_parts(&front.downstream, parts, plan.times.catalog_age.0);
         // Before the first request is accepted: clients expect their sessions. The wait for a slow disk is bounded.
         state.begin(plan.state.required).await?;
@@ -121,7 +121,7 @@ impl GatewayApp {
             open_listener: bound.clients.iter().find(|listener| is_open(listener)).map(ServerListener::name),
             admin_access: Arc::new(ArcSwap::from_pointee(plan.admin_access.clone())),
         };
-        let reloader = ConfigReloader::new(plan.clone(), keys, source, parts);
+        let reloader = ConfigReloader::new(plan.clone(), source, parts);
         let (addresses, sockets) = places(&bound.clients);
         let (line_addresses, _) = places(&bound.lines);
         let (admins, admin_sockets) = places(&bound.admin);
@@ -292,7 +292,7 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
         let opened = ServerListener::open(address, &plan.sockets, &mut inherited).await;
         let opened = opened.with_context(|| format!("cannot listen on {address} (gateway.{setting})"))?;
         for listener in &opened {
-            if setting == "listen" && is_open(listener) && plan.keys.is_empty() {
+            if setting == "listen" && is_open(listener) && plan.auth.is_open() {
                 let name = listener.name();
                 anyhow::bail!("{name} can be reached from other machines, but there are no [[auth.keys]]: add a key");
             }
@@ -336,11 +336,11 @@ async fn keep(memory: Arc<MemoryWatch>, sessions: Arc<Sessions>, gateway: Arc<Ga
 fn front(
     plan: &Plan,
     gateway: &Arc<Gateway>,
-    (keys, access): (&Arc<ApiKeys>, &AccessTable),
+    (auth, access): (&Arc<AuthMethods>, &AccessTable),
     state: DownstreamState,
     memory: Arc<MemoryWatch>,
 ) -> ServerState {
-    let gate = AdmissionControl::new(admission_settings(plan), access, keys.principals(), memory);
+    let gate = AdmissionControl::new(admission_settings(plan), access, auth.principals(), memory);
     let (hosts, limits, state) = (hosts(plan), request_limits(plan), Arc::new(state));
     let unread = StallDetector::new(
         plan.limits.write_timeout.0,
@@ -349,7 +349,7 @@ fn front(
     let refused_keys = Arc::default();
     ServerState {
         endpoints: gateway.endpoints(),
-        authenticator: keys.clone(),
+        auth: auth.clone(),
         downstream: state,
         hosts,
         limits,
@@ -374,13 +374,13 @@ pub struct Core {
 impl Core {
     /// Builds everything between the listeners and the links.
     pub fn new(plan: &Plan, shared: Arc<UpstreamContext>) -> Self {
-        let (keys, access) = ApiKeys::new(&plan.keys);
+        let (auth, access) = AuthMethods::new(&plan.auth);
         let memory = MemoryWatch::new(MemoryLimit::None, &shared.metrics);
         let store = StateStore::memory();
         let draining = CancellationToken::new();
         let state = downstream_state(plan, &shared.metrics, &draining, &store);
-        let gateway = Gateway::new(gateway_settings(plan, access.clone()), keys.principals().clone(), shared.clone());
-        let state = front(plan, &gateway, (&keys, &access), state, memory);
+        let gateway = Gateway::new(gateway_settings(plan, access.clone()), auth.principals().clone(), shared.clone());
+        let state = front(plan, &gateway, (&auth, &access), state, memory);
         let shared_state: SharedServerState = Arc::new(ArcSwap::from_pointee(state));
         let (program, tls, open) = (None, None, None);
         let admin_access = Arc::new(ArcSwap::from_pointee(plan.admin_access.clone()));
@@ -393,7 +393,7 @@ impl Core {
             open_listener: open,
             admin_access,
         };
-        let reloader = ConfigReloader::new(plan.clone(), keys, None, parts);
+        let reloader = ConfigReloader::new(plan.clone(), None, parts);
         Core { gateway, shared_state, reloader, draining }
     }
 }

@@ -84,7 +84,7 @@ const PARTS: [PlanPart; 21] = [
     part!("gateway.schema", schema),
     part!("names", names),
     part!("views", views),
-    part!("auth.keys", keys),
+    part!("auth.keys", auth.keys),
     part!("admin.keys", admin_access.keys),
     part!("admin.metrics", admin_access.metrics),
     part!("telemetry.log", log.filter),

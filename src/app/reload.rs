@@ -4,7 +4,6 @@
 //! with any problem changes nothing.
 
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::hash::RandomState;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,10 +19,10 @@ use crate::app::plan_settings::{
     admission_settings, downstream_state_of, gateway_settings, guard_children, hosts, parked_call_settings,
     request_limits,
 };
-use moongate_access::auth::{AdminAccess, ApiKeys, PrincipalTable};
+use moongate_access::auth::AdminAccess;
 use moongate_admin::AdminControl;
 use moongate_config::{ConfigProblems, LoadedConfig, Plan, ReloadSettings};
-use moongate_gateway::{Gateway, PrincipalChange, ToolAccessChange};
+use moongate_gateway::{Gateway, ToolAccessChange};
 use moongate_model::Principal;
 use moongate_server::{ServerState, ServerTls, SharedServerState};
 use moongate_session::store::unix_now;
@@ -87,7 +86,6 @@ pub struct ConfigReloader {
     pub(super) targets: ReloadTargets,
     /// Plan in use. Locked while a reload runs.
     running: tokio::sync::Mutex<RunningPlan>,
-    principals: Arc<PrincipalTable>,
     settings: ArcSwap<ReloadSettings>,
     files: Mutex<Vec<PathBuf>>,
     /// Number of reload requests so far.
@@ -98,13 +96,12 @@ pub struct ConfigReloader {
 
 struct RunningPlan {
     plan: Plan,
-    keys: Arc<ApiKeys>,
     /// Number of requests when the last reload began, with its outcome.
     last: Option<(u64, Arc<ReloadOutcome>)>,
 }
 
 impl ConfigReloader {
-    pub(super) fn new(plan: Plan, keys: Arc<ApiKeys>, source: Option<ReloadSource>, parts: ReloadTargets) -> Arc<Self> {
+    pub(super) fn new(plan: Plan, source: Option<ReloadSource>, parts: ReloadTargets) -> Arc<Self> {
         let metrics = parts.shared.metrics.clone();
         metrics.config.reloaded_at.set(now());
         Arc::new_cyclic(|own| ConfigReloader {
@@ -112,8 +109,7 @@ impl ConfigReloader {
             source,
             targets: parts,
             settings: ArcSwap::from_pointee(plan.reload.clone()),
-            principals: keys.principals().clone(),
-            running: tokio::sync::Mutex::new(RunningPlan { plan, keys, last: None }),
+            running: tokio::sync::Mutex::new(RunningPlan { plan, last: None }),
             requests: AtomicU64::new(0),
             self_ref: own.clone(),
             metrics,
@@ -193,9 +189,9 @@ impl ConfigReloader {
         self.check_open(&plan)?;
         let difference = diff_plans(&running.plan, &plan);
         let plan = applicable(&running.plan, plan);
-        // With principals of their own: those of the running gateway change only with its config.
-        let (keys, access) = ApiKeys::new(&plan.keys);
-        let who = principal_changes(&self.principals, keys.principals());
+        let auth = self.targets.server_state.load().auth.clone();
+        let (next, access) = auth.preview(&plan.auth);
+        let who = auth.principals().changes_to(next.principals());
         let gains = self.targets.gateway.tool_access_changes(gateway_settings(&plan, access), &who);
         Ok(ReloadPreview { diff: difference, tool_access: gains })
     }
@@ -257,14 +253,14 @@ impl ConfigReloader {
         // First of all: an operator whose key was removed loses access at once.
         self.targets.admin_access.store(Arc::new(plan.admin_access.clone()));
         let before = self.targets.server_state.load_full();
-        let (keys, access) = running.keys.reloaded(&plan.keys);
+        let (auth, access) = before.auth.reloaded(&plan.auth);
         // The access table comes before the keys: a removed principal finds nothing, and a new one gets in a moment
         // later.
         self.targets.gateway.apply(gateway_settings(&plan, access.clone()));
         let front = ServerState {
             endpoints: self.targets.gateway.endpoints(),
-            admission: before.admission.reloaded(admission_settings(&plan), &access, &self.principals),
-            authenticator: keys.clone(),
+            admission: before.admission.reloaded(admission_settings(&plan), &access, auth.principals()),
+            auth,
             downstream: Arc::new(downstream_state_of(&plan, &before.downstream)),
             hosts: hosts(&plan),
             limits: request_limits(&plan),
@@ -289,14 +285,14 @@ impl ConfigReloader {
             logs::change(&plan.log.filter);
         }
         self.settings.store(Arc::new(plan.reload.clone()));
-        (running.plan, running.keys) = (plan, keys);
+        running.plan = plan;
         ReloadOutcome::Applied(difference)
     }
 
-    /// Refuses a plan without keys if the gateway listens beyond loopback. Its listeners do not change at a reload.
+    /// Refuses a plan that admits everybody if the gateway listens beyond loopback. Its listeners do not change at a reload.
     fn check_open(&self, plan: &Plan) -> Result<(), String> {
         match &self.targets.open_listener {
-            Some(address) if plan.keys.is_empty() => Err(format!(
+            Some(address) if plan.auth.is_open() => Err(format!(
                 "error: without `[[auth.keys]]` anybody could use this gateway: it listens on {address}\n = fix: keep a \
                  key, or restart the gateway with a `gateway.listen` on loopback\n"
             )),
@@ -307,14 +303,15 @@ impl ConfigReloader {
     /// Ends what belongs to principals and endpoints that were removed.
     fn revoke_removed(&self) {
         let front = self.targets.server_state.load();
+        let principals = front.auth.principals();
         let allowed = |principal: &Principal, scope: &str| {
-            self.principals.admits(principal) && front.endpoints.allows(scope, principal)
+            principals.admits(principal) && front.endpoints.allows(scope, principal)
         };
-        let ended = front.downstream.sessions.retain(|mark| self.principals.find(mark), allowed);
+        let ended = front.downstream.sessions.retain(|mark| principals.find(mark), allowed);
         if ended > 0 {
             tracing::info!(ended, "sessions ended: their keys or endpoints are no longer configured");
         }
-        front.downstream.parked_calls.retain(|principal| self.principals.admits(principal));
+        front.downstream.parked_calls.retain(|principal| principals.admits(principal));
     }
 
     fn log_outcome(&self, outcome: &ReloadOutcome) {
@@ -342,23 +339,6 @@ impl ConfigReloader {
             tracing::warn!("{names}: the change needs a restart of the gateway; until then the old value holds");
         }
     }
-}
-
-/// Lists the principals before and after a change. A key with a new value and its old name is the same principal.
-fn principal_changes(before: &PrincipalTable, after: &PrincipalTable) -> Vec<PrincipalChange> {
-    // Callers without a key come last.
-    let key = |principal: &Principal| match principal.id {
-        Principal::ANONYMOUS => (true, None),
-        _ => (false, Some(principal.name.clone())),
-    };
-    let mut who: BTreeMap<_, PrincipalChange> = BTreeMap::new();
-    for principal in before.all() {
-        who.entry(key(&principal)).or_default().before = Some(principal.clone());
-    }
-    for principal in after.all() {
-        who.entry(key(&principal)).or_default().after = Some(principal.clone());
-    }
-    who.into_iter().map(|((_, name), change)| PrincipalChange { name, ..change }).collect()
 }
 
 /// True if two reads gave the same result.

@@ -92,7 +92,7 @@ fn report(loaded: &LoadedConfig) -> String {
     let counts = [
         counted(plan.servers.len(), "server"),
         counted(plan.views.len(), "view"),
-        counted(plan.keys.len(), "key"),
+        counted(plan.auth.keys.len(), "key"),
         counted(warnings().count(), "warning"),
     ];
     out += &format!("{from}: fine; {}\n", counts.join(", "));

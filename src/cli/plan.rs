@@ -63,7 +63,7 @@ fn rules(old: &Plan, new: &Plan) -> Vec<Value> {
             // A new secret alone is a change, too: the hashes are compared with the rules.
             (key.name.clone(), (rules, key.hash))
         };
-        plan.keys.iter().map(key).collect()
+        plan.auth.keys.iter().map(key).collect()
     };
     let (old, new) = (described(old), described(new));
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();

@@ -15,7 +15,7 @@ use crate::cli::client::remote;
 use crate::cli::process::{self, print_message, report_error, runtime};
 use crate::cli::serve::{self, ServeArgs};
 use crate::cli::signals::StopSignals;
-use moongate_access::auth::{KeyHash, KeySettings};
+use moongate_access::auth::{AuthSettings, KeyHash, KeySettings};
 use moongate_access::policy::GlobList;
 use moongate_config::{ConfigProblems, ErrorTolerance, LoadOptions, Plan};
 use moongate_protocol::SUPPORTED;
@@ -127,7 +127,7 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
     }
     plan.admin = None;
     let mut credentials = HeaderMap::new();
-    if !plan.keys.is_empty() {
+    if !plan.auth.is_open() {
         let key = match args.key.as_deref().map(str::trim).filter(|key| !key.is_empty()) {
             Some(key) => key.to_owned(),
             None => {
@@ -136,7 +136,7 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
                 let key: String =
                     moongate_random::random_bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
                 let (name, hash) = ("stdio".to_owned(), KeyHash::of(&key));
-                plan.keys.push(KeySettings {
+                plan.auth.keys.push(KeySettings {
                     name,
                     hash,
                     views: None,
@@ -173,7 +173,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     plan.listen.clear();
     plan.admin = None;
     // A bridge has no rules of its own: keys and views are the other gateway's.
-    plan.keys.clear();
+    plan.auth = AuthSettings::default();
     plan.views.clear();
     plan.limits.body.0 = plan.limits.body.0.max(BRIDGE_MESSAGE_MAX);
     plan.servers = vec![ServerSettings {

@@ -337,7 +337,7 @@ fn all_formats_give_the_same_plan() {
     let toml = plan(&[("a.toml", TOML)], &env);
     assert_eq!(toml, plan(&[("a.yaml", YAML)], &env));
     assert_eq!(toml, plan(&[("a.json", JSON)], &env));
-    assert_eq!((toml.servers.len(), toml.views.len(), toml.keys.len()), (2, 1, 1));
+    assert_eq!((toml.servers.len(), toml.views.len(), toml.auth.keys.len()), (2, 1, 1));
     assert_eq!(toml.servers[0].timeout, Duration::from_secs(90));
     assert_eq!(toml.servers[0].max_message, 1 << 20);
     assert!(!toml.servers[0].tools.allows_name("x_y") && toml.servers[0].tools.allows_name("y"));

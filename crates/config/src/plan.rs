@@ -4,7 +4,7 @@
 use super::file::NameSettings;
 use super::gateway_keys::{GatewayTimes, ReloadSettings};
 use super::limits::LimitSettings;
-use moongate_access::auth::{AdminAccess, KeySettings};
+use moongate_access::auth::{AdminAccess, AuthSettings};
 use moongate_access::policy::GlobList;
 use moongate_gateway::SchemaStyle;
 use moongate_server::{ListenAddress, SocketSettings, TlsSettings};
@@ -47,8 +47,8 @@ pub struct Plan {
     pub disabled: Vec<String>,
     /// Named subsets of servers and tools.
     pub views: Vec<ViewSettings>,
-    /// API keys. Without keys no credentials are needed (loopback only).
-    pub keys: Vec<KeySettings>,
+    /// Methods of authentication. Without any no credentials are needed (loopback only).
+    pub auth: AuthSettings,
     /// Limits of everything that clients can make grow.
     pub limits: LimitSettings,
     /// Log settings.

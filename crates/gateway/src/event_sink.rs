@@ -84,7 +84,7 @@ mod tests {
     fn log_messages_about_any_of_several_principals_are_dropped() {
         let (events, metrics) = (Arc::new(EventBus::default()), Arc::new(Metrics::new()));
         let principals = Arc::new(PrincipalTable::default());
-        principals.intern([1; 16], "one", None);
+        principals.intern("test", [1; 16], "one", None);
         let (sink, mut receiver) =
             (GatewaySink::new(events.clone(), metrics.clone(), principals.clone()), events.subscribe_events());
         let mut publish = |audience| {
@@ -93,7 +93,7 @@ mod tests {
         };
         let shared = || [Audience::Everyone, Audience::Owner(ConnectionOwner::Era(Era::Legacy))];
         assert!(shared().into_iter().all(&mut publish), "a lone principal gets all of them");
-        principals.intern([2; 16], "two", None);
+        principals.intern("test", [2; 16], "two", None);
         assert!(!shared().into_iter().any(&mut publish));
         assert_eq!(metrics.calls.dropped.get(DroppedItem::LogMessage), 2);
         assert!(publish(Audience::Owner(ConnectionOwner::Principal(1))), "it can only be about its owner");

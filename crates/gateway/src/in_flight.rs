@@ -223,7 +223,8 @@ mod tests {
     #[tokio::test]
     async fn a_call_ends_with_its_principal_and_delivers_nothing() {
         let principals = Arc::new(PrincipalTable::default());
-        let (one, two) = (principals.intern([1; 16], "one", None), principals.intern([2; 16], "two", None));
+        let (one, two) =
+            (principals.intern("test", [1; 16], "one", None), principals.intern("test", [2; 16], "two", None));
         let inflight = InFlightCalls::new(principals.clone());
         let ((mut waits, mut cancelled), (mut stays, end)) = (call(&inflight, &one), call(&inflight, &two));
         assert!(matches!(waits.next_event().await, ExchangeEvent::Notification(_)));
@@ -236,7 +237,7 @@ mod tests {
         assert!(futures_util::poll!(std::pin::pin!(ready.next_event())).is_pending());
         now.send(()).unwrap();
         assert_eq!((inflight.count_of(&one), inflight.count_of(&two)), (3, 1));
-        principals.retain(&HashSet::from([two.id]));
+        principals.retain("test", &HashSet::from([two.id]));
         inflight.revoke_removed();
         let is_refused = |event: &ExchangeEvent| matches!(event, ExchangeEvent::Done(Err(error)) if error.message.contains("removed"));
         assert!(is_refused(&waiting.await.unwrap()) && is_refused(&ready.next_event().await));
@@ -259,7 +260,8 @@ mod tests {
         assert!(matches!(waits.next_event().await, ExchangeEvent::Notification(_)));
         let waiting = tokio::spawn(async move { waits.next_event().await });
         tokio::task::yield_now().await;
-        principals.retain(&HashSet::from([principals.intern([1; 16], "one", None).id]));
+        principals.intern("test", [1; 16], "one", None);
+        principals.retain_methods(&["test"]);
         inflight.revoke_removed();
         assert!(matches!(waiting.await.unwrap(), ExchangeEvent::Done(Err(_))));
     }
@@ -267,7 +269,7 @@ mod tests {
     #[tokio::test]
     async fn wakers_leave_no_trace() {
         let principals = Arc::new(PrincipalTable::default());
-        let principal = principals.intern([1; 16], "one", None);
+        let principal = principals.intern("test", [1; 16], "one", None);
         let inflight = InFlightCalls::new(principals);
         for _ in 0..100 {
             let (mut one, _end) = call(&inflight, &principal);

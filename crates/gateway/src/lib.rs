@@ -74,7 +74,7 @@ pub use catalog::Snapshot;
 pub use endpoint::Endpoint;
 pub use findings::{CatalogFinding, FindingTopic};
 pub use names::NameRules;
-pub use preview::{PrincipalChange, ToolAccessChange};
+pub use preview::ToolAccessChange;
 pub use reconfigure::{ReplacementStatus, RestartOutcome};
 pub use schemas::SchemaStyle;
 pub use selected_item::ExcludedItem;

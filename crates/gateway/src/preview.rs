@@ -14,19 +14,9 @@ use crate::endpoint::Endpoint;
 use crate::generation::Generation;
 use crate::server_entry::ServerEntry;
 use crate::settings::GatewaySettings;
+use moongate_access::auth::PrincipalChange;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Principal};
-
-/// Principal of a key, before a change and after it.
-#[derive(Default)]
-pub struct PrincipalChange {
-    /// Name of the key. `None`: callers without one.
-    pub name: Option<String>,
-    /// Principal before the change.
-    pub before: Option<Arc<Principal>>,
-    /// Principal after the change.
-    pub after: Option<Arc<Principal>>,
-}
 
 /// Tools that a principal would gain and lose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -9,7 +9,7 @@ use crate::catalog::Snapshot;
 use crate::names::NameRules;
 use crate::server_entry::ServerEntry;
 use crate::{Gateway, GatewaySettings, SchemaStyle};
-use moongate_access::auth::ApiKeys;
+use moongate_access::auth::{AuthMethods, AuthSettings};
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::ItemKind;
 use moongate_telemetry::{CallLog, MeterFactory, Metrics};
@@ -30,7 +30,7 @@ pub(crate) fn server_entry(name: &str, kind: ItemKind, items: impl Iterator<Item
 /// Creates a gateway with the server `a` and without keys.
 pub(crate) fn gateway() -> Arc<Gateway> {
     let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
-    let (keys, access) = ApiKeys::new(&[]);
+    let (auth, access) = AuthMethods::new(&AuthSettings::default());
     let settings = GatewaySettings {
         names: NameRules { separator: "__".to_owned(), max_length: 64 },
         servers: vec![ServerSettings::new("a", connect)],
@@ -43,7 +43,7 @@ pub(crate) fn gateway() -> Arc<Gateway> {
         schema: SchemaStyle::AsIs,
     };
     let shared = Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
-    Gateway::new(settings, keys.principals().clone(), shared)
+    Gateway::new(settings, auth.principals().clone(), shared)
 }
 
 /// Builds the catalogue of these servers.

@@ -37,7 +37,7 @@ use axum::response::Response;
 use axum::routing::any;
 use http::{HeaderValue, StatusCode, header};
 
-use moongate_access::auth::Authenticator;
+use moongate_access::auth::AuthMethods;
 use moongate_gateway::EndpointDirectory;
 use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::DownstreamState;
@@ -63,7 +63,7 @@ pub struct ServerState {
     /// Endpoints that clients can connect to.
     pub endpoints: EndpointDirectory,
     /// Step from a client's credentials to its principal.
-    pub authenticator: Arc<dyn Authenticator>,
+    pub auth: Arc<AuthMethods>,
     /// State that the dialects need.
     pub downstream: Arc<DownstreamState>,
     /// Accepted hosts and origins.
@@ -101,7 +101,7 @@ impl ServerState {
         credentials: &http::HeaderMap,
         drain: Duration,
     ) -> Result<StdioServer, StdioRefused> {
-        let principal = self.authenticator.authenticate(credentials).map_err(|_| StdioRefused::Credentials)?;
+        let principal = self.auth.authenticate(credentials, None).map_err(|_| StdioRefused::Credentials)?;
         let server = self.endpoints.find_endpoint(endpoint, &principal).ok_or(StdioRefused::Endpoint)?;
         let scope = ByteString::from(endpoint);
         Ok(StdioServer { state: self.clone(), principal, server, scope, drain, network: None })

@@ -34,7 +34,7 @@ impl RefusedKeys {
         let now = Instant::now();
         let Some(repeated) = self.due_count(address, now) else { return };
         let from = address.map_or_else(|| "local".to_owned(), |address| address.to_string());
-        let (cause, key) = (denied.cause(), denied.key().unwrap_or_default());
+        let (cause, key) = (denied.cause(), denied.principal_name().unwrap_or_default());
         tracing::warn!(address = from, cause, key, repeated, "key refused");
     }
 

@@ -79,12 +79,7 @@ fn authenticate(
     source: RequestSource<'_>,
     request: &ReceivedRequest,
 ) -> Result<Arc<Principal>, EarlyResponse> {
-    let headers = &request.head.headers;
-    let authenticated = match source.identity {
-        Some(identity) => state.authenticator.authenticate_cached(headers, identity),
-        None => state.authenticator.authenticate(headers),
-    };
-    let principal = authenticated.map_err(|denied| {
+    let principal = state.auth.authenticate(&request.head.headers, source.identity).map_err(|denied| {
         state.refused_keys.log(source.peer.map(|PeerAddress(address)| address), &denied);
         Box::new(unauthorized(state, &denied))
     })?;
@@ -181,7 +176,7 @@ fn unauthorized(state: &ServerState, denied: &AuthError) -> http::Response<Body>
         AuthError::Invalid(_) => (AuthOutcome::Wrong, r#"Bearer realm="moongate", error="invalid_token""#),
     };
     state.downstream.metrics.access.auth.inc(outcome);
-    let message = "A valid API key is needed: Authorization: Bearer <key>";
+    let message = state.auth.advice();
     // A JSON-RPC error, since many clients show nothing else of a response. The `message` at the top is for all others.
     let error = serde_json::json!({
         "code": moongate_protocol::UNAUTHORIZED, "message": message, "data": { "error": "unauthorized" },

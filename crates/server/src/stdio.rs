@@ -191,7 +191,7 @@ impl LineClient {
         if Arc::ptr_eq(&now, &self.state) {
             return Ok(());
         }
-        let principal = now.authenticator.authenticate(&http::HeaderMap::new()).map_err(|_| ClientDisconnected)?;
+        let principal = now.auth.authenticate(&http::HeaderMap::new(), None).map_err(|_| ClientDisconnected)?;
         let server = now.endpoints.find_endpoint(&self.scope, &principal).ok_or(ClientDisconnected)?;
         if principal.id != self.principal.id {
             return Err(ClientDisconnected);

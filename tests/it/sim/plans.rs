@@ -91,7 +91,7 @@ pub(crate) fn changed(plan: &Plan, dice: &mut Dice) -> (&'static str, Plan) {
             "a server was taken out of the config"
         }
         1 => {
-            plan.keys.truncate(1);
+            plan.auth.keys.truncate(1);
             "a key was taken out of the config"
         }
         2 => {

@@ -261,7 +261,7 @@ async fn operate(world: &SimWorld, core: &Core, plan: &Plan, mut dice: Dice) {
             continue;
         }
         let (what, changed) = plans::changed(plan, &mut dice);
-        if changed.keys.len() < plan.keys.len() {
+        if changed.auth.keys.len() < plan.auth.keys.len() {
             world.locked.store(true, Ordering::Relaxed);
         }
         world.count(what);

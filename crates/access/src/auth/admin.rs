@@ -5,8 +5,8 @@
 
 use http::HeaderMap;
 
-use crate::auth::api_keys::bearer;
-use crate::auth::{AuthError, InvalidKey, KeyHash};
+use crate::auth::api_keys::{UNKNOWN_KEY, bearer};
+use crate::auth::{AuthError, KeyHash};
 
 /// Access to the admin listener, as the config has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,7 +63,7 @@ impl AdminAccess {
         let hash = KeyHash::of(bearer(headers)?.ok_or(AuthError::Missing)?);
         // Every key is compared, in constant time, so the time does not reveal a near match.
         let found = self.keys.iter().fold(None, |found, key| if key.hash.matches(&hash) { Some(key) } else { found });
-        found.ok_or(AuthError::Invalid(InvalidKey::Unknown))
+        found.ok_or(UNKNOWN_KEY)
     }
 }
 

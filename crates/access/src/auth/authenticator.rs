@@ -1,6 +1,6 @@
-//! The seam between clients' listeners and the ways to prove an identity.
+//! The seam between [`AuthMethods`](super::AuthMethods) and one method to prove an identity.
 //!
-//! Owns the questions that a listener may ask, and the causes of refusal. Does not know any credential (`api_keys.rs`).
+//! Owns what a method answers, and the causes of refusal. Does not know any credential (`api_keys.rs`).
 //! Invariant: a refusal says nothing to a client that would help it to guess.
 
 use std::sync::Arc;
@@ -8,25 +8,27 @@ use std::sync::Arc;
 use http::HeaderMap;
 use moongate_model::Principal;
 
-/// Step from a request's credentials to its principal. A client without HTTP has empty headers.
+/// Method to prove an identity, such as API keys.
+///
+/// A method answers at once, since authentication is a step before a request's first wait. A method that must fetch
+/// something waits elsewhere: `serve_request` can answer a refusal with a future that fetches, then repeats the steps.
 pub trait Authenticator: Send + Sync {
-    /// Authenticates a request.
-    fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Principal>, AuthError>;
+    /// Returns the name of the method. Its principals are interned under this name.
+    fn name(&self) -> &'static str;
 
-    /// Authenticates a request on a connection that keeps the identity of an earlier one.
-    fn authenticate_cached(
-        &self,
-        headers: &HeaderMap,
-        cached: &mut Option<CachedIdentity>,
-    ) -> Result<Arc<Principal>, AuthError>;
+    /// Returns the text that tells a refused client what to send.
+    fn advice(&self) -> &'static str;
+
+    /// Proves the identity behind a request. Fails with [`AuthError::Missing`] if no credentials are of this method.
+    fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthError>;
 }
 
-/// Identity cached on a connection, so that the same key need not be hashed for each request.
-pub struct CachedIdentity {
-    pub(super) version: Arc<()>,
-    pub(super) credential: Vec<u8>,
-    pub(super) principal: Arc<Principal>,
-    pub(super) expires: Option<jiff::Timestamp>,
+/// Identity that credentials prove.
+pub struct ProvenIdentity {
+    /// Principal of the credentials.
+    pub principal: Arc<Principal>,
+    /// Time from which they are refused.
+    pub expires: Option<jiff::Timestamp>,
 }
 
 /// Cause of refused credentials.
@@ -34,37 +36,38 @@ pub struct CachedIdentity {
 pub enum AuthError {
     /// No credentials.
     Missing,
-    /// Invalid or expired key. Clients get one answer for both. The difference is for the operator.
-    Invalid(InvalidKey),
+    /// Invalid or expired credentials. Clients get one answer for all causes. The difference is for the operator.
+    Invalid(InvalidCredentials),
 }
 
-/// Cause of an invalid key.
+/// Credentials that were refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InvalidKey {
-    /// Neither a bearer token nor text.
-    Malformed,
-    /// Unknown key.
-    Unknown,
-    /// Expired key of this principal.
-    Expired(Arc<Principal>),
+pub struct InvalidCredentials {
+    /// Cause, for the operator's log.
+    pub cause: &'static str,
+    /// Principal that they proved before, if they have expired.
+    pub principal: Option<Arc<Principal>>,
 }
 
 impl AuthError {
+    /// Creates the error for credentials that prove nobody.
+    pub const fn invalid(cause: &'static str) -> Self {
+        AuthError::Invalid(InvalidCredentials { cause, principal: None })
+    }
+
     /// Returns the cause, for the operator's log.
     pub fn cause(&self) -> &'static str {
         match self {
             AuthError::Missing => "no key",
-            AuthError::Invalid(InvalidKey::Malformed) => "not a bearer token",
-            AuthError::Invalid(InvalidKey::Unknown) => "unknown key",
-            AuthError::Invalid(InvalidKey::Expired(_)) => "expired key",
+            AuthError::Invalid(credentials) => credentials.cause,
         }
     }
 
-    /// Returns the name of the key, if it was one.
-    pub fn key(&self) -> Option<&str> {
+    /// Returns the name of the principal, if the credentials are known.
+    pub fn principal_name(&self) -> Option<&str> {
         match self {
-            AuthError::Invalid(InvalidKey::Expired(principal)) => Some(&principal.name),
-            _ => None,
+            AuthError::Invalid(InvalidCredentials { principal: Some(principal), .. }) => Some(&principal.name),
+            AuthError::Invalid(_) | AuthError::Missing => None,
         }
     }
 }

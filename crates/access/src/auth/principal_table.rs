@@ -1,37 +1,62 @@
 //! Principals that are admitted now, interned by their marks.
 //!
-//! Owns their ids. Does not check credentials, and does not decide who is admitted (`api_keys.rs`). Invariant: no id is
-//! given twice in one process, so state kept for one principal is never found by another.
+//! Owns their ids, and which method admitted each. Does not check credentials, and does not decide who is admitted
+//! (`api_keys.rs`). Invariant: no id is given twice in one process, so state kept for one principal is never found by
+//! another.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
 use moongate_model::{Principal, PrincipalMark, PrincipalSecret};
 
-/// Table of principals. Its owner removes those that it no longer admits, so there are as many as keys.
+/// Table of principals. Each method of authentication removes those of its own that it no longer admits.
 #[derive(Default)]
 pub struct PrincipalTable(RwLock<InternedPrincipals>);
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct InternedPrincipals {
-    by_mark: HashMap<PrincipalMark, Arc<Principal>>,
+    by_mark: HashMap<PrincipalMark, InternedPrincipal>,
     next_id: u32,
+}
+
+#[derive(Clone)]
+struct InternedPrincipal {
+    principal: Arc<Principal>,
+    /// Method that admitted it.
+    method: &'static str,
+}
+
+/// Principal before a change of the config, and after it.
+#[derive(Default)]
+pub struct PrincipalChange {
+    /// Name of the principal. `None`: callers without credentials.
+    pub name: Option<String>,
+    /// Principal before the change.
+    pub before: Option<Arc<Principal>>,
+    /// Principal after the change.
+    pub after: Option<Arc<Principal>>,
 }
 
 impl PrincipalTable {
     /// Returns the principal of a mark. Another name makes another principal, with this secret and a role of its own.
-    pub fn intern(&self, mark: PrincipalMark, name: &str, secret: Option<PrincipalSecret>) -> Arc<Principal> {
+    pub fn intern(
+        &self,
+        method: &'static str,
+        mark: PrincipalMark,
+        name: &str,
+        secret: Option<PrincipalSecret>,
+    ) -> Arc<Principal> {
         let mut table = self.0.write();
-        if let Some(known) = table.by_mark.get(&mark).filter(|known| known.name == name) {
-            return known.clone();
+        if let Some(known) = table.by_mark.get(&mark).filter(|known| known.principal.name == name) {
+            return known.principal.clone();
         }
         let id = table.next_id;
         // Ids never wrap, and the last ones are reserved.
         table.next_id = id.saturating_add(1).min(Principal::ANONYMOUS - 1);
         let principal = Arc::new(Principal { secret, ..Principal::new(name, id, mark) });
-        table.by_mark.insert(mark, principal.clone());
+        table.by_mark.insert(mark, InternedPrincipal { principal: principal.clone(), method });
         principal
     }
 
@@ -39,27 +64,53 @@ impl PrincipalTable {
     pub fn intern_anonymous(&self) -> Arc<Principal> {
         let anonymous = Principal::anonymous();
         let mut table = self.0.write();
-        table.by_mark.entry(anonymous.mark).or_insert_with(|| Arc::new(anonymous)).clone()
+        let new = |principal| InternedPrincipal { principal: Arc::new(principal), method: "none" };
+        table.by_mark.entry(anonymous.mark).or_insert_with(|| new(anonymous)).principal.clone()
     }
 
-    /// Removes the principals with other ids than these.
-    pub fn retain(&self, ids: &HashSet<u32>) {
-        self.0.write().by_mark.retain(|_, principal| ids.contains(&principal.id));
+    /// Removes the principals of a method that have other ids than these.
+    pub fn retain(&self, method: &str, ids: &HashSet<u32>) {
+        self.0.write().by_mark.retain(|_, known| known.method != method || ids.contains(&known.principal.id));
+    }
+
+    /// Removes the principals of all other methods than these.
+    pub fn retain_methods(&self, methods: &[&str]) {
+        self.0.write().by_mark.retain(|_, known| methods.contains(&known.method));
+    }
+
+    /// Copies the table, to try a change of the config.
+    pub fn fork(&self) -> Self {
+        PrincipalTable(RwLock::new(self.0.read().clone()))
+    }
+
+    /// Lists the principals of this table and of a later one. Credentials with a new value and their old name have one
+    /// entry. Callers without credentials come last.
+    pub fn changes_to(&self, later: &PrincipalTable) -> Vec<PrincipalChange> {
+        let mut changes = BTreeMap::<_, PrincipalChange>::new();
+        for (table, is_later) in [(self, false), (later, true)] {
+            for InternedPrincipal { principal, method } in table.0.read().by_mark.values() {
+                let name = (principal.id != Principal::ANONYMOUS).then(|| principal.name.clone());
+                let change = changes.entry((name.is_none(), name, *method)).or_default();
+                let side = if is_later { &mut change.after } else { &mut change.before };
+                *side = Some(principal.clone());
+            }
+        }
+        changes.into_iter().map(|((_, name, _), change)| PrincipalChange { name, ..change }).collect()
     }
 
     /// Finds a principal by its mark.
     pub fn find(&self, mark: &PrincipalMark) -> Option<Arc<Principal>> {
-        self.0.read().by_mark.get(mark).cloned()
+        self.0.read().by_mark.get(mark).map(|known| known.principal.clone())
     }
 
     /// Returns true if the principal is still admitted.
     pub fn admits(&self, principal: &Principal) -> bool {
-        self.0.read().by_mark.get(&principal.mark).is_some_and(|known| **known == *principal)
+        self.0.read().by_mark.get(&principal.mark).is_some_and(|known| *known.principal == *principal)
     }
 
     /// Returns the ids of all principals.
     pub fn ids(&self) -> HashSet<u32> {
-        self.0.read().by_mark.values().map(|principal| principal.id).collect()
+        self.0.read().by_mark.values().map(|known| known.principal.id).collect()
     }
 
     /// Returns true if no two callers can be different principals.
@@ -69,7 +120,7 @@ impl PrincipalTable {
 
     /// Returns all principals.
     pub fn all(&self) -> Vec<Arc<Principal>> {
-        self.0.read().by_mark.values().cloned().collect()
+        self.0.read().by_mark.values().map(|known| known.principal.clone()).collect()
     }
 }
 
@@ -80,21 +131,21 @@ mod tests {
     #[test]
     fn a_mark_is_one_principal_until_it_is_removed() {
         let table = PrincipalTable::default();
-        let (first, other) = (table.intern([1; 16], "a", None), table.intern([2; 16], "b", None));
-        assert!(Arc::ptr_eq(&first, &table.intern([1; 16], "a", None)) && first != other);
-        let renamed = table.intern([1; 16], "c", None);
+        let (first, other) = (table.intern("test", [1; 16], "a", None), table.intern("test", [2; 16], "b", None));
+        assert!(Arc::ptr_eq(&first, &table.intern("test", [1; 16], "a", None)) && first != other);
+        let renamed = table.intern("test", [1; 16], "c", None);
         assert!(table.admits(&renamed) && !table.admits(&first));
-        table.retain(&HashSet::from([other.id]));
+        table.retain("test", &HashSet::from([other.id]));
         assert!(!table.admits(&renamed) && table.find(&[1; 16]).is_none());
         assert_eq!(table.all(), std::slice::from_ref(&other));
         // The same mark comes back: nothing of the removed principal is its own.
-        assert!(![first.id, renamed.id, other.id].contains(&table.intern([1; 16], "a", None).id));
+        assert!(![first.id, renamed.id, other.id].contains(&table.intern("test", [1; 16], "a", None).id));
     }
 
     #[test]
     fn callers_without_credentials_have_the_same_mark_in_every_process() {
         let (table, next) = (PrincipalTable::default(), PrincipalTable::default());
-        next.intern([1; 16], "a", None);
+        next.intern("test", [1; 16], "a", None);
         assert_eq!(table.intern_anonymous().mark, next.intern_anonymous().mark);
         assert!(Arc::ptr_eq(&next.intern_anonymous(), &next.intern_anonymous()));
     }

@@ -25,6 +25,7 @@ use super::server_keys::Server;
 use super::server_names::is_name_character;
 use super::source::ONLY_PLACE;
 use super::tree::ConfigPath;
+use moongate_access::auth::AuthSettings;
 use moongate_telemetry::{CallLog, MemoryLimit};
 use moongate_upstream::ServerSettings;
 use resolver::unknown_name_fix;
@@ -51,7 +52,7 @@ impl PlanResolver<'_> {
             disabled: disabled(file),
             views: self.views(file),
             admin_access: self.admin_access(file, &keys, admin.as_ref()),
-            keys,
+            auth: AuthSettings { keys },
             limits: self.limits(&file.limits),
             reload: file.gateway.reload.clone(),
             log: self.log(file),

@@ -198,7 +198,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use moongate_access::auth::{ApiKeys, Authenticator, KeyHash, KeySettings};
+    use moongate_access::auth::{AuthMethods, AuthSettings, KeyHash, KeySettings};
     use moongate_access::policy::GlobList;
     use moongate_session::StateSealer;
 
@@ -210,7 +210,7 @@ mod tests {
     /// Authenticates by a key in a process with these keys.
     fn principal(keys: &[KeySettings], key: &str) -> Arc<Principal> {
         let headers = http::HeaderMap::from_iter([(http::HeaderName::from_static("x-api-key"), key.parse().unwrap())]);
-        ApiKeys::new(keys).0.authenticate(&headers).unwrap()
+        AuthMethods::new(&AuthSettings { keys: keys.to_vec() }).0.authenticate(&headers, None).unwrap()
     }
 
     #[test]
