@@ -10,6 +10,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 
 use crate::auth::api_keys::{ApiKeys, is_past};
+use crate::auth::principal_table::NO_METHOD;
 use crate::auth::{AuthError, Authenticator, KeySettings, PrincipalTable, ProvenIdentity};
 use crate::policy::{AccessTable, RoleAccess};
 use moongate_model::{Principal, RoleId};
@@ -76,9 +77,10 @@ impl AuthMethods {
         methods: Vec<Box<dyn Authenticator>>,
         roles: RoleRows,
     ) -> (Arc<Self>, AccessTable) {
-        let names: Vec<&str> = methods.iter().map(|method| method.name()).collect();
-        principals.retain_methods(&names);
         let anonymous = methods.is_empty().then(|| principals.intern_anonymous());
+        // With the anonymous principal, which must not be away for a moment while an open gateway reloads.
+        let names = methods.iter().map(|method| method.name());
+        principals.retain_methods(&names.chain(anonymous.is_some().then_some(NO_METHOD)).collect::<Vec<_>>());
         // The new version voids every cached identity, since credentials may have been removed.
         let methods = AuthMethods { methods, anonymous, principals, version: Arc::default() };
         (Arc::new(methods), AccessTable::new(roles))
@@ -230,6 +232,17 @@ mod tests {
         let (reloaded, _) = last.reloaded(&keys(&["b"]));
         assert!(!principals.admits(&user) && principals.admits(&key));
         assert_eq!(who(&reloaded, "user:ann").unwrap_err().cause(), "not a bearer token");
+    }
+
+    #[test]
+    fn an_open_gateway_keeps_its_principal_through_a_reload() {
+        let (open, _) = AuthMethods::new(&keys(&[]));
+        let anonymous = open.authenticate(&HeaderMap::new(), None).unwrap();
+        let (next, _) = open.reloaded(&keys(&[]));
+        let again = next.authenticate(&HeaderMap::new(), None).unwrap();
+        assert!(Arc::ptr_eq(&anonymous, &again) && next.principals().admits(&anonymous));
+        let (closed, _) = next.reloaded(&keys(&["a"]));
+        assert!(!closed.principals().admits(&anonymous));
     }
 
     #[test]

@@ -11,6 +11,9 @@ use parking_lot::RwLock;
 
 use moongate_model::{Principal, PrincipalMark, PrincipalSecret};
 
+/// Name that stands for a method where no credentials are asked for.
+pub(super) const NO_METHOD: &str = "none";
+
 /// Table of principals. Each method of authentication removes those of its own that it no longer admits.
 #[derive(Default)]
 pub struct PrincipalTable(RwLock<InternedPrincipals>);
@@ -64,7 +67,7 @@ impl PrincipalTable {
     pub fn intern_anonymous(&self) -> Arc<Principal> {
         let anonymous = Principal::anonymous();
         let mut table = self.0.write();
-        let new = |principal| InternedPrincipal { principal: Arc::new(principal), method: "none" };
+        let new = |principal| InternedPrincipal { principal: Arc::new(principal), method: NO_METHOD };
         table.by_mark.entry(anonymous.mark).or_insert_with(|| new(anonymous)).principal.clone()
     }
 
