@@ -32,6 +32,7 @@ COPY crates/model/Cargo.toml crates/model/
 COPY crates/platform/Cargo.toml crates/platform/
 COPY crates/protocol/Cargo.toml crates/protocol/
 COPY crates/random/Cargo.toml crates/random/
+COPY crates/search/Cargo.toml crates/search/
 COPY crates/server/Cargo.toml crates/server/
 COPY crates/session/Cargo.toml crates/session/
 COPY crates/telemetry/Cargo.toml crates/telemetry/
@@ -39,9 +40,10 @@ COPY crates/testing/Cargo.toml crates/testing/
 COPY crates/transport/Cargo.toml crates/transport/
 COPY crates/upstream/Cargo.toml crates/upstream/
 RUN --mount=type=cache,id=moongate-crates,target=/usr/local/cargo/registry \
-    mkdir -p src benches/gateway \
+    mkdir -p src benches/gateway crates/search/benches \
     && echo 'fn main() {}' > src/main.rs \
     && echo 'fn main() {}' > benches/gateway/main.rs \
+    && echo 'fn main() {}' > crates/search/benches/ranking.rs \
     && : > src/lib.rs \
     && for crate in crates/*; do mkdir "$crate/src" && : > "$crate/src/lib.rs"; done \
     && cargo build --locked --release --bin moongate \

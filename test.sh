@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # All tests, from a clean clone: format, lints, dependencies, unit and integration tests, interop with the official SDKs
-# and servers, the official conformance suite, and two minutes of soak. Everything that is not Rust is fetched here,
-# pinned, into target/interop and target/conformance; cargo-deny is built into target/tools. The type check for macOS and
-# Windows is skipped where its tools are missing (`tests/platforms.sh`).
+# and servers, the official conformance suite, the gates of the ranking, and two minutes of soak. Everything that is not
+# Rust is fetched here, pinned, into target/interop, target/conformance and target/search; cargo-deny is built into
+# target/tools. The type check for macOS and Windows is skipped where its tools are missing (`tests/platforms.sh`).
 #
 # `./test.sh quick` is for the minutes between two changes: format, lints, and the tests that need nothing but Rust
 # (the profile `quick` in .config/nextest.toml). It fetches nothing.
@@ -56,8 +56,9 @@ need node "Node.js 20 or later"
 need npm "it comes with Node.js"
 need python3 "Python 3.11 or later"
 
-say "peers for the interop and conformance tests"
+say "peers for the interop and conformance tests, corpora for the ranking"
 tests/conformance/setup.sh
+tests/search/setup.sh
 
 check_format_and_lints
 
@@ -71,7 +72,7 @@ say "tests"
 if cargo nextest --version >/dev/null 2>&1; then
     cargo nextest run --locked
 else
-    cargo test --locked --lib --bins --test tidy --test conformance
+    cargo test --locked --lib --bins --test tidy --test conformance --test corpora
     run_areas
 fi
 cargo test --locked --doc
