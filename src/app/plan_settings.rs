@@ -47,6 +47,7 @@ pub(super) fn gateway_settings(plan: &Plan, access: moongate_access::policy::Acc
         access,
         drain: plan.times.drain.0,
         call_log: plan.log.calls,
+        recent_calls: plan.admin_limits.recent_calls,
         uri_max: plan.limits.uri.0,
         schema: plan.schema,
     }

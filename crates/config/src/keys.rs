@@ -49,6 +49,28 @@ pub(super) struct Admin {
     /// Readers of `/metrics`: everybody who reaches the listener, or keys only. Default: `"open"`.
     #[schemars(example = &"key")]
     pub(super) metrics: Option<MetricsReaders>,
+    #[serde(flatten)]
+    pub(super) limits: AdminLimits,
+}
+
+/// What the admin listener keeps for operators.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct AdminLimits {
+    /// Number of recent calls that are kept: names and sizes, never arguments or results. `0`: none.
+    #[schemars(range(min = 0, max = 10_000))]
+    #[schemars(extend("x-reload" = "restart"))]
+    pub recent_calls: usize,
+    /// Event streams of pages and programs that watch, at once.
+    #[schemars(range(min = 1, max = 1000))]
+    #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_admin_streams"]))]
+    pub streams: usize,
+}
+
+impl Default for AdminLimits {
+    fn default() -> Self {
+        AdminLimits { recent_calls: 200, streams: 16 }
+    }
 }
 
 /// A key of an operator: either `hash` or `key`.

@@ -49,6 +49,7 @@ pub use editor_schema::json_schema;
 pub use file::NameSettings;
 pub use gateway_addresses::{GatewayAddresses, gateway_addresses};
 pub use gateway_keys::{GatewayTimes, ReloadSettings};
+pub use keys::AdminLimits;
 pub use limits::LimitSettings;
 pub use load::{LoadedConfig, load};
 pub use options::{ErrorTolerance, LoadOptions};

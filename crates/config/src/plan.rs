@@ -3,6 +3,7 @@
 
 use super::file::NameSettings;
 use super::gateway_keys::{GatewayTimes, ReloadSettings};
+use super::keys::AdminLimits;
 use super::limits::LimitSettings;
 use moongate_access::auth::{AdminAccess, AuthSettings};
 use moongate_access::policy::GlobList;
@@ -21,6 +22,8 @@ pub struct Plan {
     pub admin: Option<ListenAddress>,
     /// Keys and rights of the admin listener.
     pub admin_access: AdminAccess,
+    /// What the admin listener keeps for operators.
+    pub admin_limits: AdminLimits,
     /// Options of the sockets.
     pub sockets: SocketSettings,
     /// Certificate and key of the listeners with an address.

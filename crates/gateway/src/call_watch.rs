@@ -6,6 +6,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
 use tokio::time::Instant;
@@ -13,9 +14,10 @@ use tokio::time::Instant;
 use crate::endpoint::Endpoint;
 use crate::endpoint_context::EndpointContext;
 use crate::permitted::Permitted;
+use crate::recent_calls::{CallFacts, CallResult, CallState, CallTicket, error_text};
 use crate::routed_call::RoutedCall;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_model::{Call, Caller, Error, ExchangeEvent, McpMethod, Outcome, TaskMethod};
+use moongate_model::{Call, Caller, Error, ExchangeEvent, McpErrorKind, McpMethod, Outcome, TaskMethod};
 use moongate_telemetry::{CallEnding, CallRecord, ServerHop};
 use moongate_upstream::ServerCall;
 
@@ -36,6 +38,32 @@ fn ending(method: &McpMethod, revision: &'static str, end: &Result<Outcome, Erro
 fn is_tool_error(method: &McpMethod, result: &JsonObject) -> bool {
     matches!(method, McpMethod::CallTool | McpMethod::Task(TaskMethod::Result))
         && result.get("isError").is_some_and(|is_error| is_error.bytes() == "true")
+}
+
+/// Returns a method whose name the protocol defines. A name that a client made up is not kept.
+fn known_method(method: &McpMethod) -> McpMethod {
+    match method {
+        McpMethod::Other(_) => McpMethod::Other(ByteString::literal("_OTHER")),
+        known => known.clone(),
+    }
+}
+
+/// Returns the end of a call, as operators see it.
+fn call_result(ending: CallEnding, end: &Result<Outcome, Error>, took: Duration, hop: ServerHop) -> CallResult {
+    let (state, error) = match end {
+        Ok(_) if ending.is_error() => (CallState::ToolError, None),
+        Ok(_) => (CallState::Ok, None),
+        Err(error) if error.kind == McpErrorKind::Cancelled => (CallState::Cancelled, Some(error)),
+        Err(error) => (CallState::Error, Some(error)),
+    };
+    CallResult {
+        state,
+        server_revision: hop.revision,
+        response_bytes: end.as_ref().map_or(0, |outcome| outcome.result.size_hint()),
+        took,
+        server_time: hop.time,
+        error: error.map(|error| (ending.error, error_text(&error.message))),
+    }
 }
 
 /// Call that may end before it is sent to a server.
@@ -61,6 +89,24 @@ impl UnsentCall {
         let UnsentCall { method, received, name, request_bytes } = self;
         let (ending, took) = (ending(&method, caller.revision, end), received.elapsed());
         endpoint.method_meter(&method).record(caller.revision, ending, took, None);
+        let item = name.and_then(|name| name.as_text());
+        if ending.is_error() {
+            let facts = CallFacts {
+                method: known_method(&method),
+                principal: caller.principal.clone(),
+                endpoint: endpoint.name.clone(),
+                server: ByteString::literal(""),
+                // Copied and cut: the text is the client's, and a span would keep its whole request.
+                item: ByteString::from(&*error_text(item.as_deref().unwrap_or_default())),
+                client_revision: caller.revision,
+                request_bytes,
+                received,
+            };
+            let recent = &endpoint.gateway.context().recent_calls;
+            if let Some(ticket) = recent.begin(caller, facts) {
+                recent.end(ticket, call_result(ending, end, took, ServerHop { revision: "", time: Duration::ZERO }));
+            }
+        }
         // Lists come from memory, and are no call of an item.
         if ending.is_error() && endpoint.gateway.context().call_log.records(ending) {
             CallRecord {
@@ -70,7 +116,7 @@ impl UnsentCall {
                 revision: caller.revision,
                 endpoint: &endpoint.name,
                 server: "",
-                tool: name.and_then(|name| name.as_text()).as_deref().unwrap_or_default(),
+                tool: item.as_deref().unwrap_or_default(),
                 outcome: ending.error,
                 code: ending.code,
                 duration: took,
@@ -95,13 +141,27 @@ pub(super) struct CallWatch {
     /// True if the client got an input request.
     asked_for_input: bool,
     finished: bool,
+    /// Entry among the recent calls.
+    ticket: Option<CallTicket>,
 }
 
 impl CallWatch {
     /// Creates the watch of a call that is about to be sent.
     pub(super) fn new(endpoint: &Endpoint, caller: &Arc<Caller>, call: &Call, routed: Permitted<RoutedCall>) -> Self {
+        let context = endpoint.gateway.context();
+        let facts = CallFacts {
+            method: known_method(&call.method),
+            principal: caller.principal.clone(),
+            endpoint: endpoint.name.clone(),
+            server: routed.server.name.clone(),
+            item: routed.tool.clone(),
+            client_revision: caller.revision,
+            request_bytes: call.params.size_hint(),
+            received: call.received,
+        };
         CallWatch {
-            context: endpoint.gateway.context().clone(),
+            ticket: context.recent_calls.begin(caller, facts),
+            context: context.clone(),
             caller: caller.clone(),
             routed,
             method: call.method.clone(),
@@ -125,10 +185,25 @@ impl CallWatch {
         let ending = ending(&self.method, self.caller.revision, end);
         let hop = ServerHop { revision: server_revision, time: now - self.sent };
         self.routed.meter.record(self.caller.revision, ending, now - self.received, Some(hop));
+        if let Some(ticket) = self.ticket.take() {
+            self.context.recent_calls.end(ticket, call_result(ending, end, now - self.received, hop));
+        }
         if self.context.call_log.records(ending) {
             let size = end.as_ref().map_or(0, |outcome| outcome.result.size_hint());
             let outcome = if ending.is_error() { ending.error } else { "ok" };
             self.write_record(outcome, ending.code, now, size);
+        }
+    }
+
+    /// Returns the end of the call once an operator cancels it. The exchange is dropped then, which cancels the call at
+    /// its server.
+    fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<ExchangeEvent> {
+        match self.ticket {
+            Some(ticket) if self.context.recent_calls.poll_cancelled(ticket, cx) => {
+                let message = "An operator cancelled this call";
+                Poll::Ready(ExchangeEvent::Done(Err(Error::new(McpErrorKind::Cancelled, message))))
+            }
+            _ => Poll::Pending,
         }
     }
 
@@ -153,6 +228,13 @@ impl CallWatch {
 
 impl Drop for CallWatch {
     fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            let state = if self.asked_for_input { CallState::InputRequired } else { CallState::Cancelled };
+            let (took, server_time) = (self.received.elapsed(), self.sent.elapsed());
+            let result =
+                CallResult { state, server_revision: "", response_bytes: 0, took, server_time, error: None };
+            self.context.recent_calls.end(ticket, result);
+        }
         if !self.finished && self.context.call_log.is_for_all() {
             // A stateless client comes back with the input responses in another call, so a dropped exchange is no
             // cancellation.
@@ -180,7 +262,12 @@ impl<F: FnMut(ExchangeEvent) -> ExchangeEvent + Unpin> Stream for WatchedCall<F>
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {
         let this = self.get_mut();
-        let Some(event) = ready!(this.call.poll_next_unpin(cx)) else { return Poll::Ready(None) };
+        let event = match this.call.poll_next_unpin(cx) {
+            Poll::Ready(Some(event)) => event,
+            Poll::Ready(None) => return Poll::Ready(None),
+            // Checked after the call has registered its own wakers.
+            Poll::Pending => ready!(this.watch.poll_cancelled(cx)),
+        };
         match &event {
             ExchangeEvent::Done(end) => this.watch.record_end(end, this.call.revision()),
             ExchangeEvent::InputRequired(_) => this.watch.asked_for_input = true,

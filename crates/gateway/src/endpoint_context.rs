@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::events::EventBus;
 use crate::in_flight::InFlightCalls;
+use crate::recent_calls::RecentCalls;
 use crate::rewrite_links::LearnedUris;
 use moongate_access::auth::PrincipalTable;
 use moongate_model::{ItemKind, TaskMethod};
@@ -28,6 +29,7 @@ pub(super) struct EndpointContext {
     /// Meters of calls without an item of the catalogue.
     pub(super) method_meters: HashMap<&'static str, Arc<CallMeter>>,
     pub(super) call_log: CallLogSwitch,
+    pub(super) recent_calls: RecentCalls,
     /// Longest URI that is looked up, in bytes.
     pub(super) uri_max: AtomicUsize,
 }

@@ -5,6 +5,7 @@
 
 mod mcp_apps;
 mod catalog;
+mod recent_calls;
 mod reconfigure;
 mod unmatched_rules;
 mod findings;
@@ -75,6 +76,7 @@ pub use endpoint::Endpoint;
 pub use findings::{CatalogFinding, FindingTopic};
 pub use names::NameRules;
 pub use preview::ToolAccessChange;
+pub use recent_calls::{CallFacts, CallResult, CallState, RecentCall, RecentCalls};
 pub use reconfigure::{ReplacementStatus, RestartOutcome};
 pub use schemas::SchemaStyle;
 pub use selected_item::ExcludedItem;
@@ -140,6 +142,7 @@ impl Gateway {
             method_meters: build_method_meters(&meters),
             metrics,
             call_log: calls,
+            recent_calls: RecentCalls::new(settings.recent_calls),
             uri_max: AtomicUsize::new(settings.uri_max),
         });
         let gateway = Arc::new(Gateway {
@@ -221,6 +224,11 @@ impl Gateway {
     /// Returns true if some server has a dedicated connection for this session.
     pub fn has_dedicated_connection(&self, session: &ByteString) -> bool {
         self.current.load().generation.servers.iter().any(|member| member.has_dedicated(session))
+    }
+
+    /// Returns the recent calls of all clients.
+    pub fn recent_calls(&self) -> &RecentCalls {
+        &self.context.recent_calls
     }
 
     /// Returns the servers that the config disables.

@@ -26,6 +26,8 @@ pub struct GatewaySettings {
     pub drain: Duration,
     /// Calls that are recorded.
     pub call_log: CallLog,
+    /// Number of recent calls that are kept for operators.
+    pub recent_calls: usize,
     /// Longest URI that is looked up, in bytes.
     pub uri_max: usize,
     /// Style of tools' input schemas, unless a view has its own.

@@ -39,6 +39,7 @@ pub(crate) fn gateway() -> Arc<Gateway> {
         access,
         drain: Duration::ZERO,
         call_log: CallLog::default(),
+        recent_calls: 0,
         uri_max: 8192,
         schema: SchemaStyle::AsIs,
     };
