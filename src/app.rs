@@ -28,7 +28,7 @@ use crate::app::plan_settings::{
 use crate::app::reload::ReloadTargets;
 use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
-use moongate_admin::AdminState;
+use moongate_admin::{AdminState, EventFeed};
 use moongate_config::{LimitSettings, Plan};
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
@@ -268,6 +268,7 @@ impl Bound {
                 is_reachable_by_others: is_open(&listener),
                 control: reloader.clone(),
                 draining: draining.clone(),
+                events: EventFeed::new(plan.admin_limits.streams),
             };
             serve_admin(listener, admin, settings.clone(), admin_places.clone());
         }

@@ -4,6 +4,7 @@
 //! address the listener has. Pages of other origins never may. Invariant: the check comes before any action.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::response::Response;
@@ -14,19 +15,22 @@ use crate::access::AccessGrant;
 use crate::{AdminState, json};
 use moongate_access::auth::AdminRole;
 use moongate_gateway::RestartOutcome;
+use moongate_model::ItemKind;
 use moongate_server::{PeerAddress, json_response};
 use moongate_telemetry::logs;
 
+/// Time that a refresh waits for its lists. They come later, too.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Headers that proxies add to a request. Any header that begins with [`FORWARDED`] counts too.
 const PROXIED: [&str; 7] =
     ["forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "cf-connecting-ip", "true-client-ip"];
 const FORWARDED: &str = "x-forwarded-";
 
 /// Caller that may act. An action gets the gateway from its operator, and nowhere else.
-pub(super) struct Operator(Arc<AdminState>);
+pub(super) struct Operator(pub(super) Arc<AdminState>);
 
 /// Reader of what only operators may see.
-pub(super) struct Viewer(Arc<AdminState>);
+pub(super) struct Viewer(pub(super) Arc<AdminState>);
 
 impl FromRequestParts<Arc<AdminState>> for Operator {
     type Rejection = Response;
@@ -128,6 +132,25 @@ pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>)
             json_response(StatusCode::NOT_FOUND, "not_found", &message)
         }
     }
+}
+
+/// Handles `POST /api/v1/servers/{name}/refresh`. Responds when the lists are there, or after a while.
+pub(super) async fn refresh(Operator(admin): Operator, Path(name): Path<String>) -> Response {
+    let servers = admin.gateway.servers();
+    let Some(server) = servers.iter().find(|server| server.settings.name == name) else {
+        let names: Vec<&str> = servers.iter().map(|server| server.settings.name.as_str()).collect();
+        let message = format!("There is no server {name:?} that is switched on; those are {}", names.join(", "));
+        return json_response(StatusCode::NOT_FOUND, "not_found", &message);
+    };
+    if !server.is_connected() {
+        let message = format!("{name} is not connected: {}", logs::redact(&server.status().reason));
+        return json_response(StatusCode::CONFLICT, "not_connected", &message);
+    }
+    let lists = ItemKind::ALL.map(|kind| server.relist_now(kind));
+    let done = tokio::time::timeout(REFRESH_TIMEOUT, futures_util::future::join_all(lists)).await.is_ok();
+    let tools = server.lists().get(ItemKind::Tools).items.len();
+    let outcome = if done { "refreshed" } else { "requested" };
+    json(StatusCode::OK, &serde_json::json!({ "outcome": outcome, "server": name, "tools": tools }))
 }
 
 fn is_proxied(headers: &HeaderMap) -> bool {

@@ -4,8 +4,16 @@
 //! or a key.
 
 mod access;
-mod server_details;
 mod actions;
+mod calls;
+mod event_feed;
+mod events;
+mod items;
+mod openapi;
+mod routes;
+mod server_details;
+mod sessions;
+mod status;
 
 use std::sync::Arc;
 
@@ -15,17 +23,17 @@ use axum::body::Body as AxumBody;
 use axum::extract::{Request, State as Shared};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::get;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use moongate_access::auth::AdminAccess;
-use moongate_gateway::{FindingTopic, Gateway};
-use moongate_model::ItemKind;
+use moongate_gateway::Gateway;
 use moongate_server::{SharedServerState, has_several_hosts, json_response, request_hosts};
-use moongate_telemetry::{Metrics, logs};
-use moongate_upstream::{Upstream, UpstreamState};
+use moongate_telemetry::Metrics;
+
+pub use event_feed::EventFeed;
 
 /// State of the admin listener.
 pub struct AdminState {
@@ -45,6 +53,8 @@ pub struct AdminState {
     pub control: Arc<dyn AdminControl>,
     /// Cancelled when the gateway drains. From then on it is not ready.
     pub draining: CancellationToken,
+    /// Changes for pages and programs that watch.
+    pub events: EventFeed,
 }
 
 /// Actions that operators can request. Each returns its success and a report.
@@ -58,15 +68,12 @@ pub trait AdminControl: Send + Sync {
 
 /// Builds the routes of the admin listener.
 pub fn router(admin: Arc<AdminState>) -> Router {
-    Router::new()
+    let open = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(alive))
         .route("/livez", get(alive))
-        .route("/readyz", get(ready))
-        .route("/api/v1/status", get(status))
-        .route("/api/v1/plan", get(actions::plan))
-        .route("/api/v1/reload", post(actions::reload))
-        .route("/api/v1/servers/{name}/restart", post(actions::restart))
+        .route("/readyz", get(ready));
+    routes::mount(open)
         .fallback(not_found)
         // The last layer runs first: host and origin are checked before the key.
         .layer(middleware::from_fn_with_state(admin.clone(), access::require_key))
@@ -135,74 +142,6 @@ async fn not_found() -> Response {
         "not_found",
         "There is nothing here; see /metrics, /healthz, /readyz and /api/v1/status",
     )
-}
-
-/// Reports the state of every server, and its cause.
-async fn status(Shared(admin): Shared<Arc<AdminState>>) -> Response {
-    let snapshot = admin.gateway.snapshot();
-    let members = admin.gateway.servers();
-    let servers = members.iter().map(|upstream| {
-        let pending = admin.gateway.replacement_status(&upstream.settings.name).map(
-            |pending| serde_json::json!({ "state": pending.state.name(), "reason": logs::redact(&pending.reason) }),
-        );
-        let status = upstream.status();
-        let items = upstream.lists();
-        let left_out = snapshot.excluded.iter().filter(|l| l.server == upstream.settings.name);
-        let wait =
-            status.next_attempt.map(|at| at.saturating_duration_since(tokio::time::Instant::now()).as_secs_f64());
-        let mut server = serde_json::json!({
-            "name": upstream.settings.name,
-            "state": status.state.name(),
-            "reason": logs::redact(&status.reason),
-            "next_attempt_seconds": wait,
-            // Replacement that has not connected yet.
-            "replacement": pending,
-            "revision": upstream.revision(),
-            "pid": status.pid,
-            "shared": shared_connections_json(upstream),
-            "connections": upstream.dedicated_count(),
-            "waiting": upstream.queue_len(),
-            "tools": items.get(ItemKind::Tools).items.len(),
-            "resources": items.get(ItemKind::Resources).items.len(),
-            "prompts": items.get(ItemKind::Prompts).items.len(),
-            "stale": upstream.is_unconfirmed(),
-            "left_out": left_out.map(|l| format!("{}: {}", l.item, l.reason)).collect::<Vec<_>>(),
-            (FindingTopic::Name.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Name),
-            (FindingTopic::Filter.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Filter),
-            (FindingTopic::Schema.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Schema),
-            "stderr": upstream.stderr().iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
-        });
-        if let Some(server) = server.as_object_mut() {
-            server.extend(server_details::describe_server(upstream, &admin.metrics));
-        }
-        server
-    });
-    let disabled = admin.gateway.disabled();
-    // The same members as above: clients of the API need no case for disabled servers.
-    let disabled = disabled.iter().map(|name| {
-        serde_json::json!({
-            "name": name, "state": UpstreamState::Disabled.name(), "reason": "the config says enabled = false",
-            "next_attempt_seconds": null, "revision": null, "pid": null, "shared": [], "connections": 0, "waiting": 0,
-            "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
-            "title": null, "icon": null, "prefix": null, "server": { "name": null, "version": null }, "transport": null,
-            "target": null, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0,
-            (FindingTopic::Name.name()): [], (FindingTopic::Filter.name()): [], (FindingTopic::Schema.name()): [],
-        })
-    });
-    let servers = servers.chain(disabled);
-    let body = serde_json::json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "servers": servers.collect::<Vec<_>>(),
-        // Findings about views and keys, which belong to no server.
-        (FindingTopic::Filter.name()): snapshot.findings_about(None, FindingTopic::Filter),
-    });
-    json(StatusCode::OK, &body)
-}
-
-/// Lists the connections that all clients of an era share.
-fn shared_connections_json(upstream: &Upstream) -> Vec<serde_json::Value> {
-    let shared = upstream.shared_connections().into_iter();
-    shared.map(|(revision, pid)| serde_json::json!({ "revision": revision, "pid": pid })).collect()
 }
 
 fn json(status: StatusCode, body: &serde_json::Value) -> Response {

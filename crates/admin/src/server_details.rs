@@ -40,7 +40,6 @@ pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<St
         "since": since.map(|since| format!("{since:.0}")),
         "since_seconds": elapsed.map(|elapsed| elapsed.as_secs()),
         "restarts": restarts,
-        "tokens": metrics.catalog.tokens.get(name),
     });
     match about {
         Value::Object(about) => about,

@@ -35,8 +35,6 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("telemetry.otlp", None, "remove it; metrics are served on `gateway.admin`"),
     ("admin.edit", None, "remove it; nothing here changes the config's files"),
     ("admin.allow_commands", None, "remove it; nothing here changes the config's files"),
-    ("admin.recent_calls", None, "remove it"),
-    ("admin.streams", None, "remove it"),
     ("admin.registry", None, "remove it"),
     ("admin.trusted_proxies", None, "remove it; through a proxy, send a key of `admin.keys`"),
     ("telemetry.sample", None, "remove it; there are no traces"),

@@ -61,6 +61,11 @@ impl SessionCalls {
     }
 
     /// Returns true if no call is open.
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// Returns true if no call is open.
     pub fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }

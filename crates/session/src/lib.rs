@@ -17,6 +17,7 @@ mod recent_ids;
 mod session_row;
 mod task_results;
 mod outbox;
+mod overview;
 mod parked;
 mod sealed_state;
 mod resumption;
@@ -57,6 +58,7 @@ pub use sealed_state::{SealBinding, SealError, StateSealer};
 pub use session::{OpenCall, Session, SessionActivityGuard, SharedStream};
 pub use session_row::{SessionDigest, digest};
 pub use subscription::{SessionSubscription, SessionSubscriptions, SubscribeOutcome};
+pub use overview::SessionSummary;
 pub use task_results::{TaskResult, TaskResults};
 
 /// Table of all sessions.

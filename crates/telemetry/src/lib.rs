@@ -3,6 +3,7 @@
 //! Does not decide when something is counted. Invariant: label values are few and fixed. They are names of the config
 //! and the catalogue, or words of ours, never text of a client.
 
+mod call_totals;
 mod calls;
 pub mod logs;
 mod memory;
@@ -13,5 +14,6 @@ mod redact;
 
 pub use calls::{CallLog, CallLogSwitch, CallRecord};
 pub use memory::{MemoryLimit, MemoryWatch};
+pub use call_totals::CallTotals;
 pub use meter::{CallEnding, CallMeter, MeterFactory, ServerHop};
 pub use metrics::*;

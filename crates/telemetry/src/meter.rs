@@ -7,9 +7,10 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus::core::Metric;
 use prometheus::{Histogram, HistogramVec};
 
-use crate::Metrics;
+use crate::{CallTotals, Metrics};
 
 /// Maximum number of failure series of one meter at each hop. Further kinds share one series. In months, a gateway
 /// meets every kind of failure at every tool: without a bound each of them would be another series.
@@ -133,6 +134,23 @@ impl CallMeter {
             known.len() - 1
         });
         &known[at].histogram
+    }
+}
+
+impl CallMeter {
+    /// Returns the counts of the calls since the start of the process, by the client's side.
+    pub fn totals(&self) -> CallTotals {
+        let mut totals = CallTotals::default();
+        for series in &self.used_series.read().server_operation {
+            let count = series.histogram.get_sample_count();
+            match series.ending.error {
+                "" => totals.ok += count,
+                "tool_error" => totals.tool_errors += count,
+                _ => totals.errors += count,
+            }
+            totals.add_buckets(series.histogram.metric().get_histogram());
+        }
+        totals
     }
 }
 

@@ -116,6 +116,7 @@ pub struct ClientMetrics {
     pub subscriptions: GaugeFamily<ByServer>,
     pub connections: GaugeHandle,
     pub admin_connections: GaugeHandle,
+    pub admin_streams: GaugeHandle,
 }
 
 impl ClientMetrics {
@@ -137,6 +138,7 @@ impl ClientMetrics {
             subscriptions: r.gauges("moongate_subscriptions", "Resources of a server that clients listen to."),
             connections: r.gauge("moongate_connections", "Open connections of clients."),
             admin_connections: r.gauge("moongate_admin_connections", "Open connections to the admin listener."),
+            admin_streams: r.gauge("moongate_admin_streams", "Open event streams of operators."),
         }
     }
 }

@@ -1,0 +1,79 @@
+//! Recent calls, for operators.
+//!
+//! Owns their form and filters. Does not record calls (`moongate_gateway`). Invariant: no argument and no result is shown.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::actions::{Operator, Viewer};
+use crate::json;
+use moongate_gateway::RecentCall;
+use moongate_server::json_response;
+
+/// Handles `GET /api/v1/calls`.
+pub(super) async fn calls(Viewer(admin): Viewer, RawQuery(query): RawQuery) -> Response {
+    let query: HashMap<_, _> = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect();
+    let limit = match query.get("limit").map(|limit| limit.parse::<usize>()) {
+        None => usize::MAX,
+        Some(Ok(limit)) => limit,
+        Some(Err(_)) => return json_response(StatusCode::BAD_REQUEST, "bad_limit", "`limit` is not a number"),
+    };
+    let wanted = |key: &str, value: &str| query.get(key).is_none_or(|wanted| wanted == value);
+    let recent = admin.gateway.recent_calls().changed_since(0);
+    let matching = recent.iter().filter(|call| wanted("server", &call.facts.server) && wanted("state", call.state().name()));
+    json(StatusCode::OK, &json!({ "calls": matching.take(limit).map(call_json).collect::<Vec<_>>() }))
+}
+
+/// Handles `POST /api/v1/calls/{id}/cancel`.
+pub(super) async fn cancel(Operator(admin): Operator, Path(id): Path<String>) -> Response {
+    let number = id.strip_prefix("c-").and_then(|number| number.parse().ok());
+    if number.is_some_and(|number| admin.gateway.recent_calls().cancel(number)) {
+        return json(StatusCode::OK, &json!({ "outcome": "cancelled", "id": id }));
+    }
+    json_response(StatusCode::NOT_FOUND, "not_found", "There is no running call with this id; it may have ended")
+}
+
+/// Describes one call.
+pub(super) fn call_json(call: &RecentCall) -> Value {
+    let (facts, result) = (&call.facts, call.result.as_ref());
+    let (name, version) = call.client();
+    // A running call has taken the time since its arrival.
+    let took = result.map_or_else(|| facts.received.elapsed(), |result| result.took);
+    let own = result.map(|result| milliseconds(result.took.saturating_sub(result.server_time)));
+    json!({
+        "id": format!("c-{}", call.id),
+        "at": timestamp(call.at),
+        "state": call.state().name(),
+        "ms": milliseconds(took),
+        "own_ms": own,
+        "server": &*facts.server,
+        "method": facts.method.label(),
+        "name": &*facts.item,
+        "principal": facts.principal.name,
+        "client": { "name": name, "version": version },
+        "endpoint": endpoint_path(&facts.endpoint),
+        "from": facts.client_revision,
+        "to": result.map(|result| result.server_revision).filter(|revision| !revision.is_empty()),
+        "bytes_in": facts.request_bytes,
+        "bytes_out": result.map(|result| result.response_bytes),
+        "error": result.and_then(|result| result.error.as_ref()).map(|(kind, text)| json!({ "type": kind, "message": text })),
+    })
+}
+
+/// Returns the path of an endpoint.
+pub(super) fn endpoint_path(name: &str) -> String {
+    if name.is_empty() { "/mcp".to_owned() } else { format!("/mcp/{name}") }
+}
+
+fn milliseconds(time: std::time::Duration) -> f64 {
+    time.as_micros() as f64 / 1000.0
+}
+
+fn timestamp(at: SystemTime) -> Option<String> {
+    jiff::Timestamp::try_from(at).ok().map(|at| format!("{at:.3}"))
+}

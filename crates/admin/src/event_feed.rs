@@ -1,0 +1,157 @@
+//! Feed of changes for pages and programs that watch.
+//!
+//! Owns the task that looks for changes while somebody watches. Does not write event streams (`events.rs`). Invariants:
+//! with no watcher nothing is computed, and what waits for a slow watcher is bounded.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
+
+use crate::calls::call_json;
+use crate::sessions::sessions_json;
+use crate::status::{servers_json, status_json};
+use crate::AdminState;
+
+/// Interval of looking for changes: well below the 300 ms after which a person notices a delay.
+const LOOK_INTERVAL: Duration = Duration::from_millis(150);
+/// Events that wait for a watcher at most. One that falls behind gets a new snapshot.
+const QUEUE_MAX: usize = 256;
+/// Calls that one look reports at most. More are in the next snapshot or answer of `/api/v1/calls`.
+const CALLS_MAX: usize = 100;
+/// Members of a server that change with the time alone.
+const TICKING: [&str; 2] = ["since_seconds", "next_attempt_seconds"];
+
+/// Event for watchers: its kind, and a whole object.
+#[derive(Clone, Debug)]
+pub(super) struct AdminEvent {
+    pub(super) kind: &'static str,
+    pub(super) data: Value,
+}
+
+/// Feed of changes.
+pub struct EventFeed {
+    places: Arc<Semaphore>,
+    sender: broadcast::Sender<Arc<AdminEvent>>,
+    is_looking: Mutex<bool>,
+}
+
+/// Watcher of the feed. Its place is free again when it is dropped.
+pub(super) struct Watcher {
+    pub(super) events: broadcast::Receiver<Arc<AdminEvent>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl EventFeed {
+    /// Creates a feed for at most this many watchers.
+    pub fn new(watchers_max: usize) -> Self {
+        let sender = broadcast::Sender::new(QUEUE_MAX);
+        EventFeed { places: Arc::new(Semaphore::new(watchers_max)), sender, is_looking: Mutex::new(false) }
+    }
+
+    /// Adds a watcher, or returns `None` if there are too many.
+    pub(super) fn watch(&self, admin: &Arc<AdminState>) -> Option<Watcher> {
+        let place = self.places.clone().try_acquire_owned().ok()?;
+        let events = self.sender.subscribe();
+        let mut is_looking = self.is_looking.lock();
+        if !*is_looking {
+            *is_looking = true;
+            // The first look happens before the task: later changes are all reported.
+            tokio::spawn(look_for_changes(Arc::downgrade(admin), LastLook::new(admin)));
+        }
+        Some(Watcher { events, _place: place })
+    }
+
+    /// Returns true if nobody watches. The next watcher then starts a new task.
+    fn stop_if_unwatched(&self) -> bool {
+        let mut is_looking = self.is_looking.lock();
+        let unwatched = self.sender.receiver_count() == 0;
+        if unwatched {
+            *is_looking = false;
+        }
+        unwatched
+    }
+}
+
+/// State at the last look.
+struct LastLook {
+    servers: HashMap<String, Value>,
+    sessions: Vec<Value>,
+    call_change: u64,
+}
+
+impl LastLook {
+    fn new(admin: &AdminState) -> Self {
+        LastLook {
+            call_change: admin.gateway.recent_calls().last_change(),
+            servers: by_name(servers_json(admin)),
+            sessions: sessions_json(admin),
+        }
+    }
+
+    /// Finds the changes since the last look.
+    fn changes(&mut self, admin: &AdminState) -> Vec<AdminEvent> {
+        let mut events = Vec::new();
+        let servers = by_name(servers_json(admin));
+        for (name, server) in &servers {
+            if self.servers.get(name).is_none_or(|before| without_time(before) != without_time(server)) {
+                events.push(AdminEvent { kind: "server", data: server.clone() });
+            }
+        }
+        for name in self.servers.keys().filter(|name| !servers.contains_key(*name)) {
+            events.push(AdminEvent { kind: "server", data: json!({ "name": name, "removed": true }) });
+        }
+        self.servers = servers;
+        let calls = admin.gateway.recent_calls().changed_since(self.call_change);
+        self.call_change = calls.iter().map(|call| call.change).max().unwrap_or(self.call_change);
+        events.extend(calls.iter().take(CALLS_MAX).map(|call| AdminEvent { kind: "call", data: call_json(call) }));
+        let sessions = sessions_json(admin);
+        if ids(&sessions) != ids(&self.sessions) {
+            events.push(AdminEvent { kind: "sessions", data: json!({ "sessions": sessions }) });
+            self.sessions = sessions;
+        }
+        events
+    }
+}
+
+/// Builds the event that a watcher gets first.
+pub(super) fn snapshot_event(admin: &AdminState) -> AdminEvent {
+    let calls = admin.gateway.recent_calls().changed_since(0);
+    let mut data = status_json(admin);
+    data["calls"] = calls.iter().map(call_json).collect();
+    data["sessions"] = sessions_json(admin).into();
+    AdminEvent { kind: "snapshot", data }
+}
+
+async fn look_for_changes(admin: Weak<AdminState>, mut last: LastLook) {
+    loop {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        let Some(admin) = admin.upgrade() else { return };
+        if admin.events.stop_if_unwatched() {
+            return;
+        }
+        for event in last.changes(&admin) {
+            // Fails if nobody watches any more, which the next look sees.
+            let _ = admin.events.sender.send(Arc::new(event));
+        }
+    }
+}
+
+fn by_name(servers: Vec<Value>) -> HashMap<String, Value> {
+    servers.into_iter().filter_map(|server| Some((server["name"].as_str()?.to_owned(), server))).collect()
+}
+
+fn without_time(server: &Value) -> Value {
+    let mut server = server.clone();
+    if let Some(members) = server.as_object_mut() {
+        TICKING.iter().for_each(|member| drop(members.remove(*member)));
+    }
+    server
+}
+
+fn ids(sessions: &[Value]) -> Vec<&Value> {
+    sessions.iter().map(|session| &session["id"]).collect()
+}

@@ -1,0 +1,94 @@
+//! Event stream of the admin listener.
+//!
+//! Owns its bytes and its end. Does not look for changes (`event_feed.rs`). Invariant: a stream ends when the gateway
+//! drains, or when the keys of operators change, so that it is never older than its permission.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body as AxumBody, Bytes};
+use axum::response::Response;
+use futures_util::stream::{self, Stream};
+use http::{HeaderValue, StatusCode, header};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
+
+use crate::AdminState;
+use crate::actions::Viewer;
+use crate::event_feed::{AdminEvent, Watcher, snapshot_event};
+use moongate_server::json_response;
+use moongate_telemetry::CountGuard;
+
+/// Silence after which a comment is sent, so that proxies and browsers keep the stream.
+const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
+/// Interval of the check whether the permission still holds.
+const PERMISSION_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Handles `GET /api/v1/events`.
+pub(super) async fn events(Viewer(admin): Viewer) -> Response {
+    let Some(watcher) = admin.events.watch(&admin) else {
+        let message = "There are too many event streams (admin.streams); close a page, or raise the limit";
+        return json_response(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", message);
+    };
+    let mut response = Response::new(AxumBody::from_stream(event_stream(admin, watcher)));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// State of one event stream.
+struct OpenStream {
+    admin: Arc<AdminState>,
+    watcher: Watcher,
+    access: Arc<moongate_access::auth::AdminAccess>,
+    next_id: u64,
+    last_sent: Instant,
+    _count: CountGuard,
+}
+
+fn event_stream(admin: Arc<AdminState>, watcher: Watcher) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> {
+    let count = CountGuard::new(&admin.metrics.clients.admin_streams);
+    let access = admin.access.load_full();
+    let stream = OpenStream { admin, watcher, access, next_id: 1, last_sent: Instant::now(), _count: count };
+    stream::unfold(stream, |mut stream| async {
+        let bytes = stream.next_bytes().await?;
+        stream.last_sent = Instant::now();
+        Some((Ok(bytes), stream))
+    })
+}
+
+impl OpenStream {
+    /// Waits for the next bytes. Returns `None` at the end.
+    async fn next_bytes(&mut self) -> Option<Bytes> {
+        if self.next_id == 1 {
+            return Some(self.encode(&snapshot_event(&self.admin)));
+        }
+        let draining = self.admin.draining.clone();
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = draining.cancelled() => return None,
+                next = tokio::time::timeout(PERMISSION_INTERVAL, self.watcher.events.recv()) => next,
+            };
+            if !Arc::ptr_eq(&self.access, &self.admin.access.load()) {
+                return None;
+            }
+            match next {
+                Ok(Ok(event)) => return Some(self.encode(&event)),
+                // The watcher fell behind: it gets all again.
+                Ok(Err(RecvError::Lagged(_))) => return Some(self.encode(&snapshot_event(&self.admin))),
+                Ok(Err(RecvError::Closed)) => return None,
+                Err(_) if self.last_sent.elapsed() >= COMMENT_INTERVAL => return Some(Bytes::from_static(b": \n\n")),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn encode(&mut self, event: &AdminEvent) -> Bytes {
+        let id = self.next_id;
+        self.next_id += 1;
+        // JSON has no line breaks outside of strings here, and escapes those inside.
+        format!("id: {id}\nevent: {}\ndata: {}\n\n", event.kind, event.data).into()
+    }
+}

@@ -1,0 +1,119 @@
+//! Tools, resources and prompts of a server, with their cost and use.
+//!
+//! Owns the estimate of tokens, and the states of tools. Does not decide what is exposed (`moongate_gateway`). Invariant:
+//! texts of a server are data, and are never interpreted.
+
+use std::collections::HashMap;
+
+use axum::extract::Path;
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use crate::actions::Viewer;
+use crate::json;
+use moongate_gateway::{ServerEntry, Snapshot};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::ItemKind;
+use moongate_server::json_response;
+use moongate_telemetry::CallTotals;
+
+/// Bytes of a definition for one token, over 527 public tool definitions and the encoding o200k_base.
+const BYTES_PER_TOKEN: f64 = 4.25;
+
+/// Estimates the tokens that a listed definition costs a model.
+pub(super) fn tokens(bytes: usize) -> u64 {
+    (bytes as f64 / BYTES_PER_TOKEN).round() as u64
+}
+
+/// Sums up the calls of each server's items.
+pub(super) fn totals_by_server(snapshot: &Snapshot) -> HashMap<String, CallTotals> {
+    let mut totals: HashMap<String, CallTotals> = HashMap::new();
+    for route in [ItemKind::Tools, ItemKind::Prompts].into_iter().flat_map(|kind| snapshot.iter(kind)) {
+        totals.entry(route.upstream.settings.name.clone()).or_default().add(&route.meter.totals());
+    }
+    totals
+}
+
+/// Describes what a server costs a model, and how it is used.
+pub(super) fn describe_use(server: &ServerEntry, snapshot: &Snapshot, totals: Option<&CallTotals>) -> Map<String, Value> {
+    let exposed = snapshot.iter(ItemKind::Tools).filter(|route| route.upstream.settings.name == server.settings.name);
+    let listed: Vec<usize> = exposed.filter(|route| !route.hidden).map(|route| route.listed.bytes().len()).collect();
+    let all = server.lists().get(ItemKind::Tools).items.iter().map(|tool| tool.bytes().len()).sum();
+    let ms = |part| totals.and_then(|totals| totals.quantile(part)).map(|seconds| (seconds * 1e4).round() / 10.0);
+    let (p50, p95) = (ms(0.5), ms(0.95));
+    let totals = totals.cloned().unwrap_or_default();
+    let about = json!({
+        "enabled": true,
+        "tools_on": listed.len(),
+        "tokens": tokens(listed.iter().sum()),
+        "tokens_all": tokens(all),
+        "calls": { "ok": totals.ok, "tool_error": totals.tool_errors, "error": totals.errors },
+        "p50_ms": p50,
+        "p95_ms": p95,
+    });
+    match about {
+        Value::Object(about) => about,
+        _ => Map::new(),
+    }
+}
+
+/// Handles `GET /api/v1/servers/{name}/items`.
+pub(super) async fn items(Viewer(admin): Viewer, Path(name): Path<String>) -> Response {
+    let servers = admin.gateway.servers();
+    let Some(server) = servers.iter().find(|server| server.settings.name == name) else {
+        let names: Vec<&str> = servers.iter().map(|server| server.settings.name.as_str()).collect();
+        let message = format!("There is no server {name:?} that is switched on; those are {}", names.join(", "));
+        return json_response(StatusCode::NOT_FOUND, "not_found", &message);
+    };
+    let snapshot = admin.gateway.snapshot();
+    let listed = |kind| {
+        let lists = server.lists();
+        lists.get(kind).items.iter().map(|item| item_json(kind, server, item, &snapshot)).collect::<Vec<_>>()
+    };
+    let body = json!({
+        "server": name,
+        "tools": listed(ItemKind::Tools),
+        "resources": listed(ItemKind::Resources),
+        "templates": listed(ItemKind::Templates),
+        "prompts": listed(ItemKind::Prompts),
+    });
+    json(StatusCode::OK, &body)
+}
+
+fn item_json(kind: ItemKind, server: &ServerEntry, item: &JsonObject, snapshot: &Snapshot) -> Value {
+    let local = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
+    let route = snapshot.find_local(kind, &ByteString::from(server.settings.name.as_str()), &local);
+    let named = format!("{} {local}", kind.member());
+    let excluded = snapshot.excluded.iter().find(|out| out.server == server.settings.name && out.item == named);
+    let state = match (route, excluded) {
+        (Some(route), _) if route.hidden => "hidden",
+        (Some(_), _) => "on",
+        (None, Some(_)) => "left_out",
+        (None, None) => "off",
+    };
+    let text = |key: &str| item.get_string(key).map(|text| text.to_string());
+    let value = |key: &str| item.get(key).and_then(as_value);
+    let totals = route.map(|route| route.meter.totals()).unwrap_or_default();
+    json!({
+        "name": &*local,
+        "exposed": route.map(|route| route.exposed.to_string()),
+        "title": text("title"),
+        "description": text("description"),
+        "state": state,
+        "reason": excluded.map(|out| out.reason.clone()),
+        "tokens": tokens(route.map_or(item.bytes().len(), |route| route.listed.bytes().len())),
+        "annotations": value("annotations"),
+        "input_schema": value("inputSchema"),
+        "output_schema": value("outputSchema"),
+        "arguments": value("arguments"),
+        "calls": totals.calls(),
+        "errors": totals.errors + totals.tool_errors,
+        "p95_ms": totals.quantile(0.95).map(|seconds| (seconds * 1e4).round() / 10.0),
+    })
+}
+
+/// Parses a member for the page. It is a definition, not a payload.
+fn as_value(raw: &RawJson) -> Option<Value> {
+    serde_json::from_slice(raw.bytes()).ok()
+}

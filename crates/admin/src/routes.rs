@@ -1,0 +1,80 @@
+//! Routes of the API, each declared once.
+//!
+//! Owns method, path, role and description of each. Does not answer requests. Invariant: `openapi.json` describes exactly
+//! these routes, since it is made of them.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{MethodRouter, delete, get, post};
+
+use crate::{AdminState, actions, calls, events, items, openapi, sessions, status};
+use moongate_access::auth::AdminRole;
+
+/// Route of the API.
+pub(super) struct ApiRoute {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    /// Role that it needs. Without keys, a request from this machine.
+    pub(super) role: AdminRole,
+    pub(super) summary: &'static str,
+    /// Query parameters, each with its meaning.
+    pub(super) query: &'static [(&'static str, &'static str)],
+    handler: fn() -> MethodRouter<Arc<AdminState>>,
+}
+
+impl ApiRoute {
+    const fn view(
+        method: &'static str,
+        path: &'static str,
+        summary: &'static str,
+        handler: fn() -> MethodRouter<Arc<AdminState>>,
+    ) -> Self {
+        ApiRoute { method, path, role: AdminRole::View, summary, query: &[], handler }
+    }
+
+    const fn operate(
+        method: &'static str,
+        path: &'static str,
+        summary: &'static str,
+        handler: fn() -> MethodRouter<Arc<AdminState>>,
+    ) -> Self {
+        ApiRoute { role: AdminRole::Operate, ..ApiRoute::view(method, path, summary, handler) }
+    }
+
+    const fn query(self, query: &'static [(&'static str, &'static str)]) -> Self {
+        ApiRoute { query, ..self }
+    }
+}
+
+/// All routes of the API.
+pub(super) const ROUTES: [ApiRoute; 12] = [
+    ApiRoute::view("GET", "/api/v1/openapi.json", "This description of the API.", || get(openapi::openapi)),
+    ApiRoute::view("GET", "/api/v1/status", "The state of every server, and why.", || get(status::status)),
+    ApiRoute::view("GET", "/api/v1/events", "Changes as they happen, as an event stream.", || get(events::events)),
+    ApiRoute::view("GET", "/api/v1/servers/{name}/items", "Tools, resources and prompts of a server.", || {
+        get(items::items)
+    }),
+    ApiRoute::view("GET", "/api/v1/calls", "Recent calls, newest first: names and sizes, never values.", || {
+        get(calls::calls)
+    })
+    .query(&[
+        ("limit", "Maximum number of calls."),
+        ("server", "Only calls of this server."),
+        ("state", "Only calls in this state."),
+    ]),
+    ApiRoute::operate("POST", "/api/v1/calls/{id}/cancel", "Cancels a running call.", || post(calls::cancel)),
+    ApiRoute::view("GET", "/api/v1/sessions", "Sessions of clients, with ids of our own.", || get(sessions::sessions)),
+    ApiRoute::operate("DELETE", "/api/v1/sessions/{id}", "Ends a session.", || delete(sessions::end)),
+    ApiRoute::view("GET", "/api/v1/plan", "The changes that a reload would make.", || get(actions::plan)),
+    ApiRoute::operate("POST", "/api/v1/reload", "Reads the config again and applies it.", || post(actions::reload)),
+    ApiRoute::operate("POST", "/api/v1/servers/{name}/restart", "Starts a server anew.", || post(actions::restart)),
+    ApiRoute::operate("POST", "/api/v1/servers/{name}/refresh", "Asks a server for its lists again.", || {
+        post(actions::refresh)
+    }),
+];
+
+/// Adds the routes to a router.
+pub(super) fn mount(router: Router<Arc<AdminState>>) -> Router<Arc<AdminState>> {
+    ROUTES.iter().fold(router, |router, route| router.route(route.path, (route.handler)()))
+}

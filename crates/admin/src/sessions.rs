@@ -1,0 +1,57 @@
+//! Sessions of legacy clients, for operators.
+//!
+//! Owns their form. Does not end sessions by itself. Invariant: the session id, which is a secret, is never shown.
+
+use axum::extract::Path;
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::actions::{Operator, Viewer};
+use crate::calls::endpoint_path;
+use crate::{AdminState, json};
+use moongate_server::json_response;
+use moongate_session::SessionSummary;
+use moongate_telemetry::logs;
+
+/// Maximum number of sessions in one answer.
+const SESSIONS_MAX: usize = 1000;
+
+/// Handles `GET /api/v1/sessions`.
+pub(super) async fn sessions(Viewer(admin): Viewer) -> Response {
+    let total = admin.metrics.clients.sessions.get();
+    json(StatusCode::OK, &json!({ "total": total, "sessions": sessions_json(&admin) }))
+}
+
+/// Handles `DELETE /api/v1/sessions/{id}`.
+pub(super) async fn end(Operator(admin): Operator, Path(id): Path<String>) -> Response {
+    if admin.server_state.load().downstream.sessions.end_by_short_id(&id) {
+        return json(StatusCode::OK, &json!({ "outcome": "ended", "id": id }));
+    }
+    json_response(StatusCode::NOT_FOUND, "not_found", "There is no session with this id; it may have ended")
+}
+
+/// Describes the sessions in use.
+pub(super) fn sessions_json(admin: &AdminState) -> Vec<Value> {
+    let sessions = admin.server_state.load().downstream.sessions.overview(SESSIONS_MAX);
+    sessions.iter().map(session_json).collect()
+}
+
+fn session_json(session: &SessionSummary) -> Value {
+    let info = session.caller.client_info.as_ref().and_then(|info| info.as_object());
+    let text = |key| {
+        let text = info.as_ref().and_then(|info| info.get_string(key));
+        text.map(|text| logs::one_line(&text).chars().take(100).collect::<String>())
+    };
+    json!({
+        "id": session.id,
+        "client": { "name": text("name"), "version": text("version") },
+        "principal": session.caller.principal.name,
+        "endpoint": endpoint_path(&session.endpoint),
+        "revision": session.caller.revision,
+        "one_stream": session.has_shared_stream,
+        "idle_seconds": session.idle.as_secs(),
+        "calls": session.calls,
+        "subscriptions": session.subscriptions,
+    })
+}

@@ -1,0 +1,96 @@
+//! Status of every server: the answer of `/api/v1/status`.
+//!
+//! Owns its members. Does not change anything. Invariant: each text of a peer is redacted and in one line.
+
+use std::sync::Arc;
+
+use axum::extract::State as Shared;
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::{AdminState, items, json, server_details};
+use moongate_gateway::FindingTopic;
+use moongate_model::ItemKind;
+use moongate_telemetry::logs;
+use moongate_upstream::{Upstream, UpstreamState};
+
+/// Reports the state of every server, and its cause.
+pub(super) async fn status(Shared(admin): Shared<Arc<AdminState>>) -> Response {
+    json(StatusCode::OK, &status_json(&admin))
+}
+
+/// Builds the body of the status page.
+pub(super) fn status_json(admin: &AdminState) -> Value {
+    let snapshot = admin.gateway.snapshot();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "servers": servers_json(admin),
+        // Findings about views and keys, which belong to no server.
+        (FindingTopic::Filter.name()): snapshot.findings_about(None, FindingTopic::Filter),
+    })
+}
+
+/// Describes every configured server, disabled ones last.
+pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
+    let snapshot = admin.gateway.snapshot();
+    let members = admin.gateway.servers();
+    let totals = items::totals_by_server(&snapshot);
+    let servers = members.iter().map(|upstream| {
+        let pending = admin.gateway.replacement_status(&upstream.settings.name).map(
+            |pending| json!({ "state": pending.state.name(), "reason": logs::redact(&pending.reason) }),
+        );
+        let status = upstream.status();
+        let items = upstream.lists();
+        let left_out = snapshot.excluded.iter().filter(|l| l.server == upstream.settings.name);
+        let wait =
+            status.next_attempt.map(|at| at.saturating_duration_since(tokio::time::Instant::now()).as_secs_f64());
+        let mut server = json!({
+            "name": upstream.settings.name,
+            "state": status.state.name(),
+            "reason": logs::redact(&status.reason),
+            "next_attempt_seconds": wait,
+            // Replacement that has not connected yet.
+            "replacement": pending,
+            "revision": upstream.revision(),
+            "pid": status.pid,
+            "shared": shared_connections_json(upstream),
+            "connections": upstream.dedicated_count(),
+            "waiting": upstream.queue_len(),
+            "tools": items.get(ItemKind::Tools).items.len(),
+            "resources": items.get(ItemKind::Resources).items.len(),
+            "prompts": items.get(ItemKind::Prompts).items.len(),
+            "stale": upstream.is_unconfirmed(),
+            "left_out": left_out.map(|l| format!("{}: {}", l.item, l.reason)).collect::<Vec<_>>(),
+            (FindingTopic::Name.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Name),
+            (FindingTopic::Filter.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Filter),
+            (FindingTopic::Schema.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Schema),
+            "stderr": upstream.stderr().iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
+        });
+        if let Some(server) = server.as_object_mut() {
+            server.extend(server_details::describe_server(upstream, &admin.metrics));
+            server.extend(items::describe_use(upstream, &snapshot, totals.get(&upstream.settings.name)));
+        }
+        server
+    });
+    let disabled = admin.gateway.disabled();
+    // The same members as above: clients of the API need no case for disabled servers.
+    let disabled = disabled.iter().map(|name| {
+        json!({
+            "name": name, "state": UpstreamState::Disabled.name(), "reason": "the config says enabled = false",
+            "next_attempt_seconds": null, "revision": null, "pid": null, "shared": [], "connections": 0, "waiting": 0,
+            "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
+            "title": null, "icon": null, "prefix": null, "server": { "name": null, "version": null }, "transport": null,
+            "target": null, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0, "enabled": false,
+            "tools_on": 0, "tokens_all": 0, "calls": { "ok": 0, "tool_error": 0, "error": 0 }, "p50_ms": null, "p95_ms": null,
+            (FindingTopic::Name.name()): [], (FindingTopic::Filter.name()): [], (FindingTopic::Schema.name()): [],
+        })
+    });
+    servers.chain(disabled).collect()
+}
+
+/// Lists the connections that all clients of an era share.
+fn shared_connections_json(upstream: &Upstream) -> Vec<Value> {
+    let shared = upstream.shared_connections().into_iter();
+    shared.map(|(revision, pid)| json!({ "revision": revision, "pid": pid })).collect()
+}
