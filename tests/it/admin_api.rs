@@ -68,7 +68,7 @@ async fn an_operator_cancels_a_running_call() {
     let gateway = Setup::new().http("a", &server.url).start().await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Modern).await;
-    let call = async { client.call("a__sleep", json!({"seconds": 60})).await };
+    let call = async { client.call("a__sleep", json!({"ms": 60_000})).await };
     let cancel = async {
         let running = until("a running call", async || calls(&gateway, "?state=running").await.into_iter().next()).await;
         let path = format!("/api/v1/calls/{}/cancel", running["id"].as_str().unwrap());
