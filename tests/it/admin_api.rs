@@ -46,12 +46,18 @@ async fn recent_calls_have_names_and_sizes_and_no_values() {
     }
     let all = calls(&gateway, "").await;
     assert_eq!(all.len(), 6);
-    let newest: Vec<_> = all.iter().map(|call| (call["name"].as_str().unwrap(), call["state"].as_str().unwrap())).collect();
+    let newest: Vec<_> =
+        all.iter().map(|call| (call["name"].as_str().unwrap(), call["state"].as_str().unwrap())).collect();
     assert_eq!(newest[..3], [("a__nothing", "error"), ("a__fail", "tool_error"), ("a__echo", "ok")]);
     let echo = &all[2];
-    assert_eq!((&echo["server"], &echo["endpoint"], &echo["method"]), (&json!("a"), &json!("/mcp"), &json!("tools/call")));
+    assert_eq!(
+        (&echo["server"], &echo["endpoint"], &echo["method"]),
+        (&json!("a"), &json!("/mcp"), &json!("tools/call"))
+    );
     assert_eq!((&echo["from"], &echo["to"]), (&json!("2026-07-28"), &json!("2025-11-25")));
-    assert!(echo["bytes_in"].as_u64() > Some(10) && echo["bytes_out"].as_u64() > Some(10) && echo["own_ms"].is_number());
+    assert!(
+        echo["bytes_in"].as_u64() > Some(10) && echo["bytes_out"].as_u64() > Some(10) && echo["own_ms"].is_number()
+    );
     assert!(echo["client"]["name"].is_string(), "{echo}");
     assert_eq!(all[0]["error"]["type"], "unknown_name");
     assert!(!Value::Array(all.clone()).to_string().contains("s3cr3t"));
@@ -70,7 +76,8 @@ async fn an_operator_cancels_a_running_call() {
     let client = gateway.client(Era::Modern).await;
     let call = async { client.call("a__sleep", json!({"ms": 60_000})).await };
     let cancel = async {
-        let running = until("a running call", async || calls(&gateway, "?state=running").await.into_iter().next()).await;
+        let running =
+            until("a running call", async || calls(&gateway, "?state=running").await.into_iter().next()).await;
         let path = format!("/api/v1/calls/{}/cancel", running["id"].as_str().unwrap());
         assert_eq!(send(&gateway, "POST", &path).await.status, 200);
         path

@@ -25,7 +25,8 @@ pub(super) async fn calls(Viewer(admin): Viewer, RawQuery(query): RawQuery) -> R
     };
     let wanted = |key: &str, value: &str| query.get(key).is_none_or(|wanted| wanted == value);
     let recent = admin.gateway.recent_calls().changed_since(0);
-    let matching = recent.iter().filter(|call| wanted("server", &call.facts.server) && wanted("state", call.state().name()));
+    let matching =
+        recent.iter().filter(|call| wanted("server", &call.facts.server) && wanted("state", call.state().name()));
     json(StatusCode::OK, &json!({ "calls": matching.take(limit).map(call_json).collect::<Vec<_>>() }))
 }
 

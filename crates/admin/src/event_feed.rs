@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 
+use crate::AdminState;
 use crate::calls::call_json;
 use crate::sessions::sessions_json;
 use crate::status::{servers_json, status_json};
-use crate::AdminState;
 
 /// Interval of looking for changes: well below the 300 ms after which a person notices a delay.
 const LOOK_INTERVAL: Duration = Duration::from_millis(150);

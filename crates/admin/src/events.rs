@@ -47,7 +47,10 @@ struct OpenStream {
     _count: CountGuard,
 }
 
-fn event_stream(admin: Arc<AdminState>, watcher: Watcher) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> {
+fn event_stream(
+    admin: Arc<AdminState>,
+    watcher: Watcher,
+) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> {
     let count = CountGuard::new(&admin.metrics.clients.admin_streams);
     let access = admin.access.load_full();
     let stream = OpenStream { admin, watcher, access, next_id: 1, last_sent: Instant::now(), _count: count };

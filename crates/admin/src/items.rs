@@ -36,7 +36,11 @@ pub(super) fn totals_by_server(snapshot: &Snapshot) -> HashMap<String, CallTotal
 }
 
 /// Describes what a server costs a model, and how it is used.
-pub(super) fn describe_use(server: &ServerEntry, snapshot: &Snapshot, totals: Option<&CallTotals>) -> Map<String, Value> {
+pub(super) fn describe_use(
+    server: &ServerEntry,
+    snapshot: &Snapshot,
+    totals: Option<&CallTotals>,
+) -> Map<String, Value> {
     let exposed = snapshot.iter(ItemKind::Tools).filter(|route| route.upstream.settings.name == server.settings.name);
     let listed: Vec<usize> = exposed.filter(|route| !route.hidden).map(|route| route.listed.bytes().len()).collect();
     let all = server.lists().get(ItemKind::Tools).items.iter().map(|tool| tool.bytes().len()).sum();

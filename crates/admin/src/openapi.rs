@@ -39,7 +39,8 @@ fn description() -> Value {
 
 fn operation(route: &ApiRoute) -> Value {
     let in_path = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let in_path = in_path.map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }));
+    let in_path =
+        in_path.map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }));
     let in_query = route.query.iter().map(
         |(name, meaning)| json!({ "name": name, "in": "query", "description": meaning, "schema": { "type": "string" } }),
     );

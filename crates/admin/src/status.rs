@@ -37,9 +37,10 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
     let members = admin.gateway.servers();
     let totals = items::totals_by_server(&snapshot);
     let servers = members.iter().map(|upstream| {
-        let pending = admin.gateway.replacement_status(&upstream.settings.name).map(
-            |pending| json!({ "state": pending.state.name(), "reason": logs::redact(&pending.reason) }),
-        );
+        let pending = admin
+            .gateway
+            .replacement_status(&upstream.settings.name)
+            .map(|pending| json!({ "state": pending.state.name(), "reason": logs::redact(&pending.reason) }));
         let status = upstream.status();
         let items = upstream.lists();
         let left_out = snapshot.excluded.iter().filter(|l| l.server == upstream.settings.name);

@@ -231,8 +231,7 @@ impl Drop for CallWatch {
         if let Some(ticket) = self.ticket.take() {
             let state = if self.asked_for_input { CallState::InputRequired } else { CallState::Cancelled };
             let (took, server_time) = (self.received.elapsed(), self.sent.elapsed());
-            let result =
-                CallResult { state, server_revision: "", response_bytes: 0, took, server_time, error: None };
+            let result = CallResult { state, server_revision: "", response_bytes: 0, took, server_time, error: None };
             self.context.recent_calls.end(ticket, result);
         }
         if !self.finished && self.context.call_log.is_for_all() {

@@ -51,6 +51,7 @@ pub use get_stream::GetStreamState;
 pub use identity::SessionIdentity;
 pub use missed_events::MissedEvents;
 pub use outbox::Outbox;
+pub use overview::SessionSummary;
 pub use parked::{OpenInput, OpenInputRequest, ParkedCall, ParkedCallSettings, ParkedCalls, Ticket};
 pub use persisted::{RestoredFrom, SessionRecord};
 pub use resumption::{GET_STREAM, NextEvent, ReplaySettings, ResumptionBuffer, ResumptionReader, parse_id};
@@ -58,7 +59,6 @@ pub use sealed_state::{SealBinding, SealError, StateSealer};
 pub use session::{OpenCall, Session, SessionActivityGuard, SharedStream};
 pub use session_row::{SessionDigest, digest};
 pub use subscription::{SessionSubscription, SessionSubscriptions, SubscribeOutcome};
-pub use overview::SessionSummary;
 pub use task_results::{TaskResult, TaskResults};
 
 /// Table of all sessions.

@@ -79,7 +79,9 @@ mod tests {
         assert_eq!(meter.totals(), CallTotals::default());
         assert_eq!(meter.totals().quantile(0.95), None);
         let failed = |error| CallEnding { error, code: "" };
-        for (ending, ms) in [(CallEnding::FINE, 2), (CallEnding::FINE, 2), (failed("tool_error"), 3), (failed("x"), 900)] {
+        for (ending, ms) in
+            [(CallEnding::FINE, 2), (CallEnding::FINE, 2), (failed("tool_error"), 3), (failed("x"), 900)]
+        {
             meter.record("2025-11-25", ending, Duration::from_millis(ms), None);
         }
         let mut totals = meter.totals();

@@ -12,8 +12,8 @@ mod metrics;
 mod process;
 mod redact;
 
+pub use call_totals::CallTotals;
 pub use calls::{CallLog, CallLogSwitch, CallRecord};
 pub use memory::{MemoryLimit, MemoryWatch};
-pub use call_totals::CallTotals;
 pub use meter::{CallEnding, CallMeter, MeterFactory, ServerHop};
 pub use metrics::*;
