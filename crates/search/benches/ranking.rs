@@ -22,8 +22,9 @@ fn milliseconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
 }
 
 fn report(label: &str, index: &SearchIndex<usize>, queries: &[&str]) {
-    // Every third tool is hidden: rules cost something.
-    let search = |query: &&str| milliseconds(|| index.search(query, |id| id % 3 != 0, 5)).0;
+    // Every third tool is hidden: rules cost something. The best of five runs leaves out what else the machine does.
+    let once = |query: &str| milliseconds(|| index.search(query, |id| id % 3 != 0, 5)).0;
+    let search = |query: &&str| (0..5).map(|_| once(query)).fold(f64::MAX, f64::min);
     let mut times: Vec<f64> = queries.iter().map(search).collect();
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];

@@ -10,62 +10,58 @@ const LEAST_SIMILARITY: f32 = 0.4;
 pub(crate) struct Spelling {
     trigrams: Vec<u64>,
     shape: u64,
-    /// Bits of the shape that a near word may lack.
-    spare: u32,
 }
 
 impl Spelling {
     pub(crate) fn new(word: &str) -> Spelling {
-        let trigrams = trigrams(word);
-        let shape = shape_of(&trigrams);
-        // A near word shares at least s * n / (2 - s) of n trigrams: then it is part of the word. Each bit that it lacks
-        // stands for at least one trigram that it lacks.
-        let shared = (LEAST_SIMILARITY * trigrams.len() as f32 / (2.0 - LEAST_SIMILARITY)).ceil() as u32;
-        let spare = (trigrams.len() as u32).saturating_sub(shared);
-        Spelling { trigrams, shape, spare }
+        let mut trigrams = Vec::new();
+        collect_trigrams(word, &mut trigrams);
+        Spelling { shape: spelling_shape(word), trigrams }
     }
 
     /// Tells whether a word of this shape can be near. Rules out nearly all words at the price of a few instructions.
+    ///
+    /// A near word shares a part of all trigrams that both have. Each bit that it lacks stands for at least one trigram
+    /// that it lacks, and it has at least as many trigrams as bits.
     pub(crate) fn may_be_near(&self, shape: u64) -> bool {
-        (self.shape & !shape).count_ones() <= self.spare
+        let (own, other) = (self.trigrams.len() as f32, shape.count_ones() as f32);
+        let lacking = (self.shape & !shape).count_ones() as f32;
+        own - lacking >= LEAST_SIMILARITY * (own + other) / 2.0
     }
 
-    /// Similarity of a word, if it is near: twice the shared trigrams over the sum of both.
-    pub(crate) fn similarity(&self, word: &str) -> Option<f32> {
-        let other = trigrams(word);
+    /// Similarity of a word, if it is near: twice the shared trigrams over the sum of both. `buffer` saves allocations.
+    pub(crate) fn similarity(&self, word: &str, buffer: &mut Vec<u64>) -> Option<f32> {
+        collect_trigrams(word, buffer);
         let (mut a, mut b, mut shared) = (0, 0, 0);
-        while let (Some(left), Some(right)) = (self.trigrams.get(a), other.get(b)) {
+        while let (Some(left), Some(right)) = (self.trigrams.get(a), buffer.get(b)) {
             shared += u32::from(left == right);
             (a, b) = (a + usize::from(left <= right), b + usize::from(right <= left));
         }
-        let similarity = 2.0 * shared as f32 / (self.trigrams.len() + other.len()) as f32;
+        let similarity = 2.0 * shared as f32 / (self.trigrams.len() + buffer.len()) as f32;
         (similarity >= LEAST_SIMILARITY).then_some(similarity)
     }
 }
 
 /// Set of a word's trigrams as one bit each, where several share a bit.
 pub(crate) fn spelling_shape(word: &str) -> u64 {
-    shape_of(&trigrams(word))
+    trigrams(word).fold(0, |shape, trigram| shape | 1 << (trigram.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58))
 }
 
-fn shape_of(trigrams: &[u64]) -> u64 {
-    trigrams.iter().fold(0, |shape, trigram| shape | 1 << (trigram.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58))
-}
-
-/// Trigrams of a word in order, each once. Two spaces before it and one behind it weigh its beginning.
-fn trigrams(word: &str) -> Vec<u64> {
-    let mut window = u64::from(b' ') << 21 | u64::from(b' ');
-    let mut found: Vec<u64> = word
-        .chars()
-        .chain([' '])
-        .map(|c| {
-            window = (window << 21 | u64::from(c)) & ((1 << 63) - 1);
-            window
-        })
-        .collect();
+/// Collects the trigrams of a word in order, each once.
+fn collect_trigrams(word: &str, found: &mut Vec<u64>) {
+    found.clear();
+    found.extend(trigrams(word));
     found.sort_unstable();
     found.dedup();
-    found
+}
+
+/// Trigrams of a word. Two spaces before it and one behind it weigh its beginning.
+fn trigrams(word: &str) -> impl Iterator<Item = u64> {
+    let mut window = u64::from(b' ') << 21 | u64::from(b' ');
+    word.chars().chain([' ']).map(move |c| {
+        window = (window << 21 | u64::from(c)) & ((1 << 63) - 1);
+        window
+    })
 }
 
 #[cfg(test)]
@@ -77,17 +73,18 @@ mod tests {
 
     #[test]
     fn typos_are_near_and_others_are_not() {
-        let near = |a: &str, b: &str| Spelling::new(a).similarity(b).is_some();
+        let near = |a: &str, b: &str| Spelling::new(a).similarity(b, &mut Vec::new()).is_some();
         assert!(near("serach", "search") && near("isue", "issue") && near("calender", "calendar"));
         assert!(!near("weather", "message") && !near("file", "issue"));
-        assert_eq!(Spelling::new("file").similarity("file"), Some(1.0));
+        assert_eq!(Spelling::new("file").similarity("file", &mut Vec::new()), Some(1.0));
     }
 
     #[test]
     fn shapes_rule_out_no_near_word() {
         for a in WORDS.split(' ') {
             let spelling = Spelling::new(a);
-            for b in WORDS.split(' ').filter(|b| spelling.similarity(b).is_some()) {
+            let is_near = |b: &&str| spelling.similarity(b, &mut Vec::new()).is_some();
+            for b in WORDS.split(' ').filter(is_near) {
                 assert!(spelling.may_be_near(spelling_shape(b)), "{a} {b}");
             }
         }

@@ -3,11 +3,13 @@
 //! Owns scores. Does not know names. Invariant: frequencies and averages count visible tools only, so a score says nothing
 //! about the others.
 
+use std::array;
+
 use crate::nearest::Spelling;
 use crate::query::QueryWord;
-use crate::segment::{Segment, SegmentWord};
+use crate::segment::{Segment, SegmentWord, ToolEntry, word_prefix};
 use crate::synonyms::synonyms;
-use crate::weights::{RankingWeights, SERVER_FIELDS, TOOL_FIELDS, TextField};
+use crate::weights::{FieldWeight, RankingWeights, SERVER_FIELDS, TOOL_FIELDS, TextField};
 
 /// Words with a similar spelling that stand in for one that was found nowhere.
 const NEAREST_WORDS: usize = 3;
@@ -28,8 +30,6 @@ pub(crate) struct VisibleTools<'a, Id> {
     total: usize,
     /// Visible and hidden tools.
     slots: usize,
-    /// Average length of each field.
-    averages: [f32; TOOL_FIELDS + SERVER_FIELDS],
 }
 
 struct VisibleSegment<'a, Id> {
@@ -38,6 +38,9 @@ struct VisibleSegment<'a, Id> {
     count: usize,
     /// Slot of its first tool.
     base: usize,
+    /// Worth of a word in each field.
+    tool_worth: Vec<[f32; TOOL_FIELDS]>,
+    server_worth: [f32; SERVER_FIELDS],
 }
 
 /// Scores of one query.
@@ -68,7 +71,7 @@ impl<'a, Id> VisibleTools<'a, Id> {
         weights: &'a RankingWeights,
         filter: impl Fn(&Id) -> bool,
     ) -> Self {
-        let mut all = VisibleTools { segments: Vec::new(), weights, total: 0, slots: 0, averages: [0.0; 6] };
+        let mut all = VisibleTools { segments: Vec::new(), weights, total: 0, slots: 0 };
         let mut sums = [0_u64; TOOL_FIELDS + SERVER_FIELDS];
         for segment in segments {
             let is_visible: Vec<bool> = segment.tools.iter().map(|tool| filter(&tool.id)).collect();
@@ -80,17 +83,20 @@ impl<'a, Id> VisibleTools<'a, Id> {
                 sums.iter_mut().zip(lengths).for_each(|(sum, length)| *sum += u64::from(*length));
             }
             if count > 0 {
-                all.segments.push(VisibleSegment { segment, is_visible, count, base: all.slots });
+                let (tool_worth, server_worth) = (Vec::new(), [0.0; SERVER_FIELDS]);
+                let base = all.slots;
+                all.segments.push(VisibleSegment { segment, is_visible, count, base, tool_worth, server_worth });
                 all.slots += segment.tools.len();
                 all.total += count;
             }
         }
-        all.averages = sums.map(|sum| (sum as f32 / all.total.max(1) as f32).max(1.0));
+        let averages = sums.map(|sum| (sum as f32 / all.total.max(1) as f32).max(1.0));
+        all.segments.iter_mut().for_each(|part| part.set_worth(&weights.fields, &averages));
         all
     }
 
     /// Visible tools with their slots.
-    pub(crate) fn tools(&self) -> impl Iterator<Item = (usize, &'a crate::segment::ToolEntry<Id>)> {
+    pub(crate) fn tools(&self) -> impl Iterator<Item = (usize, &'a ToolEntry<Id>)> {
         self.segments.iter().flat_map(|part| {
             let tools = part.segment.tools.iter().zip(&part.is_visible).enumerate();
             tools.filter(|(_, (_, is_visible))| **is_visible).map(|(at, (tool, _))| (part.base + at, tool))
@@ -138,8 +144,9 @@ impl<'a, Id> VisibleTools<'a, Id> {
 
     fn find(&self, stem: &str) -> VisibleWord<'a> {
         let mut found = VisibleWord { parts: Vec::new(), tools: 0 };
+        let prefix = word_prefix(stem);
         for (n, part) in self.segments.iter().enumerate() {
-            let Some(word) = part.segment.find(stem) else { continue };
+            let Some(word) = part.segment.find(stem, prefix) else { continue };
             let tools = part.tools_with(&word);
             if tools > 0 {
                 found.parts.push((n, word));
@@ -154,53 +161,34 @@ impl<'a, Id> VisibleTools<'a, Id> {
         (1.0 + (self.total as f32 - tools as f32 + 0.5) / (tools as f32 + 0.5)).ln()
     }
 
-    /// Raises `best` to what this word is worth to each visible tool.
+    /// Raises `best` to what this word is worth to each tool. What it says of hidden ones is never read.
     fn raise(&self, word: &VisibleWord, factor: f32, best: &mut [f32]) {
         let worth = factor * self.rarity(word.tools);
-        let saturation = self.weights.saturation;
+        let raise = |best: &mut f32, count: f32| *best = best.max(worth * count / (self.weights.saturation + count));
         for (n, word) in &word.parts {
             let part = &self.segments[*n];
             let slots = &mut best[part.base..part.base + part.segment.tools.len()];
-            let mut raise = |at: usize, count: f32| {
-                if part.is_visible[at] {
-                    slots[at] = slots[at].max(worth * count / (saturation + count));
-                }
-            };
-            let server_count = self.weigh(TOOL_FIELDS, &word.server_counts, &part.segment.server_lengths);
+            let server_count = weigh(&part.server_worth, &word.server_counts);
             if server_count > 0.0 {
-                (0..part.segment.tools.len()).for_each(|at| raise(at, server_count));
+                slots.iter_mut().for_each(|best| raise(best, server_count));
             }
             for posting in word.postings {
                 let at = posting.tool as usize;
-                let lengths = &part.segment.tools[at].lengths;
-                raise(at, server_count + self.weigh(0, &posting.counts, lengths));
+                raise(&mut slots[at], server_count + weigh(&part.tool_worth[at], &posting.counts));
             }
         }
-    }
-
-    /// Count of a word over some fields, by their weights and lengths.
-    fn weigh(&self, first: usize, counts: &[u8], lengths: &[u16]) -> f32 {
-        let fields = self.weights.fields[first..].iter().zip(&self.averages[first..]);
-        let found = counts.iter().zip(lengths).zip(fields).filter(|((count, _), _)| **count > 0);
-        found
-            .map(|((count, length), (field, average))| {
-                let length = 1.0 - field.length_penalty + field.length_penalty * f32::from(*length) / average;
-                field.weight * f32::from(*count) / length
-            })
-            .sum()
     }
 
     /// Words with the most similar spelling.
     fn nearest(&self, stem: &str) -> Vec<(VisibleWord<'a>, f32)> {
         let spelling = Spelling::new(stem);
+        let mut buffer = Vec::new();
         let mut near: Vec<(f32, &str)> = Vec::new();
         for part in &self.segments {
             let visible = part.segment.similar_words(&spelling).filter(|word| part.tools_with(word) > 0);
-            near.extend(
-                visible
-                    .take(MAX_COMPARED)
-                    .filter_map(|word| spelling.similarity(word.text).map(|similarity| (similarity, word.text))),
-            );
+            for word in visible.take(MAX_COMPARED) {
+                near.extend(spelling.similarity(word.text, &mut buffer).map(|similarity| (similarity, word.text)));
+            }
         }
         near.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
         near.dedup();
@@ -209,7 +197,24 @@ impl<'a, Id> VisibleTools<'a, Id> {
     }
 }
 
+/// Count of a word over some fields, by the worth of each.
+fn weigh<const N: usize>(worth: &[f32; N], counts: &[u8; N]) -> f32 {
+    worth.iter().zip(counts).map(|(worth, count)| worth * f32::from(*count)).sum()
+}
+
+/// Worth of one word in a field: less in a text longer than the average.
+fn field_worth(field: &FieldWeight, length: u16, average: f32) -> f32 {
+    field.weight / (1.0 - field.length_penalty + field.length_penalty * f32::from(length) / average)
+}
+
 impl<Id> VisibleSegment<'_, Id> {
+    fn set_worth(&mut self, fields: &[FieldWeight; 6], averages: &[f32; 6]) {
+        let worth = |field: usize, length: u16| field_worth(&fields[field], length, averages[field]);
+        let tools = self.segment.tools.iter();
+        self.tool_worth = tools.map(|tool| array::from_fn(|field| worth(field, tool.lengths[field]))).collect();
+        self.server_worth = array::from_fn(|field| worth(TOOL_FIELDS + field, self.segment.server_lengths[field]));
+    }
+
     /// Number of visible tools that a word counts for.
     fn tools_with(&self, word: &SegmentWord) -> usize {
         if word.server_counts.iter().any(|count| *count > 0) {

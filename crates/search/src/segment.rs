@@ -4,18 +4,17 @@
 //! whatever its texts are, and what is kept of it depends on no other tool.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use crate::document::{ServerDocument, ToolDocument};
 use crate::nearest::{Spelling, spelling_shape};
-use crate::stem::stem;
+use crate::stem::cut_to_stem;
 use crate::tokens::for_each_word;
 use crate::weights::{SERVER_FIELDS, TOOL_FIELDS, TextField};
 
 /// Memory for the words of one tool.
 const MAX_TOOL_BYTES: usize = 5_500;
-/// Memory of one word beside its letters: an entry, a shape, a posting.
-const WORD_OVERHEAD: usize = size_of::<WordEntry>() + size_of::<u64>() + size_of::<Posting>();
+/// Memory of one word beside its letters: an entry, a prefix, a shape, a posting.
+const WORD_OVERHEAD: usize = size_of::<WordEntry>() + 2 * size_of::<u64>() + size_of::<Posting>();
 /// Read from a description, or from all descriptions of arguments together.
 const MAX_TEXT: usize = 4096;
 /// Read from a name and from a title.
@@ -32,6 +31,8 @@ pub(crate) struct Segment<Id> {
     /// All words, one after the other, in order.
     text: String,
     entries: Vec<WordEntry>,
+    /// First letters of each word, which decide nearly all comparisons of a search.
+    prefixes: Vec<u64>,
     shapes: Vec<u64>,
     postings: Vec<Posting>,
 }
@@ -83,21 +84,11 @@ impl<Id> Segment<Id> {
         words.finish(server.name.into(), entries, server_lengths)
     }
 
-    /// Finds a word.
-    pub(crate) fn find(&self, stem: &str) -> Option<SegmentWord<'_>> {
-        let at = self.partition(stem);
-        let word = (at < self.entries.len()).then(|| self.word(at))?;
-        (word.text == stem).then_some(word)
-    }
-
-    /// Position of the first word that is not before this one.
-    fn partition(&self, stem: &str) -> usize {
-        let (mut low, mut high) = (0, self.entries.len());
-        while low < high {
-            let middle = (low + high) / 2;
-            if self.word(middle).text < stem { low = middle + 1 } else { high = middle }
-        }
-        low
+    /// Finds a word, whose prefix the caller computes once for all segments.
+    pub(crate) fn find(&self, stem: &str, prefix: u64) -> Option<SegmentWord<'_>> {
+        let first = self.prefixes.partition_point(|other| *other < prefix);
+        let same = self.prefixes[first..].iter().take_while(|other| **other == prefix).count();
+        (first..first + same).map(|at| self.word(at)).find(|word| word.text == stem)
     }
 
     fn word(&self, at: usize) -> SegmentWord<'_> {
@@ -120,24 +111,48 @@ impl<Id> Segment<Id> {
     }
 }
 
-#[derive(Default)]
-struct WordOccurrences {
-    postings: Vec<Posting>,
+/// Word while its segment is built.
+#[derive(Clone, Copy, Default)]
+struct WordBuilder {
+    /// Its last posting, and the number of its postings.
+    last: usize,
+    postings: u32,
     server_counts: [u8; SERVER_FIELDS],
 }
 
 #[derive(Default)]
 struct SegmentBuilder {
-    words: HashMap<String, WordOccurrences>,
+    numbers: HashMap<String, u32>,
+    words: Vec<WordBuilder>,
+    /// Postings of all words, in the order of tools.
+    postings: Vec<(u32, Posting)>,
+    /// Stem at hand: most are known, and need no copy.
+    stem: String,
 }
 
 impl SegmentBuilder {
+    /// Makes `stem` the stem of this word, and returns its number if it is known.
+    fn number_of(&mut self, word: &str) -> Option<u32> {
+        self.stem.clear();
+        self.stem.push_str(word);
+        cut_to_stem(&mut self.stem);
+        self.numbers.get(&self.stem).copied()
+    }
+
+    fn insert_stem(&mut self) -> u32 {
+        let number = self.words.len() as u32;
+        self.numbers.insert(self.stem.clone(), number);
+        self.words.push(WordBuilder::default());
+        number
+    }
+
     /// Adds a text of the server, and returns its length in words.
     fn add_server_text(&mut self, field: usize, text: &str, limit: usize) -> u16 {
         let mut length = 0;
         for_each_word(cut(text, limit), |word| {
             length += u16::from(!word.joined);
-            let count = &mut self.words.entry(stem(word.text)).or_default().server_counts[field];
+            let number = self.number_of(word.text).unwrap_or_else(|| self.insert_stem());
+            let count = &mut self.words[number as usize].server_counts[field];
             *count = count.saturating_add(1);
             true
         });
@@ -146,7 +161,7 @@ impl SegmentBuilder {
 
     /// Adds a tool, and returns the lengths of its fields in words.
     fn add_tool<Id>(&mut self, tool: u32, document: &ToolDocument<Id>) -> [u16; TOOL_FIELDS] {
-        let mut text = ToolText { words: &mut self.words, tool, room: MAX_TOOL_BYTES, lengths: [0; TOOL_FIELDS] };
+        let mut text = ToolText { words: self, tool, room: MAX_TOOL_BYTES, lengths: [0; TOOL_FIELDS] };
         text.add(TextField::OwnName, cut(document.own_name, MAX_NAME));
         text.add(TextField::Description, cut(document.description, MAX_TEXT));
         let arguments = || document.arguments.iter().take(MAX_ARGUMENTS);
@@ -163,31 +178,43 @@ impl SegmentBuilder {
     }
 
     fn finish<Id>(
-        self,
+        mut self,
         server: Box<str>,
         tools: Vec<ToolEntry<Id>>,
         server_lengths: [u16; SERVER_FIELDS],
     ) -> Segment<Id> {
-        let mut words: Vec<(String, WordOccurrences)> = self.words.into_iter().collect();
-        words.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        let mut text = String::with_capacity(words.iter().map(|(word, _)| word.len()).sum());
-        let mut postings = Vec::with_capacity(words.iter().map(|(_, found)| found.postings.len()).sum());
-        let mut entries = Vec::with_capacity(words.len());
-        let mut shapes = Vec::with_capacity(words.len());
-        for (word, found) in words {
-            text.push_str(&word);
-            postings.extend(found.postings);
-            shapes.push(spelling_shape(&word));
-            let (text_end, postings_end) = (text.len() as u32, postings.len() as u32);
-            entries.push(WordEntry { text_end, postings_end, server_counts: found.server_counts });
+        let mut stems: Vec<(String, u32)> = self.numbers.into_iter().collect();
+        stems.sort_unstable();
+        let mut text = String::with_capacity(stems.iter().map(|(stem, _)| stem.len()).sum());
+        let mut entries = Vec::with_capacity(stems.len());
+        let mut next = 0;
+        for (stem, number) in &stems {
+            text.push_str(stem);
+            let word = &mut self.words[*number as usize];
+            // From here on, `last` is the place of the next posting.
+            word.last = next;
+            next += word.postings as usize;
+            entries.push(WordEntry {
+                text_end: text.len() as u32,
+                postings_end: next as u32,
+                server_counts: word.server_counts,
+            });
         }
-        Segment { server, tools, server_lengths, text, entries, shapes, postings }
+        let mut postings = vec![Posting { tool: 0, counts: [0; TOOL_FIELDS] }; next];
+        for (number, posting) in self.postings {
+            let place = &mut self.words[number as usize].last;
+            postings[*place] = posting;
+            *place += 1;
+        }
+        let prefixes = stems.iter().map(|(stem, _)| word_prefix(stem)).collect();
+        let shapes = stems.iter().map(|(stem, _)| spelling_shape(stem)).collect();
+        Segment { server, tools, server_lengths, text, entries, prefixes, shapes, postings }
     }
 }
 
 /// Words of one tool on their way into a segment.
 struct ToolText<'a> {
-    words: &'a mut HashMap<String, WordOccurrences>,
+    words: &'a mut SegmentBuilder,
     tool: u32,
     /// Bytes that its words may still take.
     room: usize,
@@ -197,32 +224,38 @@ struct ToolText<'a> {
 impl ToolText<'_> {
     fn add(&mut self, field: TextField, text: &str) {
         for_each_word(text, |word| {
-            let stem = stem(word.text);
-            let cost = stem.len() + WORD_OVERHEAD;
-            let entry = self.words.entry(stem);
-            let known = matches!(&entry, Entry::Occupied(entry) if is_of(entry.get(), self.tool));
-            if !known {
-                if cost > self.room {
-                    return false;
-                }
-                self.room -= cost;
-            }
-            let postings = &mut entry.or_default().postings;
-            if !known {
-                postings.push(Posting { tool: self.tool, counts: [0; TOOL_FIELDS] });
-            }
-            if let Some(posting) = postings.last_mut() {
-                let count = &mut posting.counts[field as usize];
-                *count = count.saturating_add(1);
-            }
+            let Some(posting) = self.posting_of(word.text) else { return false };
+            let count = &mut posting.counts[field as usize];
+            *count = count.saturating_add(1);
             self.lengths[field as usize] += u16::from(!word.joined);
             true
         });
     }
+
+    /// Posting of a word for this tool, as long as there is room for it.
+    fn posting_of(&mut self, word: &str) -> Option<&mut Posting> {
+        let number = self.words.number_of(word);
+        let known = number.map(|number| self.words.words[number as usize]).filter(|word| word.postings > 0);
+        if let Some(last) = known.map(|word| word.last)
+            && self.words.postings[last].1.tool == self.tool
+        {
+            return Some(&mut self.words.postings[last].1);
+        }
+        self.room = self.room.checked_sub(self.words.stem.len() + WORD_OVERHEAD)?;
+        let number = number.unwrap_or_else(|| self.words.insert_stem());
+        let builder = &mut self.words.words[number as usize];
+        builder.last = self.words.postings.len();
+        builder.postings += 1;
+        self.words.postings.push((number, Posting { tool: self.tool, counts: [0; TOOL_FIELDS] }));
+        self.words.postings.last_mut().map(|(_, posting)| posting)
+    }
 }
 
-fn is_of(word: &WordOccurrences, tool: u32) -> bool {
-    word.postings.last().is_some_and(|posting| posting.tool == tool)
+/// First eight bytes of a word, as a number in the order of the words.
+pub(crate) fn word_prefix(word: &str) -> u64 {
+    let mut prefix = [0; 8];
+    prefix.iter_mut().zip(word.bytes()).for_each(|(to, from)| *to = from);
+    u64::from_be_bytes(prefix)
 }
 
 /// Beginning of a text, in whole characters.
@@ -239,7 +272,7 @@ mod tests {
     fn bytes_of(description: &str, arguments: &[ArgumentText]) -> usize {
         let tool = ToolDocument { id: 0, exposed_name: "a__tool", own_name: "tool", description, arguments };
         let segment = Segment::build(ServerDocument { name: "a", ..ServerDocument::default() }, [tool]);
-        let entries = segment.entries.len() * (size_of::<WordEntry>() + size_of::<u64>());
+        let entries = segment.entries.len() * (size_of::<WordEntry>() + 2 * size_of::<u64>());
         segment.text.len() + entries + segment.postings.len() * size_of::<Posting>()
     }
 

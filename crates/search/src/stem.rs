@@ -6,15 +6,21 @@
 /// Cuts inflections off an English word in lower case. Other words stay as they are.
 pub(crate) fn stem(word: &str) -> String {
     let mut word = word.to_owned();
+    cut_to_stem(&mut word);
+    word
+}
+
+/// Cuts a word to its stem where it stands.
+pub(crate) fn cut_to_stem(word: &mut String) {
     if word.len() < 4 || !word.bytes().all(|b| b.is_ascii_lowercase()) {
-        return word;
+        return;
     }
-    cut_plural(&mut word);
+    cut_plural(word);
     for suffix in ["ing", "ed"] {
         let Some(rest) = word.strip_suffix(suffix) else { continue };
         if rest.len() >= 3 && has_vowel(rest) {
-            word.truncate(rest.len());
-            cut_doubled(&mut word);
+            word.truncate(word.len() - suffix.len());
+            cut_doubled(word);
             break;
         }
     }
@@ -22,8 +28,8 @@ pub(crate) fn stem(word: &str) -> String {
     for (suffix, least) in [("ion", 4), ("or", 4), ("er", 4)] {
         let Some(rest) = word.strip_suffix(suffix) else { continue };
         if rest.len() >= least && (suffix == "er" || rest.ends_with(['t', 's'])) {
-            word.truncate(rest.len());
-            cut_doubled(&mut word);
+            word.truncate(word.len() - suffix.len());
+            cut_doubled(word);
             break;
         }
     }
@@ -34,7 +40,6 @@ pub(crate) fn stem(word: &str) -> String {
         word.pop();
         word.push('i');
     }
-    word
 }
 
 fn cut_plural(word: &mut String) {

@@ -6,6 +6,7 @@
 /// Longest word in bytes. The rest of a longer one is cut off.
 pub(crate) const MAX_WORD: usize = 32;
 
+const LONGEST_STOP_WORD: usize = "please".len();
 /// Words that say nothing about what a tool does, in order.
 const STOP_WORDS: [&str; 78] = [
     "a", "about", "all", "am", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "could", "d",
@@ -27,7 +28,7 @@ pub(crate) fn for_each_word(text: &str, mut visit: impl FnMut(TextWord) -> bool)
     let mut buffer = String::new();
     let mut emit = |word: &str, joined: bool| {
         lower_into(&mut buffer, word);
-        STOP_WORDS.binary_search(&buffer.as_str()).is_ok() || visit(TextWord { text: &buffer, joined })
+        is_stop_word(&buffer) || visit(TextWord { text: &buffer, joined })
     };
     for run in text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
         if !split_run(run, &mut emit) {
@@ -36,8 +37,17 @@ pub(crate) fn for_each_word(text: &str, mut visit: impl FnMut(TextWord) -> bool)
     }
 }
 
+fn is_stop_word(word: &str) -> bool {
+    word.len() <= LONGEST_STOP_WORD && STOP_WORDS.binary_search(&word).is_ok()
+}
+
 fn lower_into(buffer: &mut String, word: &str) {
     buffer.clear();
+    if word.is_ascii() {
+        buffer.push_str(&word[..word.len().min(MAX_WORD)]);
+        buffer.make_ascii_lowercase();
+        return;
+    }
     for c in word.chars().flat_map(char::to_lowercase) {
         if buffer.len() + c.len_utf8() > MAX_WORD {
             break;
@@ -141,5 +151,6 @@ mod tests {
     fn words_are_bounded_and_stop_words_in_order() {
         assert_eq!(words(&"é".repeat(1000)).len(), MAX_WORD);
         assert!(STOP_WORDS.is_sorted());
+        assert_eq!(STOP_WORDS.iter().map(|word| word.len()).max(), Some(LONGEST_STOP_WORD));
     }
 }
