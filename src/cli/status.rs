@@ -61,14 +61,35 @@ struct StatusServer {
     tools: u64,
     since_seconds: Option<u64>,
     target: Option<String>,
-    #[serde(default)]
+    #[serde(flatten)]
+    findings: ServerFindings,
+}
+
+/// Findings about one server.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ServerFindings {
     left_out: Vec<String>,
-    #[serde(default)]
     names: Vec<String>,
-    #[serde(default)]
     unmatched_filters: Vec<String>,
-    #[serde(default)]
     schemas: Vec<String>,
+}
+
+impl ServerFindings {
+    /// Returns the notes below the table.
+    fn notes<'a>(&'a self, server: &'a str) -> [ServerNotes<'a>; 4] {
+        let topics = [
+            ("left out", &self.left_out),
+            (topic_title(FindingTopic::Name), &self.names),
+            (topic_title(FindingTopic::Filter), &self.unmatched_filters),
+            (topic_title(FindingTopic::Schema), &self.schemas),
+        ];
+        topics.map(|(what, texts)| ServerNotes {
+            server: Some(server),
+            what,
+            texts: texts.iter().map(String::as_str).collect(),
+        })
+    }
 }
 
 /// Connection that all clients of an era share.
@@ -129,19 +150,7 @@ fn cut(target: &str) -> String {
 
 /// Returns the notes below the table.
 fn notes_text(status: &StatusReport) -> String {
-    let notes = status.servers.iter().flat_map(|server| {
-        let all = [
-            ("left out", &server.left_out),
-            (topic_title(FindingTopic::Name), &server.names),
-            (topic_title(FindingTopic::Filter), &server.unmatched_filters),
-            (topic_title(FindingTopic::Schema), &server.schemas),
-        ];
-        all.map(|(what, all)| ServerNotes {
-            server: Some(&server.name),
-            what,
-            texts: all.iter().map(String::as_str).collect(),
-        })
-    });
+    let notes = status.servers.iter().flat_map(|server| server.findings.notes(&server.name));
     let beside = ServerNotes {
         server: None,
         what: topic_title(FindingTopic::Filter),
@@ -193,10 +202,7 @@ mod tests {
             tools: 7,
             since_seconds: Some(if next.is_none() { 7300 } else { 5 }),
             target: next.is_none().then(|| "npx server".to_owned()),
-            left_out: Vec::new(),
-            names: Vec::new(),
-            unmatched_filters: Vec::new(),
-            schemas: Vec::new(),
+            findings: ServerFindings::default(),
         };
         let both = ["new", "old"].map(|revision| SharedConnection { revision: revision.to_owned() });
         assert_eq!(StatusServer { shared: both.into(), ..server("a", "ready", "", None) }.revisions(), "new+old");

@@ -92,13 +92,33 @@ pub(crate) struct GetStream {
     /// Time at which the client is disconnected: to reconnect, or because it never sent `initialize`.
     pub(crate) deadline: Option<Instant>,
     /// Events of calls, if their responses use this stream, too.
-    pub(crate) calls: Option<mpsc::Receiver<Bytes>>,
-    /// Guard that is dropped with the stream.
-    pub(crate) on_end: Option<Box<dyn Send + Sync>>,
+    pub(crate) calls: Option<CallEvents>,
     /// True once the last event was written.
     finished: bool,
     _busy: SessionActivityGuard,
     _count: CountGuard,
+}
+
+/// Events of a session's calls, on the stream that carries everything.
+pub(crate) struct CallEvents {
+    events: mpsc::Receiver<Bytes>,
+    /// Guard that is dropped with the stream.
+    _on_end: Box<dyn Send + Sync>,
+}
+
+impl CallEvents {
+    pub(crate) fn new(events: mpsc::Receiver<Bytes>, on_end: impl Send + Sync + 'static) -> Self {
+        CallEvents { events, _on_end: Box::new(on_end) }
+    }
+
+    /// Returns true if a call is open, or its events were not sent yet.
+    fn has_open(&self, session: &Session) -> bool {
+        !self.events.is_empty() || !session.calls.is_empty()
+    }
+
+    async fn next(&mut self) -> StreamStep {
+        self.events.recv().await.map_or(StreamStep::End, StreamStep::Framed)
+    }
 }
 
 /// Next step of a stream.
@@ -129,7 +149,6 @@ impl GetStream {
             last_event: None,
             deadline: None,
             calls: None,
-            on_end: None,
             finished: false,
             _busy: session.begin_activity(),
             _count: CountGuard::new(&state.metrics.clients.streams),
@@ -196,11 +215,11 @@ impl GetStream {
     async fn next_step(&mut self) -> StreamStep {
         // Calls may finish while the gateway drains. A stream without calls has nothing to wait for.
         let draining = self.draining.is_cancelled();
-        let calling = self.calls.as_ref().is_some_and(|calls| !calls.is_empty() || !self.session.calls.is_empty());
+        let calling = self.calls.as_ref().is_some_and(|calls| calls.has_open(&self.session));
         let pause = if draining { DRAIN_POLL } else { self.keep_alive };
         let call = async {
             match &mut self.calls {
-                Some(calls) => calls.recv().await,
+                Some(calls) => calls.next().await,
                 None => std::future::pending().await,
             }
         };
@@ -216,7 +235,7 @@ impl GetStream {
             () = self.replaced.cancelled() => StreamStep::End,
             () = self.draining.cancelled(), if !draining || !calling => if draining { StreamStep::End } else { StreamStep::Nothing },
             message = self.session.get_stream.outbox.next() => StreamStep::Message(message),
-            event = call => event.map_or(StreamStep::End, StreamStep::Framed),
+            step = call => step,
             Some(notification) = self.notifications.stream.next() => {
                 let unwanted = match &notification {
                     Notification::Log(level, _) => !self.session.identity.caller().log_filter.allows(*level),

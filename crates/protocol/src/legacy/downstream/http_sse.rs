@@ -139,9 +139,8 @@ fn open_stream(
     // The session is bound to the stream, so a client that disconnects must initialize again.
     let ends = EndSessionOnDrop { sessions: state.sessions.clone(), session: session.clone() };
     let mut open = get_stream::GetStream::new(&session, server, state, session.open_stream(), first);
-    open.calls = Some(calls);
+    open.calls = Some(get_stream::CallEvents::new(calls, ends));
     open.deadline = Some(Instant::now() + INITIALIZE_TIME);
-    open.on_end = Some(Box::new(ends));
     Ok(get_stream::respond(open))
 }
 
