@@ -201,7 +201,7 @@ impl MockHandle {
 
     /// Sends a request to every legacy session that listens, outside of any call. Returns how many got it.
     pub fn request_sessions(&self, method: &str, params: &Value) -> usize {
-        let sessions: Vec<String> = lock(&self.server.sessions).keys().cloned().collect();
+        let sessions = self.server.sessions.ids();
         let send = |id: &String| {
             let request = wire::request(&format!("\"own-{}\"", self.server.next_number()), method, params);
             self.server.send_to_session(id, request)
@@ -211,7 +211,7 @@ impl MockHandle {
 
     /// Sends a text as a message to every legacy session that listens, valid or not. Returns how many got it.
     pub fn send_to_sessions(&self, text: &str) -> usize {
-        let sessions: Vec<String> = lock(&self.server.sessions).keys().cloned().collect();
+        let sessions = self.server.sessions.ids();
         sessions.iter().filter(|id| self.server.send_to_session(id, text.to_owned())).count()
     }
 
@@ -224,7 +224,7 @@ impl MockHandle {
     /// Legacy sessions open over HTTP and streams of HTTP+SSE. Over sockets, the connections.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        lock(&self.server.sessions).len() + self.server.http_sse_sessions.len() + self.server.pipes()
+        self.server.sessions.count()
     }
 
     /// Forgets every session, as a restart would. Returns how many there were.

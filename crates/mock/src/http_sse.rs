@@ -50,7 +50,7 @@ struct HttpSseGuard {
 
 impl Drop for HttpSseGuard {
     fn drop(&mut self) {
-        lock(&self.server.http_sse_sessions.0).remove(&self.id);
+        lock(&self.server.sessions.http_sse.0).remove(&self.id);
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn open(server: &Arc<MockServer>) -> Response<HttpBody> {
     let id = seal::random_name();
     let (input, reader) = tokio::io::duplex(BUFFER);
     let (writer, output) = tokio::io::duplex(BUFFER);
-    let mut all = lock(&server.http_sse_sessions.0);
+    let mut all = lock(&server.sessions.http_sse.0);
     if all.len() >= SESSIONS_MAX {
         return answer::status(503);
     }
@@ -91,7 +91,7 @@ pub(super) fn open(server: &Arc<MockServer>) -> Response<HttpBody> {
 /// Takes a message for the session that the query names.
 pub(super) async fn send(server: &MockServer, query: Option<&str>, body: &Bytes) -> Response<HttpBody> {
     let id = query.and_then(|q| q.split('&').find_map(|one| one.strip_prefix("sessionId=")));
-    let found = id.and_then(|id| lock(&server.http_sse_sessions.0).get(id).cloned());
+    let found = id.and_then(|id| lock(&server.sessions.http_sse.0).get(id).cloned());
     let Some(input) = found else {
         return answer::status(404);
     };

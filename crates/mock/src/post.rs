@@ -47,7 +47,7 @@ pub(super) fn session(server: &MockServer, received: &ReceivedRequest) -> Result
     let id = received.header("mcp-session-id");
     let id = id.ok_or_else(|| RpcFailure::new(-32000, "Bad Request: Mcp-Session-Id header is required").status(400))?;
     let unknown = || RpcFailure::new(-32001, "Session not found").status(server.script.http.lost_session);
-    let session = server.session(id).ok_or_else(unknown)?;
+    let session = server.sessions.find(id).ok_or_else(unknown)?;
     // The header `MCP-Protocol-Version` is new in 2025-06-18.
     if session.revision >= Revision::V2025_06_18 {
         let version = received.header("mcp-protocol-version");
@@ -116,7 +116,7 @@ async fn handle_messages(server: &Arc<MockServer>, received: &ReceivedRequest, a
 
 async fn batch(server: &Arc<MockServer>, received: &ReceivedRequest, all: Vec<IncomingMessage>) -> HttpReply {
     // Batches exist only in 2025-03-26: "Remove support for JSON-RPC batching" (2025-06-18, changelog).
-    let known = received.header("mcp-session-id").and_then(|id| server.session(id)).map(|s| s.revision);
+    let known = received.header("mcp-session-id").and_then(|id| server.sessions.find(id)).map(|s| s.revision);
     let sessionless = !server.script.http.session && server.speaks(Revision::V2025_03_26);
     if known != Some(Revision::V2025_03_26) && !sessionless {
         return refuse(RpcFailure::new(-32600, "Invalid Request: batches are not part of this revision").status(400));

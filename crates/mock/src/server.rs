@@ -89,14 +89,54 @@ pub(super) struct MockServer {
     pub(super) program: Option<PathBuf>,
     pub(super) contents: Mutex<MockContents>,
     pub(super) faults: Mutex<ArmedFaults>,
-    pub(super) sessions: Mutex<HashMap<String, Arc<MockSession>>>,
-    pub(super) http_sse_sessions: HttpSseSessions,
+    pub(super) sessions: OpenSessions,
     pub(super) tasks: TaskTable,
     pub(super) stop: watch::Sender<bool>,
     listeners: Mutex<Vec<ListenEntry>>,
     numbers: AtomicU64,
     pub(super) counter: AtomicU64,
+}
+
+/// Sessions and connections that clients have open.
+#[derive(Default)]
+pub(super) struct OpenSessions {
+    by_id: Mutex<HashMap<String, Arc<MockSession>>>,
+    pub(super) http_sse: HttpSseSessions,
     pipes: AtomicUsize,
+}
+
+impl OpenSessions {
+    fn add(&self, session: &Arc<MockSession>) {
+        let mut all = lock(&self.by_id);
+        if all.len() >= SESSIONS_MAX {
+            // A fake may forget any session: the map has no order, and no test opens this many.
+            let any = all.keys().next().cloned().unwrap_or_default();
+            all.remove(&any);
+        }
+        all.insert(session.id.clone(), session.clone());
+    }
+
+    pub(super) fn find(&self, id: &str) -> Option<Arc<MockSession>> {
+        lock(&self.by_id).get(id).cloned()
+    }
+
+    /// Ids of the sessions, without those of pipes.
+    pub(super) fn ids(&self) -> Vec<String> {
+        lock(&self.by_id).keys().cloned().collect()
+    }
+
+    /// Forgets the sessions that match. Returns their number.
+    fn remove(&self, matches: impl Fn(&MockSession) -> bool) -> usize {
+        let mut all = lock(&self.by_id);
+        let before = all.len();
+        all.retain(|_, session| !matches(session));
+        before - all.len()
+    }
+
+    /// Number of sessions, of streams of HTTP+SSE and of pipes.
+    pub(super) fn count(&self) -> usize {
+        lock(&self.by_id).len() + self.http_sse.len() + self.pipes.load(Ordering::Relaxed)
+    }
 }
 
 impl MockServer {
@@ -105,14 +145,12 @@ impl MockServer {
             contents: Mutex::new(MockContents::of(&script)),
             faults: Mutex::new(ArmedFaults::new(&script.faults)),
             seal: RequestStateSeal::new(script.state_key.as_deref()),
-            sessions: Mutex::default(),
-            http_sse_sessions: HttpSseSessions::default(),
+            sessions: OpenSessions::default(),
             tasks: TaskTable::default(),
             stop: watch::Sender::new(false),
             listeners: Mutex::default(),
             numbers: AtomicU64::new(1),
             counter: AtomicU64::new(0),
-            pipes: AtomicUsize::new(0),
             script,
             record,
             program,
@@ -148,29 +186,14 @@ impl MockServer {
     }
 
     pub(super) fn add_session(&self, session: &Arc<MockSession>) {
-        let mut all = lock(&self.sessions);
-        if all.len() >= SESSIONS_MAX {
-            // A fake may forget any session: the map has no order, and no test opens this many.
-            let any = all.keys().next().cloned().unwrap_or_default();
-            all.remove(&any);
-        }
-        all.insert(session.id.clone(), session.clone());
-        drop(all);
+        self.sessions.add(session);
         self.record.count(|c| c.sessions += 1);
-    }
-
-    pub(super) fn session(&self, id: &str) -> Option<Arc<MockSession>> {
-        lock(&self.sessions).get(id).cloned()
     }
 
     /// Forgets one session, or all of them. Their streams end.
     pub(super) fn drop_sessions(&self, id: Option<&str>) -> usize {
         let is_dropped = |s: &MockSession| id.is_none_or(|id| s.id == id);
-        let mut all = lock(&self.sessions);
-        let before = all.len();
-        all.retain(|_, s| !is_dropped(s));
-        let dropped = before - all.len();
-        drop(all);
+        let dropped = self.sessions.remove(is_dropped);
         // Dropping a listener's sender ends the stream that reads from it.
         lock(&self.listeners).retain(|l| !matches!(&l.target, ListenTarget::Session(s) if is_dropped(s)));
         dropped
@@ -195,10 +218,6 @@ impl MockServer {
         let number = self.next_number();
         all.push(ListenEntry { number, target, out });
         Some(ListenGuard { server: self.clone(), number })
-    }
-
-    pub(super) fn pipes(&self) -> usize {
-        self.pipes.load(Ordering::Relaxed)
     }
 
     pub(super) fn listeners(&self) -> usize {
@@ -258,14 +277,14 @@ pub(super) struct PipeConnection(Arc<MockServer>);
 impl PipeConnection {
     pub(super) fn open(server: &Arc<MockServer>) -> Self {
         server.record.count(|c| c.connections += 1);
-        server.pipes.fetch_add(1, Ordering::Relaxed);
+        server.sessions.pipes.fetch_add(1, Ordering::Relaxed);
         PipeConnection(server.clone())
     }
 }
 
 impl Drop for PipeConnection {
     fn drop(&mut self) {
-        self.0.pipes.fetch_sub(1, Ordering::Relaxed);
+        self.0.sessions.pipes.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
