@@ -3,6 +3,7 @@
 //! Owns the order of starting and stopping. Does not serve requests. Invariant: the listeners are up before any server
 //! is connected, and everything that was started is stopped.
 
+mod background_tasks;
 mod file_digests;
 mod plan_diff;
 mod plan_settings;
@@ -17,11 +18,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::app::background_tasks::BackgroundTasks;
 use crate::app::plan_settings::{
     admission_settings, downstream_state, gateway_settings, guard_children, hosts, request_limits,
 };
@@ -37,8 +37,8 @@ use moongate_server::{
     self, AdmissionControl, ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress, ListenSettings,
     ServerListener, ServerState, ServerTls, SharedServerState, StallDetector, StdioRefused, StdioServer, TlsSettings,
 };
+use moongate_session::Sessions;
 use moongate_session::store::StateStore;
-use moongate_session::{ParkedCalls, Sessions};
 use moongate_telemetry::{DroppedItem, MemoryLimit, MemoryWatch, Metrics};
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::UpstreamContext;
@@ -64,17 +64,9 @@ pub struct GatewayApp {
     pub metrics: Arc<Metrics>,
     /// Reloader of the configuration.
     pub reloader: Arc<ConfigReloader>,
-    shared_state: SharedServerState,
-    tls: Option<Arc<ServerTls>>,
     drain: Duration,
-    shared: Arc<UpstreamContext>,
-    parking: Arc<ParkedCalls>,
-    sessions: Arc<Sessions>,
     store: StateStore,
-    watching: Option<tokio::task::JoinHandle<()>>,
-    expiring: tokio::task::JoinHandle<()>,
-    draining: CancellationToken,
-    listeners: JoinSet<()>,
+    tasks: BackgroundTasks,
 }
 
 impl GatewayApp {
@@ -125,43 +117,35 @@ impl GatewayApp {
         let (addresses, sockets) = places(&bound.clients);
         let (line_addresses, _) = places(&bound.lines);
         let (admins, admin_sockets) = places(&bound.admin);
-        let mut listeners = bound.serve(&plan, &reloader, &draining);
-        let until_drained = |work: BoxFuture<'static, ()>| draining.clone().run_until_cancelled_owned(work).map(drop);
-        listeners.spawn(until_drained(keep(memory, front.downstream.sessions.clone(), gateway.clone()).boxed()));
-        if let Some(tls) = &tls {
-            listeners.spawn(until_drained(tls.clone().watch().boxed()));
+        let listeners = bound.serve(&plan, &reloader, &draining);
+        let mut tasks = BackgroundTasks::start(draining, listeners, front.downstream.parked_calls.clone());
+        tasks.spawn_until_drained(keep(memory, front.downstream.sessions.clone(), gateway.clone()));
+        if let Some(tls) = tls {
+            tasks.spawn_until_drained(tls.watch());
         }
-        let parking = front.downstream.parked_calls.clone();
-        let expiring = tokio::spawn(parking.clone().expire_forever());
         // Servers are connected last, so that listeners and probes answer meanwhile.
         gateway.start();
-        let watching = if is_read_again { Some(watch_files::start_watching(reloader.clone()).await) } else { None };
+        if is_read_again {
+            tasks.watch_files(reloader.clone()).await;
+        }
         Ok(GatewayApp {
-            watching,
-            sessions: front.downstream.sessions.clone(),
             drain: plan.times.drain.0,
             admin: admins.into_iter().next(),
             admin_socket: admin_sockets.into_iter().next(),
             reloader,
-            shared_state,
-            tls,
             addresses,
             sockets,
             line_addresses,
             gateway,
             metrics,
-            shared,
-            parking,
             store,
-            expiring,
-            draining,
-            listeners,
+            tasks,
         })
     }
 
     /// Opens a client on standard streams, at this endpoint. An empty name is the endpoint over all servers.
     pub fn pipe(&self, endpoint: &str, credentials: &http::HeaderMap) -> Result<StdioServer, StdioRefused> {
-        self.shared_state.load_full().open_stdio(endpoint, credentials, self.drain)
+        self.reloader.targets.server_state.load_full().open_stdio(endpoint, credentials, self.drain)
     }
 
     /// Reads the certificate files now, instead of within ten seconds. A configuration reload does this, too.
@@ -171,33 +155,31 @@ impl GatewayApp {
 
     /// True if clients connect by HTTPS.
     pub fn is_secure(&self) -> bool {
-        self.tls.is_some()
+        self.reloader.targets.tls.is_some()
     }
 
     /// Refuses new requests from now on. [`GatewayApp::stop`] waits for the running ones.
     pub fn drain(&self) {
-        self.draining.cancel();
+        self.tasks.begin_drain();
     }
 
     /// Stops in order: refuses requests, ends streams, lets calls finish within the drain time, stops the servers.
     pub async fn stop(mut self) {
-        self.draining.cancel();
-        if let Some(watching) = self.watching.take() {
-            watching.abort();
-        }
+        self.tasks.begin_drain();
+        self.tasks.stop_watching();
+        let targets = &self.reloader.targets;
+        let downstream = targets.server_state.load().downstream.clone();
         // Before the drain: a process that takes over already has clients.
-        self.sessions.persist_all();
+        downstream.sessions.persist_all();
         // Closed before the drain: the next process may be waiting for the lock on the file.
         self.store.close().await;
-        // Each listener ends once its calls are done or the drain time is over.
-        while self.listeners.join_next().await.is_some() {}
+        self.tasks.join().await;
         // Parked calls have no client any more; their servers get a cancellation.
-        self.expiring.abort();
-        self.parking.clear();
+        downstream.parked_calls.clear();
         self.gateway.stop().await;
-        self.shared.wait_closed().await;
+        targets.shared.wait_closed().await;
         // The reaper's exit is awaited with a blocking call.
-        let shared = self.shared.clone();
+        let shared = targets.shared.clone();
         let _ = tokio::task::spawn_blocking(move || shared.reaper.stop()).await;
     }
 }
