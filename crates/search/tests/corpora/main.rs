@@ -1,7 +1,7 @@
 //! Gates of the ranking, on corpora that are no part of the tree: LiveMCPBench and BFCL.
 //!
 //! `tests/search/setup.sh` fetches them, pinned. The table is printed: `cargo nextest run -p moongate-search --test corpora
-//! --no-capture`. Weights are tuned on even queries; odd ones show whether that carries over.
+//! --no-capture`. Tune weights on even queries; odd ones show whether that carries over.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
@@ -71,7 +71,7 @@ fn the_ranking_reaches_its_gates() {
     let indexes = CorpusIndexes::build(&corpora, &RankingWeights::default());
     let reached = indexes.measure(&corpora, QueryHalf::All);
     print_row("all queries", &reached);
-    print_row("even queries (tuned)", &indexes.measure(&corpora, QueryHalf::Even));
+    print_row("even queries", &indexes.measure(&corpora, QueryHalf::Even));
     print_row("odd queries", &indexes.measure(&corpora, QueryHalf::Odd));
     let mut failed = Vec::new();
     for ((name, gates), measures) in SETS.iter().zip(&reached) {

@@ -7,7 +7,7 @@ use crate::load::CorpusQuery;
 /// Hits that are looked at.
 const DEPTH: usize = 20;
 
-/// Queries that count: weights are tuned on even ones, and odd ones show whether that carries over.
+/// Queries that count: tune weights on even ones, and see on odd ones whether that carries over.
 #[derive(Clone, Copy)]
 pub(crate) enum QueryHalf {
     All,
