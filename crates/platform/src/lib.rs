@@ -5,6 +5,7 @@
 
 mod capabilities;
 pub mod child_process;
+pub mod file_replacement;
 pub mod private_file;
 pub mod service_manager;
 pub mod signals;

@@ -1,0 +1,253 @@
+//! Files that are edited: read once, replaced as a whole.
+//!
+//! Owns the steps of a write. Does not change texts. Invariant: at any moment the path leads to the old file or to the
+//! new one, whole, whatever happens to this process.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use moongate_platform::file_replacement;
+
+use crate::error::WriteError;
+
+/// Largest file that is edited. Configs are far smaller.
+const SIZE_MAX: u64 = 16 << 20;
+
+/// Tag of a file's contents: the SHA-256 of its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileTag(String);
+
+impl FileTag {
+    /// Computes the tag of these bytes.
+    pub fn of_bytes(bytes: &[u8]) -> FileTag {
+        FileTag(digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Creates the tag of a file that does not exist.
+    fn absent() -> FileTag {
+        FileTag("absent".to_owned())
+    }
+
+    /// Returns the tag as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// File as it was read.
+#[derive(Debug)]
+pub struct ConfigFile {
+    path: PathBuf,
+    text: String,
+    tag: FileTag,
+}
+
+/// Steps of a write, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteStep {
+    Lock,
+    Compare,
+    Create,
+    Fill,
+    SyncFile,
+    CopyAttributes,
+    Rename,
+    SyncFolder,
+}
+
+/// Runs before each step. Tests fail or end the process there.
+type StepHook<'a> = &'a mut dyn FnMut(WriteStep) -> io::Result<()>;
+
+impl ConfigFile {
+    /// Reads a file. A missing file is an empty one.
+    pub fn read(path: &Path) -> Result<ConfigFile, WriteError> {
+        let (text, tag) = match read_bytes(path)? {
+            None => (String::new(), FileTag::absent()),
+            Some(bytes) => {
+                let tag = FileTag::of_bytes(&bytes);
+                (String::from_utf8(bytes).map_err(|_| not_text(path, "it is no UTF-8 text"))?, tag)
+            }
+        };
+        Ok(ConfigFile { path: path.to_owned(), text, tag })
+    }
+
+    /// Returns the path that was read.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the tag of the bytes.
+    pub fn tag(&self) -> &FileTag {
+        &self.tag
+    }
+
+    /// Replaces the file. Refuses if somebody else changed it since it was read. Returns the new tag.
+    pub fn write(&self, text: &str) -> Result<FileTag, WriteError> {
+        self.write_in_steps(text, &mut |_| Ok(()))
+    }
+
+    fn write_in_steps(&self, text: &str, before: StepHook<'_>) -> Result<FileTag, WriteError> {
+        let target = self.target()?;
+        let folder = target.parent().unwrap_or(Path::new("/")).to_owned();
+        let lock = self.lock(&folder, before)?;
+        let run = |step: WriteStep, before: StepHook<'_>| before(step).map_err(|cause| explain(&target, cause));
+        run(WriteStep::Compare, before)?;
+        let found = read_bytes(&target)?.map_or_else(FileTag::absent, |bytes| FileTag::of_bytes(&bytes));
+        if found != self.tag {
+            return Err(WriteError::Changed { path: self.path.clone() });
+        }
+        let old = open_target(&target)?;
+        let temporary = TemporaryFile::beside(&target, before)?;
+        temporary.fill(text, old.as_ref(), before).map_err(|cause| explain(&target, cause))?;
+        run(WriteStep::Rename, before)?;
+        fs::rename(&temporary.path, &target).map_err(|cause| explain(&target, cause))?;
+        temporary.keep();
+        // The new file is in place already, and some file systems cannot sync folders: no error is worth a second write.
+        if before(WriteStep::SyncFolder).is_ok() {
+            let _ = file_replacement::sync_folder(&folder);
+        }
+        drop(lock);
+        Ok(FileTag::of_bytes(text.as_bytes()))
+    }
+
+    /// Finds the file that symbolic links lead to. A link is kept, and its target replaced.
+    fn target(&self) -> Result<PathBuf, WriteError> {
+        let path = &self.path;
+        let target = match fs::canonicalize(path) {
+            Ok(target) => target,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => {
+                let name = path.file_name().ok_or_else(|| not_text(path, "it names no file"))?;
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                file_replacement::create_folders(folder).map_err(|cause| explain(folder, cause))?;
+                fs::canonicalize(folder).map_err(|cause| explain(folder, cause))?.join(name)
+            }
+            Err(cause) => return Err(explain(path, cause)),
+        };
+        // Kubernetes puts the files of a ConfigMap into `..2026_11_22_...`, behind a link `..data`.
+        let is_mounted = target
+            .components()
+            .any(|part| part.as_os_str().to_str().is_some_and(|name| name.starts_with("..") && name.len() > 2));
+        if is_mounted { Err(WriteError::Mounted { path: path.clone() }) } else { Ok(target) }
+    }
+
+    fn lock(&self, folder: &Path, before: StepHook<'_>) -> Result<File, WriteError> {
+        before(WriteStep::Lock).map_err(|cause| explain(folder, cause))?;
+        let lock = file_replacement::open_lock(folder).map_err(|cause| explain(folder, cause))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(lock),
+            Err(TryLockError::WouldBlock) => Err(WriteError::Locked { path: self.path.clone() }),
+            Err(TryLockError::Error(cause)) => Err(explain(folder, cause)),
+        }
+    }
+}
+
+fn not_text(path: &Path, why: &'static str) -> WriteError {
+    WriteError::NotText { path: path.to_owned(), why }
+}
+
+/// Sorts an error of the operating system.
+fn explain(path: &Path, cause: io::Error) -> WriteError {
+    let path = path.to_owned();
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => WriteError::ReadOnly { path, cause },
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => WriteError::NoSpace { path, cause },
+        // A single file that is mounted into a container cannot be renamed over.
+        io::ErrorKind::ResourceBusy => WriteError::Mounted { path },
+        _ => WriteError::Io { path, cause },
+    }
+}
+
+/// Reads a regular file. `None` if it does not exist.
+fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, WriteError> {
+    let io_error = |cause| WriteError::Io { path: path.to_owned(), cause };
+    // Before it is opened, since opening a pipe would wait for its other end.
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => return Err(not_text(path, "it is no regular file")),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(io_error(cause)),
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(io_error)?;
+    file.take(SIZE_MAX + 1).read_to_end(&mut bytes).map_err(io_error)?;
+    if bytes.len() as u64 > SIZE_MAX {
+        return Err(not_text(path, "it is larger than 16 MiB"));
+    }
+    Ok(Some(bytes))
+}
+
+/// Opens the file to be replaced, if there is one. A rename would pass over a mode that forbids writing.
+fn open_target(target: &Path) -> Result<Option<File>, WriteError> {
+    let opened = OpenOptions::new().write(true).open(target);
+    match opened {
+        Ok(file) => {
+            let permissions = file.metadata().map_err(|cause| explain(target, cause))?.permissions();
+            match permissions.readonly() {
+                true => Err(explain(target, io::Error::new(io::ErrorKind::PermissionDenied, "its mode is read-only"))),
+                false => Ok(Some(file)),
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(explain(target, cause)),
+    }
+}
+
+/// New file beside the one that it replaces. Removed on drop, unless it was kept.
+struct TemporaryFile {
+    path: PathBuf,
+    file: File,
+    is_kept: std::cell::Cell<bool>,
+}
+
+impl TemporaryFile {
+    fn beside(target: &Path, before: StepHook<'_>) -> Result<TemporaryFile, WriteError> {
+        let mut name = std::ffi::OsString::from(".");
+        name.push(target.file_name().unwrap_or_default());
+        name.push(".moongate-new");
+        let path = target.with_file_name(name);
+        let create = |before: StepHook<'_>| {
+            before(WriteStep::Create)?;
+            // The lock is held, so such a file is what a killed process left.
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            file_replacement::create_private(&path)
+        };
+        let file = create(before).map_err(|cause| explain(target.parent().unwrap_or(target), cause))?;
+        Ok(TemporaryFile { path, file, is_kept: std::cell::Cell::new(false) })
+    }
+
+    fn fill(&self, text: &str, old: Option<&File>, before: StepHook<'_>) -> io::Result<()> {
+        before(WriteStep::Fill)?;
+        (&self.file).write_all(text.as_bytes())?;
+        before(WriteStep::CopyAttributes)?;
+        if let Some(old) = old {
+            file_replacement::copy_attributes(old, &self.file)?;
+        }
+        before(WriteStep::SyncFile)?;
+        self.file.sync_all()
+    }
+
+    fn keep(&self) {
+        self.is_kept.set(true);
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        if !self.is_kept.get() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

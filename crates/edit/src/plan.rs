@@ -1,0 +1,232 @@
+//! Plan of an edit: the next change of the tree that it needs.
+//!
+//! Owns the meaning of each action, on trees of values alone. Does not know any format or text. Invariant: repeated
+//! changes end, since each makes the tree more like the wanted one.
+
+use serde_json::{Map, Value};
+
+use crate::error::EditError;
+use crate::operation::{Edit, EditAction, PathStep};
+
+/// Step of a resolved path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum NodeStep {
+    Key(String),
+    Index(usize),
+}
+
+/// Change of one node. `at` leads to a node that exists.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Change {
+    /// Adds an entry to the table at the path.
+    Insert { at: Vec<NodeStep>, key: String, value: Value },
+    /// Adds an element to the list at the path.
+    Append { at: Vec<NodeStep>, value: Value },
+    /// Replaces the node at the path.
+    Replace { at: Vec<NodeStep>, value: Value },
+    /// Removes the node at the path from its container.
+    Remove { at: Vec<NodeStep> },
+}
+
+impl Change {
+    /// Applies the change to a tree.
+    pub(crate) fn apply_to(&self, tree: &mut Value) -> Option<()> {
+        match self {
+            Change::Insert { at, key, value } => {
+                node_mut(tree, at)?.as_object_mut()?.insert(key.clone(), value.clone());
+            }
+            Change::Append { at, value } => node_mut(tree, at)?.as_array_mut()?.push(value.clone()),
+            Change::Replace { at, value } => *node_mut(tree, at)? = value.clone(),
+            Change::Remove { at } => remove_node(tree, at)?,
+        }
+        Some(())
+    }
+}
+
+/// Removes a node from its container.
+pub(crate) fn remove_node(tree: &mut Value, at: &[NodeStep]) -> Option<()> {
+    let (last, container) = at.split_last()?;
+    match (node_mut(tree, container)?, last) {
+        (Value::Object(table), NodeStep::Key(key)) => drop(table.shift_remove(key)?),
+        (Value::Array(list), NodeStep::Index(index)) if *index < list.len() => drop(list.remove(*index)),
+        _ => return None,
+    }
+    Some(())
+}
+
+fn step_into<'a>(node: &'a Value, step: &NodeStep) -> Option<&'a Value> {
+    match step {
+        NodeStep::Key(key) => node.as_object()?.get(key),
+        NodeStep::Index(index) => node.as_array()?.get(*index),
+    }
+}
+
+fn node_mut<'a>(tree: &'a mut Value, at: &[NodeStep]) -> Option<&'a mut Value> {
+    at.iter().try_fold(tree, |node, step| match step {
+        NodeStep::Key(key) => node.as_object_mut()?.get_mut(key),
+        NodeStep::Index(index) => node.as_array_mut()?.get_mut(*index),
+    })
+}
+
+/// Returns the node at a path.
+pub(crate) fn node<'a>(tree: &'a Value, at: &[NodeStep]) -> Option<&'a Value> {
+    at.iter().try_fold(tree, step_into)
+}
+
+/// Place of an edit in a tree.
+struct EditPlace<'t, 'e> {
+    /// Path to the deepest node that exists.
+    at: Vec<NodeStep>,
+    node: &'t Value,
+    /// Steps below it, which do not exist.
+    missing: &'e [PathStep],
+}
+
+/// Finds the next change that an edit needs. `None` if the tree is as wanted.
+pub(crate) fn next_change(edit: &Edit, tree: &Value) -> Result<Option<Change>, EditError> {
+    if edit.path().is_empty() {
+        return Err(EditError::refuse("the path is empty"));
+    }
+    let place = find(tree, edit.path())?;
+    let exists = place.missing.is_empty();
+    match edit.action() {
+        EditAction::Set(value) if exists => match edit.path().last() {
+            // The field that identifies an element is part of its value.
+            Some(step @ PathStep::Item { .. }) => Ok(difference(place.at, place.node, &element(step, value.clone())?)),
+            _ => Ok(difference(place.at, place.node, value)),
+        },
+        EditAction::Set(value) => create(place, value.clone()).map(Some),
+        EditAction::Remove => Ok(exists.then_some(Change::Remove { at: place.at })),
+        EditAction::AddItem(text) if !exists || place.node.is_null() => {
+            create(place, Value::Array(vec![text.as_str().into()])).map(Some)
+        }
+        EditAction::RemoveItem(_) if !exists || place.node.is_null() => Ok(None),
+        EditAction::AddItem(text) => {
+            let has = list_at(&place)?.iter().any(|item| item == text.as_str());
+            Ok((!has).then(|| Change::Append { at: place.at, value: text.as_str().into() }))
+        }
+        EditAction::RemoveItem(text) => {
+            let found = list_at(&place)?.iter().position(|item| item == text.as_str());
+            Ok(found.map(|index| Change::Remove { at: child(&place.at, NodeStep::Index(index)) }))
+        }
+        EditAction::RemoveIfEmpty => {
+            let is_empty = exists && (place.node == &Value::Array(vec![]) || place.node == &Value::Object(Map::new()));
+            Ok(is_empty.then_some(Change::Remove { at: place.at }))
+        }
+    }
+}
+
+fn child(at: &[NodeStep], step: NodeStep) -> Vec<NodeStep> {
+    at.iter().cloned().chain([step]).collect()
+}
+
+fn list_at<'t>(place: &EditPlace<'t, '_>) -> Result<&'t Vec<Value>, EditError> {
+    place.node.as_array().ok_or_else(|| EditError::refuse(format!("{} is not a list", shown(&place.at))))
+}
+
+/// Follows the path as far as there are nodes.
+fn find<'t, 'e>(tree: &'t Value, path: &'e [PathStep]) -> Result<EditPlace<'t, 'e>, EditError> {
+    let mut place = EditPlace { at: Vec::new(), node: tree, missing: path };
+    while let Some((step, rest)) = place.missing.split_first() {
+        let next = match (step, place.node) {
+            // A null in YAML or JSON is an absent value.
+            (_, Value::Null) => None,
+            (PathStep::Key(key), Value::Object(table)) => table.get(key).map(|node| (NodeStep::Key(key.clone()), node)),
+            (PathStep::Item { field, value }, Value::Array(list)) => list
+                .iter()
+                .position(|item| item.get(field).is_some_and(|found| found == value.as_str()))
+                .map(|index| (NodeStep::Index(index), &list[index])),
+            (PathStep::Key(_), _) => return Err(EditError::refuse(format!("{} is not a table", shown(&place.at)))),
+            (PathStep::Item { .. }, _) => {
+                return Err(EditError::refuse(format!("{} is not a list", shown(&place.at))));
+            }
+        };
+        let Some((step, node)) = next else { break };
+        place.at.push(step);
+        place.node = node;
+        place.missing = rest;
+    }
+    Ok(place)
+}
+
+/// Creates a value below the deepest node that exists.
+fn create(place: EditPlace<'_, '_>, value: Value) -> Result<Change, EditError> {
+    if place.node.is_null() {
+        return Ok(Change::Replace { at: place.at, value: wrap(place.missing, value)? });
+    }
+    let Some((first, rest)) = place.missing.split_first() else {
+        return Ok(Change::Replace { at: place.at, value });
+    };
+    let value = wrap(rest, value)?;
+    Ok(match first {
+        PathStep::Key(key) => Change::Insert { at: place.at, key: key.clone(), value },
+        PathStep::Item { .. } => Change::Append { at: place.at, value: element(first, value)? },
+    })
+}
+
+/// Wraps a value in the containers that its path names.
+fn wrap(path: &[PathStep], value: Value) -> Result<Value, EditError> {
+    path.iter().rev().try_fold(value, |value, step| match step {
+        PathStep::Key(key) => Ok(Value::Object(Map::from_iter([(key.clone(), value)]))),
+        PathStep::Item { .. } => Ok(Value::Array(vec![element(step, value)?])),
+    })
+}
+
+/// Creates the element that a step names. The field that identifies it comes first, if the value lacks it.
+fn element(step: &PathStep, value: Value) -> Result<Value, EditError> {
+    let (PathStep::Item { field, value: name }, Value::Object(table)) = (step, value) else {
+        return Err(EditError::refuse("a new element of that list must be a table"));
+    };
+    let mut element = Map::new();
+    if !table.contains_key(field) {
+        element.insert(field.clone(), name.as_str().into());
+    }
+    element.extend(table);
+    if element[field] != name.as_str() {
+        return Err(EditError::refuse(format!("the new element has another {field} than its path")));
+    }
+    Ok(Value::Object(element))
+}
+
+/// Finds the first difference between a node and its wanted value. Small changes keep comments that large ones lose.
+fn difference(at: Vec<NodeStep>, node: &Value, wanted: &Value) -> Option<Change> {
+    match (node, wanted) {
+        (Value::Object(old), Value::Object(new)) => {
+            let changed = new.iter().find_map(|(key, value)| match old.get(key) {
+                Some(node) => difference(child(&at, NodeStep::Key(key.clone())), node, value),
+                None => Some(Change::Insert { at: at.clone(), key: key.clone(), value: value.clone() }),
+            });
+            changed.or_else(|| {
+                let gone = old.keys().find(|key| !new.contains_key(*key))?;
+                Some(Change::Remove { at: child(&at, NodeStep::Key(gone.clone())) })
+            })
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            let index = (0..old.len().max(new.len())).find(|index| old.get(*index) != new.get(*index))?;
+            let place = child(&at, NodeStep::Index(index));
+            match (old.get(index), new.get(index)) {
+                (None, Some(value)) => Some(Change::Append { at, value: value.clone() }),
+                (Some(_), None) => Some(Change::Remove { at: place }),
+                (Some(_), Some(value)) if old.get(index + 1) == Some(value) && old.len() > new.len() => {
+                    Some(Change::Remove { at: place })
+                }
+                (Some(node), Some(value)) => difference(place, node, value),
+                (None, None) => None,
+            }
+        }
+        _ => (node != wanted).then(|| Change::Replace { at, value: wanted.clone() }),
+    }
+}
+
+/// Writes a path for people.
+pub(crate) fn shown(at: &[NodeStep]) -> String {
+    if at.is_empty() {
+        return "the top of the file".to_owned();
+    }
+    let steps = at.iter().enumerate().map(|(n, step)| match step {
+        NodeStep::Key(key) if n == 0 => key.clone(),
+        NodeStep::Key(key) => format!(".{key}"),
+        NodeStep::Index(index) => format!("[{index}]"),
+    });
+    steps.collect()
+}

@@ -1,0 +1,120 @@
+//! Proof of a change.
+//!
+//! Owns the comparison of the old text with the new one. Does not trust what the formats' editors did. Invariant: a new
+//! text has the wanted tree and every comment that the change did not remove.
+
+use std::ops::Range;
+
+use serde_json::Value;
+
+use crate::error::EditError;
+use crate::format::Format;
+use crate::node::SpanNode;
+use crate::plan::{self, Change, shown};
+use crate::source::{Patch, ReadText, SourceText};
+use crate::toml::TomlLayout;
+use crate::{json, toml, yaml};
+
+/// Places of the values in a text.
+enum TextLayout {
+    Toml(TomlLayout),
+    /// `None` if the text holds no value.
+    Json(Option<SpanNode>),
+    Yaml(Option<SpanNode>),
+}
+
+/// Text with its tree.
+pub(crate) struct ParsedText {
+    source: SourceText,
+    tree: Value,
+    layout: TextLayout,
+}
+
+impl ParsedText {
+    /// Reads a text.
+    pub(crate) fn parse(format: Format, text: String) -> Result<ParsedText, EditError> {
+        let read = match format {
+            Format::Toml => toml::parse(&text)?.map_layout(TextLayout::Toml),
+            Format::Json => json::parse(&text)?.map_layout(TextLayout::Json),
+            Format::Yaml => yaml::parse(&text)?.map_layout(TextLayout::Yaml),
+        };
+        let ReadText { tree, layout, comments } = read;
+        // A file without a value is an empty table.
+        let tree = if tree.is_null() { Value::Object(serde_json::Map::new()) } else { tree };
+        Ok(ParsedText { source: SourceText::new(text, comments), tree, layout })
+    }
+
+    pub(crate) fn tree(&self) -> &Value {
+        &self.tree
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        self.source.text()
+    }
+
+    fn format(&self) -> Format {
+        match self.layout {
+            TextLayout::Toml(_) => Format::Toml,
+            TextLayout::Json(_) => Format::Json,
+            TextLayout::Yaml(_) => Format::Yaml,
+        }
+    }
+
+    /// Makes a change and proves it.
+    pub(crate) fn apply(&self, change: &Change) -> Result<ParsedText, EditError> {
+        let mut patch = Patch::default();
+        match &self.layout {
+            TextLayout::Toml(layout) => toml::patch(&self.source, layout, change, &mut patch)?,
+            TextLayout::Json(root) => json::patch(&self.source, root.as_ref(), change, &mut patch)?,
+            TextLayout::Yaml(root) => yaml::patch(&self.source, root.as_ref(), change, &mut patch)?,
+        }
+        let kept = comments_outside(&self.source, &patch.removed);
+        let text = patch.apply(self.text()).ok_or_else(|| EditError::refuse("the change overlaps itself"))?;
+        let new = ParsedText::parse(self.format(), text)
+            .map_err(|error| EditError::refuse(format!("the changed text would not parse ({error})")))?;
+        let is_wanted = self.wanted_trees(change).contains(&new.tree);
+        if !is_wanted {
+            let at = match change {
+                Change::Insert { at, .. } | Change::Append { at, .. } => at,
+                Change::Replace { at, .. } | Change::Remove { at } => at,
+            };
+            return Err(EditError::refuse(format!("more than {} would change", shown(at))));
+        }
+        if kept != comments_outside(&new.source, &[]) {
+            return Err(EditError::refuse("a comment would be lost"));
+        }
+        Ok(new)
+    }
+
+    /// Lists the trees that are right after a change.
+    fn wanted_trees(&self, change: &Change) -> Vec<Value> {
+        let mut tree = self.tree.clone();
+        if change.apply_to(&mut tree).is_none() {
+            return Vec::new();
+        }
+        let mut trees = vec![tree];
+        if let (Format::Toml, Change::Remove { at }) = (self.format(), change) {
+            // A table that only its members spell ends with the last of them, and so may the tables above it.
+            for depth in (1..at.len()).rev() {
+                let mut tree = trees[trees.len() - 1].clone();
+                let is_empty = plan::node(&tree, &at[..depth]).is_some_and(|node| match node {
+                    Value::Object(table) => table.is_empty(),
+                    Value::Array(list) => list.is_empty(),
+                    _ => false,
+                });
+                if !is_empty || plan::remove_node(&mut tree, &at[..depth]).is_none() {
+                    break;
+                }
+                trees.push(tree);
+            }
+        }
+        trees
+    }
+}
+
+/// Lists the comments that do not lie in the ranges, in the order of the text.
+fn comments_outside<'a>(source: &'a SourceText, ranges: &[Range<usize>]) -> Vec<&'a str> {
+    let is_outside =
+        |comment: &&Range<usize>| !ranges.iter().any(|range| range.start <= comment.start && comment.end <= range.end);
+    source.comments().iter().filter(is_outside).map(|comment| source.text()[comment.clone()].trim_end()).collect()
+}
