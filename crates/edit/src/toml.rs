@@ -96,7 +96,6 @@ impl<'a> TomlEditor<'a> {
             unit: "  ".to_owned(),
         };
         let flow = FlowContainer::new(self.source, &node.range, members.ranges());
-        // Padding inside of braces is part of the last member's end.
         flow.push(patch, &member, &empty);
         Ok(())
     }

@@ -34,7 +34,7 @@ pub(crate) fn render_entry(key: &str, value: &Value, quotes: QuoteStyle) -> Stri
     format!("{} = {}\n", render_key(key), render_value(value, quotes))
 }
 
-/// Writes a value on one line. TOML has no null, so a null is left out of tables.
+/// Writes a value on one line. TOML has no null: the proof refuses a text that has one.
 pub(crate) fn render_value(value: &Value, quotes: QuoteStyle) -> String {
     match value {
         Value::String(text) => render_string(text, quotes),
