@@ -32,8 +32,8 @@ impl Endpoint {
         }
         // The shortest cache time of any server holds for the whole list.
         for upstream in self.generation.servers.iter().filter(|upstream| self.includes(&upstream.name)) {
-            if let Some(fresh) = upstream.list_ttl(kind) {
-                hint.ttl_ms = hint.ttl_ms.min(fresh);
+            if let Some(ttl) = upstream.list_ttl(kind) {
+                hint.ttl_ms = hint.ttl_ms.min(ttl);
             }
         }
         Ok(Outcome { result, cache_hint: Some(hint), task: None })
@@ -70,7 +70,7 @@ impl Endpoint {
 
 /// Returns true if any tool of the server may become a task without declaring it.
 fn runs_as_task(upstream: &Upstream) -> bool {
-    upstream.description().and_then(|face| face.features.tasks).is_some_and(|tasks| tasks.any_tool)
+    upstream.description().and_then(|description| description.features.tasks).is_some_and(|tasks| tasks.any_tool)
 }
 
 /// Renders an item under its server's own key, with the config's description.

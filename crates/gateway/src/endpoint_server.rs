@@ -49,11 +49,19 @@ impl Server for Endpoint {
             completions: true,
             logging: true,
             tasks: self.task_features(),
-            extensions: expose::merge_extensions(descriptions.iter().map(|face| &face.features.extensions)),
-            experimental: expose::merge_extensions(descriptions.iter().map(|face| &face.features.experimental)),
+            extensions: expose::merge_extensions(
+                descriptions.iter().map(|description| &description.features.extensions),
+            ),
+            experimental: expose::merge_extensions(
+                descriptions.iter().map(|description| &description.features.experimental),
+            ),
         };
         let text = |upstream: &ServerEntry| {
-            upstream.settings.description.clone().or_else(|| upstream.description().and_then(|face| face.instructions))
+            upstream
+                .settings
+                .description
+                .clone()
+                .or_else(|| upstream.description().and_then(|description| description.instructions))
         };
         let instructions = match &self.scope {
             EndpointScope::Server(only) => expose::paragraphs(text(only), self.absence()),

@@ -128,13 +128,13 @@ impl RevocationWait {
             let before = self.registration.take();
             let waker = cx.waker().clone();
             let mut waiting = self.calls.lock();
-            let place = before.map(|(place, _)| place).or_else(|| waiting.free.pop()).unwrap_or(waiting.wakers.len());
-            if place >= waiting.wakers.len() {
-                waiting.wakers.resize(place + 1, None);
+            let index = before.map(|(index, _)| index).or_else(|| waiting.free.pop()).unwrap_or(waiting.wakers.len());
+            if index >= waiting.wakers.len() {
+                waiting.wakers.resize(index + 1, None);
             }
-            waiting.wakers[place] = Some(waker.clone());
+            waiting.wakers[index] = Some(waker.clone());
             drop(waiting);
-            self.registration = Some((place, waker));
+            self.registration = Some((index, waker));
         }
         // Checked after the waker is registered: a revocation sets the flag before it collects the wakers.
         if self.is_revoked() { Poll::Ready(()) } else { Poll::Pending }
@@ -143,12 +143,12 @@ impl RevocationWait {
 
 impl Drop for RevocationWait {
     fn drop(&mut self) {
-        let Some((place, _)) = self.registration.take() else { return };
+        let Some((index, _)) = self.registration.take() else { return };
         let mut waiting = self.calls.lock();
         // A revocation takes out all wakers, so the slot may be missing.
-        if let Some(waker) = waiting.wakers.get_mut(place) {
+        if let Some(waker) = waiting.wakers.get_mut(index) {
             *waker = None;
-            waiting.free.push(place);
+            waiting.free.push(index);
         }
     }
 }

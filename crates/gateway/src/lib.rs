@@ -278,16 +278,16 @@ impl Gateway {
     fn rebuild_catalog(&self) {
         let _held = self.change_lock.lock();
         let generation = self.generation();
-        let fresh = Arc::new(self.build(&generation));
-        let before = generation.snapshot.swap(fresh.clone());
-        self.log_excluded(&before, &fresh);
+        let snapshot = Arc::new(self.build(&generation));
+        let before = generation.snapshot.swap(snapshot.clone());
+        self.log_excluded(&before, &snapshot);
         // Published first: a subscriber that gets its own change then compares all lists, and needs no second event.
         for event in self.sink.take_list_changes() {
             self.context.events.publish(GatewayEvent::FromServer(event));
         }
         for kind in ItemKind::ALL {
             let notification = Notification::ListChanged(kind);
-            for server in fresh.changed_servers(&before, kind) {
+            for server in snapshot.changed_servers(&before, kind) {
                 let (audience, notification) = (Audience::Everyone, notification.clone());
                 let event = UpstreamEvent { server, audience, notification };
                 self.context.events.publish(GatewayEvent::FromServer(event));
@@ -296,20 +296,20 @@ impl Gateway {
     }
 
     fn build(&self, generation: &Generation) -> Snapshot {
-        let mut fresh = Snapshot::build(&generation.servers, &generation.names, &self.meters);
-        fresh.findings.extend(schema_findings::refused_tools(generation, &fresh));
-        fresh.findings.extend(unmatched_rules::unmatched(generation, &fresh));
-        fresh.record_metrics(&generation.servers, &self.context.metrics);
-        fresh
+        let mut snapshot = Snapshot::build(&generation.servers, &generation.names, &self.meters);
+        snapshot.findings.extend(schema_findings::refused_tools(generation, &snapshot));
+        snapshot.findings.extend(unmatched_rules::unmatched(generation, &snapshot));
+        snapshot.record_metrics(&generation.servers, &self.context.metrics);
+        snapshot
     }
 
-    fn log_excluded(&self, before: &Snapshot, fresh: &Snapshot) {
+    fn log_excluded(&self, before: &Snapshot, snapshot: &Snapshot) {
         let known: HashSet<&ExcludedItem> = before.excluded.iter().collect();
-        for left_out in fresh.excluded.iter().filter(|l| !known.contains(l)).take(EXCLUDED_LOGGED_MAX) {
+        for left_out in snapshot.excluded.iter().filter(|l| !known.contains(l)).take(EXCLUDED_LOGGED_MAX) {
             let (item, reason) = (logs::one_line(&left_out.item), logs::one_line(&left_out.reason));
             tracing::warn!(server = left_out.server, "left out: {item}: {reason}");
         }
-        findings::log_new_findings(&before.findings, &fresh.findings);
+        findings::log_new_findings(&before.findings, &snapshot.findings);
     }
 }
 
@@ -346,12 +346,12 @@ impl EndpointDirectory {
     /// Finds an endpoint by name, if the principal may use it. The empty name is the endpoint over everything.
     pub fn find_endpoint(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>> {
         let current = self.gateway.current.load();
-        let (view, allowed) = current.endpoint(name, principal)?;
+        let (endpoint, allowed) = current.endpoint(name, principal)?;
         if !allowed {
             self.gateway.context.metrics.access.policy_denied.inc(DeniedRule("endpoint"));
             return None;
         }
-        Some(view.clone())
+        Some(endpoint.clone())
     }
 
     /// Returns true if there is such an endpoint and the principal may use it.

@@ -34,7 +34,7 @@ impl Gateway {
     pub fn tool_access_changes(
         self: &Arc<Self>,
         settings: GatewaySettings,
-        who: &[PrincipalChange],
+        principals: &[PrincipalChange],
     ) -> Vec<ToolAccessChange> {
         let before = self.generation();
         let known = settings.servers.into_iter().filter_map(|server| {
@@ -45,17 +45,17 @@ impl Gateway {
         let after = Generation::new(known.collect(), settings.names, settings.access, settings.views);
         after.snapshot.store(Arc::new(Snapshot::build(&after.servers, &after.names, &self.meters)));
         let after = Arc::new(after);
-        let change = |who: &PrincipalChange| {
+        let change = |change: &PrincipalChange| {
             let callable = |generation: &Arc<Generation>, principal: &Option<Arc<Principal>>| {
                 principal.as_ref().map(|principal| self.callable_tools(generation, principal)).unwrap_or_default()
             };
-            let (then, now) = (callable(&before, &who.before), callable(&after, &who.after));
+            let (then, now) = (callable(&before, &change.before), callable(&after, &change.after));
             let but = |a: &BTreeSet<ByteString>, b: &BTreeSet<ByteString>| {
                 a.difference(b).map(ByteString::to_string).collect()
             };
-            ToolAccessChange { key: who.name.clone(), gains: but(&now, &then), loses: but(&then, &now) }
+            ToolAccessChange { key: change.name.clone(), gains: but(&now, &then), loses: but(&then, &now) }
         };
-        who.iter().map(change).filter(|change| !change.gains.is_empty() || !change.loses.is_empty()).collect()
+        principals.iter().map(change).filter(|change| !change.gains.is_empty() || !change.loses.is_empty()).collect()
     }
 
     /// Returns the tools that a principal may call at any of its endpoints.
@@ -64,8 +64,9 @@ impl Gateway {
         let mut tools = BTreeSet::new();
         let scopes = generation.scopes.keys().filter_map(|name| Some((name, generation.scope(name, principal)?)));
         for (name, scope) in scopes {
-            let view = Endpoint::new(self.clone(), generation.clone(), scope, ByteString::from(name.as_str()));
-            let routes = snapshot.iter(ItemKind::Tools).filter(|route| view.permits(principal, ItemKind::Tools, route));
+            let endpoint = Endpoint::new(self.clone(), generation.clone(), scope, ByteString::from(name.as_str()));
+            let routes =
+                snapshot.iter(ItemKind::Tools).filter(|route| endpoint.permits(principal, ItemKind::Tools, route));
             tools.extend(routes.map(|route| route.exposed.clone()));
         }
         tools

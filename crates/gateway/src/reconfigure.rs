@@ -149,9 +149,9 @@ impl Gateway {
 
     /// Publishes the next generation, and notifies subscribers.
     fn publish(self: &Arc<Self>, generation: Generation, before: &Generation) -> Arc<Generation> {
-        let fresh = self.build(&generation);
-        self.log_excluded(&before.snapshot.load(), &fresh);
-        generation.snapshot.store(Arc::new(fresh));
+        let snapshot = self.build(&generation);
+        self.log_excluded(&before.snapshot.load(), &snapshot);
+        generation.snapshot.store(Arc::new(snapshot));
         let generation = Arc::new(generation);
         self.current.store(Arc::new(CurrentGeneration::new(&self.host(), generation.clone())));
         self.context.events.publish(GatewayEvent::Reconfigured);

@@ -40,8 +40,8 @@ impl Endpoint {
     ) -> Result<(Permitted<Arc<ServerEntry>>, ByteString), Error> {
         let search = UriSearch::new(self.gateway.context(), snapshot, uri, budget);
         let listed = || self.lookup(snapshot, caller, ItemKind::Resources, uri);
-        let place = self.resolve_in_order(search, listed, true);
-        place.ok_or_else(|| if search.is_long { too_long(self.gateway.context().uri_max()) } else { not_found(uri) })
+        let resolved = self.resolve_in_order(search, listed, true);
+        resolved.ok_or_else(|| if search.is_long { too_long(self.gateway.context().uri_max()) } else { not_found(uri) })
     }
 
     /// Resolves a URI without a guess, for a caller that did not request it now. Returns `None` if no source names the

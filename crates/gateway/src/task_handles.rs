@@ -25,8 +25,8 @@ pub(super) fn open_handle<'a>(handle: &'a str, secret: Option<&PrincipalSecret>)
     let Some(secret) = secret else { return Some((server, rest)) };
     let (given, local) = rest.split_once(':')?;
     // Constant time, so that nobody can guess a mark byte by byte.
-    let own = verify_slices_are_equal(given.as_bytes(), mark(secret, server, local).as_bytes()).is_ok();
-    own.then_some((server, local))
+    let is_ours = verify_slices_are_equal(given.as_bytes(), mark(secret, server, local).as_bytes()).is_ok();
+    is_ours.then_some((server, local))
 }
 
 fn mark(secret: &PrincipalSecret, server: &str, local: &str) -> String {

@@ -45,7 +45,8 @@ impl Endpoint {
         handle: &ByteString,
     ) -> Result<(Permitted<Arc<ServerEntry>>, ByteString), Error> {
         // An unavailable server keeps its last known capabilities. It may still have tasks.
-        let possible = |server: &Upstream| server.description().is_none_or(|face| face.features.tasks.is_some());
+        let possible =
+            |server: &Upstream| server.description().is_none_or(|description| description.features.tasks.is_some());
         let found = self.permit_task(caller, handle).filter(|(server, _)| possible(server));
         found.ok_or_else(|| unknown_task(handle))
     }
@@ -66,7 +67,7 @@ impl Endpoint {
     /// SHOULD return a `-32601` (Method not found) error" (2025-11-25/basic/utilities/tasks.mdx).
     pub(super) fn check_task_mode(upstream: &Upstream, call: &Call) -> Result<(), Error> {
         // An unavailable server gives its capabilities when it is back.
-        let possible = || upstream.description().is_none_or(|face| face.features.tasks.is_some());
+        let possible = || upstream.description().is_none_or(|description| description.features.tasks.is_some());
         if !matches!(call.task_mode, TaskMode::Required(_)) || possible() {
             return Ok(());
         }
@@ -101,23 +102,23 @@ impl Endpoint {
             return Err(Error::new(McpErrorKind::UnknownMethod, "Method not found: tasks/list"));
         }
         let cursor = call.params.get("cursor").filter(|cursor| !cursor.is_null());
-        let (at, local) = match cursor {
+        let (index, local) = match cursor {
             None => (0, ByteString::literal("")),
             Some(cursor) => {
                 let lost = || Error::new(McpErrorKind::InvalidParams, "Invalid params: unknown cursor");
                 let text = cursor.as_text().ok_or_else(lost)?;
                 // The cursor has the server, a colon, and that server's own cursor. Servers' names have no colon.
                 let (server, local) = text.split_once(':').ok_or_else(lost)?;
-                let at = listers.iter().position(|u| u.settings.name == server).ok_or_else(lost)?;
-                (at, ByteString::from(local))
+                let index = listers.iter().position(|u| u.settings.name == server).ok_or_else(lost)?;
+                (index, ByteString::from(local))
             }
         };
         call.params.remove("cursor");
         if !local.is_empty() {
             call.params.set(ByteString::literal("cursor"), RawJson::string(&local));
         }
-        let server = listers.get(at).cloned().ok_or_else(|| Error::internal("no server lists tasks"))?;
-        let next = listers.get(at + 1).map(|upstream| format!("{}:", upstream.settings.name));
+        let server = listers.get(index).cloned().ok_or_else(|| Error::internal("no server lists tasks"))?;
+        let next = listers.get(index + 1).map(|upstream| format!("{}:", upstream.settings.name));
         let naming = self.task_naming(caller, &server);
         let routed = server.route_call(self.method_meter(&call.method));
         Ok(self.start_watched(caller, routed, call, move |event| match event {

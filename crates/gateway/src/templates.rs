@@ -86,9 +86,9 @@ impl TemplateIndex {
 
     /// Finds the template that a URI can come from. The longest prefix wins, then the first of several.
     pub(super) fn find(&self, uri: &str, budget: &LookupBudget) -> Option<&Arc<CatalogRoute>> {
-        let mut at = self.longest_prefix(uri);
+        let mut index = self.longest_prefix(uri);
         let mut spent: HashMap<*const ServerEntry, usize> = HashMap::new();
-        while let Some(prefix) = at.map(|at| &self.prefixes[at]) {
+        while let Some(prefix) = index.map(|index| &self.prefixes[index]) {
             let rest = &uri[prefix.literal.len()..];
             for (template, route) in &prefix.templates {
                 let cost = rest.len() + ATTEMPT_COST;
@@ -104,7 +104,7 @@ impl TemplateIndex {
                     return Some(route);
                 }
             }
-            at = prefix.parent;
+            index = prefix.parent;
         }
         None
     }
@@ -113,14 +113,14 @@ impl TemplateIndex {
     fn longest_prefix(&self, uri: &str) -> Option<usize> {
         // The last prefix that sorts before the URI shares the longest beginning with it.
         let behind = self.prefixes.partition_point(|prefix| prefix.literal.as_str() <= uri);
-        let mut at = behind.checked_sub(1)?;
-        let last = self.prefixes[at].literal.as_bytes();
+        let mut index = behind.checked_sub(1)?;
+        let last = self.prefixes[index].literal.as_bytes();
         let common = last.iter().zip(uri.as_bytes()).take_while(|(a, b)| a == b).count();
         // Any prefix of both the URI and this text is among this one's parents.
-        while self.prefixes[at].literal.len() > common {
-            at = self.prefixes[at].parent?;
+        while self.prefixes[index].literal.len() > common {
+            index = self.prefixes[index].parent?;
         }
-        Some(at)
+        Some(index)
     }
 }
 
@@ -177,7 +177,7 @@ impl UriTemplate {
                 return rest.strip_suffix(step.text.as_str()).is_some_and(fits);
             }
             match memmem::find(rest.as_bytes(), step.text.as_bytes()) {
-                Some(at) if fits(&rest[..at]) => rest = &rest[at + step.text.len()..],
+                Some(index) if fits(&rest[..index]) => rest = &rest[index + step.text.len()..],
                 _ => return false,
             }
         }

@@ -22,19 +22,19 @@ impl Endpoint {
         let Some((kind, servers)) = found else {
             return self.answer_locally(caller, UnsentCall::from_call(&call), Err(error));
         };
-        let (view, caller) = (self.clone_endpoint(), caller.clone());
+        let (endpoint, caller) = (self.clone_endpoint(), caller.clone());
         Exchange::start_with(async move {
             let before: Vec<_> = servers.iter().map(|server| server.lists()).collect();
             join_all(servers.iter().map(|server| server.relist_now(kind))).await;
             // Unchanged lists cannot hold the name, so the catalogue need not be built anew.
             let is_same = servers.iter().zip(&before).all(|(server, before)| Arc::ptr_eq(&server.lists(), before));
             if is_same {
-                return view.answer_locally(&caller, UnsentCall::from_call(&call), Err(error));
+                return endpoint.answer_locally(&caller, UnsentCall::from_call(&call), Err(error));
             }
-            view.gateway.rebuild();
-            match view.route(&caller, &mut call) {
-                Ok(routed) => view.start(&caller, routed, call),
-                Err(error) => view.answer_locally(&caller, UnsentCall::from_call(&call), Err(error)),
+            endpoint.gateway.rebuild();
+            match endpoint.route(&caller, &mut call) {
+                Ok(routed) => endpoint.start(&caller, routed, call),
+                Err(error) => endpoint.answer_locally(&caller, UnsentCall::from_call(&call), Err(error)),
             }
         })
     }

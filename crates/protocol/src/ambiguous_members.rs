@@ -27,6 +27,7 @@ fn members(method: &str) -> &'static [&'static str] {
         "logging/setLevel" => &["level", "_meta"],
         "initialize" => &["protocolVersion", "capabilities", "clientInfo", "_meta"],
         _ if method.starts_with("tasks/") => &["taskId", "cursor", "_meta", "inputResponses", "requestState"],
+        // Lists, and unknown methods, whose params no server reads.
         _ => &["cursor", "_meta"],
     }
 }
@@ -50,9 +51,9 @@ pub(super) fn reject_lookalikes_in_meta(meta: &JsonObject) -> Result<(), Error> 
     reject("params._meta", meta, &META)
 }
 
-fn reject(place: &str, object: &JsonObject, names: &[&str]) -> Result<(), Error> {
+fn reject(path: &str, object: &JsonObject, names: &[&str]) -> Result<(), Error> {
     match object.lookalike(names) {
-        Some(key) => Err(lookalike_error(&format!("{place}.{key}"))),
+        Some(key) => Err(lookalike_error(&format!("{path}.{key}"))),
         None => Ok(()),
     }
 }

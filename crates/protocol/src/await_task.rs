@@ -40,16 +40,18 @@ struct TaskAsCall {
 }
 
 /// Wraps a call's exchange: if its result is a task, the exchange continues to the task's result.
-pub(super) fn await_task(call: Exchange, steps: TaskHooks) -> Exchange {
-    let driven = TaskAsCall {
+pub(super) fn await_task(call: Exchange, hooks: TaskHooks) -> Exchange {
+    let task_call = TaskAsCall {
         exchange: call,
-        timeout: steps.timeout,
-        hooks: Some(steps),
+        timeout: hooks.timeout,
+        hooks: Some(hooks),
         task: None,
         deadline: None,
         finished: false,
     };
-    Exchange::new(stream::unfold(driven, |mut driven| async move { driven.next().await.map(|event| (event, driven)) }))
+    Exchange::new(stream::unfold(task_call, |mut task_call| async move {
+        task_call.next().await.map(|event| (event, task_call))
+    }))
 }
 
 impl TaskAsCall {
@@ -67,10 +69,10 @@ impl TaskAsCall {
             };
             match event {
                 ExchangeEvent::Done(Ok(outcome)) if outcome.task.is_some() && self.hooks.is_some() => {
-                    let (Some(task), Some(steps)) = (outcome.task, self.hooks.take()) else { continue };
+                    let (Some(task), Some(hooks)) = (outcome.task, self.hooks.take()) else { continue };
                     // The call's exchange ends here. The same stream goes on with the task's events.
-                    self.exchange = (steps.wait)(&task.id);
-                    self.task = Some((task.id, steps.cancel, steps.timeout_error));
+                    self.exchange = (hooks.wait)(&task.id);
+                    self.task = Some((task.id, hooks.cancel, hooks.timeout_error));
                     self.deadline = Some(Instant::now() + self.timeout);
                 }
                 ExchangeEvent::Done(end) => {
@@ -78,10 +80,10 @@ impl TaskAsCall {
                     self.task = None;
                     return Some(ExchangeEvent::Done(end));
                 }
-                ExchangeEvent::InputRequired(ask) => {
+                ExchangeEvent::InputRequired(input) => {
                     // Only a task has a deadline here. The call before it bounds its own time.
                     self.deadline = self.deadline.map(|_| Instant::now() + INPUT_TIME_MAX + self.timeout);
-                    return Some(ExchangeEvent::InputRequired(ask));
+                    return Some(ExchangeEvent::InputRequired(input));
                 }
                 event @ ExchangeEvent::Notification(_) => return Some(event),
             }
@@ -90,19 +92,20 @@ impl TaskAsCall {
 
     fn time_out(&mut self) -> ExchangeEvent {
         self.finished = true;
-        let late = self.cancel().unwrap_or_else(|| Error::internal("a task was late before it was there"));
-        ExchangeEvent::Done(Err(late))
+        let error = self.cancel().unwrap_or_else(|| Error::internal("a task was late before it was there"));
+        ExchangeEvent::Done(Err(error))
     }
 
     fn cancel(&mut self) -> Option<Error> {
-        let (id, cancel, late) = self.task.take()?;
+        let (id, cancel, error) = self.task.take()?;
         cancel(&id);
-        Some(late)
+        Some(error)
     }
 }
 
 impl Drop for TaskAsCall {
     fn drop(&mut self) {
+        // Without a runtime the process is ending, and nothing could send the cancellation.
         if tokio::runtime::Handle::try_current().is_ok() {
             self.cancel();
         }

@@ -25,9 +25,9 @@ impl CallTimeouts {
     /// Creates the limits. `call` covers a call from sending to its end, `input` a client's answer to an input request.
     pub fn new(call: Duration, input: Duration) -> Self {
         let (call_ms, input_ms) = (AtomicU64::new(0), AtomicU64::new(0));
-        let times = CallTimeouts { call_ms, input_ms, timers: Arc::default(), side_traffic: SideTraffic::default() };
-        times.update(call, input);
-        times
+        let timeouts = CallTimeouts { call_ms, input_ms, timers: Arc::default(), side_traffic: SideTraffic::default() };
+        timeouts.update(call, input);
+        timeouts
     }
 
     /// Changes both limits.

@@ -83,7 +83,7 @@ impl CancelledCall {
     /// True if a message that seems to be about `other` may come from these calls.
     fn may_concern(&self, other: Option<&CallOwner>) -> bool {
         match (&self.owner, other) {
-            (Some(own), Some(other)) if own.principal == other.principal => own != other && !self.is_read,
+            (Some(owner), Some(other)) if owner.principal == other.principal => owner != other && !self.is_read,
             _ => true,
         }
     }
@@ -133,7 +133,7 @@ impl Drop for InputGuard {
 }
 
 impl PendingCalls {
-    /// Creates the table for one connection to a server whose input requests go to `record`.
+    /// Creates the table of one connection. Input requests of its server are recorded in `record`.
     pub fn with_record(record: InputRecord) -> Self {
         PendingCalls(Arc::new(PendingTable { record, ..PendingTable::default() }))
     }
@@ -151,29 +151,29 @@ impl PendingCalls {
     pub(super) fn open(&self, caller: &Caller, logs: LogInterest, target: CallTarget) -> CallEntry {
         let id = self.next_id();
         // A call that accepts no input requests needs no side queue.
-        let injected = (caller.capabilities != ClientCapabilities::default()).then(SideQueue::default);
-        let (can, whose, injected) = (caller.capabilities, owner_of(caller), injected.clone());
+        let side_queue = (caller.capabilities != ClientCapabilities::default()).then(SideQueue::default);
+        let (capabilities, owner, side_queue) = (caller.capabilities, owner_of(caller), side_queue.clone());
         let open = PendingCall {
-            capabilities: can,
+            capabilities,
             logs,
             target,
             input_count: 0,
             last_input_at: 0,
             open_inputs: 0,
-            owner: whose,
+            owner,
             task: None,
-            side_queue: injected.clone(),
+            side_queue: side_queue.clone(),
         };
         self.lock().insert(id, open);
-        CallEntry { calls: self.clone(), id, side_queue: injected }
+        CallEntry { calls: self.clone(), id, side_queue }
     }
 
     /// Opens a subscription, whose messages carry its id.
     pub(super) fn open_subscription(&self) -> CallEntry {
         let id = self.next_id();
-        let (can, logs, target) = (ClientCapabilities::default(), LogInterest::Never, CallTarget::default());
+        let (capabilities, logs, target) = (ClientCapabilities::default(), LogInterest::Never, CallTarget::default());
         let open = PendingCall {
-            capabilities: can,
+            capabilities,
             logs,
             target,
             input_count: 0,
@@ -203,9 +203,9 @@ impl PendingCalls {
 
     /// Delivers an input request that went to the wrong call of a client to another call of that client.
     pub(super) fn redeliver_request(&self, caller: &Caller, request: RpcRequest) -> Result<(), RpcRequest> {
-        let (kind, mine) = (InputKind::classify(&request.method, &request.params), owner_of(caller));
+        let (kind, owner) = (InputKind::classify(&request.method, &request.params), owner_of(caller));
         let fits =
-            |open: &PendingCall| open.side_queue.is_some() && open.capabilities.supports(kind) && open.owner == mine;
+            |open: &PendingCall| open.side_queue.is_some() && open.capabilities.supports(kind) && open.owner == owner;
         match self.sole_candidate(fits) {
             Some(id) => self.push(id, request),
             None => Err(request),
@@ -221,10 +221,10 @@ impl PendingCalls {
     }
 
     fn push(&self, id: u64, request: RpcRequest) -> Result<(), RpcRequest> {
-        let injected = self.lock().get(&id).and_then(|open| open.side_queue.clone());
+        let side_queue = self.lock().get(&id).and_then(|open| open.side_queue.clone());
         // The queue may be full, or the call may have ended since it was picked.
-        match injected {
-            Some(injected) if injected.push(RpcMessage::Request(request.clone())) => Ok(()),
+        match side_queue {
+            Some(side_queue) if side_queue.push(RpcMessage::Request(request.clone())) => Ok(()),
             _ => Err(request),
         }
     }
@@ -253,27 +253,28 @@ impl PendingCalls {
 
     /// True if another client has an open call that an input request could be about. Clients are told apart by owner.
     pub fn has_other_clients(&self, caller: &Caller) -> bool {
-        let (mine, able) = (owner_of(caller), caller.capabilities != ClientCapabilities::default());
+        let (owner, able) = (owner_of(caller), caller.capabilities != ClientCapabilities::default());
         // Two calls can be confused only if one of them accepts input requests.
         let other = |open: &PendingCall| {
-            open.owner.is_some() && open.owner != mine && (able || open.capabilities != ClientCapabilities::default())
+            open.owner.is_some() && open.owner != owner && (able || open.capabilities != ClientCapabilities::default())
         };
         self.lock().values().any(other)
-            || self.any_cancelled(|gone| gone.may_concern(mine.as_ref()) && (able || gone.accepts_input))
+            || self
+                .any_cancelled(|cancelled| cancelled.may_concern(owner.as_ref()) && (able || cancelled.accepts_input))
     }
 
     /// True if the server may still send messages about calls that this client cancelled.
     pub(super) fn has_unread_cancellations(&self, caller: &Caller) -> bool {
-        let mine = owner_of(caller);
-        self.any_cancelled(|gone| gone.owner == mine && !gone.is_read)
+        let owner = owner_of(caller);
+        self.any_cancelled(|cancelled| cancelled.owner == owner && !cancelled.is_read)
     }
 
     /// Marks cancellations as read: a response to `id` proves that the server has read everything sent before it.
     pub(super) fn mark_read(&self, id: u64) {
-        let mut gone = self.0.cancelled.lock();
+        let mut cancelled = self.0.cancelled.lock();
         // A server reads its pipe in order, so the response covers every earlier message.
-        for gone in gone.iter_mut().filter(|gone| gone.last < id) {
-            gone.is_read = true;
+        for cancelled in cancelled.iter_mut().filter(|cancelled| cancelled.last < id) {
+            cancelled.is_read = true;
         }
     }
 
@@ -314,6 +315,7 @@ impl PendingCalls {
     /// Finds the open call that a message is about.
     pub(super) fn find_call(&self, message: &RpcMessage) -> Option<u64> {
         match message {
+            // The link finds the calls of responses by their ids.
             RpcMessage::Response(_) => None,
             RpcMessage::Notification(n) if &*n.method == "notifications/progress" => {
                 let token = std::str::from_utf8(n.params.get("progressToken")?.bytes()).ok()?.parse().ok()?;
@@ -344,19 +346,19 @@ impl PendingCalls {
     /// client the likeliest call gets it, since the client is the same.
     fn sole_candidate(&self, fits: impl Fn(&PendingCall) -> bool) -> Option<u64> {
         let mut open = self.lock();
-        let whose = open.values().find(|call| fits(call))?.owner.clone();
-        if whose.is_none() || open.values().any(|call| call.owner.is_some() && call.owner != whose) {
+        let owner = open.values().find(|call| fits(call))?.owner.clone();
+        if owner.is_none() || open.values().any(|call| call.owner.is_some() && call.owner != owner) {
             return None;
         }
         // Until the server has read a cancellation, it sends no request for calls that were sent after it.
-        let (mut another, mut unread) = (false, u64::MAX);
-        self.for_each_cancelled(|gone| {
-            another |= gone.may_concern(whose.as_ref());
-            if gone.owner == whose && !gone.is_read {
-                unread = unread.min(gone.last);
+        let (mut is_ambiguous, mut unread) = (false, u64::MAX);
+        self.for_each_cancelled(|cancelled| {
+            is_ambiguous |= cancelled.may_concern(owner.as_ref());
+            if cancelled.owner == owner && !cancelled.is_read {
+                unread = unread.min(cancelled.last);
             }
         });
-        if another {
+        if is_ambiguous {
             return None;
         }
         let fitting = open.iter().filter(|(id, call)| fits(call) && **id <= unread);
@@ -381,25 +383,25 @@ impl PendingCalls {
     }
 
     /// Returns the only client call if it matches `such`.
-    fn sole_call(&self, such: impl Fn(&PendingCall) -> bool) -> Option<u64> {
+    fn sole_call(&self, matches: impl Fn(&PendingCall) -> bool) -> Option<u64> {
         let id = self.sole_match(|open| open.owner.is_some())?;
-        let whose = self.lock().get(&id).filter(|open| such(open))?.owner.clone();
-        (!self.any_cancelled(|gone| gone.may_concern(whose.as_ref()))).then_some(id)
+        let owner = self.lock().get(&id).filter(|open| matches(open))?.owner.clone();
+        (!self.any_cancelled(|cancelled| cancelled.may_concern(owner.as_ref()))).then_some(id)
     }
 
     /// True if a matching call was cancelled so recently that the server may still send messages about it.
-    fn any_cancelled(&self, such: impl Fn(&CancelledCall) -> bool) -> bool {
+    fn any_cancelled(&self, matches: impl Fn(&CancelledCall) -> bool) -> bool {
         let mut any = false;
-        self.for_each_cancelled(|gone| any |= such(gone));
+        self.for_each_cancelled(|cancelled| any |= matches(cancelled));
         any
     }
 
-    fn for_each_cancelled(&self, mut look: impl FnMut(&CancelledCall)) {
+    fn for_each_cancelled(&self, mut visit: impl FnMut(&CancelledCall)) {
         let mut all = self.0.cancelled.lock();
         let now = Instant::now();
         // Expired entries leave here: every read of the list passes through this function.
-        all.retain(|gone| gone.until > now);
-        all.iter().for_each(&mut look);
+        all.retain(|cancelled| cancelled.until > now);
+        all.iter().for_each(&mut visit);
     }
 
     /// Picks the call for a log message, which carries no call id.
@@ -408,13 +410,13 @@ impl PendingCalls {
     fn sole_log_recipient(&self) -> Option<u64> {
         let id = self.sole_match(|open| matches!(open.logs, LogInterest::Wanted(_)))?;
         let open = self.lock();
-        let whose = |logs| match logs {
+        let owner = |logs| match logs {
             LogInterest::Never => None,
             LogInterest::Unwanted(principal) | LogInterest::Wanted(principal) => Some(principal),
         };
-        let principal = whose(open.get(&id)?.logs);
-        let alone = open.values().filter_map(|call| whose(call.logs)).all(|other| Some(other) == principal);
-        let others = |gone: &CancelledCall| gone.owner.as_ref().map(|whose| whose.principal) != principal;
+        let principal = owner(open.get(&id)?.logs);
+        let alone = open.values().filter_map(|call| owner(call.logs)).all(|other| Some(other) == principal);
+        let others = |cancelled: &CancelledCall| cancelled.owner.as_ref().map(|owner| owner.principal) != principal;
         (alone && !self.any_cancelled(others)).then_some(id)
     }
 
@@ -437,22 +439,22 @@ impl CallEntry {
     pub(super) fn mark_cancelled(&self) {
         let open = self.calls.lock();
         let Some(call) = open.get(&self.id) else { return };
-        let (Some(whose), able) = (call.owner.clone(), call.capabilities != ClientCapabilities::default()) else {
+        let (Some(owner), able) = (call.owner.clone(), call.capabilities != ClientCapabilities::default()) else {
             return;
         };
         let last = self.calls.0.last.load(Ordering::Relaxed);
         let until = Instant::now() + CANCELLED_TIME;
-        let mut gone = self.calls.0.cancelled.lock();
-        gone.retain(|gone| gone.until > Instant::now());
+        let mut cancelled = self.calls.0.cancelled.lock();
+        cancelled.retain(|cancelled| cancelled.until > Instant::now());
         // A client must not push out other entries by cancelling many calls: they would be forgotten too early.
-        let known = gone.iter().any(|gone| gone.owner.as_ref() == Some(&whose));
-        let whose = if known || gone.len() < CANCELLED_MAX { Some(whose) } else { None };
-        match gone.iter_mut().find(|gone| gone.owner == whose) {
-            Some(gone) => {
-                (gone.accepts_input, gone.last, gone.is_read, gone.until) =
-                    (gone.accepts_input | able, last, false, until)
+        let known = cancelled.iter().any(|cancelled| cancelled.owner.as_ref() == Some(&owner));
+        let owner = if known || cancelled.len() < CANCELLED_MAX { Some(owner) } else { None };
+        match cancelled.iter_mut().find(|cancelled| cancelled.owner == owner) {
+            Some(cancelled) => {
+                (cancelled.accepts_input, cancelled.last, cancelled.is_read, cancelled.until) =
+                    (cancelled.accepts_input | able, last, false, until)
             }
-            None => gone.push_back(CancelledCall { owner: whose, accepts_input: able, last, is_read: false, until }),
+            None => cancelled.push_back(CancelledCall { owner, accepts_input: able, last, is_read: false, until }),
         }
     }
 
@@ -608,8 +610,8 @@ mod tests {
             calls.redeliver_request(&able(1), request.clone()).is_ok(),
             "the first call is over: it was the second's"
         );
-        let injected = second.side_queue.clone().unwrap();
-        assert!(matches!(injected.next().await, RpcMessage::Request(_)));
+        let side_queue = second.side_queue.clone().unwrap();
+        assert!(matches!(side_queue.next().await, RpcMessage::Request(_)));
         drop(second);
         let other = open(2);
         assert!(calls.redeliver_request(&able(1), request.clone()).is_err(), "another principal's call is not asked");

@@ -1,4 +1,4 @@
-//! Client side of one family of revisions: what a dialect is given, and what it must do.
+//! Dialect: the client side of one family of revisions.
 //!
 //! Owns the trait and its parameters. Does not select the dialect (`lib.rs`). Invariant: a dialect sees requests only
 //! after their credentials were checked and they were admitted.

@@ -1,15 +1,15 @@
-//! Eras of MCP, with or without sessions, and the revisions of each.
+//! Eras of MCP, and the revisions of each.
 //!
 //! Owns the list of supported revisions. Does not negotiate one (`negotiate.rs`). Invariant: a revision has one era.
 
 use crate::{legacy, v2026_07_28};
 
-/// Era of a server: with or without sessions.
+/// Era of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
-    /// Needs a handshake.
+    /// Era with a handshake, and mostly with sessions.
     Legacy,
-    /// Needs none: every request says everything.
+    /// Era without a handshake. Each request carries its revision and the client's capabilities.
     Modern,
 }
 

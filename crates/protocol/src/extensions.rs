@@ -33,7 +33,7 @@ pub fn shared_capabilities() -> RawJson {
 /// "a map of extension identifiers to per-extension settings objects" (2026-07-28/basic/versioning.mdx, Extension
 /// Negotiation).
 pub(super) fn read_announced(capabilities: &JsonObject, member: &str, options: &ConnectOptions) -> JsonObject {
-    let (kept, left_out) = bounded(&capabilities.get_object(member).unwrap_or_default());
+    let (announced, left_out) = bounded(&capabilities.get_object(member).unwrap_or_default());
     if left_out > 0 {
         options.metrics.calls.dropped.series(DroppedItem::Extension).inc_by(left_out);
         tracing::warn!(
@@ -42,12 +42,12 @@ pub(super) fn read_announced(capabilities: &JsonObject, member: &str, options: &
             "some {member} of the server's capabilities are not passed on"
         );
     }
-    kept
+    announced
 }
 
 /// Copies the entries that fit, since spans would keep the whole response alive. Returns the number left out, too.
 fn bounded(all: &JsonObject) -> (JsonObject, u64) {
-    let (mut kept, mut left_out) = (JsonObject::new(), 0);
+    let (mut announced, mut left_out) = (JsonObject::new(), 0);
     let (mut count, mut bytes) = (0, 0);
     for (identifier, settings) in all.iter().filter(|(identifier, _)| identifier.as_str() != tasks::EXTENSION) {
         let more = bytes + identifier.len() + settings.bytes().len();
@@ -56,9 +56,9 @@ fn bounded(all: &JsonObject) -> (JsonObject, u64) {
             continue;
         }
         (count, bytes) = (count + 1, more);
-        kept.set(ByteString::from(identifier.as_str()), settings.detached());
+        announced.set(ByteString::from(identifier.as_str()), settings.detached());
     }
-    (kept, left_out)
+    (announced, left_out)
 }
 
 #[cfg(test)]
@@ -74,8 +74,8 @@ mod tests {
     #[test]
     fn unknown_extensions_keep_their_bytes() {
         let all = r#"{"io.modelcontextprotocol/tasks":{},"com.example/x":{ "a" : 1.0 },"odd":true,"io.modelcontextprotocol/ui":{}}"#;
-        let (kept, left_out) = bounded(&object(all));
-        assert_eq!(&kept.bytes()[..], br#"{"com.example/x":{ "a" : 1.0 },"io.modelcontextprotocol/ui":{}}"#);
+        let (announced, left_out) = bounded(&object(all));
+        assert_eq!(&announced.bytes()[..], br#"{"com.example/x":{ "a" : 1.0 },"io.modelcontextprotocol/ui":{}}"#);
         assert_eq!(left_out, 1, "what is no object; tasks are not lost but handled elsewhere");
     }
 
@@ -84,8 +84,8 @@ mod tests {
         let many: Vec<String> = (0..ANNOUNCED_MAX + 3).map(|n| format!(r#""x/{n}":{{}}"#)).collect();
         assert_eq!(bounded(&object(&format!("{{{}}}", many.join(",")))).1, 3);
         let long = "x".repeat(ANNOUNCED_BYTES_MAX);
-        let (kept, left_out) = bounded(&object(&format!(r#"{{"x/long":{{"a":"{long}"}},"x/short":{{}}}}"#)));
-        assert_eq!((&kept.bytes()[..], left_out), (&br#"{"x/short":{}}"#[..], 1));
+        let (announced, left_out) = bounded(&object(&format!(r#"{{"x/long":{{"a":"{long}"}},"x/short":{{}}}}"#)));
+        assert_eq!((&announced.bytes()[..], left_out), (&br#"{"x/short":{}}"#[..], 1));
     }
 
     #[test]

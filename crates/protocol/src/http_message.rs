@@ -34,6 +34,8 @@ pub(super) fn forwarded_headers(caller: &moongate_model::Caller) -> moongate_tra
 
 pub(crate) fn accepted_response() -> Response<Body> {
     let mut response = Response::new(Body::empty());
+    // 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "If the server accepts the input, the server
+    // MUST return HTTP status code 202 Accepted with no body."
     *response.status_mut() = http::StatusCode::ACCEPTED;
     response
 }

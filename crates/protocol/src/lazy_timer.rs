@@ -1,7 +1,7 @@
 //! Timers for deadlines that are set for every request and hardly ever pass.
 //!
-//! Owns [`LazyTimer`], which stays armed from one deadline to the next, and [`TimerPool`], which passes armed timers on.
-//! Does not know what it waits for. Invariant: no timer completes early.
+//! Owns [`LazyTimer`], which stays armed from one deadline to the next, and [`TimerPool`], which passes armed timers
+//! on. Does not know the work that is timed. Invariant: no timer completes early.
 //!
 //! The runtime keeps its timers in one structure under one lock, and each call would add and remove two or three. A
 //! timer that is armed already may fire early for its new deadline. Only then is it armed for the right time.

@@ -58,7 +58,7 @@ pub use stdio::{ClientDisconnected, StdioClient};
 pub fn select_dialect(head: &RequestHead<'_>, peek: &BodyHint<'_>) -> &'static dyn Dialect {
     // The order matters: the legacy dialect matches everything.
     const FRONTS: [&dyn Dialect; 2] = [&v2026_07_28::DIALECT, &legacy::DIALECT];
-    FRONTS.into_iter().find(|server_state| server_state.matches(head, peek)).unwrap_or(&legacy::DIALECT)
+    FRONTS.into_iter().find(|dialect| dialect.matches(head, peek)).unwrap_or(&legacy::DIALECT)
 }
 
 /// Returns the dialect of HTTP+SSE, the HTTP transport of 2024-11-05, which has endpoints of its own.

@@ -43,13 +43,14 @@ fn from_status(server: &str, status: u16, hint: &str, message: Option<&RpcMessag
     {
         return Error::from_server(error.clone());
     }
-    let again = match status {
+    let retryable = match status {
+        // A proxy may have passed the request on before it failed. Only safe calls are sent again.
         429 | 500..=599 => Retryable::After(retry_after.map(Duration::from_secs)),
         _ => Retryable::No,
     };
     let wait = retry_after.map(|s| format!("; it asks to wait {} s", s.min(3600))).unwrap_or_default();
     Error::new(McpErrorKind::ServerRefused, format!("Server \"{server}\" refused: HTTP status {status}{hint}{wait}"))
-        .with_retryable(again)
+        .with_retryable(retryable)
 }
 
 /// Builds the error for an unavailable server.

@@ -5,7 +5,7 @@
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
-/// Prefix of the URIs of pages. Clients refuse a tool whose page has another.
+/// Prefix of the URIs of pages. Clients refuse a tool whose page has another prefix.
 ///
 /// "MUST use the `ui://` URI scheme" (ext-apps, 2026-01-26, UI Resource Format).
 pub const APP_SCHEME: &str = "ui://";

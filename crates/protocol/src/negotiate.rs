@@ -28,6 +28,7 @@ pub struct NegotiatedServer {
 /// Time for which a pipe may be silent on the probe before the handshake is sent as well.
 ///
 /// The probe's response still counts: a server that is slow to start answers both, late.
+// Some legacy servers ignore the probe. Each of their starts takes this much longer.
 const PROBE_ALONE: Duration = Duration::from_secs(2);
 
 /// Opens the server on `link`, in the era that is forced, remembered or found by a probe.

@@ -12,6 +12,7 @@ use moongate_jsonrpc::message::{RpcNotification, encode_with, write_notification
 use moongate_model::{ItemKind, LogLevel, Notification, ServerCapabilities};
 
 /// Limit in bytes for the params of a notification outside of calls. Larger ones are dropped.
+// A connection queues 256 of them for its slowest subscriber: 16 MiB at the most.
 pub(super) const NOTIFICATION_BYTES_MAX: usize = 64 * 1024;
 
 /// Returns the method of the notification for a changed list.

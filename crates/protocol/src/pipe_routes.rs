@@ -1,8 +1,8 @@
 //! Routes of a server's messages on a pipe: to a call, to the subscribers, or straight back.
 //!
 //! Owns the choice of requests that the gateway answers itself. Does not know which call a message is about
-//! (`correlation.rs`). Invariant: a request that needs no client is answered by the task that reads it, whatever calls,
-//! clients and subscribers do.
+//! (`correlation.rs`). Invariant: a request that needs no client is answered by the task that reads it. No call, client
+//! or subscriber delays that.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Checks that every request passes, whatever its dialect.
+//! Checks that every request passes, in all dialects.
 //!
 //! Owns the errors of malformed bodies and of `_meta`. Does not read methods. Invariant: a member that was checked is the
 //! only one that a server can read.

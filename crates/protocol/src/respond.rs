@@ -25,7 +25,7 @@ pub(super) trait ResponseEncoder: Send + 'static {
     fn notification(&mut self, notification: Notification) -> Option<Bytes>;
 
     /// Handles input requests: messages for the stream, or the end of the exchange.
-    fn input_required(&mut self, ask: InputRequired) -> InputAction;
+    fn input_required(&mut self, input: InputRequired) -> InputAction;
 
     /// Frames a message as an event of the stream. `last` is true if no event follows.
     fn frame(&mut self, message: &[u8], last: bool) -> Bytes {
@@ -46,15 +46,16 @@ pub(super) trait ResponseEncoder: Send + 'static {
     /// Encodes the outcome: the status of a plain response, and the response in parts.
     fn result(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>);
 
-    /// Parks an exchange whose server waits for responses in another request, and ends this one.
+    /// Parks an exchange that waits for input responses, and ends this request. The responses come with another
+    /// request.
     ///
     /// Fails if the server continues without a response. The error is the exchange with all events read meanwhile.
     fn park(
         &mut self,
         exchange: Exchange,
-        ask: InputRequired,
+        input: InputRequired,
     ) -> impl Future<Output = Result<(u16, Vec<Bytes>), Exchange>> + Send {
-        drop((exchange, ask));
+        drop((exchange, input));
         let end = self.result(Err(Error::internal("this client's revision keeps its exchanges open")));
         std::future::ready(Ok(end))
     }
@@ -103,26 +104,26 @@ pub(super) struct ResponseOptions {
 /// Builds the response from the events of `exchange`.
 pub(super) async fn respond<S: ResponseEncoder>(
     exchange: Exchange,
-    spell: S,
-    writing: ResponseOptions,
+    encoder: S,
+    options: ResponseOptions,
 ) -> Response<Body> {
-    let mut running = ResponseDriver { exchange: Some(exchange), encoder: spell };
-    let mut quiet = writing.timers.timer_at(Instant::now() + writing.keep_alive);
+    let mut driver = ResponseDriver { exchange: Some(exchange), encoder };
+    let mut quiet = options.timers.timer_at(Instant::now() + options.keep_alive);
     loop {
         let step = tokio::select! {
             // `biased`: an event that is ready wins over the keep-alive, which would turn the response into a stream.
             biased;
-            step = running.step() => step,
-            () = &mut quiet, if writing.stream => DriverStep::Write(Bytes::from_static(sse::KEEP_ALIVE)),
+            step = driver.step() => step,
+            () = &mut quiet, if options.stream => DriverStep::Write(Bytes::from_static(sse::KEEP_ALIVE)),
         };
         match step {
             DriverStep::End(status, parts) => return json_response(status, parts),
-            DriverStep::Park(ask) => {
-                if let Some((status, parts)) = running.park(ask).await {
+            DriverStep::Park(input) => {
+                if let Some((status, parts)) = driver.park(input).await {
                     return json_response(status, parts);
                 }
             }
-            DriverStep::Write(first) if writing.stream => return event_stream(first, running, writing),
+            DriverStep::Write(first) if options.stream => return event_stream(first, driver, options),
             // A client without streams misses the notifications, not the response.
             DriverStep::Write(_) | DriverStep::Nothing => {}
             DriverStep::Cancelled => return cancelled_response(),
@@ -133,43 +134,47 @@ pub(super) async fn respond<S: ResponseEncoder>(
 /// Continues an exchange whose client disconnected and may come back. The encoder keeps the events.
 ///
 /// After `forgotten`, only the outcome is awaited.
-pub(super) async fn run_detached<S: ResponseEncoder>(exchange: Exchange, spell: S, forgotten: BoxFuture<'static, ()>) {
-    let mut running = ResponseDriver { exchange: Some(exchange), encoder: spell };
-    let mut forgotten = forgotten;
+pub(super) async fn run_detached<S: ResponseEncoder>(
+    exchange: Exchange,
+    encoder: S,
+    abandoned: BoxFuture<'static, ()>,
+) {
+    let mut driver = ResponseDriver { exchange: Some(exchange), encoder };
+    let mut abandoned = abandoned;
     loop {
         let step = tokio::select! {
-            step = running.step() => step,
-            () = &mut forgotten => break,
+            step = driver.step() => step,
+            () = &mut abandoned => break,
         };
         match step {
             DriverStep::Write(_) | DriverStep::Nothing => {}
             DriverStep::Cancelled => return,
-            DriverStep::End(_, parts) => return drop(running.encoder.frame(&parts.concat(), true)),
-            DriverStep::Park(ask) => {
-                if let Some((_, parts)) = running.park(ask).await {
-                    return drop(running.encoder.frame(&parts.concat(), true));
+            DriverStep::End(_, parts) => return drop(driver.encoder.frame(&parts.concat(), true)),
+            DriverStep::Park(input) => {
+                if let Some((_, parts)) = driver.park(input).await {
+                    return drop(driver.encoder.frame(&parts.concat(), true));
                 }
             }
         }
     }
-    if let Some(exchange) = running.exchange.take() {
+    if let Some(exchange) = driver.exchange.take() {
         tokio::select! {
             _ = exchange.outcome() => {}
-            () = running.encoder.wait_cancelled() => {}
+            () = driver.encoder.wait_cancelled() => {}
         }
     }
 }
 
 /// Writes the events of an exchange to a shared stream, as long as that is read.
-pub(super) async fn forward<S: ResponseEncoder>(exchange: Exchange, spell: S, out: mpsc::Sender<Bytes>) {
-    let mut running = ResponseDriver { exchange: Some(exchange), encoder: spell };
+pub(super) async fn forward<S: ResponseEncoder>(exchange: Exchange, encoder: S, out: mpsc::Sender<Bytes>) {
+    let mut driver = ResponseDriver { exchange: Some(exchange), encoder };
     loop {
         // No keep-alive here: the shared stream has its own, or needs none.
-        let (chunk, last) = match running.step().await {
+        let (chunk, last) = match driver.step().await {
             DriverStep::Write(chunk) => (chunk, false),
-            DriverStep::End(_, parts) => (running.encoder.frame(&parts.concat(), true), true),
-            DriverStep::Park(ask) => match running.park(ask).await {
-                Some((_, parts)) => (running.encoder.frame(&parts.concat(), true), true),
+            DriverStep::End(_, parts) => (driver.encoder.frame(&parts.concat(), true), true),
+            DriverStep::Park(input) => match driver.park(input).await {
+                Some((_, parts)) => (driver.encoder.frame(&parts.concat(), true), true),
                 None => continue,
             },
             DriverStep::Nothing => continue,
@@ -192,8 +197,8 @@ fn cancelled_response() -> Response<Body> {
 
 fn event_stream<S: ResponseEncoder>(
     first: Bytes,
-    mut running: ResponseDriver<S>,
-    writing: ResponseOptions,
+    mut driver: ResponseDriver<S>,
+    options: ResponseOptions,
 ) -> Response<Body> {
     struct ResponseStream<S: ResponseEncoder> {
         running: ResponseDriver<S>,
@@ -203,11 +208,17 @@ fn event_stream<S: ResponseEncoder>(
         ended: bool,
         _open: CountGuard,
     }
-    let open = CountGuard::new(&writing.metrics.clients.streams);
-    let (prime, must_disconnect) = (running.encoder.priming_event(), running.encoder.disconnect());
+    let open = CountGuard::new(&options.metrics.clients.streams);
+    let (prime, must_disconnect) = (driver.encoder.priming_event(), driver.encoder.disconnect());
     let first = [prime, Some(first)];
-    let state =
-        ResponseStream { running, first, must_disconnect, keep_alive: writing.keep_alive, ended: false, _open: open };
+    let state = ResponseStream {
+        running: driver,
+        first,
+        must_disconnect,
+        keep_alive: options.keep_alive,
+        ended: false,
+        _open: open,
+    };
     let chunks = stream::unfold(state, |mut s| async move {
         if let Some(first) = s.first.iter_mut().find_map(Option::take) {
             return Some((first, s));
@@ -229,8 +240,8 @@ fn event_stream<S: ResponseEncoder>(
                     s.ended = true;
                     return Some((s.running.encoder.frame(&parts.concat(), true), s));
                 }
-                DriverStep::Park(ask) => {
-                    if let Some((_, parts)) = s.running.park(ask).await {
+                DriverStep::Park(input) => {
+                    if let Some((_, parts)) = s.running.park(input).await {
                         s.ended = true;
                         return Some((sse::encode_event(&parts.concat()), s));
                     }
@@ -251,6 +262,7 @@ fn event_stream<S: ResponseEncoder>(
 pub(super) fn set_stream_headers(response: &mut Response<Body>) {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // `no-transform`: a proxy that compresses a stream would hold its events back (RFC 9111, section 5.2.2.6).
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
 }
@@ -288,7 +300,7 @@ impl<S: ResponseEncoder> ResponseDriver<S> {
                 Some(json) => DriverStep::Write(self.encoder.frame(&json, false)),
                 None => DriverStep::Nothing,
             },
-            ExchangeEvent::InputRequired(ask) => match self.encoder.input_required(ask) {
+            ExchangeEvent::InputRequired(input) => match self.encoder.input_required(input) {
                 InputAction::Send(messages) => DriverStep::Write(
                     messages.iter().map(|m| self.encoder.frame(m, false)).collect::<Vec<_>>().concat().into(),
                 ),
@@ -297,7 +309,7 @@ impl<S: ResponseEncoder> ResponseDriver<S> {
                     self.exchange = None;
                     DriverStep::End(status, parts)
                 }
-                InputAction::Park(ask) => DriverStep::Park(ask),
+                InputAction::Park(input) => DriverStep::Park(input),
             },
             ExchangeEvent::Done(end) => {
                 self.exchange = None;
@@ -312,11 +324,11 @@ impl<S: ResponseEncoder> ResponseDriver<S> {
     /// Parks the exchange and returns the response that ends this request. `None` if the exchange continues.
     ///
     /// Not a part of `step`, because a step may be dropped half-way, and the exchange with it.
-    async fn park(&mut self, ask: InputRequired) -> Option<(u16, Vec<Bytes>)> {
+    async fn park(&mut self, input: InputRequired) -> Option<(u16, Vec<Bytes>)> {
         let Some(exchange) = self.exchange.take() else {
             return Some(self.encoder.result(Err(Error::internal("the exchange was over before it could be kept"))));
         };
-        match self.encoder.park(exchange, ask).await {
+        match self.encoder.park(exchange, input).await {
             Ok(end) => Some(end),
             Err(exchange) => {
                 self.exchange = Some(exchange);
@@ -367,13 +379,13 @@ mod tests {
         let taken = tokio_util::sync::CancellationToken::new();
         // A server that always has an event ready.
         let events = stream::repeat_with(|| ExchangeEvent::Notification(Notification::Progress(JsonObject::new())));
-        let writing = ResponseOptions {
+        let options = ResponseOptions {
             keep_alive: Duration::from_secs(60),
             stream: true,
             metrics: Arc::new(Metrics::new()),
             timers: Arc::default(),
         };
-        let response = respond(Exchange::new(events), TakenOver(taken.clone()), writing).await;
+        let response = respond(Exchange::new(events), TakenOver(taken.clone()), options).await;
         let mut body = response.into_body();
         for _ in 0..3 {
             assert!(body.frame().await.is_some_and(|frame| frame.is_ok()));

@@ -27,13 +27,13 @@ struct QueueState {
 impl SideQueue {
     /// Adds a message. Returns false if the queue is full.
     pub(super) fn push(&self, message: RpcMessage) -> bool {
-        let mut waiting = self.0.messages.lock();
-        if waiting.len() >= WAITING_MAX {
+        let mut messages = self.0.messages.lock();
+        if messages.len() >= WAITING_MAX {
             return false;
         }
-        waiting.push_back(message);
+        messages.push_back(message);
         // Released first: the woken task takes the same lock.
-        drop(waiting);
+        drop(messages);
         self.0.added.notify_one();
         true
     }

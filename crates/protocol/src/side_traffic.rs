@@ -1,7 +1,7 @@
 //! Messages to one server that no call waits for: replies to its requests, cancellations and the like.
 //!
 //! Owns the limits on these messages over all connections of the server. Does not send. Invariant: the number of tasks
-//! and connections is fixed, whatever the server requests and however many clients cancel calls.
+//! and connections is bounded. Requests of the server and cancellations of clients do not raise it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,12 +31,12 @@ pub(super) struct SideTraffic {
 
 impl Default for SideTraffic {
     fn default() -> Self {
-        let places = |most| Arc::new(Semaphore::new(most));
+        let permits = |most| Arc::new(Semaphore::new(most));
         SideTraffic {
             reply_rate: ReplyRateLimit::default(),
-            replies: places(REPLIES_AT_ONCE),
-            sending: places(SENT_AT_ONCE),
-            waiting: places(WAITING_MAX),
+            replies: permits(REPLIES_AT_ONCE),
+            sending: permits(SENT_AT_ONCE),
+            waiting: permits(WAITING_MAX),
         }
     }
 }
@@ -51,21 +51,22 @@ pub(super) struct ReplyPermit {
 impl SideTraffic {
     /// Waits for a permit for one reply. The waiting task does not read the server's stream meanwhile.
     pub(super) async fn acquire_reply(&self) -> ReplyPermit {
-        let paced = self.reply_rate.wait_turn().await;
+        let was_delayed = self.reply_rate.wait_turn().await;
         match self.replies.clone().try_acquire_owned() {
-            Ok(permit) => ReplyPermit { _permit: Some(permit), was_delayed: paced },
+            Ok(permit) => ReplyPermit { _permit: Some(permit), was_delayed },
             Err(_) => ReplyPermit { _permit: self.replies.clone().acquire_owned().await.ok(), was_delayed: true },
         }
     }
 
     /// Sends a message in the background. A message without a permit is counted in `dropped`.
     pub(super) fn send(&self, message: impl Future<Output = ()> + Send + 'static, dropped: &CounterHandle) {
-        let Ok(place) = self.waiting.clone().try_acquire_owned() else { return dropped.inc() };
+        let Ok(queue_permit) = self.waiting.clone().try_acquire_owned() else { return dropped.inc() };
         let sending = self.sending.clone();
         tokio::spawn(async move {
-            let _place = place;
+            let _place = queue_permit;
             // The queue's permit is held meanwhile, which bounds the number of these tasks.
             let _turn = sending.acquire_owned().await;
+            // A failure changes nothing, because no call waits for the message.
             let _ = tokio::time::timeout(SEND_TIME, message).await;
         });
     }
@@ -107,15 +108,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn answers_wait_for_a_place() {
         let side = SideTraffic::default();
-        let mut places = Vec::new();
+        let mut permits = Vec::new();
         for _ in 0..REPLIES_AT_ONCE {
-            let place = side.acquire_reply().await;
-            assert!(!place.was_delayed);
-            places.push(place);
+            let queue_permit = side.acquire_reply().await;
+            assert!(!queue_permit.was_delayed);
+            permits.push(queue_permit);
         }
         let mut next = Box::pin(side.acquire_reply());
         assert!((&mut next).now_or_never().is_none());
-        places.pop();
+        permits.pop();
         assert!(next.await.was_delayed);
     }
 }

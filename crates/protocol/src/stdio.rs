@@ -71,12 +71,12 @@ impl StdioClient {
                 None => self.state.metrics.calls.dropped.inc(DroppedItem::ClientResponse),
             },
             Ok(RpcPayload::One(RpcMessage::Request(request))) => {
-                let place = self.reserve().await?;
-                self.request(request, place);
+                let permit = self.reserve().await?;
+                self.request(request, permit);
             }
             Ok(RpcPayload::Batch(items)) => {
-                let place = self.reserve().await?;
-                self.batch(items, place);
+                let permit = self.reserve().await?;
+                self.batch(items, permit);
             }
             Err(e) => {
                 let (id, error) = malformed_error(&e);
@@ -104,6 +104,7 @@ impl StdioClient {
 
     /// Waits until all requests have their responses.
     pub async fn wait_idle(&self) {
+        // A tracker that is not closed never completes, even with no task left.
         self.tasks.close();
         self.tasks.wait().await;
     }
@@ -116,33 +117,33 @@ impl StdioClient {
         (self.principal.clone(), self.scope.clone())
     }
 
-    fn request(&mut self, request: RpcRequest, place: OutboxPermit) {
+    fn request(&mut self, request: RpcRequest, permit: OutboxPermit) {
         // Each request decides its era, so both eras can share a pipe.
         let answer = if v2026_07_28::OpenRequests::is_modern(&request) {
-            let (who, out) = (self.sender(), (&self.out, &self.tasks));
-            self.requests.start(request, who, &self.server, &self.state, out)
+            let (sender, out) = (self.sender(), (&self.out, &self.tasks));
+            self.requests.start(request, sender, &self.server, &self.state, out)
         } else {
             match &self.session {
                 Some(session) => session.request(request, &self.tasks),
-                None if &*request.method == "initialize" => return self.initialize(&request, place),
+                None if &*request.method == "initialize" => return self.initialize(&request, permit),
                 None => Some(legacy::answer_before_initialize(&request)),
             }
         };
         if let Some(parts) = answer {
-            write_parts(place, &parts);
+            write_parts(permit, &parts);
         }
     }
 
-    fn initialize(&mut self, request: &RpcRequest, place: OutboxPermit) {
-        let who = self.sender();
-        match legacy::StdioSession::open(request, who, &self.server, &self.state, &self.out) {
-            Ok((session, introduction)) => {
-                write_parts(place, &introduction);
+    fn initialize(&mut self, request: &RpcRequest, permit: OutboxPermit) {
+        let sender = self.sender();
+        match legacy::StdioSession::open(request, sender, &self.server, &self.state, &self.out) {
+            Ok((session, response)) => {
+                write_parts(permit, &response);
                 // After the response: a client may not expect notifications before it.
                 session.start_stream();
                 self.session = Some(session);
             }
-            Err(error) => write_parts(place, &[legacy::encode_refusal(Some(&request.id), &error)]),
+            Err(error) => write_parts(permit, &[legacy::encode_refusal(Some(&request.id), &error)]),
         }
     }
 
@@ -159,15 +160,15 @@ impl StdioClient {
         }
     }
 
-    fn batch(&self, items: Vec<Result<RpcMessage, MalformedMessage>>, place: OutboxPermit) {
-        let early =
+    fn batch(&self, items: Vec<Result<RpcMessage, MalformedMessage>>, permit: OutboxPermit) {
+        let no_session =
             || Error::new(McpErrorKind::InvalidRequest, "Invalid request: a client starts with a single initialize");
         let begun = match &self.session {
             Some(session) => session.batch(items, &self.tasks),
-            None => Err(early()),
+            None => Err(no_session()),
         };
         if let Err(error) = begun {
-            write_parts(place, &[legacy::encode_refusal(None, &error)]);
+            write_parts(permit, &[legacy::encode_refusal(None, &error)]);
         }
     }
 }
@@ -180,6 +181,6 @@ impl Drop for StdioClient {
 }
 
 /// Writes a finished response.
-fn write_parts(place: OutboxPermit, parts: &[Bytes]) {
-    place.send(encode_line(&parts.concat()));
+fn write_parts(permit: OutboxPermit, parts: &[Bytes]) {
+    permit.send(encode_line(&parts.concat()));
 }

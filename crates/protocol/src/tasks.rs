@@ -15,31 +15,31 @@ pub(super) struct TimeMembers {
 }
 
 /// Extracts a task from a result. Members around it stay. `None` if there is no task.
-pub(super) fn extract_task(result: &mut JsonObject, words: &TimeMembers) -> Option<TaskState> {
+pub(super) fn extract_task(result: &mut JsonObject, names: &TimeMembers) -> Option<TaskState> {
     let id = result.get_string("taskId")?;
     let status = TaskStatus::from_name(&result.get_string("status")?)?;
     let meta = result.remove("_meta");
-    let mut rest = std::mem::take(result);
+    let mut members = std::mem::take(result);
     if let Some(meta) = meta {
         // `_meta` belongs to the response, not to the task.
         result.set(ByteString::literal("_meta"), meta);
     }
-    rest.remove("taskId");
-    rest.remove("status");
-    let (ttl, poll) = (rest.remove(words.ttl), rest.remove(words.poll));
+    members.remove("taskId");
+    members.remove("status");
+    let (ttl, poll) = (members.remove(names.ttl), members.remove(names.poll));
     Some(TaskState {
         id,
         status,
         ttl,
         poll_interval: poll,
-        other_members: rest,
+        other_members: members,
         input_requests: Vec::new(),
         outcome: None,
     })
 }
 
 /// Writes the task's own members with the given `status`.
-pub(super) fn write_members(task: &TaskState, status: TaskStatus, words: &TimeMembers) -> JsonObject {
+pub(super) fn write_members(task: &TaskState, status: TaskStatus, names: &TimeMembers) -> JsonObject {
     let mut object = JsonObject::new()
         .with("taskId", RawJson::string(&task.id))
         .with("status", RawJson::string(TaskStatus::name(status)));
@@ -47,9 +47,9 @@ pub(super) fn write_members(task: &TaskState, status: TaskStatus, words: &TimeMe
         object.set(key.clone(), value.clone());
     }
     // In both wire forms the time to live MUST be there, and may be `null`.
-    object.set(ByteString::literal(words.ttl), task.ttl.clone().unwrap_or(RawJson::NULL));
+    object.set(ByteString::literal(names.ttl), task.ttl.clone().unwrap_or(RawJson::NULL));
     if let Some(poll) = &task.poll_interval {
-        object.set(ByteString::literal(words.poll), poll.clone());
+        object.set(ByteString::literal(names.poll), poll.clone());
     }
     object
 }

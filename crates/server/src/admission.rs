@@ -73,9 +73,9 @@ impl AdmissionControl {
     /// Returns the control after a change of principals or limits. An unchanged rate keeps what was used of it.
     pub fn reloaded(&self, settings: AdmissionSettings, access: &AccessTable, principals: &PrincipalTable) -> Self {
         let rated = principals.all().into_iter().filter_map(|principal| {
-            let own = access.own_rate(principal.role);
-            let rate = own.map_or(settings.rate, |(_, rate)| rate)?;
-            Some((principal.id, rate, own.map(|(key, _)| Arc::from(key))))
+            let key_rate = access.own_rate(principal.role);
+            let rate = key_rate.map_or(settings.rate, |(_, rate)| rate)?;
+            Some((principal.id, rate, key_rate.map(|(key, _)| Arc::from(key))))
         });
         let bucket = |(id, rate, key)| {
             // An unchanged rate keeps its bucket, so a reload refills nothing.
@@ -105,14 +105,15 @@ impl AdmissionControl {
         count: usize,
         endpoints: &EndpointDirectory,
     ) -> Result<(), AdmissionRejection> {
+        // Memory first: no other limit matters while the process may be killed for it.
         self.check_memory()?;
-        let (calls, own) = endpoints.in_flight(principal);
+        let (calls, principal_calls) = endpoints.in_flight(principal);
         if calls.saturating_add(count) > self.calls {
             let message = format!("There are {} calls at once, and no more are allowed (limits.calls)", self.calls);
             return Err(AdmissionRejection::at_capacity(Limit::Calls, message));
         }
         // Without keys all clients are one principal: only the total limit applies.
-        if principal.id != ANONYMOUS && own.saturating_add(count) > self.calls_per_key {
+        if principal.id != ANONYMOUS && principal_calls.saturating_add(count) > self.calls_per_key {
             let most = self.calls_per_key;
             let message = format!("This key has {most} calls at once, and no more are allowed (limits.calls_per_key)");
             return Err(AdmissionRejection {
@@ -122,7 +123,7 @@ impl AdmissionControl {
             });
         }
         let Some(PrincipalRate { token_bucket: bucket, key }) = self.rates.get(&principal.id) else { return Ok(()) };
-        bucket.take(count).map_err(|again| {
+        bucket.take(count).map_err(|retry_after| {
             let RequestRate { count, per } = bucket.rate();
             let setting = match key {
                 Some(name) => format!("the rate of the key {name:?} in auth.keys"),
@@ -130,7 +131,7 @@ impl AdmissionControl {
             };
             let message = format!("There are more requests than {setting} allows: {count} in {per:?}");
             let status = StatusCode::TOO_MANY_REQUESTS;
-            AdmissionRejection { status, retry_after: again, ..AdmissionRejection::at_capacity(Limit::Rate, message) }
+            AdmissionRejection { status, retry_after, ..AdmissionRejection::at_capacity(Limit::Rate, message) }
         })
     }
 }

@@ -21,8 +21,8 @@ pub(super) fn not_after(certificate: &[u8]) -> Option<i64> {
         (None, Some((text, _))) => std::str::from_utf8(text).ok()?.to_owned(),
         (None, None) => return None,
     };
-    let at = jiff::civil::DateTime::strptime("%Y%m%d%H%M%SZ", &text).ok()?;
-    Some(at.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
+    let not_after = jiff::civil::DateTime::strptime("%Y%m%d%H%M%SZ", &text).ok()?;
+    Some(not_after.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
 }
 
 // DER tags (ITU-T X.690): the class, then the number of the type.

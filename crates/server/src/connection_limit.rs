@@ -24,6 +24,7 @@ use tokio::time::{Instant, Sleep};
 use moongate_telemetry::{CountGuard, CounterHandle, DroppedItem, GaugeHandle, Metrics};
 
 /// Time in which a connection is safe from eviction, after its start or its last admitted request.
+// A new client needs a moment to send its first request, and a busy one to send its next.
 const EVICTION_GRACE: Duration = Duration::from_secs(1);
 /// Time limit for an evicted connection to close.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(250);
@@ -98,31 +99,31 @@ impl ConnectionLimit {
     }
 
     fn occupy(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> HeldSlot {
-        let (place, id) = (Arc::new(ConnectionSlot::new()), self.next.fetch_add(1, Ordering::Relaxed));
-        self.lock().insert(id, place.clone());
-        HeldSlot { slot: place, id, limit: self.clone(), _permit: permit, _count: CountGuard::new(&self.open) }
+        let (slot, id) = (Arc::new(ConnectionSlot::new()), self.next.fetch_add(1, Ordering::Relaxed));
+        self.lock().insert(id, slot.clone());
+        HeldSlot { slot, id, limit: self.clone(), _permit: permit, _count: CountGuard::new(&self.open) }
     }
 
     /// Evicts the connection that has been longest without an admitted request. Those that never had one go first.
     /// Returns the time to wait for a slot before the next attempt.
     fn evict_one(&self) -> Duration {
         let now = Instant::now();
-        let taken = self.lock();
+        let occupied = self.lock();
         // Connections that were asked to leave already are no candidates for a second eviction.
-        let idle = taken.values().filter(|place| !place.must_evict.load(Ordering::Acquire));
-        let idle = idle.filter_map(|place| Some((place.had_requests(), place.idle_since()?, place)));
+        let idle = occupied.values().filter(|slot| !slot.must_evict.load(Ordering::Acquire));
+        let idle = idle.filter_map(|slot| Some((slot.had_requests(), slot.idle_since()?, slot)));
         let (mut longest, mut next) = (None, EVICTION_GRACE);
-        for (had_requests, since, place) in idle {
+        for (had_requests, since, slot) in idle {
             let left = (since + EVICTION_GRACE).saturating_duration_since(now);
             if !left.is_zero() {
                 next = next.min(left);
             } else if longest.is_none_or(|(had, before, _)| (had_requests, since) < (had, before)) {
-                longest = Some((had_requests, since, place));
+                longest = Some((had_requests, since, slot));
             }
         }
-        let Some((_, _, place)) = longest else { return next };
-        place.must_evict.store(true, Ordering::Release);
-        place.task.wake();
+        let Some((_, _, slot)) = longest else { return next };
+        slot.must_evict.store(true, Ordering::Release);
+        slot.task.wake();
         self.evicted.inc();
         // The evicted connection has LEAVE_TIMEOUT to end. Twice that lets its slot arrive before a second eviction.
         LEAVE_TIMEOUT * 2
@@ -176,7 +177,7 @@ impl ConnectionSlot {
     /// Runs a connection until it ends, or until it was evicted and does not leave in time.
     pub(super) async fn run(self: &Arc<Self>, connection: impl Future<Output = ()>) {
         let mut connection = pin!(connection);
-        let mut patience: Option<LeaveTimeout> = None;
+        let mut leave_timeout: Option<LeaveTimeout> = None;
         poll_fn(|cx| {
             // Registered before `must_evict` is read: an eviction after that read wakes this task.
             self.task.register(cx.waker());
@@ -184,10 +185,10 @@ impl ConnectionSlot {
                 return Poll::Ready(());
             }
             if !self.must_leave() {
-                patience = None;
+                leave_timeout = None;
                 return Poll::Pending;
             }
-            patience.get_or_insert_with(|| LeaveTimeout::new(self)).poll(cx)
+            leave_timeout.get_or_insert_with(|| LeaveTimeout::new(self)).poll(cx)
         })
         .await;
     }
@@ -219,7 +220,8 @@ impl Drop for SlotRequest {
     }
 }
 
-/// Idle timeout of a connection. Ends it after too long without an admitted request, whatever else the peer sends.
+/// Idle timeout of a connection. Ends it after too long without an admitted request. Other traffic does not prolong the
+/// time.
 pub(super) struct IdleTimeout {
     slot: Arc<ConnectionSlot>,
     limit: Duration,
@@ -253,8 +255,8 @@ pub(super) struct LeaveTimeout {
 }
 
 impl LeaveTimeout {
-    pub(super) fn new(place: &Arc<ConnectionSlot>) -> Self {
-        LeaveTimeout { slot: place.clone(), timer: Box::pin(tokio::time::sleep(LEAVE_TIMEOUT)) }
+    pub(super) fn new(slot: &Arc<ConnectionSlot>) -> Self {
+        LeaveTimeout { slot: slot.clone(), timer: Box::pin(tokio::time::sleep(LEAVE_TIMEOUT)) }
     }
 
     /// Waits for the limit. A request that was admitted meanwhile gets all its time.
@@ -275,80 +277,80 @@ mod tests {
 
     use super::*;
 
-    fn places(most: usize) -> (Arc<ConnectionLimit>, Metrics) {
+    fn connection_limit(most: usize) -> (Arc<ConnectionLimit>, Metrics) {
         let metrics = Metrics::new();
         (ConnectionLimit::new(most, &metrics.clients.connections, &metrics), metrics)
     }
 
     /// Connection that does nothing, in its own task. Returns its slot and the time of its end.
     fn idle(held: HeldSlot) -> (Arc<ConnectionSlot>, tokio::task::JoinHandle<Instant>) {
-        let place = held.slot();
+        let slot = held.slot();
         let task = tokio::spawn(async move {
-            let place = held.slot();
-            place.run(std::future::pending()).await;
+            let slot = held.slot();
+            slot.run(std::future::pending()).await;
             Instant::now()
         });
-        (place, task)
+        (slot, task)
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_connection_that_is_longest_without_an_admitted_request_makes_room() {
-        let (places, metrics) = places(3);
+        let (limit, metrics) = connection_limit(3);
         let second = Duration::from_secs(1);
         // One that works, one that has worked, and one that only took a slot.
-        let (busy, _busy) = idle(places.acquire().await);
+        let (busy, _busy) = idle(limit.acquire().await);
         let working = busy.begin();
         working.admit();
-        let (worked, worked_end) = idle(places.acquire().await);
+        let (worked, worked_end) = idle(limit.acquire().await);
         tokio::time::sleep(second * 5).await;
         drop({
             let request = worked.begin();
             request.admit();
             request
         });
-        let (empty, empty_end) = idle(places.acquire().await);
+        let (empty, empty_end) = idle(limit.acquire().await);
         // A request whose sender is not known changes nothing.
         drop(empty.begin());
         tokio::time::sleep(second * 5).await;
-        let (_, last) = idle(places.acquire().await);
+        let (_, last) = idle(limit.acquire().await);
         assert!(empty_end.is_finished() && !worked_end.is_finished());
         assert_eq!(metrics.calls.dropped.get(DroppedItem::IdleConnection), 1);
         // The newest connection is safe for a moment. Only after it is the one that has worked next.
         let before = Instant::now();
-        let (_, _) = idle(places.acquire().await);
+        let (_, _) = idle(limit.acquire().await);
         assert!(before.elapsed() < LEAVE_TIMEOUT * 2 && worked_end.is_finished() && !last.is_finished());
         // A new connection waits where all others work.
-        let (places, _metrics) = self::places(1);
-        let held = places.acquire().await;
+        let (limit, _metrics) = connection_limit(1);
+        let held = limit.acquire().await;
         let working = held.slot().begin();
         working.admit();
         tokio::time::sleep(second * 60).await;
-        assert!(tokio::time::timeout(second * 60, places.acquire()).await.is_err());
+        assert!(tokio::time::timeout(second * 60, limit.acquire()).await.is_err());
         drop(working);
-        assert!(places.acquire().now_or_never().is_none(), "asked to leave, and not gone yet");
+        assert!(limit.acquire().now_or_never().is_none(), "asked to leave, and not gone yet");
         drop(held);
-        assert!(places.acquire().now_or_never().is_some());
+        assert!(limit.acquire().now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_with_an_admitted_request_is_not_evicted() {
-        let (places, _metrics) = places(1);
-        let (place, end) = idle(places.acquire().await);
+        let (limit, _metrics) = connection_limit(1);
+        let (slot, end) = idle(limit.acquire().await);
         tokio::time::sleep(EVICTION_GRACE).await;
-        place.must_evict.store(true, Ordering::Release);
-        let working = place.begin();
+        slot.must_evict.store(true, Ordering::Release);
+        let working = slot.begin();
         working.admit();
-        place.task.wake();
+        slot.task.wake();
         tokio::time::sleep(EVICTION_GRACE * 10).await;
-        assert!(!end.is_finished() && !place.must_leave());
+        assert!(!end.is_finished() && !slot.must_leave());
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_idle_time_begins_with_the_last_admitted_request() {
         let (limit, start) = (Duration::from_secs(30), Instant::now());
-        let place = Arc::new(ConnectionSlot::new());
-        let mut watch = IdleTimeout::new(place.clone(), limit);
-        let working = place.begin();
+        let slot = Arc::new(ConnectionSlot::new());
+        let mut watch = IdleTimeout::new(slot.clone(), limit);
+        let working = slot.begin();
         working.admit();
         let waits = async {
             poll_fn(|cx| watch.poll(cx)).await;
@@ -360,7 +362,7 @@ mod tests {
             // These requests are never admitted.
             for _ in 0..20 {
                 tokio::time::sleep(limit / 10).await;
-                drop(place.begin());
+                drop(slot.begin());
             }
         };
         let (waited, ()) = tokio::join!(waits, ends);

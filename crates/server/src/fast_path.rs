@@ -112,6 +112,7 @@ where
         let closing = context.service.is_closing().load(Ordering::Relaxed);
         let persistence = if closing { Persistence::Close } else { Persistence::KeepAlive };
         connection.write_response(response.map(send_body), persistence).await.ok()?;
+        // The slot is in use until the response is written, as over hyper.
         drop(slot);
         if closing {
             break;

@@ -1,8 +1,8 @@
 //! Stall detector for HTTP/2 responses. Owns the watch over their bodies.
 //!
 //! An exchange advances as its response is read, so that nothing piles up for a slow client. A client that gives one
-//! stream no window would hold what its calls hold (permits of servers, large results) as long as it likes. Over
-//! HTTP/1.1 such a client blocks its whole connection, which `write_timeout` ends.
+//! stream no window would hold the resources of its call: permits of servers, large results. Over HTTP/1.1 such a
+//! client blocks its whole connection, which `write_timeout` ends.
 //!
 //! Does not write. Invariant: a response with more to send that is not polled within the limit is dropped, as if its
 //! client had disconnected.
@@ -58,8 +58,8 @@ struct BodyState {
 impl StallDetector {
     /// Creates a detector that drops a body after `limit`, and counts it in `dropped`.
     pub fn new(limit: Duration, dropped: CounterHandle) -> Arc<Self> {
-        let seats = Mutex::new(WatchedBodies { entries: Vec::new(), sweep_at: FIRST_SWEEP_AT });
-        Arc::new(StallDetector { limit, watched: seats, dropped, is_checking: AtomicBool::new(false) })
+        let watched = Mutex::new(WatchedBodies { entries: Vec::new(), sweep_at: FIRST_SWEEP_AT });
+        Arc::new(StallDetector { limit, watched, dropped, is_checking: AtomicBool::new(false) })
     }
 
     /// Counts a response or connection that was not read.
@@ -79,31 +79,32 @@ impl StallDetector {
                 (self.limit / 4).clamp(CHECK_INTERVALS.0, CHECK_INTERVALS.1),
             ));
         }
-        let watch = BodyState { body: Some(Box::pin(body)), is_dropped: false, since: Some(Instant::now()) };
-        let seat = Arc::new(WatchedBody(Mutex::new(watch)));
-        let mut seats = self.watched.lock();
-        if seats.entries.len() >= seats.sweep_at {
-            seats.entries.retain(|seat| seat.strong_count() > 0);
+        let state = BodyState { body: Some(Box::pin(body)), is_dropped: false, since: Some(Instant::now()) };
+        let entry = Arc::new(WatchedBody(Mutex::new(state)));
+        let mut watched = self.watched.lock();
+        if watched.entries.len() >= watched.sweep_at {
+            watched.entries.retain(|entry| entry.strong_count() > 0);
             // Doubling the threshold keeps the cost of a sweep constant for each body.
-            seats.sweep_at = FIRST_SWEEP_AT.max(seats.entries.len() * 2);
+            watched.sweep_at = FIRST_SWEEP_AT.max(watched.entries.len() * 2);
         }
-        seats.entries.push(Arc::downgrade(&seat));
-        StallTimeoutBody(seat)
+        watched.entries.push(Arc::downgrade(&entry));
+        StallTimeoutBody(entry)
     }
 
     /// Takes the bodies that stalled. What they hold is free once they are dropped.
     fn take_stalled(&self, now: Instant) -> Vec<BoxedBody> {
-        let mut seats = self.watched.lock();
+        let mut watched = self.watched.lock();
         let mut stalled = Vec::new();
-        seats.entries.retain(|seat| {
-            let Some(seat) = seat.upgrade() else { return false };
+        watched.entries.retain(|entry| {
+            let Some(entry) = entry.upgrade() else { return false };
             // A locked body is being read.
-            let Some(mut watch) = seat.0.try_lock() else { return true };
-            if watch.since.is_none_or(|since| since + self.limit > now) {
-                return watch.body.is_some();
+            // `try_lock`: the check of one body must not wait for another.
+            let Some(mut state) = entry.0.try_lock() else { return true };
+            if state.since.is_none_or(|since| since + self.limit > now) {
+                return state.body.is_some();
             }
-            watch.is_dropped = true;
-            stalled.extend(watch.body.take());
+            state.is_dropped = true;
+            stalled.extend(state.body.take());
             false
         });
         stalled
@@ -111,13 +112,13 @@ impl StallDetector {
 }
 
 /// Checks for stalled bodies until the detector is dropped.
-async fn check_loop(unread: Weak<StallDetector>, pause: Duration) {
+async fn check_loop(detector: Weak<StallDetector>, pause: Duration) {
     loop {
         tokio::time::sleep(pause).await;
-        let Some(unread) = unread.upgrade() else { return };
+        let Some(detector) = detector.upgrade() else { return };
         // Outside of the lock: dropping a body may end many things.
-        for body in unread.take_stalled(Instant::now()) {
-            unread.record_dropped();
+        for body in detector.take_stalled(Instant::now()) {
+            detector.record_dropped();
             tracing::debug!("response dropped: its client reads nothing (limits.write_timeout)");
             drop(body);
         }
@@ -138,26 +139,26 @@ impl Body for StallTimeoutBody {
     type Error = axum::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let mut watch = self.0.lock();
+        let mut state = self.0.lock();
         // While the body has nothing to send, the wait is not its reader's fault.
-        watch.since = None;
-        if watch.is_dropped {
+        state.since = None;
+        if state.is_dropped {
             // A plain end would look like the complete body.
             return Poll::Ready(Some(Err(axum::Error::new("the answer was not read (limits.write_timeout)"))));
         }
-        let Some(body) = &mut watch.body else { return Poll::Ready(None) };
+        let Some(body) = &mut state.body else { return Poll::Ready(None) };
         let frame = ready!(body.as_mut().poll_frame(cx));
         match &frame {
-            Some(Ok(_)) => watch.since = Some(Instant::now()),
+            Some(Ok(_)) => state.since = Some(Instant::now()),
             // Frees what the body holds now, even if its connection keeps this value.
-            Some(Err(_)) | None => watch.body = None,
+            Some(Err(_)) | None => state.body = None,
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        let watch = self.0.lock();
-        watch.body.as_ref().map_or(!watch.is_dropped, |body| body.is_end_stream())
+        let state = self.0.lock();
+        state.body.as_ref().map_or(!state.is_dropped, |body| body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -175,7 +176,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    fn watch() -> Arc<StallDetector> {
+    fn stall_detector() -> Arc<StallDetector> {
         StallDetector::new(LIMIT, CounterHandle::new("dropped", "Dropped.").unwrap())
     }
 
@@ -194,9 +195,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_has_more_and_is_not_asked_for_it_is_dropped() {
-        let unread = watch();
+        let detector = stall_detector();
         let (body, dropped) = talking(3);
-        let mut read = unread.watch(body);
+        let mut read = detector.watch(body);
         for _ in 0..3 {
             tokio::time::sleep(LIMIT / 2).await;
             assert!(matches!(read.frame().await, Some(Ok(_))), "slow readers get everything");
@@ -204,36 +205,36 @@ mod tests {
         tokio::time::sleep(LIMIT * 2).await;
         assert!(dropped.await.is_err(), "what it held is free");
         assert!(!read.is_end_stream() && matches!(read.frame().await, Some(Err(_))), "and it does not look whole");
-        assert_eq!(unread.dropped.get(), 1);
+        assert_eq!(detector.dropped.get(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_nobody_begins_to_read_is_dropped_too() {
-        let unread = watch();
+        let detector = stall_detector();
         let (body, dropped) = talking(1);
-        let _read = unread.watch(body);
+        let _read = detector.watch(body);
         tokio::time::sleep(LIMIT * 2).await;
         assert!(dropped.await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_answer_stays() {
-        let unread = watch();
+        let detector = stall_detector();
         let (body, mut dropped) = talking(1);
-        let mut read = unread.watch(body);
+        let mut read = detector.watch(body);
         assert!(read.frame().await.is_some());
         assert!(futures_util::poll!(read.frame()).is_pending());
         tokio::time::sleep(LIMIT * 10).await;
         assert!(futures_util::poll!(&mut dropped).is_pending());
-        assert_eq!(unread.dropped.get(), 0);
+        assert_eq!(detector.dropped.get(), 0);
     }
 
     #[tokio::test]
     async fn finished_responses_are_forgotten() {
-        let unread = watch();
+        let detector = stall_detector();
         for _ in 0..10 * FIRST_SWEEP_AT {
-            drop(unread.watch(talking(1).0));
+            drop(detector.watch(talking(1).0));
         }
-        assert!(unread.watched.lock().entries.len() <= FIRST_SWEEP_AT);
+        assert!(detector.watched.lock().entries.len() <= FIRST_SWEEP_AT);
     }
 }

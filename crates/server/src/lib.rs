@@ -117,7 +117,7 @@ pub enum StdioRefused {
     Endpoint,
 }
 
-/// Builds the routes of the MCP listener. `local` means that no browser can connect, whatever host a request names.
+/// Builds the routes of the MCP listener. `local` means that no browser can connect, so that any host is accepted.
 pub fn router(shared_state: SharedServerState, local: bool) -> Router {
     // A clear "no" as JSON, since clients parse it. Any other answer looks to them like something to log in to.
     let no_oauth = ["/.well-known/{*path}", "/mcp/.well-known/{*path}", "/register", "/authorize", "/token"];

@@ -27,6 +27,8 @@ use crate::{
 };
 
 /// Maximum number of concurrent streams of one HTTP/2 connection.
+// RFC 9113, section 6.5.2: "It is RECOMMENDED that this value be no smaller than 100, so as to not unnecessarily limit
+// parallelism."
 const H2_STREAMS: u32 = 256;
 /// Bytes of a response that may wait for window in its stream.
 const H2_SEND_BUFFER: usize = 64 * 1024;
@@ -107,22 +109,22 @@ impl ServerListener {
         self,
         shared_state: SharedServerState,
         settings: ListenSettings,
-        places: Arc<ConnectionLimit>,
+        limit: Arc<ConnectionLimit>,
         draining: CancellationToken,
         drain: Duration,
     ) {
         let server = Arc::new(LineServer { state: shared_state, settings, drain });
-        let start = |stream: AcceptedStream, place: Arc<ConnectionSlot>| {
+        let start = |stream: AcceptedStream, slot: Arc<ConnectionSlot>| {
             let server = server.clone();
             async move {
                 if let AcceptedStream::Tcp(stream) = stream {
-                    server.serve_connection(stream, place).await;
+                    server.serve_connection(stream, slot).await;
                 }
             }
         };
         // Clients get time to read the last messages, after the time for their calls.
         let (closing, drain) = (AtomicBool::new(false), drain.saturating_add(LAST_LINES_GRACE));
-        accept_all((self.socket, self.outlives_process), &places, &draining, drain, &closing, start).await;
+        accept_all((self.socket, self.outlives_process), &limit, &draining, drain, &closing, start).await;
     }
 
     /// Serves until `draining` is cancelled, then lets open requests finish for at most `drain`.
@@ -130,28 +132,28 @@ impl ServerListener {
         self,
         service: ConnectionService,
         settings: ListenSettings,
-        places: Arc<ConnectionLimit>,
+        limit: Arc<ConnectionLimit>,
         draining: CancellationToken,
         drain: Duration,
     ) {
         let config = Arc::new(HttpConfig::new(&settings));
         let closing = Arc::new(AtomicBool::new(false));
         let service = service.closing_when(closing.clone()).with_head_max(settings.head);
-        let ServerListener { socket, outlives_process: stays, tls, .. } = self;
-        let start = |stream: AcceptedStream, place: Arc<ConnectionSlot>| {
+        let ServerListener { socket, outlives_process, tls, .. } = self;
+        let start = |stream: AcceptedStream, slot: Arc<ConnectionSlot>| {
             let (config, service, draining) = (config.clone(), service.for_peer(stream.peer()), draining.clone());
-            let connection = ClientConnection { http: config, service, draining, slot: place };
+            let connection = ClientConnection { http: config, service, draining, slot };
             connection.run(stream, tls.clone(), settings.read_timeout)
         };
-        accept_all((socket, stays), &places, &draining, drain, &closing, start).await;
+        accept_all((socket, outlives_process), &limit, &draining, drain, &closing, start).await;
     }
 }
 
 /// Accepts and starts connections until `draining` is cancelled. Then closes the socket and waits for the connections
 /// for at most `drain`.
 async fn accept_all<C: Future<Output = ()> + Send + 'static>(
-    (socket, stays): (ListenSocket, bool),
-    places: &Arc<ConnectionLimit>,
+    (socket, outlives_process): (ListenSocket, bool),
+    limit: &Arc<ConnectionLimit>,
     draining: &CancellationToken,
     drain: Duration,
     closing: &AtomicBool,
@@ -159,9 +161,9 @@ async fn accept_all<C: Future<Output = ()> + Send + 'static>(
 ) {
     let open = TaskTracker::new();
     let start = |stream: AcceptedStream, held: HeldSlot| {
-        let (place, connection) = (held.slot(), connection(stream, held.slot()));
+        let (slot, connection) = (held.slot(), connection(stream, held.slot()));
         open.spawn(async move {
-            place.run(connection).await;
+            slot.run(connection).await;
             drop(held);
         });
     };
@@ -173,8 +175,8 @@ async fn accept_all<C: Future<Output = ()> + Send + 'static>(
         let Some(stream) = accepted else { continue };
         // Only after a connection was accepted: none is evicted before another needs its slot.
         let held = tokio::select! {
-            held = places.acquire() => held,
-            () = draining.cancelled() => places.acquire_or_exceed(),
+            held = limit.acquire() => held,
+            () = draining.cancelled() => limit.acquire_or_exceed(),
         };
         start(stream, held);
     }
@@ -182,9 +184,9 @@ async fn accept_all<C: Future<Output = ()> + Send + 'static>(
     closing.store(true, Ordering::Relaxed);
     // The kernel has accepted the connections in the queue already. Closing the socket would reset them. A socket that
     // stays keeps them for the next process.
-    if !stays {
+    if !outlives_process {
         for stream in socket.close() {
-            start(stream, places.acquire_or_exceed());
+            start(stream, limit.acquire_or_exceed());
         }
     }
     open.close();
@@ -200,10 +202,10 @@ pub async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static
     settings: &ListenSettings,
     draining: CancellationToken,
 ) {
-    let (config, place) = (Arc::new(HttpConfig::new(settings)), Arc::new(ConnectionSlot::new()));
+    let (config, slot) = (Arc::new(HttpConfig::new(settings)), Arc::new(ConnectionSlot::new()));
     let service = service.with_head_max(settings.head);
-    let connection = ClientConnection { http: config, service, draining, slot: place.clone() };
-    place.run(connection.serve_connection(stream)).await;
+    let connection = ClientConnection { http: config, service, draining, slot: slot.clone() };
+    slot.run(connection.serve_connection(stream)).await;
 }
 
 /// Accepted connection and its settings.
@@ -268,7 +270,7 @@ impl ClientConnection {
                 }
             }
             match &mut ending {
-                Some(Some(patience)) => patience.poll(cx),
+                Some(Some(leave_timeout)) => leave_timeout.poll(cx),
                 _ => Poll::Pending,
             }
         })

@@ -39,21 +39,22 @@ impl HostRules {
     /// Checks every host that a request names, and that it names one. HTTP/1.1 has a header for it, HTTP/2 the
     /// authority. A request with both must not have one checked and the other believed.
     pub fn accepts_request<'a>(&self, headers: &'a HeaderMap, uri: &'a Uri) -> Result<(), Option<&'a str>> {
-        let mut said = request_hosts(headers, uri).peekable();
-        if said.peek().is_none() {
+        let mut hosts = request_hosts(headers, uri).peekable();
+        if hosts.peek().is_none() {
             return Err(None);
         }
-        let wrong = said.find(|host| !host.is_some_and(|host| self.accepts_host(host)));
+        let wrong = hosts.find(|host| !host.is_some_and(|host| self.accepts_host(host)));
         wrong.map_or(Ok(()), Err)
     }
 
     /// True if pages of this origin may send requests: the origin is listed, or it is our own.
     pub fn accepts_origin(&self, origin: &str, host: Option<&str>) -> bool {
+        // Scheme and host are compared without case (RFC 3986, section 6.2.2.1).
         let origin = origin.to_ascii_lowercase();
         // A page that this listener served has its host as the origin.
-        let own =
+        let is_own =
             origin.split_once("://").is_some_and(|(_, from)| host.is_some_and(|host| host.eq_ignore_ascii_case(from)));
-        own || self.origins.contains(&origin)
+        is_own || self.origins.contains(&origin)
     }
 }
 

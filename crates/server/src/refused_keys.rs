@@ -23,7 +23,7 @@ pub struct RefusedKeys(Mutex<HashMap<Option<IpAddr>, LoggedAddress>>);
 
 /// Address with a recent line.
 struct LoggedAddress {
-    at: Instant,
+    logged_at: Instant,
     /// Refusals since that line.
     suppressed: u64,
 }
@@ -42,20 +42,20 @@ impl RefusedKeys {
     fn due_count(&self, address: Option<IpAddr>, now: Instant) -> Option<u64> {
         let mut addresses = self.0.lock();
         if let Some(logged) = addresses.get_mut(&address) {
-            if now < logged.at + LOG_INTERVAL {
+            if now < logged.logged_at + LOG_INTERVAL {
                 logged.suppressed += 1;
                 return None;
             }
-            logged.at = now;
+            logged.logged_at = now;
             return Some(std::mem::take(&mut logged.suppressed));
         }
         if addresses.len() >= ADDRESSES_MAX {
-            addresses.retain(|_, logged| now < logged.at + LOG_INTERVAL);
+            addresses.retain(|_, logged| now < logged.logged_at + LOG_INTERVAL);
         }
         if addresses.len() >= ADDRESSES_MAX {
             return None;
         }
-        addresses.insert(address, LoggedAddress { at: now, suppressed: 0 });
+        addresses.insert(address, LoggedAddress { logged_at: now, suppressed: 0 });
         Some(0)
     }
 }

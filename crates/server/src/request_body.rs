@@ -80,6 +80,7 @@ impl RequestBody for AxumBody {
 /// Reads a body within its limits.
 async fn read(state: &ServerState, body: AxumBody) -> Result<Bytes, Error> {
     let reading = Limited::new(body, state.limits.body).collect();
+    // The time starts with the body, so that a slow head costs it nothing.
     let until = Instant::now() + state.limits.read_timeout;
     match state.downstream.timers.timeout_at(until, reading).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),

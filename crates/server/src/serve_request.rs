@@ -84,6 +84,7 @@ fn authenticate(
         Box::new(unauthorized(state, &denied))
     })?;
     if let Some(slot) = source.slot {
+        // From here on the connection is not evicted: its sender has shown a key.
         slot.admit();
     }
     state.downstream.metrics.access.auth_accepted.inc();

@@ -91,14 +91,15 @@ impl ConnectionService {
     pub(super) fn fast_path_state(&self, head: &Parts, accepted: &mut AcceptedHost) -> Option<Arc<ServerState>> {
         endpoint_name(head.uri.path())?;
         let state = self.state.as_ref()?.load_full();
+        // Pointers are compared: a reload replaces the state, and with it the accepted hosts.
         let same =
             accepted.state.as_ptr() == Arc::as_ptr(&state) && accepted.host.as_ref() == head.headers.get(header::HOST);
         let only_host = same && !has_several_hosts(&head.headers);
-        let unguarded = match only_host {
+        let skips_check = match only_host {
             true => !head.headers.contains_key(header::ORIGIN),
             false => needs_no_origin_check(&state, self.local, &head.headers, &head.uri),
         };
-        if !unguarded {
+        if !skips_check {
             return None;
         }
         if !same {
@@ -125,8 +126,8 @@ impl ConnectionService {
     }
 
     /// Reports the connection's requests to this slot.
-    pub(super) fn in_slot(self, place: Arc<ConnectionSlot>) -> Self {
-        ConnectionService { slot: Some(place), ..self }
+    pub(super) fn in_slot(self, slot: Arc<ConnectionSlot>) -> Self {
+        ConnectionService { slot: Some(slot), ..self }
     }
 
     /// Returns a counter of responses that their client did not read.
@@ -168,13 +169,13 @@ fn watch_if_h2(
     response: Response<EitherBody>,
     version: Version,
     state: Option<&ServerState>,
-    place: Option<Arc<SlotRequest>>,
+    slot: Option<Arc<SlotRequest>>,
 ) -> Response<GuardedBody> {
     response.map(|body| match state {
         Some(state) if version == Version::HTTP_2 => {
-            GuardedBody { body: EitherBody::Watched(state.stall_detector.watch(GuardedBody::from(body))), _slot: place }
+            GuardedBody { body: EitherBody::Watched(state.stall_detector.watch(GuardedBody::from(body))), _slot: slot }
         }
-        _ => GuardedBody { body, _slot: place },
+        _ => GuardedBody { body, _slot: slot },
     })
 }
 
@@ -186,19 +187,19 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let closing = self.closing.clone();
         // The slot stays in use until the response is sent: the body holds this too.
-        let place = self.slot.as_ref().map(|place| Arc::new(place.begin()));
+        let slot = self.slot.as_ref().map(|slot| Arc::new(slot.begin()));
         let (router, state, mut request) = (self.router.clone(), self.state.as_ref().map(|f| f.load_full()), request);
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }
-        if let Some(place) = &place {
-            request.extensions_mut().insert(place.clone());
+        if let Some(slot) = &slot {
+            request.extensions_mut().insert(slot.clone());
         }
         Box::pin(async move {
             let version = request.version();
             let Ok(response) = router.oneshot(request.map(AxumBody::new)).await;
             let response = response.map(EitherBody::Route);
-            Ok(with_connection_close(watch_if_h2(response, version, state.as_deref(), place), version, &closing))
+            Ok(with_connection_close(watch_if_h2(response, version, state.as_deref(), slot), version, &closing))
         })
     }
 }

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::ListenAddress;
 
 /// Maximum length of the kernel's accept queue.
+// listen(2): Linux cuts it to `net.core.somaxconn`, 4096 by default.
 const BACKLOG: u32 = 1024;
 
 /// Options for opening sockets.

@@ -30,7 +30,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum size of the write buffer that is reused, in bytes.
 const WRITE_BUFFER_MAX: usize = 256 * 1024;
 
-/// Client on a pipe, with what it may use.
+/// Client on a pipe, with its principal and its endpoint.
 pub struct StdioServer {
     pub(super) state: Arc<ServerState>,
     pub(super) principal: Arc<Principal>,
@@ -128,8 +128,8 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut LineClient
     // Inside a line that is too long. All of it is dropped, except the id of its request, which the error names.
     let mut skipping: Option<(PartialIdScanner, Option<u64>)> = None;
     loop {
-        while let Some(at) = memchr::memchr(b'\n', &buffer[scanned..]) {
-            let line = buffer.split_to(scanned + at + 1).freeze();
+        while let Some(newline) = memchr::memchr(b'\n', &buffer[scanned..]) {
+            let line = buffer.split_to(scanned + newline + 1).freeze();
             (scanned, begun) = (0, None);
             let served = match skipping.take() {
                 Some((mut scan, id)) => client.too_long(id.or(scan.feed(&line)), limit).await,
@@ -205,6 +205,7 @@ impl LineClient {
     /// config that came since confirms it.
     async fn serve_line(&mut self, line: &Bytes) -> Result<(), ClientDisconnected> {
         let mut text = line.trim_ascii();
+        // Some Windows programs start their output with a byte order mark.
         text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
         if text.is_empty() {
             return Ok(());
@@ -242,6 +243,7 @@ async fn write_lines<W: AsyncWrite + Unpin>(
     let mut closed = false;
     loop {
         let ending = tokio::select! {
+            // `biased`: queued lines are taken before the end is noticed.
             biased;
             n = lines.recv_many(&mut waiting, QUEUED_LINES_MAX) => n == 0,
             () = finished.cancelled(), if !closed => {

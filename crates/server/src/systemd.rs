@@ -16,6 +16,7 @@ pub struct InheritedSockets(Vec<(String, ListenSocket)>);
 impl InheritedSockets {
     /// Takes over the sockets of the environment. Must be called on the runtime.
     pub fn from_env() -> io::Result<Self> {
+        // sd_listen_fds(3): the names are separated by colons, in the order of the descriptors.
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
         let mut sockets = Vec::new();
@@ -34,7 +35,8 @@ impl InheritedSockets {
 
     /// Takes the sockets of a name, or all that remain.
     pub(super) fn take(&mut self, name: Option<&str>) -> Vec<ListenSocket> {
-        let (taken, left) = std::mem::take(&mut self.0).into_iter().partition(|(own, _)| name.is_none_or(|n| n == own));
+        let (taken, left) =
+            std::mem::take(&mut self.0).into_iter().partition(|(socket_name, _)| name.is_none_or(|n| n == socket_name));
         self.0 = left;
         let taken: Vec<(String, ListenSocket)> = taken;
         taken.into_iter().map(|(_, socket)| socket).collect()

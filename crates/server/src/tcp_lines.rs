@@ -31,7 +31,7 @@ pub(super) struct LineServer {
 
 impl LineServer {
     /// Serves one connection until it ends.
-    pub(super) async fn serve_connection(&self, stream: TcpStream, place: Arc<ConnectionSlot>) {
+    pub(super) async fn serve_connection(&self, stream: TcpStream, slot: Arc<ConnectionSlot>) {
         let server_state = self.state.load_full();
         // A message has no place for a key: where keys are needed, no line client can show one.
         let Ok(pipe) = server_state.open_stdio("", &HeaderMap::new(), self.drain) else {
@@ -56,10 +56,10 @@ impl LineServer {
             Err(_) => return refused(Limit::ReadTimeout),
         };
         // Open connections count as in use, like a stream: the client's sessions are bound to them.
-        let usage = place.begin();
+        let usage = slot.begin();
         usage.admit();
-        let unread = server_state.stall_detector.clone();
-        let writer = WriteTimeout::new(writer, self.settings.write_timeout, move || unread.record_dropped());
+        let detector = server_state.stall_detector.clone();
+        let writer = WriteTimeout::new(writer, self.settings.write_timeout, move || detector.record_dropped());
         let pipe = pipe.for_network_client(self.state.clone(), self.settings.read_timeout);
         drop(server_state);
         pipe.serve(Cursor::new(read).chain(reader), writer).await;

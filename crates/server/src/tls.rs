@@ -140,23 +140,23 @@ impl ServerTls {
             // Contents are compared: modification times are unreliable on mounted volumes.
             if files == self.current.load().files { Ok(None) } else { files.pair(&self.settings).map(Some) }
         });
-        let mut wrong = self.last_problem.lock();
+        let mut last_problem = self.last_problem.lock();
         match taken {
-            Ok(None) => *wrong = None,
+            Ok(None) => *last_problem = None,
             Ok(Some(pair)) => {
-                *wrong = None;
+                *last_problem = None;
                 self.current.store(Arc::new(pair));
                 self.measure();
                 count(CertificateReload::Loaded);
                 tracing::info!("certificate reloaded: {}", self.settings.cert.display());
             }
             Err(TlsProblem { setting, message }) => {
-                if wrong.as_ref() != Some(&message) {
+                if last_problem.as_ref() != Some(&message) {
                     count(CertificateReload::Refused);
                     tracing::error!(
                         "certificate not reloaded, the one before stays in use: gateway.tls.{setting}: {message}"
                     );
-                    *wrong = Some(message);
+                    *last_problem = Some(message);
                 }
             }
         }
@@ -167,6 +167,7 @@ impl ServerTls {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
             let tls = self.clone();
+            // A panic ends this check alone. The identity in use stays.
             let _ = tokio::task::spawn_blocking(move || tls.reload()).await;
         }
     }
@@ -188,8 +189,8 @@ impl ServerTls {
     }
 
     fn measure(&self) {
-        if let Some(at) = self.current.load().not_after {
-            self.metrics.access.tls_not_after.set(at);
+        if let Some(not_after) = self.current.load().not_after {
+            self.metrics.access.tls_not_after.set(not_after);
         }
     }
 }

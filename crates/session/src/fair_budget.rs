@@ -38,20 +38,21 @@ impl FairByteBudget {
 
     /// Returns a session's share. Anonymous callers cannot be told apart, so each session counts as a principal.
     pub(super) fn share(self: &Arc<Self>, principal: &Principal) -> PrincipalShare {
-        let own = if principal.id == Principal::ANONYMOUS { Arc::default() } else { self.counter_of(principal.id) };
-        PrincipalShare { budget: self.clone(), own }
+        let counter = if principal.id == Principal::ANONYMOUS { Arc::default() } else { self.counter_of(principal.id) };
+        PrincipalShare { budget: self.clone(), own: counter }
     }
 
     fn counter_of(&self, principal: u32) -> Arc<AtomicUsize> {
         let mut each = self.each.lock();
-        if let Some(own) = each.get(&principal).and_then(Weak::upgrade) {
-            return own;
+        if let Some(counter) = each.get(&principal).and_then(Weak::upgrade) {
+            return counter;
         }
         // Removes the entries of principals whose sessions have ended.
-        each.retain(|_, own| own.strong_count() > 0);
-        let own = Arc::default();
-        each.insert(principal, Arc::downgrade(&own));
-        own
+        each.retain(|_, counter| counter.strong_count() > 0);
+        // Weak in the table: the counter ends with the last session of its principal.
+        let counter = Arc::default();
+        each.insert(principal, Arc::downgrade(&counter));
+        counter
     }
 }
 
@@ -59,11 +60,11 @@ impl PrincipalShare {
     /// Reserves bytes. Returns false if the total, or the principal's share, has no room.
     pub(super) fn try_reserve(&self, size: usize) -> bool {
         // Not atomic with the total: concurrent sessions may exceed the share of their principal, but never the total.
-        let own = self.own.load(Ordering::Relaxed);
+        let counter = self.own.load(Ordering::Relaxed);
         let fits = |used: usize| {
             let sum = used.checked_add(size)?;
             let free = self.budget.total.checked_sub(sum)?;
-            (own.saturating_add(size) <= free.saturating_mul(MAX_SHARE)).then_some(sum)
+            (counter.saturating_add(size) <= free.saturating_mul(MAX_SHARE)).then_some(sum)
         };
         let taken = self.budget.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok();
         if taken {

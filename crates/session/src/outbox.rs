@@ -44,30 +44,31 @@ impl Outbox {
 
     /// Queues a message. Returns true if one was dropped: an old one, or this one if there is no room at all.
     pub fn push(&self, message: Bytes, about: Option<ByteString>) -> bool {
-        let mut waiting = self.lock();
+        let mut queued = self.lock();
         let size = message.len();
-        let mut gone = 0;
+        let mut dropped = 0;
         let fits = size <= self.bytes_max
             && loop {
-                let full = waiting.messages.len() >= MESSAGES_MAX || waiting.bytes + size > self.bytes_max;
+                let full = queued.messages.len() >= MESSAGES_MAX || queued.bytes + size > self.bytes_max;
                 if !full && self.share.try_reserve(size) {
                     break true;
                 }
-                if self.pop(&mut waiting).is_none() {
+                if self.pop(&mut queued).is_none() {
                     break false;
                 }
-                gone += 1;
+                dropped += 1;
             };
         if fits {
-            waiting.bytes += size;
-            waiting.messages.push_back(OutboxMessage { message, about });
+            queued.bytes += size;
+            queued.messages.push_back(OutboxMessage { message, about });
         } else {
-            gone += 1;
+            dropped += 1;
         }
-        drop(waiting);
-        self.dropped.inc_by(gone);
+        // Released first: the woken reader takes the same lock.
+        drop(queued);
+        self.dropped.inc_by(dropped);
         self.added.notify_one();
-        gone > 0
+        dropped > 0
     }
 
     /// Returns true if no message is queued.
@@ -77,11 +78,11 @@ impl Outbox {
 
     /// Removes the queued messages about a resource.
     pub(super) fn remove_about(&self, about: &ByteString) {
-        let mut waiting = self.lock();
-        let before = waiting.bytes;
-        waiting.messages.retain(|waiting| waiting.about.as_ref() != Some(about));
-        waiting.bytes = waiting.messages.iter().map(|waiting| waiting.message.len()).sum();
-        self.share.release(before - waiting.bytes);
+        let mut queued = self.lock();
+        let before = queued.bytes;
+        queued.messages.retain(|queued| queued.about.as_ref() != Some(about));
+        queued.bytes = queued.messages.iter().map(|queued| queued.message.len()).sum();
+        self.share.release(before - queued.bytes);
     }
 
     /// Waits for the next message.
@@ -95,9 +96,9 @@ impl Outbox {
         }
     }
 
-    fn pop(&self, waiting: &mut OutboxMessages) -> Option<OutboxMessage> {
-        let first = waiting.messages.pop_front()?;
-        waiting.bytes -= first.message.len();
+    fn pop(&self, queued: &mut OutboxMessages) -> Option<OutboxMessage> {
+        let first = queued.messages.pop_front()?;
+        queued.bytes -= first.message.len();
         self.share.release(first.message.len());
         Some(first)
     }

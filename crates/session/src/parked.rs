@@ -153,11 +153,11 @@ impl ParkedCalls {
     /// Cancels the exchanges of principals that no longer exist.
     pub fn retain(&self, known: impl Fn(&Principal) -> bool) {
         let mut table = self.lock();
-        let gone: Vec<ParkedEntry> = table.extract_if(|_, entry| !known(&entry.principal)).map(|(_, e)| e).collect();
+        let removed: Vec<ParkedEntry> = table.extract_if(|_, entry| !known(&entry.principal)).map(|(_, e)| e).collect();
         self.count(&table);
         drop(table);
         // Dropping an exchange cancels it, which may take a while.
-        drop(gone);
+        drop(removed);
     }
 
     /// Cancels all parked exchanges.
@@ -173,8 +173,8 @@ impl ParkedCalls {
         // Dropped after the lock is released: dropping an exchange cancels it, which may take a while.
         let mut expired = Vec::new();
         let mut table = self.lock();
-        let late: Vec<Ticket> = table.iter().filter(|(_, e)| e.until <= now).map(|(ticket, _)| *ticket).collect();
-        expired.extend(late.iter().filter_map(|ticket| table.remove(ticket)));
+        let overdue: Vec<Ticket> = table.iter().filter(|(_, e)| e.until <= now).map(|(ticket, _)| *ticket).collect();
+        expired.extend(overdue.iter().filter_map(|ticket| table.remove(ticket)));
         self.count(&table);
         drop(table);
         self.metrics.inputs.parked_expired.inc_by(expired.len() as u64);
@@ -196,8 +196,8 @@ fn oldest(table: &HashMap<Ticket, ParkedEntry>) -> Option<Ticket> {
         *counts.entry(entry.principal.id).or_default() += 1;
     }
     let (most, _) = counts.into_iter().max_by_key(|(id, count)| (*count, *id))?;
-    let theirs = table.iter().filter(|(_, entry)| entry.principal.id == most);
-    theirs.min_by_key(|(_, entry)| entry.until).map(|(ticket, _)| *ticket)
+    let candidates = table.iter().filter(|(_, entry)| entry.principal.id == most);
+    candidates.min_by_key(|(_, entry)| entry.until).map(|(ticket, _)| *ticket)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Sessions that outlive the process: how they are persisted and restored.
 //!
-//! Owns their rows in the store, and the table of sessions whose clients have not come back since a restart or sleep
+//! Owns their rows in the store, and the table of sessions that wait for their clients after a restart or sleep
 //! (`sleeping.rs`). Does not know session ids: a row is found by the digest of the id that a client presents.
 //! Invariant: a session is restored only for its own credentials and endpoint, and only before it expires.
 
@@ -75,15 +75,15 @@ pub(super) struct PersistedEntry {
 impl PersistedEntry {
     fn is_expired(&self, idle: Duration, now_ms: u64) -> bool {
         match &self.sleep_state {
-            Some(rest) => Duration::from_millis(now_ms.saturating_sub(rest.used_ms)) >= idle,
+            Some(sleep_state) => Duration::from_millis(now_ms.saturating_sub(sleep_state.used_ms)) >= idle,
             None => self.record.is_expired(idle),
         }
     }
 
     /// Cancels the token that signals the session's end.
     fn close(&self) {
-        if let Some(rest) = &self.sleep_state {
-            rest.ended.cancel();
+        if let Some(sleep_state) = &self.sleep_state {
+            sleep_state.ended.cancel();
         }
     }
 }
@@ -138,22 +138,23 @@ impl PersistedSessionTable {
     /// Removes expired sessions. Returns their number.
     pub(super) fn expire(&self, idle: Duration, now_ms: u64, store: &StateStore) -> usize {
         let mut table = lock(&self.table);
-        let over: Vec<(SessionDigest, PersistedEntry)> =
+        let expired: Vec<(SessionDigest, PersistedEntry)> =
             table.extract_if(|_, entry| entry.is_expired(idle, now_ms)).collect();
-        for (digest, entry) in &over {
+        for (digest, entry) in &expired {
             entry.close();
             remove_row(digest, store);
         }
         // A hash table keeps its capacity after removals, so the memory is returned here.
-        if !over.is_empty() {
+        if !expired.is_empty() {
             table.shrink_to_fit();
         }
-        over.len()
+        expired.len()
     }
 }
 
 impl Sessions {
-    /// Loads the sessions of a previous process, within the limits of this one. `admits` tells whose may be restored.
+    /// Loads the sessions of a previous process, within the limits of this one. `admits` returns true for a principal
+    /// whose sessions may be restored.
     pub fn load_persisted(&self, contents: &mut StoredState, admits: impl Fn(&PrincipalMark) -> bool) {
         self.persisted.run.store(contents.run, Ordering::Relaxed);
         let mut records = Vec::new();
@@ -176,8 +177,9 @@ impl Sessions {
             remove_row(&digest, &self.store);
         }
         tracing::debug!(sessions = records.len(), "sessions of the previous process restored");
-        let left = records.into_iter().map(|(digest, record)| (digest, PersistedEntry { record, sleep_state: None }));
-        lock(&self.persisted.table).extend(left);
+        let entries =
+            records.into_iter().map(|(digest, record)| (digest, PersistedEntry { record, sleep_state: None }));
+        lock(&self.persisted.table).extend(entries);
         self.count(&table);
     }
 
@@ -193,6 +195,7 @@ impl Sessions {
 
     /// Waits until [`is_restored`](Self::is_restored) holds.
     pub async fn until_restored(&self) {
+        // Fails only without a sender, which `self` owns.
         let _ = self.persisted.restored.subscribe().wait_for(|restored| *restored).await;
     }
 
@@ -228,20 +231,20 @@ impl Sessions {
         session.missed.add_lost(owed);
         table.insert(session.identity.id.clone(), session.clone());
         drop(table);
-        let woken =
+        let restored_from =
             if entry.sleep_state.is_some() { RestoredFrom::FromMemory } else { RestoredFrom::FromPreviousProcess };
         // Nobody saw the changes between the two processes.
-        if woken == RestoredFrom::FromPreviousProcess {
+        if restored_from == RestoredFrom::FromPreviousProcess {
             session.missed.require_catch_up();
         }
-        Some((session, woken))
+        Some((session, restored_from))
     }
 
     /// Evicts the longest idle waiting session, of one principal or of all. Returns false if there is none.
     pub(super) fn evict_persisted(&self, owner: Option<&PrincipalMark>) -> bool {
         let mut table = lock(&self.persisted.table);
-        let meant = table.iter().filter(|(_, entry)| owner.is_none_or(|owner| entry.record.owner == *owner));
-        let oldest = meant.min_by_key(|(_, entry)| entry.record.used).map(|(digest, _)| *digest);
+        let candidates = table.iter().filter(|(_, entry)| owner.is_none_or(|owner| entry.record.owner == *owner));
+        let oldest = candidates.min_by_key(|(_, entry)| entry.record.used).map(|(digest, _)| *digest);
         let Some(digest) = oldest else { return false };
         if let Some(entry) = table.remove(&digest) {
             entry.close();
@@ -259,13 +262,14 @@ impl Sessions {
         let stays =
             |record: &SessionRecord| find(&record.owner).is_some_and(|principal| allowed(&principal, &record.scope));
         let mut table = lock(&self.persisted.table);
-        let over: Vec<(SessionDigest, PersistedEntry)> = table.extract_if(|_, entry| !stays(&entry.record)).collect();
+        let removed: Vec<(SessionDigest, PersistedEntry)> =
+            table.extract_if(|_, entry| !stays(&entry.record)).collect();
         drop(table);
-        for (digest, entry) in &over {
+        for (digest, entry) in &removed {
             entry.close();
             remove_row(digest, &self.store);
         }
-        over.len()
+        removed.len()
     }
 
     /// Persists the current state of all sessions.

@@ -117,22 +117,22 @@ pub(super) struct ResumePosition {
 impl ResumptionBuffer {
     /// Resumes from a session's stored position.
     pub(super) fn resume_from(shared: Arc<SharedResumption>, principal: &Principal, numbers: ResumePosition) -> Self {
-        let ResumePosition { base, stream, get_stream: own } = numbers;
-        let mut kept = RetainedEvents { last: stream, ..RetainedEvents::default() };
+        let ResumePosition { base, stream, get_stream: last_get_event } = numbers;
+        let mut retained = RetainedEvents { last: stream, ..RetainedEvents::default() };
         // The GET stream continues its numbers: its client may come back with the last id.
-        if let Some(last) = own {
-            kept.streams.insert(GET_STREAM, BufferedStream { last, ..BufferedStream::new(None) });
+        if let Some(last) = last_get_event {
+            retained.streams.insert(GET_STREAM, BufferedStream { last, ..BufferedStream::new(None) });
         }
         let share = shared.budget.share(principal);
-        ResumptionBuffer { share, shared, events: Mutex::new(kept), base }
+        ResumptionBuffer { share, shared, events: Mutex::new(retained), base }
     }
 
     /// Returns the position of the numbers. Returns `None` while there is anything that a client could come back for.
     pub(super) fn resume_position(&self) -> Option<ResumePosition> {
-        let kept = self.lock();
-        let only_own = kept.streams.keys().all(|number| *number == GET_STREAM) && kept.order.is_empty();
-        let own = kept.streams.get(&GET_STREAM).map(|stream| stream.last);
-        only_own.then_some(ResumePosition { base: self.base, stream: kept.last, get_stream: own })
+        let retained = self.lock();
+        let only_get_stream = retained.streams.keys().all(|number| *number == GET_STREAM) && retained.order.is_empty();
+        let last_get_event = retained.streams.get(&GET_STREAM).map(|stream| stream.last);
+        only_get_stream.then_some(ResumePosition { base: self.base, stream: retained.last, get_stream: last_get_event })
     }
 
     /// Creates an empty buffer. `run` numbers this process among those that share a store.
@@ -156,8 +156,8 @@ impl ResumptionBuffer {
 
     /// Returns the streams whose response is still to come, each with its request.
     pub fn unanswered(&self) -> Vec<(u64, RequestId)> {
-        let kept = self.lock();
-        let open = kept.streams.iter().filter(|(_, stream)| stream.ended.is_none());
+        let retained = self.lock();
+        let open = retained.streams.iter().filter(|(_, stream)| stream.ended.is_none());
         open.filter_map(|(number, stream)| Some((*number, stream.request.clone()?))).collect()
     }
 
@@ -170,37 +170,38 @@ impl ResumptionBuffer {
     ///
     /// Returns `None` if the session has too many streams.
     pub fn begin(&self, request: &RequestId) -> Option<(u64, CancellationToken)> {
-        let mut kept = self.lock();
-        if kept.streams.len() >= STREAMS_MAX {
+        let mut retained = self.lock();
+        if retained.streams.len() >= STREAMS_MAX {
             // Only ended streams make room: an open one still owes its response.
-            let oldest = kept.streams.iter().filter(|(_, s)| s.ended.is_some()).min_by_key(|(_, s)| s.ended);
+            let oldest = retained.streams.iter().filter(|(_, s)| s.ended.is_some()).min_by_key(|(_, s)| s.ended);
             let oldest = oldest.map(|(number, _)| *number)?;
-            self.remove(&mut kept, oldest);
+            self.remove(&mut retained, oldest);
         }
-        kept.last += 1;
-        let (number, stream) = (kept.last, BufferedStream::new(Some(request.clone())));
+        // Numbers are never reused, so that a late `Last-Event-ID` finds its own stream or none.
+        retained.last += 1;
+        let (number, stream) = (retained.last, BufferedStream::new(Some(request.clone())));
         let reader = stream.reader.clone();
-        kept.streams.insert(number, stream);
+        retained.streams.insert(number, stream);
         Some((number, reader))
     }
 
     /// Frames a message as the next event of a stream, and retains it. `last` means that no event follows.
     pub fn add(&self, number: u64, message: &[u8], last: bool) -> Bytes {
-        let mut kept = self.lock();
+        let mut retained = self.lock();
         if number == GET_STREAM {
-            kept.streams.entry(GET_STREAM).or_insert_with(|| self.get_stream());
+            retained.streams.entry(GET_STREAM).or_insert_with(|| self.get_stream());
         }
         // Without its stream the event is sent, but cannot be resumed.
-        let Some(stream) = kept.streams.get_mut(&number) else { return sse::encode_event(message) };
+        let Some(stream) = retained.streams.get_mut(&number) else { return sse::encode_event(message) };
         stream.last += 1;
         let event = (stream.last, sse::encode_event_with_id(message, &id(number, stream.last)), Instant::now());
         let frame = event.1.clone();
         if last {
             stream.ended = Some(Instant::now());
         }
-        let fits = self.make_room(&mut kept, frame.len());
+        let fits = self.make_room(&mut retained, frame.len());
         // Looked up again: `make_room` needs the whole table in between.
-        if let Some(stream) = kept.streams.get_mut(&number) {
+        if let Some(stream) = retained.streams.get_mut(&number) {
             if fits {
                 stream.events.push_back(event);
             } else {
@@ -209,8 +210,8 @@ impl ResumptionBuffer {
             stream.added.notify_one();
         }
         if fits {
-            kept.bytes += frame.len();
-            kept.order.push_back(number);
+            retained.bytes += frame.len();
+            retained.order.push_back(number);
         } else {
             self.shared.metrics.clients.replay_dropped.inc();
         }
@@ -222,8 +223,8 @@ impl ResumptionBuffer {
         let last = self.lock().streams.get(&number).map_or(self.base, |stream| stream.last);
         // A request's stream begins at 0, so that its client can come back to the first event. The GET stream begins at
         // its current position.
-        let at = if number == GET_STREAM { last } else { 0 };
-        sse::encode_priming_event(&id(number, at), retry)
+        let start = if number == GET_STREAM { last } else { 0 };
+        sse::encode_priming_event(&id(number, start), retry)
     }
 
     /// Ends a stream that has no response.
@@ -238,14 +239,14 @@ impl ResumptionBuffer {
     ///
     /// Returns `None` if the stream is evicted, or the event never existed.
     pub fn read(self: &Arc<Self>, number: u64, after: u64) -> Option<ResumptionReader> {
-        let mut kept = self.lock();
+        let mut retained = self.lock();
         // A position behind the last event was never given out.
-        let stream = kept.streams.get_mut(&number).filter(|stream| after <= stream.last)?;
+        let stream = retained.streams.get_mut(&number).filter(|stream| after <= stream.last)?;
         let token = CancellationToken::new();
         std::mem::replace(&mut stream.reader, token.clone()).cancel();
         stream.unread_since = None;
         let added = stream.added.clone();
-        drop(kept);
+        drop(retained);
         Some(ResumptionReader { buffer: self.clone(), number, after, token, added })
     }
 
@@ -274,10 +275,10 @@ impl ResumptionBuffer {
         loop {
             // Short sleeps, because a reader may come and go meanwhile, and start the time anew.
             tokio::time::sleep(time.min(UNREAD_CHECK_INTERVAL)).await;
-            let mut kept = self.lock();
-            let Some(stream) = kept.streams.get(&number) else { return };
+            let mut retained = self.lock();
+            let Some(stream) = retained.streams.get(&number) else { return };
             if stream.unread_since.is_some_and(|since| since.elapsed() >= time) {
-                self.remove(&mut kept, number);
+                self.remove(&mut retained, number);
                 return;
             }
         }
@@ -285,31 +286,33 @@ impl ResumptionBuffer {
 
     /// Removes events that are older than the retention time.
     pub(super) fn evict_expired(&self) {
-        let mut kept = self.lock();
+        let mut retained = self.lock();
         let time = self.shared.settings.time;
-        let first = |kept: &RetainedEvents| {
-            let stream = kept.streams.get(kept.order.front()?)?;
-            stream.events.front().map(|(_, _, at)| *at)
+        let first = |retained: &RetainedEvents| {
+            let stream = retained.streams.get(retained.order.front()?)?;
+            stream.events.front().map(|(_, _, sent_at)| *sent_at)
         };
         // Events are in order of time, so the oldest is always first.
-        while first(&kept).is_some_and(|at| at.elapsed() >= time) && self.drop_oldest(&mut kept) {}
-        let old = |stream: &BufferedStream| stream.ended.is_some_and(|at| at.elapsed() >= time);
-        let over: Vec<u64> = kept.streams.iter().filter(|(_, s)| old(s)).map(|(number, _)| *number).collect();
-        for number in over {
-            self.remove(&mut kept, number);
+        while first(&retained).is_some_and(|sent_at| sent_at.elapsed() >= time) && self.drop_oldest(&mut retained) {}
+        let old = |stream: &BufferedStream| stream.ended.is_some_and(|sent_at| sent_at.elapsed() >= time);
+        let expired: Vec<u64> = retained.streams.iter().filter(|(_, s)| old(s)).map(|(number, _)| *number).collect();
+        for number in expired {
+            self.remove(&mut retained, number);
         }
     }
 
     /// Makes room for an event by evicting the oldest events of this session. Returns false if there is no room.
-    fn make_room(&self, kept: &mut RetainedEvents, size: usize) -> bool {
+    fn make_room(&self, retained: &mut RetainedEvents, size: usize) -> bool {
         let settings = &self.shared.settings;
         // An event that can never fit must not evict all others.
         if size > settings.bytes || size > settings.total || settings.events == 0 {
             return false;
         }
-        while kept.bytes + size > settings.bytes || kept.order.len() >= settings.events || !self.share.try_reserve(size)
+        while retained.bytes + size > settings.bytes
+            || retained.order.len() >= settings.events
+            || !self.share.try_reserve(size)
         {
-            if !self.drop_oldest(kept) {
+            if !self.drop_oldest(retained) {
                 return false;
             }
             self.shared.metrics.clients.replay_dropped.inc();
@@ -318,22 +321,22 @@ impl ResumptionBuffer {
     }
 
     /// Evicts the oldest event. Returns false if there is none.
-    fn drop_oldest(&self, kept: &mut RetainedEvents) -> bool {
-        let Some(number) = kept.order.pop_front() else { return false };
-        let Some(stream) = kept.streams.get_mut(&number) else { return true };
+    fn drop_oldest(&self, retained: &mut RetainedEvents) -> bool {
+        let Some(number) = retained.order.pop_front() else { return false };
+        let Some(stream) = retained.streams.get_mut(&number) else { return true };
         let Some((_, event, _)) = stream.events.pop_front() else { return true };
         // The response is the last event: an ended stream without events has lost it.
         stream.is_evicted |= stream.events.is_empty() && stream.ended.is_some();
-        kept.bytes -= event.len();
+        retained.bytes -= event.len();
         self.share.release(event.len());
         true
     }
 
-    fn remove(&self, kept: &mut RetainedEvents, number: u64) {
-        let Some(stream) = kept.streams.remove(&number) else { return };
+    fn remove(&self, retained: &mut RetainedEvents, number: u64) {
+        let Some(stream) = retained.streams.remove(&number) else { return };
         let size = stream.events.iter().map(|(_, event, _)| event.len()).sum();
-        kept.order.retain(|other| *other != number);
-        kept.bytes -= size;
+        retained.order.retain(|other| *other != number);
+        retained.bytes -= size;
         self.share.release(size);
     }
 
@@ -410,8 +413,8 @@ impl ResumptionReader {
     }
 
     fn ready(&mut self) -> Option<NextEvent> {
-        let kept = self.buffer.lock();
-        let Some(stream) = kept.streams.get(&self.number) else { return Some(NextEvent::End) };
+        let retained = self.buffer.lock();
+        let Some(stream) = retained.streams.get(&self.number) else { return Some(NextEvent::End) };
         if let Some((number, event)) = stream.event_after(self.after) {
             self.after = number;
             return Some(NextEvent::Event(event));
@@ -440,11 +443,11 @@ mod tests {
         ReplaySettings { bytes: 400, total: 1000, events: 10, time: Duration::from_secs(60) }
     }
 
-    fn who() -> Arc<Principal> {
+    fn principal() -> Arc<Principal> {
         moongate_testing::principal(1)
     }
 
-    fn kept(shared: &SharedResumption) -> usize {
+    fn retained(shared: &SharedResumption) -> usize {
         usize::try_from(shared.metrics.clients.replay_bytes.get()).unwrap()
     }
 
@@ -463,8 +466,8 @@ mod tests {
     #[tokio::test]
     async fn ids_of_an_earlier_run_are_known_as_such() {
         let (first, second) = (
-            ResumptionBuffer::new(shared(settings()), &who(), 1),
-            ResumptionBuffer::new(shared(settings()), &who(), 2),
+            ResumptionBuffer::new(shared(settings()), &principal(), 1),
+            ResumptionBuffer::new(shared(settings()), &principal(), 2),
         );
         let last_id = |frame: Bytes| {
             let text = String::from_utf8(frame.to_vec()).unwrap();
@@ -486,7 +489,7 @@ mod tests {
         }
         first.add(one, b"[]", true);
         assert!(first.unanswered().is_empty());
-        let forgetful = ResumptionBuffer::new(shared(settings()), &who(), 0);
+        let forgetful = ResumptionBuffer::new(shared(settings()), &principal(), 0);
         assert!(
             !forgetful.is_from_previous_process((GET_STREAM, u64::MAX)) && !forgetful.is_from_previous_process((1, 0))
         );
@@ -494,7 +497,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_is_read_from_behind_an_event_on() {
-        let replay = Arc::new(ResumptionBuffer::new(shared(settings()), &who(), 0));
+        let replay = Arc::new(ResumptionBuffer::new(shared(settings()), &principal(), 0));
         let (one, _) = replay.begin(&RequestId::number(7)).unwrap();
         let (two, _) = replay.begin(&RequestId::number(8)).unwrap();
         assert_eq!(&replay.priming_event(one, Duration::from_secs(1))[..], b"id: 1-0\nretry: 1000\ndata: \n\n");
@@ -518,7 +521,7 @@ mod tests {
     #[tokio::test]
     async fn evicted_events_are_reported_as_evicted() {
         let shared = shared(settings());
-        let replay = Arc::new(ResumptionBuffer::new(shared.clone(), &who(), 0));
+        let replay = Arc::new(ResumptionBuffer::new(shared.clone(), &principal(), 0));
         let large = vec![b'1'; 401];
         let (number, _) = replay.begin(&RequestId::number(7)).unwrap();
         replay.add(number, b"0", false);
@@ -538,20 +541,21 @@ mod tests {
         // A client that already has the response gets no error.
         assert_eq!(text(replay.read(old, 1).unwrap().next().await), "end");
         assert!(replay.lock().bytes <= 400 && replay.lock().order.len() <= 10);
-        assert_eq!(kept(&shared), replay.lock().bytes);
+        assert_eq!(retained(&shared), replay.lock().bytes);
     }
 
     #[tokio::test(start_paused = true)]
     async fn all_sessions_share_one_total_and_give_it_back() {
         let shared = shared(ReplaySettings { total: 500, ..settings() });
-        let sessions: Vec<_> = (0..4).map(|_| Arc::new(ResumptionBuffer::new(shared.clone(), &who(), 0))).collect();
+        let sessions: Vec<_> =
+            (0..4).map(|_| Arc::new(ResumptionBuffer::new(shared.clone(), &principal(), 0))).collect();
         for replay in &sessions {
             let (number, _) = replay.begin(&RequestId::number(1)).unwrap();
             for _ in 0..5 {
                 replay.add(number, &[b'1'; 50], false);
             }
             replay.end(number);
-            assert!(kept(&shared) <= 500);
+            assert!(retained(&shared) <= 500);
         }
         tokio::time::advance(Duration::from_secs(61)).await;
         sessions[0].evict_expired();
@@ -564,13 +568,13 @@ mod tests {
         assert!(sessions[0].get_stream_event(0).is_none() && sessions[0].get_stream_position() == 1);
         assert_eq!(sessions[0].lock().bytes, 0);
         drop(sessions);
-        assert_eq!(kept(&shared), 0);
+        assert_eq!(retained(&shared), 0);
         assert_eq!(shared.metrics.clients.replay_bytes.get(), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn unread_streams_expire() {
-        let replay = Arc::new(ResumptionBuffer::new(shared(settings()), &who(), 0));
+        let replay = Arc::new(ResumptionBuffer::new(shared(settings()), &principal(), 0));
         let (number, live) = replay.begin(&RequestId::number(1)).unwrap();
         replay.mark_unread(number, &live);
         let start = Instant::now();
@@ -597,7 +601,7 @@ mod tests {
 
     #[test]
     fn a_session_has_so_many_streams() {
-        let replay = ResumptionBuffer::new(shared(settings()), &who(), 0);
+        let replay = ResumptionBuffer::new(shared(settings()), &principal(), 0);
         for n in 0..STREAMS_MAX as u64 {
             replay.begin(&RequestId::number(n)).unwrap();
         }

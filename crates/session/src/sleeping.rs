@@ -26,15 +26,16 @@ impl Sessions {
     /// which the machine was suspended makes nobody idle.
     pub fn sleep_unused(&self, must_stay: &dyn Fn(&ByteString) -> bool) -> usize {
         let now = self.clock.now_ms();
-        let rested = |session: &Session| session.lifetime.is_idle_for(SLEEP_TIME, now) && session.can_sleep();
-        let unused: Vec<Arc<Session>> = lock(&self.table).values().filter(|session| rested(session)).cloned().collect();
+        let is_unused = |session: &Session| session.lifetime.is_idle_for(SLEEP_TIME, now) && session.can_sleep();
+        let unused: Vec<Arc<Session>> =
+            lock(&self.table).values().filter(|session| is_unused(session)).cloned().collect();
         let mut asleep = 0;
         for session in unused {
             // Called without the table's lock, because `must_stay` looks through all servers.
             if must_stay(&session.identity.id) || session.get_stream.has_unread() {
                 continue;
             }
-            asleep += usize::from(self.put_to_sleep(&session, &rested));
+            asleep += usize::from(self.put_to_sleep(&session, &is_unused));
         }
         if asleep > 0 {
             let mut table = lock(&self.table);
@@ -45,29 +46,30 @@ impl Sessions {
         asleep
     }
 
-    fn put_to_sleep(&self, session: &Arc<Session>, rested: &dyn Fn(&Session) -> bool) -> bool {
+    fn put_to_sleep(&self, session: &Arc<Session>, is_unused: &dyn Fn(&Session) -> bool) -> bool {
         let mut table = lock(&self.table);
         // Only the table and this function hold the session. Other lookups wait for the table's lock.
         let known = table.get(&session.identity.id).is_some_and(|known| Arc::ptr_eq(known, session));
-        if !known || Arc::strong_count(session) > 2 || !rested(session) || session.get_stream.has_unread() {
+        if !known || Arc::strong_count(session) > 2 || !is_unused(session) || session.get_stream.has_unread() {
             return false;
         }
-        let Some(numbers) = session.resumption.resume_position() else { return false };
-        let rest = SleepState {
+        let Some(position) = session.resumption.resume_position() else { return false };
+        let sleep_state = SleepState {
             ended: session.lifetime.ended.clone(),
             headers: session.identity.caller().forwarded_headers.clone(),
             next_request: session.client_requests.next_number(),
-            resume_position: numbers,
+            resume_position: position,
             pending_catch_up: session.missed.is_catch_up_pending() || session.get_stream.has_retained(),
             used_ms: session.lifetime.used_ms(),
         };
+        // Taken under the lock of the table, so that no request changes the session meanwhile.
         let record = session.record();
         // A large entry would save no memory.
-        if ENTRY_COST + record.size() + rest.size() > ASLEEP_MAX {
+        if ENTRY_COST + record.size() + sleep_state.size() > ASLEEP_MAX {
             return false;
         }
         session.persist();
-        let entry = PersistedEntry { record, sleep_state: Some(Box::new(rest)) };
+        let entry = PersistedEntry { record, sleep_state: Some(Box::new(sleep_state)) };
         self.persisted.add(digest(&session.identity.id), entry);
         table.remove(&session.identity.id);
         true

@@ -96,33 +96,33 @@ impl SessionSubscriptions {
 pub struct SessionSubscription {
     /// Cancelled when the subscription ends.
     pub ended: CancellationToken,
-    fresh: Arc<RenewalSlot>,
+    renewal: Arc<RenewalSlot>,
 }
 
 #[derive(Default)]
 struct RenewalSlot {
-    notices: Mutex<Option<NotificationStream>>,
+    notifications: Mutex<Option<NotificationStream>>,
     arrived: Notify,
 }
 
 impl SessionSubscription {
     fn new(ended: CancellationToken) -> Self {
-        SessionSubscription { ended, fresh: Arc::default() }
+        SessionSubscription { ended, renewal: Arc::default() }
     }
 
     /// Replaces the notification stream: the client subscribed once more. Of several that were not taken, the last stays.
-    pub fn renew(&self, notices: NotificationStream) {
-        *self.fresh.notices.lock() = Some(notices);
-        self.fresh.arrived.notify_one();
+    pub fn renew(&self, notifications: NotificationStream) {
+        *self.renewal.notifications.lock() = Some(notifications);
+        self.renewal.arrived.notify_one();
     }
 
     /// Waits for the next renewal.
     pub async fn until_renewed(&self) -> NotificationStream {
         loop {
-            if let Some(notices) = self.fresh.notices.lock().take() {
-                return notices;
+            if let Some(notifications) = self.renewal.notifications.lock().take() {
+                return notifications;
             }
-            self.fresh.arrived.notified().await;
+            self.renewal.arrived.notified().await;
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Results of calls that were requested as tasks and finished at once, until they are fetched.
 //!
 //! 2025-11-25/basic/utilities/tasks.mdx, Result Retrieval: "Receivers that accept a task-augmented request MUST return
-//! a `CreateTaskResult` as the response". A server of a later revision decides by itself, and may have none to return.
-//! Owns those results. Does not know tasks that a server runs. Invariant: bounded in number, bytes and time. Each
-//! result is visible to its principal alone.
+//! a `CreateTaskResult` as the response". A server of a later revision decides whether a call becomes a task. Owns
+//! those results. Does not know tasks that a server runs. Invariant: bounded in number, bytes and time. Each result is
+//! visible to its principal alone.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -59,10 +59,11 @@ impl TaskResults {
 
     /// Stores a result.
     pub fn store(&self, principal: &Principal, result: JsonObject) -> TaskResult {
+        // 2025-11-25/basic/utilities/tasks.mdx, Security: ids need "enough entropy to prevent guessing".
         let random: [u8; 24] = moongate_random::random_bytes();
         // Copied: a span would keep the server's whole message alive, whatever its size.
         let result = result.to_raw().detached().as_object().unwrap_or(result);
-        let ended = TaskResult {
+        let task_result = TaskResult {
             id: ByteString::from(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(random)),
             result,
             finished_at: ByteString::from(jiff::Timestamp::now().to_string()),
@@ -70,23 +71,23 @@ impl TaskResults {
             stored_at: Instant::now(),
             _count_guard: Arc::new(CountGuard::new(&self.metrics.inputs.tasks.series(TaskRetention::Finished))),
         };
-        let mut ends = self.lock();
-        ends.evict_expired();
-        ends.bytes += ended.result.size_hint();
-        ends.results.push_back(ended.clone());
+        let mut table = self.lock();
+        table.evict_expired();
+        table.bytes += task_result.result.size_hint();
+        table.results.push_back(task_result.clone());
         // The new result stays even if it alone exceeds the limit: its client is about to learn the id.
-        while ends.results.len() > 1 && (ends.results.len() > RESULTS_MAX || ends.bytes > BYTES_MAX) {
-            ends.make_room();
+        while table.results.len() > 1 && (table.results.len() > RESULTS_MAX || table.bytes > BYTES_MAX) {
+            table.make_room();
         }
-        ended
+        task_result
     }
 
     /// Returns the result of this task, if it is the principal's.
     pub fn find(&self, principal: &Principal, id: &str) -> Option<TaskResult> {
-        let mut ends = self.lock();
-        ends.evict_expired();
-        let is = |ended: &&TaskResult| ended.principal == principal.id && ended.id.as_str() == id;
-        ends.results.iter().find(is).cloned()
+        let mut table = self.lock();
+        table.evict_expired();
+        let is = |task_result: &&TaskResult| task_result.principal == principal.id && task_result.id.as_str() == id;
+        table.results.iter().find(is).cloned()
     }
 
     /// Removes the expired results.
@@ -103,7 +104,7 @@ impl TaskResultTable {
     fn evict_expired(&mut self) {
         let now = Instant::now();
         // Results are in order of time.
-        while self.results.front().is_some_and(|ended| now - ended.stored_at >= TaskResults::KEEP) {
+        while self.results.front().is_some_and(|task_result| now - task_result.stored_at >= TaskResults::KEEP) {
             self.remove_at(0);
         }
     }
@@ -112,25 +113,28 @@ impl TaskResultTable {
     /// result stays, since a client is about to learn its id.
     fn make_room(&mut self) {
         let mut sizes: HashMap<u32, (usize, usize)> = HashMap::new();
-        for ended in &self.results {
-            let size = sizes.entry(ended.principal).or_default();
-            *size = (size.0 + ended.result.size_hint(), size.1 + 1);
+        for task_result in &self.results {
+            let size = sizes.entry(task_result.principal).or_default();
+            *size = (size.0 + task_result.result.size_hint(), size.1 + 1);
         }
-        let (by_bytes, newest) = (self.bytes > BYTES_MAX, self.results.back().map(|ended| ended.principal));
+        let (by_bytes, newest) = (self.bytes > BYTES_MAX, self.results.back().map(|task_result| task_result.principal));
         // On a tie the owner of the newest result is spared.
         let size = |(id, (bytes, count)): &(u32, (usize, usize))| {
             (if by_bytes { *bytes } else { *count }, Some(*id) != newest)
         };
         let most = sizes.into_iter().max_by_key(size);
         let others = self.results.len() - 1;
-        let theirs =
-            self.results.iter().take(others).position(|ended| most.is_some_and(|(id, _)| id == ended.principal));
+        let theirs = self
+            .results
+            .iter()
+            .take(others)
+            .position(|task_result| most.is_some_and(|(id, _)| id == task_result.principal));
         self.remove_at(theirs.unwrap_or(0));
     }
 
-    fn remove_at(&mut self, at: usize) {
-        if let Some(ended) = self.results.remove(at) {
-            self.bytes -= ended.result.size_hint();
+    fn remove_at(&mut self, index: usize) {
+        if let Some(task_result) = self.results.remove(index) {
+            self.bytes -= task_result.result.size_hint();
         }
     }
 }
@@ -185,8 +189,8 @@ mod tests {
         // Results expire without a lookup, too.
         tokio::time::advance(TaskResults::KEEP).await;
         finished.evict_expired();
-        let ends = finished.lock();
-        assert_eq!((ends.results.len(), ends.bytes), (0, 0));
+        let table = finished.lock();
+        assert_eq!((table.results.len(), table.bytes), (0, 0));
     }
 
     #[tokio::test]

@@ -42,7 +42,7 @@ fn hint(error: &(dyn Error + 'static), host: &str, in_container: impl Fn() -> bo
         if failure.kind() == io::ErrorKind::ConnectionRefused && is_loopback(host) && in_container() {
             return Some(CONTAINER_HINT);
         }
-        let tls = innermost(failure).get_ref().and_then(|held| held.downcast_ref::<rustls::Error>());
+        let tls = innermost(failure).get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match tls {
             Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => return Some(PRIVATE_CA_HINT),
             // rustls passes this error on from webpki as an opaque value; only its name can be compared.
@@ -63,9 +63,9 @@ fn hint(error: &(dyn Error + 'static), host: &str, in_container: impl Fn() -> bo
 /// Removes the hint about containers, which is logged once for each server and not with each failure.
 pub fn without_container_hint(reason: &str) -> Cow<'_, str> {
     match reason.find(CONTAINER_HINT) {
-        Some(at) => {
-            let before = reason[..at].trim_end_matches("; ");
-            Cow::Owned(format!("{before}{}", &reason[at + CONTAINER_HINT.len()..]))
+        Some(start) => {
+            let before = reason[..start].trim_end_matches("; ");
+            Cow::Owned(format!("{before}{}", &reason[start + CONTAINER_HINT.len()..]))
         }
         None => Cow::Borrowed(reason),
     }
@@ -73,8 +73,8 @@ pub fn without_container_hint(reason: &str) -> Cow<'_, str> {
 
 /// Returns the innermost `io::Error`. Connectors nest them, and `source` does not show a nested one.
 fn innermost(mut failure: &io::Error) -> &io::Error {
-    while let Some(held) = failure.get_ref().and_then(|held| held.downcast_ref::<io::Error>()) {
-        failure = held;
+    while let Some(inner) = failure.get_ref().and_then(|inner| inner.downcast_ref::<io::Error>()) {
+        failure = inner;
     }
     failure
 }

@@ -105,6 +105,7 @@ impl EventStream {
                 (self.options.on_garbage)(b"an answer to a request that is not on this stream");
                 return None;
             }
+            // The answer ends the call, but the connection is free only at the end of the body.
             self.drain_rest();
         }
         Some(message)
@@ -122,10 +123,10 @@ impl EventStream {
                 Poll::Pending => break body.is_finished(),
             }
         };
-        if !ended && let Ok(place) = self.options.drains.clone().try_acquire_owned() {
+        if !ended && let Ok(permit) = self.options.drains.clone().try_acquire_owned() {
             tokio::spawn(async move {
                 drain_body(body).await;
-                drop(place);
+                drop(permit);
             });
         }
     }

@@ -50,6 +50,7 @@ impl HttpClient {
     /// Fails if the URL cannot be used.
     pub(super) fn for_origin(settings: &HttpSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let HttpSettings { url, socket, proxy, connect_timeout, dial, .. } = settings;
+        // One pool for each server: its idle connections cannot crowd out those of others.
         let limits = PoolLimits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
         if let Some(path) = socket {
             let connector = PlainConnector::Unix(path.to_owned(), *connect_timeout);

@@ -17,7 +17,7 @@ pub type OnResume = Arc<dyn Fn() + Send + Sync>;
 pub struct HttpSettings {
     /// MCP endpoint.
     pub url: url::Url,
-    /// Unix socket of the server, whatever host the URL names.
+    /// Unix socket of the server. It replaces the host of the URL.
     pub socket: Option<PathBuf>,
     /// Proxy, used only without a Unix socket.
     pub proxy: Option<ProxyAddress>,

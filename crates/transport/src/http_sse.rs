@@ -39,8 +39,10 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Limit of the bytes read without an event before the task yields.
 const SILENT_BYTES: usize = 256 * 1024;
 /// Limit of concurrent replies to server requests.
+// A server may send more requests before it has read the replies, so that one slow POST must not block the others.
 const ANSWERS_AT_ONCE: usize = 8;
 /// Limit of POSTs left open after the end of their calls.
+// A server that never ends its POSTs would hold one connection for each call.
 const LINGERING_MAX: usize = 64;
 
 /// Connection to a server over HTTP+SSE.
@@ -63,9 +65,9 @@ impl SseLink {
         correlate: CorrelateFn,
         backlog: Arc<ByteBudget>,
     ) -> Result<Self, LinkError> {
-        let way = HttpClient::for_origin(&settings, &tls)?;
-        let stream = way.endpoint(&settings.url, settings.headers.clone())?;
-        let late = |_| LinkError::Timeout(format!("the server named no endpoint within {ENDPOINT_TIME:?}"));
+        let client = HttpClient::for_origin(&settings, &tls)?;
+        let stream = client.endpoint(&settings.url, settings.headers.clone())?;
+        let timed_out = |_| LinkError::Timeout(format!("the server named no endpoint within {ENDPOINT_TIME:?}"));
         let opening = async {
             let response =
                 stream.request(HttpRequest::bare(Method::GET, "text/event-stream", HeaderList::new())).await?;
@@ -78,9 +80,9 @@ impl SseLink {
             let mut events =
                 SseEventReader { body: response.into_body(), reader: SseDecoder::new(settings.max_message) };
             let endpoint = endpoint(&settings.url, events.next().await)?;
-            Ok((events, way.endpoint(&endpoint, settings.headers)?))
+            Ok((events, client.endpoint(&endpoint, settings.headers)?))
         };
-        let (events, target) = tokio::time::timeout(ENDPOINT_TIME, opening).await.map_err(late)??;
+        let (events, target) = tokio::time::timeout(ENDPOINT_TIME, opening).await.map_err(timed_out)??;
         let settings = RpcPipeSettings {
             max_message: settings.max_message,
             backlog,
@@ -128,8 +130,9 @@ impl PipeLink for SseLink {
             let OutgoingMessage { body, id, headers } = outgoing;
             let reply = |messages| LinkReply { headers: HeaderMap::new(), status: 200, messages };
             let Some(id) = id else {
-                let late = |_| LinkError::Timeout(format!("a message was not taken within {POST_TIME:?}"));
-                let posted = tokio::time::timeout(POST_TIME, self.poster.post(body, headers)).await.map_err(late)?;
+                let timed_out = |_| LinkError::Timeout(format!("a message was not taken within {POST_TIME:?}"));
+                let posted =
+                    tokio::time::timeout(POST_TIME, self.poster.post(body, headers)).await.map_err(timed_out)?;
                 self.close_if_forgotten(&posted);
                 return posted.map(|()| reply(stream::empty().boxed()));
             };
@@ -185,11 +188,11 @@ async fn post_request(
     pipe: Arc<RpcPipe>,
     poster: Arc<MessagePoster>,
     outgoing: OutgoingMessage,
-    over: impl Future<Output = ()>,
+    ended: impl Future<Output = ()>,
 ) {
     let posted = tokio::select! {
         posted = poster.post(outgoing.body, outgoing.headers) => posted,
-        () = over => return,
+        () = ended => return,
     };
     match (posted, outgoing.id) {
         (Ok(()), _) | (_, None) => {}
@@ -202,7 +205,7 @@ async fn post_request(
 /// Waits until a POST must be abandoned: a while after its call, or at once if too many are open.
 async fn wait_lingering(ended: CancellationToken, lingering: Arc<Semaphore>) {
     ended.cancelled().await;
-    if let Ok(_place) = lingering.try_acquire() {
+    if let Ok(_permit) = lingering.try_acquire() {
         tokio::time::sleep(POST_GRACE).await;
     }
 }

@@ -1,7 +1,7 @@
 //! TLS client for a listener of our own, whose certificate file is at hand.
 //!
 //! Owns the check of that one certificate. Does not read configuration. Invariant: any other certificate is refused,
-//! whoever signed it.
+//! even one of a trusted authority.
 
 use std::path::Path;
 use std::sync::Arc;

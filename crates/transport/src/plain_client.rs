@@ -1,6 +1,6 @@
 //! HTTP client of one server without TLS.
 //!
-//! Owns the way to the server: TCP, a forwarding proxy, a Unix socket or memory. Does not read responses. Invariant:
+//! Owns the route to the server: TCP, a forwarding proxy, a Unix socket or memory. Does not read responses. Invariant:
 //! every connection of its pool leads to the same server.
 
 use std::path::PathBuf;

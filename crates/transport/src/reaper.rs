@@ -1,8 +1,8 @@
 //! Reaper: a second, tiny process that outlives the gateway by moments and ends its children.
 //!
-//! Owns the cleanup after a gateway that could not clean up itself (`kill -9`, out of memory). Does not stop children
-//! while the gateway lives (`stdio`). Invariant: every process with the run's tag in its environment is gone within two
-//! seconds of the gateway's end, however often it forked or changed its session.
+//! Owns the cleanup after a gateway that was killed (`kill -9`, out of memory). Does not stop children while the
+//! gateway lives (`stdio`). Invariant: every process with the run's tag in its environment is gone within two seconds
+//! of the gateway's end. Forks and new sessions do not escape.
 //!
 //! A parent-death signal would reach only the direct child, and is tied to the thread that started it. A pipe that ends
 //! with the gateway, and a tag that every descendant inherits, have neither fault.
@@ -32,9 +32,9 @@ impl Reaper {
 
     /// Starts `program guard`.
     pub fn start(program: &Path) -> std::io::Result<Self> {
-        let guard = Reaper::disabled();
-        guard.ensure(program)?;
-        Ok(guard)
+        let reaper = Reaper::disabled();
+        reaper.ensure(program)?;
+        Ok(reaper)
     }
 
     /// Starts `program guard` unless it runs.
@@ -46,6 +46,7 @@ impl Reaper {
         }
         let mut command = Command::new(program);
         // Own process group: a Ctrl-C at the terminal must not reach the reaper before the gateway has ended.
+        // Without the gateway's environment, which may hold secrets.
         command.args(["guard", &self.run]).env_clear();
         child_process::separate_from_terminal(&mut command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
@@ -74,6 +75,7 @@ impl Reaper {
         if let Some((mut child, input)) = self.lock().take() {
             // The end of its input tells the reaper to finish.
             drop(input);
+            // Reaps the process. Its status says nothing.
             let _ = child.wait();
         }
     }
@@ -109,6 +111,7 @@ pub fn run_reaper(run: &str) {
     }
     if !groups.is_empty() {
         groups.iter().copied().for_each(child_process::terminate_group);
+        // Time to exit after SIGTERM, within the two seconds of the invariant.
         sleep_blocking(Duration::from_millis(500));
     }
     groups.into_iter().for_each(child_process::kill_group);
@@ -125,6 +128,6 @@ fn sleep_blocking(time: Duration) {
 }
 
 /// Kills every process whose tag starts with `mark`, and returns their number.
-pub fn kill_tagged(mark: &str) -> usize {
-    child_process::kill_with_variable(&format!("{CHILD_TAG_ENV}={mark}"))
+pub fn kill_tagged(tag: &str) -> usize {
+    child_process::kill_with_variable(&format!("{CHILD_TAG_ENV}={tag}"))
 }

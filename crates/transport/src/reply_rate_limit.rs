@@ -1,7 +1,7 @@
 //! Rate limit and counter of the gateway's own replies to server requests.
 //!
-//! Owns the rate. Does not send. Invariant: a server gets at most [`PER_SECOND`] replies a second after a first
-//! [`BURST`], so that a server that asks in a loop costs next to nothing.
+//! Owns the rate. Does not send. Invariant: after a first [`BURST`], a server gets at most [`PER_SECOND`] replies a
+//! second. A server that asks in a loop costs next to nothing.
 
 use parking_lot::Mutex;
 use std::time::Duration;
@@ -22,19 +22,19 @@ pub struct ReplyRateLimit(Mutex<Option<Instant>>);
 impl ReplyRateLimit {
     /// Waits for the slot of one reply. True if it had to wait.
     pub async fn wait_turn(&self) -> bool {
-        let Some(at) = self.reserve_slot(Instant::now()) else { return false };
-        sleep_until(at).await;
+        let Some(slot_time) = self.reserve_slot(Instant::now()) else { return false };
+        sleep_until(slot_time).await;
         true
     }
 
     /// Reserves a slot and returns its time. `None` if it is now.
     fn reserve_slot(&self, now: Instant) -> Option<Instant> {
         let step = Duration::from_secs(1) / PER_SECOND;
-        let mut paid = self.0.lock();
+        let mut reserved_until = self.0.lock();
         // Time at which all reserved slots would end, one after another.
-        let until = paid.map_or(now, |until| until.max(now)) + step;
+        let until = reserved_until.map_or(now, |until| until.max(now)) + step;
         // A virtual clock (GCRA): no task refills the allowance.
-        *paid = Some(until);
+        *reserved_until = Some(until);
         (until > now + step * BURST).then(|| until - step * BURST)
     }
 }
@@ -53,8 +53,8 @@ impl ReplyMeter {
     }
 
     /// Counts a reply. `late` is true if the server asks too often and had to wait.
-    pub fn answered(&self, late: bool) {
-        self.count(if late { ReplyOutcome::Delayed } else { ReplyOutcome::Answered });
+    pub fn answered(&self, was_delayed: bool) {
+        self.count(if was_delayed { ReplyOutcome::Delayed } else { ReplyOutcome::Answered });
     }
 
     /// Counts a request without a reply: the server reads none.

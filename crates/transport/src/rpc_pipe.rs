@@ -115,11 +115,11 @@ impl RpcPipe {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let (limit, closed, explain) = (settings.max_message, settings.closed, settings.explain.take());
-        let (duplex, outbox) = RpcPipe::new(settings);
-        let shared = duplex.shared.clone();
-        duplex.read(explain, async move { read_lines(reader, &shared, limit, closed).await });
+        let (pipe, outbox) = RpcPipe::new(settings);
+        let shared = pipe.shared.clone();
+        pipe.read(explain, async move { read_lines(reader, &shared, limit, closed).await });
         tokio::spawn(write_lines(writer, outbox));
-        duplex
+        pipe
     }
 
     /// Starts a pipe over messages that another protocol delimits. The owner writes what the returned queue yields. An
@@ -129,15 +129,15 @@ impl RpcPipe {
         S: Stream<Item = Result<Bytes, LinkError>> + Send + 'static,
     {
         let (closed, explain) = (settings.closed, settings.explain.take());
-        let (duplex, outbox) = RpcPipe::new(settings);
-        let shared = duplex.shared.clone();
-        duplex.read(explain, async move {
-            let (mut messages, mut owed) = (std::pin::pin!(messages), Vec::new());
+        let (pipe, outbox) = RpcPipe::new(settings);
+        let shared = pipe.shared.clone();
+        pipe.read(explain, async move {
+            let (mut messages, mut replies) = (std::pin::pin!(messages), Vec::new());
             loop {
                 match messages.next().await {
                     Some(Ok(message)) => {
-                        take_line(message, &shared, &mut owed);
-                        shared.send_owed_replies(&mut owed).await;
+                        take_line(message, &shared, &mut replies);
+                        shared.send_owed_replies(&mut replies).await;
                         // A server that floods the pipe must let other tasks run.
                         coop::consume_budget().await;
                     }
@@ -146,7 +146,7 @@ impl RpcPipe {
                 }
             }
         });
-        (duplex, outbox)
+        (pipe, outbox)
     }
 
     fn new(settings: RpcPipeSettings) -> (Self, WriteQueue) {
@@ -194,7 +194,7 @@ impl RpcPipe {
         });
     }
 
-    /// Stops reading, whatever the server does.
+    /// Stops reading at once.
     pub(super) fn stop(&self) {
         self.shared.stop.cancel();
     }
@@ -202,6 +202,7 @@ impl RpcPipe {
     /// Closes politely: stops writing, then waits for the server to end the pipe.
     pub(super) async fn close_within(&self, within: Duration) {
         self.close_writer();
+        // `stop` cuts off a server that keeps the pipe open.
         let _ = tokio::time::timeout(within, self.closed()).await;
         self.stop();
     }
@@ -217,6 +218,7 @@ impl RpcPipe {
         if let OpenRequestTable::Calls(calls) = &mut *lock(&self.shared.open)
             && let Some(call) = calls.remove(&id)
         {
+            // One place is reserved for the end of a call. A closed channel means that the call is gone.
             let _ = call.try_send(CallMessage::end(Err(error)));
         }
     }
@@ -237,6 +239,7 @@ impl RpcPipe {
             OpenRequestTable::Broken(LinkError::Closed(reason)) => Err(LinkError::NotSent(reason.clone())),
             OpenRequestTable::Broken(error) => Err(error.clone()),
             OpenRequestTable::Calls(calls) => {
+                // Registered before the request is written: the answer may come before the write returns.
                 let (sender, receiver) = mpsc::channel(CALL_QUEUE);
                 calls.insert(id, sender);
                 Ok(receiver)
@@ -246,20 +249,20 @@ impl RpcPipe {
 
     async fn write(&self, body: Bytes) -> Result<(), LinkError> {
         // Reported as not sent: the writer is gone, so no byte of the message left and a retry is safe.
-        let gone = || LinkError::NotSent("the server is being stopped".to_owned());
-        let writer = lock(&self.writer).clone().ok_or_else(gone)?;
+        let writer_closed = || LinkError::NotSent("the server is being stopped".to_owned());
+        let writer = lock(&self.writer).clone().ok_or_else(writer_closed)?;
         // A message may be larger than the whole budget. It then takes all of it and is written alone.
         let size = write_cost(&body).min(u32::try_from(self.shared.backlog.limit()).unwrap_or(u32::MAX));
         let line = match self.write_room.clone().try_acquire_many_owned(size) {
-            Ok(place) => writer.try_send((body, place)),
+            Ok(permit) => writer.try_send((body, permit)),
             Err(_) => return self.write_when_room(&writer, body, size).await,
         };
         match line {
             Ok(()) => Ok(()),
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(gone()),
-            Err(mpsc::error::TrySendError::Full((body, place))) => {
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(writer_closed()),
+            Err(mpsc::error::TrySendError::Full((body, permit))) => {
                 // Returned first: the slow path reserves the bytes again.
-                drop(place);
+                drop(permit);
                 self.write_when_room(&writer, body, size).await
             }
         }
@@ -272,8 +275,8 @@ impl RpcPipe {
         size: u32,
     ) -> Result<(), LinkError> {
         let written = async {
-            let place = self.write_room.clone().acquire_many_owned(size).await.ok()?;
-            writer.send((body, place)).await.ok()
+            let permit = self.write_room.clone().acquire_many_owned(size).await.ok()?;
+            writer.send((body, permit)).await.ok()
         };
         match tokio::time::timeout(WRITE_WAIT, written).await {
             Ok(Some(())) => Ok(()),
@@ -316,9 +319,9 @@ impl RpcPipe {
     }
 
     pub(super) fn closed(&self) -> BoxFuture<'_, LinkError> {
-        let mut broken = self.shared.closed.subscribe();
+        let mut closed = self.shared.closed.subscribe();
         async move {
-            let reason = broken.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+            let reason = closed.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
             reason.unwrap_or_else(|| LinkError::Closed("the pipe was closed".to_owned()))
         }
         .boxed()
@@ -370,8 +373,8 @@ impl Drop for PendingRequest {
 
 impl PipeShared {
     /// Sends the replies that the server is owed, before any more input is read.
-    async fn send_owed_replies(&self, owed: &mut Vec<Bytes>) {
-        for answer in owed.drain(..) {
+    async fn send_owed_replies(&self, replies: &mut Vec<Bytes>) {
+        for answer in replies.drain(..) {
             self.replies.send(answer).await;
         }
     }
@@ -499,11 +502,11 @@ mod tests {
             closed: "the server closed its output",
             explain: None,
         };
-        let duplex = RpcPipe::start(ours, tokio::io::sink(), settings);
+        let pipe = RpcPipe::start(ours, tokio::io::sink(), settings);
         let mut calls = Vec::new();
         for id in [1, 2] {
             let outgoing = OutgoingMessage { body: Bytes::from_static(b"{}"), id: Some(id), headers: Vec::new() };
-            calls.push(duplex.send(outgoing).await.unwrap().messages);
+            calls.push(pipe.send(outgoing).await.unwrap().messages);
         }
         theirs.write_all(text.as_bytes()).await.unwrap();
         drop(theirs);
@@ -543,18 +546,18 @@ mod tests {
 
     #[tokio::test]
     async fn requests_after_the_close_were_never_sent() {
-        let (duplex, server) = pipe(64 * 1024, &Metrics::new());
+        let (pipe, server) = rpc_pipe(64 * 1024, &Metrics::new());
         let call = || OutgoingMessage { body: Bytes::from_static(b"{}"), id: Some(1), headers: Vec::new() };
-        let mut open = duplex.send(call()).await.unwrap().messages;
+        let mut open = pipe.send(call()).await.unwrap().messages;
         drop(server);
         assert!(matches!(open.next().await, Some(Err(LinkError::Closed(_)))), "this one may have run");
-        assert!(matches!(duplex.send(call()).await, Err(LinkError::NotSent(_))));
-        let (duplex, _server) = pipe(64 * 1024, &Metrics::new());
-        duplex.close_writer();
-        assert!(matches!(duplex.send(call()).await, Err(LinkError::NotSent(_))));
+        assert!(matches!(pipe.send(call()).await, Err(LinkError::NotSent(_))));
+        let (pipe, _server) = rpc_pipe(64 * 1024, &Metrics::new());
+        pipe.close_writer();
+        assert!(matches!(pipe.send(call()).await, Err(LinkError::NotSent(_))));
     }
 
-    fn pipe(max_backlog: usize, metrics: &Metrics) -> (RpcPipe, BufReader<tokio::io::DuplexStream>) {
+    fn rpc_pipe(max_backlog: usize, metrics: &Metrics) -> (RpcPipe, BufReader<tokio::io::DuplexStream>) {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (reader, writer) = tokio::io::split(ours);
         let settings = RpcPipeSettings {
@@ -571,7 +574,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_without_room_is_answered_with_an_error() {
         let metrics = Metrics::new();
-        let (duplex, mut server) = pipe(160, &metrics);
+        let (pipe, mut server) = rpc_pipe(160, &metrics);
         let ask = |n: u32| format!("{{\"jsonrpc\":\"2.0\",\"id\":\"q{n}\",\"method\":\"roots/list\"}}\n");
         let all: String = (0..10).map(ask).collect();
         server.write_all(all.as_bytes()).await.unwrap();
@@ -590,7 +593,7 @@ mod tests {
         assert_eq!(metrics.calls.dropped.get(DroppedItem::ServerMessage), 7);
         assert!(metrics.servers.backlog_bytes.get("a") > 0);
         // Reading makes room again.
-        let mut events = duplex.open_server_stream().await.unwrap();
+        let mut events = pipe.open_server_stream().await.unwrap();
         for _ in 0..3 {
             assert!(events.next().await.is_some());
         }
@@ -603,8 +606,8 @@ mod tests {
     #[tokio::test]
     async fn messages_without_a_listener_take_no_backlog() {
         let metrics = Metrics::new();
-        let (duplex, mut server) = pipe(160, &metrics);
-        drop(duplex.open_server_stream().await.unwrap());
+        let (pipe, mut server) = rpc_pipe(160, &metrics);
+        drop(pipe.open_server_stream().await.unwrap());
         let told = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n".repeat(10);
         let ask = "{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"roots/list\"}\n";
         server.write_all(format!("{told}{ask}").as_bytes()).await.unwrap();
@@ -650,10 +653,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_ping_is_answered_before_whatever_else_waits() {
         let metrics = Metrics::new();
-        let (duplex, mut server) = pinged(&metrics);
+        let (pipe, mut server) = pinged(&metrics);
         // The messages exceed the buffer of the pipe, so they wait for the server to read.
         for _ in 0..200 {
-            duplex.write(Bytes::from(vec![b'1'; 20_000])).await.unwrap();
+            pipe.write(Bytes::from(vec![b'1'; 20_000])).await.unwrap();
         }
         server.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n").await.unwrap();
         while requests(&metrics, ReplyOutcome::Answered) == 0 {
@@ -708,9 +711,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn two_that_are_blocked_in_writing_to_each_other_go_on() {
         let metrics = Metrics::new();
-        let (duplex, mut server) = pinged(&metrics);
+        let (pipe, mut server) = pinged(&metrics);
         let body = Bytes::from(vec![b' '; 100_000]);
-        let mut call = duplex.send(OutgoingMessage { body, id: Some(1), headers: Vec::new() }).await.unwrap().messages;
+        let mut call = pipe.send(OutgoingMessage { body, id: Some(1), headers: Vec::new() }).await.unwrap().messages;
         // The server reads nothing until all of this is written, and the call does not fit into the pipe.
         let serving = tokio::spawn(async move {
             let pings = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n".repeat(3000);
@@ -729,11 +732,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn queued_writes_are_bounded_in_bytes() {
         let metrics = Metrics::new();
-        let (duplex, server) = pipe(300_000, &metrics);
+        let (pipe, server) = rpc_pipe(300_000, &metrics);
         // No one reads: the pipe fills, then the write queue, and then no more is accepted.
         let mut taken = 0;
         let refused = loop {
-            match duplex.write(Bytes::from(vec![b' '; 50_000])).await {
+            match pipe.write(Bytes::from(vec![b' '; 50_000])).await {
                 Ok(()) => taken += 1,
                 Err(error) => break error,
             }

@@ -62,17 +62,17 @@ impl SocketLink {
             SocketAddress::Tcp(address) => {
                 let stream = timeout(limit, tcp(&address, limit)).await.map_err(|_| connect_timed_out(limit))??;
                 let (reader, writer) = stream.into_split();
-                Ok(SocketLink::over(reader, writer, settings))
+                Ok(SocketLink::start(reader, writer, settings))
             }
             SocketAddress::Unix(path) => {
                 let stream = connect_unix(&path, limit).await?;
                 let (reader, writer) = stream.into_split();
-                Ok(SocketLink::over(reader, writer, settings))
+                Ok(SocketLink::start(reader, writer, settings))
             }
         }
     }
 
-    fn over<R, W>(reader: R, writer: W, settings: SocketSettings) -> Self
+    fn start<R, W>(reader: R, writer: W, settings: SocketSettings) -> Self
     where
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,

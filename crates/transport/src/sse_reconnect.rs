@@ -22,6 +22,7 @@ const RETRY_DEFAULT: Duration = Duration::from_secs(1);
 /// Limit of the delay that a server may ask for. A longer one counts as the end of the stream.
 const RETRY_MAX: Duration = Duration::from_secs(600);
 /// Shortest delay after a stream without messages, whatever the server said. Doubles with each such stream in a row.
+// A server that ends each stream at once and asks for `retry: 0` would be polled in a loop.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Limit of that doubling.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -30,6 +31,7 @@ const FAILURES_MAX: u32 = 3;
 /// Longest wait for the head of the response.
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// Limit of an event id that is sent back, in bytes.
+// Many servers refuse a head of more than 8 KiB.
 const ID_MAX: usize = 4096;
 
 /// Request and options that resume a stream.
@@ -42,10 +44,10 @@ pub(super) struct SseReconnect {
 }
 
 /// Returns the messages of `events` and of the streams that continue it.
-pub(super) fn with_reconnects(events: EventStream, how: SseReconnect) -> MessageStream {
+pub(super) fn with_reconnects(events: EventStream, plan: SseReconnect) -> MessageStream {
     let state = ReconnectingStream {
         events,
-        plan: how,
+        plan,
         last_event_id: None,
         retry: RETRY_DEFAULT,
         empty_streams: 0,
@@ -113,11 +115,11 @@ impl ReconnectingStream {
         for _ in 0..FAILURES_MAX {
             // Sending Messages to the Server: "The client MUST respect the `retry` field, waiting the given number of
             // milliseconds before attempting to reconnect."
-            let pause = self.retry.max(PAUSE_MIN.saturating_mul(1 << self.empty_streams.min(16)).min(PAUSE_MAX));
-            if pause > RETRY_MAX {
+            let delay = self.retry.max(PAUSE_MIN.saturating_mul(1 << self.empty_streams.min(16)).min(PAUSE_MAX));
+            if delay > RETRY_MAX {
                 return None;
             }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(delay).await;
             self.empty_streams += 1;
             (self.plan.on_resume)();
             let mut request = self.plan.request.clone();

@@ -1,8 +1,7 @@
 //! Standard error of a child process: recent lines, logging and the likely reason of a failure.
 //!
 //! Owns the last lines and the log level of each. Does not start the child (`stdio`). Invariant: a child never blocks
-//! on
-//! its stderr, and lines that are held back are logged within [`PROBE_HOLD_TIME`].
+//! on its stderr, and lines that are held back are logged within [`PROBE_HOLD_TIME`].
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -246,8 +245,8 @@ fn telling(lines: &[String]) -> Option<&str> {
     let says_error = |line: &&str| {
         let lower = line.to_ascii_lowercase();
         // npm starts every line of a paragraph with the word "error".
-        let own = ["npm error", "npm err!"].iter().find_map(|npm| lower.strip_prefix(npm)).unwrap_or(&lower);
-        SAYS_ERROR.iter().any(|mark| own.contains(mark))
+        let message = ["npm error", "npm err!"].iter().find_map(|npm| lower.strip_prefix(npm)).unwrap_or(&lower);
+        SAYS_ERROR.iter().any(|mark| message.contains(mark))
     };
     lines().find(says_error).or_else(|| lines().next())
 }

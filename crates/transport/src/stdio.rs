@@ -26,6 +26,7 @@ use crate::{ByteBudget, CorrelateFn, LinkError, ProbeState};
 /// Time that a child has to exit after its input is closed, and again after SIGTERM.
 const STOP_STEP_TIME: Duration = Duration::from_secs(2);
 /// Longest wait of open calls for the exit status of a child that closed its output.
+// A child mostly closes its output by exiting, so that the status follows within milliseconds.
 const EXIT_WAIT: Duration = Duration::from_millis(300);
 /// Environment variables that a child inherits. They suffice to find programs and the user's files. Only the proxy
 /// variables may hold secrets: programs that fetch packages need the same proxies as the gateway.
@@ -94,8 +95,8 @@ impl StdioLink {
     /// Starts the child. Must be called on the runtime.
     pub fn start(settings: StdioSettings) -> Result<Self, LinkError> {
         static CHILDREN: AtomicU64 = AtomicU64::new(0);
-        let mark = settings.reaper.child_tag(CHILDREN.fetch_add(1, Ordering::Relaxed));
-        let mut child = ChildTree::spawn(command(&settings, &mark)).map_err(|e| spawn_error(&settings, &e))?;
+        let tag = settings.reaper.child_tag(CHILDREN.fetch_add(1, Ordering::Relaxed));
+        let mut child = ChildTree::spawn(command(&settings, &tag)).map_err(|e| spawn_error(&settings, &e))?;
         let gone = || LinkError::Closed("the child has no standard streams".to_owned());
         let pid = child.pid();
         // At once: the gateway may die at any time after the start.
@@ -118,7 +119,7 @@ impl StdioLink {
             },
         );
         let stop = CancellationToken::new();
-        let process = ChildProcess { child, pid, tag: mark, reaper: settings.reaper, stop: stop.clone() };
+        let process = ChildProcess { child, pid, tag, reaper: settings.reaper, stop: stop.clone() };
         tokio::spawn(async move {
             process.watch(exited_sender).await;
             ended_sender.send_replace(true);
@@ -137,6 +138,7 @@ impl PipeLink for StdioLink {
         self.stop.cancel();
         let mut ended = self.exited.clone();
         async move {
+            // An error means that the watching task is gone, which ends with the child.
             let _ = ended.wait_for(|ended| *ended).await;
         }
         .boxed()
@@ -182,9 +184,9 @@ impl ChildProcess {
         }));
         // The first process has exited. Those left in its group, or tagged outside of it, are killed now.
         self.child.kill();
-        let mark = self.tag.clone();
+        let tag = self.tag.clone();
         // The scan of /proc blocks.
-        let _ = tokio::task::spawn_blocking(move || reaper::kill_tagged(&mark)).await;
+        let _ = tokio::task::spawn_blocking(move || reaper::kill_tagged(&tag)).await;
         // The kernel may reuse the id from now on, so the reaper must forget it.
         self.reaper.unregister_group(self.pid);
     }
@@ -205,14 +207,15 @@ impl ChildProcess {
     }
 }
 
-fn command(settings: &StdioSettings, mark: &str) -> Command {
+fn command(settings: &StdioSettings, tag: &str) -> Command {
     let mut command = Command::new(&settings.command);
+    // The gateway's environment may hold the keys of other servers.
     command.args(&settings.args).env_clear();
     let inherited = INHERITED.iter().chain(child_process::SYSTEM_VARIABLES);
     command.envs(inherited.filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.envs(settings.env.iter().map(|(k, v)| (k, v)));
     // Last, so that the configuration cannot replace the tag that the reaper searches for.
-    command.env(reaper::CHILD_TAG_ENV, mark);
+    command.env(reaper::CHILD_TAG_ENV, tag);
     if let Some(cwd) = &settings.cwd {
         command.current_dir(cwd);
     }

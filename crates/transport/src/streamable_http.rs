@@ -28,6 +28,8 @@ use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
 /// Limit of finished event streams drained at once. Further ones are closed with their connections.
 const DRAINS_MAX: usize = 64;
 /// `Accept` header of a POST.
+// 2025-11-25/basic/transports.mdx: "The client MUST include an `Accept` header, listing both `application/json` and
+// `text/event-stream` as supported content types."
 const ACCEPT_JSON_OR_EVENTS: &str = "application/json, text/event-stream";
 
 /// Connection to a server over HTTP.
@@ -45,9 +47,9 @@ impl HttpLink {
     ///
     /// Fails if the URL cannot be used.
     pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
-        let way = HttpClient::for_origin(&settings, &tls)?;
+        let client = HttpClient::for_origin(&settings, &tls)?;
         let HttpSettings { url, headers, max_message, on_garbage, on_resume, .. } = settings;
-        let target = way.endpoint(&url, headers)?;
+        let target = client.endpoint(&url, headers)?;
         let drains = Arc::new(Semaphore::new(DRAINS_MAX));
         Ok(HttpLink { target, max_message, on_garbage, on_resume, activity: Arc::default(), drains })
     }
@@ -55,8 +57,8 @@ impl HttpLink {
     /// Returns the request that resumes a stream.
     fn reconnect_plan(&self, headers: HeaderList, id: Option<u64>) -> SseReconnect {
         let request = HttpRequest::bare(Method::GET, "text/event-stream", headers);
-        let read = self.stream_options(id);
-        SseReconnect { target: self.target.clone(), request, options: read, on_resume: self.on_resume.clone() }
+        let options = self.stream_options(id);
+        SseReconnect { target: self.target.clone(), request, options, on_resume: self.on_resume.clone() }
     }
 
     /// Returns the options for a stream that ends with the answer to this request.

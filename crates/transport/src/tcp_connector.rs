@@ -12,6 +12,7 @@ pub(super) const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30)
 
 /// Longest time that sent data may stay unacknowledged.
 #[cfg(target_os = "linux")]
+// tcp(7): the time that "transmitted data may remain unacknowledged" before the connection is closed.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns a TCP connector for any scheme. It resolves the name and tries each address.

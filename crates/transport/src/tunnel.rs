@@ -1,7 +1,7 @@
 //! TCP connections to a server: direct, to a forwarding proxy, or through a proxy's tunnel.
 //!
 //! Owns CONNECT. Does not choose the proxy (`proxy`) and does not know TLS. Invariant: a proxy learns only the server's
-//! host and port and its own credentials, and its response is read only to the end of the head.
+//! host and port, and its own credentials. Its response is read only to the end of the head.
 
 use std::task::{Context, Poll};
 
@@ -62,8 +62,8 @@ impl ProxyConnector {
         let connecting = proxy.uri().map(|uri| self.tcp.call(uri));
         let proxy = proxy.clone();
         async move {
-            let away = |error: BoxError| BoxError::from(proxy.error("cannot be reached", Some(error)));
-            connecting.map_err(|error| away(error.into()))?.await.map_err(|error| away(error.into()))
+            let unreachable = |error: BoxError| BoxError::from(proxy.error("cannot be reached", Some(error)));
+            connecting.map_err(|error| unreachable(error.into()))?.await.map_err(|error| unreachable(error.into()))
         }
         .boxed()
     }

@@ -69,8 +69,8 @@ impl WebSocketPing {
     }
 
     /// Returns the time at which a silent connection is closed.
-    fn give_up_at(self, heard: &LastReceived) -> Instant {
-        heard.last() + if self.interval.is_zero() { NEVER } else { self.silence() }
+    fn give_up_at(self, last_received: &LastReceived) -> Instant {
+        last_received.last() + if self.interval.is_zero() { NEVER } else { self.silence() }
     }
 
     /// Returns the longest silence that is allowed.
@@ -111,24 +111,25 @@ impl WsLink {
     pub async fn open(settings: WsSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let limit = settings.connect_timeout;
         let through = settings.proxy.as_ref().map_or(String::new(), |proxy| format!(" through {proxy}"));
-        let late = |_| LinkError::Unreachable(format!("cannot connect: no handshake within {limit:?}{through}"));
+        let timed_out = |_| LinkError::Unreachable(format!("cannot connect: no handshake within {limit:?}{through}"));
         let connecting = async {
             let target = connector_uri(&settings.url)?;
             let host = target.host().map(str::to_owned);
             let connected = connector(limit, settings.proxy.clone(), tls).oneshot(target).await;
             let stream = connected.map_err(|e| unreachable(&*e, host.as_deref()))?;
-            WsLink::over(TokioIo::new(stream), settings).await
+            WsLink::handshake(TokioIo::new(stream), settings).await
         };
-        tokio::time::timeout(limit, connecting).await.map_err(late)?
+        tokio::time::timeout(limit, connecting).await.map_err(timed_out)?
     }
 
     /// Performs the handshake on a connection and starts to exchange messages.
-    async fn over<S>(stream: S, settings: WsSettings) -> Result<Self, LinkError>
+    async fn handshake<S>(stream: S, settings: WsSettings) -> Result<Self, LinkError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (limit, ping) = (settings.max_message, settings.ping);
         let config = WebSocketConfig::default()
+            // Both limits: a message may come in many frames, each below the limit.
             .max_message_size(Some(limit))
             .max_frame_size(Some(limit))
             .read_buffer_size(READ_BUFFER)
@@ -137,8 +138,8 @@ impl WsLink {
         let opened = client_async_with_config(request, stream, Some(config)).await;
         let (stream, _) = opened.map_err(handshake_error)?;
         let (sink, stream) = stream.split();
-        let heard = LastReceived::default();
-        let messages = messages(stream, heard.clone(), settings.on_garbage.clone(), limit);
+        let last_received = LastReceived::default();
+        let messages = messages(stream, last_received.clone(), settings.on_garbage.clone(), limit);
         let settings = RpcPipeSettings {
             max_message: limit,
             backlog: settings.backlog,
@@ -148,7 +149,7 @@ impl WsLink {
             explain: None,
         };
         let (pipe, outbox) = RpcPipe::framed(messages, settings);
-        tokio::spawn(write(sink, outbox, heard, ping));
+        tokio::spawn(write(sink, outbox, last_received, ping));
         Ok(WsLink { pipe })
     }
 }
@@ -234,7 +235,7 @@ impl LastReceived {
 /// Returns the messages of a connection. The WebSocket library answers pings while it is read.
 fn messages<S>(
     stream: SplitStream<WebSocketStream<S>>,
-    heard: LastReceived,
+    last_received: LastReceived,
     on_garbage: OnGarbage,
     limit: usize,
 ) -> impl Stream<Item = Result<Bytes, LinkError>> + Send
@@ -243,7 +244,7 @@ where
 {
     stream.filter_map(move |frame| {
         // Any frame counts as a sign of life, also a pong.
-        heard.mark();
+        last_received.mark();
         std::future::ready(match frame {
             Ok(Frame::Text(text)) => Some(Ok(Bytes::from(text))),
             Ok(Frame::Binary(bytes)) => {
@@ -282,28 +283,28 @@ fn close_reason(close: Option<&CloseFrame>) -> String {
         _ => "an unknown code",
     };
     // The reason is the server's text, and ends up in logs and errors.
-    let said = logs::redact(&logs::one_line(reason.as_str()));
-    let said = if said.is_empty() { said } else { format!(": {said}") };
-    format!("the server closed the connection with code {code} ({meaning}){said}")
+    let text = logs::redact(&logs::one_line(reason.as_str()));
+    let text = if text.is_empty() { text } else { format!(": {text}") };
+    format!("the server closed the connection with code {code} ({meaning}){text}")
 }
 
 /// Writes the queue to its end, sends pings while it is empty, and closes the connection.
 async fn write<S>(
     mut sink: SplitSink<WebSocketStream<S>, Frame>,
     mut outbox: WriteQueue,
-    heard: LastReceived,
+    last_received: LastReceived,
     pings: WebSocketPing,
 ) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let mut waiting = Vec::new();
+    let mut lines = Vec::new();
     let mut ping = pings.next_ping();
     let mut failed = std::pin::pin!(outbox.failed());
     loop {
         let more = tokio::select! {
-            more = outbox.next(&mut waiting) => more,
-            () = tokio::time::sleep_until(ping.min(pings.give_up_at(&heard))) => {
-                if Instant::now() >= pings.give_up_at(&heard) {
+            more = outbox.next(&mut lines) => more,
+            () = tokio::time::sleep_until(ping.min(pings.give_up_at(&last_received))) => {
+                if Instant::now() >= pings.give_up_at(&last_received) {
                     let silence = pings.silence();
                     let silence = format!("nothing came from the server for {silence:?}, not even an answer to a ping");
                     // No close frame: a peer that is gone would not read it.
@@ -325,7 +326,7 @@ async fn write<S>(
             break;
         }
         let writing = async {
-            let mut frames = stream::iter(waiting.drain(..).map(|(message, _place)| text(message)));
+            let mut frames = stream::iter(lines.drain(..).map(|(message, _permit)| text(message)));
             sink.send_all(&mut frames).await
         };
         if !outbox.run_write(writing).await {
@@ -397,7 +398,7 @@ mod tests {
             answer.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
             Ok(answer)
         };
-        let (link, server) = tokio::join!(WsLink::over(ours, settings), accept_hdr_async(theirs, judge));
+        let (link, server) = tokio::join!(WsLink::handshake(ours, settings), accept_hdr_async(theirs, judge));
         (link.unwrap(), server.unwrap())
     }
 
@@ -530,7 +531,7 @@ mod tests {
             theirs.write_all(answer.as_bytes()).await.unwrap();
             drop(theirs);
         };
-        match tokio::join!(WsLink::over(ours, settings()), answering).0 {
+        match tokio::join!(WsLink::handshake(ours, settings()), answering).0 {
             Ok(_) => panic!("it was opened"),
             Err(error) => error,
         }
@@ -552,7 +553,8 @@ mod tests {
         let error = refused("SSH-2.0-OpenSSH_9.9\r\n").await;
         assert!(matches!(error, LinkError::Protocol(_)), "{error:?}");
         let (ours, theirs) = tokio::io::duplex(1 << 16);
-        let (link, _server) = tokio::join!(WsLink::over(ours, settings()), tokio_tungstenite::accept_async(theirs));
+        let (link, _server) =
+            tokio::join!(WsLink::handshake(ours, settings()), tokio_tungstenite::accept_async(theirs));
         let Err(error) = link else { panic!("it was opened without the subprotocol") };
         assert!(
             matches!(&error, LinkError::Protocol(received) if received.contains("subprotocol \"mcp\"")),

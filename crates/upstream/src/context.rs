@@ -1,5 +1,6 @@
-//! Context that all servers share: metrics, reaper, store, subscriptions, certificates, proxies. Owns what is read once
-//! for all of them. Does not know any single server. Invariant: certificates and the environment are read on first use.
+//! Context that all servers share: metrics, reaper, store, subscriptions, certificates, proxies. Owns the resources
+//! that are loaded once. Does not know any single server. Invariant: certificates and the environment are read on first
+//! use.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -44,15 +45,15 @@ pub type ServerDialer = Arc<dyn Fn(&str) -> Result<MemoryPipe, LinkError> + Send
 
 impl UpstreamContext {
     /// Creates the context with a store in memory.
-    pub fn new(metrics: Arc<Metrics>, guard: Reaper) -> Self {
-        UpstreamContext::with_store(metrics, guard, StateStore::memory())
+    pub fn new(metrics: Arc<Metrics>, reaper: Reaper) -> Self {
+        UpstreamContext::with_store(metrics, reaper, StateStore::memory())
     }
 
     /// Creates the context with a store that outlives the process.
-    pub fn with_store(metrics: Arc<Metrics>, guard: Reaper, store: StateStore) -> Self {
+    pub fn with_store(metrics: Arc<Metrics>, reaper: Reaper, store: StateStore) -> Self {
         UpstreamContext {
             metrics,
-            reaper: Arc::new(guard),
+            reaper: Arc::new(reaper),
             store,
             closing: TaskTracker::new(),
             subscriptions: Arc::default(),
@@ -72,11 +73,11 @@ impl UpstreamContext {
     /// Waits until servers know that their sessions have ended, at most `CLOSE_TIMEOUT`.
     pub async fn wait_closed(&self) {
         self.closing.close();
+        // A server that does not answer must not delay the exit. It ends such sessions after its own timeout.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.closing.wait()).await;
     }
 
-    /// Replaces all transports by pipes of the dialer, whatever the config says. A server that is configured with a
-    /// URL speaks HTTP there.
+    /// Replaces all configured transports by pipes of the dialer. A server with a URL speaks HTTP over its pipe.
     #[must_use]
     pub fn with_dialer(self, dialer: ServerDialer) -> Self {
         UpstreamContext { dialer: Some(dialer), ..self }

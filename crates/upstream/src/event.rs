@@ -1,5 +1,5 @@
-//! Events of servers for the gateway, and the gateway's own identity towards servers. Owns who may get an event. Does
-//! not deliver events (`gateway`). Invariant: a sink never blocks.
+//! Events of servers for the gateway, and the gateway's own identity towards servers. Owns the audience of each event.
+//! Does not deliver events (`gateway`). Invariant: a sink never blocks.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,6 +1,6 @@
 //! Upstream server: its connections, lists, health and calls. Owns what the server offers and the start of each call.
-//! Does not merge servers (`gateway`) or encode messages (`protocol`). Invariant: whatever a server does or fails to
-//! do, no other server's clients wait for it.
+//! Does not merge servers (`gateway`) or encode messages (`protocol`). Invariant: a server that hangs or fails delays
+//! no call to another one.
 
 mod call;
 mod context;
@@ -110,6 +110,7 @@ impl Upstream {
     /// Stops the server's processes and connections, and waits for that.
     pub async fn stop(&self) {
         self.server.stop.cancel();
+        // Dedicated connections first: the supervisor, which is awaited next, closes only the shared one.
         self.pool.close_dedicated().await;
         let _ = tokio::time::timeout(STOP_TIMEOUT, self.supervised.stopped.cancelled()).await;
     }
@@ -165,11 +166,13 @@ impl Upstream {
         // Muted first, so that only one of the two publishes.
         self.mute_metrics();
         next.server.unmute_metrics();
+        // A second redirect is ignored: calls may run on the first successor already.
         let _ = self.successor.set(next.clone());
     }
 
     /// Returns the upstream that stands for this server now.
     pub fn current(self: &Arc<Self>) -> &Arc<Upstream> {
+        // A chain arises where a server was replaced again while routes still hold the first one.
         let mut latest = self;
         while let Some(next) = latest.successor.get() {
             latest = next;
@@ -234,7 +237,7 @@ impl Upstream {
 
     /// Returns the connections that clients of an era share: the revision and the process id, if there is one.
     pub fn shared_connections(&self) -> Vec<(&'static str, Option<u32>)> {
-        self.pool.all_shared().iter().map(|active| (active.revision, active.link.pid())).collect()
+        self.pool.all_shared().iter().map(|connection| (connection.revision, connection.link.pid())).collect()
     }
 
     /// Returns the server's description. While disconnected, this is the last known one, perhaps of a previous
@@ -245,7 +248,7 @@ impl Upstream {
 
     /// Returns the revision that the server speaks, while it is connected.
     pub fn revision(&self) -> Option<&'static str> {
-        self.pool.shared().map(|active| active.revision)
+        self.pool.shared().map(|connection| connection.revision)
     }
 
     /// Returns the transport in a word: of the connection, else of the config.
@@ -339,8 +342,8 @@ impl Upstream {
     /// Tries a subscription on the shared connection, once there is one. For servers that deny the capability and
     /// were not tried yet.
     pub async fn try_subscription(&self, uri: &ByteString) -> Result<(), Error> {
-        let active = self.pool.wait_connected().await?;
-        match active.server.try_subscriptions(&gateway_caller(), std::slice::from_ref(uri)) {
+        let connection = self.pool.wait_connected().await?;
+        match connection.server.try_subscriptions(&gateway_caller(), std::slice::from_ref(uri)) {
             Some(trial) => trial.await,
             None => Ok(()),
         }
@@ -348,8 +351,8 @@ impl Upstream {
 
     /// Passes a notification of a client on to its dedicated connection.
     pub fn notify(&self, caller: &Arc<Caller>, notification: Notification) {
-        if let Some(active) = self.pool.dedicated_of(caller) {
-            active.server.notify(caller, notification);
+        if let Some(connection) = self.pool.dedicated_of(caller) {
+            connection.server.notify(caller, notification);
         }
     }
 

@@ -1,5 +1,5 @@
-//! Context of one server for all of its parts. Owns its settings, its published status and the way of its events. Does
-//! not connect, list or call. Invariant: it knows none of the parts that stand on it.
+//! Context of one server for all of its parts. Owns its settings, its published status and the sink of its events. Does
+//! not connect, list or call. Invariant: it uses no other part of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -55,11 +55,11 @@ pub(super) fn suggested_level(filter: &str) -> Option<&'static str> {
 /// True if a part of the filter sets a level.
 pub(super) fn has_level(filter: &str) -> bool {
     // A module of ours alone means its logs at every level.
-    let own = |part: &str| {
+    let is_ours = |part: &str| {
         let rest = part.strip_prefix("moongate");
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::") || rest.starts_with('_'))
     };
-    parts(filter).any(|part| is_level(part.rsplit_once('=').map_or(part, |(_, level)| level.trim())) || own(part))
+    parts(filter).any(|part| is_level(part.rsplit_once('=').map_or(part, |(_, level)| level.trim())) || is_ours(part))
 }
 
 fn parts(filter: &str) -> impl Iterator<Item = &str> {

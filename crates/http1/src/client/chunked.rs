@@ -62,9 +62,9 @@ impl ChunkedDecoder {
         let mut used = 0;
         while used < input.len() && self.state != ChunkState::Finished {
             if self.state == ChunkState::Data {
-                let rest = &input[used..];
-                let taken = usize::try_from(self.remaining).map_or(rest.len(), |left| left.min(rest.len()));
-                out.extend_from_slice(&rest[..taken]);
+                let data = &input[used..];
+                let taken = usize::try_from(self.remaining).map_or(data.len(), |left| left.min(data.len()));
+                out.extend_from_slice(&data[..taken]);
                 used += taken;
                 self.remaining -= taken as u64;
                 if self.remaining == 0 {
@@ -146,10 +146,10 @@ impl ChunkedDecoder {
     }
 
     /// Counts one byte of an extension or a trailer, which are ignored but bounded.
-    fn extend_line(&mut self, limit: u16, at: ChunkState) -> Result<ChunkState, ParseError> {
+    fn extend_line(&mut self, limit: u16, next: ChunkState) -> Result<ChunkState, ParseError> {
         self.line_length += 1;
         match self.line_length > limit {
-            false => Ok(at),
+            false => Ok(next),
             true if limit == LINE_MAX => Err(ParseError("the extensions of a chunk are longer than 4 KiB")),
             true => Err(ParseError("the trailer is longer than 16 KiB")),
         }

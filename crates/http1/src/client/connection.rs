@@ -23,6 +23,7 @@ use crate::error::{ConnectionError, ParseError};
 /// Limit of one read, in bytes. The buffer is on the stack, only for the duration of the read.
 pub(super) const READ_SIZE: usize = 16 * 1024;
 /// Limit of interim responses (1xx) before the final one.
+// Real servers send one or two: `100 Continue`, `103 Early Hints`.
 const INTERIM_MAX: usize = 16;
 
 /// Reason for a failed exchange.
@@ -105,9 +106,9 @@ impl ClientConnection {
             }));
             let error = match read {
                 Ok(Ok(None)) => continue,
-                Ok(Ok(Some((answer, is_kept)))) => {
+                Ok(Ok(Some((answer, keep_alive)))) => {
                     // A failed send may have cleared the flag already.
-                    self.keep_alive &= is_kept;
+                    self.keep_alive &= keep_alive;
                     return Poll::Ready(Ok(answer));
                 }
                 Ok(Err(error)) => error,
@@ -153,18 +154,18 @@ impl HeadReader {
     /// Returns the response once its head is complete, and true if the connection outlives it.
     fn feed(&mut self, bytes: &[u8]) -> Result<Option<(Response<BodyDecoder>, bool)>, ParseError> {
         // Most heads arrive in one read and are parsed where they are, without a buffer.
-        let mut held = std::mem::take(&mut self.buffered);
+        let mut buffered = std::mem::take(&mut self.buffered);
         let mut bytes = bytes;
-        if !held.is_empty() {
+        if !buffered.is_empty() {
             // The end of a head, LF LF or LF CR LF, may be split over two reads: two bytes are looked at again.
-            let seen = held.len().saturating_sub(2);
-            held.extend_from_slice(bytes);
+            let seen = buffered.len().saturating_sub(2);
+            buffered.extend_from_slice(bytes);
             // A parse from the start at every piece would make a head sent byte by byte quadratic.
-            if held.len() < self.parse_at && !decode_head::may_end(&held[seen..]) {
-                self.buffered = held;
+            if buffered.len() < self.parse_at && !decode_head::may_end(&buffered[seen..]) {
+                self.buffered = buffered;
                 return Ok(None);
             }
-            bytes = &held;
+            bytes = &buffered;
         }
         loop {
             let Some((head, length)) = decode_head::parse(bytes)? else {
@@ -259,7 +260,7 @@ mod tests {
 
     #[tokio::test]
     async fn answers_are_read_however_they_are_cut() {
-        for (text, expected, is_kept) in [
+        for (text, expected, keep_alive) in [
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", (200, "ok"), true),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1;x\r\nk\r\n0\r\nA: b\r\n\r\n",
@@ -283,7 +284,7 @@ mod tests {
                 assert_eq!(answered, Ok((expected.0, expected.1.to_owned())), "{text:?}");
                 assert_eq!(
                     (connection.is_ready(), connection.is_ready() && connection.peek_is_open()),
-                    (is_kept, is_kept),
+                    (keep_alive, keep_alive),
                     "{text:?}"
                 );
             }

@@ -119,10 +119,10 @@ impl BodyRemaining {
                 chunks.decode(bytes, out)
             }
             BodyRemaining::Length(left) => {
-                let own = usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
-                out.extend_from_slice(&bytes[..own]);
-                *left -= own as u64;
-                Ok(own)
+                let taken = usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
+                out.extend_from_slice(&bytes[..taken]);
+                *left -= taken as u64;
+                Ok(taken)
             }
             BodyRemaining::UntilClose => {
                 out.extend_from_slice(bytes);

@@ -14,6 +14,7 @@ use crate::error::ParseError;
 /// Limit of a head, in bytes.
 pub(super) const HEAD_MAX: usize = 64 * 1024;
 /// Limit of headers in one response.
+// As hyper's default, so that both clients accept the same responses.
 const HEADERS_MAX: usize = 100;
 
 /// End of a body.
@@ -69,22 +70,22 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, Parse
     let is_modern = parsed.version == Some(1);
     let code =
         parsed.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(ParseError("its status is no status"))?;
-    let mut said = HeadFacts::default();
+    let mut facts = HeadFacts::default();
     let mut map = HeaderMap::with_capacity(parsed.headers.len());
     for header in parsed.headers.iter() {
         let name =
             HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| ParseError("a header has no valid name"))?;
-        if said.record(&name, header.value)? {
+        if facts.record(&name, header.value)? {
             continue;
         }
         let value = HeaderValue::from_bytes(header.value).map_err(|_| ParseError("a header has no valid value"))?;
         map.append(name, value);
     }
-    let framing = said.framing(code, is_modern)?;
-    let is_kept = if is_modern { !said.close } else { said.keep_alive && !said.close };
+    let framing = facts.framing(code, is_modern)?;
+    let keep_alive = if is_modern { !facts.close } else { facts.keep_alive && !facts.close };
     let mut response = Response::new(());
     (*response.status_mut(), *response.headers_mut()) = (code, map);
-    Ok(Some((ResponseHead { response, framing, keep_alive: is_kept && framing != BodyFraming::Close }, length)))
+    Ok(Some((ResponseHead { response, framing, keep_alive: keep_alive && framing != BodyFraming::Close }, length)))
 }
 
 impl HeadFacts {

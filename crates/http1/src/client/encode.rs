@@ -38,9 +38,9 @@ impl RequestTemplate {
         body: Bytes,
     ) -> Box<EncodedRequest> {
         // Sized up front, so that the head is allocated once.
-        let own: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+        let request_length: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
         let common: usize = self.lines.iter().map(|(_, line)| line.len()).sum();
-        let mut head = Vec::with_capacity(self.path.len() + common + own + accept.len() + 112);
+        let mut head = Vec::with_capacity(self.path.len() + common + request_length + accept.len() + 112);
         for part in [method.as_str(), " ", &self.path, " HTTP/1.1\r\n"] {
             head.extend_from_slice(part.as_bytes());
         }

@@ -60,9 +60,10 @@ impl HttpIo {
                 let mut byte = [0];
                 let mut cx = Context::from_waker(Waker::noop());
                 // No other task polls an idle connection, so no waker is replaced.
-                let came = Pin::new(&mut watched.reader).poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_ready();
+                let has_data =
+                    Pin::new(&mut watched.reader).poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_ready();
                 // Remembered: the byte is consumed, and a second check would miss it.
-                watched.unexpected_data |= came;
+                watched.unexpected_data |= has_data;
                 !watched.unexpected_data
             }
         }

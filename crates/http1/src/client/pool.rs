@@ -92,10 +92,10 @@ impl ClientPool {
     fn checkout(&self) -> Option<Box<ClientConnection>> {
         loop {
             // Last in, first out: the rest of the pool grows old and is evicted.
-            let (since, connection) = self.lock().connections.pop()?;
-            let idle = since.elapsed();
-            let is_sure = |connection: &ClientConnection| idle < PEEK_AFTER || connection.peek_is_open();
-            if idle < self.limits.idle_time && connection.is_ready() && is_sure(&connection) {
+            let (last_used, connection) = self.lock().connections.pop()?;
+            let idle = last_used.elapsed();
+            let is_open = |connection: &ClientConnection| idle < PEEK_AFTER || connection.peek_is_open();
+            if idle < self.limits.idle_time && connection.is_ready() && is_open(&connection) {
                 return Some(connection);
             }
         }
@@ -120,10 +120,10 @@ impl ClientPool {
     /// Closes connections that are too old or that the server closed. False if none is left.
     fn evict_idle(&self) -> bool {
         let mut idle = self.lock();
-        let stands = |(since, connection): &(Instant, Box<ClientConnection>)| {
-            since.elapsed() < self.limits.idle_time && connection.is_ready()
+        let is_usable = |(last_used, connection): &(Instant, Box<ClientConnection>)| {
+            last_used.elapsed() < self.limits.idle_time && connection.is_ready()
         };
-        idle.connections.retain(stands);
+        idle.connections.retain(is_usable);
         idle.has_evictor = !idle.connections.is_empty();
         idle.has_evictor
     }

@@ -17,14 +17,14 @@ use crate::error::ConnectionError;
 pub struct PooledBody {
     decoder: BodyDecoder,
     /// Connection and the pool that it returns to. `None` once the body is read.
-    lent: Option<(Box<ClientConnection>, Arc<ClientPool>)>,
+    connection: Option<(Box<ClientConnection>, Arc<ClientPool>)>,
 }
 
 impl PooledBody {
     /// Creates a body that arrives on this connection.
-    pub(super) fn new(decoder: BodyDecoder, connection: Box<ClientConnection>, home: Arc<ClientPool>) -> Self {
+    pub(super) fn new(decoder: BodyDecoder, connection: Box<ClientConnection>, pool: Arc<ClientPool>) -> Self {
         // A short body arrives with its head, and the connection is free already.
-        let mut body = PooledBody { decoder, lent: Some((connection, home)) };
+        let mut body = PooledBody { decoder, connection: Some((connection, pool)) };
         body.release();
         body
     }
@@ -62,7 +62,7 @@ impl PooledBody {
 
     /// Appends the next bytes to `out`. False at the end of the body.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<bool, ConnectionError>> {
-        let polled = match &mut self.lent {
+        let polled = match &mut self.connection {
             Some((connection, _)) => ready!(self.decoder.poll_fill(connection, cx, out)),
             None => {
                 let ahead = self.decoder.take_buffered();
@@ -73,7 +73,7 @@ impl PooledBody {
         match &polled {
             Ok(_) => self.release(),
             // A broken connection must not return to the pool.
-            Err(_) => self.lent = None,
+            Err(_) => self.connection = None,
         }
         Poll::Ready(polled)
     }
@@ -82,9 +82,9 @@ impl PooledBody {
     /// server.
     fn release(&mut self) {
         if self.decoder.is_read()
-            && let Some((connection, home)) = self.lent.take()
+            && let Some((connection, pool)) = self.connection.take()
         {
-            home.checkin(connection);
+            pool.checkin(connection);
         }
     }
 }

@@ -25,6 +25,7 @@ const READ_SIZE: usize = 16 * 1024;
 /// Maximum size of what a client may send before it has its response, in bytes. Reading pauses there.
 const READ_AHEAD_MAX: usize = 16 * 1024;
 /// Maximum size of a body that is read along with its head, in bytes.
+// Larger bodies go to hyper: there, memory is checked before the body is read.
 const BODY_MAX: usize = 64 * 1024;
 /// Time limit for closing a connection. TLS sends a last message.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -135,14 +136,14 @@ impl<S: AsyncRead + Unpin, T> ServerConnection<S, T> {
             let mut space = [const { MaybeUninit::uninit() }; READ_SIZE];
             let mut buffer = ReadBuf::uninit(&mut space);
             let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
-            let mut held = std::mem::take(&mut self.read_ahead);
+            let mut buffered = std::mem::take(&mut self.read_ahead);
             let bytes = match (read, buffer.filled()) {
                 // EOF or an error, possibly in the middle of a request: there is no peer to answer.
                 (Err(_), _) | (_, []) => return Poll::Ready(NextRequest::Closed),
-                (Ok(()), bytes) if held.is_empty() => bytes,
+                (Ok(()), bytes) if buffered.is_empty() => bytes,
                 (Ok(()), bytes) => {
-                    held.extend_from_slice(bytes);
-                    &held
+                    buffered.extend_from_slice(bytes);
+                    &buffered
                 }
             };
             self.is_incomplete = false;
@@ -154,11 +155,11 @@ impl<S: AsyncRead + Unpin, T> ServerConnection<S, T> {
 
     /// Parses the bytes as a request, or as the rest of one. Returns `None` if more must come.
     fn parse_next(&mut self, bytes: &[u8], accept: &mut impl FnMut(&Parts) -> Option<T>) -> Option<NextRequest<T>> {
-        if let Some(begun) = &mut self.partial {
-            let (here, rest) = bytes.split_at(bytes.len().min(begun.missing));
-            begun.body.extend_from_slice(here);
-            begun.missing -= here.len();
-            if begun.missing > 0 {
+        if let Some(partial) = &mut self.partial {
+            let (here, rest) = bytes.split_at(bytes.len().min(partial.missing));
+            partial.body.extend_from_slice(here);
+            partial.missing -= here.len();
+            if partial.missing > 0 {
                 return None;
             }
             self.read_ahead = rest.to_vec();
@@ -220,6 +221,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, T> ServerConnection<S, T> {
 
     /// Closes the connection.
     pub async fn close(mut self) {
+        // The socket is closed by its drop in any case.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.stream.shutdown()).await;
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct DateCache {
 impl DateCache {
     /// Returns the date as of `now`.
     pub(super) fn now(&mut self, now: Instant) -> &str {
-        if self.formatted_at.is_none_or(|spelled| now.saturating_duration_since(spelled) > REFRESH_INTERVAL) {
+        if self.formatted_at.is_none_or(|formatted_at| now.saturating_duration_since(formatted_at) > REFRESH_INTERVAL) {
             (self.formatted_at, self.value) = (Some(now), httpdate::fmt_http_date(SystemTime::now()));
         }
         &self.value

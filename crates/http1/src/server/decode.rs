@@ -32,6 +32,7 @@ pub(super) fn decode_simple_post(bytes: &[u8], head_max: usize) -> Option<Simple
     let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut []);
     let status = ParserConfig::default().parse_request_with_uninit_headers(&mut parsed, bytes, &mut headers);
+    // An incomplete or invalid head is left to hyper, which has the timer and the error responses.
     let Ok(Status::Complete(size)) = status else { return None };
     if size > head_max || parsed.version != Some(1) || parsed.method != Some("POST") {
         return None;

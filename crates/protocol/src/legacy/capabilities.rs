@@ -22,8 +22,11 @@ pub(crate) fn read_client_capabilities(capabilities: &JsonObject) -> ClientCapab
     let mode = |name: &str| elicitation.as_ref().is_some_and(|e| e.get(name).is_some_and(RawJson::is_object));
     ClientCapabilities {
         sample: has("sampling"),
+        // 2025-11-25/client/sampling.mdx, Capabilities: "Servers MUST NOT send tool-enabled sampling requests to
+        // Clients that have not declared support for tool use via the `sampling.tools` capability."
         sample_with_tools: sampling.is_some_and(|s| s.get("tools").is_some_and(RawJson::is_object)),
         roots: has("roots"),
+        // "Servers MUST NOT send elicitation requests with modes that are not supported by the client."
         elicit_form: elicitation.as_ref().is_some_and(JsonObject::is_empty) || mode("form"),
         elicit_url: mode("url"),
     }

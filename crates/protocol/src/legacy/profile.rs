@@ -1,4 +1,4 @@
-//! Differences between the legacy revisions, and what is the same in all of them.
+//! Differences between the legacy revisions, and the constants that they share.
 //!
 //! Owns a row for each revision, the names of their headers and their error codes. Has no behaviour. Invariant: the rows
 //! are in the order of their dates.

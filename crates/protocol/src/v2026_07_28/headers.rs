@@ -162,6 +162,7 @@ fn mirrored(definition: &JsonObject) -> Result<Vec<MirroredArgument>, String> {
         return Err(format!("{ANNOTATION} stands where it cannot be reached by properties alone"));
     }
     for (n, one) in found.iter().enumerate() {
+        // "MUST be case-insensitively unique among all `x-mcp-header` values": the names are in lower case here.
         if found[..n].iter().any(|other| other.header == one.header) {
             return Err(format!("{ANNOTATION} {:?} is used twice", one.header.as_str()));
         }
@@ -197,19 +198,18 @@ fn walk(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<Mirr
 /// Counts the annotation as a keyword, anywhere but as the name of a property.
 fn count(value: &serde_json::Value, depth: usize) -> usize {
     match value {
-        // The bound of the JSON parser's own recursion.
         // Deeper schemas cannot occur: 128 is the parser's own limit.
         _ if depth > 128 => 0,
         serde_json::Value::Array(items) => items.iter().map(|item| count(item, depth + 1)).sum(),
         serde_json::Value::Object(members) => {
-            let own = usize::from(members.contains_key(ANNOTATION));
+            let own_count = usize::from(members.contains_key(ANNOTATION));
             let below = members.iter().map(|(key, value)| match (key.as_str(), value) {
                 ("properties", serde_json::Value::Object(named)) => named.values().map(|v| count(v, depth + 2)).sum(),
                 // These keywords hold data, not schemas.
                 ("default" | "const" | "enum" | "examples", _) => 0,
                 _ => count(value, depth + 1),
             });
-            own + below.sum::<usize>()
+            own_count + below.sum::<usize>()
         }
         _ => 0,
     }

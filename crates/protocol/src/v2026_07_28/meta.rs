@@ -33,7 +33,7 @@ pub(super) fn take_caller(
     let members = capabilities
         .as_object()
         .ok_or_else(|| missing_member(CLIENT_CAPABILITIES, "an object without duplicate keys"))?;
-    let can: ClientCapabilities = legacy::read_client_capabilities(&members);
+    let client_capabilities: ClientCapabilities = legacy::read_client_capabilities(&members);
     let log = match meta.remove(LOG_LEVEL) {
         // server/utilities/logging.mdx: "The server MUST NOT emit `notifications/message` for a request that does not
         // include this field."
@@ -50,7 +50,7 @@ pub(super) fn take_caller(
     };
     let info = meta.remove(CLIENT_INFO).filter(RawJson::is_object);
     // A call that accepts input requests may be parked for long, and must not keep the request's buffer alive.
-    let (capabilities, info) = match can == ClientCapabilities::default() {
+    let (capabilities, info) = match client_capabilities == ClientCapabilities::default() {
         true => (capabilities, info),
         false => (capabilities.detached(), info.as_ref().map(RawJson::detached)),
     };
@@ -58,7 +58,7 @@ pub(super) fn take_caller(
         principal,
         session: None,
         declared_capabilities: capabilities,
-        capabilities: can,
+        capabilities: client_capabilities,
         client_info: info,
         log_filter: log,
         revision: NAME,
@@ -73,7 +73,7 @@ fn missing_member(key: &str, what: &str) -> Error {
 
 /// Writes the `_meta` of a request to a server: the client's members, the reserved ones and the progress token.
 ///
-/// `may_task` is true if the call may return a task. A client of this revision has declared that itself.
+/// `may_task` is true if the call may return a task. A client of this revision declares that in its own capabilities.
 pub(super) fn write_meta(
     mut meta: JsonObject,
     caller: &Caller,

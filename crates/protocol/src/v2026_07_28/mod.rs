@@ -1,4 +1,4 @@
-//! Stateless revision 2026-07-28: every request says everything.
+//! Stateless revision 2026-07-28: each request carries its revision and the client's capabilities.
 //!
 //! Owns the wire form of both sides. Does not keep sessions. Invariant: no request depends on an earlier one.
 

@@ -144,6 +144,7 @@ impl StoreBackend for EmbeddedStore {
                 about.insert("format", FORMAT)?;
                 about.insert("run", self.run)?;
             }
+            // All tables in one transaction: a session and its rows at servers are written together or not at all.
             for table in StoreTable::ALL {
                 let mut rows = transaction.open_table(definition(table))?;
                 for ((_, key), value) in changes.iter().filter(|((of, _), _)| *of == table) {

@@ -177,8 +177,8 @@ impl StateStore {
         };
         let store = StateStore::new(metrics, StorePhase::Opening);
         // A temporary file has no reader after this process.
-        let goes = settings.is_temporary.then(|| file.clone());
-        tokio::spawn(writer::run(store.0.clone(), goes, move || {
+        let temporary_file = settings.is_temporary.then(|| file.clone());
+        tokio::spawn(writer::run(store.0.clone(), temporary_file, move || {
             let opened = embedded::EmbeddedStore::open(&file)?;
             Ok(Box::new(opened) as Box<dyn StoreBackend>)
         }));
@@ -216,12 +216,12 @@ impl StateStore {
         if !self.is_persistent() {
             return;
         }
-        let mut waiting = self.0.lock();
-        if !waiting.add(change) {
+        let mut queued = self.0.lock();
+        if !queued.add(change) {
             self.0.metrics.store.dropped.inc();
         }
-        self.0.count(&waiting);
-        drop(waiting);
+        self.0.count(&queued);
+        drop(queued);
         self.0.added.notify_one();
     }
 
@@ -252,18 +252,18 @@ impl StoreInner {
         self.queued.lock()
     }
 
-    fn count(&self, waiting: &QueuedChanges) {
-        self.metrics.store.waiting.set(i64::try_from(waiting.changes.len()).unwrap_or(i64::MAX));
+    fn count(&self, queued: &QueuedChanges) {
+        self.metrics.store.waiting.set(i64::try_from(queued.changes.len()).unwrap_or(i64::MAX));
     }
 
     /// Stops persistence and drops the queued changes.
     fn give_up(&self, phase: StorePhase) {
         self.is_persistent.store(false, Ordering::Relaxed);
-        let mut waiting = self.lock();
+        let mut queued = self.lock();
         // Nobody will write the queue any more.
-        *waiting = QueuedChanges::default();
-        self.count(&waiting);
-        drop(waiting);
+        *queued = QueuedChanges::default();
+        self.count(&queued);
+        drop(queued);
         self.metrics.store.open.set(0);
         self.phase.send_replace(phase);
     }

@@ -29,7 +29,7 @@ type OpenResult = Result<Box<dyn StoreBackend>, StoreError>;
 /// Runs until the store is closed, or cannot be used from the start. Removes the file `goes` when the store closes.
 pub(super) async fn run(
     inner: Arc<StoreInner>,
-    goes: Option<PathBuf>,
+    temporary_file: Option<PathBuf>,
     open: impl Fn() -> OpenResult + Send + Sync + 'static,
 ) {
     let open = Arc::new(open);
@@ -37,7 +37,7 @@ pub(super) async fn run(
         Ok(backend) => Some(backend),
         Err(phase) => return inner.give_up(phase),
     };
-    let (mut pause, mut logged) = (RETRY_BACKOFF.0, None::<Instant>);
+    let (mut delay, mut logged) = (RETRY_BACKOFF.0, None::<Instant>);
     loop {
         tokio::select! {
             () = inner.added.notified() => {}
@@ -52,28 +52,30 @@ pub(super) async fn run(
         let written = write(backend.take(), &open, changes).await;
         match written {
             Ok(opened) => {
-                (backend, pause) = (Some(opened), RETRY_BACKOFF.0);
+                (backend, delay) = (Some(opened), RETRY_BACKOFF.0);
                 inner.count(&inner.lock());
             }
-            Err((trouble, changes)) => {
+            Err((error, changes)) => {
                 inner.metrics.store.errors.inc();
-                if logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+                if logged.is_none_or(|logged_at| logged_at.elapsed() >= LOG_INTERVAL) {
                     logged = Some(Instant::now());
-                    tracing::warn!("state not written, kept in memory until it can be: {trouble}");
+                    tracing::warn!("state not written, kept in memory until it can be: {error}");
                 }
                 requeue(&inner, changes);
                 // Wakes this loop again, since no other change may come.
                 inner.added.notify_one();
-                let _ = closing.run_until_cancelled(sleep(pause)).await;
-                pause = (pause * 2).min(RETRY_BACKOFF.1);
+                // A close ends the delay: the last batch is tried once more.
+                let _ = closing.run_until_cancelled(sleep(delay)).await;
+                delay = (delay * 2).min(RETRY_BACKOFF.1);
             }
         }
         if last {
             // The file is released before anybody learns that it is.
             let end = move || {
                 drop(backend);
-                goes.and_then(|file| std::fs::remove_file(file).ok())
+                temporary_file.and_then(|file| std::fs::remove_file(file).ok())
             };
+            // A panic of the library at this point loses nothing: the batch is written.
             let _ = tokio::task::spawn_blocking(end).await;
             return inner.give_up(StorePhase::Closed);
         }
@@ -94,22 +96,22 @@ async fn open_first(
             let contents = backend.load()?;
             Ok::<_, StoreError>((backend, contents))
         });
-        let trouble = match opened.await {
+        let error = match opened.await {
             Ok(Ok((backend, contents))) => {
                 *inner.contents.lock() = Some(contents);
                 inner.metrics.store.open.set(1);
                 inner.phase.send_replace(StorePhase::Open);
                 return Ok(backend);
             }
-            Ok(Err(trouble)) => trouble,
+            Ok(Err(error)) => error,
             Err(_) => StoreError::Unusable("the library that reads it failed".to_owned()),
         };
         // Only a lock goes away by itself.
-        if trouble != StoreError::Locked {
-            return Err(StorePhase::Disabled(Some(trouble.to_string())));
+        if error != StoreError::Locked {
+            return Err(StorePhase::Disabled(Some(error.to_string())));
         }
         if Instant::now() >= until {
-            return Err(StorePhase::Disabled(Some(format!("{trouble}, and still does after {LOCK_TIMEOUT:?}"))));
+            return Err(StorePhase::Disabled(Some(format!("{error}, and still does after {LOCK_TIMEOUT:?}"))));
         }
         inner.phase.send_if_modified(|phase| std::mem::replace(phase, StorePhase::Locked) != StorePhase::Locked);
         if inner.closing.clone().run_until_cancelled(sleep(LOCK_POLL_INTERVAL)).await.is_none() {
@@ -139,17 +141,17 @@ async fn write(
         Ok::<_, StoreError>(backend)
     });
     let failed = |_| Err(StoreError::Unusable("the library that writes it failed".to_owned()));
-    writing.await.unwrap_or_else(failed).map_err(|trouble| (trouble, kept))
+    writing.await.unwrap_or_else(failed).map_err(|error| (error, kept))
 }
 
 /// Requeues the changes that could not be written, except rows that changed since.
 fn requeue(inner: &StoreInner, changes: Vec<RowChange>) {
-    let mut waiting = inner.lock();
+    let mut queued = inner.lock();
     for change in changes {
         // A newer change of the same row is already queued, and wins.
-        if !waiting.changes.contains_key(&change.0) && !waiting.add(change) {
+        if !queued.changes.contains_key(&change.0) && !queued.add(change) {
             inner.metrics.store.dropped.inc();
         }
     }
-    inner.count(&waiting);
+    inner.count(&queued);
 }

@@ -27,6 +27,7 @@ const WRITE_TIME: Duration = Duration::from_secs(30);
 /// Limit of the write buffer's capacity between two writes, in bytes.
 const WRITE_BUFFER_MAX: usize = 256 * 1024;
 /// Longest wait for the end of the output once the input is closed.
+// The reading task sees the end within milliseconds. Calls wait for the reason meanwhile.
 const END_WAIT: Duration = Duration::from_millis(250);
 
 /// Queue of messages and replies, for the task that writes them.
@@ -38,12 +39,12 @@ pub(crate) struct WriteQueue {
 
 impl WriteQueue {
     /// Waits for messages and takes a bounded number of them. False once no more will come.
-    pub(crate) async fn next(&mut self, waiting: &mut Vec<QueuedLine>) -> bool {
+    pub(crate) async fn next(&mut self, lines: &mut Vec<QueuedLine>) -> bool {
         poll_fn(|cx| {
             // Replies first: the answer to a ping must not wait behind queued calls.
-            match self.replies.poll_recv_many(cx, waiting, WRITE_AT_ONCE) {
+            match self.replies.poll_recv_many(cx, lines, WRITE_AT_ONCE) {
                 Poll::Ready(1..) => Poll::Ready(true),
-                _ => self.messages.poll_recv_many(cx, waiting, WRITE_AT_ONCE).map(|taken| taken > 0),
+                _ => self.messages.poll_recv_many(cx, lines, WRITE_AT_ONCE).map(|taken| taken > 0),
             }
         })
         .await
@@ -74,9 +75,9 @@ impl WriteQueue {
 
     /// Waits for the end of the pipe.
     pub(crate) fn failed(&self) -> impl Future<Output = ()> + use<> {
-        let mut broke = self.shared.closed.subscribe();
+        let mut closed = self.shared.closed.subscribe();
         async move {
-            let _ = broke.wait_for(Option::is_some).await;
+            let _ = closed.wait_for(Option::is_some).await;
         }
     }
 
@@ -88,17 +89,18 @@ impl WriteQueue {
 }
 
 pub(super) async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut outbox: WriteQueue) {
-    let mut waiting = Vec::new();
+    let mut lines = Vec::new();
     let mut buffer = BytesMut::new();
-    while outbox.next(&mut waiting).await {
-        for (line, _place) in waiting.drain(..) {
+    while outbox.next(&mut lines).await {
+        for (line, _permit) in lines.drain(..) {
             // A line break inside would end the message early. JSON allows it only as white space between tokens, where
             // a space means the same.
+            // 2026-07-28/basic/transports/stdio.mdx: messages "MUST NOT contain embedded newlines".
             let mut rest = &line[..];
-            while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
-                buffer.extend_from_slice(&rest[..at]);
+            while let Some(newline) = memchr::memchr2(b'\n', b'\r', rest) {
+                buffer.extend_from_slice(&rest[..newline]);
                 buffer.extend_from_slice(b" ");
-                rest = &rest[at + 1..];
+                rest = &rest[newline + 1..];
             }
             buffer.extend_from_slice(rest);
             buffer.extend_from_slice(b"\n");
@@ -133,10 +135,10 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
     let mut scanned = 0;
     // Scanner of an over-long line. The line is discarded, except for the id of the call that it answers.
     let mut skipping: Option<PartialIdScanner> = None;
-    let mut owed = Vec::new();
+    let mut replies = Vec::new();
     loop {
-        while let Some(at) = memchr::memchr(b'\n', &buffer[scanned..]) {
-            let line = buffer.split_to(scanned + at + 1).freeze();
+        while let Some(newline) = memchr::memchr(b'\n', &buffer[scanned..]) {
+            let line = buffer.split_to(scanned + newline + 1).freeze();
             scanned = 0;
             match skipping.take() {
                 Some(mut scan) => shared.fail_oversized(scan.feed(&line), limit),
@@ -146,13 +148,13 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
                     shared.fail_oversized(PartialIdScanner::default().feed(&line), limit);
                 }
                 None => {
-                    take_line(line, shared, &mut owed);
+                    take_line(line, shared, &mut replies);
                     // A server that floods the pipe must let other tasks run.
                     coop::consume_budget().await;
                 }
             }
-            if !owed.is_empty() {
-                shared.send_owed_replies(&mut owed).await;
+            if !replies.is_empty() {
+                shared.send_owed_replies(&mut replies).await;
             }
         }
         // The next search starts here, so that a line in many pieces is scanned once.
@@ -182,7 +184,7 @@ fn too_long(limit: usize) -> String {
 }
 
 /// Handles one message or a batch. Replies that the server must get are added to `owed`.
-pub(super) fn take_line(line: Bytes, shared: &PipeShared, owed: &mut Vec<Bytes>) {
+pub(super) fn take_line(line: Bytes, shared: &PipeShared, replies: &mut Vec<Bytes>) {
     let on_garbage = &shared.on_garbage;
     // Some Windows programs start their output with a byte order mark.
     let mut text = line.trim_ascii();
@@ -193,13 +195,13 @@ pub(super) fn take_line(line: Bytes, shared: &PipeShared, owed: &mut Vec<Bytes>)
     let text = line.slice_ref(text);
     // Revision 2025-03-26 has batches, and its servers may send them.
     match RpcPayload::parse(&text, BATCH_MAX) {
-        Ok(RpcPayload::One(message)) => owed.extend(shared.deliver(message, text.len())),
+        Ok(RpcPayload::One(message)) => replies.extend(shared.deliver(message, text.len())),
         Ok(RpcPayload::Batch(messages)) => {
             // All messages of a batch share its text, and each keeps the whole text alive.
             let each = text.len() / messages.len().max(1);
             for message in messages {
                 match message {
-                    Ok(message) => owed.extend(shared.deliver(message, each)),
+                    Ok(message) => replies.extend(shared.deliver(message, each)),
                     Err(_) => on_garbage(&text),
                 }
             }

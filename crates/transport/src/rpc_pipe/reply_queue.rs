@@ -44,14 +44,14 @@ impl ReplyQueue {
 
     /// Queues a reply, at its rate and when there is room. The reading task waits here, which slows the server down.
     pub(super) async fn send(&self, answer: Bytes) {
-        let is_late = self.rate_limit.wait_turn().await;
+        let was_delayed = self.rate_limit.wait_turn().await;
         // A reply larger than the whole room would wait for ever.
         let size = u32::try_from(answer.len().min(REPLY_BYTES)).unwrap_or(u32::MAX);
-        if let Ok(place) = self.room.clone().try_acquire_many_owned(size)
-            && self.queue.try_send((answer.clone(), place)).is_ok()
+        if let Ok(permit) = self.room.clone().try_acquire_many_owned(size)
+            && self.queue.try_send((answer.clone(), permit)).is_ok()
         {
             self.is_stuck.store(false, Ordering::Relaxed);
-            return self.meter.answered(is_late);
+            return self.meter.answered(was_delayed);
         }
         // One full wait is enough for a server that reads nothing; later replies are dropped at once.
         if self.queue.is_closed() || self.is_stuck.load(Ordering::Relaxed) {
@@ -68,8 +68,8 @@ impl ReplyQueue {
     }
 
     async fn wait_for_room(&self, answer: Bytes, size: u32) -> bool {
-        let Ok(place) = self.room.clone().acquire_many_owned(size).await else { return false };
-        let line: (Bytes, OwnedSemaphorePermit) = (answer, place);
+        let Ok(permit) = self.room.clone().acquire_many_owned(size).await else { return false };
+        let line: (Bytes, OwnedSemaphorePermit) = (answer, permit);
         self.queue.send(line).await.is_ok()
     }
 }

@@ -18,8 +18,10 @@ use crate::settings::BreakerSettings;
 /// Window in which failures are counted.
 const WINDOW: Duration = Duration::from_secs(30);
 /// Calls in a window from which on the rate of failures counts.
+// A rate over a few calls is noise: two failures of three would open the breaker.
 const CALLS_MIN: u64 = 20;
 /// Percentage of failed calls that opens the breaker.
+// High, since a server that answers more than a fifth of its calls is still of use to clients.
 const FAULTS_PERCENT: u64 = 80;
 /// Longest time that the breaker opens at the server's own request.
 pub(crate) const OPEN_TIME_MAX: Duration = Duration::from_secs(60);
@@ -113,9 +115,9 @@ impl CircuitBreaker {
     }
 
     /// Records the end of a call.
-    pub(crate) fn record(&self, verdict: CallClass, pass: &BreakerPermit) {
-        let probe = pass.probe.is_some();
-        match verdict {
+    pub(crate) fn record(&self, class: CallClass, permit: &BreakerPermit) {
+        let probe = permit.probe.is_some();
+        match class {
             CallClass::Ignored => {}
             CallClass::Success => {
                 self.successes.fetch_add(1, Ordering::Relaxed);
@@ -141,6 +143,7 @@ impl CircuitBreaker {
         let streak = self.streak.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let all = inner.failures + self.successes.load(Ordering::Relaxed);
         let limit = self.settings.failures;
+        // A failed probe decides alone. A limit of zero disables the counts, but not `Retry-After`.
         let failing = limit > 0
             && (probe || streak >= limit || (all >= CALLS_MIN && inner.failures * 100 >= all * FAULTS_PERCENT));
         let failing = failing.then_some(self.settings.open);
@@ -220,8 +223,8 @@ mod tests {
         CallClass::Failure("HTTP status 503".to_owned(), wait.map(Duration::from_secs))
     }
 
-    fn send(breaker: &Arc<CircuitBreaker>, verdict: CallClass) -> bool {
-        breaker.admit().map(|pass| breaker.record(verdict, &pass)).is_ok()
+    fn send(breaker: &Arc<CircuitBreaker>, class: CallClass) -> bool {
+        breaker.admit().map(|permit| breaker.record(class, &permit)).is_ok()
     }
 
     #[tokio::test(start_paused = true)]

@@ -93,8 +93,8 @@ impl ConcurrencyLimit {
         metrics: &Metrics,
         deadline: Instant,
     ) -> Result<ConcurrencyPermit, Error> {
-        if let Some(slot) = self.try_acquire() {
-            return Ok(slot);
+        if let Some(permit) = self.try_acquire() {
+            return Ok(permit);
         }
         let ServerSettings { name, queue, max_concurrency, .. } = settings;
         let _place = QueuePlace::enter(self, settings, metrics).ok_or_else(|| {
@@ -108,18 +108,19 @@ impl ConcurrencyLimit {
     /// Returns a handle that can release a call's permit for a while.
     pub(crate) fn queued_permit<'a>(
         &'a self,
-        slot: Option<ConcurrencyPermit>,
+        permit: Option<ConcurrencyPermit>,
         settings: &'a ServerSettings,
         metrics: &'a Metrics,
         deadline: Instant,
     ) -> QueuedPermit<'a> {
-        QueuedPermit { permit: slot, queue_place: None, limit: self, settings, metrics, deadline }
+        QueuedPermit { permit, queue_place: None, limit: self, settings, metrics, deadline }
     }
 
     async fn wait_in_queue(&self, settings: &ServerSettings, deadline: Instant) -> Result<ConcurrencyPermit, Error> {
         let ServerSettings { name, timeout, .. } = settings;
         match tokio::time::timeout_at(deadline, self.free.clone().acquire_owned()).await {
-            Ok(Ok(slot)) => Ok(slot),
+            // The semaphore is never closed, so that any other result is the deadline.
+            Ok(Ok(permit)) => Ok(permit),
             _ => {
                 let message = format!(
                     "Server \"{name}\" is busy: the call waited for its turn until its time was over (servers.{name}.max_concurrency, and .timeout = {timeout:?})"
@@ -138,9 +139,10 @@ struct QueuePlace<'a> {
 }
 
 impl<'a> QueuePlace<'a> {
-    fn enter(slots: &'a ConcurrencyLimit, settings: &ServerSettings, metrics: &Metrics) -> Option<Self> {
-        let place = QueuePlace { limit: slots, depth: metrics.servers.queue_depth.series(&settings.name) };
-        let before = slots.queued.fetch_add(1, Ordering::AcqRel);
+    fn enter(limit: &'a ConcurrencyLimit, settings: &ServerSettings, metrics: &Metrics) -> Option<Self> {
+        let place = QueuePlace { limit, depth: metrics.servers.queue_depth.series(&settings.name) };
+        // Counted before the check: of two calls that enter together, only one can get the last place.
+        let before = limit.queued.fetch_add(1, Ordering::AcqRel);
         place.depth.inc();
         // The guard exists already: a refused call is counted out again by its drop.
         (before < settings.queue).then_some(place)
@@ -167,31 +169,31 @@ mod tests {
     async fn turns_are_in_order_and_within_the_calls_time() {
         let connect = ConnectTarget::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None };
         let settings = ServerSettings { max_concurrency: 1, queue: 2, ..ServerSettings::new("a", connect) };
-        let (slots, metrics) = (ConcurrencyLimit::new(&settings), Metrics::new());
+        let (limit, metrics) = (ConcurrencyLimit::new(&settings), Metrics::new());
         let late = Instant::now() + Duration::from_secs(60);
-        let first = slots.acquire(&settings, &metrics, late).await.unwrap();
-        let mut second = Box::pin(slots.acquire(&settings, &metrics, late));
+        let first = limit.acquire(&settings, &metrics, late).await.unwrap();
+        let mut second = Box::pin(limit.acquire(&settings, &metrics, late));
         // Its deadline comes before any permit.
-        let mut third = Box::pin(slots.acquire(&settings, &metrics, Instant::now() + Duration::from_secs(1)));
+        let mut third = Box::pin(limit.acquire(&settings, &metrics, Instant::now() + Duration::from_secs(1)));
         assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
-        assert_eq!(slots.queue_len(), 2);
-        let error = slots.acquire(&settings, &metrics, late).now_or_never().unwrap().unwrap_err();
+        assert_eq!(limit.queue_len(), 2);
+        let error = limit.acquire(&settings, &metrics, late).now_or_never().unwrap().unwrap_err();
         assert!(error.message.contains("servers.a.max_concurrency or .queue"), "{error}");
-        assert_eq!(slots.queue_len(), 2, "who is refused does not wait");
+        assert_eq!(limit.queue_len(), 2, "who is refused does not wait");
         let error = third.await.unwrap_err();
         assert!(error.message.contains("its time was over"), "{error}");
         drop(first);
-        assert!(slots.try_acquire().is_none(), "it is the second's turn");
-        let slot = second.await.unwrap();
-        assert_eq!(slots.queue_len(), 0);
+        assert!(limit.try_acquire().is_none(), "it is the second's turn");
+        let permit = second.await.unwrap();
+        assert_eq!(limit.queue_len(), 0);
         // A call with a permit gives it up, and gets it back after the other call.
-        let mut aside = slots.queued_permit(Some(slot), &settings, &metrics, late);
+        let mut aside = limit.queued_permit(Some(permit), &settings, &metrics, late);
         aside.release();
-        let other = slots.try_acquire().unwrap();
-        assert!(aside.reacquire().now_or_never().is_none() && slots.queue_len() == 1, "it waits like any other");
+        let other = limit.try_acquire().unwrap();
+        assert!(aside.reacquire().now_or_never().is_none() && limit.queue_len() == 1, "it waits like any other");
         drop(other);
         aside.reacquire().await.unwrap();
-        assert!(aside.permit.is_some() && slots.queue_len() == 0);
+        assert!(aside.permit.is_some() && limit.queue_len() == 0);
         aside.release();
         // The server leaves the config while the call is queued.
         metrics.forget_server("a", &[], &[]);
@@ -199,7 +201,7 @@ mod tests {
         assert_eq!(metrics.servers.queue_depth.get("a"), 0, "its server was forgotten meanwhile");
         // Without a queue, a released permit could be lost.
         let full = ServerSettings { queue: 0, ..settings.clone() };
-        let mut stays = slots.queued_permit(aside.permit.take(), &full, &metrics, late);
+        let mut stays = limit.queued_permit(aside.permit.take(), &full, &metrics, late);
         stays.release();
         assert!(stays.permit.is_some(), "where nobody may wait, it keeps its slot");
     }

@@ -81,24 +81,24 @@ impl CallDispatcher {
 
     /// Admits a call, or returns the error of an open circuit breaker.
     pub(super) fn check_breaker(&self) -> Result<BreakerPermit, Error> {
-        self.breaker.admit().map_err(|shut| {
+        self.breaker.admit().map_err(|open_state| {
             self.server.metrics().calls.refused.inc(Limit::Breaker);
             let name = &self.server.settings.name;
-            let when = match shut.remaining {
+            let when = match open_state.remaining {
                 left if left.is_zero() => "another call is seeing whether it is back".to_owned(),
                 left => format!("calls are sent again in {}", seconds(left)),
             };
-            let message = format!("Server \"{name}\" keeps failing, so that this call was not sent (servers.{name}.breaker); {when}. Its last failure: {}", shut.reason);
+            let message = format!("Server \"{name}\" keeps failing, so that this call was not sent (servers.{name}.breaker); {when}. Its last failure: {}", open_state.reason);
             Error::new(McpErrorKind::ServerDown, message)
         })
     }
 
     /// Waits for a permit, and returns it with the time in the queue.
     pub(super) async fn queue(&self, deadline: Instant) -> Result<(ConcurrencyPermit, Duration), Error> {
-        let asked = Instant::now();
+        let queued_at = Instant::now();
         let settings = self.server.live_settings();
         let permit = self.concurrency.acquire(&settings, self.server.metrics(), deadline).await?;
-        Ok((permit, asked.elapsed()))
+        Ok((permit, queued_at.elapsed()))
     }
 
     /// Starts a call on its connection, once there is one, within the call's own deadline.
@@ -106,40 +106,45 @@ impl CallDispatcher {
         &self,
         caller: &Arc<Caller>,
         call: Call,
-        slot: Option<ConcurrencyPermit>,
-        pass: BreakerPermit,
+        permit: Option<ConcurrencyPermit>,
+        breaker_permit: BreakerPermit,
         deadline: Instant,
     ) -> Result<StartedCall, Error> {
         let settings = self.server.live_settings();
-        let mut ticket = self.concurrency.queued_permit(slot, &settings, self.server.metrics(), deadline);
+        let mut queued_permit = self.concurrency.queued_permit(permit, &settings, self.server.metrics(), deadline);
         let mut request = CheckoutRequest::new(caller, isolation::is_about_task(&call));
-        let begun = async {
+        let started = async {
             loop {
-                let (active, held) = self.pool.checkout(&request, &mut ticket).await?;
-                ticket.reacquire().await?;
-                let Some(_turn) = self.pool.begin_turn(&active, &held, &mut request) else { continue };
-                let (exchange, is_pipe) = (active.open_call(caller, call), active.link.is_multiplexed());
-                let (slot, revision) = (ticket.permit.take(), active.revision);
+                let (connection, checked_out) = self.pool.checkout(&request, &mut queued_permit).await?;
+                // The checkout may have released the permit to wait for a dial. The call must not run without one.
+                queued_permit.reacquire().await?;
+                // Another client may have begun a call there since the checkout. The second round isolates this call,
+                // and is the last.
+                let Some(_turn) = self.pool.begin_turn(&connection, &checked_out, &mut request) else { continue };
+                let (exchange, is_multiplexed) = (connection.open_call(caller, call), connection.link.is_multiplexed());
+                let (permit, revision) = (queued_permit.permit.take(), connection.revision);
                 return Ok(StartedCall {
                     exchange,
-                    connection: CallConnection { checked_out: held, is_multiplexed: is_pipe, revision },
+                    connection: CallConnection { checked_out, is_multiplexed, revision },
                     queue_time: Duration::ZERO,
-                    permit: slot,
-                    breaker_permit: pass,
+                    permit,
+                    breaker_permit,
                 });
             }
         };
-        tokio::time::timeout_at(deadline, begun).await.unwrap_or_else(|_| Err(self.pool.checkout_timeout()))
+        tokio::time::timeout_at(deadline, started).await.unwrap_or_else(|_| Err(self.pool.checkout_timeout()))
     }
 
     /// Returns the caller with the headers that this server's config forwards, under the server's names, and no
     /// others.
     pub(super) fn with_forwarded_headers(&self, caller: &Arc<Caller>) -> Arc<Caller> {
+        // The common case shares the caller. A copy would cost an allocation in every call.
         if caller.forwarded_headers.is_empty() {
             return caller.clone();
         }
         let wanted: &[_] = match &self.server.settings.connect {
             ConnectTarget::Http { forward_headers, .. } => forward_headers,
+            // A pipe has no headers for a single call.
             ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => &[],
         };
         let value =

@@ -45,7 +45,7 @@ struct ActiveCall {
     queue_time: Duration,
     /// Copy of the call for a retry, while one is possible.
     retryable: Option<Box<RetryableCall>>,
-    /// True if the client brought its own credentials. A refusal of those says nothing about other clients.
+    /// True if the client brought its own credentials.
     own_credentials: bool,
     deadline: Instant,
     quota: NotificationQuota,
@@ -67,15 +67,15 @@ impl ServerCall {
         ServerCall(CallStart::Refused(Some(error)))
     }
 
-    fn running(run: ActiveCall) -> Self {
-        ServerCall(CallStart::Running(Box::new(run)))
+    fn running(call: ActiveCall) -> Self {
+        ServerCall(CallStart::Running(Box::new(call)))
     }
 
     /// Returns the revision of the call's connection. Empty as long as there is none.
     pub fn revision(&self) -> &'static str {
         match &self.0 {
             CallStart::Refused(_) => "",
-            CallStart::Running(run) => run.connection.revision,
+            CallStart::Running(call) => call.connection.revision,
         }
     }
 }
@@ -86,7 +86,7 @@ impl Stream for ServerCall {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {
         match &mut self.get_mut().0 {
             CallStart::Refused(error) => Poll::Ready(error.take().map(|error| ExchangeEvent::Done(Err(error)))),
-            CallStart::Running(run) => run.poll_next_unpin(cx),
+            CallStart::Running(call) => call.poll_next_unpin(cx),
         }
     }
 }
@@ -107,7 +107,7 @@ impl Stream for ActiveCall {
             match &mut this.step {
                 CallStep::Finished => return Poll::Ready(None),
                 CallStep::Starting(start) => match ready!(start.poll_unpin(cx)) {
-                    Ok(begun) => this.on_started(begun),
+                    Ok(started) => this.on_started(started),
                     Err(error) => {
                         this.finish();
                         return Poll::Ready(Some(ExchangeEvent::Done(Err(error))));
@@ -128,15 +128,15 @@ impl Stream for ActiveCall {
 }
 
 impl CallDispatcher {
-    /// Starts a call that knows in which revision its server is spoken to.
+    /// Starts a call. [`ServerCall::revision`] returns the revision of its connection.
     pub(crate) fn start(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> ServerCall {
         let caller = self.with_forwarded_headers(caller);
-        let pass = match self.check_breaker() {
-            Ok(pass) => pass,
+        let breaker_permit = match self.check_breaker() {
+            Ok(breaker_permit) => breaker_permit,
             Err(error) => return ServerCall::refused(error),
         };
         let deadline = call.received + self.server.timeouts.call();
-        let mut run = ActiveCall {
+        let mut active_call = ActiveCall {
             dispatcher: self.clone(),
             _open: self.open_calls.begin(),
             step: CallStep::Finished,
@@ -148,37 +148,41 @@ impl CallDispatcher {
             own_credentials: !caller.forwarded_headers.is_empty(),
             deadline,
             quota: NotificationQuota::default(),
+            // An eager server never stops for idleness, so that its calls need no tracking.
             activity: (self.server.settings.start == ServerStart::Lazy).then(|| self.activity.track_call()),
         };
-        let slot = self.concurrency.try_acquire();
-        let at_hand = slot.as_ref().and_then(|_| self.pool.try_checkout(&caller, isolation::is_about_task(&call)));
-        if let Some(active) = at_hand.as_ref().and_then(|at_hand| at_hand.connection()) {
-            (run.permit, run.breaker_permit) = (slot, Some(pass));
-            run.connection.is_multiplexed = active.link.is_multiplexed();
-            run.connection.revision = active.revision;
-            run.step = CallStep::Running(active.open_call(&caller, call));
-            return ServerCall::running(run);
+        // Hot path: with a free permit and the shared connection at hand, the call needs no future of its own.
+        let permit = self.concurrency.try_acquire();
+        let checked_out =
+            permit.as_ref().and_then(|_| self.pool.try_checkout(&caller, isolation::is_about_task(&call)));
+        if let Some(connection) = checked_out.as_ref().and_then(|checked_out| checked_out.connection()) {
+            (active_call.permit, active_call.breaker_permit) = (permit, Some(breaker_permit));
+            active_call.connection.is_multiplexed = connection.link.is_multiplexed();
+            active_call.connection.revision = connection.revision;
+            active_call.step = CallStep::Running(connection.open_call(&caller, call));
+            return ServerCall::running(active_call);
         }
-        drop(at_hand);
+        // Releases the turn: the slow path locks it again, and no lock may be held over a wait.
+        drop(checked_out);
         let dispatcher = self.clone();
-        run.step = CallStep::Starting(Box::pin(async move {
-            let (slot, queued) = match slot {
-                Some(slot) => (slot, Duration::ZERO),
+        active_call.step = CallStep::Starting(Box::pin(async move {
+            let (permit, queue_time) = match permit {
+                Some(permit) => (permit, Duration::ZERO),
                 None => dispatcher.queue(deadline).await?,
             };
-            let begun = dispatcher.connect_and_start(&caller, call, Some(slot), pass, deadline).await;
-            begun.map(|begun| StartedCall { queue_time: queued, ..begun })
+            let started = dispatcher.connect_and_start(&caller, call, Some(permit), breaker_permit, deadline).await;
+            started.map(|started| StartedCall { queue_time, ..started })
         }));
-        ServerCall::running(run)
+        ServerCall::running(active_call)
     }
 }
 
 impl ActiveCall {
-    fn on_started(&mut self, begun: StartedCall) {
-        let StartedCall { exchange, connection, queue_time: queued, permit: slot, breaker_permit: pass } = begun;
+    fn on_started(&mut self, started: StartedCall) {
+        let StartedCall { exchange, connection, queue_time, permit, breaker_permit } = started;
         (self.step, self.connection) = (CallStep::Running(exchange), connection);
-        self.queue_time += queued;
-        (self.permit, self.breaker_permit) = (slot, Some(pass));
+        self.queue_time += queue_time;
+        (self.permit, self.breaker_permit) = (permit, Some(breaker_permit));
     }
 
     fn finish(&mut self) {
@@ -189,10 +193,10 @@ impl ActiveCall {
 
     fn on_event(&mut self, event: ExchangeEvent) -> Option<ExchangeEvent> {
         match event {
-            ExchangeEvent::Notification(notice) => {
+            ExchangeEvent::Notification(notification) => {
                 // The client has seen an event of this attempt. A second attempt would repeat it.
                 self.retryable = None;
-                return self.admit_notification(&notice).then_some(ExchangeEvent::Notification(notice));
+                return self.admit_notification(&notification).then_some(ExchangeEvent::Notification(notification));
             }
             // A user's time is no load on the server. The permit is released, and the call goes on later without
             // another one.
@@ -213,8 +217,8 @@ impl ActiveCall {
     }
 
     /// Returns true if a notification is within the quota of one call.
-    fn admit_notification(&mut self, notice: &Notification) -> bool {
-        let (server, size) = (&self.dispatcher.server, notice.size_hint());
+    fn admit_notification(&mut self, notification: &Notification) -> bool {
+        let (server, size) = (&self.dispatcher.server, notification.size_hint());
         let admitted = self.quota.admit(size, server.peek_settings().max_notifications, Instant::now());
         if !admitted {
             server.metrics().calls.dropped.inc(DroppedItem::CallNotification);
@@ -239,12 +243,12 @@ impl ActiveCall {
     /// Feeds the outcome to the retry budget, the circuit breaker and the supervisor.
     fn record_outcome(&mut self, end: &Result<Outcome, Error>) {
         let dispatcher = &self.dispatcher;
-        let verdict = classify(end, self.connection.is_multiplexed, self.own_credentials);
+        let class = classify(end, self.connection.is_multiplexed, self.own_credentials);
         // Only calls that could be retried earn retries.
-        if verdict == CallClass::Success && self.retryable.is_some() {
+        if class == CallClass::Success && self.retryable.is_some() {
             dispatcher.retry_budget.deposit();
         }
-        dispatcher.breaker.record(verdict, &self.breaker_permit.take().unwrap_or_default());
+        dispatcher.breaker.record(class, &self.breaker_permit.take().unwrap_or_default());
         match end {
             Err(error) => dispatcher.pool.suspicion.record_failure(error, self.own_credentials),
             Ok(Outcome { task: Some(task), .. }) => {
@@ -260,45 +264,48 @@ impl ActiveCall {
 
     /// Starts another attempt, if a retry is allowed. Returns false if not.
     fn try_retry(&mut self, error: &Error) -> bool {
-        let Some(mut spare) = self.retryable.take() else { return false };
+        let Some(mut retryable) = self.retryable.take() else { return false };
         let dispatcher = self.dispatcher.clone();
         let name = dispatcher.server.settings.name.as_str();
         let count = |outcome: RetryOutcome| dispatcher.server.metrics().servers.retries.inc((name, outcome));
-        let pause = match spare.decide(error, &dispatcher.retry_budget, self.deadline) {
+        let delay = match retryable.decide(error, &dispatcher.retry_budget, self.deadline) {
             RetryDecision::No => return false,
             RetryDecision::OverBudget => {
                 count(RetryOutcome::OverBudget);
                 return false;
             }
-            RetryDecision::After(pause) => pause,
+            RetryDecision::After(delay) => delay,
         };
         count(RetryOutcome::Sent);
-        let Some(call) = spare.call.clone_for_retry() else { return false };
-        let caller: Arc<Caller> = spare.caller.clone();
-        self.retryable = Some(spare);
+        let Some(call) = retryable.call.clone_for_retry() else { return false };
+        let caller: Arc<Caller> = retryable.caller.clone();
+        self.retryable = Some(retryable);
         // The next attempt may choose another connection, so that this one is returned to the pool.
         self.connection.checked_out = CheckedOut::default();
-        let (slot, deadline) = (self.permit.take(), self.deadline);
+        // The deadline stays: a retry does not prolong the call.
+        let (permit, deadline) = (self.permit.take(), self.deadline);
         self.step = CallStep::Starting(Box::pin(async move {
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(delay).await;
             // The breaker may have opened since the first attempt.
-            let pass = dispatcher.check_breaker()?;
-            dispatcher.connect_and_start(&caller, call, slot, pass, deadline).await
+            let breaker_permit = dispatcher.check_breaker()?;
+            dispatcher.connect_and_start(&caller, call, permit, breaker_permit, deadline).await
         }));
         true
     }
 }
 
 /// Classifies the end of a call for the circuit breaker.
-fn classify(end: &Result<Outcome, Error>, is_pipe: bool, own_credentials: bool) -> CallClass {
+fn classify(end: &Result<Outcome, Error>, is_multiplexed: bool, own_credentials: bool) -> CallClass {
     let Err(error) = end else { return CallClass::Success };
-    let fault = |wait| CallClass::Failure(error.message.to_string(), wait);
+    let failure = |wait| CallClass::Failure(error.message.to_string(), wait);
     match (&error.kind, error.retryable) {
+        // A JSON-RPC error proves that the server works.
         (McpErrorKind::ServerError(_), _) => CallClass::Success,
         // A closed pipe is handled by reconnect backoff.
-        (McpErrorKind::ServerDown, _) if is_pipe => CallClass::Ignored,
-        (McpErrorKind::ServerDown | McpErrorKind::ServerTimeout, _) => fault(None),
-        (McpErrorKind::ServerRefused, Retryable::After(wait)) if !own_credentials => fault(wait),
+        (McpErrorKind::ServerDown, _) if is_multiplexed => CallClass::Ignored,
+        (McpErrorKind::ServerDown | McpErrorKind::ServerTimeout, _) => failure(None),
+        // A refusal of the client's own credentials says nothing about other clients.
+        (McpErrorKind::ServerRefused, Retryable::After(wait)) if !own_credentials => failure(wait),
         _ => CallClass::Ignored,
     }
 }

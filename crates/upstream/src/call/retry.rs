@@ -14,9 +14,11 @@ use moongate_model::{Call, Caller, Error, McpMethod, Retryable, TaskMethod};
 /// Delay before a retry if the server named none.
 pub(crate) const DEFAULT_DELAY: Duration = Duration::from_millis(100);
 /// Deposit of each successful call, in hundredths of a retry.
+// Ten successes pay for one retry: retries add a tenth to the load of a failing server at most.
 const DEPOSIT: u32 = 10;
 /// Largest balance, in hundredths of a retry.
 const BALANCE_MAX: u32 = 1000;
+// Five retries, so that the first calls of a process can be retried, too.
 const BALANCE_START: u32 = 500;
 
 /// Call that may be retried.
@@ -85,9 +87,9 @@ impl RetryableCall {
         };
         // Jitter keeps calls that failed together from returning together.
         let byte: [u8; 1] = moongate_random::random_bytes();
-        let pause = DEFAULT_DELAY.mul_f64(0.5 + f64::from(byte[0]) / 255.0).max(wait.unwrap_or_default());
+        let delay = DEFAULT_DELAY.mul_f64(0.5 + f64::from(byte[0]) / 255.0).max(wait.unwrap_or_default());
         // A retry that cannot begin in time would only hide the error.
-        if pause > OPEN_TIME_MAX || Instant::now() + pause >= deadline {
+        if delay > OPEN_TIME_MAX || Instant::now() + delay >= deadline {
             return RetryDecision::No;
         }
         // A request that never reached the server costs it nothing.
@@ -95,7 +97,7 @@ impl RetryableCall {
             return RetryDecision::OverBudget;
         }
         self.attempts_left -= 1;
-        RetryDecision::After(pause)
+        RetryDecision::After(delay)
     }
 }
 
@@ -115,6 +117,7 @@ fn is_safe(call: &Call) -> bool {
                 says("readOnlyHint") || says("idempotentHint")
             })
         }
+        // Nothing is known of such a method, so that it may change something.
         McpMethod::Other(_) => false,
     }
 }

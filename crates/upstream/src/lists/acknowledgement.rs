@@ -26,5 +26,6 @@ pub(crate) fn no_notifications() -> NotificationStream {
 /// Waits until the server acknowledges a subscription, at most until the deadline. Some servers never acknowledge.
 pub(crate) async fn wait_acknowledged(opened: Option<CancellationToken>, until: Instant) {
     let Some(opened) = opened else { return };
+    // After the time the stream counts as open, since its notifications are read all the same.
     let _ = tokio::time::timeout_at(until, opened.cancelled()).await;
 }

@@ -83,6 +83,7 @@ impl RestoredServer {
     /// Reads a row. `None` if it is of no use: it is broken, too old, or of a server with other settings.
     pub(crate) fn parse(row: &Bytes, longest: Duration, settings: &ServerSettings) -> Option<Self> {
         let row = serde_json::from_slice::<CachedRow>(row).ok()?;
+        // Saturating: a clock that was set back makes a row look new, never broken.
         let old = unix_now().saturating_sub(row.saved) >= longest.as_secs();
         // With other settings, the server may offer other items.
         if old || row.settings != digest(settings) {
@@ -183,6 +184,7 @@ impl ListCache {
         };
         let server = &settings.name;
         match serde_json::to_vec(&row) {
+            // The store queues its rows in memory. One server must not fill that queue.
             Ok(json) if json.len() <= ROW_MAX => {
                 store.put(StoreTable::Catalog, Bytes::copy_from_slice(server.as_bytes()), json);
                 self.lists.store(Some(items));

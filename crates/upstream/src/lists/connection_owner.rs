@@ -1,5 +1,5 @@
-//! Owner of a dedicated connection. Owns which clients it stands for. Does not pick connections (`isolation.rs`).
-//! Invariant: a session has exactly one owner that is its own.
+//! Owner of a dedicated connection. Decides which clients belong to it. Does not pick connections (`isolation.rs`).
+//! Invariant: no two sessions have the same `Session` owner.
 
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::Caller;
@@ -40,8 +40,8 @@ impl ConnectionOwner {
     /// Returns all owners that match this caller.
     pub(super) fn candidates_of(caller: &Caller) -> Vec<ConnectionOwner> {
         let id = caller.principal.id;
-        let own = caller.session.clone().map_or(ConnectionOwner::Stateless(id), ConnectionOwner::Session);
-        vec![own, ConnectionOwner::Principal(id), ConnectionOwner::Era(era_of(caller.revision))]
+        let owner = caller.session.clone().map_or(ConnectionOwner::Stateless(id), ConnectionOwner::Session);
+        vec![owner, ConnectionOwner::Principal(id), ConnectionOwner::Era(era_of(caller.revision))]
     }
 }
 

@@ -1,5 +1,5 @@
-//! Counter of who wants what. Owns the number of subscribers of each key. Does not subscribe anywhere. Invariant: only
-//! the first subscriber of a key and the end of its last one change the demand.
+//! Counter of subscribers by key. Does not subscribe anywhere. Invariant: the demand changes with the first subscriber
+//! of a key, and with the end of its last one.
 
 use std::collections::BTreeMap;
 

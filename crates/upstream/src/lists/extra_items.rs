@@ -1,6 +1,6 @@
-//! Extra items: those that a server lists only on dedicated connections. Owns the difference to the shared
-//! connection. Does not fetch the shared lists (`connected.rs`). Invariant: extra items are listed for all clients
-//! until their connection ends, and never hide a shared item.
+//! Extra items: items that a server lists only on dedicated connections. Owns the difference from the shared lists.
+//! Does not fetch the shared lists (`connected.rs`). Invariant: extra items are listed for all clients until their
+//! connection ends, and never hide a shared item.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
@@ -17,6 +17,7 @@ use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::{ItemKind, Server};
 
 /// Limit of items that all connections of one server may add together.
+// All clients see these items. One client's connection must not flood the lists of the others.
 const EXTRA_ITEMS_MAX: usize = 256;
 /// Limit of their bytes.
 const EXTRA_BYTES_MAX: usize = 1024 * 1024;
@@ -104,9 +105,9 @@ pub(crate) struct ExtraItemsCollector {
 
 impl ExtraItemsCollector {
     /// Creates the collector of the connection with this key.
-    pub(crate) fn new(added: &Arc<ExtraItems>, connection: ByteString) -> Self {
+    pub(crate) fn new(extra_items: &Arc<ExtraItems>, connection: ByteString) -> Self {
         ExtraItemsCollector {
-            extra_items: added.clone(),
+            extra_items: extra_items.clone(),
             connection,
             changed: Mutex::default(),
             has_changes: Notify::new(),
@@ -124,7 +125,12 @@ impl ExtraItemsCollector {
     }
 
     /// Fetches changed lists and calls `tell` for each. Never returns.
-    pub(crate) async fn run_collector(&self, server: &dyn Server, settings: &ServerSettings, tell: impl Fn(ItemKind)) {
+    pub(crate) async fn run_collector(
+        &self,
+        server: &dyn Server,
+        settings: &ServerSettings,
+        report: impl Fn(ItemKind),
+    ) {
         loop {
             self.has_changes.notified().await;
             // Taken before the fetch, so that a change during it leads to another.
@@ -141,7 +147,7 @@ impl ExtraItemsCollector {
                         Err(_) => tracing::debug!(server = settings.name, "connection not listed in time"),
                     }
                 }
-                tell(kind);
+                report(kind);
             }
             // Changes during the pause are collected into one fetch.
             sleep(COLLECT_INTERVAL).await;
@@ -149,9 +155,9 @@ impl ExtraItemsCollector {
     }
 
     /// Removes the connection's items, and calls `tell` for the lists that may be shorter now.
-    pub(crate) fn discard(&self, tell: impl Fn(ItemKind)) {
+    pub(crate) fn discard(&self, report: impl Fn(ItemKind)) {
         if self.extra_items.forget(&self.connection) {
-            ItemKind::ALL.into_iter().for_each(tell);
+            ItemKind::ALL.into_iter().for_each(report);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Lists of a server, fetched page by page. Owns their limits and their merge into whole lists. Does not decide when to
-//! fetch (`connected.rs`). Invariant: an error on any page fails the whole list, and a fetch ends, whatever cursors the
-//! server invents. A list over its limits is cut, with a note.
+//! fetch (`connected.rs`). Invariant: an error on any page fails the whole list. A fetch ends even if the cursors of
+//! the server do not. A list over its limits is cut, with a note.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -56,9 +56,9 @@ impl ServerLists {
 
     /// Replaces one list. Returns true if it differs from before.
     pub fn set(&mut self, kind: ItemKind, list: ItemList) -> bool {
-        let slot = &mut self.lists[kind as usize];
-        let differs = **slot != list;
-        *slot = Arc::new(list);
+        let current = &mut self.lists[kind as usize];
+        let differs = **current != list;
+        *current = Arc::new(list);
         differs
     }
 }
@@ -97,6 +97,8 @@ pub async fn list_all(server: &dyn Server, kind: ItemKind, limits: &ListLimits) 
             list.cut.push(format!("the list has more than {} pages (max_pages)", limits.pages));
             break;
         }
+        // Returned as it came. 2025-11-25/server/utilities/pagination.mdx, Implementation Guidelines: "Clients MUST
+        // treat cursors as opaque tokens".
         let params = cursor.iter().fold(JsonObject::new(), |params, c| params.with("cursor", RawJson::string(c)));
         let outcome = match server.call(&caller, Call::new(McpMethod::List(kind), params)).outcome().await {
             Ok(outcome) => outcome,

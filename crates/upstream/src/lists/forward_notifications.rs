@@ -54,6 +54,8 @@ pub(crate) async fn forward_notifications(
                     publish(notification);
                 }
                 None => {
+                    // A stream that ends without a notification was likely refused. Each such end in a row doubles the
+                    // delay.
                     (gap, silent_ends) = (true, silent_ends + 1);
                     tokio::time::sleep(backoff::backoff_delay(backoff, silent_ends)).await;
                     deadline = Instant::now() + ACKNOWLEDGE_TIMEOUT;

@@ -12,6 +12,8 @@ use crate::lists::fetch::ItemList;
 use moongate_model::{ItemKind, ServerCapabilities};
 
 /// Shortest interval between fetches, whatever `ttlMs` says: a server may send 0.
+// 2026-07-28/server/utilities/caching.mdx: "If `ttlMs` is `0`, the response SHOULD be considered immediately stale."
+// Without a limit, each reader would cause a fetch.
 const RELIST_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// Time of each list's last fetch. 0: never, or its server announces changes.

@@ -1,5 +1,5 @@
-//! Lists of one server. Owns the current lists, and who wants which of them again. Does not fetch by itself
-//! (`supervisor`). Invariant: readers get whole lists, and while the server is disconnected the last good ones.
+//! Lists of one server. Owns the current lists, and the reasons to fetch one of them again. Does not fetch
+//! (`supervisor`). Invariant: readers get whole lists. While the server is disconnected, these are the last good ones.
 
 pub(crate) mod acknowledgement;
 pub(crate) mod cache;
@@ -138,6 +138,7 @@ impl ListStore {
     /// Returns for how many milliseconds a list counts as fresh. `None`: its age says nothing. A list that has
     /// expired is fetched again for the next reader.
     pub(crate) fn ttl(&self, kind: ItemKind) -> Option<u64> {
+        // Lists of a previous process may be outdated: clients shall fetch them again soon.
         if self.cache.is_unconfirmed() {
             return Some(0);
         }

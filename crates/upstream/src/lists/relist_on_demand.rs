@@ -1,6 +1,6 @@
 //! Relist on demand: fetches a list again because a call named an unknown item. Owns the rate and the waiting calls.
-//! Does not fetch lists (`connected.rs`). Invariant: whatever names are called, a list is fetched for them at most
-//! once in [`RELIST_INTERVAL`].
+//! Does not fetch lists (`connected.rs`). Invariant: unknown names cause at most one fetch of a list in
+//! [`RELIST_INTERVAL`].
 
 use parking_lot::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -46,22 +46,23 @@ impl Default for RelistRequests {
 impl RelistRequests {
     /// Requests a fetch, or joins one. `None`: the last one was a moment ago.
     fn begin(&self, kind: ItemKind) -> Option<watch::Receiver<()>> {
-        let mut looks = self.lock();
-        let look = &mut looks[kind as usize];
+        let mut requests = self.lock();
+        let request = &mut requests[kind as usize];
         // Subscribed before the request, so that its completion cannot be missed.
         let done = self.completions.subscribe();
-        if look.last_started.is_none_or(|last| last.elapsed() >= RELIST_INTERVAL) {
-            *look = RelistRequest { last_started: Some(Instant::now()), stage: RelistStage::Requested };
+        if request.last_started.is_none_or(|last| last.elapsed() >= RELIST_INTERVAL) {
+            *request = RelistRequest { last_started: Some(Instant::now()), stage: RelistStage::Requested };
             self.has_request.notify_one();
         }
-        (look.stage != RelistStage::Finished).then_some(done)
+        (request.stage != RelistStage::Finished).then_some(done)
     }
 
     /// Requests a fetch of one list and waits for it. Skipped shortly after the last one.
     pub(crate) async fn request(&self, kind: ItemKind) {
         let Some(mut done) = self.begin(kind) else { return };
-        let over = done.wait_for(|()| self.lock()[kind as usize].stage == RelistStage::Finished);
-        let _ = timeout(RELIST_WAIT, over).await;
+        let finished = done.wait_for(|()| self.lock()[kind as usize].stage == RelistStage::Finished);
+        // After the time the call goes on with the lists as they are.
+        let _ = timeout(RELIST_WAIT, finished).await;
     }
 
     /// Waits for requested lists and marks them as in progress.
@@ -83,10 +84,10 @@ impl RelistRequests {
     }
 
     fn transition(&self, from: RelistStage, to: RelistStage) -> Vec<ItemKind> {
-        let mut looks = self.lock();
+        let mut requests = self.lock();
         let kinds: Vec<ItemKind> =
-            ItemKind::ALL.into_iter().filter(|kind| looks[*kind as usize].stage == from).collect();
-        kinds.iter().for_each(|kind| looks[*kind as usize].stage = to);
+            ItemKind::ALL.into_iter().filter(|kind| requests[*kind as usize].stage == from).collect();
+        kinds.iter().for_each(|kind| requests[*kind as usize].stage = to);
         kinds
     }
 

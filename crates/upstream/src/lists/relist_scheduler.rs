@@ -1,6 +1,7 @@
-//! Relist scheduler for changes that dedicated connections announce. Owns which client awaits which list, and the
-//! fetch times. Does not fetch lists (`connected.rs`). Invariant: a client learns of a change only after a later
-//! fetch, unless its last connection ended. A client that then reads the shared lists finds the change there.
+//! Scheduler of the list fetches that dedicated connections cause. Owns the pending changes of each owner, and the
+//! fetch times. Does not fetch lists (`connected.rs`). Invariant: an owner is notified of a change only after a later
+//! fetch of the shared lists. An owner without a connection is not notified: its client finds the change in the shared
+//! lists.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -14,11 +15,10 @@ use crate::lists::acknowledgement::SETTLE_TIME;
 use crate::lists::connection_owner::ConnectionOwner;
 use moongate_model::ItemKind;
 
-/// Shortest interval between fetches for announced changes. With many connections, one of them always announces
-/// something.
+/// Shortest interval between fetches for announced changes. With many connections, changes are announced all the time.
 const CHANGED_INTERVAL: Duration = Duration::from_secs(2);
 /// Shortest interval between fetches for changes that may have been missed. Proxies cut all streams, often once a
-/// minute. The shared connection hears of changes to the shared lists.
+/// minute. Changes of the shared lists are announced on the shared connection as well.
 const MAYBE_CHANGED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Scheduler of the fetches that dedicated connections of one server cause.
@@ -70,8 +70,8 @@ impl RelistScheduler {
         ChangeReporter { scheduler: scheduler.clone(), owner }
     }
 
-    /// Waits for the next lists to fetch: those that changed, and those that may have. Cancel-safe, and so is the
-    /// fetch: nothing is lost. [`RelistScheduler::completed`] ends it.
+    /// Waits for the next lists to fetch: lists that changed or may have changed. This wait and the fetch can be
+    /// cancelled without loss. [`RelistScheduler::completed`] ends it.
     pub(crate) async fn next_batch(&self) -> Vec<ItemKind> {
         loop {
             let due = self.lock().due();
@@ -93,13 +93,13 @@ impl RelistScheduler {
 
     /// Ends a fetch. Returns the clients to notify, and of which lists. Empty if the fetch was for another reason.
     pub(crate) fn completed(&self) -> Vec<(ConnectionOwner, ItemKind)> {
-        let mut waiting = self.lock();
-        if !std::mem::take(&mut waiting.in_progress) {
+        let mut pending = self.lock();
+        if !std::mem::take(&mut pending.in_progress) {
             return Vec::new();
         }
-        waiting.last_listed = Some(Instant::now());
+        pending.last_listed = Some(Instant::now());
         let mut changed = Vec::new();
-        for (owner, changes) in &mut waiting.owners {
+        for (owner, changes) in &mut pending.owners {
             let taken = std::mem::take(&mut changes.in_progress);
             let kinds = ItemKind::ALL.into_iter().filter(|kind| taken[*kind as usize]);
             changed.extend(kinds.map(|kind| (owner.clone(), kind)));
@@ -156,33 +156,33 @@ impl ChangeReporter {
 
     /// Records a change of a list. The owner is notified even if the shared lists stay the same.
     pub(crate) fn changed(&self, kind: ItemKind) {
-        let mut waiting = self.scheduler.lock();
-        if let Some(changes) = waiting.owners.get_mut(&self.owner) {
+        let mut pending = self.scheduler.lock();
+        if let Some(changes) = pending.owners.get_mut(&self.owner) {
             changes.changed[kind as usize] = true;
             // The first change starts the clock. Later ones do not delay the fetch.
-            waiting.changed_since.get_or_insert_with(Instant::now);
+            pending.changed_since.get_or_insert_with(Instant::now);
         }
-        drop(waiting);
+        drop(pending);
         self.scheduler.has_pending.notify_one();
     }
 
     /// Records that a list may have changed. The owner is notified like all others, if the shared lists change.
     pub(crate) fn maybe_changed(&self, kind: ItemKind) {
-        let mut waiting = self.scheduler.lock();
-        waiting.maybe_changed[kind as usize] = true;
-        waiting.maybe_changed_since.get_or_insert_with(Instant::now);
-        drop(waiting);
+        let mut pending = self.scheduler.lock();
+        pending.maybe_changed[kind as usize] = true;
+        pending.maybe_changed_since.get_or_insert_with(Instant::now);
+        drop(pending);
         self.scheduler.has_pending.notify_one();
     }
 }
 
 impl Drop for ChangeReporter {
     fn drop(&mut self) {
-        let mut waiting = self.scheduler.lock();
-        let Some(changes) = waiting.owners.get_mut(&self.owner) else { return };
+        let mut pending = self.scheduler.lock();
+        let Some(changes) = pending.owners.get_mut(&self.owner) else { return };
         changes.connections -= 1;
         if changes.connections == 0 {
-            waiting.owners.remove(&self.owner);
+            pending.owners.remove(&self.owner);
         }
     }
 }

@@ -59,6 +59,7 @@ pub struct SubscriptionGuard {
 impl SubscriptionRegistry {
     /// Subscribes a client until the guard is dropped.
     pub fn subscribe(self: &Arc<Self>, caller: &Caller, topics: Vec<SubscriptionTopic>) -> SubscriptionGuard {
+        // All of them, because the sharing mode of each server decides which owner its dedicated connection has.
         let owners = ConnectionOwner::candidates_of(caller);
         let guard = SubscriptionGuard { registry: self.clone(), owners, topics };
         guard.update_counts(DemandCounter::add);

@@ -42,7 +42,7 @@ struct AttemptLog {
 #[derive(Clone, Copy, Debug)]
 struct AttemptEntry {
     id: u64,
-    at: Instant,
+    started_at: Instant,
     has_failed: bool,
 }
 
@@ -74,14 +74,15 @@ impl ConnectBudget {
         let mut entries = self.lock(now);
         // Without failures there is no spacing: many clients of a healthy server connect at once.
         if entries.all.iter().any(|entry| entry.has_failed) {
-            let until = spread(entries.all.iter().map(|entry| entry.at), UNSPACED_ATTEMPTS, BUDGET, now);
+            let until = spread(entries.all.iter().map(|entry| entry.started_at), UNSPACED_ATTEMPTS, BUDGET, now);
             if until > now {
                 return Err(BudgetDenied::Failed(until));
             }
         }
         match entries.all.front() {
+            // The attempts of a server that hangs never settle. They leave the count with the window.
             Some(first) if entries.all.len() >= PENDING_MAX && !entries.all.iter().any(|entry| entry.has_failed) => {
-                Err(BudgetDenied::Pending(first.at + WINDOW))
+                Err(BudgetDenied::Pending(first.started_at + WINDOW))
             }
             _ => Ok(self.add_attempt(&mut entries, now)),
         }
@@ -99,7 +100,7 @@ impl ConnectBudget {
     pub(crate) fn record_loss(&self, now: Instant) {
         let mut entries = self.lock(now);
         // A crash breaks all connections at the same moment, and counts once.
-        if !entries.all.iter().any(|entry| entry.has_failed && entry.at + LOSS_EVENT_TIME > now) {
+        if !entries.all.iter().any(|entry| entry.has_failed && entry.started_at + LOSS_EVENT_TIME > now) {
             entries.add(true, now);
         }
     }
@@ -115,7 +116,7 @@ impl ConnectBudget {
 
     fn lock(&self, now: Instant) -> MutexGuard<'_, AttemptLog> {
         let mut entries = self.0.entries.lock();
-        entries.all.retain(|entry| entry.at + WINDOW > now);
+        entries.all.retain(|entry| entry.started_at + WINDOW > now);
         entries
     }
 }
@@ -127,7 +128,7 @@ impl AttemptLog {
             self.all.pop_front();
         }
         self.last += 1;
-        self.all.push_back(AttemptEntry { id: self.last, at: now, has_failed });
+        self.all.push_back(AttemptEntry { id: self.last, started_at: now, has_failed });
         self.last
     }
 }

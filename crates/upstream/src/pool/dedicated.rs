@@ -1,8 +1,10 @@
-//! Dedicated connections: those of one session or one principal, and the one in the other era. Owns how a caller gets
-//! one: from the table (`table.rs`), or by a task that dials it (`task.rs`). Does not decide how often one is dialed
-//! (`backoff.rs`). Invariant: a connection of one client is never used by another, and every open connection is in the
-//! table or about to close. It closes with its client's session, on a break, after an idle time, when its principal is
-//! revoked, or to make room while it is unused.
+//! Dedicated connections: of a session, of a principal, or of all clients in the other era. Owns their checkout: from
+//! the table (`table.rs`), or by a task that dials one (`task.rs`). Does not decide how often one is dialed
+//! (`backoff.rs`). Invariant: a connection of one client is never used by another. Every open connection is in the
+//! table or about to close.
+//!
+//! A connection closes with its client's session, on a break, after an idle time, or when its principal is revoked. An
+//! unused one closes to make room for another.
 
 pub(crate) mod table;
 mod task;
@@ -42,20 +44,21 @@ impl DedicatedPool {
     /// has its own backoff. A program that cannot be started cools down for all (`BackoffTable`).
     pub(crate) async fn checkout(
         &self,
-        claim: DedicatedRequest,
+        request: DedicatedRequest,
         caller: &Arc<Caller>,
         context: DedicatedContext<'_>,
         permit: &mut dyn ReleasePermit,
     ) -> Result<(Arc<UpstreamConnection>, UseGuard), Error> {
-        if let Some(found) = self.try_get(&claim.key) {
+        if let Some(found) = self.try_get(&request.key) {
             return Ok(found);
         }
         // A caller that waits for a dial holds no concurrency permit: one slow client must not stop the others.
         permit.release();
-        let used = self.get_or_begin(claim, caller, context).await?;
-        used.0.settled.cancelled().await;
-        match used.0.opened.get() {
-            Some(Ok(active)) => Ok((active.clone(), used)),
+        let use_guard = self.get_or_begin(request, caller, context).await?;
+        // `AttemptGuard` cancels it on every path, so that this wait ends.
+        use_guard.0.settled.cancelled().await;
+        match use_guard.0.opened.get() {
+            Some(Ok(connection)) => Ok((connection.clone(), use_guard)),
             Some(Err(error)) => Err(error.clone()),
             None => Err(Error::internal("the attempt to connect broke off")),
         }
@@ -63,7 +66,7 @@ impl DedicatedPool {
 
     async fn get_or_begin(
         &self,
-        claim: DedicatedRequest,
+        request: DedicatedRequest,
         caller: &Arc<Caller>,
         context: DedicatedContext<'_>,
     ) -> Result<UseGuard, Error> {
@@ -73,20 +76,20 @@ impl DedicatedPool {
         loop {
             // Created before the lookup, so that no end of a dial is missed.
             let changed = attempts.changed();
-            match self.look_up(&claim, max, settings.backoff) {
-                DedicatedLookup::Existing(used) => return Ok(used),
-                DedicatedLookup::New(used, pace) => {
+            match self.look_up(&request, max, settings.backoff) {
+                DedicatedLookup::Existing(use_guard) => return Ok(use_guard),
+                DedicatedLookup::New(use_guard, backoff) => {
                     self.publish_count(name, context.server.metrics());
-                    self.begin_dial(&used, pace, claim, caller, context);
-                    return Ok(used);
+                    self.begin_dial(&use_guard, backoff, request, caller, context);
+                    return Ok(use_guard);
                 }
                 DedicatedLookup::Busy(until) => {
                     let _ = tokio::time::timeout_at(until, changed).await;
                 }
-                DedicatedLookup::CoolingDown(pause) if pause.is_worth_waiting() => {
-                    tokio::time::sleep_until(pause.until).await
+                DedicatedLookup::CoolingDown(cooldown) if cooldown.is_worth_waiting() => {
+                    tokio::time::sleep_until(cooldown.until).await
                 }
-                DedicatedLookup::CoolingDown(pause) => return Err(cooldown_error(name, &pause)),
+                DedicatedLookup::CoolingDown(cooldown) => return Err(cooldown_error(name, &cooldown)),
                 DedicatedLookup::Full => {
                     context.server.metrics().calls.refused.inc(Limit::MaxConnections);
                     let message = format!(
@@ -101,37 +104,37 @@ impl DedicatedPool {
     /// Spawns the dial. Its task outlives the caller, so that later callers find the same dial.
     fn begin_dial(
         &self,
-        used: &UseGuard,
-        pace: ReconnectBackoff,
-        claim: DedicatedRequest,
+        use_guard: &UseGuard,
+        backoff: ReconnectBackoff,
+        request: DedicatedRequest,
         caller: &Arc<Caller>,
         context: DedicatedContext<'_>,
     ) {
         let server = context.server;
         let (settings, shared) = (server.live_settings(), server.shared.clone());
-        let DedicatedRequest { key, connect_as: mut identity, lifetime: ends, owner } = claim;
-        let row = UpstreamSessionRow::of(&settings, &shared.session_store, &shared.store, caller, ends);
-        identity.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
+        let DedicatedRequest { key, mut connect_as, lifetime, owner } = request;
+        let row = UpstreamSessionRow::of(&settings, &shared.session_store, &shared.store, caller, lifetime);
+        connect_as.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
         let notifier = DedicatedNotifier::new(server, context.lists, &key, owner.clone());
         // Watched before the dial, so that no subscription during it is missed.
-        let mut hearing = shared.subscriptions.watch(owner, server.name.clone());
-        hearing.always_lists = notifier.wants_lists();
-        let place = ConnectionTask {
+        let mut subscriptions = shared.subscriptions.watch(owner, server.name.clone());
+        subscriptions.always_lists = notifier.wants_lists();
+        let task = ConnectionTask {
             pool: self.clone(),
             key,
-            connection: used.0.clone(),
-            lifetime: ends,
+            connection: use_guard.0.clone(),
+            lifetime,
             stop: server.stop.clone(),
             metrics: shared.metrics.clone(),
             health: HealthCheck::of(server),
             row,
-            subscriptions: hearing,
+            subscriptions,
             notifier,
             settings: settings.clone(),
         };
-        let times = server.timeouts.clone();
-        let attempt = ConnectAttempt { settings, context: shared, times, connect_as: identity, backoff: pace };
-        tokio::spawn(run_connection(place, attempt, caller.clone()));
+        let timeouts = server.timeouts.clone();
+        let attempt = ConnectAttempt { settings, context: shared, times: timeouts, connect_as, backoff };
+        tokio::spawn(run_connection(task, attempt, caller.clone()));
     }
 }
 
@@ -161,18 +164,18 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn claim_of(name: &str, ends: ConnectionLifetime) -> DedicatedRequest {
+    fn claim_of(name: &str, lifetime: ConnectionLifetime) -> DedicatedRequest {
         DedicatedRequest {
             key: key(name),
             connect_as: ConnectAs::for_all(None),
-            lifetime: ends,
+            lifetime,
             owner: ConnectionOwner::Era(Era::Legacy),
         }
     }
 
-    fn claim(leases: &DedicatedPool, name: &str) -> Option<UseGuard> {
+    fn request(leases: &DedicatedPool, name: &str) -> Option<UseGuard> {
         match leases.look_up(&claim_of(name, ConnectionLifetime::Never), 2, BackoffSettings::default()) {
-            DedicatedLookup::Existing(used) | DedicatedLookup::New(used, _) => Some(used),
+            DedicatedLookup::Existing(use_guard) | DedicatedLookup::New(use_guard, _) => Some(use_guard),
             DedicatedLookup::Full => None,
             DedicatedLookup::CoolingDown(_) | DedicatedLookup::Busy(_) => panic!("there is no pause"),
         }
@@ -181,17 +184,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_one_unused_longest_makes_room_and_none_that_is_in_use() {
         let leases = DedicatedPool::default();
-        let (first, second) = (claim(&leases, "first").unwrap(), claim(&leases, "second").unwrap());
-        assert!(claim(&leases, "third").is_none(), "both are in use");
-        let again = claim(&leases, "first").unwrap();
+        let (first, second) = (request(&leases, "first").unwrap(), request(&leases, "second").unwrap());
+        assert!(request(&leases, "third").is_none(), "both are in use");
+        let again = request(&leases, "first").unwrap();
         drop(again);
-        assert!(claim(&leases, "third").is_none(), "its other call still has it");
+        assert!(request(&leases, "third").is_none(), "its other call still has it");
         let evicted = (first.0.evicted.clone(), second.0.evicted.clone());
-        for used in [second, first] {
+        for use_guard in [second, first] {
             tokio::time::advance(SECOND).await;
-            drop(used);
+            drop(use_guard);
         }
-        let _third = claim(&leases, "third").unwrap();
+        let _third = request(&leases, "third").unwrap();
         assert!(evicted.1.is_cancelled() && !evicted.0.is_cancelled(), "the second was unused longest");
         assert_eq!(leases.len(), 2);
     }
@@ -199,7 +202,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_on_which_a_task_runs_makes_no_room() {
         let leases = DedicatedPool::default();
-        let (first, second) = (claim(&leases, "first").unwrap(), claim(&leases, "second").unwrap());
+        let (first, second) = (request(&leases, "first").unwrap(), request(&leases, "second").unwrap());
         let (status, ttl) = (TaskStatus::Working, Some(RawJson::number(60_000)));
         let (id, rest) = (ByteString::literal("t"), JsonObject::new());
         first.track_task(&TaskState {
@@ -215,11 +218,11 @@ mod tests {
         drop(first);
         tokio::time::advance(SECOND).await;
         drop(second);
-        let third = claim(&leases, "third").unwrap();
+        let third = request(&leases, "third").unwrap();
         assert!(!evicted.0.is_cancelled() && evicted.1.is_cancelled(), "the first was unused longest, but runs a task");
-        assert!(claim(&leases, "fourth").is_none(), "a task and a call have all there are");
+        assert!(request(&leases, "fourth").is_none(), "a task and a call have all there are");
         tokio::time::advance(SECOND * 60).await;
-        assert!(claim(&leases, "fourth").is_some() && evicted.0.is_cancelled(), "the task's time is over");
+        assert!(request(&leases, "fourth").is_some() && evicted.0.is_cancelled(), "the task's time is over");
         drop(third);
     }
 
@@ -414,11 +417,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_unused_some_time_after_its_last_call_and_task() {
         let leases = DedicatedPool::default();
-        let used = match leases.look_up(&claim_of("a", ConnectionLifetime::Unused), 2, BackoffSettings::default()) {
-            DedicatedLookup::New(used, _) => used,
+        let use_guard = match leases.look_up(&claim_of("a", ConnectionLifetime::Unused), 2, BackoffSettings::default())
+        {
+            DedicatedLookup::New(use_guard, _) => use_guard,
             _ => unreachable!(),
         };
-        let (began, lease) = (Instant::now(), used.0.clone());
+        let (began, lease) = (Instant::now(), use_guard.0.clone());
         let waiting = tokio::spawn({
             let leases = leases.clone();
             async move { leases.evict_when_unused(&key("a"), &lease, UNUSED_TIME, || false).await }
@@ -427,7 +431,7 @@ mod tests {
         assert!(!waiting.is_finished(), "a call has it");
         let (status, ttl) = (TaskStatus::Working, Some(RawJson::number(1_200_000)));
         let (id, rest) = (ByteString::literal("t"), JsonObject::new());
-        used.track_task(&TaskState {
+        use_guard.track_task(&TaskState {
             id,
             status,
             ttl,
@@ -436,7 +440,7 @@ mod tests {
             input_requests: Vec::new(),
             outcome: None,
         });
-        drop(used);
+        drop(use_guard);
         tokio::time::sleep(UNUSED_TIME * 3).await;
         assert!(!waiting.is_finished() && leases.len() == 1, "a task runs there");
         waiting.await.unwrap();
@@ -446,17 +450,17 @@ mod tests {
     #[tokio::test]
     async fn connections_of_a_removed_principal_are_closed() {
         let leases = DedicatedPool::default();
-        let claim = |name: &str| match leases.look_up(
+        let request = |name: &str| match leases.look_up(
             &claim_of(name, ConnectionLifetime::Never),
             3,
             BackoffSettings::default(),
         ) {
-            DedicatedLookup::Existing(used) | DedicatedLookup::New(used, _) => used,
+            DedicatedLookup::Existing(use_guard) | DedicatedLookup::New(use_guard, _) => use_guard,
             DedicatedLookup::Full | DedicatedLookup::CoolingDown(_) | DedicatedLookup::Busy(_) => {
                 panic!("there is room")
             }
         };
-        let (gone, other, stateless) = (claim("principal 1"), claim("principal 2"), claim("principal 1, 0"));
+        let (gone, other, stateless) = (request("principal 1"), request("principal 2"), request("principal 1, 0"));
         leases.revoke_principals(&|id| id == 1).await;
         assert_eq!(leases.len(), 1);
         assert!(gone.0.evicted.is_cancelled() && stateless.0.evicted.is_cancelled());

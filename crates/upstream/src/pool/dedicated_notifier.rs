@@ -44,7 +44,7 @@ impl DedicatedNotifier {
     pub(crate) fn publish(&self, notification: Notification) {
         match notification {
             Notification::ListChanged(kind) => match &self.extra_items {
-                Some(adding) => adding.mark_changed(kind),
+                Some(collector) => collector.mark_changed(kind),
                 None => self.reporter.changed(kind),
             },
             Notification::MaybeChanged(kind) => self.reporter.maybe_changed(kind),
@@ -53,14 +53,17 @@ impl DedicatedNotifier {
             Notification::ResourceUpdated(..) | Notification::Log(..) => {
                 self.server.publish(Audience::Owner(self.reporter.owner().clone()), notification);
             }
+            // The others belong to a call, or have no known receiver.
             _ => {}
         }
     }
 
     /// Collects the items that the connection adds to the shared lists. Never returns.
-    pub(crate) async fn collect_extra_items(&self, active: &UpstreamConnection, settings: &ServerSettings) {
+    pub(crate) async fn collect_extra_items(&self, connection: &UpstreamConnection, settings: &ServerSettings) {
         match &self.extra_items {
-            Some(adding) => adding.run_collector(&*active.server, settings, |kind| self.reporter.changed(kind)).await,
+            Some(collector) => {
+                collector.run_collector(&*connection.server, settings, |kind| self.reporter.changed(kind)).await
+            }
             None => std::future::pending().await,
         }
     }
@@ -68,8 +71,8 @@ impl DedicatedNotifier {
     /// Records the end of the connection. Its extra items are no longer listed.
     pub(crate) fn end(&self) {
         let shorter = |kind: ItemKind| self.reporter.maybe_changed(kind);
-        if let Some(adding) = &self.extra_items {
-            adding.discard(shorter);
+        if let Some(collector) = &self.extra_items {
+            collector.discard(shorter);
         }
     }
 }

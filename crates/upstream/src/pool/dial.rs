@@ -94,32 +94,32 @@ impl ConnectAs {
 pub async fn open(
     settings: &ServerSettings,
     shared: &UpstreamContext,
-    identity: ConnectAs,
+    connect_as: ConnectAs,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let times = Arc::new(CallTimeouts::new(settings.timeout, settings.input_timeout));
-    dial(settings, shared, identity, times).await
+    let timeouts = Arc::new(CallTimeouts::new(settings.timeout, settings.input_timeout));
+    dial(settings, shared, connect_as, timeouts).await
 }
 
 /// Opens a connection whose call timeouts the caller can change later.
 pub(crate) async fn dial(
     settings: &ServerSettings,
     shared: &UpstreamContext,
-    identity: ConnectAs,
-    times: Arc<CallTimeouts>,
+    connect_as: ConnectAs,
+    timeouts: Arc<CallTimeouts>,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let record = identity.record;
+    let record = connect_as.record;
     let options = ConnectOptions {
         server: settings.name.clone(),
         revision: settings.protocol.as_deref().and_then(moongate_protocol::supported_revision),
-        era: identity.era,
-        preferred_era: identity.first_era,
-        capabilities: identity.capabilities,
-        client_info: identity.info,
-        timeouts: times,
+        era: connect_as.era,
+        preferred_era: connect_as.first_era,
+        capabilities: connect_as.capabilities,
+        client_info: connect_as.info,
+        timeouts,
         max_backlog: settings.max_backlog,
         metrics: shared.metrics.clone(),
         closing: shared.closing.clone(),
-        persisted_session: identity.persisted_session,
+        persisted_session: connect_as.persisted_session,
     };
     let deadline = Instant::now() + settings.start_timeout;
     let falls_back = match &settings.connect {
@@ -128,17 +128,18 @@ pub(crate) async fn dial(
             HttpTransport::Auto => true,
             HttpTransport::Streamable | HttpTransport::WebSocket => false,
         },
+        // A pipe has no fallback to another transport.
         ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => false,
     };
     let calls = PendingCalls::with_record(record.clone());
     // Link and handshake share one deadline: a slow start must not get the time twice.
-    let opening = async { Ok(open_link(settings, shared, &calls, &identity.stderr).await?) };
+    let opening = async { Ok(open_link(settings, shared, &calls, &connect_as.stderr).await?) };
     let (link, stderr) = within_deadline(deadline, settings, opening).await?;
     let connecting = moongate_protocol::connect(link.clone(), calls.clone(), options.clone());
     let error = match within_deadline(deadline, settings, connecting).await {
         Ok(connected) => {
             return Ok(UpstreamConnection {
-                stderr: identity.stderr,
+                stderr: connect_as.stderr,
                 ..into_connection(connected, link, calls, shared)
             });
         }
@@ -149,9 +150,9 @@ pub(crate) async fn dial(
     // Only the errors that an HTTP+SSE server causes lead to the fallback.
     if falls_back
         && moongate_protocol::may_be_http_sse(&error, &options)
-        && let Ok(active) = over_http_sse(settings, shared, options, deadline, record).await
+        && let Ok(connection) = over_http_sse(settings, shared, options, deadline, record).await
     {
-        return Ok(active);
+        return Ok(connection);
     }
     Err(match stderr {
         Some(stderr) => with_exit_reason(error, &stderr).await,
@@ -204,7 +205,7 @@ fn into_connection(
 ) -> UpstreamConnection {
     let NegotiatedServer { server, revision, era } = connected;
     let (metrics, translated) = (shared.metrics.clone(), Mutex::default());
-    let (is_called, is_kept) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (is_called, is_persisted) = (AtomicBool::new(false), AtomicBool::new(false));
     UpstreamConnection {
         server,
         link,
@@ -214,7 +215,7 @@ fn into_connection(
         is_http_sse: false,
         calls,
         is_called,
-        is_persisted: is_kept,
+        is_persisted,
         metrics,
         translated,
     }
@@ -251,7 +252,7 @@ async fn open_link(
     };
     if let Some(dial) = dialer {
         let (reader, writer) = dial(&settings.name)?;
-        let duplex = RpcPipeSettings {
+        let pipe_settings = RpcPipeSettings {
             max_message: settings.max_message,
             correlate: calls.correlate(),
             on_garbage: on_garbage(&settings.name, &shared.metrics),
@@ -259,7 +260,7 @@ async fn open_link(
             closed: "the server closed the pipe",
             explain: None,
         };
-        return Ok((Arc::new(RpcPipe::start(reader, writer, duplex)), None));
+        return Ok((Arc::new(RpcPipe::start(reader, writer, pipe_settings)), None));
     }
     match &settings.connect {
         ConnectTarget::Stdio { command, args, env, cwd } => {
@@ -353,6 +354,7 @@ fn byte_budget(settings: &ServerSettings, shared: &UpstreamContext) -> Arc<ByteB
 
 /// Returns a handler that counts each line that is no message, and logs one a minute.
 fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
+    // The counter has every line. The log needs only a sample.
     const QUIET: Duration = Duration::from_secs(60);
     let counter = metrics.servers.garbage.series(server);
     let server = server.to_owned();
@@ -362,7 +364,7 @@ fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
         counter.inc();
         let seen = seen.fetch_add(1, Ordering::Relaxed) + 1;
         let mut logged = logged.lock();
-        if logged.is_none_or(|at| at.elapsed() >= QUIET) {
+        if logged.is_none_or(|last| last.elapsed() >= QUIET) {
             *logged = Some(tokio::time::Instant::now());
             tracing::warn!(server, seen, sample = logs::sample(line), "server sent a line that is no message; skipped");
         }
@@ -370,9 +372,9 @@ fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
 }
 
 /// Returns the transport in a word: of the connection, else of the config.
-pub(crate) fn transport_name(target: &ConnectTarget, active: Option<&UpstreamConnection>) -> &'static str {
+pub(crate) fn transport_name(target: &ConnectTarget, connection: Option<&UpstreamConnection>) -> &'static str {
     match target {
-        _ if active.is_some_and(|active| active.is_http_sse) => "sse",
+        _ if connection.is_some_and(|connection| connection.is_http_sse) => "sse",
         ConnectTarget::Misconfigured { .. } => "none",
         ConnectTarget::Stdio { .. } => "stdio",
         ConnectTarget::Socket(SocketAddress::Tcp(_)) => "tcp",
@@ -387,6 +389,7 @@ impl UpstreamConnection {
     /// Starts a call. The request is sent when its first event is polled.
     pub(crate) fn open_call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
         self.count_call(caller.revision);
+        // Read first: the flag changes once, and a store in each call would contend for its cache line.
         if !self.is_called.load(Ordering::Relaxed) {
             self.is_called.store(true, Ordering::Release);
         }
@@ -395,6 +398,7 @@ impl UpstreamConnection {
 
     /// Counts a call from a client of this revision.
     fn count_call(&self, from: &'static str) {
+        // The gateway's own calls have no revision, so that nothing is translated.
         if from.is_empty() {
             return;
         }

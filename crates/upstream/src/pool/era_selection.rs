@@ -1,5 +1,5 @@
-//! Era selection of one server. Owns what is known of its eras, and the era of the next shared connection. Does not
-//! dial (`pool`, `supervisor`). Invariant: no client makes a server be tried in an era that it is known not to speak.
+//! Era selection of one server. Owns the known eras of the server, and the era of its next shared connection. Does not
+//! dial (`pool`, `supervisor`). Invariant: a server is not tried in an era that it is known not to speak.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl EraSelection {
         EraSelection { by_client, single_era: AtomicBool::new(false), next: Mutex::default(), promoted: Notify::new() }
     }
 
-    /// Returns the era of a dedicated connection for a client, where the shared connection had that handshake.
+    /// Returns the era of a dedicated connection for a client. `handshake` is the last one of the shared connection.
     pub(crate) fn dedicated_era(&self, handshake: Option<&LastHandshake>, client: Era) -> Option<Era> {
         if !self.by_client || self.single_era.load(Ordering::Relaxed) {
             return None;
@@ -111,12 +111,12 @@ impl EraSelection {
     }
 
     /// Promotes a connection to the shared one. `open` takes it into use.
-    pub(crate) fn promote(&self, active: Arc<UpstreamConnection>, open: impl FnOnce(Arc<UpstreamConnection>)) {
+    pub(crate) fn promote(&self, connection: Arc<UpstreamConnection>, open: impl FnOnce(Arc<UpstreamConnection>)) {
         // Recorded before `open`: it makes `record_connected` see a requested era.
-        self.lock().tried = Some(active.era);
+        self.lock().tried = Some(connection.era);
         // Called without the lock: `open` ends in `record_connected`, which locks.
-        open(active.clone());
-        self.lock().promoted = Some(active);
+        open(connection.clone());
+        self.lock().promoted = Some(connection);
         self.promoted.notify_one();
     }
 

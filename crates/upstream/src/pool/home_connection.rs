@@ -1,6 +1,6 @@
 //! Home connections of clients at a server that sends input requests in the middle of calls. Owns which clients the
 //! shared connection belongs to. Does not open connections (`dedicated.rs`). Invariant: at any moment, all clients of a
-//! principal without sessions have the same home, whichever of their calls run.
+//! principal without sessions have the same home.
 //!
 //! On a pipe, an input request of a legacy server names no call (`protocol::PendingCalls`). At a server that is known
 //! to send them, a call does not begin where the request could belong to another client.
@@ -23,7 +23,7 @@ pub(crate) enum HomeConnection {
     SessionShared,
 }
 
-/// Clients whose calls the shared connection had: those of one principal with sessions, or those without.
+/// Clients that have called on the shared connection: the clients of one principal, either with sessions or without.
 #[derive(Default)]
 pub(crate) struct SharedTenant(AtomicU64);
 
@@ -38,21 +38,22 @@ fn tenant_of(caller: &Caller) -> u64 {
 }
 
 /// Returns the principal of a tenant, if it is a single one's.
-fn principal_of(kind: u64) -> Option<u32> {
-    u32::try_from(kind.checked_sub(2)? / 2).ok()
+fn principal_of(tenant: u64) -> Option<u32> {
+    u32::try_from(tenant.checked_sub(2)? / 2).ok()
 }
 
 impl SharedTenant {
     /// Records that a client's call begins on the shared connection.
     pub(crate) fn record_call(&self, caller: &Caller) {
-        let kind = tenant_of(caller);
+        let tenant = tenant_of(caller);
         // Read first: in the common case nothing is written.
-        if self.0.load(Ordering::Relaxed) == kind || caller.principal.id == Principal::GATEWAY {
+        if self.0.load(Ordering::Relaxed) == tenant || caller.principal.id == Principal::GATEWAY {
             return;
         }
+        // An error means that the tenant is the same already.
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| match before {
-            NO_TENANT => Some(kind),
-            _ if before == kind => None,
+            NO_TENANT => Some(tenant),
+            _ if before == tenant => None,
             _ => Some(SEVERAL_TENANTS),
         });
     }
@@ -76,8 +77,9 @@ impl SharedTenant {
     }
 
     /// Forgets a principal that was revoked.
-    pub(crate) fn revoke_principals(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
-        let forgotten = |tenant| gone(principal_of(tenant)?).then_some(NO_TENANT);
+    pub(crate) fn revoke_principals(&self, revoked: &(dyn Fn(u32) -> bool + Sync)) {
+        let forgotten = |tenant| revoked(principal_of(tenant)?).then_some(NO_TENANT);
+        // An error means that the tenant was not revoked.
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, forgotten);
     }
 }
@@ -86,8 +88,8 @@ impl SharedTenant {
 ///
 /// Over HTTP they come on the stream of their call. Some servers send them on the GET stream, beside their calls: only
 /// those are in `record`.
-pub(crate) fn input_is_ambiguous(active: &UpstreamConnection, record: &InputRecord) -> bool {
-    active.era == Era::Legacy && (active.link.is_multiplexed() || record.was_seen())
+pub(crate) fn input_is_ambiguous(connection: &UpstreamConnection, record: &InputRecord) -> bool {
+    connection.era == Era::Legacy && (connection.link.is_multiplexed() || record.was_seen())
 }
 
 #[cfg(test)]

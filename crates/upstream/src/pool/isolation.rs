@@ -29,30 +29,31 @@ pub(crate) struct DedicatedSpec {
     pub(crate) key: ByteString,
     /// Lifetime.
     pub(crate) lifetime: ConnectionLifetime,
-    /// True if it declares the caller's own capabilities, false for those of all clients.
+    /// True if the connection declares the caller's own capabilities. False: the capabilities of all clients.
     pub(crate) as_caller: bool,
     /// Owner.
     pub(crate) owner: ConnectionOwner,
 }
 
-/// Returns the dedicated connection that the settings require for a caller. `None`: the shared connection. `other`:
-/// the era in which the caller should meet the server, if not that of the shared connection. `idle`: the idle time of
-/// a connection that several clients share.
+/// Returns the dedicated connection that the settings require for a caller. `None`: the shared connection. `other_era`:
+/// the era to use, if it differs from the shared connection's. `idle`: the idle time of a connection that several
+/// clients share.
 pub(crate) fn dedicated_for(
     share: SharingMode,
     caller: &Caller,
-    other: Option<Era>,
+    other_era: Option<Era>,
     idle: Option<Duration>,
 ) -> Option<DedicatedSpec> {
-    let ends = match (share, &caller.session) {
+    let lifetime = match (share, &caller.session) {
         (SharingMode::Session, Some(_)) => ConnectionLifetime::WithSession,
+        // Nothing announces the end of a stateless client, so that only disuse tells it.
         (SharingMode::Session, None) => ConnectionLifetime::Unused,
         _ => idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle),
     };
-    match key(share, caller, other) {
-        Some(key) => Some(DedicatedSpec { key, lifetime: ends, as_caller: true, owner: owner(share, caller) }),
+    match key(share, caller, other_era) {
+        Some(key) => Some(DedicatedSpec { key, lifetime, as_caller: true, owner: owner(share, caller) }),
         // Clients without a key of their own share one connection in the other era.
-        None => other.map(|era| shared_in_era(era, idle)),
+        None => other_era.map(|era| shared_in_era(era, idle)),
     }
 }
 
@@ -68,9 +69,9 @@ pub(crate) fn era_key(era: Era) -> ByteString {
 ///
 /// A stateless client has no session. Its principal and its capabilities stand for one: calls that agree in both
 /// share a connection, which was opened with these capabilities.
-pub(crate) fn key(share: SharingMode, caller: &Caller, other: Option<Era>) -> Option<ByteString> {
+pub(crate) fn key(share: SharingMode, caller: &Caller, other_era: Option<Era>) -> Option<ByteString> {
     let principal = caller.principal.id;
-    let in_era = other.map(|era| format!(", {}", era_key(era))).unwrap_or_default();
+    let in_era = other_era.map(|era| format!(", {}", era_key(era))).unwrap_or_default();
     match (share, &caller.session) {
         (SharingMode::Auto, _) => None,
         (SharingMode::Session, Some(session)) => Some(session.clone()),
@@ -93,6 +94,7 @@ pub(crate) fn owner(share: SharingMode, caller: &Caller) -> ConnectionOwner {
 
 /// Returns the key of a session's connection to a server that sends input requests.
 pub(crate) fn session_key(session: &ByteString) -> ByteString {
+    // The prefix keeps this key apart from the one of `share = "session"`, which is the bare id.
     ByteString::from(format!("asked {session}"))
 }
 
@@ -128,8 +130,8 @@ pub(crate) fn isolated_for(caller: &Caller, home: bool, idle: Option<Duration>) 
 
 /// Returns the dedicated connection that all clients of an era share.
 pub(crate) fn shared_in_era(era: Era, idle: Option<Duration>) -> DedicatedSpec {
-    let ends = idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle);
-    DedicatedSpec { key: era_key(era), lifetime: ends, as_caller: false, owner: ConnectionOwner::Era(era) }
+    let lifetime = idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle);
+    DedicatedSpec { key: era_key(era), lifetime, as_caller: false, owner: ConnectionOwner::Era(era) }
 }
 
 /// Returns true if a call is about a task, or may become one. Tasks outlive their calls, and their input requests
@@ -147,39 +149,39 @@ mod tests {
     #[test]
     fn callers_that_must_be_isolated_get_distinct_connections() {
         let (first, second) = (testing::caller(1, Some("a")), testing::caller(1, Some("b")));
-        let (stateless, other) = (testing::caller(1, None), testing::caller(2, None));
+        let (stateless, other_era) = (testing::caller(1, None), testing::caller(2, None));
         let key = |share, caller: &Caller| {
             dedicated_for(share, caller, None, None).map(|beside| (beside.key, beside.lifetime))
         };
         assert_eq!(key(SharingMode::Auto, &first), None);
         assert_ne!(key(SharingMode::Session, &first), key(SharingMode::Session, &second));
         assert_eq!(key(SharingMode::Session, &first).unwrap().1, ConnectionLifetime::WithSession);
-        assert_ne!(key(SharingMode::Session, &stateless), key(SharingMode::Session, &other));
+        assert_ne!(key(SharingMode::Session, &stateless), key(SharingMode::Session, &other_era));
         assert_eq!(key(SharingMode::Session, &stateless).unwrap().1, ConnectionLifetime::Unused);
         assert_eq!(key(SharingMode::Principal, &first), key(SharingMode::Principal, &second), "the same principal");
-        assert_ne!(key(SharingMode::Principal, &first), key(SharingMode::Principal, &other));
+        assert_ne!(key(SharingMode::Principal, &first), key(SharingMode::Principal, &other_era));
     }
 
     #[test]
     fn legacy_clients_share_the_connection_in_their_era() {
         let (first, second) = (testing::caller(1, Some("a")), testing::caller(2, Some("b")));
-        let other = Some(Era::Legacy);
-        let legacy = dedicated_for(SharingMode::Auto, &first, other, None).unwrap();
+        let other_era = Some(Era::Legacy);
+        let legacy = dedicated_for(SharingMode::Auto, &first, other_era, None).unwrap();
         // Nothing of the first caller is in it, since others share it.
         assert_eq!((legacy.as_caller, legacy.lifetime), (false, ConnectionLifetime::Never));
-        assert_eq!(dedicated_for(SharingMode::Auto, &second, other, None).unwrap(), legacy);
+        assert_eq!(dedicated_for(SharingMode::Auto, &second, other_era, None).unwrap(), legacy);
         assert_ne!(dedicated_for(SharingMode::Auto, &second, Some(Era::Modern), None).unwrap().key, legacy.key);
-        let own = dedicated_for(SharingMode::Principal, &first, other, None).unwrap();
+        let own = dedicated_for(SharingMode::Principal, &first, other_era, None).unwrap();
         assert!(own.as_caller && Some(own.key) != key(SharingMode::Principal, &first, None));
     }
 
     #[test]
     fn dedicated_connections_of_a_lazy_server_close_when_idle() {
         let (session, idle) = (testing::caller(1, Some("a")), Duration::from_secs(10));
-        let ends = |share, other| dedicated_for(share, &session, other, Some(idle)).unwrap().lifetime;
-        assert_eq!(ends(SharingMode::Principal, None), ConnectionLifetime::Idle(idle));
-        assert_eq!(ends(SharingMode::Auto, Some(Era::Legacy)), ConnectionLifetime::Idle(idle));
-        assert_eq!(ends(SharingMode::Session, None), ConnectionLifetime::WithSession);
+        let lifetime = |share, other_era| dedicated_for(share, &session, other_era, Some(idle)).unwrap().lifetime;
+        assert_eq!(lifetime(SharingMode::Principal, None), ConnectionLifetime::Idle(idle));
+        assert_eq!(lifetime(SharingMode::Auto, Some(Era::Legacy)), ConnectionLifetime::Idle(idle));
+        assert_eq!(lifetime(SharingMode::Session, None), ConnectionLifetime::WithSession);
     }
 
     #[test]

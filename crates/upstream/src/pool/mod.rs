@@ -53,7 +53,7 @@ pub(crate) struct ConnectionPool {
     pub(crate) record: InputRecord,
     /// Doubts about the shared connection.
     pub(crate) suspicion: ConnectionSuspicion,
-    /// Clients whose calls the shared connection had.
+    /// Clients that have called on the shared connection.
     tenant: SharedTenant,
     dedicated: DedicatedPool,
     turn_lock: Mutex<()>,
@@ -63,15 +63,15 @@ pub(crate) struct ConnectionPool {
 #[derive(Default)]
 pub(crate) struct CheckedOut {
     use_guard: Option<UseGuard>,
-    /// True if the call stays there, whoever else uses the connection: it is isolated, or there is no alternative.
+    /// True if the call stays on this connection: it is isolated, or there is no alternative.
     is_final: bool,
 }
 
 impl CheckedOut {
     /// Records what the call showed of a task.
     pub(crate) fn track_task(&self, task: &TaskState) {
-        if let Some(used) = &self.use_guard {
-            used.track_task(task);
+        if let Some(use_guard) = &self.use_guard {
+            use_guard.track_task(task);
         }
     }
 }
@@ -151,31 +151,31 @@ impl ConnectionPool {
     }
 
     /// Takes a connection into use as the shared one.
-    pub(crate) fn set_shared(&self, active: Arc<UpstreamConnection>) {
-        let face = active.server.describe(&gateway_caller());
-        let other = self.eras.record_connected(active.era, self.last_handshake.load().as_deref());
+    pub(crate) fn set_shared(&self, connection: Arc<UpstreamConnection>) {
+        let description = connection.server.describe(&gateway_caller());
+        let other = self.eras.record_connected(connection.era, self.last_handshake.load().as_deref());
         let handshake = LastHandshake {
-            era: active.era,
-            is_multiplexed: active.link.is_multiplexed(),
-            description: face,
+            era: connection.era,
+            is_multiplexed: connection.link.is_multiplexed(),
+            description,
             speaks_other_era: other,
         };
         // Stored before the connection, so that a call that sees the connection sees its handshake.
         self.last_handshake.store(Some(Arc::new(handshake)));
         // The clients of the previous connection have no state on this one.
         self.tenant.reset();
-        self.shared.set(active);
+        self.shared.set(connection);
     }
 
     /// Takes a connection out of use, unless another took its place. The facts of its handshake stay.
-    pub(crate) fn clear_shared(&self, active: &Arc<UpstreamConnection>) {
-        if !self.shared.clear(active) {
+    pub(crate) fn clear_shared(&self, connection: &Arc<UpstreamConnection>) {
+        if !self.shared.clear(connection) {
             return;
         }
         if let Some(handshake) = self.last_handshake.load_full() {
             // The server may have changed its description since the handshake.
-            let face = active.server.describe(&gateway_caller());
-            self.last_handshake.store(Some(Arc::new(LastHandshake { description: face, ..(*handshake).clone() })));
+            let description = connection.server.describe(&gateway_caller());
+            self.last_handshake.store(Some(Arc::new(LastHandshake { description, ..(*handshake).clone() })));
         }
     }
 
@@ -195,7 +195,7 @@ impl ConnectionPool {
     /// Returns the server's description. While disconnected, this is the last known one, perhaps of a previous
     /// process.
     pub(crate) fn description(&self) -> Option<ServerDescription> {
-        let described = self.shared().map(|active| active.server.describe(&gateway_caller()));
+        let described = self.shared().map(|connection| connection.server.describe(&gateway_caller()));
         described.or_else(|| self.last_handshake().map(|handshake| handshake.description.clone()))
     }
 
@@ -207,18 +207,19 @@ impl ConnectionPool {
         if self.sharing_mode() != SharingMode::Auto {
             return None;
         }
-        let main = self.shared.peek();
-        let active = main.as_ref()?;
-        if active.era != moongate_protocol::era_of(caller.revision) && self.other_era(caller).is_some() {
+        let shared = self.shared.peek();
+        let connection = shared.as_ref()?;
+        // The cheap comparison first: most clients are in the era of the shared connection.
+        if connection.era != moongate_protocol::era_of(caller.revision) && self.other_era(caller).is_some() {
             return None;
         }
         // One call at a time: of two that begin together, the second sees the first.
-        let turn = self.lock_turn(active, caller);
-        if self.must_isolate(active, caller, about_task) {
+        let turn = self.lock_turn(connection, caller);
+        if self.must_isolate(connection, caller, about_task) {
             return None;
         }
-        self.note_call_start(active, caller, about_task);
-        Some(TryCheckout { connection: main, _turn: turn })
+        self.note_call_start(connection, caller, about_task);
+        Some(TryCheckout { connection: shared, _turn: turn })
     }
 
     /// Waits for the connection of a call. The call may begin once [`ConnectionPool::begin_turn`] succeeds.
@@ -227,39 +228,39 @@ impl ConnectionPool {
         request: &CheckoutRequest<'_>,
         permit: &mut dyn ReleasePermit,
     ) -> Result<(Arc<UpstreamConnection>, CheckedOut), Error> {
-        let (active, used) = self.checkout_shared_or_dedicated(request, permit).await?;
+        let (connection, use_guard) = self.checkout_shared_or_dedicated(request, permit).await?;
         let caller = request.caller;
-        if !request.needs_isolation && !self.must_isolate(&active, caller, request.about_task) {
-            return Ok((active, CheckedOut { use_guard: used, ..CheckedOut::default() }));
+        if !request.needs_isolation && !self.must_isolate(&connection, caller, request.about_task) {
+            return Ok((connection, CheckedOut { use_guard, ..CheckedOut::default() }));
         }
         let home = self.tenant.home(caller) != HomeConnection::Shared;
-        let own = isolation::isolated_for(caller, home, self.shared_idle());
-        match self.checkout_dedicated(request, permit, own, Some(active.era)).await {
-            Ok((active, used)) => Ok((active, CheckedOut { use_guard: Some(used), is_final: true })),
+        let spec = isolation::isolated_for(caller, home, self.shared_idle());
+        match self.checkout_dedicated(request, permit, spec, Some(connection.era)).await {
+            Ok((connection, use_guard)) => Ok((connection, CheckedOut { use_guard: Some(use_guard), is_final: true })),
             // On the shared connection the call runs at least. Its input requests find their client if it is alone
             // there.
             Err(error) => {
                 tracing::debug!(server = &*self.server.name, "dedicated connection failed: {error}");
-                Ok((active, CheckedOut { use_guard: used, is_final: true }))
+                Ok((connection, CheckedOut { use_guard, is_final: true }))
             }
         }
     }
 
     /// Locks the turn: held from the choice of an ambiguous connection until the call is open. `None` if no lock is
     /// needed.
-    fn lock_turn(&self, active: &UpstreamConnection, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
+    fn lock_turn(&self, connection: &UpstreamConnection, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
         // A client without capabilities gets no input requests. Until the first one was seen, its calls need no turn.
         let matters = caller.capabilities != ClientCapabilities::default() || self.record.was_seen();
-        let turn = matters && home_connection::input_is_ambiguous(active, &self.record);
+        let turn = matters && home_connection::input_is_ambiguous(connection, &self.record);
         turn.then(|| self.turn_lock.lock())
     }
 
     /// Records that a call begins on a connection. The turn must be held.
-    fn note_call_start(&self, active: &UpstreamConnection, caller: &Caller, about_task: bool) {
+    fn note_call_start(&self, connection: &UpstreamConnection, caller: &Caller, about_task: bool) {
         if self.sharing_mode() == SharingMode::Auto
             && !about_task
-            && home_connection::input_is_ambiguous(active, &self.record)
-            && self.shared.is(active)
+            && home_connection::input_is_ambiguous(connection, &self.record)
+            && self.shared.is(connection)
         {
             self.tenant.record_call(caller);
         }
@@ -275,17 +276,17 @@ impl ConnectionPool {
     /// request could belong. Choose again.
     pub(crate) fn begin_turn(
         &self,
-        active: &UpstreamConnection,
-        held: &CheckedOut,
+        connection: &UpstreamConnection,
+        checked_out: &CheckedOut,
         request: &mut CheckoutRequest<'_>,
     ) -> Option<CallTurn<'_>> {
-        let turn = self.lock_turn(active, request.caller);
-        if !held.is_final && self.must_isolate(active, request.caller, request.about_task) {
+        let turn = self.lock_turn(connection, request.caller);
+        if !checked_out.is_final && self.must_isolate(connection, request.caller, request.about_task) {
             request.needs_isolation = true;
             return None;
         }
-        if !held.is_final {
-            self.note_call_start(active, request.caller, request.about_task);
+        if !checked_out.is_final {
+            self.note_call_start(connection, request.caller, request.about_task);
         }
         Some(CallTurn { _turn: turn })
     }
@@ -298,21 +299,20 @@ impl ConnectionPool {
         let caller = request.caller;
         self.connect_in_era(request).await?;
         if let Some(era) = self.other_era(caller)
-            && let Some(beside) =
-                isolation::dedicated_for(self.sharing_mode(), caller, Some(era), self.dedicated_idle())
+            && let Some(spec) = isolation::dedicated_for(self.sharing_mode(), caller, Some(era), self.dedicated_idle())
         {
-            let key = beside.key.clone();
+            let key = spec.key.clone();
             let known =
                 self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.speaks_other_era == Some(true));
             // A server that is silent in the other era leaves the call half of its time for this one.
             let limit = self.server.timeouts.call() / if known { 1 } else { 2 };
-            match tokio::time::timeout(limit, self.checkout_dedicated(request, permit, beside, Some(era))).await {
-                Ok(Ok((active, used))) if can_request_input(&active, era) => {
-                    self.promote(&key, &active);
-                    return Ok((active, Some(used)));
+            match tokio::time::timeout(limit, self.checkout_dedicated(request, permit, spec, Some(era))).await {
+                Ok(Ok((connection, use_guard))) if can_request_input(&connection, era) => {
+                    self.promote(&key, &connection);
+                    return Ok((connection, Some(use_guard)));
                 }
                 // Without a session the server cannot send input requests there, which was the reason to try.
-                Ok(Ok((active, _))) => self.leave_era(&key, &active),
+                Ok(Ok((connection, _))) => self.leave_era(&key, &connection),
                 // A full pool shows nothing of the server.
                 Ok(Err(error)) if error.kind == McpErrorKind::Overloaded => {}
                 Ok(Err(error)) => self.stay_in_one_era(&key, error)?,
@@ -321,12 +321,12 @@ impl ConnectionPool {
         }
         match isolation::dedicated_for(self.sharing_mode(), caller, None, self.shared_idle()) {
             None => {
-                let main = self.wait_connected().await?;
-                Ok(self.checkout_session_shared(request, permit, &main).await.unwrap_or((main, None)))
+                let shared = self.wait_connected().await?;
+                Ok(self.checkout_session_shared(request, permit, &shared).await.unwrap_or((shared, None)))
             }
-            Some(beside) => {
-                let (active, used) = self.checkout_dedicated(request, permit, beside, None).await?;
-                Ok((active, Some(used)))
+            Some(spec) => {
+                let (connection, use_guard) = self.checkout_dedicated(request, permit, spec, None).await?;
+                Ok((connection, Some(use_guard)))
             }
         }
     }
@@ -335,16 +335,15 @@ impl ConnectionPool {
         &self,
         request: &CheckoutRequest<'_>,
         permit: &mut dyn ReleasePermit,
-        beside: DedicatedSpec,
+        spec: DedicatedSpec,
         era: Option<Era>,
     ) -> Result<(Arc<UpstreamConnection>, UseGuard), Error> {
-        let identity =
-            if beside.as_caller { ConnectAs::for_caller(request.caller, era) } else { ConnectAs::for_all(era) };
-        let identity = ConnectAs { record: self.record.clone(), ..identity };
-        let claim =
-            DedicatedRequest { key: beside.key, connect_as: identity, lifetime: beside.lifetime, owner: beside.owner };
+        let connect_as =
+            if spec.as_caller { ConnectAs::for_caller(request.caller, era) } else { ConnectAs::for_all(era) };
+        let connect_as = ConnectAs { record: self.record.clone(), ..connect_as };
+        let dedicated = DedicatedRequest { key: spec.key, connect_as, lifetime: spec.lifetime, owner: spec.owner };
         let context = DedicatedContext { server: &self.server, lists: &self.lists };
-        self.dedicated.checkout(claim, request.caller, context, permit).await
+        self.dedicated.checkout(dedicated, request.caller, context, permit).await
     }
 
     /// Returns the connection that clients with sessions share, where a principal has the shared one of a server that
@@ -353,42 +352,42 @@ impl ConnectionPool {
         &self,
         request: &CheckoutRequest<'_>,
         permit: &mut dyn ReleasePermit,
-        main: &Arc<UpstreamConnection>,
+        shared: &Arc<UpstreamConnection>,
     ) -> Option<(Arc<UpstreamConnection>, Option<UseGuard>)> {
-        let asks =
-            self.record.was_seen() && home_connection::input_is_ambiguous(main, &self.record) && !request.about_task;
-        if !asks
+        let is_ambiguous =
+            self.record.was_seen() && home_connection::input_is_ambiguous(shared, &self.record) && !request.about_task;
+        if !is_ambiguous
             || self.tenant.home(request.caller) != HomeConnection::SessionShared
             || self.dedicated.has_dedicated(request.caller)
         {
             return None;
         }
-        let (active, used) = self
+        let (connection, use_guard) = self
             .checkout_dedicated(
                 request,
                 permit,
                 isolation::shared_in_era(Era::Legacy, self.dedicated_idle()),
-                Some(main.era),
+                Some(shared.era),
             )
             .await
             .ok()?;
-        Some((active, Some(used)))
+        Some((connection, Some(use_guard)))
     }
 
     /// Returns true if the call needs a connection on which input requests cannot belong to other clients.
-    fn must_isolate(&self, active: &UpstreamConnection, caller: &Caller, about_task: bool) -> bool {
+    fn must_isolate(&self, connection: &UpstreamConnection, caller: &Caller, about_task: bool) -> bool {
         // A call about a task, and a connection of one session or principal, are never moved.
         if about_task
             || self.sharing_mode() != SharingMode::Auto
             || !self.record.was_seen()
-            || !home_connection::input_is_ambiguous(active, &self.record)
+            || !home_connection::input_is_ambiguous(connection, &self.record)
         {
             return false;
         }
         // The state of a session is on the shared connection. The session leaves it only when an input request could
         // be ambiguous, and then for good.
-        self.shared.is(active) && self.tenant.home(caller) != HomeConnection::Shared
-            || active.calls.has_other_clients(caller)
+        self.shared.is(connection) && self.tenant.home(caller) != HomeConnection::Shared
+            || connection.calls.has_other_clients(caller)
             || self.dedicated.has_dedicated(caller)
     }
 
@@ -419,18 +418,18 @@ impl ConnectionPool {
         self.shared_idle().or(is_pipe.then_some(self.server.settings.idle_stop))
     }
 
-    /// Promotes a connection in the other era to the shared one, if no client has called on that. A program whose
-    /// clients are all of one era then runs once.
-    fn promote(&self, key: &ByteString, active: &Arc<UpstreamConnection>) {
-        let Some(main) = self.shared() else { return };
+    /// Promotes a connection in the other era to the shared one, if no client has called on the shared one yet. If all
+    /// clients are of one era, the program then runs once.
+    fn promote(&self, key: &ByteString, connection: &Arc<UpstreamConnection>) {
+        let Some(shared) = self.shared() else { return };
         // Acquire pairs with the release in `open_call`: a call that began there is seen.
-        let unused = main.era != active.era && !main.is_called.load(Ordering::Acquire);
+        let unused = shared.era != connection.era && !shared.is_called.load(Ordering::Acquire);
         if self.sharing_mode() == SharingMode::Auto
-            && active.link.is_multiplexed()
+            && connection.link.is_multiplexed()
             && unused
-            && self.dedicated.release(key, active)
+            && self.dedicated.release(key, connection)
         {
-            self.eras.promote(active.clone(), |active| self.set_shared(active));
+            self.eras.promote(connection.clone(), |connection| self.set_shared(connection));
         }
     }
 
@@ -454,13 +453,13 @@ impl ConnectionPool {
     }
 
     /// Moves all clients to the era of the shared connection: the server keeps no session in the other one.
-    fn leave_era(&self, key: &ByteString, active: &Arc<UpstreamConnection>) {
+    fn leave_era(&self, key: &ByteString, connection: &Arc<UpstreamConnection>) {
         if let Some(handshake) = self.last_handshake.load_full() {
             self.last_handshake
                 .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*handshake).clone() })));
         }
         self.eras.disable_other_era();
-        self.dedicated.release(key, active);
+        self.dedicated.release(key, connection);
         tracing::info!(server = self.server.settings.name, "server keeps no sessions: all clients use one era");
     }
 
@@ -492,9 +491,9 @@ impl ConnectionPool {
     }
 
     /// Closes the connections of principals that were revoked.
-    pub(crate) async fn revoke_principals(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
-        self.tenant.revoke_principals(gone);
-        self.dedicated.revoke_principals(gone).await;
+    pub(crate) async fn revoke_principals(&self, revoked: &(dyn Fn(u32) -> bool + Sync)) {
+        self.tenant.revoke_principals(revoked);
+        self.dedicated.revoke_principals(revoked).await;
     }
 
     /// Discards the persisted sessions of the dedicated connections. The next process does not resume them.
@@ -510,8 +509,8 @@ impl ConnectionPool {
 
 /// Returns true if the server can send input requests on a connection. A server without sessions handles each legacy
 /// request by itself, and has nowhere to receive a response.
-fn can_request_input(active: &UpstreamConnection, era: Era) -> bool {
-    era == Era::Modern || active.link.is_multiplexed() || active.server.export_session().is_some()
+fn can_request_input(connection: &UpstreamConnection, era: Era) -> bool {
+    era == Era::Modern || connection.link.is_multiplexed() || connection.server.export_session().is_some()
 }
 
 #[cfg(test)]
@@ -533,7 +532,7 @@ mod tests {
         let upstream = memory.upstream(|settings| settings.share = SharingMode::Auto);
         let running = tokio::spawn(upstream.clone().run());
         let connections = &upstream.pool;
-        let main = connections.wait_connected().await.ok().unwrap();
+        let shared = connections.wait_connected().await.ok().unwrap();
         connections.record.record();
         let can = ClientCapabilities { elicit_form: true, ..ClientCapabilities::default() };
         let [one, other] = ["one", "other"]
@@ -542,14 +541,14 @@ mod tests {
         let (mut first, mut second) = (request(&one), request(&other));
         let chosen = connections.checkout(&first, &mut NoPermit).await.ok().unwrap();
         let too = connections.checkout(&second, &mut NoPermit).await.ok().unwrap();
-        assert!(Arc::ptr_eq(&chosen.0, &main) && Arc::ptr_eq(&too.0, &main), "each is alone there");
+        assert!(Arc::ptr_eq(&chosen.0, &shared) && Arc::ptr_eq(&too.0, &shared), "each is alone there");
         // Both calls have chosen by now. Only the first one begins.
         let entered = connections.begin_turn(&chosen.0, &chosen.1, &mut first).unwrap();
         let _call = chosen.0.open_call(&one, tool("hang"));
         drop(entered);
         assert!(connections.begin_turn(&too.0, &too.1, &mut second).is_none(), "the first call began there");
-        let (own, held) = connections.checkout(&second, &mut NoPermit).await.ok().unwrap();
-        assert!(!Arc::ptr_eq(&own, &main) && connections.begin_turn(&own, &held, &mut second).is_some());
+        let (spec, checked_out) = connections.checkout(&second, &mut NoPermit).await.ok().unwrap();
+        assert!(!Arc::ptr_eq(&spec, &shared) && connections.begin_turn(&spec, &checked_out, &mut second).is_some());
         running.abort();
     }
 }

@@ -35,10 +35,10 @@ impl UpstreamSessionRow {
         sessions: &Arc<UpstreamSessionStore>,
         store: &StateStore,
         caller: &Caller,
-        ends: ConnectionLifetime,
+        lifetime: ConnectionLifetime,
     ) -> Option<Self> {
         let id =
-            caller.session.as_ref().filter(|_| ends == ConnectionLifetime::WithSession && store.is_persistent())?;
+            caller.session.as_ref().filter(|_| lifetime == ConnectionLifetime::WithSession && store.is_persistent())?;
         let ConnectTarget::Http { .. } = settings.connect else { return None };
         // Other settings may mean another server, which must not see a session of this one.
         let purpose = format!("a session at the server {} {}", settings.name, cache::digest(settings));
@@ -62,20 +62,20 @@ impl UpstreamSessionRow {
     }
 
     /// Persists the connection for the next process.
-    pub(crate) fn persist(&self, active: &UpstreamConnection) {
-        let mut whose = self.sessions.lock_owners();
-        if self.write_session(active) {
-            whose.insert(self.key.clone(), self.connection);
+    pub(crate) fn persist(&self, connection: &UpstreamConnection) {
+        let mut owners = self.sessions.lock_owners();
+        if self.write_session(connection) {
+            owners.insert(self.key.clone(), self.connection);
         }
     }
 
     /// Persists the session again whenever it changes. Never returns.
-    pub(crate) async fn persist_changes(&self, active: &UpstreamConnection) {
+    pub(crate) async fn persist_changes(&self, connection: &UpstreamConnection) {
         loop {
-            active.server.session_changed().await;
+            connection.server.session_changed().await;
             // A replacement may own the row by now.
-            let whose = self.sessions.lock_owners();
-            if whose.get(&self.key) == Some(&self.connection) && !self.write_session(active) {
+            let owners = self.sessions.lock_owners();
+            if owners.get(&self.key) == Some(&self.connection) && !self.write_session(connection) {
                 self.store.remove(StoreTable::Leases, self.key.clone());
             }
         }
@@ -83,17 +83,17 @@ impl UpstreamSessionRow {
 
     /// Discards the row of a connection that ends for good.
     pub(crate) fn discard(&self) {
-        let mut whose = self.sessions.lock_owners();
-        if whose.get(&self.key) == Some(&self.connection) {
-            whose.remove(&self.key);
+        let mut owners = self.sessions.lock_owners();
+        if owners.get(&self.key) == Some(&self.connection) {
+            owners.remove(&self.key);
             self.store.remove(StoreTable::Leases, self.key.clone());
         }
     }
 
     /// Writes the session. Returns true if there is one to resume.
-    fn write_session(&self, active: &UpstreamConnection) -> bool {
-        let sealed = active.server.export_session().and_then(|raw| self.seal(&raw));
-        active.is_persisted.store(sealed.is_some(), Ordering::Relaxed);
+    fn write_session(&self, connection: &UpstreamConnection) -> bool {
+        let sealed = connection.server.export_session().and_then(|raw| self.seal(&raw));
+        connection.is_persisted.store(sealed.is_some(), Ordering::Relaxed);
         sealed.map(|sealed| self.store.put(StoreTable::Leases, self.key.clone(), sealed)).is_some()
     }
 

@@ -39,19 +39,19 @@ impl SharedConnection {
     }
 
     /// Fills the slot.
-    pub(crate) fn set(&self, active: Arc<UpstreamConnection>) {
-        self.active.store(Some(active));
+    pub(crate) fn set(&self, connection: Arc<UpstreamConnection>) {
+        self.active.store(Some(connection));
     }
 
     /// Empties the slot. Returns false if another connection fills it.
-    pub(crate) fn clear(&self, active: &Arc<UpstreamConnection>) -> bool {
-        let before = self.active.compare_and_swap(active, None);
-        before.as_ref().is_some_and(|before| Arc::ptr_eq(before, active))
+    pub(crate) fn clear(&self, connection: &Arc<UpstreamConnection>) -> bool {
+        let before = self.active.compare_and_swap(connection, None);
+        before.as_ref().is_some_and(|before| Arc::ptr_eq(before, connection))
     }
 
     /// Returns true if this connection fills the slot.
-    pub(crate) fn is(&self, active: &UpstreamConnection) -> bool {
-        self.active.load().as_deref().is_some_and(|main| std::ptr::eq(main, active))
+    pub(crate) fn is(&self, connection: &UpstreamConnection) -> bool {
+        self.active.load().as_deref().is_some_and(|main| std::ptr::eq(main, connection))
     }
 
     /// Waits for the shared connection.
@@ -60,9 +60,10 @@ impl SharedConnection {
     /// waited for, over any number of attempts. After a longer outage the caller fails at once, with the time of the
     /// next attempt.
     pub(crate) async fn wait(&self) -> Result<Arc<UpstreamConnection>, Error> {
-        if let Some(active) = self.get() {
-            return Ok(active);
+        if let Some(connection) = self.get() {
+            return Ok(connection);
         }
+        // Registered before the status is read: an attempt that this causes shows there.
         let _waiter = self.demand.register();
         let settings = self.server.live_settings();
         let (limit, setting) = match settings.start {
@@ -70,36 +71,37 @@ impl SharedConnection {
             // The server may have to be started first, which takes its own time.
             ServerStart::Lazy => (settings.start_timeout.min(settings.timeout), "start_timeout"),
         };
-        let late = Instant::now() + limit;
+        let deadline = Instant::now() + limit;
         let mut status = self.server.status.subscribe();
         loop {
             let (patient, grace) = {
                 let status = status.borrow_and_update();
                 let now = Instant::now();
-                let lost = status.disconnected_since.map_or(late, |away| (away + limit).min(late));
+                let lost = status.disconnected_since.map_or(deadline, |since| (since + limit).min(deadline));
                 match status.state {
-                    UpstreamState::Starting | UpstreamState::Ready | UpstreamState::Degraded => (true, late),
+                    UpstreamState::Starting | UpstreamState::Ready | UpstreamState::Degraded => (true, deadline),
                     UpstreamState::BackingOff
                     | UpstreamState::Stopped
                     | UpstreamState::Failed
                     | UpstreamState::NeedsLogin
                         if status.demand_from.is_some_and(|wake| wake <= now) =>
                     {
-                        (true, late)
+                        (true, deadline)
                     }
                     UpstreamState::BackingOff => (now < lost, lost),
-                    _ => (false, late),
+                    _ => (false, deadline),
                 }
             };
-            if let Some(active) = self.get() {
-                return Ok(active);
+            // Looked up after the status, since the supervisor fills the slot before it changes the status.
+            if let Some(connection) = self.get() {
+                return Ok(connection);
             }
             if self.server.stop.is_cancelled() || !patient {
                 return Err(self.unavailable(None));
             }
             match tokio::time::timeout_at(grace, status.changed()).await {
                 Ok(Ok(())) => {}
-                _ if Instant::now() >= late => return Err(self.unavailable(Some((limit, setting)))),
+                _ if Instant::now() >= deadline => return Err(self.unavailable(Some((limit, setting)))),
                 // The grace period has elapsed, but an attempt may be under way all the same.
                 _ => {}
             }
@@ -159,7 +161,7 @@ mod tests {
         shared: &SharedConnection,
         state: UpstreamState,
         wake: Option<Instant>,
-        away: Instant,
+        since: Instant,
     ) -> (Duration, String) {
         let next_attempt = (state == UpstreamState::BackingOff).then(|| Instant::now() + Duration::from_secs(20));
         let reason = "refused".to_owned();
@@ -168,7 +170,7 @@ mod tests {
             reason,
             next_attempt,
             demand_from: wake,
-            disconnected_since: Some(away),
+            disconnected_since: Some(since),
             ..UpstreamStatus::default()
         };
         shared.server.status.send_replace(status);

@@ -73,20 +73,22 @@ impl ReconnectBackoff {
     pub(crate) fn on_failure(&mut self, error: &ConnectError, now: Instant) -> ReconnectDelay {
         self.failures = self.failures.saturating_add(1);
         // Only an operator can fix these, so that attempts are rare, even on demand.
-        let parked = |state| (state, LONG_DELAY, DEMAND_DELAY_LONG);
-        let (state, pause, wake) = match error {
+        let needs_operator = |state| (state, LONG_DELAY, DEMAND_DELAY_LONG);
+        let (state, delay, demand_delay) = match error {
             ConnectError::Link(LinkError::Spawn(_)) | ConnectError::NoCommonRevision(_) => {
-                parked(UpstreamState::Failed)
+                needs_operator(UpstreamState::Failed)
             }
-            ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) => parked(UpstreamState::NeedsLogin),
+            ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) => {
+                needs_operator(UpstreamState::NeedsLogin)
+            }
             // RFC 9110, 10.2.3: `Retry-After` says how long to wait. Demand does not shorten it.
             ConnectError::Link(LinkError::Status { retry_after: Some(seconds), .. }) => {
-                let pause = Duration::from_secs(*seconds).min(LONG_DELAY).max(self.next_delay());
-                (UpstreamState::BackingOff, pause, pause)
+                let delay = Duration::from_secs(*seconds).min(LONG_DELAY).max(self.next_delay());
+                (UpstreamState::BackingOff, delay, delay)
             }
             _ => (UpstreamState::BackingOff, self.next_delay(), DEMAND_DELAY),
         };
-        self.delay(state, pause, wake, now)
+        self.delay(state, delay, demand_delay, now)
     }
 
     /// Records the loss of a connection that was up for this time.
@@ -94,12 +96,12 @@ impl ReconnectBackoff {
         // A server that ends soon after each start is failing. Only time shows that it is well.
         if up >= HEALTHY {
             self.failures = 0;
-            let pause = self.next_delay();
-            return self.delay(UpstreamState::BackingOff, pause, Duration::ZERO, now);
+            let delay = self.next_delay();
+            return self.delay(UpstreamState::BackingOff, delay, Duration::ZERO, now);
         }
         self.failures = self.failures.saturating_add(1);
-        let pause = self.next_delay();
-        self.delay(UpstreamState::BackingOff, pause, DEMAND_DELAY, now)
+        let delay = self.next_delay();
+        self.delay(UpstreamState::BackingOff, delay, DEMAND_DELAY, now)
     }
 
     /// Records an attempt in the wrong era. The next one looks for the other era at once.
@@ -114,12 +116,12 @@ impl ReconnectBackoff {
         self.attempts.clear();
     }
 
-    fn delay(&self, state: UpstreamState, pause: Duration, wake: Duration, now: Instant) -> ReconnectDelay {
+    fn delay(&self, state: UpstreamState, delay: Duration, demand_delay: Duration, now: Instant) -> ReconnectDelay {
         let earliest = self.earliest(now);
-        let until = (now + pause).max(earliest);
+        let until = (now + delay).max(earliest);
         // Measured from the start of the attempt, so that its duration counts.
         let last = self.attempts.back().copied().unwrap_or(now);
-        ReconnectDelay { state, until, demand_from: (last + wake).max(earliest).min(until) }
+        ReconnectDelay { state, until, demand_from: (last + demand_delay).max(earliest).min(until) }
     }
 
     /// Returns the earliest time that the budget allows, whatever the delay and the demand.
@@ -171,7 +173,7 @@ pub(crate) struct ConnectCooldown {
 impl ConnectCooldown {
     /// Returns true if a call should wait for the end of the cooldown. Otherwise it fails at once.
     pub(crate) fn is_worth_waiting(&self) -> bool {
-        self.grace_until.is_some_and(|patience| self.until <= patience)
+        self.grace_until.is_some_and(|grace| self.until <= grace)
     }
 }
 
@@ -183,18 +185,19 @@ impl BackoffTable {
         backoff: BackoffSettings,
         now: Instant,
     ) -> Result<ReconnectBackoff, ConnectCooldown> {
-        let own = self.cooldowns.get(key).map(|(_, pause)| pause);
-        if let Some(pause) = self.spawn_failure.iter().chain(own).find(|pause| pause.until > now) {
-            return Err(pause.clone());
+        let key_cooldown = self.cooldowns.get(key).map(|(_, cooldown)| cooldown);
+        if let Some(cooldown) = self.spawn_failure.iter().chain(key_cooldown).find(|cooldown| cooldown.until > now) {
+            return Err(cooldown.clone());
         }
         // One attempt finds out for all whether the program can be started by now.
-        if let Some(pause) = &mut self.spawn_failure {
-            pause.until = now + DEMAND_DELAY;
+        if let Some(cooldown) = &mut self.spawn_failure {
+            cooldown.until = now + DEMAND_DELAY;
         }
         // The entry goes on with its failures, so that the delays keep growing.
-        let mut pace = self.cooldowns.remove(key).map_or_else(|| ReconnectBackoff::new(backoff), |(pace, _)| pace);
-        pace.record_attempt(now);
-        Ok(pace)
+        let mut reconnect =
+            self.cooldowns.remove(key).map_or_else(|| ReconnectBackoff::new(backoff), |(reconnect, _)| reconnect);
+        reconnect.record_attempt(now);
+        Ok(reconnect)
     }
 
     /// Returns the cooldown after other connections used up the attempts of the window.
@@ -212,21 +215,21 @@ impl BackoffTable {
     pub(crate) fn on_failure(
         &mut self,
         key: &ByteString,
-        mut pace: ReconnectBackoff,
+        mut reconnect: ReconnectBackoff,
         error: &ConnectError,
         now: Instant,
     ) -> ConnectCooldown {
-        let rest = pace.on_failure(error, now);
+        let delay = reconnect.on_failure(error, now);
         // These connections are opened on demand only, so that the cooldown ends where demand may end it.
-        let pause = ConnectCooldown {
+        let cooldown = ConnectCooldown {
             reason: logs::one_line(&error.to_string()).into(),
-            until: rest.demand_from,
+            until: delay.demand_from,
             grace_until: None,
         };
         let unstartable = matches!(error, ConnectError::Link(LinkError::Spawn(_)));
-        self.spawn_failure = unstartable.then(|| pause.clone());
-        self.cool_down(key, pace, pause.clone(), now);
-        pause
+        self.spawn_failure = unstartable.then(|| cooldown.clone());
+        self.cool_down(key, reconnect, cooldown.clone(), now);
+        cooldown
     }
 
     /// Resets the backoff of one key. Earlier failures say nothing about the next attempt.
@@ -234,31 +237,33 @@ impl BackoffTable {
         self.cooldowns.remove(key);
     }
 
-    /// Records the loss of a connection after this uptime. `patience`: the time that calls wait for the next one.
+    /// Records the loss of a connection after this uptime. `grace`: the time that calls wait for the next connection.
     pub(crate) fn on_loss(
         &mut self,
         key: &ByteString,
-        mut pace: ReconnectBackoff,
+        mut reconnect: ReconnectBackoff,
         up: Duration,
         reason: &str,
-        patience: Duration,
+        grace: Duration,
     ) {
         let now = Instant::now();
-        let until = pace.on_loss(up, now).demand_from;
-        let pause = ConnectCooldown { reason: logs::one_line(reason).into(), until, grace_until: Some(now + patience) };
-        self.cool_down(key, pace, pause, now);
+        let until = reconnect.on_loss(up, now).demand_from;
+        let cooldown = ConnectCooldown { reason: logs::one_line(reason).into(), until, grace_until: Some(now + grace) };
+        self.cool_down(key, reconnect, cooldown, now);
     }
 
-    fn cool_down(&mut self, key: &ByteString, pace: ReconnectBackoff, pause: ConnectCooldown, now: Instant) {
+    fn cool_down(&mut self, key: &ByteString, reconnect: ReconnectBackoff, cooldown: ConnectCooldown, now: Instant) {
         // After its cooldown, an entry still counts the attempts of the window.
-        self.cooldowns
-            .retain(|_, (pace, pause)| pause.until.max(pace.attempts.back().map_or(now, |last| *last + WINDOW)) > now);
+        self.cooldowns.retain(|_, (reconnect, cooldown)| {
+            cooldown.until.max(reconnect.attempts.back().map_or(now, |last| *last + WINDOW)) > now
+        });
         if self.cooldowns.len() >= COOLDOWNS_MAX && !self.cooldowns.contains_key(key) {
-            let first = self.cooldowns.iter().min_by_key(|(_, (_, pause))| pause.until).map(|(key, _)| key.clone());
+            let first =
+                self.cooldowns.iter().min_by_key(|(_, (_, cooldown))| cooldown.until).map(|(key, _)| key.clone());
             first.and_then(|key| self.cooldowns.remove(&key));
         }
-        self.last_reason = Some(pause.reason.clone());
-        self.cooldowns.insert(key.clone(), (pace, pause));
+        self.last_reason = Some(cooldown.reason.clone());
+        self.cooldowns.insert(key.clone(), (reconnect, cooldown));
     }
 }
 
@@ -508,11 +513,11 @@ mod tests {
 
     #[tokio::test]
     async fn demand_registered_before_or_during_a_wait_ends_it() {
-        let wake = ConnectDemand::default();
-        let waiter = wake.register();
-        wake.wait_for_demand(|| false).await;
+        let demand = ConnectDemand::default();
+        let waiter = demand.register();
+        demand.wait_for_demand(|| false).await;
         drop(waiter);
-        wake.wait_for_demand(|| true).await;
-        let ((), _waiter) = tokio::join!(wake.wait_for_demand(|| false), async { wake.register() });
+        demand.wait_for_demand(|| true).await;
+        let ((), _waiter) = tokio::join!(demand.wait_for_demand(|| false), async { demand.register() });
     }
 }

@@ -37,62 +37,64 @@ pub(crate) enum ConnectionEnd {
 }
 
 /// Lists the server and runs its event loop. Returns the reason why that ended.
-pub(crate) async fn run_connected(supervised: &SupervisedServer, active: Arc<UpstreamConnection>) -> ConnectionEnd {
+pub(crate) async fn run_connected(supervised: &SupervisedServer, connection: Arc<UpstreamConnection>) -> ConnectionEnd {
     // In use before it is listed: items that are known from before can be called while the lists are fetched again.
     supervised.breaker.reset();
     supervised.activity.mark_active();
-    supervised.pool.set_shared(active.clone());
+    supervised.pool.set_shared(connection.clone());
     // Calls that wait for a connection watch the status. This change wakes them.
     supervised.server.status.send_modify(|status| status.disconnected_since = None);
-    let (mut notifications, mut due) =
-        (open_subscription(supervised, &active), RefreshState::new(supervised.server.settings.backoff));
+    let (mut notifications, mut refresh) =
+        (open_subscription(supervised, &connection), RefreshState::new(supervised.server.settings.backoff));
     let listed = tokio::select! {
-        listed = refresh_lists(supervised, &active, &mut notifications, &mut due, &ItemKind::ALL) => listed,
-        reason = active.link.closed() => Err(ListFailure { reason: reason.to_string(), is_down: true, is_refused: false }),
+        listed = refresh_lists(supervised, &connection, &mut notifications, &mut refresh, &ItemKind::ALL) => listed,
+        reason = connection.link.closed() => Err(ListFailure { reason: reason.to_string(), is_down: true, is_refused: false }),
         () = supervised.server.stop.cancelled() => Ok(()),
     };
-    due.on_listed(listed.is_ok(), || relist_interval(supervised));
+    refresh.on_listed(listed.is_ok(), || relist_interval(supervised));
     // A stop in the middle leaves lists that are incomplete. They must not be persisted as the whole.
     if listed.is_ok() && !supervised.server.stop.is_cancelled() {
-        supervised.persist_lists(&active);
+        supervised.persist_lists(&connection);
     }
-    report_lists(supervised, &active, &listed);
+    report_lists(supervised, &connection, &listed);
     supervised.server.publish_lists();
     let end = tokio::select! {
+        // `biased`: both branches may see the same break, and the first one knows its reason.
         biased;
-        end = wait_for_end(supervised, &active) => end,
-        reason = event_loop(supervised, &active, &mut notifications, due) => ConnectionEnd::Disconnected(reason),
+        end = wait_for_end(supervised, &connection) => end,
+        reason = event_loop(supervised, &connection, &mut notifications, refresh) => ConnectionEnd::Disconnected(reason),
     };
     drop(notifications);
     // Calls that begin from here on find no shared connection. An idle or replaced one finishes the calls it has.
-    supervised.pool.clear_shared(&active);
+    supervised.pool.clear_shared(&connection);
     if matches!(end, ConnectionEnd::Idle | ConnectionEnd::Promoted) {
-        let _ = tokio::time::timeout(supervised.server.timeouts.call(), wait_calls_finished(&active)).await;
+        // A call that outlasts its own timeout is not waited for.
+        let _ = tokio::time::timeout(supervised.server.timeouts.call(), wait_calls_finished(&connection)).await;
     }
     if supervised.pool.shared().is_none() {
         supervised.server.status.send_modify(|status| status.disconnected_since = Some(Instant::now()));
     }
     // A stop ends the session now, with all calls that still run in it.
     if supervised.server.stop.is_cancelled() {
-        active.server.close();
+        connection.server.close();
     }
-    active.link.close(Vec::new()).await;
+    connection.link.close(Vec::new()).await;
     end
 }
 
 /// Waits for calls that got the connection just before it was taken out of use.
-async fn wait_calls_finished(active: &UpstreamConnection) {
+async fn wait_calls_finished(connection: &UpstreamConnection) {
     loop {
         // Sleeps first: a call that was just given the connection may not be counted yet.
         tokio::time::sleep(SETTLE_TIME).await;
-        if active.calls.is_idle() {
+        if connection.calls.is_idle() {
             return;
         }
     }
 }
 
-/// Waits for an event that ends the connection whatever its event loop does.
-async fn wait_for_end(supervised: &SupervisedServer, active: &UpstreamConnection) -> ConnectionEnd {
+/// Waits for an event that ends the connection, independently of its event loop.
+async fn wait_for_end(supervised: &SupervisedServer, connection: &UpstreamConnection) -> ConnectionEnd {
     let idle = async {
         match supervised.server.settings.start {
             ServerStart::Eager => std::future::pending().await,
@@ -116,9 +118,9 @@ async fn wait_for_end(supervised: &SupervisedServer, active: &UpstreamConnection
     };
     tokio::select! {
         end = settled => end,
-        reason = active.link.closed() => ConnectionEnd::Disconnected(reason.to_string()),
+        reason = connection.link.closed() => ConnectionEnd::Disconnected(reason.to_string()),
         () = supervised.server.stop.cancelled() => ConnectionEnd::Stopped,
-        reason = health.failed(active) => ConnectionEnd::Disconnected(reason),
+        reason = health.failed(connection) => ConnectionEnd::Disconnected(reason),
         () = supervised.pool.eras.promoted() => ConnectionEnd::Promoted,
         () = idle => ConnectionEnd::Idle,
     }
@@ -126,16 +128,16 @@ async fn wait_for_end(supervised: &SupervisedServer, active: &UpstreamConnection
 
 async fn event_loop(
     supervised: &SupervisedServer,
-    active: &Arc<UpstreamConnection>,
+    connection: &Arc<UpstreamConnection>,
     notifications: &mut NotificationStream,
-    mut due: RefreshState,
+    mut refresh: RefreshState,
 ) -> String {
     loop {
-        let reopen_at = due.reopen_at;
+        let reopen_at = refresh.reopen_at;
         let kinds = tokio::select! {
             () = supervised.breaker.changed() => {
                 // A server that could not be listed stays degraded for that reason.
-                if due.failures == 0 {
+                if refresh.failures == 0 {
                     report_breaker(supervised);
                 }
                 continue;
@@ -143,63 +145,63 @@ async fn event_loop(
             () = supervised.pool.record.wait_seen() => {
                 tracing::info!(server = supervised.name(), "server requests input: its clients get dedicated connections from now on");
                 // Lists that failed are persisted once a fetch succeeds.
-                if due.failures == 0 {
-                    supervised.persist_lists(active);
+                if refresh.failures == 0 {
+                    supervised.persist_lists(connection);
                 }
                 continue;
             }
             // After the end of the stream, its successor subscribes to what is wanted by then.
             () = supervised.lists.resources.changed(), if notifications.established.is_none() && reopen_at.is_none() => {
-                replace_subscription(supervised, active, notifications, &mut due);
+                replace_subscription(supervised, connection, notifications, &mut refresh);
                 continue;
             }
-            () = wait_acknowledged(notifications.established.clone(), due.open_deadline), if notifications.established.is_some() => {
-                due.on_opened(!notifications.is_pending());
+            () = wait_acknowledged(notifications.established.clone(), refresh.open_deadline), if notifications.established.is_some() => {
+                refresh.on_opened(!notifications.is_pending());
                 notifications.assume_established();
                 continue;
             }
             notification = notifications.stream.next(), if reopen_at.is_none() => {
-                on_notification(supervised, notifications, &mut due, notification);
+                on_notification(supervised, notifications, &mut refresh, notification);
                 continue;
             }
-            () = tokio::time::sleep_until(due.settles_at), if !due.changed.is_empty() => due.take_changed(),
-            () = tokio::time::sleep_until(reopen_at.unwrap_or(due.relist)), if reopen_at.is_some() => {
+            () = tokio::time::sleep_until(refresh.settles_at), if !refresh.changed.is_empty() => refresh.take_changed(),
+            () = tokio::time::sleep_until(reopen_at.unwrap_or(refresh.relist)), if reopen_at.is_some() => {
                 // Changes between two streams were announced to nobody. Only a new fetch finds them.
-                *notifications = open_subscription(supervised, active);
-                due.begin_opening(true);
+                *notifications = open_subscription(supervised, connection);
+                refresh.begin_opening(true);
                 ItemKind::ALL.to_vec()
             }
             kinds = supervised.lists.dedicated.relist_scheduler.next_batch() => kinds,
-            kinds = supervised.lists.relist_requests.requested(), if due.failures == 0 => kinds,
-            () = supervised.pool.suspicion.suspected_refusal(), if due.failures == 0 => match refuses_everything(supervised, active, &mut due).await {
+            kinds = supervised.lists.relist_requests.requested(), if refresh.failures == 0 => kinds,
+            () = supervised.pool.suspicion.suspected_refusal(), if refresh.failures == 0 => match refuses_everything(supervised, connection, &mut refresh).await {
                 Some(reason) => return reason,
                 None => continue,
             },
-            () = supervised.pool.suspicion.suspected_down() => match check_alive(supervised, active).await {
+            () = supervised.pool.suspicion.suspected_down() => match check_alive(supervised, connection).await {
                 Ok(()) => continue,
                 Err(reason) => return reason,
             },
             // After a failure the time of the next attempt is fixed already.
-            () = supervised.lists.expired(), if due.failures == 0 => {
+            () = supervised.lists.expired(), if refresh.failures == 0 => {
                 if !supervised.lists.is_stale() {
                     continue;
                 }
                 ItemKind::ALL.to_vec()
             }
-            () = tokio::time::sleep_until(due.relist) => ItemKind::ALL.to_vec(),
+            () = tokio::time::sleep_until(refresh.relist) => ItemKind::ALL.to_vec(),
         };
         // After a failure all lists are due: the state does not say which ones are missing.
-        let kinds = if due.failures > 0 { ItemKind::ALL.to_vec() } else { kinds };
-        let listed = refresh_and_report(supervised, active, notifications, &mut due, &kinds).await;
+        let kinds = if refresh.failures > 0 { ItemKind::ALL.to_vec() } else { kinds };
+        let listed = refresh_and_report(supervised, connection, notifications, &mut refresh, &kinds).await;
         // Owners learn of a change only now, so that they find it in the shared lists.
         publish_dedicated(supervised);
         supervised.lists.relist_requests.completed();
-        due.on_listed(listed.is_ok(), || relist_interval(supervised));
+        refresh.on_listed(listed.is_ok(), || relist_interval(supervised));
         match listed {
             // Over HTTP the server is connected anew, in whatever era it speaks now. On a pipe that would end a child
             // and its calls.
             Err(ListFailure { reason, is_down: down, is_refused: refused })
-                if !active.link.is_multiplexed() && (down || refused && due.failures >= REFUSALS_MAX) =>
+                if !connection.link.is_multiplexed() && (down || refused && refresh.failures >= REFUSALS_MAX) =>
             {
                 return reason;
             }

@@ -1,6 +1,6 @@
-//! Health check of one connection. Owns when the server is pinged. Does not encode the ping: its revision does, and one
-//! that has no ping gets none. Invariant: only traffic from the server proves it alive. While calls are open, it is not
-//! given up before one of them had its full time.
+//! Health check of one connection. Owns the times of the pings. Does not encode pings (`protocol`). A revision without
+//! a ping is not checked. Invariant: only traffic from the server proves it alive. While calls are open, the server
+//! gets the full time of one of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl HealthCheck {
     }
 
     /// Waits until the server has missed `ping.misses` pings in a row. Returns the reason.
-    pub(crate) async fn failed(&self, active: &UpstreamConnection) -> String {
+    pub(crate) async fn failed(&self, connection: &UpstreamConnection) -> String {
         let ping = self.ping;
         if ping.interval.is_zero() {
             return std::future::pending().await;
@@ -41,15 +41,15 @@ impl HealthCheck {
         // Time since when calls were open and nothing arrived, as far as this loop looked.
         let mut waiting = None;
         // Clears the flag: only traffic from here on counts.
-        active.link.take_activity();
+        connection.link.take_activity();
         loop {
             // A server that missed a ping is pinged again sooner.
-            let pause = tokio::time::sleep(if missed == 0 { ping.interval } else { ping.timeout });
+            let silence = tokio::time::sleep(if missed == 0 { ping.interval } else { ping.timeout });
             tokio::select! {
-                () = pause => {}
-                () = active.calls.wait_for_silence() => {
+                () = silence => {}
+                () = connection.calls.wait_for_silence() => {
                     // A call that waits for its user may be silent for long.
-                    if !active.calls.may_be_silent() && self.is_wedged(active).await {
+                    if !connection.calls.may_be_silent() && self.is_wedged(connection).await {
                         let (limit, name) = (ping.timeout, &self.name);
                         return format!(
                             "it said nothing for all the time of a call, and then left a ping unanswered for {limit:?} \
@@ -60,20 +60,20 @@ impl HealthCheck {
                     continue;
                 }
             }
-            if active.link.take_activity() {
+            if connection.link.take_activity() {
                 (missed, waiting) = (0, None);
                 continue;
             }
-            if active.calls.is_idle() {
+            if connection.calls.is_idle() {
                 waiting = None;
-            } else if waiting.get_or_insert_with(Instant::now).elapsed() < self.grace(active) {
+            } else if waiting.get_or_insert_with(Instant::now).elapsed() < self.grace(connection) {
                 // A server may work on one request at a time. Silence during a long call is no failure.
                 continue;
             }
             // A revision without a ping leaves this check without evidence.
-            let Some(answer) = active.server.ping() else { return std::future::pending().await };
+            let Some(answer) = connection.server.ping() else { return std::future::pending().await };
             // Any traffic is evidence, not only the answer to the ping.
-            if timeout(ping.timeout, answer).await.unwrap_or(false) || active.link.take_activity() {
+            if timeout(ping.timeout, answer).await.unwrap_or(false) || connection.link.take_activity() {
                 (missed, waiting) = (0, None);
                 continue;
             }
@@ -88,16 +88,16 @@ impl HealthCheck {
 
     /// Checks whether a server that was silent for the time of a whole call misses a ping, too. One ping is enough:
     /// the call was the first unanswered request.
-    async fn is_wedged(&self, active: &UpstreamConnection) -> bool {
+    async fn is_wedged(&self, connection: &UpstreamConnection) -> bool {
         let until = Instant::now() + self.ping.timeout;
-        active.link.take_activity();
-        let Some(answer) = active.server.ping() else { return false };
+        connection.link.take_activity();
+        let Some(answer) = connection.server.ping() else { return false };
         if timeout_at(until, answer).await.unwrap_or(false) {
             return false;
         }
         // A ping that could not be sent must not shorten the wait.
         sleep_until(until).await;
-        let is_wedged = !active.link.take_activity();
+        let is_wedged = !connection.link.take_activity();
         if is_wedged {
             self.metrics.servers.pings_missed.inc(&self.name);
         }
@@ -105,8 +105,8 @@ impl HealthCheck {
     }
 
     /// Returns how long a server may be silent while calls are open: the longest time of one call.
-    fn grace(&self, active: &UpstreamConnection) -> Duration {
-        let input = if active.calls.may_be_silent() { self.times.input_timeout() } else { Duration::ZERO };
+    fn grace(&self, connection: &UpstreamConnection) -> Duration {
+        let input = if connection.calls.may_be_silent() { self.times.input_timeout() } else { Duration::ZERO };
         self.times.call().saturating_add(input)
     }
 }

@@ -16,6 +16,7 @@ const TASKS_MAX: usize = 1024;
 /// Lifetime of a task that states none.
 const TASK_TIME: Duration = Duration::from_secs(3600);
 /// Longest lifetime of a task that states one.
+// A server may state any `ttl`. Without a limit, one task could keep it running for ever.
 const TASK_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Activity of one server or connection.

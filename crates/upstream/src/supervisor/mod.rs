@@ -1,6 +1,6 @@
 //! Supervisor of one server: its connect loop. Owns the order of attempts, delays and stops, and the published state.
-//! Does not choose delays (`backoff.rs`) or run the connected server (`connected.rs`). Invariant: one attempt at a
-//! time, within the backoff, and never a last one before the stop. A misconfigured server is not tried.
+//! Does not choose delays (`backoff.rs`) or run the connected server (`connected.rs`). Invariant: one attempt runs at a
+//! time, within the backoff. Attempts go on until the server is stopped. A misconfigured server is not tried.
 
 pub(crate) mod absence;
 pub(crate) mod backoff;
@@ -35,7 +35,7 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
     if let ConnectTarget::Misconfigured { reason } = &supervised.server.settings.connect {
         return stay_failed(&supervised, reason).await;
     }
-    let mut life = Supervisor {
+    let mut supervisor = Supervisor {
         backoff: ReconnectBackoff::new(supervised.server.settings.backoff),
         era: None,
         is_first: true,
@@ -49,19 +49,19 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
         wait_for_demand(&supervised, "not started yet".to_owned()).await;
     }
     while !supervised.server.stop.is_cancelled() {
-        let (reason, rest) = match life.connect_once(&supervised).await {
-            AttemptEnd::Disconnected(reason, rest) => (reason, rest),
+        let (reason, delay) = match supervisor.connect_once(&supervised).await {
+            AttemptEnd::Disconnected(reason, delay) => (reason, delay),
             AttemptEnd::Idle => {
-                life.backoff.reset();
+                supervisor.backoff.reset();
                 let (idle, name) = (supervised.server.settings.idle_stop, supervised.name());
                 wait_for_demand(&supervised, format!("not used for {idle:?} (servers.{name}.idle_stop)")).await;
                 continue;
             }
             AttemptEnd::Stopped => break,
         };
-        life.log_failure(&supervised, &reason, &rest);
-        supervised.set_state(rest.state, reason, Some(rest.until), Some(rest.demand_from));
-        wait_backoff(&supervised, &rest).await;
+        supervisor.log_failure(&supervised, &reason, &delay);
+        supervised.set_state(delay.state, reason, Some(delay.until), Some(delay.demand_from));
+        wait_backoff(&supervised, &delay).await;
     }
     supervised.set_state(UpstreamState::Stopped, String::new(), None, None);
     supervised.stopped.cancel();
@@ -87,7 +87,7 @@ struct Supervisor {
 
 /// Result of an attempt.
 enum AttemptEnd {
-    /// The server was never there, or is no longer.
+    /// The attempt failed, or its connection ended.
     Disconnected(String, ReconnectDelay),
     /// The idle timeout elapsed.
     Idle,
@@ -97,13 +97,13 @@ enum AttemptEnd {
 
 impl Supervisor {
     /// Logs a failure, if it is new.
-    fn log_failure(&mut self, supervised: &SupervisedServer, reason: &str, rest: &ReconnectDelay) {
-        let Some(repeated) = supervised.state_log.record(rest.state, reason) else { return };
+    fn log_failure(&mut self, supervised: &SupervisedServer, reason: &str, delay: &ReconnectDelay) {
+        let Some(repeated) = supervised.state_log.record(delay.state, reason) else { return };
         let short = connect_hints::without_container_hint(reason);
         let is_new = short != reason && !std::mem::replace(&mut self.hint_logged, true);
         let reason = logs::one_line(if is_new { reason } else { &short });
-        let pause_ms = rest.until.saturating_duration_since(Instant::now()).as_millis() as u64;
-        let (server, state) = (supervised.name(), rest.state.name());
+        let pause_ms = delay.until.saturating_duration_since(Instant::now()).as_millis() as u64;
+        let (server, state) = (supervised.name(), delay.state.name());
         tracing::warn!(server, state, pause_ms, repeated, "not connected: {reason}");
     }
 
@@ -116,30 +116,32 @@ impl Supervisor {
             count_attempt(supervised);
         }
         self.backoff.record_attempt(Instant::now());
+        // Counted for the dedicated connections: they dial the same host.
         let attempt = supervised.pool.attempts().begin_shared(Instant::now());
         let first = supervised.pool.eras.begin_attempt(supervised.pool.last_handshake().as_deref());
         // A remembered era saves the probe, unless a client needs the other era first.
         let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
         let (stderr, record) = (supervised.stderr_history.begin_process(), supervised.pool.record.clone());
-        let identity = ConnectAs { first_era: first, stderr: stderr.clone(), record, ..ConnectAs::for_all(era) };
+        let connect_as = ConnectAs { first_era: first, stderr: stderr.clone(), record, ..ConnectAs::for_all(era) };
         let settings = supervised.server.live_settings();
         let opened = tokio::select! {
             () = report_slow_start(supervised, &stderr) => return AttemptEnd::Stopped,
-            opened = dial(&settings, &supervised.server.shared, identity, supervised.server.timeouts.clone()) => opened,
+            opened = dial(&settings, &supervised.server.shared, connect_as, supervised.server.timeouts.clone()) => opened,
             () = supervised.server.stop.cancelled() => return AttemptEnd::Stopped,
         };
         match opened {
-            Ok(active) => {
+            Ok(connection) => {
                 attempt.succeed();
-                self.serve_connection(supervised, Arc::new(active)).await
+                self.serve_connection(supervised, Arc::new(connection)).await
             }
             // A remembered era that fails is forgotten: the server may have been replaced.
             Err(error) => {
                 attempt.fail();
                 let now = Instant::now();
-                let mistaken = self.era.take().is_some() && era.is_some();
-                let rest = if mistaken { self.backoff.wrong_era(now) } else { self.backoff.on_failure(&error, now) };
-                AttemptEnd::Disconnected(error.to_string(), rest)
+                let was_remembered = self.era.take().is_some() && era.is_some();
+                let delay =
+                    if was_remembered { self.backoff.wrong_era(now) } else { self.backoff.on_failure(&error, now) };
+                AttemptEnd::Disconnected(error.to_string(), delay)
             }
         }
     }
@@ -148,17 +150,17 @@ impl Supervisor {
     async fn serve_connection(
         &mut self,
         supervised: &SupervisedServer,
-        mut active: Arc<UpstreamConnection>,
+        mut connection: Arc<UpstreamConnection>,
     ) -> AttemptEnd {
         loop {
-            self.era = Some(active.era);
-            let began = Instant::now();
-            let end = run_connected(supervised, active).await;
+            self.era = Some(connection.era);
+            let connected_at = Instant::now();
+            let end = run_connected(supervised, connection).await;
             match supervised.pool.eras.take_promoted() {
                 Some(promoted) if !matches!(end, ConnectionEnd::Stopped) => {
                     // The promoted connection has its own process, and its own stderr.
                     supervised.stderr_history.switch_process(promoted.stderr.clone());
-                    active = promoted;
+                    connection = promoted;
                 }
                 Some(promoted) => {
                     // Promoted just before the stop: no event loop will close it.
@@ -167,20 +169,20 @@ impl Supervisor {
                     promoted.link.close(Vec::new()).await;
                     return AttemptEnd::Stopped;
                 }
-                None => return self.classify_end(supervised, end, began),
+                None => return self.classify_end(supervised, end, connected_at),
             }
         }
     }
 
-    fn classify_end(&mut self, supervised: &SupervisedServer, end: ConnectionEnd, began: Instant) -> AttemptEnd {
+    fn classify_end(&mut self, supervised: &SupervisedServer, end: ConnectionEnd, connected_at: Instant) -> AttemptEnd {
         match end {
             ConnectionEnd::Disconnected(reason) => {
                 let now = Instant::now();
                 // A short uptime counts like a failed attempt.
-                if now - began < HEALTHY {
+                if now - connected_at < HEALTHY {
                     supervised.pool.attempts().record_loss(now);
                 }
-                AttemptEnd::Disconnected(reason, self.backoff.on_loss(now - began, now))
+                AttemptEnd::Disconnected(reason, self.backoff.on_loss(now - connected_at, now))
             }
             ConnectionEnd::Idle => AttemptEnd::Idle,
             ConnectionEnd::Stopped | ConnectionEnd::Promoted => AttemptEnd::Stopped,
@@ -196,9 +198,9 @@ async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
     let limit = supervised.server.peek_settings().start_timeout;
     tokio::time::sleep(SLOW_START.min(limit / 2)).await;
     let (name, began) = (supervised.name(), Instant::now() - SLOW_START.min(limit / 2));
-    let mut pause = tokio::time::interval(SLOW_START);
+    let mut interval = tokio::time::interval(SLOW_START);
     loop {
-        pause.tick().await;
+        interval.tick().await;
         let wrote = match stderr.likely_error() {
             Some(line) => format!("it wrote: {}", logs::redact(&line)),
             None => "it wrote nothing to stderr".to_owned(),
@@ -236,13 +238,13 @@ fn count_attempt(supervised: &SupervisedServer) {
 }
 
 /// Waits until the delay is over, or a call triggers an earlier attempt.
-async fn wait_backoff(supervised: &SupervisedServer, rest: &ReconnectDelay) {
+async fn wait_backoff(supervised: &SupervisedServer, delay: &ReconnectDelay) {
     let woken = async {
-        tokio::time::sleep_until(rest.demand_from).await;
+        tokio::time::sleep_until(delay.demand_from).await;
         supervised.pool.demand().wait_for_demand(|| false).await;
     };
     tokio::select! {
-        () = tokio::time::sleep_until(rest.until) => {}
+        () = tokio::time::sleep_until(delay.until) => {}
         () = woken => {}
         () = supervised.server.stop.cancelled() => {}
     }

@@ -41,31 +41,31 @@ pub(super) fn relist_interval(supervised: &SupervisedServer) -> Duration {
 }
 
 /// Opens the notification stream of the shared connection.
-pub(super) fn open_subscription(supervised: &SupervisedServer, active: &UpstreamConnection) -> NotificationStream {
+pub(super) fn open_subscription(supervised: &SupervisedServer, connection: &UpstreamConnection) -> NotificationStream {
     let filter = SubscriptionFilter { uris: supervised.lists.resources.uris(), ..SubscriptionFilter::all() };
-    active.server.subscribe(&gateway_caller(), filter)
+    connection.server.subscribe(&gateway_caller(), filter)
 }
 
 /// Replaces the stream by one with the current resources. The new stream is acknowledged before the old one ends.
 pub(super) fn replace_subscription(
     supervised: &SupervisedServer,
-    active: &UpstreamConnection,
+    connection: &UpstreamConnection,
     notifications: &mut NotificationStream,
-    due: &mut RefreshState,
+    refresh: &mut RefreshState,
 ) {
-    due.begin_opening(false);
+    refresh.begin_opening(false);
     let before = std::mem::replace(notifications, no_notifications());
-    *notifications = open_subscription(supervised, active).take_over_from(before);
+    *notifications = open_subscription(supervised, connection).take_over_from(before);
 }
 
 /// Handles one notification of the server, or the end of the stream (`None`).
 pub(super) fn on_notification(
     supervised: &SupervisedServer,
     notifications: &mut NotificationStream,
-    due: &mut RefreshState,
+    refresh: &mut RefreshState,
     notification: Option<Notification>,
 ) {
-    let Some(notification) = due.on_notification(notifications, notification) else { return };
+    let Some(notification) = refresh.on_notification(notifications, notification) else { return };
     // Anything else belongs to a call.
     if let Notification::ResourceUpdated(..)
     | Notification::ElicitationComplete(..)
@@ -79,20 +79,20 @@ pub(super) fn on_notification(
 /// Fetches lists of a connected server again, and publishes what came of it.
 pub(super) async fn refresh_and_report(
     supervised: &SupervisedServer,
-    active: &Arc<UpstreamConnection>,
+    connection: &Arc<UpstreamConnection>,
     notifications: &mut NotificationStream,
-    due: &mut RefreshState,
+    refresh: &mut RefreshState,
     kinds: &[ItemKind],
 ) -> Result<(), ListFailure> {
     let before = supervised.lists.load();
     let listed = tokio::select! {
-        listed = refresh_lists(supervised, active, notifications, due, kinds) => listed,
+        listed = refresh_lists(supervised, connection, notifications, refresh, kinds) => listed,
         () = supervised.server.stop.cancelled() => Ok(()),
     };
     // An open breaker has its own reason for the degraded state. A good fetch must not clear it.
     let degraded = supervised.server.state() == UpstreamState::Degraded && supervised.breaker.open_state().is_none();
     match &listed {
-        Ok(()) if degraded => report_lists(supervised, active, &listed),
+        Ok(()) if degraded => report_lists(supervised, connection, &listed),
         Ok(()) => {}
         Err(ListFailure { reason, .. }) => {
             if let Some(repeated) = supervised.state_log.record(UpstreamState::Degraded, reason) {
@@ -101,7 +101,7 @@ pub(super) async fn refresh_and_report(
         }
     }
     if listed.is_ok() && !supervised.server.stop.is_cancelled() {
-        supervised.persist_lists(active);
+        supervised.persist_lists(connection);
     }
     // The lists are replaced as a whole, so that the pointer tells whether one changed.
     if !Arc::ptr_eq(&before, &supervised.lists.load()) {
@@ -112,19 +112,22 @@ pub(super) async fn refresh_and_report(
 
 /// Checks whether a server that a call found disconnected is reachable. A pipe knows by itself. Over HTTP a list
 /// shows it.
-pub(super) async fn check_alive(supervised: &SupervisedServer, active: &Arc<UpstreamConnection>) -> Result<(), String> {
-    if active.link.is_multiplexed() {
+pub(super) async fn check_alive(
+    supervised: &SupervisedServer,
+    connection: &Arc<UpstreamConnection>,
+) -> Result<(), String> {
+    if connection.link.is_multiplexed() {
         return Ok(());
     }
     let live = supervised.server.live_settings();
-    let first = tokio::time::timeout(live.connect_timeout, list_once(supervised, active, ItemKind::Tools)).await;
+    let first = tokio::time::timeout(live.connect_timeout, list_once(supervised, connection, ItemKind::Tools)).await;
     if first.is_ok_and(|listed| !is_down(&listed)) {
         return Ok(());
     }
     // A slow first answer is no proof. The second attempt gets the full time of a list.
     let limit = live.list_timeout;
     tokio::time::sleep(RETRY_DELAY).await;
-    match tokio::time::timeout(limit, list_once(supervised, active, ItemKind::Tools)).await {
+    match tokio::time::timeout(limit, list_once(supervised, connection, ItemKind::Tools)).await {
         Ok(Err(error)) if error.kind == McpErrorKind::ServerDown => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {limit:?}")),
         _ => Ok(()),
@@ -132,22 +135,26 @@ pub(super) async fn check_alive(supervised: &SupervisedServer, active: &Arc<Upst
 }
 
 /// Fetches one list. Retries once where a connection broke.
-async fn list(supervised: &SupervisedServer, active: &UpstreamConnection, kind: ItemKind) -> Result<ItemList, Error> {
-    let listed = list_once(supervised, active, kind).await;
-    if active.link.is_multiplexed() || !is_down(&listed) {
+async fn list(
+    supervised: &SupervisedServer,
+    connection: &UpstreamConnection,
+    kind: ItemKind,
+) -> Result<ItemList, Error> {
+    let listed = list_once(supervised, connection, kind).await;
+    if connection.link.is_multiplexed() || !is_down(&listed) {
         return listed;
     }
     // One broken HTTP connection does not mean that the server is down.
     tokio::time::sleep(RETRY_DELAY).await;
-    list_once(supervised, active, kind).await
+    list_once(supervised, connection, kind).await
 }
 
 async fn list_once(
     supervised: &SupervisedServer,
-    active: &UpstreamConnection,
+    connection: &UpstreamConnection,
     kind: ItemKind,
 ) -> Result<ItemList, Error> {
-    fetch::list_all(&*active.server, kind, &supervised.server.settings.lists).await
+    fetch::list_all(&*connection.server, kind, &supervised.server.settings.lists).await
 }
 
 fn is_down(listed: &Result<ItemList, Error>) -> bool {
@@ -157,13 +164,13 @@ fn is_down(listed: &Result<ItemList, Error>) -> bool {
 /// Checks whether a server that refused a call refuses everything. Returns the reason to connect anew.
 pub(super) async fn refuses_everything(
     supervised: &SupervisedServer,
-    active: &UpstreamConnection,
-    due: &mut RefreshState,
+    connection: &UpstreamConnection,
+    refresh: &mut RefreshState,
 ) -> Option<String> {
-    if active.link.is_multiplexed() || !due.begin_refusal_check() {
+    if connection.link.is_multiplexed() || !refresh.begin_refusal_check() {
         return None;
     }
-    let listing = list_once(supervised, active, ItemKind::Tools);
+    let listing = list_once(supervised, connection, ItemKind::Tools);
     let listed = tokio::time::timeout(supervised.server.peek_settings().list_timeout, listing).await;
     listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
 }
@@ -172,14 +179,14 @@ pub(super) async fn refuses_everything(
 async fn while_subscribed<T>(
     supervised: &SupervisedServer,
     notifications: &mut NotificationStream,
-    due: &mut RefreshState,
+    refresh: &mut RefreshState,
     done: impl Future<Output = T>,
 ) -> T {
     let mut done = std::pin::pin!(done);
     loop {
         tokio::select! {
             // A stream that has ended would yield its end again and again.
-            notification = notifications.stream.next(), if due.reopen_at.is_none() => on_notification(supervised, notifications, due, notification),
+            notification = notifications.stream.next(), if refresh.reopen_at.is_none() => on_notification(supervised, notifications, refresh, notification),
             done = &mut done => return done,
         }
     }
@@ -188,36 +195,36 @@ async fn while_subscribed<T>(
 /// Fetches lists and publishes each one that succeeds. A list that fails keeps its last good items.
 pub(super) async fn refresh_lists(
     supervised: &SupervisedServer,
-    active: &UpstreamConnection,
+    connection: &UpstreamConnection,
     notifications: &mut NotificationStream,
-    due: &mut RefreshState,
+    refresh: &mut RefreshState,
     kinds: &[ItemKind],
 ) -> Result<(), ListFailure> {
     // Subscribe before listing, so that no change falls in between. Lists fetched before the acknowledgement are
     // fetched twice.
-    if due.is_only_stream && notifications.is_pending() {
+    if refresh.is_only_stream && notifications.is_pending() {
         let opened = wait_acknowledged(notifications.established.clone(), Instant::now() + ACKNOWLEDGE_WAIT);
-        while_subscribed(supervised, notifications, due, opened).await;
+        while_subscribed(supervised, notifications, refresh, opened).await;
     }
-    let features = active.server.describe(&gateway_caller()).features;
-    let mut trouble: Option<ListFailure> = None;
+    let features = connection.server.describe(&gateway_caller()).features;
+    let mut failure: Option<ListFailure> = None;
     let mut answered = false;
     for kind in kinds.iter().copied() {
         let list = if fetch::offers_list(&features, kind) {
             let limit = supervised.server.peek_settings().list_timeout;
-            let listing = tokio::time::timeout(limit, list(supervised, active, kind));
-            match while_subscribed(supervised, notifications, due, listing).await {
+            let listing = tokio::time::timeout(limit, list(supervised, connection, kind));
+            match while_subscribed(supervised, notifications, refresh, listing).await {
                 Ok(Ok(list)) => {
-                    due.on_list_taken(kind, notifications);
+                    refresh.on_list_taken(kind, notifications);
                     answered = true;
                     list
                 }
                 Ok(Err(error)) => {
-                    let down = error.kind == McpErrorKind::ServerDown;
+                    let is_down = error.kind == McpErrorKind::ServerDown;
                     let reason = format!("{}: {error}", kind.list_method());
-                    trouble = Some(ListFailure { reason, is_down: down, is_refused: true });
+                    failure = Some(ListFailure { reason, is_down, is_refused: true });
                     // The other lists would fail for the same reason, each after its own timeout.
-                    if down {
+                    if is_down {
                         break;
                     }
                     continue;
@@ -225,7 +232,7 @@ pub(super) async fn refresh_lists(
                 Err(_) => {
                     let (method, name) = (kind.list_method(), supervised.name());
                     let reason = format!("{method} took longer than {limit:?} (servers.{name}.list_timeout)");
-                    trouble = Some(ListFailure { reason, is_down: false, is_refused: false });
+                    failure = Some(ListFailure { reason, is_down: false, is_refused: false });
                     continue;
                 }
             }
@@ -234,9 +241,9 @@ pub(super) async fn refresh_lists(
         };
         supervised.lists.record_listed(kind, &features, list);
     }
-    match trouble {
+    match failure {
         // A server that answered one list does not refuse everything.
-        Some(trouble) => Err(ListFailure { is_refused: trouble.is_refused && !answered, ..trouble }),
+        Some(failure) => Err(ListFailure { is_refused: failure.is_refused && !answered, ..failure }),
         None => Ok(()),
     }
 }

@@ -64,8 +64,8 @@ impl RefreshState {
     /// Records a fetch of the lists. `regular`: the interval until the next one, after a success.
     pub(super) fn on_listed(&mut self, is_ok: bool, regular: impl FnOnce() -> Duration) {
         self.failures = if is_ok { 0 } else { self.failures + 1 };
-        let pause = if is_ok { regular() } else { self.backoff_delay(self.failures) };
-        self.relist = Instant::now() + pause;
+        let delay = if is_ok { regular() } else { self.backoff_delay(self.failures) };
+        self.relist = Instant::now() + delay;
     }
 
     /// Records that a stream is being opened. `alone`: no other stream delivers notifications meanwhile.
@@ -134,7 +134,7 @@ impl RefreshState {
     /// Returns true if it is time to check whether the server refuses everything. Limited in rate, because a forbidden
     /// call is typically repeated again and again.
     pub(super) fn begin_refusal_check(&mut self) -> bool {
-        if self.refusal_checked.is_some_and(|at| at.elapsed() < REFUSAL_CHECK_INTERVAL) {
+        if self.refusal_checked.is_some_and(|last| last.elapsed() < REFUSAL_CHECK_INTERVAL) {
             return false;
         }
         self.refusal_checked = Some(Instant::now());

@@ -38,7 +38,7 @@ impl StateLog {
         let now = Instant::now();
         let mut log = self.0.lock();
         let key = (state, stable_reason(reason));
-        log.recent.retain(|(_, at)| now < *at + REPEAT_AFTER);
+        log.recent.retain(|(_, logged_at)| now < *logged_at + REPEAT_AFTER);
         let count = log.recent.iter().filter(|(known, _)| *known == key).count();
         let stays = log.last.as_ref() == Some(&key);
         log.last = Some(key.clone());
@@ -63,8 +63,8 @@ impl StateLog {
         // Only the line about the present state is kept.
         let before = log.recent.len().saturating_sub(1);
         log.recent.drain(..before);
-        let hushed = std::mem::take(&mut log.suppressed);
-        (hushed > 0).then_some(hushed)
+        let suppressed = std::mem::take(&mut log.suppressed);
+        (suppressed > 0).then_some(suppressed)
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
         }
         assert_eq!(lines, 2 * FLAP_LINES_MAX);
         assert_eq!(log.record(UpstreamState::Ready, ""), None);
-        assert!(log.settle().is_some_and(|hushed| hushed > 100), "it is well again, and that is told");
+        assert!(log.settle().is_some_and(|suppressed| suppressed > 100), "it is well again, and that is told");
         assert_eq!(log.settle(), None);
         assert_eq!(log.record(UpstreamState::BackingOff, "it exited"), Some(0), "a new trouble");
     }

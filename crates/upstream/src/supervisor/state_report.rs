@@ -21,7 +21,7 @@ pub(crate) struct ListFailure {
 /// Publishes whether the lists of a connected server were fetched.
 pub(crate) fn report_lists(
     supervised: &SupervisedServer,
-    active: &UpstreamConnection,
+    connection: &UpstreamConnection,
     listed: &Result<(), ListFailure>,
 ) {
     let name = supervised.name();
@@ -30,7 +30,7 @@ pub(crate) fn report_lists(
         Ok(()) => {
             let tools = items.get(ItemKind::Tools).items.len();
             if let Some(repeated) = supervised.state_log.record(UpstreamState::Ready, "") {
-                tracing::info!(server = name, revision = active.revision, tools, repeated, "connected");
+                tracing::info!(server = name, revision = connection.revision, tools, repeated, "connected");
             }
             supervised.set_state(UpstreamState::Ready, String::new(), None, None);
         }
@@ -38,7 +38,7 @@ pub(crate) fn report_lists(
             if let Some(repeated) = supervised.state_log.record(UpstreamState::Degraded, reason) {
                 tracing::warn!(
                     server = name,
-                    revision = active.revision,
+                    revision = connection.revision,
                     repeated,
                     "connected, but not listed: {reason}"
                 );
@@ -52,23 +52,23 @@ pub(crate) fn report_lists(
 pub(crate) fn report_breaker(supervised: &SupervisedServer) {
     let name = supervised.name();
     match supervised.breaker.open_state() {
-        Some(shut) => {
+        Some(open_state) => {
             if let Some(repeated) =
-                supervised.state_log.record(UpstreamState::Degraded, &format!("breaker: {}", shut.reason))
+                supervised.state_log.record(UpstreamState::Degraded, &format!("breaker: {}", open_state.reason))
             {
                 tracing::warn!(
                     server = name,
                     repeated,
                     "circuit breaker opened for {:?}: {}",
-                    shut.remaining,
-                    shut.reason
+                    open_state.remaining,
+                    open_state.reason
                 );
             }
             supervised.server.metrics().servers.breaker_opened.inc(name);
             supervised.set_state(
                 UpstreamState::Degraded,
-                format!("its calls keep failing: {}", shut.reason),
-                Some(Instant::now() + shut.remaining),
+                format!("its calls keep failing: {}", open_state.reason),
+                Some(Instant::now() + open_state.remaining),
                 None,
             );
         }

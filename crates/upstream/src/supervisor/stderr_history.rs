@@ -22,18 +22,18 @@ struct ProcessLines {
 impl StderrHistory {
     /// Begins the lines of a process that is about to start.
     pub(crate) fn begin_process(&self) -> StderrTail {
-        let mut kept = self.0.lock();
-        let before = std::mem::take(&mut kept.current).lines();
+        let mut lines = self.0.lock();
+        let before = std::mem::take(&mut lines.current).lines();
         // A process without output explains less than the one before it.
         if !before.is_empty() {
-            kept.previous = before;
+            lines.previous = before;
         }
-        kept.current.clone()
+        lines.current.clone()
     }
 
     /// Shows the lines of a process that replaced another while both ran.
-    pub(crate) fn switch_process(&self, live: StderrTail) {
-        *self.0.lock() = ProcessLines { previous: Vec::new(), current: live };
+    pub(crate) fn switch_process(&self, current: StderrTail) {
+        *self.0.lock() = ProcessLines { previous: Vec::new(), current };
     }
 
     /// Forgets the lines of the previous process, because this one is ready.
@@ -43,12 +43,13 @@ impl StderrHistory {
 
     /// Returns the lines, oldest first.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let kept = self.0.lock();
-        let live = kept.current.lines();
+        let lines = self.0.lock();
+        let current = lines.current.lines();
         // Half of the room for each process, plus what the other does not need.
-        let own = live.len().min(LINES_SHOWN / 2).max(LINES_SHOWN.saturating_sub(kept.previous.len()).min(live.len()));
-        let dead = kept.previous.iter().skip(kept.previous.len().saturating_sub(LINES_SHOWN - own));
-        dead.chain(live.iter().skip(live.len() - own)).cloned().collect()
+        let current_count =
+            current.len().min(LINES_SHOWN / 2).max(LINES_SHOWN.saturating_sub(lines.previous.len()).min(current.len()));
+        let previous = lines.previous.iter().skip(lines.previous.len().saturating_sub(LINES_SHOWN - current_count));
+        previous.chain(current.iter().skip(current.len() - current_count)).cloned().collect()
     }
 }
 
@@ -58,18 +59,18 @@ mod tests {
 
     #[test]
     fn both_have_room_until_the_new_one_is_ready() {
-        for (dead, live, expected) in
+        for (previous, current, expected) in
             [(50, 50, (25, 25)), (50, 3, (47, 3)), (3, 50, (3, 47)), (0, 50, (0, 50)), (9, 9, (9, 9))]
         {
             let words = StderrHistory::default();
             let first = words.begin_process();
-            (0..dead).for_each(|n| first.push(format!("dead {n}")));
+            (0..previous).for_each(|n| first.push(format!("dead {n}")));
             let second = words.begin_process();
-            (0..live).for_each(|n| second.push(format!("live {n}")));
+            (0..current).for_each(|n| second.push(format!("live {n}")));
             let lines = words.lines();
             let count = |which: &str| lines.iter().filter(|line| line.starts_with(which)).count();
-            assert_eq!((count("dead"), count("live")), expected, "{dead} and {live}");
-            assert_eq!(lines.last().unwrap(), &format!("live {}", live - 1));
+            assert_eq!((count("dead"), count("live")), expected, "{previous} and {current}");
+            assert_eq!(lines.last().unwrap(), &format!("live {}", current - 1));
             words.begin_process();
             words.forget_previous();
             assert!(words.lines().is_empty());

@@ -43,35 +43,37 @@ impl SupervisedServer {
         state: UpstreamState,
         reason: String,
         next_attempt: Option<Instant>,
-        wake: Option<Instant>,
+        demand_from: Option<Instant>,
     ) {
-        let active = self.pool.shared();
-        let pid = active.as_ref().and_then(|active| active.link.pid());
+        let connection = self.pool.shared();
+        let pid = connection.as_ref().and_then(|connection| connection.link.pid());
         let before = self.server.status.borrow().clone();
         if state == UpstreamState::Ready {
             self.stderr_history.forget_previous();
         }
         // The start of an outage stays the same through all failed attempts.
-        let away = if active.is_some() { None } else { before.disconnected_since.or_else(|| Some(Instant::now())) };
-        let since = before.state_since.filter(|_| before.state == state).or_else(|| Some(Instant::now()));
+        let disconnected_since =
+            if connection.is_some() { None } else { before.disconnected_since.or_else(|| Some(Instant::now())) };
+        let state_since = before.state_since.filter(|_| before.state == state).or_else(|| Some(Instant::now()));
+        // Metrics first: a task that the status wakes may read them.
         self.server.publish_state(state);
         self.server.status.send_replace(UpstreamStatus {
             state,
             reason,
             next_attempt,
-            demand_from: wake,
-            disconnected_since: away,
-            state_since: since,
+            demand_from,
+            disconnected_since,
+            state_since,
             pid,
         });
     }
 
     /// Confirms the lists that a connection showed, and persists them for the next process.
-    pub(crate) fn persist_lists(&self, active: &UpstreamConnection) {
+    pub(crate) fn persist_lists(&self, connection: &UpstreamConnection) {
         self.lists.confirm_and_persist(&ListedServer {
-            server: &*active.server,
-            era: active.era,
-            is_multiplexed: active.link.is_multiplexed(),
+            server: &*connection.server,
+            era: connection.era,
+            is_multiplexed: connection.link.is_multiplexed(),
             speaks_other_era: self.pool.last_handshake().and_then(|handshake| handshake.speaks_other_era),
             requests_input: self.pool.record.was_seen(),
         });

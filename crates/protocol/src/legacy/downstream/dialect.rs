@@ -40,19 +40,19 @@ impl Dialect for LegacyDialect {
 
     fn serve<'a>(
         &'a self,
-        inbound: Admitted<McpRequest>,
+        request: Admitted<McpRequest>,
         server: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
-        let inbound = inbound.into_inner();
+        let request = request.into_inner();
         // All but the wait for events is done at once, so that no future holds it and is copied with it.
         if state.sessions.is_restored() {
-            return self.start(inbound, server, state);
+            return self.start(request, server, state);
         }
         async move {
-            match restore::wait_for_store(&inbound, state).await {
+            match restore::wait_for_store(&request, state).await {
                 Some(later) => later,
-                None => self.start(inbound, server, state).await,
+                None => self.start(request, server, state).await,
             }
         }
         .boxed()
@@ -66,14 +66,14 @@ impl Dialect for LegacyDialect {
 impl LegacyDialect {
     fn start(
         &self,
-        inbound: McpRequest,
+        request: McpRequest,
         server: Arc<dyn Server>,
         state: &Arc<DownstreamState>,
     ) -> BoxFuture<'static, Response<Body>> {
-        let served = match inbound.method {
-            Verb::POST => post(inbound, server, state),
-            Verb::GET => get(&inbound, &server, state).map(ready),
-            Verb::DELETE => delete(&inbound, &server, state).map(ready),
+        let served = match request.method {
+            Verb::POST => post(request, server, state),
+            Verb::GET => get(&request, &server, state).map(ready),
+            Verb::DELETE => delete(&request, &server, state).map(ready),
             _ => Ok(ready(not_allowed())),
         };
         served.unwrap_or_else(|refusal| ready(self.error_response(refusal.id.as_ref(), &refusal.error)))
@@ -112,21 +112,21 @@ fn post(
     if let RpcPayload::One(RpcMessage::Request(request)) = &payload
         && request.method.as_bytes() == b"initialize"
     {
-        let begun = initialize(request, &headers, principal, scope, &server, state);
-        count_initialize(state, begun.as_ref().err().map(|refusal| &refusal.error), &request.params, received);
-        return begun.map(ready);
+        let result = initialize(request, &headers, principal, scope, &server, state);
+        count_initialize(state, result.as_ref().err().map(|refusal| &refusal.error), &request.params, received);
+        return result.map(ready);
     }
     let id = request_id(&payload);
     let session =
         find_session(&headers, &principal, &scope, &server, state).map_err(|error| LegacyRefusal { id, error })?;
-    let turn = request::SessionRequest { session, server, received, stream, headers: &headers, state };
+    let session_request = request::SessionRequest { session, server, received, stream, headers: &headers, state };
     match payload {
-        RpcPayload::One(RpcMessage::Request(request)) => Ok(turn.serve(request)),
+        RpcPayload::One(RpcMessage::Request(request)) => Ok(session_request.serve(request)),
         RpcPayload::One(other) => {
-            turn.accept(other);
+            session_request.accept(other);
             Ok(ready(accepted_response()))
         }
-        RpcPayload::Batch(items) => turn.serve_batch(items),
+        RpcPayload::Batch(items) => session_request.serve_batch(items),
     }
 }
 
@@ -135,6 +135,8 @@ const USUAL_ACCEPT: &str = "application/json, text/event-stream";
 
 /// True if the client accepts event streams. Fails if it accepts neither streams nor JSON.
 fn accepts_stream(headers: &HeaderMap) -> Result<bool, Error> {
+    // 2025-11-25/basic/transports.mdx: "The client MUST include an `Accept` header, listing both `application/json` and
+    // `text/event-stream` as supported content types." Lenient, since some clients send none or name only one type.
     let Some(accept) = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()) else { return Ok(true) };
     if accept == USUAL_ACCEPT {
         return Ok(true);
@@ -161,6 +163,8 @@ fn find_session(
 ) -> Result<Arc<Session>, Error> {
     check_version(headers)?;
     let Some(id) = headers.get(SESSION_HEADER).and_then(|v| v.to_str().ok()) else {
+        // 2025-11-25/basic/transports.mdx, Session Management: "Servers that require a session ID SHOULD respond to
+        // requests without an `MCP-Session-Id` header (other than initialization) with HTTP 400 Bad Request."
         let message = "Bad request: the Mcp-Session-Id header is missing; a client starts with initialize";
         return Err(Error::new(McpErrorKind::InvalidRequest, message));
     };
@@ -194,17 +198,17 @@ fn check_version(headers: &HeaderMap) -> Result<(), Error> {
 // === GET, DELETE ===
 
 fn get(
-    inbound: &McpRequest,
+    request: &McpRequest,
     server: &Arc<dyn Server>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
-    if !inbound.headers.contains_key(SESSION_HEADER) {
+    if !request.headers.contains_key(SESSION_HEADER) {
         return Ok(not_allowed());
     }
-    let session = find_session(&inbound.headers, &inbound.principal, &inbound.scope, server, state)?;
+    let session = find_session(&request.headers, &request.principal, &request.scope, server, state)?;
     let profile = profile(session.identity.revision()).unwrap_or(NEWEST);
     // Revisions without resumption ignore the header.
-    let last = inbound.headers.get(LAST_EVENT_ID).filter(|_| profile.resumes);
+    let last = request.headers.get(LAST_EVENT_ID).filter(|_| profile.resumes);
     let Some(last) = last else { return Ok(get_stream::open_stream(&session, server, state, None)?) };
     match last.to_str().ok().and_then(parse_id) {
         // The events of a previous process are lost, but its event ids can be told apart.
@@ -221,11 +225,11 @@ fn get(
 }
 
 fn delete(
-    inbound: &McpRequest,
+    request: &McpRequest,
     server: &Arc<dyn Server>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
-    let session = find_session(&inbound.headers, &inbound.principal, &inbound.scope, server, state)?;
+    let session = find_session(&request.headers, &request.principal, &request.scope, server, state)?;
     state.sessions.close(&session);
     let mut response = Response::new(Body::empty());
     *response.status_mut() = http::StatusCode::NO_CONTENT;

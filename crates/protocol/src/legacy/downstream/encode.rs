@@ -74,6 +74,7 @@ pub(crate) fn encode_outcome(id: &RequestId, method: &McpMethod, end: Result<Out
 /// Encodes a result. A large unchanged result is not copied.
 pub(crate) fn encode_result(id: &RequestId, result: &JsonObject) -> Vec<Bytes> {
     match result.whole_members() {
+        // One vectored write sends a large result from the server's buffer. Small ones are cheaper to copy.
         Some(members) if members.len() > COPY_MAX => {
             let head = encode_with(64, |out| {
                 moongate_jsonrpc::message::write_result_head(out, id);

@@ -57,18 +57,20 @@ pub(crate) fn open_stream(
         state.metrics.clients.resumed.inc(ResumeOutcome::Resumed);
     }
     catch_up::queue_catch_up(session);
+    // 2025-11-25/basic/transports.mdx, Multiple Connections: "The server MUST send each of its JSON-RPC messages on
+    // only one of the connected streams". So a second stream replaces the first.
     let replaced = session.open_stream();
-    let keeps = profile.resumes;
+    let resumes = profile.resumes;
     // The first bytes go at once: some clients and proxies wait for them before they report the stream as open.
-    let first = match profile.primes && keeps {
+    let first = match profile.primes && resumes {
         // No priming event before missed events: the client would take these for received.
         true if after == position => session.resumption.priming_event(GET_STREAM, resumable::RETRY_DELAY),
         _ => Bytes::from_static(sse::KEEP_ALIVE),
     };
-    let mut open = GetStream::new(session, server, state, replaced, first);
-    open.last_event = keeps.then_some(after);
-    open.deadline = resumable::stream_lifetime(profile, session, state).map(|time| Instant::now() + time);
-    Ok(respond(open))
+    let mut get_stream = GetStream::new(session, server, state, replaced, first);
+    get_stream.last_event = resumes.then_some(after);
+    get_stream.deadline = resumable::stream_lifetime(profile, session, state).map(|time| Instant::now() + time);
+    Ok(respond(get_stream))
 }
 
 /// Builds the response that carries the stream.

@@ -35,6 +35,7 @@ const EVENTS_MAX: usize = 64;
 /// Time limit for a POST to wait for a permit.
 const PERMIT_TIME: Duration = Duration::from_secs(10);
 /// Time limit between opening the stream and `initialize`.
+// Each stream holds a session. Without the limit, a client could hold many that it never uses.
 const INITIALIZE_TIME: Duration = Duration::from_secs(30);
 /// Query parameter of the session id in the endpoint's URI.
 const SESSION: &str = "sessionId";
@@ -55,14 +56,14 @@ impl Dialect for HttpSseDialect {
 
     fn serve<'a>(
         &'a self,
-        inbound: Admitted<McpRequest>,
+        request: Admitted<McpRequest>,
         server: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
         async move {
-            let served = match (&inbound.method, session_id(&inbound)) {
-                (&Verb::GET, _) => open_stream(&inbound, &server, state),
-                (&Verb::POST, Some(_)) => post(inbound.into_inner(), server, state).await,
+            let served = match (&request.method, session_id(&request)) {
+                (&Verb::GET, _) => open_stream(&request, &server, state),
+                (&Verb::POST, Some(_)) => post(request.into_inner(), server, state).await,
                 _ => Ok(not_allowed()),
             };
             served.unwrap_or_else(|refusal| self.error_response(refusal.id.as_ref(), &refusal.error))
@@ -87,8 +88,8 @@ fn not_allowed() -> Response<Body> {
     response
 }
 
-fn session_id(inbound: &McpRequest) -> Option<&str> {
-    let query = inbound.uri.query()?;
+fn session_id(request: &McpRequest) -> Option<&str> {
+    let query = request.uri.query()?;
     query.split('&').find_map(|part| part.strip_prefix(SESSION)?.strip_prefix('='))
 }
 
@@ -111,13 +112,13 @@ impl Drop for EndSessionOnDrop {
 /// 2024-11-05/basic/transports.mdx, HTTP with SSE: "When a client connects, the server MUST send an `endpoint` event
 /// containing a URI for the client to use for sending messages."
 fn open_stream(
-    inbound: &McpRequest,
+    request: &McpRequest,
     server: &Arc<dyn Server>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
     get_stream::check_stream_limit(state)?;
-    let nobody_yet = Caller {
-        principal: inbound.principal.clone(),
+    let caller = Caller {
+        principal: request.principal.clone(),
         session: None,
         capabilities: ClientCapabilities::default(),
         declared_capabilities: RawJson::literal("{}"),
@@ -128,18 +129,15 @@ fn open_stream(
         forwarded_headers: Vec::new(),
         ended: CancellationToken::new(),
     };
-    let (pipe, calls) = mpsc::channel(EVENTS_MAX);
-    let session = state.sessions.open(
-        nobody_yet,
-        inbound.scope.clone(),
-        Some(SharedStream { out: pipe, frame: sse::encode_event }),
-    )?;
+    let (out, calls) = mpsc::channel(EVENTS_MAX);
+    let session =
+        state.sessions.open(caller, request.scope.clone(), Some(SharedStream { out, frame: sse::encode_event }))?;
     let first =
-        sse::encode_named_event("endpoint", &format!("{}?{SESSION}={}", inbound.uri.path(), session.identity.id));
+        sse::encode_named_event("endpoint", &format!("{}?{SESSION}={}", request.uri.path(), session.identity.id));
     // The session is bound to the stream, so a client that disconnects must initialize again.
-    let ends = EndSessionOnDrop { sessions: state.sessions.clone(), session: session.clone() };
+    let end_guard = EndSessionOnDrop { sessions: state.sessions.clone(), session: session.clone() };
     let mut open = get_stream::GetStream::new(&session, server, state, session.open_stream(), first);
-    open.calls = Some(get_stream::CallEvents::new(calls, ends));
+    open.calls = Some(get_stream::CallEvents::new(calls, end_guard));
     open.deadline = Some(Instant::now() + INITIALIZE_TIME);
     Ok(get_stream::respond(open))
 }
@@ -154,17 +152,17 @@ async fn post(
     http_message::check_content_type(&inbound.headers)?;
     let id = session_id(&inbound).unwrap_or_default();
     let session = state.sessions.find(id, &inbound.principal, &inbound.scope);
-    let session = session.and_then(|session| session.shared_stream.clone().map(|pipe| (session, pipe.out)));
+    let session = session.and_then(|session| session.shared_stream.clone().map(|stream| (session, stream.out)));
     let McpRequest { headers, payload, principal, received, .. } = inbound;
     let payload = payload.map_err(|e| {
         let (id, error) = malformed_error(&e);
         LegacyRefusal { id, error }
     })?;
-    let (session, pipe) =
+    let (session, out) =
         session.ok_or_else(|| LegacyRefusal { id: refusal::request_id(&payload), error: unknown_session() })?;
     // The permit comes before any work: an immediate response needs it, and a call waits its turn for one.
-    let place = match &payload {
-        RpcPayload::One(RpcMessage::Request(_)) | RpcPayload::Batch(_) => Some(reserve(&payload, &pipe).await?),
+    let permit = match &payload {
+        RpcPayload::One(RpcMessage::Request(_)) | RpcPayload::Batch(_) => Some(reserve(&payload, &out).await?),
         RpcPayload::One(_) => None,
     };
     let first = session.identity.revision().is_empty();
@@ -175,13 +173,13 @@ async fn post(
             // From here on the session has a caller with a revision, and accepts other requests.
             session.identity.replace_caller(caller);
             initialize::count_initialize(state, None, &request.params, received);
-            write_parts(place, &initialize::initialize_result(&request, &session, &server));
+            write_parts(permit, &initialize::initialize_result(&request, &session, &server));
         }
-        RpcPayload::One(RpcMessage::Request(request)) if first => write_parts(place, &too_early(&request)),
+        RpcPayload::One(RpcMessage::Request(request)) if first => write_parts(permit, &too_early(&request)),
         RpcPayload::Batch(_) if first => return Err(Error::new(McpErrorKind::InvalidRequest, TOO_EARLY).into()),
         payload => {
-            let turn = SessionRequest { session, server, received, stream: true, headers: &headers, state };
-            begin_messages(&turn, payload, pipe, place)?;
+            let session_request = SessionRequest { session, server, received, stream: true, headers: &headers, state };
+            begin_messages(&session_request, payload, out, permit)?;
         }
     }
     Ok(http_message::accepted_response())
@@ -200,9 +198,9 @@ fn too_early(request: &RpcRequest) -> Vec<Bytes> {
 /// Reserves a permit in the client's stream.
 ///
 /// A client that does not read gets no further responses, since each of them would have to be kept.
-async fn reserve(payload: &RpcPayload, pipe: &mpsc::Sender<Bytes>) -> Result<StreamPermit, LegacyRefusal> {
-    match tokio::time::timeout(PERMIT_TIME, pipe.clone().reserve_owned()).await {
-        Ok(Ok(place)) => Ok(place),
+async fn reserve(payload: &RpcPayload, out: &mpsc::Sender<Bytes>) -> Result<StreamPermit, LegacyRefusal> {
+    match tokio::time::timeout(PERMIT_TIME, out.clone().reserve_owned()).await {
+        Ok(Ok(permit)) => Ok(permit),
         Ok(Err(_)) => Err(LegacyRefusal { id: refusal::request_id(payload), error: unknown_session() }),
         Err(_) => {
             let message = "The client does not read its event stream; no more is answered until it does";
@@ -216,21 +214,21 @@ async fn reserve(payload: &RpcPayload, pipe: &mpsc::Sender<Bytes>) -> Result<Str
 
 /// Starts the requests of a body. Their responses go to the stream.
 fn begin_messages(
-    turn: &SessionRequest<'_>,
+    session_request: &SessionRequest<'_>,
     payload: RpcPayload,
-    pipe: mpsc::Sender<Bytes>,
-    place: Option<StreamPermit>,
+    out: mpsc::Sender<Bytes>,
+    permit: Option<StreamPermit>,
 ) -> Result<(), LegacyRefusal> {
     match payload {
-        RpcPayload::One(RpcMessage::Request(request)) => match turn.start(request, true) {
-            LegacyStarted::Ready(parts) => write_parts(place, &parts),
-            LegacyStarted::Running(exchange, encoder) => drop(tokio::spawn(respond::forward(exchange, *encoder, pipe))),
+        RpcPayload::One(RpcMessage::Request(request)) => match session_request.start(request, true) {
+            LegacyStarted::Ready(parts) => write_parts(permit, &parts),
+            LegacyStarted::Running(exchange, encoder) => drop(tokio::spawn(respond::forward(exchange, *encoder, out))),
         },
-        RpcPayload::One(other) => turn.accept(other),
+        RpcPayload::One(other) => session_request.accept(other),
         RpcPayload::Batch(items) => {
-            if let Some(answers) = turn.start_batch(items)? {
+            if let Some(answers) = session_request.start_batch(items)? {
                 // The task holds its permit, so that no more tasks than permits can wait.
-                tokio::spawn(async move { write_parts(place, &collect_array(answers).await) });
+                tokio::spawn(async move { write_parts(permit, &collect_array(answers).await) });
             }
         }
     }
@@ -238,9 +236,9 @@ fn begin_messages(
 }
 
 /// Writes a finished response.
-fn write_parts(place: Option<StreamPermit>, parts: &[Bytes]) {
-    if let Some(place) = place {
-        place.send(sse::encode_event(&parts.concat()));
+fn write_parts(permit: Option<StreamPermit>, parts: &[Bytes]) {
+    if let Some(permit) = permit {
+        permit.send(sse::encode_event(&parts.concat()));
     }
 }
 
@@ -251,21 +249,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_is_closed() {
-        let (pipe, mut stream) = mpsc::channel(EVENTS_MAX);
+        let (out, mut stream) = mpsc::channel(EVENTS_MAX);
         let request =
             RpcRequest { id: RequestId::number(7), method: ByteString::literal("ping"), params: JsonObject::new() };
         let ping = RpcPayload::One(RpcMessage::Request(request));
         for _ in 0..EVENTS_MAX {
-            write_parts(reserve(&ping, &pipe).await.ok(), &[Bytes::from_static(b"{}")]);
+            write_parts(reserve(&ping, &out).await.ok(), &[Bytes::from_static(b"{}")]);
         }
-        let refusal = reserve(&ping, &pipe).await.expect_err("a place that is not there");
+        let refusal = reserve(&ping, &out).await.expect_err("a place that is not there");
         assert_eq!((refusal.error.kind, refusal.id), (McpErrorKind::Overloaded, Some(RequestId::number(7))));
         // A client that reads late gets its events, and a permit becomes free.
-        let (next, read) = tokio::join!(reserve(&ping, &pipe), stream.recv());
+        let (next, read) = tokio::join!(reserve(&ping, &out), stream.recv());
         assert!(next.is_ok() && read.is_some_and(|event| event.ends_with(b"data: {}\n\n")));
         drop((next, stream));
         assert_eq!(
-            reserve(&ping, &pipe).await.err().map(|refusal| refusal.error.kind),
+            reserve(&ping, &out).await.err().map(|refusal| refusal.error.kind),
             Some(McpErrorKind::UnknownSession)
         );
     }

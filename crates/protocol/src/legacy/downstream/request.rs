@@ -49,15 +49,15 @@ impl SessionRequest<'_> {
     /// Serves a single request.
     pub(crate) fn serve(&self, request: RpcRequest) -> BoxFuture<'static, Response<Body>> {
         let stream = self.may_stream();
-        let (exchange, spell) = match self.start(request, stream) {
+        let (exchange, encoder) = match self.start(request, stream) {
             LegacyStarted::Ready(parts) => return std::future::ready(json_response(200, parts)).boxed(),
-            LegacyStarted::Running(exchange, spell) => (exchange, spell),
+            LegacyStarted::Running(exchange, encoder) => (exchange, encoder),
         };
         // The response must become a stream before that lifetime passes: only a stream can send the client away.
-        let keep_alive = spell.stream_lifetime.map_or(self.state.keep_alive, |time| time.min(self.state.keep_alive));
-        let (metrics, alarms) = (self.state.metrics.clone(), self.state.timers.clone());
-        let writing = ResponseOptions { keep_alive, stream, metrics, timers: alarms };
-        respond::respond(exchange, *spell, writing).boxed()
+        let keep_alive = encoder.stream_lifetime.map_or(self.state.keep_alive, |time| time.min(self.state.keep_alive));
+        let (metrics, timers) = (self.state.metrics.clone(), self.state.timers.clone());
+        let options = ResponseOptions { keep_alive, stream, metrics, timers };
+        respond::respond(exchange, *encoder, options).boxed()
     }
 
     /// True if the response may become a stream: the client accepts streams, and the limit is not reached.
@@ -126,7 +126,7 @@ impl SessionRequest<'_> {
             LegacyStarted::Ready(encode::encode_outcome(&id, &McpMethod::Complete, end.map(Outcome::from_result)))
         };
         // These methods never reach a server, so their metrics are counted here.
-        let own = |method: &'static str, end: Result<JsonObject, Error>| {
+        let answer = |method: &'static str, end: Result<JsonObject, Error>| {
             let (revision, took) = (self.session.identity.revision(), self.received.elapsed());
             count_local_answer(&self.state.metrics, method, end.as_ref().err(), revision, took);
             now(end)
@@ -138,29 +138,32 @@ impl SessionRequest<'_> {
             return now(Err(error));
         }
         match method {
-            "ping" => return own("ping", Ok(JsonObject::new())),
-            "logging/setLevel" => return own("logging/setLevel", session_methods::set_level(&self.session, &params)),
+            // Answered here: a ping tests the connection of this hop.
+            "ping" => return answer("ping", Ok(JsonObject::new())),
+            "logging/setLevel" => {
+                return answer("logging/setLevel", session_methods::set_level(&self.session, &params));
+            }
             "resources/subscribe" => {
                 return match session_methods::try_subscribe(&self.session, &self.server, &params) {
                     Some(subscribing) => self.start_subscribing(id, subscribing),
                     None => {
-                        own("resources/subscribe", session_methods::subscribe(&self.session, &self.server, &params))
+                        answer("resources/subscribe", session_methods::subscribe(&self.session, &self.server, &params))
                     }
                 };
             }
             "resources/unsubscribe" => {
-                return own("resources/unsubscribe", session_methods::unsubscribe(&self.session, &params));
+                return answer("resources/unsubscribe", session_methods::unsubscribe(&self.session, &params));
             }
             _ => {}
         }
         let method = McpMethod::from_name(method);
         if let McpMethod::Other(name) = &method {
-            return own("_OTHER", Err(Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {name}"))));
+            return answer("_OTHER", Err(Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {name}"))));
         }
         let caller = self.caller();
         let offered = || self.server.describe(&caller).features.tasks.is_some();
-        let tasking = match task_request::read_task_request(caller.revision, &method, &mut params, offered) {
-            Ok(tasking) => tasking,
+        let task_request = match task_request::read_task_request(caller.revision, &method, &mut params, offered) {
+            Ok(task_request) => task_request,
             Err(error) => return now(Err(error)),
         };
         if let Some(end) =
@@ -179,19 +182,19 @@ impl SessionRequest<'_> {
         };
         // The client's token stays on this hop. The request to the server gets one of its own.
         let token = meta.remove("progressToken");
-        let (task, whole) = (tasking.mode.clone(), method == McpMethod::Task(TaskMethod::Cancel));
+        let (task, detailed) = (task_request.mode.clone(), method == McpMethod::Task(TaskMethod::Cancel));
         let progress = token.is_some();
         let call = Call {
             meta,
             progress,
             task_mode: task,
-            detailed: whole,
+            detailed,
             received: self.received,
             ..Call::new(method.clone(), params)
         };
         let exchange = self.server.call(&caller, call);
-        let spell = self.spell(id, (method, tasking, token), caller, open, stream);
-        LegacyStarted::Running(exchange, Box::new(spell))
+        let encoder = self.encoder(id, (method, task_request, token), caller, open, stream);
+        LegacyStarted::Running(exchange, Box::new(encoder))
     }
 
     /// Starts a subscription that waits for its server.
@@ -211,8 +214,8 @@ impl SessionRequest<'_> {
             count_local_answer(&state.metrics, "resources/subscribe", end.as_ref().err(), revision, received.elapsed());
             ExchangeEvent::Done(end.map(Outcome::from_result))
         }));
-        let spell = self.spell(id, (McpMethod::Complete, TaskRequest::default(), None), caller, open, false);
-        LegacyStarted::Running(exchange, Box::new(spell))
+        let encoder = self.encoder(id, (McpMethod::Complete, TaskRequest::default(), None), caller, open, false);
+        LegacyStarted::Running(exchange, Box::new(encoder))
     }
 
     fn begin_call(&self, id: &RequestId) -> Result<OpenCall, Error> {
@@ -222,10 +225,10 @@ impl SessionRequest<'_> {
         })
     }
 
-    fn spell(
+    fn encoder(
         &self,
         id: RequestId,
-        (method, tasking, token): (McpMethod, TaskRequest, Option<RawJson>),
+        (method, task_request, token): (McpMethod, TaskRequest, Option<RawJson>),
         caller: Arc<Caller>,
         open: OpenCall,
         stream: bool,
@@ -237,7 +240,7 @@ impl SessionRequest<'_> {
             stream_lifetime: profile.and_then(|profile| resumable::stream_lifetime(profile, &self.session, self.state)),
             id,
             method,
-            task_request: tasking,
+            task_request,
             sessions: self.state.sessions.clone(),
             token,
             log_filter: caller.log_filter,
@@ -286,9 +289,7 @@ impl LegacyStarted {
     async fn finish(self) -> Vec<Bytes> {
         match self {
             LegacyStarted::Ready(parts) => parts,
-            LegacyStarted::Running(exchange, spell) => {
-                BatchCall { exchange: Some(exchange), encoder: spell }.finish().await
-            }
+            LegacyStarted::Running(exchange, encoder) => BatchCall { exchange: Some(exchange), encoder }.finish().await,
         }
     }
 }

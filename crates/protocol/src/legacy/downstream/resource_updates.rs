@@ -19,20 +19,20 @@ pub(crate) async fn forward_subscription(
     session: Weak<Session>,
     subscription: SessionSubscription,
 ) {
-    let mut over = false;
+    let mut ended = false;
     loop {
         let notification = tokio::select! {
             biased;
             () = subscription.ended.cancelled() => return,
-            notification = notifications.stream.next(), if !over => notification,
+            notification = notifications.stream.next(), if !ended => notification,
             // Updates that arrived before the renewal go out first.
-            fresh = subscription.until_renewed() => {
-                (notifications, over) = (fresh, false);
+            renewed = subscription.until_renewed() => {
+                (notifications, ended) = (renewed, false);
                 continue;
             }
         };
         let Some(notification) = notification else {
-            over = true;
+            ended = true;
             continue;
         };
         let Some(session) = session.upgrade() else { return };

@@ -58,12 +58,12 @@ impl ResponseEncoder for LegacyEncoder {
         }
     }
 
-    fn input_required(&mut self, ask: InputRequired) -> InputAction {
-        let InputRequired { requests, state, responder: answer, .. } = ask;
-        if let (RequestState::CarriedByClient(_), Some((_, question))) =
+    fn input_required(&mut self, input: InputRequired) -> InputAction {
+        let InputRequired { requests, state, responder, .. } = input;
+        if let (RequestState::CarriedByClient(_), Some((_, input_request))) =
             (&state, requests.iter().find(|(_, q)| !self.caller.capabilities.supports(q.kind)))
         {
-            let missing = question.kind.capability();
+            let missing = input_request.kind.capability();
             let error = Error::new(
                 McpErrorKind::MissingCapability,
                 format!("The server asks for {missing}, which this client did not declare"),
@@ -72,10 +72,10 @@ impl ResponseEncoder for LegacyEncoder {
         }
         let mut messages = Vec::new();
         let mut waiting = Vec::new();
-        for (key, question) in requests {
-            let question = self.task_request.tag_request(question);
-            let (outcome, kind) = self.send_input_request(&question, &mut messages);
-            self.state.metrics.inputs.asks.inc((InputKindName(question.kind.capability()), kind));
+        for (key, input_request) in requests {
+            let input_request = self.task_request.tag_request(input_request);
+            let (outcome, kind) = self.send_input_request(&input_request, &mut messages);
+            self.state.metrics.inputs.asks.inc((InputKindName(input_request.kind.capability()), kind));
             waiting.push(async move { (key, outcome.wait().await) });
         }
         // A session with an open input request must not expire.
@@ -87,7 +87,7 @@ impl ResponseEncoder for LegacyEncoder {
             let answers = tokio::time::timeout(limit, join_all(waiting));
             // Dropping `answer` tells the server that no responses will come.
             tokio::select! {
-                answers = answers => drop(answers.map(|answers| answer.send(answers))),
+                answers = answers => drop(answers.map(|answers| responder.send(answers))),
                 () = cancelled.cancelled() => {}
             }
         });
@@ -96,7 +96,7 @@ impl ResponseEncoder for LegacyEncoder {
 
     fn frame(&mut self, message: &[u8], last: bool) -> Bytes {
         match &mut self.resumable {
-            Some(record) => record.frame(message, last),
+            Some(resumable) => resumable.frame(message, last),
             None => self
                 .open
                 .session()
@@ -140,9 +140,9 @@ impl ResponseEncoder for LegacyEncoder {
     // the client cancelling its request." The call continues until its timeout. A client that has an event id may come
     // back for the rest.
     fn on_client_gone(&mut self, exchange: Exchange) {
-        let forgotten = self.resumable.as_ref().and_then(ResumableWriter::wait_abandoned);
-        let record = self.resumable.take();
-        if let Some(forgotten) = forgotten {
+        let abandoned = self.resumable.as_ref().and_then(ResumableWriter::wait_abandoned);
+        let resumable = self.resumable.take();
+        if let Some(abandoned) = abandoned {
             let encoder = LegacyEncoder {
                 id: self.id.clone(),
                 method: self.method.clone(),
@@ -153,11 +153,11 @@ impl ResponseEncoder for LegacyEncoder {
                 caller: self.caller.clone(),
                 open: self.open.clone(),
                 stream: self.stream,
-                resumable: record,
+                resumable,
                 stream_lifetime: None,
                 state: self.state.clone(),
             };
-            tokio::spawn(respond::run_detached(exchange, encoder, forgotten));
+            tokio::spawn(respond::run_detached(exchange, encoder, abandoned));
             return;
         }
         // The call stays cancellable by its id for as long as it runs.
@@ -201,7 +201,7 @@ impl LegacyEncoder {
     /// Sends one input request to the client. If that is not possible, returns the refusal and its metric label.
     fn send_input_request(
         &self,
-        question: &moongate_model::InputRequest,
+        input_request: &moongate_model::InputRequest,
         messages: &mut Vec<Bytes>,
     ) -> (ResponseSource, InputOutcome) {
         let refused = |message: String, why| {
@@ -210,8 +210,8 @@ impl LegacyEncoder {
                 why,
             )
         };
-        if !self.caller.capabilities.supports(question.kind) {
-            let missing = question.kind.capability();
+        if !self.caller.capabilities.supports(input_request.kind) {
+            let missing = input_request.kind.capability();
             return refused(format!("The client did not declare {missing}"), InputOutcome::NotDeclared);
         }
         if !self.stream {
@@ -223,14 +223,14 @@ impl LegacyEncoder {
         match self.open.session().client_requests.expect_response() {
             None => refused("Too many requests wait for this client's answers".to_owned(), InputOutcome::TooMany),
             Some((id, receiver)) => {
-                let mut params = question.params.clone();
-                if question.kind == InputKind::ElicitUrl
+                let mut params = input_request.params.clone();
+                if input_request.kind == InputKind::ElicitUrl
                     && let Some(page) = capabilities::ensure_elicitation_id(&mut params)
                 {
                     self.open.session().client_requests.elicitation_opened(&page);
                 }
                 let hint = params.size_hint();
-                messages.push(encode_with(hint, |out| write_request(out, &id, &question.method, &params)));
+                messages.push(encode_with(hint, |out| write_request(out, &id, &input_request.method, &params)));
                 (ResponseSource::Client(receiver), InputOutcome::Asked)
             }
         }

@@ -16,7 +16,7 @@ use crate::body::Body;
 use crate::dialect::{DownstreamState, McpRequest};
 use crate::http_message::collect_forwarded;
 use crate::legacy::downstream::refusal::{self, LegacyRefusal};
-use crate::legacy::downstream::{encode, get_stream as own, resource_updates};
+use crate::legacy::downstream::{encode, get_stream, resource_updates};
 use crate::legacy::profile::{SESSION_HEADER, profile};
 use crate::legacy::read_client_capabilities;
 use crate::respond;
@@ -28,18 +28,19 @@ use moongate_session::{RestoredFrom, Session, SessionRecord, SubscribeOutcome};
 /// Time that a request waits for the sessions in the store.
 const RESTORE_TIME: Duration = Duration::from_secs(5);
 /// Backoff between attempts to subscribe at an unavailable server: the first, and the longest.
+// Short at first: after a restart of the gateway, most servers list their resources within a second.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
 /// Waits until the store is read, if the session may be there.
 ///
 /// Returns an error response if that takes too long. A 404 would end a session that may well exist.
-pub(crate) async fn wait_for_store(inbound: &McpRequest, state: &DownstreamState) -> Option<Response<Body>> {
+pub(crate) async fn wait_for_store(request: &McpRequest, state: &DownstreamState) -> Option<Response<Body>> {
     let sessions = &state.sessions;
     if sessions.is_restored() {
         return None;
     }
-    let id = inbound.headers.get(SESSION_HEADER)?.to_str().ok()?;
-    let (principal, scope) = (&inbound.principal, &inbound.scope);
+    let id = request.headers.get(SESSION_HEADER)?.to_str().ok()?;
+    let (principal, scope) = (&request.principal, &request.scope);
     if sessions.find(id, principal, scope).is_some() || sessions.persisted_record(id, principal, scope).is_some() {
         return None;
     }
@@ -72,8 +73,8 @@ pub(crate) fn restore_session(
         ended: CancellationToken::new(),
     };
     // Another request may restore the same session meanwhile; both get the same one.
-    let (session, woken) = state.sessions.restore_session(id, caller, scope.clone(), &record)?;
-    if woken == RestoredFrom::FromPreviousProcess {
+    let (session, restored_from) = state.sessions.restore_session(id, caller, scope.clone(), &record)?;
+    if restored_from == RestoredFrom::FromPreviousProcess {
         resubscribe(&session, server, &record);
         session.persist();
         state.metrics.clients.sessions_restored.inc();
@@ -123,7 +124,7 @@ pub(crate) fn resume(
 ) -> Result<Response<Body>, LegacyRefusal> {
     state.metrics.clients.resumed.inc(ResumeOutcome::PreviousProcess);
     let Some(request) = session.missed.take_lost_request(stream) else {
-        return Ok(own::open_stream(session, server, state, None)?);
+        return Ok(get_stream::open_stream(session, server, state, None)?);
     };
     let message = "The gateway was restarted while the call ran: its answer is lost, and the call may have run";
     let error = encode::encode_error(Some(&request), &Error::new(McpErrorKind::Internal, message));

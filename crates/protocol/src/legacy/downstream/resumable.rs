@@ -1,7 +1,7 @@
 //! Resumable event stream of one call, kept so that its client can come back for the rest.
 //!
 //! Owns the start of such a stream, the lifetime of its connection and its continuation by GET. Does not store events;
-//! that is `session.resumption`. Invariant: an event has one id, whoever writes it, and is on one connection at a time.
+//! that is `session.resumption`. Invariant: an event has one id, and is sent on one connection at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,11 +86,11 @@ impl ResumableWriter {
 
     /// Waits until the connection must close: another one took over, or its lifetime passed.
     pub(crate) fn wait_disconnect(&mut self) -> BoxFuture<'static, ()> {
-        let Some((_, taken)) = self.begun.clone() else { return std::future::pending().boxed() };
+        let Some((_, taken_over)) = self.begun.clone() else { return std::future::pending().boxed() };
         let time = self.stream_lifetime;
         async move {
             tokio::select! {
-                () = taken.cancelled() => {}
+                () = taken_over.cancelled() => {}
                 () = wait_elapsed(time) => {}
             }
         }
@@ -169,7 +169,7 @@ impl ResumedStream {
         // The first keep-alive goes at once: some clients and proxies wait for bytes before they report the stream as
         // open.
         let quiet = if std::mem::replace(&mut self.greeted, true) { self.keep_alive } else { Duration::ZERO };
-        let over = async {
+        let elapsed = async {
             match self.until {
                 Some(until) => tokio::time::sleep_until(until).await,
                 None => std::future::pending().await,
@@ -185,7 +185,7 @@ impl ResumedStream {
                 }
                 NextEvent::End => None,
             },
-            () = over => None,
+            () = elapsed => None,
             () = tokio::time::sleep(quiet) => Some(Bytes::from_static(sse::KEEP_ALIVE)),
         }
     }

@@ -91,6 +91,7 @@ pub(crate) fn unsubscribe(session: &Session, params: &JsonObject) -> Result<Json
     let uri = params
         .get_string("uri")
         .ok_or_else(|| Error::new(McpErrorKind::InvalidParams, "Invalid params: uri is missing"))?;
+    // No error for an unknown subscription: the client has what it asked for.
     session.unsubscribe(&uri);
     Ok(JsonObject::new())
 }

@@ -41,13 +41,13 @@ impl StdioSession {
         let headers = HeaderMap::new();
         let caller = initialize::read_caller(&request.params, &headers, principal, state)?;
         // The pipe is the session's only stream: responses and notifications share it.
-        let pipe = SharedStream { out: out.clone(), frame: encode_line };
-        let opened = state.sessions.open(caller, scope, Some(pipe));
+        let shared_stream = SharedStream { out: out.clone(), frame: encode_line };
+        let opened = state.sessions.open(caller, scope, Some(shared_stream));
         initialize::count_initialize(state, opened.as_ref().err(), &request.params, Instant::now());
         let session = opened?;
-        let introduction = initialize::initialize_result(request, &session, server);
+        let response = initialize::initialize_result(request, &session, server);
         let (server, state, out) = (server.clone(), state.clone(), out.clone());
-        Ok((StdioSession { session, server, state, out, headers }, introduction))
+        Ok((StdioSession { session, server, state, out, headers }, response))
     }
 
     /// Replaces the server for all later requests.

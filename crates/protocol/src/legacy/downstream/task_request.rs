@@ -40,8 +40,9 @@ pub(crate) fn read_task_request(
             Ok(TaskRequest { awaited_task: params.get_string("taskId"), ..TaskRequest::default() })
         }
         McpMethod::CallTool => {
-            let wish = params.remove("task").and_then(|raw| raw.as_object()).filter(|_| has_tasks() && offered());
-            Ok(TaskRequest { mode: wish.map_or(TaskMode::Never, TaskMode::Required), ..TaskRequest::default() })
+            let task_params =
+                params.remove("task").and_then(|raw| raw.as_object()).filter(|_| has_tasks() && offered());
+            Ok(TaskRequest { mode: task_params.map_or(TaskMode::Never, TaskMode::Required), ..TaskRequest::default() })
         }
         // The marks of tools that may run as tasks go to clients that can use them.
         McpMethod::List(moongate_model::ItemKind::Tools) if has_tasks() => {
@@ -60,7 +61,7 @@ impl TaskRequest {
         matches!(self.mode, TaskMode::Required(_))
     }
 
-    /// Returns the method whose wire form a failure gets. A call that must become a task has no tool result.
+    /// Returns the method that decides the wire form of a failure. A call that must become a task has no tool result.
     pub(crate) fn error_method(&self, method: &McpMethod) -> McpMethod {
         if self.is_required() { McpMethod::Task(TaskMethod::Get) } else { method.clone() }
     }
@@ -70,7 +71,7 @@ impl TaskRequest {
         &self,
         method: &McpMethod,
         end: Result<Outcome, Error>,
-        kept: impl Fn(JsonObject) -> TaskResult,
+        store: impl Fn(JsonObject) -> TaskResult,
     ) -> TaskEnd {
         let mut outcome = end?;
         if let Some(id) = &self.awaited_task {
@@ -81,7 +82,7 @@ impl TaskRequest {
             (Some(task), McpMethod::CallTool) => tasks::write_created(&outcome, task),
             (Some(task), _) => tasks::write_state(&outcome, task),
             (None, _) if self.is_required() => {
-                let task = TaskState { status: TaskStatus::Working, ..self::ended_state(&kept(outcome.result)) };
+                let task = TaskState { status: TaskStatus::Working, ..self::ended_state(&store(outcome.result)) };
                 // "Tasks MUST begin in the `working` status when created."
                 tasks::write_created(&Outcome::default(), &task)
             }
@@ -91,11 +92,11 @@ impl TaskRequest {
     }
 
     /// Relates a task's input request to the task, as the client must get it.
-    pub(crate) fn tag_request(&self, mut question: InputRequest) -> InputRequest {
+    pub(crate) fn tag_request(&self, mut input_request: InputRequest) -> InputRequest {
         if let Some(id) = &self.awaited_task {
-            tasks::tag_task(&mut question.params, id);
+            tasks::tag_task(&mut input_request.params, id);
         }
-        question
+        input_request
     }
 }
 

@@ -29,8 +29,8 @@ pub(crate) fn call_tool(server: Arc<LegacyConnection>, caller: Arc<Caller>, mut 
         call.task_mode = TaskMode::Never;
         return LegacyCall::start(server, caller, call).0;
     }
-    let wish = match (&call.task_mode, task_support(call.definition.as_deref())) {
-        (TaskMode::Required(wish), _) => wish.clone(),
+    let task_params = match (&call.task_mode, task_support(call.definition.as_deref())) {
+        (TaskMode::Required(task_params), _) => task_params.clone(),
         (TaskMode::Allowed, TaskSupport::Optional | TaskSupport::Required) => JsonObject::new(),
         (TaskMode::Never, TaskSupport::Required) => {
             call.params.set(ByteString::literal("task"), RawJson::literal("{}"));
@@ -42,7 +42,7 @@ pub(crate) fn call_tool(server: Arc<LegacyConnection>, caller: Arc<Caller>, mut 
             return LegacyCall::start(server, caller, call).0;
         }
     };
-    call.params.set(ByteString::literal("task"), wish.to_raw());
+    call.params.set(ByteString::literal("task"), task_params.to_raw());
     LegacyCall::start(server, caller, call).0
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn call_tool(server: Arc<LegacyConnection>, caller: Arc<Caller>, mut 
 /// (2025-11-25/basic/utilities/tasks.mdx, Tool-Level Negotiation).
 fn run_as_task(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -> Exchange {
     let (created, token) = LegacyCall::start(server.clone(), caller.clone(), call);
-    let steps = TaskHooks {
+    let hooks = TaskHooks {
         wait: Box::new({
             let (server, caller) = (server.clone(), caller.clone());
             // "The `progressToken` provided in the initial request remains valid throughout the task lifetime."
@@ -62,15 +62,15 @@ fn run_as_task(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -
             let (server, caller) = (server.clone(), caller.clone());
             move |id| {
                 // Without a permit the cancellation is dropped: it is advisory, and must not pile up.
-                let Some(place) = server.options.timeouts.side_traffic().try_acquire() else { return };
+                let Some(permit) = server.options.timeouts.side_traffic().try_acquire() else { return };
                 let cancelling = LegacyCall::start(server, caller, Call::for_task(TaskMethod::Cancel, id)).0.outcome();
-                tokio::spawn(async move { drop((cancelling.await, place)) });
+                tokio::spawn(async move { drop((cancelling.await, permit)) });
             }
         }),
         timeout: server.options.timeouts.call(),
         timeout_error: link_error::timeout_error(&server.options.server, server.options.timeouts.call()),
     };
-    await_task::await_task(created, steps)
+    await_task::await_task(created, hooks)
 }
 
 pub(crate) fn call_task_method(
@@ -79,16 +79,16 @@ pub(crate) fn call_task_method(
     caller: Arc<Caller>,
     call: Call,
 ) -> Exchange {
-    let once = |end: futures_util::future::BoxFuture<'static, Result<Outcome, Error>>| {
+    let single_event = |end: futures_util::future::BoxFuture<'static, Result<Outcome, Error>>| {
         Exchange::new(stream::once(async move { ExchangeEvent::Done(end.await) }))
     };
     match method {
         TaskMethod::Get if call.detailed => {
             let id = call.target().unwrap_or(ByteString::literal(""));
-            once(Box::pin(task_methods::read_detailed(server, caller, id)))
+            single_event(Box::pin(task_methods::read_detailed(server, caller, id)))
         }
-        TaskMethod::Update => once(Box::pin(task_methods::deliver_responses(server, caller, call))),
-        TaskMethod::Cancel => once(Box::pin(task_methods::cancel_task(server, caller, call))),
+        TaskMethod::Update => single_event(Box::pin(task_methods::deliver_responses(server, caller, call))),
+        TaskMethod::Cancel => single_event(Box::pin(task_methods::cancel_task(server, caller, call))),
         _ => LegacyCall::start(server, caller, call).0,
     }
 }

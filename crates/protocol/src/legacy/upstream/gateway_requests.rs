@@ -30,8 +30,8 @@ impl LegacyConnection {
             let reply = self.send(body, Some(id), &HeaderList::new()).await?;
             handshake::first_response(reply.messages).await
         });
-        let late = |_| Err(LinkError::Timeout(format!("not answered within {GATEWAY_REQUEST_TIME:?}")).into());
-        let answer = sent.await.unwrap_or_else(late);
+        let timed_out = |_| Err(LinkError::Timeout(format!("not answered within {GATEWAY_REQUEST_TIME:?}")).into());
+        let answer = sent.await.unwrap_or_else(timed_out);
         if let Err(e) = &answer {
             tracing::debug!(server = self.options.server, method, "refused: {e}");
         }
@@ -54,6 +54,7 @@ impl LegacyConnection {
                 server.log_level.reset();
             }
         });
+        // The request goes on in its task. Only the call stops waiting for it.
         let _ = tokio::time::timeout(LEVEL_TIME, sending).await;
     }
 

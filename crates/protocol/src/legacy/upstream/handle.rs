@@ -1,4 +1,4 @@
-//! Legacy server, as the gateway sees it: one session, many calls.
+//! Handle of a legacy server: one session, many calls.
 //!
 //! Owns the start and the end of its use. Does not own the session (`connection.rs`), single calls (`call.rs`) or
 //! messages outside of calls (`server_stream.rs`). Invariant: dropping the handle ends no call that runs.
@@ -42,8 +42,8 @@ impl LegacyHandle {
     ) -> Arc<Self> {
         let connection = LegacyConnection::new(link, calls, options, opened.0);
         // The reader gets a weak reference, so it does not keep the connection alive.
-        let over = connection.finished.clone();
-        tokio::spawn(over.run_until_cancelled_owned(read_server_stream(Arc::downgrade(&connection))));
+        let finished = connection.finished.clone();
+        tokio::spawn(finished.run_until_cancelled_owned(read_server_stream(Arc::downgrade(&connection))));
         Arc::new(LegacyHandle { connection, trial: Arc::default() })
     }
 }

@@ -54,12 +54,16 @@ impl LegacyNegotiated {
         }))
     }
 
-    fn import_session(kept: &RawJson) -> Option<Self> {
-        let kept: SessionSnapshot = kept.parse_as().ok()?;
-        let mut session = HeaderValue::from_str(&kept.session).ok()?;
+    fn import_session(snapshot: &RawJson) -> Option<Self> {
+        let snapshot: SessionSnapshot = snapshot.parse_as().ok()?;
+        let mut session = HeaderValue::from_str(&snapshot.session).ok()?;
         // Sensitive values stay out of debug output: the id is a credential.
         session.set_sensitive(true);
-        Some(LegacyNegotiated { profile: profile(&kept.revision)?, session: Some(session), description: kept.face })
+        Some(LegacyNegotiated {
+            profile: profile(&snapshot.revision)?,
+            session: Some(session),
+            description: snapshot.face,
+        })
     }
 }
 
@@ -69,10 +73,10 @@ pub(crate) async fn open(
     calls: &PendingCalls,
     options: &ConnectOptions,
 ) -> Result<CompletedHandshake, ConnectError> {
-    if let Some(agreed) = options.persisted_session.as_ref().and_then(LegacyNegotiated::import_session) {
+    if let Some(negotiated) = options.persisted_session.as_ref().and_then(LegacyNegotiated::import_session) {
         // If the server has forgotten the session, the first call finds out and opens a new one.
         calls.continue_ids();
-        return Ok(CompletedHandshake(agreed));
+        return Ok(CompletedHandshake(negotiated));
     }
     handshake(link, calls, options).await.map(CompletedHandshake)
 }
@@ -82,9 +86,11 @@ pub(crate) async fn handshake(
     calls: &PendingCalls,
     options: &ConnectOptions,
 ) -> Result<LegacyNegotiated, ConnectError> {
-    let asked = options.revision.and_then(profile).unwrap_or(NEWEST);
+    // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "the client MUST send a protocol version it supports. This
+    // SHOULD be the _latest_ version supported by the client."
+    let requested = options.revision.and_then(profile).unwrap_or(NEWEST);
     let params = JsonObject::new()
-        .with("protocolVersion", RawJson::string(asked.name))
+        .with("protocolVersion", RawJson::string(requested.name))
         // A client's own tasks are not declared: the server would ask for their states outside any call
         // (2025-11-25/basic/utilities/tasks.mdx, Client Capabilities).
         .with("capabilities", v2026_07_28::tasks::set_declared(&options.capabilities, false))
@@ -93,11 +99,13 @@ pub(crate) async fn handshake(
     let body = encode_with(256, |out| write_request(out, &RequestId::number(id), "initialize", &params));
     let reply = link.send(OutgoingMessage { body, id: Some(id), headers: HeaderList::new() }).await?;
     let session = session_id(&reply.headers);
-    let agreed =
+    let negotiated =
         LegacyNegotiated { session, ..read_initialize_result(first_response(reply.messages).await?, options)? };
+    // 2025-11-25/basic/lifecycle.mdx, Initialization: "After successful initialization, the client MUST send an
+    // `initialized` notification to indicate it is ready to begin normal operations".
     let body = encode_with(64, |out| write_notification(out, "notifications/initialized", &JsonObject::new()));
-    link.send(OutgoingMessage { body, id: None, headers: agreed.headers() }).await?;
-    Ok(agreed)
+    link.send(OutgoingMessage { body, id: None, headers: negotiated.headers() }).await?;
+    Ok(negotiated)
 }
 
 /// Returns the response to a request of the gateway's own. Messages before it have no receiver.
@@ -134,12 +142,13 @@ fn read_initialize_result(result: JsonObject, options: &ConnectOptions) -> Resul
     let capabilities = result.get_object("capabilities").unwrap_or_default();
     let mut features = notifications::read_capabilities(&capabilities, options);
     // `false` is not the same as a missing member here: see `trial.rs`.
-    let denied = |resources: JsonObject| resources.get("subscribe").is_some_and(|said| &said.bytes()[..] == b"false");
+    let denied = |resources: JsonObject| resources.get("subscribe").is_some_and(|flag| &flag.bytes()[..] == b"false");
     features.subscribe_untried = capabilities.get_object("resources").is_some_and(denied);
     features.tasks = if profile.tasks { tasks::read_capability(&capabilities) } else { None };
     let instructions = result.get_string("instructions").as_ref().map(ByteString::to_string);
-    let face = ServerDescription { info: info.unwrap_or_else(|| RawJson::literal("{}")), instructions, features };
-    Ok(LegacyNegotiated { profile, session: None, description: face })
+    let description =
+        ServerDescription { info: info.unwrap_or_else(|| RawJson::literal("{}")), instructions, features };
+    Ok(LegacyNegotiated { profile, session: None, description })
 }
 
 /// Server after its handshake.

@@ -33,14 +33,15 @@ impl PingBarrier {
                     return;
                 }
                 // Created before the check, so that an end in between is not missed.
-                let over = self.settled.notified();
+                let ended = self.settled.notified();
                 // One ping serves all waiting calls of the connection.
                 if !self.is_open.swap(true, Ordering::AcqRel) {
                     start_ping();
                 }
-                over.await;
+                ended.await;
             }
         };
+        // After the time the call goes on. `PendingCalls` still gives it no request of a cancelled call.
         let _ = timeout(SETTLE_TIME, settled).await;
     }
 

@@ -25,6 +25,7 @@ impl LegacyConnection {
         let dropped = self.options.metrics.calls.dropped.series(DroppedItem::MessageToServer);
         let sending = async move {
             let body = encode_with(params.size_hint(), |out| write_notification(out, method, &params));
+            // A notification is advisory. No call waits for its delivery.
             let _ = server.send(body, None, &HeaderList::new()).await;
         };
         self.options.timeouts.side_traffic().send(sending, &dropped);
@@ -47,28 +48,28 @@ impl LegacyConnection {
     /// The reader of the request waits here for a permit and reads nothing meanwhile. So a server that sends requests
     /// faster than it reads responses is slowed down, too.
     pub(crate) async fn send_reply(self: &Arc<Self>, id: &RequestId, outcome: Result<JsonObject, RpcError>) {
-        let place = if self.link.is_multiplexed() {
+        let permit = if self.link.is_multiplexed() {
             None
         } else {
             Some(self.options.timeouts.side_traffic().acquire_reply().await)
         };
-        self.send_reply_with(place, id, outcome).await;
+        self.send_reply_with(permit, id, outcome).await;
     }
 
     /// Sends a response under an acquired permit. A pipe has its own bound and needs none.
     pub(crate) async fn send_reply_with(
         self: &Arc<Self>,
-        place: Option<ReplyPermit>,
+        permit: Option<ReplyPermit>,
         id: &RequestId,
         outcome: Result<JsonObject, RpcError>,
     ) {
-        let Some(place) = place else { return self.link.reply(encode_response(id, &outcome)).await };
-        ReplyMeter::new(&self.options.server, &self.options.metrics).answered(place.was_delayed);
+        let Some(permit) = permit else { return self.link.reply(encode_response(id, &outcome)).await };
+        ReplyMeter::new(&self.options.server, &self.options.metrics).answered(permit.was_delayed);
         // Not inline: the server may read the response only after it has sent more on the stream of the request.
         let (server, id) = (self.clone(), id.clone());
         tokio::spawn(async move {
             server.send_response(&id, outcome).await;
-            drop(place);
+            drop(permit);
         });
     }
 

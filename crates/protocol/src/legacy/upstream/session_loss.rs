@@ -28,6 +28,7 @@ pub(crate) fn renewal_error(failed: Error, proof: &SessionLoss, changes: bool) -
 pub(crate) fn classify_loss(error: &LinkError, had_session: bool) -> SessionLoss {
     match error {
         LinkError::Status { status: 404, .. } if had_session => SessionLoss::Proven,
+        // Some servers answer 400 for an unknown session. An error that does not mention sessions is about the request.
         LinkError::Status { status: 400, message, .. } if had_session => match message.as_deref() {
             Some(RpcMessage::Response(RpcResponse { outcome: Err(error), .. }))
                 if !error.message.to_lowercase().contains("session") =>

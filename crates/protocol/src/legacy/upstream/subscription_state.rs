@@ -146,8 +146,8 @@ impl SyncState {
     /// Adds an entry to the queue.
     fn enqueue(&mut self, uri: &ByteString) {
         let Some(entry) = self.entries.get_mut(uri) else { return };
-        if let Some(at) = entry.retry_at.take() {
-            self.retry_queue.remove(&(at, uri.clone()));
+        if let Some(retry_at) = entry.retry_at.take() {
+            self.retry_queue.remove(&(retry_at, uri.clone()));
         }
         if entry.queued.is_none() {
             self.last += 1;
@@ -159,7 +159,7 @@ impl SyncState {
     /// Picks the next step. `idle` is true if no request is in flight.
     pub(crate) fn next_due(&mut self, idle: bool) -> SyncStep {
         let now = Instant::now();
-        while self.retry_queue.first().is_some_and(|(at, _)| *at <= now) {
+        while self.retry_queue.first().is_some_and(|(retry_at, _)| *retry_at <= now) {
             if let Some((_, uri)) = self.retry_queue.pop_first() {
                 self.enqueue(&uri);
             }
@@ -167,9 +167,9 @@ impl SyncState {
         while let Some((_, uri)) = self.queue.pop_first() {
             let Some(entry) = self.entries.get_mut(&uri) else { continue };
             entry.queued = None;
-            if let Some(more) = entry.next_change() {
+            if let Some(subscribe) = entry.next_change() {
                 entry.in_flight = true;
-                return SyncStep::Send(SubscriptionChange { uri, subscribe: more });
+                return SyncStep::Send(SubscriptionChange { uri, subscribe });
             }
             self.prune(&uri);
         }
@@ -177,15 +177,15 @@ impl SyncState {
             self.running = false;
             return SyncStep::Finished;
         }
-        SyncStep::Wait(self.retry_queue.first().map(|(at, _)| *at))
+        SyncStep::Wait(self.retry_queue.first().map(|(retry_at, _)| *retry_at))
     }
 
-    pub(crate) fn complete(&mut self, change: &SubscriptionChange, came: ChangeOutcome) {
+    pub(crate) fn complete(&mut self, change: &SubscriptionChange, outcome: ChangeOutcome) {
         let Some(entry) = self.entries.get_mut(&change.uri) else { return };
         entry.in_flight = false;
         // The target may have changed while the request was in flight. Its failure then counts for nothing.
-        let meant = entry.desired == change.subscribe;
-        match came {
+        let is_current = entry.desired == change.subscribe;
+        match outcome {
             ChangeOutcome::Granted => {
                 entry.remote = if change.subscribe { RemoteState::Yes } else { RemoteState::No };
                 entry.failures = 0;
@@ -194,25 +194,25 @@ impl SyncState {
             // same.
             ChangeOutcome::Refused => {
                 entry.remote = RemoteState::No;
-                entry.failures = if meant { BACKOFF.len() + 1 } else { 0 };
+                entry.failures = if is_current { BACKOFF.len() + 1 } else { 0 };
             }
             ChangeOutcome::Failed => {
                 entry.remote = RemoteState::Unconfirmed;
-                entry.failures = if meant { entry.failures + 1 } else { 0 };
+                entry.failures = if is_current { entry.failures + 1 } else { 0 };
             }
             ChangeOutcome::StaleSession => entry.remote = RemoteState::No,
         }
-        if came == ChangeOutcome::Failed
-            && meant
+        if outcome == ChangeOutcome::Failed
+            && is_current
             && (change.subscribe || self.retry_queue.len() < ENDING_MAX)
             && let Some(pause) = BACKOFF.get(entry.failures - 1)
         {
-            let at = Instant::now() + *pause;
-            entry.retry_at = Some(at);
-            self.retry_queue.insert((at, change.uri.clone()));
+            let retry_at = Instant::now() + *pause;
+            entry.retry_at = Some(retry_at);
+            self.retry_queue.insert((retry_at, change.uri.clone()));
             return;
         }
-        if came == ChangeOutcome::Failed && meant {
+        if outcome == ChangeOutcome::Failed && is_current {
             entry.failures = BACKOFF.len() + 1;
         }
         self.enqueue(&change.uri);
@@ -221,11 +221,12 @@ impl SyncState {
 
     /// Removes an entry that needs nothing.
     fn prune(&mut self, uri: &ByteString) {
-        let over = |e: &SyncEntry| !e.desired && !e.in_flight && e.retry_at.is_none() && e.next_change().is_none();
-        if self.entries.get(uri).is_some_and(over)
-            && let Some(place) = self.entries.remove(uri).and_then(|entry| entry.queued)
+        let is_unneeded =
+            |e: &SyncEntry| !e.desired && !e.in_flight && e.retry_at.is_none() && e.next_change().is_none();
+        if self.entries.get(uri).is_some_and(is_unneeded)
+            && let Some(queued) = self.entries.remove(uri).and_then(|entry| entry.queued)
         {
-            self.queue.remove(&place);
+            self.queue.remove(&queued);
         }
     }
 }
@@ -256,8 +257,8 @@ mod tests {
         }
     }
 
-    fn came(state: &mut SyncState, (uri, more): (String, bool), came: ChangeOutcome) {
-        state.complete(&SubscriptionChange { uri: ByteString::from(uri.as_str()), subscribe: more }, came);
+    fn complete(state: &mut SyncState, (uri, more): (String, bool), outcome: ChangeOutcome) {
+        state.complete(&SubscriptionChange { uri: ByteString::from(uri.as_str()), subscribe: more }, outcome);
     }
 
     #[tokio::test(start_paused = true)]
@@ -273,17 +274,17 @@ mod tests {
         for n in 0..2 * ENDING_MAX {
             let uri = format!("x:{n}");
             state.set_desired(&uris(&[&uri]));
-            came(&mut state, (uri.clone(), true), ChangeOutcome::Failed);
+            complete(&mut state, (uri.clone(), true), ChangeOutcome::Failed);
             state.set_desired(&[]);
             let change = next_request(&mut state).unwrap();
             assert_eq!(change, (uri, false));
-            came(&mut state, change, ChangeOutcome::Failed);
+            complete(&mut state, change, ChangeOutcome::Failed);
         }
         assert!(state.entries.len() <= ENDING_MAX && state.retry_queue.len() <= ENDING_MAX, "{}", state.entries.len());
         for pause in BACKOFF.into_iter().chain(BACKOFF) {
             tokio::time::advance(pause).await;
             while let Some(change) = next_request(&mut state) {
-                came(&mut state, change, ChangeOutcome::Failed);
+                complete(&mut state, change, ChangeOutcome::Failed);
             }
         }
         assert_eq!(state.next_due(true), SyncStep::Finished);
@@ -297,18 +298,18 @@ mod tests {
         let subscribing = next_request(&mut state).unwrap();
         state.set_desired(&[]);
         assert_eq!(next_request(&mut state), None, "one request at a time");
-        came(&mut state, subscribing, ChangeOutcome::Granted);
+        complete(&mut state, subscribing, ChangeOutcome::Granted);
         let ending = next_request(&mut state).unwrap();
         assert_eq!(ending, ("a".to_owned(), false));
         state.set_desired(&uris(&["a"]));
-        came(&mut state, ending, ChangeOutcome::Failed);
+        complete(&mut state, ending, ChangeOutcome::Failed);
         let again = next_request(&mut state).unwrap();
         assert_eq!(again, ("a".to_owned(), true), "the server may have taken it");
         // After a session change, the outcome of an older request counts for nothing.
         state.reset_remote();
-        came(&mut state, again.clone(), ChangeOutcome::StaleSession);
+        complete(&mut state, again.clone(), ChangeOutcome::StaleSession);
         assert_eq!(next_request(&mut state), Some(again.clone()));
-        came(&mut state, again, ChangeOutcome::Refused);
+        complete(&mut state, again, ChangeOutcome::Refused);
         assert_eq!(state.next_due(true), SyncStep::Finished, "it is not asked again for what it does not have");
         state.reset_remote();
         assert_eq!(next_request(&mut state), Some(("a".to_owned(), true)), "but in the next session");

@@ -1,7 +1,7 @@
-//! Knowledge if a server that denies having subscriptions serves them after all.
+//! Support of a legacy server for resource subscriptions, as far as it is known.
 //!
-//! Owns what trials and subscriptions found out. Does not send requests (`trial.rs`). Invariant: a server that declares
-//! subscriptions, or leaves them out, is taken at its word.
+//! Owns the results of trials and of real subscriptions. Does not send requests (`trial.rs`). Invariant: only a server
+//! that declares `"subscribe": false` is doubted.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -27,6 +27,7 @@ pub(crate) const REQUESTS_MAX: usize = 32;
 /// Limit of one connection's requests for tasks that no call awaits.
 const UNCLAIMED_MAX: usize = 64;
 /// Time for which a request is held.
+// As long as a user may take for an answer by default (`gateway.ask_timeout`).
 pub(crate) const HOLD_TIME: Duration = Duration::from_secs(600);
 
 /// Input requests of one connection's tasks.
@@ -60,8 +61,8 @@ pub(crate) struct TaskWatch {
 
 impl TaskWatch {
     pub(crate) fn new(principal: u32) -> Arc<Self> {
-        let (open, changed, over) = (Mutex::default(), Notify::new(), CancellationToken::new());
-        Arc::new(TaskWatch { principal, since: Instant::now(), open, changed, evicted: over })
+        let (open, changed, evicted) = (Mutex::default(), Notify::new(), CancellationToken::new());
+        Arc::new(TaskWatch { principal, since: Instant::now(), open, changed, evicted })
     }
 }
 
@@ -88,16 +89,18 @@ impl TaskInputs {
     /// Holds a request until a call awaits its task. Returns the requests that had to be dropped.
     pub(crate) fn hold(&self, task: ByteString, request: RpcRequest) -> Vec<RpcRequest> {
         let now = Instant::now();
-        let mut early = lock(&self.unclaimed);
+        let mut unclaimed = lock(&self.unclaimed);
         let mut refused = Vec::new();
-        while early.front().is_some_and(|early| now - early.at >= HOLD_TIME) || early.len() >= UNCLAIMED_MAX {
-            refused.extend(early.pop_front().map(|early| early.request));
+        while unclaimed.front().is_some_and(|unclaimed| now - unclaimed.at >= HOLD_TIME)
+            || unclaimed.len() >= UNCLAIMED_MAX
+        {
+            refused.extend(unclaimed.pop_front().map(|unclaimed| unclaimed.request));
         }
         let weight = loop {
             match self.backlog.reserve(request.params.size_hint()) {
                 Some(weight) => break weight,
                 // The oldest requests are dropped first, until the new one fits or none is left.
-                None => match early.pop_front() {
+                None => match unclaimed.pop_front() {
                     Some(oldest) => refused.push(oldest.request),
                     None => {
                         refused.push(request);
@@ -106,9 +109,9 @@ impl TaskInputs {
                 },
             }
         };
-        early.push_back(UnclaimedRequest { task, at: now, request, _weight: weight });
+        unclaimed.push_back(UnclaimedRequest { task, at: now, request, _weight: weight });
         // Released first: the woken tasks take the same lock.
-        drop(early);
+        drop(unclaimed);
         self.added.notify_waiters();
         refused
     }
@@ -129,9 +132,9 @@ impl TaskInputs {
     }
 
     pub(crate) fn take_held(&self, task: &ByteString) -> Option<RpcRequest> {
-        let mut early = lock(&self.unclaimed);
-        let at = early.iter().position(|early| early.task == *task)?;
-        early.remove(at).map(|early| early.request)
+        let mut unclaimed = lock(&self.unclaimed);
+        let index = unclaimed.iter().position(|unclaimed| unclaimed.task == *task)?;
+        unclaimed.remove(index).map(|unclaimed| unclaimed.request)
     }
 
     pub(crate) fn forget(&self, id: &ByteString) {
@@ -139,9 +142,9 @@ impl TaskInputs {
     }
 
     /// Removes a watch, unless another one took its place.
-    pub(crate) fn release(&self, id: &ByteString, waiter: &Arc<TaskWatch>) {
+    pub(crate) fn release(&self, id: &ByteString, watch: &Arc<TaskWatch>) {
         let mut tasks = lock(&self.tasks);
-        if tasks.get(id).is_some_and(|known| Arc::ptr_eq(known, waiter)) {
+        if tasks.get(id).is_some_and(|known| Arc::ptr_eq(known, watch)) {
             tasks.remove(id);
         }
     }
@@ -152,20 +155,20 @@ impl TaskInputs {
 /// Returns false if that is the given principal itself, or has hardly more.
 pub(crate) fn make_room(tasks: &mut HashMap<ByteString, Arc<TaskWatch>>, principal: u32) -> bool {
     let mut counts: HashMap<u32, usize> = HashMap::new();
-    for waiter in tasks.values() {
-        *counts.entry(waiter.principal).or_default() += 1;
+    for watch in tasks.values() {
+        *counts.entry(watch.principal).or_default() += 1;
     }
-    let own = counts.get(&principal).copied().unwrap_or(0);
+    let own_count = counts.get(&principal).copied().unwrap_or(0);
     let Some((most, count)) = counts.into_iter().max_by_key(|(id, count)| (*count, *id)) else { return false };
     // A principal may not evict others to grow beyond their share.
-    if count <= own + 1 {
+    if count <= own_count + 1 {
         return false;
     }
-    let theirs = tasks.iter().filter(|(_, waiter)| waiter.principal == most);
-    let oldest = theirs.min_by_key(|(_, waiter)| waiter.since).map(|(id, _)| id.clone());
-    let gone = oldest.and_then(|id| tasks.remove(&id));
+    let candidates = tasks.iter().filter(|(_, watch)| watch.principal == most);
+    let oldest = candidates.min_by_key(|(_, watch)| watch.since).map(|(id, _)| id.clone());
+    let evicted = oldest.and_then(|id| tasks.remove(&id));
     // Its responders are dropped with it, so the server learns that no responses come.
-    gone.map(|waiter| waiter.evicted.cancel()).is_some()
+    evicted.map(|watch| watch.evicted.cancel()).is_some()
 }
 
 #[cfg(test)]
@@ -232,8 +235,8 @@ mod tests {
     async fn the_principal_with_the_most_tasks_makes_room() {
         let mut tasks = HashMap::new();
         for n in 0..10 {
-            let waiter = TaskWatch::new(if n < 8 { 1 } else { 2 });
-            tasks.insert(ByteString::from(format!("t{n}")), waiter);
+            let watch = TaskWatch::new(if n < 8 { 1 } else { 2 });
+            tasks.insert(ByteString::from(format!("t{n}")), watch);
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         let first = tasks[&ByteString::literal("t0")].clone();
@@ -242,7 +245,7 @@ mod tests {
         for _ in 0..4 {
             assert!(make_room(&mut tasks, 2));
         }
-        assert_eq!(tasks.values().filter(|waiter| waiter.principal == 1).count(), 3);
+        assert_eq!(tasks.values().filter(|watch| watch.principal == 1).count(), 3);
         assert!(!make_room(&mut tasks, 2), "hardly more is no reason");
     }
 }

@@ -20,8 +20,8 @@ pub(crate) async fn read_detailed(
     caller: Arc<Caller>,
     id: ByteString,
 ) -> Result<Outcome, Error> {
-    let look = Call::for_task(TaskMethod::Get, &id);
-    let mut outcome = LegacyCall::start(server.clone(), caller.clone(), look).0.outcome().await?;
+    let get_call = Call::for_task(TaskMethod::Get, &id);
+    let mut outcome = LegacyCall::start(server.clone(), caller.clone(), get_call).0.outcome().await?;
     let Some(task) = &mut outcome.task else {
         return Err(link_error::protocol_error(&server.options.server, "the answer to tasks/get is no task"));
     };
@@ -78,23 +78,23 @@ pub(crate) async fn deliver_responses(
     let id = call.target().ok_or_else(|| wrong("taskId must be a string"))?;
     let responses =
         call.params.get_object("inputResponses").ok_or_else(|| wrong("inputResponses must be an object"))?;
-    let waiter = lock(&server.task_inputs.tasks).get(&id).cloned();
-    let Some(waiter) = waiter else {
+    let watch = lock(&server.task_inputs.tasks).get(&id).cloned();
+    let Some(watch) = watch else {
         // "Servers SHOULD return a JSON-RPC error if the `taskId` does not correspond to a known task": the server
         // decides.
-        let look = Call::for_task(TaskMethod::Get, &id);
-        return LegacyCall::start(server, caller, look).0.outcome().await.map(|_| Outcome::default());
+        let get_call = Call::for_task(TaskMethod::Get, &id);
+        return LegacyCall::start(server, caller, get_call).0.outcome().await.map(|_| Outcome::default());
     };
     for (key, response) in responses.iter() {
         let Some(result) = response.as_object() else { continue };
-        let mut open = lock(&waiter.open);
-        if let Some(at) = open.iter().position(|waiting| waiting.key == *key) {
-            let OpenTaskInput { server_key: own, responder: answer, .. } = open.remove(at);
+        let mut open = lock(&watch.open);
+        if let Some(index) = open.iter().position(|waiting| waiting.key == *key) {
+            let OpenTaskInput { server_key, responder, .. } = open.remove(index);
             // A server that disconnected meanwhile takes no response.
-            drop(answer.send(vec![(own, Ok(result))]));
+            drop(responder.send(vec![(server_key, Ok(result))]));
         }
     }
-    waiter.changed.notify_waiters();
+    watch.changed.notify_waiters();
     Ok(Outcome::default())
 }
 
@@ -106,16 +106,16 @@ pub(crate) async fn cancel_task(
     caller: Arc<Caller>,
     call: Call,
 ) -> Result<Outcome, Error> {
-    let (id, whole) = (call.target().unwrap_or(ByteString::literal("")), call.detailed);
+    let (id, detailed) = (call.target().unwrap_or(ByteString::literal("")), call.detailed);
     server.task_inputs.forget(&id);
     match LegacyCall::start(server.clone(), caller.clone(), call).0.outcome().await {
         Err(error)
-            if !whole && matches!(&error.kind, McpErrorKind::ServerError(e) if e.code == code::INVALID_PARAMS) =>
+            if !detailed && matches!(&error.kind, McpErrorKind::ServerError(e) if e.code == code::INVALID_PARAMS) =>
         {
-            let look = Call::for_task(TaskMethod::Get, &id);
-            let state = LegacyCall::start(server, caller, look).0.outcome().await;
-            let over = state.is_ok_and(|outcome| outcome.task.is_some_and(|task| task.status.is_terminal()));
-            if over { Ok(Outcome::default()) } else { Err(error) }
+            let get_call = Call::for_task(TaskMethod::Get, &id);
+            let state = LegacyCall::start(server, caller, get_call).0.outcome().await;
+            let is_terminal = state.is_ok_and(|outcome| outcome.task.is_some_and(|task| task.status.is_terminal()));
+            if is_terminal { Ok(Outcome::default()) } else { Err(error) }
         }
         end => end,
     }

@@ -27,12 +27,12 @@ pub(crate) async fn wait_for_requests(
     caller: &Arc<Caller>,
     id: &ByteString,
 ) -> Result<Vec<(ByteString, InputRequest)>, Error> {
-    let waiter = watch_task(server, caller, id)?;
+    let watch = watch_task(server, caller, id)?;
     let until = Instant::now() + POLL_WAIT;
     loop {
         // Created before the check, as in `next_held`.
-        let changed = waiter.changed.notified();
-        let open: Vec<_> = lock(&waiter.open).iter().map(|w| (w.key.clone(), w.request.clone())).collect();
+        let changed = watch.changed.notified();
+        let open: Vec<_> = lock(&watch.open).iter().map(|w| (w.key.clone(), w.request.clone())).collect();
         if !open.is_empty() || timeout_at(until, changed).await.is_err() {
             return Ok(open);
         }
@@ -42,8 +42,8 @@ pub(crate) async fn wait_for_requests(
 /// Starts to watch a task, unless it is watched already.
 fn watch_task(server: &Arc<LegacyConnection>, caller: &Arc<Caller>, id: &ByteString) -> Result<Arc<TaskWatch>, Error> {
     let mut all = lock(&server.task_inputs.tasks);
-    if let Some(waiter) = all.get(id) {
-        return Ok(waiter.clone());
+    if let Some(watch) = all.get(id) {
+        return Ok(watch.clone());
     }
     if all.len() >= TASKS_MAX {
         server.options.metrics.calls.refused.inc(Limit::Tasks);
@@ -53,34 +53,34 @@ fn watch_task(server: &Arc<LegacyConnection>, caller: &Arc<Caller>, id: &ByteStr
             return Err(Error::new(McpErrorKind::Overloaded, message));
         }
     }
-    let waiter = TaskWatch::new(caller.principal.id);
+    let watch = TaskWatch::new(caller.principal.id);
     // A copy: the id is a span of a client's message, whose buffer must not live as long as the watch.
     let id = ByteString::from(id.as_str());
-    all.insert(id.clone(), waiter.clone());
+    all.insert(id.clone(), watch.clone());
     // A 2025-11-25 server sends a task's requests while `tasks/result` is pending.
     let exchange = LegacyCall::start(server.clone(), caller.clone(), Call::for_task(TaskMethod::Result, &id)).0;
-    let (gone, over) = (server.closing.clone(), waiter.evicted.clone());
-    let kept = CountGuard::new(&server.options.metrics.inputs.tasks.series(TaskRetention::InputRequired));
+    let (closing, evicted) = (server.closing.clone(), watch.evicted.clone());
+    let count_guard = CountGuard::new(&server.options.metrics.inputs.tasks.series(TaskRetention::InputRequired));
     // Weak, so that a watch does not keep its connection alive.
-    let waiting = run_watch(Arc::downgrade(server), caller.clone(), id, waiter.clone(), exchange);
-    tokio::spawn(gone.run_until_cancelled_owned(async move {
-        let _kept = kept;
-        over.run_until_cancelled_owned(waiting).await;
+    let waiting = run_watch(Arc::downgrade(server), caller.clone(), id, watch.clone(), exchange);
+    tokio::spawn(closing.run_until_cancelled_owned(async move {
+        let _count_guard = count_guard;
+        evicted.run_until_cancelled_owned(waiting).await;
     }));
-    Ok(waiter)
+    Ok(watch)
 }
 
 async fn run_watch(
     server: Weak<LegacyConnection>,
     caller: Arc<Caller>,
     id: ByteString,
-    waiter: Arc<TaskWatch>,
+    watch: Arc<TaskWatch>,
     mut exchange: moongate_model::Exchange,
 ) {
     let until = Instant::now() + HOLD_TIME;
     let end = loop {
         match timeout_at(until, exchange.next_event()).await {
-            Ok(ExchangeEvent::InputRequired(ask)) => accept_request(&server, &caller, &waiter, ask),
+            Ok(ExchangeEvent::InputRequired(input)) => accept_request(&server, &caller, &watch, input),
             Ok(ExchangeEvent::Notification(_)) => {}
             Ok(ExchangeEvent::Done(end)) => break Some(end),
             Err(_) => break None,
@@ -89,40 +89,41 @@ async fn run_watch(
     drop(exchange);
     // Some servers end the stream and still accept responses to requests that they sent on it.
     let streams_only = matches!(&end, Some(Err(error)) if error.kind == McpErrorKind::ServerProtocol);
-    while streams_only && !lock(&waiter.open).is_empty() {
-        if timeout_at(until, waiter.changed.notified()).await.is_err() {
+    while streams_only && !lock(&watch.open).is_empty() {
+        if timeout_at(until, watch.changed.notified()).await.is_err() {
             break;
         }
     }
     if let Some(server) = server.upgrade() {
-        server.task_inputs.release(&id, &waiter);
+        server.task_inputs.release(&id, &watch);
     }
 }
 
 /// Stores a task's request, or refuses it if the client cannot receive it.
-fn accept_request(server: &Weak<LegacyConnection>, caller: &Caller, waiter: &TaskWatch, ask: InputRequired) {
+fn accept_request(server: &Weak<LegacyConnection>, caller: &Caller, watch: &TaskWatch, input: InputRequired) {
     let Some(server) = server.upgrade() else { return };
-    let Some((own, mut question)) = ask.requests.into_iter().next() else { return };
-    let mut open = lock(&waiter.open);
-    let able = caller.capabilities.supports(question.kind);
-    let asks = |outcome| server.options.metrics.inputs.asks.inc((InputKindName(question.kind.capability()), outcome));
-    let room =
-        (able && open.len() < REQUESTS_MAX).then(|| server.task_inputs.backlog.reserve(question.params.size_hint()));
+    let Some((server_key, mut input_request)) = input.requests.into_iter().next() else { return };
+    let mut open = lock(&watch.open);
+    let is_supported = caller.capabilities.supports(input_request.kind);
+    let count_outcome =
+        |outcome| server.options.metrics.inputs.asks.inc((InputKindName(input_request.kind.capability()), outcome));
+    let room = (is_supported && open.len() < REQUESTS_MAX)
+        .then(|| server.task_inputs.backlog.reserve(input_request.params.size_hint()));
     let Some(weight) = room.flatten() else {
-        asks(if able { InputOutcome::TooMany } else { InputOutcome::NotDeclared });
-        let message = match able {
+        count_outcome(if is_supported { InputOutcome::TooMany } else { InputOutcome::NotDeclared });
+        let message = match is_supported {
             true => "Too many questions wait for the client already".to_owned(),
-            false => format!("The client did not declare {}", question.kind.capability()),
+            false => format!("The client did not declare {}", input_request.kind.capability()),
         };
         let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
-        drop(ask.responder.send(vec![(own, Err(error))]));
+        drop(input.responder.send(vec![(server_key, Err(error))]));
         return;
     };
-    asks(InputOutcome::Asked);
-    tasks::untag_task(&mut question.params);
+    count_outcome(InputOutcome::Asked);
+    tasks::untag_task(&mut input_request.params);
     // "Each request key in `inputRequests` MUST be unique over the lifetime of a single task" (SEP-2663).
     let key = ByteString::from(format!("ask-{}", server.calls.next_id()));
-    open.push(OpenTaskInput { key, request: question, server_key: own, responder: ask.responder, _weight: weight });
+    open.push(OpenTaskInput { key, request: input_request, server_key, responder: input.responder, _weight: weight });
     drop(open);
-    waiter.changed.notify_waiters();
+    watch.changed.notify_waiters();
 }

@@ -1,12 +1,12 @@
 //! Trial subscription at a server that denies having any.
 //!
-//! Owns the one request that finds out if such a server serves them. Does not keep the result
-//! (`subscription_support.rs`) or subscriptions (`resource_subscriptions.rs`). Invariant: a connection has one trial at a time, shared by all callers,
-//! and none once the result is known.
+//! Owns the one request that shows whether such a server serves them. Does not keep the result
+//! (`subscription_support.rs`) or subscriptions (`resource_subscriptions.rs`). Invariant: a connection has one trial at
+//! a time, shared by all callers, and none once the result is known.
 //!
 //! The Python SDK 1.x announces `"subscribe": false` whatever handlers a server has, so that `false` says nothing. A
-//! server that leaves the member out is not tried: 2025-11-25/server/resources.mdx, Capabilities, has it for those that
-//! support subscriptions.
+//! server that leaves the member out is not tried: 2025-11-25/server/resources.mdx, Capabilities, has the member for
+//! servers that support subscriptions.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -57,19 +57,19 @@ impl Trial {
         server: &Arc<LegacyConnection>,
         uri: &ByteString,
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
-        let own = ByteString::from(uri.as_str());
+        let requested_uri = ByteString::from(uri.as_str());
         let mut open = self.open.lock();
         // Checked under the lock, so that no second trial follows one that ends meanwhile.
         if !server.description().features.subscribe_untried {
             return None;
         }
-        let mut end = open.get_or_insert_with(|| self.begin(server, own.clone())).clone();
+        let mut end = open.get_or_insert_with(|| self.begin(server, requested_uri.clone())).clone();
         drop(open);
         Some(Box::pin(async move {
             let Ok(end) = end.wait_for(Option::is_some).await.map(|end| end.clone()) else { return Ok(()) };
             match end {
                 Some(TrialEnd { outcome: Outcome::Failed(error), .. }) => Err(error),
-                Some(TrialEnd { uri, outcome: Outcome::NotThis(error) }) if uri == own => Err(error),
+                Some(TrialEnd { uri, outcome: Outcome::NotThis(error) }) if uri == requested_uri => Err(error),
                 _ => Ok(()),
             }
         }))
@@ -79,13 +79,13 @@ impl Trial {
     fn begin(self: &Arc<Self>, server: &Arc<LegacyConnection>, uri: ByteString) -> watch::Receiver<Option<TrialEnd>> {
         let (sender, end) = watch::channel(None);
         let (trial, connection) = (self.clone(), server.clone());
-        let asking = async move {
+        let run = async move {
             let outcome = run_trial(&connection, &uri).await;
             // Cleared before the waiters wake, so that no caller joins a finished trial.
             *trial.open.lock() = None;
             sender.send_replace(Some(TrialEnd { uri, outcome }));
         };
-        tokio::spawn(server.closing.clone().run_until_cancelled_owned(asking));
+        tokio::spawn(server.closing.clone().run_until_cancelled_owned(run));
         end
     }
 }

@@ -1,4 +1,4 @@
-//! Dialect of the stateless revision for clients: every POST stands for itself.
+//! Dialect of the stateless revision for clients: no POST depends on an earlier one.
 //!
 //! Owns reading a request and checking that its headers agree with it. Does not keep state between requests. Invariant:
 //! authorisation and routing use the body alone; a header only ever causes a refusal.
@@ -141,6 +141,7 @@ fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPo
     let one_only = "Invalid request: the body must be a single request or notification";
     let request = match payload {
         RpcPayload::One(RpcMessage::Request(request)) => request,
+        // Over HTTP a disconnect cancels (basic/patterns/cancellation.mdx), so that no notification has a meaning here.
         RpcPayload::One(RpcMessage::Notification(_)) => return Ok(ParsedPost::Nothing),
         // "The body of the HTTP POST MUST be a single JSON-RPC request or notification."
         _ => return Err((400, None, Error::new(McpErrorKind::InvalidRequest, one_only))),
@@ -221,17 +222,17 @@ fn serve_request(
     server: &Arc<dyn Server>,
     state: &Arc<DownstreamState>,
 ) -> BoxFuture<'static, Response<Body>> {
-    let takes_streams = request.headers.as_ref().is_none_or(accepts_stream);
+    let accepts_streams = request.headers.as_ref().is_none_or(accepts_stream);
     // Beyond the limit, the client gets plain JSON without notifications.
     let stream =
-        takes_streams && state.metrics.clients.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
+        accepts_streams && state.metrics.clients.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
     let response = match start_request(request, server, state, sse::encode_event) {
         ModernStarted::Ready(status, parts) => json_response(status, parts),
         ModernStarted::Subscribed(open) => subscriptions::respond(open),
         ModernStarted::Running(exchange, encoder) => {
-            let (metrics, alarms) = (state.metrics.clone(), state.timers.clone());
-            let writing = ResponseOptions { keep_alive: state.keep_alive, stream, metrics, timers: alarms };
-            return respond(exchange, encoder, writing).boxed();
+            let (metrics, timers) = (state.metrics.clone(), state.timers.clone());
+            let options = ResponseOptions { keep_alive: state.keep_alive, stream, metrics, timers };
+            return respond(exchange, encoder, options).boxed();
         }
     };
     std::future::ready(response).boxed()
@@ -277,25 +278,24 @@ pub(crate) fn start_request(
     }
     let ValidatedRequest { id, mut params, mut meta, target, caller, scope, headers, received, .. } = request;
     let token = meta.remove("progressToken");
-    let subject = StateContext::from_request(&method, target, &params);
+    let context = StateContext::from_request(&method, target, &params);
     // Other methods have no input rounds, so such members are ordinary params there.
-    let brought = if subject.allows_input() { RetryParams::take(&mut params) } else { RetryParams::default() };
-    let encoder =
-        ModernEncoder { id, context: subject, token, caller, scope, frame, state: state.clone(), undeclared: None };
-    let exchange = match encoder.input_round().resume(brought) {
+    let retry_params = if context.allows_input() { RetryParams::take(&mut params) } else { RetryParams::default() };
+    let encoder = ModernEncoder { id, context, token, caller, scope, frame, state: state.clone(), undeclared: None };
+    let exchange = match encoder.input_round().resume(retry_params) {
         Ok(Resumption::NewCall(resume)) => {
             let check = headers.filter(|_| method == McpMethod::CallTool).map(|headers| -> DeferredCheck {
                 Box::new(move |definition, arguments| headers::check_params(&headers, definition, arguments))
             });
             let task = if may_task { TaskMode::Allowed } else { TaskMode::Never };
-            let (progress, whole) = (encoder.token.is_some(), method == McpMethod::Task(TaskMethod::Get));
+            let (progress, detailed) = (encoder.token.is_some(), method == McpMethod::Task(TaskMethod::Get));
             let call = Call {
                 meta,
                 progress,
                 deferred_check: check,
                 continuation: resume,
                 task_mode: task,
-                detailed: whole,
+                detailed,
                 received,
                 ..Call::new(method, params)
             };
@@ -389,23 +389,23 @@ impl ResponseEncoder for ModernEncoder {
         }
     }
 
-    fn input_required(&mut self, ask: InputRequired) -> InputAction {
-        let asker = self.input_round();
-        if let Some(error) = asker.check_declared(&ask) {
-            if matches!(ask.state, RequestState::HeldByServer) {
-                asker.refuse(ask, &error);
+    fn input_required(&mut self, input: InputRequired) -> InputAction {
+        let round = self.input_round();
+        if let Some(error) = round.check_declared(&input) {
+            if matches!(input.state, RequestState::HeldByServer) {
+                round.refuse(input, &error);
                 self.undeclared.get_or_insert_with(|| Box::new(error));
                 return InputAction::Refused;
             }
-            asker.count(&ask, InputOutcome::Refused);
+            round.count(&input, InputOutcome::Refused);
             return InputAction::End(encode::http_status(&error), vec![encode::encode_error(Some(&self.id), &error)]);
         }
-        asker.count(&ask, InputOutcome::Asked);
-        match ask.state {
+        round.count(&input, InputOutcome::Asked);
+        match input.state {
             RequestState::CarriedByClient(state) => {
-                InputAction::End(200, asker.forward(&ask.requests, ask.server, state))
+                InputAction::End(200, round.forward(&input.requests, input.server, state))
             }
-            RequestState::HeldByServer => InputAction::Park(ask),
+            RequestState::HeldByServer => InputAction::Park(input),
         }
     }
 
@@ -413,14 +413,14 @@ impl ResponseEncoder for ModernEncoder {
         (self.frame)(message)
     }
 
-    async fn park(&mut self, exchange: Exchange, ask: InputRequired) -> Result<(u16, Vec<Bytes>), Exchange> {
-        self.input_round().park(exchange, ask).await
+    async fn park(&mut self, exchange: Exchange, input: InputRequired) -> Result<(u16, Vec<Bytes>), Exchange> {
+        self.input_round().park(exchange, input).await
     }
 
     fn result(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
         if let Err(error) = &end
-            && let Some(ask) = input_rounds::from_error(error)
-            && let InputAction::End(status, parts) = self.input_required(ask)
+            && let Some(input) = input_rounds::from_error(error)
+            && let InputAction::End(status, parts) = self.input_required(input)
         {
             return (status, parts);
         }

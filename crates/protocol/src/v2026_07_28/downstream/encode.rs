@@ -109,6 +109,8 @@ pub(crate) fn encode_result_from(
     let mut head = BytesMut::with_capacity(512);
     write_result_head(&mut head, id);
     head.put_u8(b'{');
+    // basic/index.mdx, Result Responses: "The `result` MUST include a `resultType` field to indicate the type of the
+    // result."
     if result.get("resultType").is_none() {
         head.put_slice(br#""resultType":"complete","#);
     }
@@ -118,6 +120,7 @@ pub(crate) fn encode_result_from(
     }
     insert_server_info(&mut head, &mut result, info);
     match result.whole_members() {
+        // One vectored write sends a large result from the server's buffer. Small ones are cheaper to copy.
         Some(members) if members.len() > COPY_MAX => vec![head.freeze(), members, Bytes::from_static(b"}}")],
         _ => {
             head.reserve(result.size_hint() + 2);

@@ -66,8 +66,8 @@ impl RetryParams {
 
 impl InputRound<'_> {
     /// Resolves the purpose of a request with these members. A failure leaves parked calls and state unused.
-    pub(crate) fn resume(&self, brought: RetryParams) -> Result<Resumption, Error> {
-        let RetryParams { input_responses: answers, request_state: state } = brought;
+    pub(crate) fn resume(&self, retry_params: RetryParams) -> Result<Resumption, Error> {
+        let RetryParams { input_responses: answers, request_state: state } = retry_params;
         if let Some(answers) = &answers
             && !answers.is_object()
         {
@@ -80,14 +80,15 @@ impl InputRound<'_> {
                 }),
             ));
         };
-        let bound = self.context.bindings(&self.caller.principal, self.scope);
-        match CarriedState::open(&state, &bound, self.state)? {
+        let bindings = self.context.bindings(&self.caller.principal, self.scope);
+        match CarriedState::open(&state, &bindings, self.state)? {
             CarriedState::Server { server, state } => Ok(Resumption::NewCall(Some(Box::new(Continuation {
                 input_responses: answers,
                 request_state: Some(state),
                 server,
             })))),
             CarriedState::Parked(ticket) => {
+                // Taken out: of two retries with one ticket, the second finds nothing.
                 let parked = self.state.parked_calls.take(&ticket, &self.caller.principal);
                 let mut parked = parked.ok_or_else(|| request_state::state_error(SealError::Expired, self.state))?;
                 let answers = answers.and_then(|raw| raw.as_object()).unwrap_or_default();
@@ -96,8 +97,8 @@ impl InputRound<'_> {
                     self.state.parked_calls.repark(ticket, self.caller.principal.clone(), parked);
                     return Err(error);
                 }
-                let ParkedCall { exchange, inputs: asks } = parked;
-                let open = deliver_complete(asks);
+                let ParkedCall { exchange, inputs } = parked;
+                let open = deliver_complete(inputs);
                 Ok(if open.is_empty() { Resumption::Resumed(exchange) } else { Resumption::StillOpen(exchange, open) })
             }
         }
@@ -111,10 +112,10 @@ impl InputRound<'_> {
         state: Option<RawJson>,
     ) -> Vec<Bytes> {
         let state = state.map(|state| {
-            let bound = self.context.bindings(&self.caller.principal, self.scope);
-            CarriedState::Server { server, state }.seal(&bound, self.state)
+            let bindings = self.context.bindings(&self.caller.principal, self.scope);
+            CarriedState::Server { server, state }.seal(&bindings, self.state)
         });
-        let requests = requests.iter().map(|(key, question)| (key, question));
+        let requests = requests.iter().map(|(key, request)| (key, request));
         encode::encode_input_required(self.id, requests, state.as_ref())
     }
 
@@ -126,31 +127,31 @@ impl InputRound<'_> {
         mut exchange: Exchange,
         first: InputRequired,
     ) -> Result<(u16, Vec<Bytes>), Exchange> {
-        let mut asks = vec![first];
+        let mut inputs = vec![first];
         let mut early = Vec::new();
         let until = Instant::now() + GATHER_TIME;
-        while asks.len() < INPUT_REQUESTS_MAX {
+        while inputs.len() < INPUT_REQUESTS_MAX {
             let gap = (Instant::now() + GATHER_GAP).min(until);
             match timeout_at(gap, exchange.next_event()).await {
                 Err(_) => break,
                 Ok(ExchangeEvent::Done(end)) => return Err(Exchange::ready(end).prepend(early)),
-                Ok(ExchangeEvent::InputRequired(ask)) => match self.check_declared(&ask) {
-                    None => asks.push(ask),
-                    Some(error) => self.refuse(ask, &error),
+                Ok(ExchangeEvent::InputRequired(input)) => match self.check_declared(&input) {
+                    None => inputs.push(input),
+                    Some(error) => self.refuse(input, &error),
                 },
-                Ok(notice) if early.len() < HELD_NOTIFICATIONS_MAX => early.push(notice),
+                Ok(event) if early.len() < HELD_NOTIFICATIONS_MAX => early.push(event),
                 Ok(_) => {}
             }
         }
         let mut number = 0;
-        let open = asks.into_iter().map(|ask| {
-            let InputRequired { requests, responder: answer, .. } = ask;
+        let open = inputs.into_iter().map(|input| {
+            let InputRequired { requests, responder: answer, .. } = input;
             let requests = requests.into_iter().map(|(key, question)| {
                 number += 1;
                 // A legacy server's requests all have the same key, so the client gets numbered ones.
-                let shown = ByteString::from(format!("input-{number}"));
+                let exposed_key = ByteString::from(format!("input-{number}"));
                 OpenInputRequest {
-                    exposed_key: shown,
+                    exposed_key,
                     key: ByteString::from(key.as_str()),
                     request: detached(question),
                     response: None,
@@ -163,21 +164,21 @@ impl InputRound<'_> {
     }
 
     /// Parks an exchange and sends its open requests.
-    pub(crate) fn repark(&self, exchange: Exchange, asks: Vec<OpenInput>) -> (u16, Vec<Bytes>) {
-        let shown: Vec<(ByteString, InputRequest)> = asks
+    pub(crate) fn repark(&self, exchange: Exchange, inputs: Vec<OpenInput>) -> (u16, Vec<Bytes>) {
+        let shown: Vec<(ByteString, InputRequest)> = inputs
             .iter()
-            .flat_map(|ask| &ask.requests)
+            .flat_map(|input| &input.requests)
             .filter(|request| request.response.is_none())
             .map(|request| (request.exposed_key.clone(), encode_request(&request.request)))
             .collect();
-        let parked = ParkedCall { exchange, inputs: asks };
+        let parked = ParkedCall { exchange, inputs };
         let Some(ticket) = self.state.parked_calls.park(self.caller.principal.clone(), parked) else {
             let message = "The server asks for input while it waits, and no call may be kept for that (limits.parked)";
             let error = Error::new(McpErrorKind::Overloaded, message);
             return (200, vec![encode::encode_error(Some(self.id), &error)]);
         };
-        let bound = self.context.bindings(&self.caller.principal, self.scope);
-        let state = CarriedState::Parked(ticket).seal(&bound, self.state);
+        let bindings = self.context.bindings(&self.caller.principal, self.scope);
+        let state = CarriedState::Parked(ticket).seal(&bindings, self.state);
         let requests = shown.iter().map(|(key, question)| (key, question));
         (200, encode::encode_input_required(self.id, requests, Some(&state)))
     }
@@ -185,16 +186,16 @@ impl InputRound<'_> {
     /// Returns the error for an input request that this client cannot get.
     ///
     /// "Servers MUST NOT send an `inputRequests` that the client has not declared support for in its capabilities."
-    pub(crate) fn check_declared(&self, ask: &InputRequired) -> Option<Error> {
+    pub(crate) fn check_declared(&self, input: &InputRequired) -> Option<Error> {
         if !self.context.allows_input() {
-            let kind = ask.requests.first().map_or("input", |(_, question)| question.kind.capability());
+            let kind = input.requests.first().map_or("input", |(_, question)| question.kind.capability());
             let message = format!(
                 "The server asks for {kind} during {}, where a client of this revision cannot be asked for anything",
                 self.context.method().name()
             );
             return Some(Error::new(McpErrorKind::CannotCross, message));
         }
-        let missing = ask
+        let missing = input
             .requests
             .iter()
             .map(|(_, question)| question.kind)
@@ -207,17 +208,17 @@ impl InputRound<'_> {
     }
 
     /// Refuses an input request to the server that waits. Its call goes on: many servers can do without the input.
-    pub(crate) fn refuse(&self, ask: InputRequired, error: &Error) {
-        self.count(&ask, InputOutcome::Refused);
+    pub(crate) fn refuse(&self, input: InputRequired, error: &Error) {
+        self.count(&input, InputOutcome::Refused);
         let refusal = RpcError { code: code::METHOD_NOT_FOUND, message: ByteString::from(&*error.message), data: None };
-        let responses = ask.requests.into_iter().map(|(key, _)| (key, Err(refusal.clone())));
+        let responses = input.requests.into_iter().map(|(key, _)| (key, Err(refusal.clone())));
         // An error means that the call has ended meanwhile.
-        let _ = ask.responder.send(responses.collect());
+        let _ = input.responder.send(responses.collect());
     }
 
     /// Counts input requests by their outcome.
-    pub(crate) fn count(&self, ask: &InputRequired, outcome: InputOutcome) {
-        for (_, question) in &ask.requests {
+    pub(crate) fn count(&self, input: &InputRequired, outcome: InputOutcome) {
+        for (_, question) in &input.requests {
             self.state.metrics.inputs.asks.inc((InputKindName(question.kind.capability()), outcome));
         }
     }
@@ -248,14 +249,15 @@ fn encode_request(question: &InputRequest) -> InputRequest {
 ///
 /// Responses to unknown requests are ignored: "the server SHOULD ignore any information it does not
 /// recognize or need".
-fn record_responses(asks: &mut [OpenInput], answers: &JsonObject) -> Result<(), Error> {
-    let open = || asks.iter().flat_map(|ask| &ask.requests).filter(|request| request.response.is_none());
+fn record_responses(inputs: &mut [OpenInput], answers: &JsonObject) -> Result<(), Error> {
+    let open = || inputs.iter().flat_map(|input| &input.requests).filter(|request| request.response.is_none());
     for request in open() {
         if let Some(answer) = answers.get(&request.exposed_key) {
             check_response(&request.exposed_key, request.request.kind, answer)?;
         }
     }
-    for request in asks.iter_mut().flat_map(|ask| &mut ask.requests).filter(|request| request.response.is_none()) {
+    for request in inputs.iter_mut().flat_map(|input| &mut input.requests).filter(|request| request.response.is_none())
+    {
         request.response = answers.get_object(&request.exposed_key);
     }
     Ok(())
@@ -275,8 +277,8 @@ fn check_response(key: &ByteString, kind: InputKind, answer: &RawJson) -> Result
             _ => wrong("must have an action: accept, decline or cancel"),
         },
         InputKind::Sample | InputKind::SampleWithTools => {
-            let said = answer.get_string("role").is_some() && answer.get("content").is_some();
-            if said { Ok(()) } else { wrong("must have a role and content") }
+            let is_message = answer.get_string("role").is_some() && answer.get("content").is_some();
+            if is_message { Ok(()) } else { wrong("must have a role and content") }
         }
         InputKind::Roots => {
             let listed = answer.get("roots").is_some_and(|roots| roots.bytes().first() == Some(&b'['));
@@ -287,17 +289,17 @@ fn check_response(key: &ByteString, kind: InputKind, answer: &RawJson) -> Result
 }
 
 /// Delivers inputs whose responses are complete, and returns the rest.
-fn deliver_complete(asks: Vec<OpenInput>) -> Vec<OpenInput> {
+fn deliver_complete(inputs: Vec<OpenInput>) -> Vec<OpenInput> {
     let mut open = Vec::new();
-    for ask in asks {
-        if ask.requests.iter().any(|request| request.response.is_none()) {
-            open.push(ask);
+    for input in inputs {
+        if input.requests.iter().any(|request| request.response.is_none()) {
+            open.push(input);
             continue;
         }
         let answers: InputResponses =
-            ask.requests.into_iter().filter_map(|request| Some((request.key, Ok(request.response?)))).collect();
+            input.requests.into_iter().filter_map(|request| Some((request.key, Ok(request.response?)))).collect();
         // A server that gave up meanwhile has dropped the receiver, and the exchange reports that.
-        let _ = ask.responses.send(answers);
+        let _ = input.responses.send(answers);
     }
     open
 }

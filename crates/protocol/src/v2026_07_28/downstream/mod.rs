@@ -1,4 +1,4 @@
-//! Client side of the stateless revision: every POST stands for itself.
+//! Client side of the stateless revision: no POST depends on an earlier one.
 //!
 //! Owns the dialect and what it writes to clients. Does not know servers. Invariant: nothing of a request is kept, apart
 //! from parked calls.

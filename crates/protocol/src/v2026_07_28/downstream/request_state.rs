@@ -81,8 +81,13 @@ const SERVER: u8 = 2;
 
 impl CarriedState {
     /// Seals the state into a JSON string for the client.
-    pub(crate) fn seal(&self, bound: &StateBindings, server_state: &DownstreamState) -> RawJson {
-        RawJson::string(&server_state.seal.seal(bound.caller, bound.request, &self.write(), server_state.input_timeout))
+    pub(crate) fn seal(&self, bindings: &StateBindings, server_state: &DownstreamState) -> RawJson {
+        RawJson::string(&server_state.seal.seal(
+            bindings.caller,
+            bindings.request,
+            &self.write(),
+            server_state.input_timeout,
+        ))
     }
 
     fn write(&self) -> Vec<u8> {
@@ -107,11 +112,11 @@ impl CarriedState {
     /// Opens the state from a client. Fails with the error for the client.
     pub(crate) fn open(
         value: &RawJson,
-        bound: &StateBindings,
+        bindings: &StateBindings,
         server_state: &DownstreamState,
     ) -> Result<CarriedState, Error> {
         let opened = match value.as_text() {
-            Some(text) => server_state.seal.open(bound.caller, bound.request, &text),
+            Some(text) => server_state.seal.open(bindings.caller, bindings.request, &text),
             // The gateway hands out strings only.
             None => Err(SealError::Foreign),
         };

@@ -1,7 +1,7 @@
 //! Requests of this revision on a pipe (basic/transports/stdio.mdx).
 //!
-//! Owns the open requests, so that clients can cancel them. Reading and responding is that of `downstream.rs`, without
-//! headers. Invariant: a cancelled request sends nothing more.
+//! Owns the open requests, so that clients can cancel them. Does not read or answer requests (`dialect.rs`). Invariant:
+//! a cancelled request sends nothing more.
 
 use moongate_telemetry::Limit;
 use parking_lot::{Mutex, MutexGuard};
@@ -72,9 +72,9 @@ impl OpenRequests {
                 tasks.spawn(run);
             }
             ModernStarted::Subscribed(mut open) => {
-                let listening = self.subscriptions.clone();
+                let subscriptions = self.subscriptions.clone();
                 tasks.spawn(async move {
-                    let pass = async {
+                    let forward = async {
                         while let Some(message) = open.next_message().await {
                             if out.send(encode_line(&message)).await.is_err() {
                                 return;
@@ -83,8 +83,8 @@ impl OpenRequests {
                     };
                     tokio::select! {
                         () = entry.token.cancelled() => {}
-                        () = listening.cancelled() => {}
-                        () = pass => {}
+                        () = subscriptions.cancelled() => {}
+                        () = forward => {}
                     }
                 });
             }
@@ -147,8 +147,8 @@ impl Drop for OpenRequestGuard {
         let mut open = self.requests.lock();
         // Two requests may have the same id, so the token identifies the entry. Cancelling it makes it findable.
         self.token.cancel();
-        if let Some(at) = open.iter().position(|(_, token)| token.is_cancelled()) {
-            open.swap_remove(at);
+        if let Some(index) = open.iter().position(|(_, token)| token.is_cancelled()) {
+            open.swap_remove(index);
         }
     }
 }

@@ -178,7 +178,7 @@ impl ListenStream {
     /// Returns the next message without its frame. `None` after the last.
     pub(crate) async fn next_message(&mut self) -> Option<Bytes> {
         if let Some(opening) = &mut self.opening {
-            // A resource that cannot be subscribed to is left out, whatever the reason.
+            // A resource that cannot be subscribed to is left out, for any reason.
             let _ = (&mut opening.trial).await;
             self.notifications = opening.server.subscribe(&opening.caller, std::mem::take(&mut opening.filter));
             self.first = Some(acknowledge(&self.id, &self.notifications.acknowledged));

@@ -29,6 +29,7 @@ impl ModernConnection {
         let dropped = self.options.metrics.calls.dropped.series(DroppedItem::MessageToServer);
         let sending = async move {
             let body = encode_with(params.size_hint(), |out| write_notification(out, method, &params));
+            // A notification is advisory. No call waits for its delivery.
             let _ = inner.link.send(OutgoingMessage { body, id: None, headers: HeaderList::new() }).await;
         };
         self.options.timeouts.side_traffic().send(sending, &dropped);

@@ -39,10 +39,10 @@ pub(crate) async fn discover(
         ConnectError::Link(LinkError::Protocol("the answer to server/discover has no supportedVersions".to_owned()))
     })?;
     if !versions.iter().any(|v| v.as_text().is_some_and(|v| v.as_str() == NAME)) {
-        let spoken: Vec<String> = versions.iter().filter_map(|v| v.as_text().map(|t| t.to_string())).collect();
+        let supported: Vec<String> = versions.iter().filter_map(|v| v.as_text().map(|t| t.to_string())).collect();
         return Err(ConnectError::NoCommonRevision(format!(
             "it speaks only {}, none of which is known here",
-            spoken.join(", ")
+            supported.join(", ")
         )));
     }
     let info = result.get_object("_meta").and_then(|meta| meta.get(SERVER_INFO).cloned()).filter(RawJson::is_object);

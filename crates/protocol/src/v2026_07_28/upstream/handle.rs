@@ -1,7 +1,7 @@
-//! Stateless server, as the gateway sees it: nothing is negotiated, every request says everything.
+//! Handle of a stateless server. Nothing is negotiated: each request carries everything.
 //!
-//! Owns the choice of the mode for each call, and its subscriptions. Does not run calls (`call.rs`). Invariant: a server
-//! sees the capabilities of the client whose call it is, never the gateway's.
+//! Owns the choice of the mode for each call, and its subscriptions. Does not run calls (`call.rs`). Invariant: a call
+//! carries the capabilities of its client, never the gateway's.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ impl ModernHandle {
     pub(crate) fn attach(
         link: Arc<dyn Link>,
         calls: PendingCalls,
-        hello: ConnectOptions,
-        face: ServerDescription,
+        options: ConnectOptions,
+        description: ServerDescription,
     ) -> Arc<Self> {
         let changes = ListChanges::default();
         if link.is_multiplexed()
@@ -45,13 +45,7 @@ impl ModernHandle {
             // all the same, or they would take the room of messages about calls. One task for each connection.
             tokio::spawn(changes.clone().read_stream(messages));
         }
-        Arc::new(ModernHandle(Arc::new(ModernConnection {
-            link,
-            calls,
-            options: hello,
-            description: face,
-            list_changes: changes,
-        })))
+        Arc::new(ModernHandle(Arc::new(ModernConnection { link, calls, options, description, list_changes: changes })))
     }
 }
 
@@ -137,13 +131,13 @@ impl Connection for ModernHandle {
     /// "Servers **MUST** implement `server/discover`" (2026-07-28/basic/versioning.mdx), and this one did when it was
     /// opened. Over HTTP there is no connection that could hang.
     fn ping(&self) -> Option<BoxFuture<'static, bool>> {
-        let inner = self.0.clone();
-        if !inner.link.is_multiplexed() {
+        let connection = self.0.clone();
+        if !connection.link.is_multiplexed() {
             return None;
         }
         Some(Box::pin(async move {
-            let asked = send_discover(&inner.link, &inner.calls, &inner.options).await;
-            matches!(asked, Ok(_) | Err(ConnectError::Answered(_)))
+            let answer = send_discover(&connection.link, &connection.calls, &connection.options).await;
+            matches!(answer, Ok(_) | Err(ConnectError::Answered(_)))
         }))
     }
 }

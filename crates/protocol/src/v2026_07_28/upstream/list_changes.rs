@@ -31,6 +31,7 @@ impl Default for ListChanges {
 impl ListChanges {
     /// Reports a changed list to all subscribers.
     pub(crate) fn report(&self, kind: ItemKind) {
+        // An error means that nobody subscribes.
         let _ = self.0.send(kind);
     }
 

@@ -95,6 +95,7 @@ impl ListenReader {
 impl Drop for ListenReader {
     fn drop(&mut self) {
         // basic/patterns/subscriptions.mdx, Cancellation: on a pipe the client sends `notifications/cancelled`.
+        // Without a runtime the process is ending, and the pipe ends with it.
         if self.inner.link.is_multiplexed() && tokio::runtime::Handle::try_current().is_ok() {
             self.inner.send_notification(
                 "notifications/cancelled",

@@ -48,7 +48,7 @@ struct TaskPoll {
 /// Polls the task until its end.
 pub(crate) fn poll_to_end(server: Arc<ModernConnection>, caller: Arc<Caller>, id: ByteString) -> Exchange {
     let now = Instant::now();
-    let awaited = TaskPoll {
+    let poll = TaskPoll {
         server,
         caller,
         id,
@@ -58,13 +58,13 @@ pub(crate) fn poll_to_end(server: Arc<ModernConnection>, caller: Arc<Caller>, id
         deadline: now + WAIT_MAX,
         finished: false,
     };
-    Exchange::new(stream::unfold(awaited, |mut awaited| async move {
-        if awaited.finished {
+    Exchange::new(stream::unfold(poll, |mut poll| async move {
+        if poll.finished {
             return None;
         }
-        let event = awaited.next().await;
-        awaited.finished = matches!(event, ExchangeEvent::Done(_));
-        Some((event, awaited))
+        let event = poll.next().await;
+        poll.finished = matches!(event, ExchangeEvent::Done(_));
+        Some((event, poll))
     }))
 }
 
@@ -89,8 +89,8 @@ impl TaskPoll {
             if task.status.is_terminal() {
                 return ExchangeEvent::Done(self.read_end(task));
             }
-            if let Some(ask) = self.new_input(task) {
-                return ExchangeEvent::InputRequired(ask);
+            if let Some(input) = self.new_input(task) {
+                return ExchangeEvent::InputRequired(input);
             }
         }
     }
@@ -99,8 +99,8 @@ impl TaskPoll {
     ///
     /// "Clients SHOULD deduplicate `inputRequests` keys across consecutive polls".
     fn new_input(&mut self, task: TaskState) -> Option<InputRequired> {
-        let fresh = |key: &ByteString| !self.seen_requests.contains(key);
-        let requests: Vec<_> = task.input_requests.into_iter().filter(|(key, _)| fresh(key)).collect();
+        let is_new = |key: &ByteString| !self.seen_requests.contains(key);
+        let requests: Vec<_> = task.input_requests.into_iter().filter(|(key, _)| is_new(key)).collect();
         if requests.is_empty() || self.seen_requests.len() + requests.len() > INPUT_REQUESTS_MAX {
             return None;
         }
@@ -111,8 +111,8 @@ impl TaskPoll {
     }
 
     async fn send_responses(&mut self, answers: oneshot::Receiver<InputResponses>) -> Result<(), Error> {
-        let nobody = || Error::new(McpErrorKind::Cancelled, "The client did not answer what the server asked");
-        let answers = timeout_at(self.deadline, answers).await.ok().and_then(Result::ok).ok_or_else(nobody)?;
+        let unanswered = || Error::new(McpErrorKind::Cancelled, "The client did not answer what the server asked");
+        let answers = timeout_at(self.deadline, answers).await.ok().and_then(Result::ok).ok_or_else(unanswered)?;
         let mut responses = JsonObject::new();
         for (key, answer) in answers {
             match answer {
@@ -199,7 +199,7 @@ pub(crate) async fn cancel_task(
 /// that the call may be sent again.
 pub(crate) fn call_without_tasks(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) -> Exchange {
     // A copy for the second attempt, since the first one consumes the call.
-    let again = Call {
+    let retry = Call {
         meta: call.meta.clone(),
         progress: call.progress,
         definition: call.definition.clone(),
@@ -207,26 +207,26 @@ pub(crate) fn call_without_tasks(server: Arc<ModernConnection>, caller: Arc<Call
         ..Call::new(call.method.clone(), call.params.clone())
     };
     let first = ModernCall::start(server.clone(), caller.clone(), call);
-    let state = (first, Some((server, caller, again)), false);
-    Exchange::new(stream::unfold(state, |(mut exchange, mut again, over)| async move {
-        if over {
+    let state = (first, Some((server, caller, retry)), false);
+    Exchange::new(stream::unfold(state, |(mut exchange, mut retry, finished)| async move {
+        if finished {
             return None;
         }
         loop {
             match exchange.next_event().await {
-                ExchangeEvent::Done(Err(error)) if tasks::is_required(&error) && again.is_some() => {
-                    let Some((server, caller, call)) = again.take() else { continue };
+                ExchangeEvent::Done(Err(error)) if tasks::is_required(&error) && retry.is_some() => {
+                    let Some((server, caller, call)) = retry.take() else { continue };
                     exchange = call_as_task(server, caller, call);
                 }
                 ExchangeEvent::Done(end) => return Some((ExchangeEvent::Done(end), (exchange, None, true))),
-                event => return Some((event, (exchange, again, false))),
+                event => return Some((event, (exchange, retry, false))),
             }
         }
     }))
 }
 
 fn call_as_task(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) -> Exchange {
-    let steps = TaskHooks {
+    let hooks = TaskHooks {
         wait: Box::new({
             let (server, caller) = (server.clone(), caller.clone());
             move |id| poll_to_end(server, caller, id.clone())
@@ -235,14 +235,14 @@ fn call_as_task(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) 
             let (server, caller) = (server.clone(), caller.clone());
             move |id| {
                 // Without a permit the cancellation is dropped: it is advisory, and must not pile up.
-                let Some(place) = server.options.timeouts.side_traffic().try_acquire() else { return };
+                let Some(permit) = server.options.timeouts.side_traffic().try_acquire() else { return };
                 let call = Call::for_task(TaskMethod::Cancel, id);
                 let cancelling = ModernCall::start(server, caller, call).outcome();
-                tokio::spawn(async move { drop((cancelling.await, place)) });
+                tokio::spawn(async move { drop((cancelling.await, permit)) });
             }
         }),
         timeout: server.options.timeouts.call(),
         timeout_error: link_error::timeout_error(&server.options.server, server.options.timeouts.call()),
     };
-    await_task::await_task(ModernCall::start(server, caller, call), steps)
+    await_task::await_task(ModernCall::start(server, caller, call), hooks)
 }

@@ -1,6 +1,6 @@
-//! Table of dedicated connections: one entry for each, from the begin of its dial. Owns the limit, the uses and the
-//! common close. Does not dial (`dedicated.rs`). Invariant: an entry that is removed here is closed, unless it becomes
-//! the shared one or has no session to end.
+//! Table of dedicated connections: one entry for each, from the start of its dial. Owns the limit, the use counts and
+//! the closing of all. Does not dial (`dedicated.rs`). Invariant: a removed connection is closed, unless it becomes the
+//! shared one.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ pub(crate) struct DedicatedRequest {
 #[derive(Clone, Default)]
 pub(crate) struct DedicatedPool(Arc<Mutex<DedicatedTable>>);
 
-/// Entries of the pool, and what is known of those that ended.
+/// Entries of the pool, and the backoff of connections that ended.
 #[derive(Default)]
 pub(super) struct DedicatedTable {
     connections: HashMap<ByteString, Arc<DedicatedConnection>>,
@@ -51,7 +51,7 @@ pub(super) struct DedicatedTable {
     attempts: ConnectBudget,
 }
 
-/// Entry of one connection, from the begin of its dial.
+/// Entry of one connection, from the start of its dial.
 pub(super) struct DedicatedConnection {
     /// Result of the dial.
     pub(super) opened: OnceLock<Result<Arc<UpstreamConnection>, Error>>,
@@ -90,20 +90,21 @@ impl DedicatedPool {
     /// Returns the connection of this key, if it is open.
     pub(super) fn try_get(&self, key: &ByteString) -> Option<(Arc<UpstreamConnection>, UseGuard)> {
         let table = self.lock();
-        let lease = table.connections.get(key)?;
-        let active = lease.connection()?.clone();
-        Some((active, UseGuard::begin(lease)))
+        let entry = table.connections.get(key)?;
+        let connection = entry.connection()?.clone();
+        Some((connection, UseGuard::begin(entry)))
     }
 
     /// Takes the connection of this key into use. At the limit, the one that was unused longest is evicted.
-    pub(super) fn look_up(&self, claim: &DedicatedRequest, max: usize, backoff: BackoffSettings) -> DedicatedLookup {
-        let (key, mut table) = (&claim.key, self.lock());
-        if let Some(lease) = table.connections.get(key) {
-            return DedicatedLookup::Existing(UseGuard::begin(lease));
+    pub(super) fn look_up(&self, request: &DedicatedRequest, max: usize, backoff: BackoffSettings) -> DedicatedLookup {
+        let (key, mut table) = (&request.key, self.lock());
+        if let Some(entry) = table.connections.get(key) {
+            return DedicatedLookup::Existing(UseGuard::begin(entry));
         }
+        // Chosen before the budget is asked, so that a full table costs no attempt.
         let oldest = if table.connections.len() >= max {
-            let unused = table.connections.iter().filter(|(_, lease)| lease.is_unused());
-            let oldest = unused.min_by_key(|(_, lease)| lease.activity.last_active()).map(|(key, _)| key.clone());
+            let unused = table.connections.iter().filter(|(_, entry)| entry.is_unused());
+            let oldest = unused.min_by_key(|(_, entry)| entry.activity.last_active()).map(|(key, _)| key.clone());
             if oldest.is_none() {
                 return DedicatedLookup::Full;
             }
@@ -117,34 +118,34 @@ impl DedicatedPool {
             Err(BudgetDenied::Pending(until)) => return DedicatedLookup::Busy(until),
             Err(BudgetDenied::Failed(until)) => return DedicatedLookup::CoolingDown(table.backoffs.over_budget(until)),
         };
-        let pace = match table.backoffs.try_begin(key, backoff, Instant::now()) {
-            Ok(pace) => pace,
-            Err(pause) => return DedicatedLookup::CoolingDown(pause),
+        let reconnect_backoff = match table.backoffs.try_begin(key, backoff, Instant::now()) {
+            Ok(reconnect_backoff) => reconnect_backoff,
+            Err(cooldown) => return DedicatedLookup::CoolingDown(cooldown),
         };
         // Evicted only now, when nothing can refuse the new connection any more.
-        if let Some(lease) = oldest.and_then(|oldest| table.connections.remove(&oldest)) {
-            lease.evicted.cancel();
+        if let Some(entry) = oldest.and_then(|oldest| table.connections.remove(&oldest)) {
+            entry.evicted.cancel();
         }
-        let lease = Arc::new(DedicatedConnection::new(attempt));
-        let used = UseGuard::begin(&lease);
-        table.connections.insert(key.clone(), lease);
-        DedicatedLookup::New(used, pace)
+        let entry = Arc::new(DedicatedConnection::new(attempt));
+        let use_guard = UseGuard::begin(&entry);
+        table.connections.insert(key.clone(), entry);
+        DedicatedLookup::New(use_guard, reconnect_backoff)
     }
 
     /// Waits until a connection was unused for so long, and takes it out of the table.
     pub(super) async fn evict_when_unused(
         &self,
         key: &ByteString,
-        lease: &Arc<DedicatedConnection>,
+        entry: &Arc<DedicatedConnection>,
         time: Duration,
         otherwise: impl Fn() -> bool,
     ) {
         loop {
-            lease.activity.idle_for(time, || lease.use_count.load(Ordering::Acquire) > 0 || otherwise()).await;
+            entry.activity.idle_for(time, || entry.use_count.load(Ordering::Acquire) > 0 || otherwise()).await;
             let mut table = self.lock();
             // A caller may have checked it out a moment ago.
-            if lease.use_count.load(Ordering::Acquire) == 0 {
-                table.remove(key, lease);
+            if entry.use_count.load(Ordering::Acquire) == 0 {
+                table.remove(key, entry);
                 return;
             }
         }
@@ -170,13 +171,14 @@ impl DedicatedPool {
     }
 
     /// Removes a connection that stays open. Returns false if it is not in the table.
-    pub(crate) fn release(&self, key: &ByteString, active: &Arc<UpstreamConnection>) -> bool {
+    pub(crate) fn release(&self, key: &ByteString, connection: &Arc<UpstreamConnection>) -> bool {
         let mut table = self.lock();
-        let is_it =
-            |lease: &&mut Arc<DedicatedConnection>| lease.connection().is_some_and(|there| Arc::ptr_eq(there, active));
-        let Some(lease) = table.connections.get_mut(key).filter(is_it).cloned() else { return false };
+        let is_it = |entry: &&mut Arc<DedicatedConnection>| {
+            entry.connection().is_some_and(|open| Arc::ptr_eq(open, connection))
+        };
+        let Some(entry) = table.connections.get_mut(key).filter(is_it).cloned() else { return false };
         table.connections.remove(key);
-        lease.released.cancel();
+        entry.released.cancel();
         true
     }
 
@@ -192,10 +194,10 @@ impl DedicatedPool {
         &self,
         share: SharingMode,
         caller: &Caller,
-        other: Option<Era>,
+        other_era: Option<Era>,
     ) -> Option<Arc<UpstreamConnection>> {
         let key =
-            isolation::key(share, caller, other).or_else(|| caller.session.as_ref().map(isolation::session_key))?;
+            isolation::key(share, caller, other_era).or_else(|| caller.session.as_ref().map(isolation::session_key))?;
         self.lock().connections.get(&key)?.connection().cloned()
     }
 
@@ -224,17 +226,17 @@ impl DedicatedPool {
     }
 
     /// Closes the connections of revoked principals. Those of sessions close with their sessions.
-    pub(crate) async fn revoke_principals(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
+    pub(crate) async fn revoke_principals(&self, revoked: &(dyn Fn(u32) -> bool + Sync)) {
         // The format is that of `isolation::key` and `isolation::principal_key`.
         let theirs = |key: &ByteString| {
             let id = key.strip_prefix("principal ").and_then(|rest| rest.split(',').next()?.parse().ok());
-            id.is_some_and(gone)
+            id.is_some_and(revoked)
         };
         let all: Vec<Arc<DedicatedConnection>> =
-            self.lock().connections.extract_if(|key, _| theirs(key)).map(|(_, lease)| lease).collect();
-        for lease in &all {
+            self.lock().connections.extract_if(|key, _| theirs(key)).map(|(_, entry)| entry).collect();
+        for entry in &all {
             // Cancels a pending dial as well.
-            lease.evicted.cancel();
+            entry.evicted.cancel();
         }
         close(&all).await;
     }
@@ -242,8 +244,8 @@ impl DedicatedPool {
     /// Discards persisted sessions: their servers learn of the end, although the next process could have resumed
     /// them.
     pub(crate) fn discard_persisted(&self) {
-        for active in self.lock().connections.values().filter_map(|lease| lease.connection()) {
-            active.is_persisted.store(false, Ordering::Relaxed);
+        for connection in self.lock().connections.values().filter_map(|entry| entry.connection()) {
+            connection.is_persisted.store(false, Ordering::Relaxed);
         }
     }
 
@@ -252,32 +254,32 @@ impl DedicatedPool {
     pub(super) fn remove_ended(
         &self,
         key: &ByteString,
-        lease: &Arc<DedicatedConnection>,
+        entry: &Arc<DedicatedConnection>,
         lost: Option<&str>,
-        (pace, lived, patience): (ReconnectBackoff, Duration, Duration),
+        (reconnect_backoff, uptime, grace): (ReconnectBackoff, Duration, Duration),
     ) {
         let mut table = self.lock();
-        table.remove(key, lease);
-        match (lease.take_attempt(), lost) {
+        table.remove(key, entry);
+        match (entry.take_attempt(), lost) {
             (Some(attempt), Some(_)) => attempt.fail(),
-            (None, Some(_)) if lived < HEALTHY => table.attempts.record_loss(Instant::now()),
+            (None, Some(_)) if uptime < HEALTHY => table.attempts.record_loss(Instant::now()),
             _ => {}
         }
         // A connection that was closed on purpose gets no backoff.
-        if let (Some(reason), false) = (lost, lease.evicted.is_cancelled()) {
-            table.backoffs.on_loss(key, pace, lived, reason, patience);
+        if let (Some(reason), false) = (lost, entry.evicted.is_cancelled()) {
+            table.backoffs.on_loss(key, reconnect_backoff, uptime, reason, grace);
         }
     }
 
     /// Closes all connections.
     pub(crate) async fn close_all(&self) {
-        let all: Vec<Arc<DedicatedConnection>> = self.lock().connections.drain().map(|(_, lease)| lease).collect();
+        let all: Vec<Arc<DedicatedConnection>> = self.lock().connections.drain().map(|(_, entry)| entry).collect();
         // Detached before the close, which would end a resumable session at the server.
-        for active in all.iter().filter_map(|lease| lease.connection()) {
-            if !active.is_persisted.load(Ordering::Relaxed) {
+        for connection in all.iter().filter_map(|entry| entry.connection()) {
+            if !connection.is_persisted.load(Ordering::Relaxed) {
                 continue;
             }
-            active.server.detach();
+            connection.server.detach();
         }
         close(&all).await;
     }
@@ -285,8 +287,8 @@ impl DedicatedPool {
 
 impl DedicatedTable {
     /// Removes a connection, unless another one took its place meanwhile.
-    pub(super) fn remove(&mut self, key: &ByteString, lease: &Arc<DedicatedConnection>) {
-        if self.connections.get(key).is_some_and(|there| Arc::ptr_eq(there, lease)) {
+    pub(super) fn remove(&mut self, key: &ByteString, entry: &Arc<DedicatedConnection>) {
+        if self.connections.get(key).is_some_and(|current| Arc::ptr_eq(current, entry)) {
             self.connections.remove(key);
         }
     }
@@ -305,7 +307,7 @@ impl DedicatedConnection {
         }
     }
 
-    /// Returns true if it may end to make room: neither a call nor a task has it.
+    /// Returns true if no call and no task uses the connection, so that it may be evicted.
     fn is_unused(&self) -> bool {
         self.use_count.load(Ordering::Acquire) == 0 && !self.activity.has_tasks()
     }
@@ -323,9 +325,9 @@ impl DedicatedConnection {
 
 impl UseGuard {
     /// Takes the connection into use. Call it under the lock of the table.
-    fn begin(lease: &Arc<DedicatedConnection>) -> Self {
-        lease.use_count.fetch_add(1, Ordering::AcqRel);
-        UseGuard(lease.clone())
+    fn begin(entry: &Arc<DedicatedConnection>) -> Self {
+        entry.use_count.fetch_add(1, Ordering::AcqRel);
+        UseGuard(entry.clone())
     }
 
     /// Records what a call on the connection showed of a task.
@@ -339,7 +341,7 @@ impl Drop for UseGuard {
         // Marked active before the count falls, so that an eviction sees the time of this use.
         self.0.activity.mark_active();
         // An answered call proves the connection.
-        if self.0.connection().is_some_and(|active| active.calls.was_answered())
+        if self.0.connection().is_some_and(|connection| connection.calls.was_answered())
             && let Some(attempt) = self.0.take_attempt()
         {
             attempt.succeed();
@@ -348,7 +350,7 @@ impl Drop for UseGuard {
     }
 }
 
-async fn close(leases: &[Arc<DedicatedConnection>]) {
-    let open = leases.iter().filter_map(|lease| lease.connection());
-    futures_util::future::join_all(open.map(|active| active.link.close(Vec::new()))).await;
+async fn close(entries: &[Arc<DedicatedConnection>]) {
+    let open = entries.iter().filter_map(|entry| entry.connection());
+    futures_util::future::join_all(open.map(|connection| connection.link.close(Vec::new()))).await;
 }

@@ -1,6 +1,6 @@
 //! Task of one dedicated connection, from its dial to its close. Owns the order of its end: out of the table first,
-//! then closed. Does not choose who gets the connection (`table.rs`). Invariant: every dial settles, so that nobody
-//! waits for one that is gone.
+//! then closed. Does not choose who gets the connection (`table.rs`). Invariant: every dial settles, so that its
+//! waiters always wake.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,13 +31,13 @@ use moongate_telemetry::Metrics;
 pub(super) const UNUSED_TIME: Duration = Duration::from_secs(300);
 
 /// Returns the error of a connection that cools down, with the time of the next attempt.
-pub(super) fn cooldown_error(server: &str, pause: &ConnectCooldown) -> Error {
-    let left = pause.until.saturating_duration_since(Instant::now());
+pub(super) fn cooldown_error(server: &str, cooldown: &ConnectCooldown) -> Error {
+    let left = cooldown.until.saturating_duration_since(Instant::now());
     let when = match left.is_zero() {
         true => String::new(),
         false => format!("; the next attempt can be made in {}", seconds(left)),
     };
-    Error::new(McpErrorKind::ServerDown, format!("Server \"{server}\" cannot be connected: {}{when}", pause.reason))
+    Error::new(McpErrorKind::ServerDown, format!("Server \"{server}\" cannot be connected: {}{when}", cooldown.reason))
 }
 
 /// Context of the task that runs one connection.
@@ -108,7 +108,7 @@ impl ConnectionTask {
     }
 
     /// Records a failed dial and returns its error. The next call may dial again once the backoff allows it.
-    fn give_up(&self, pace: ReconnectBackoff, failure: DialFailure) -> Error {
+    fn give_up(&self, backoff: ReconnectBackoff, failure: DialFailure) -> Error {
         let mut table = self.pool.lock();
         table.remove(&self.key, &self.connection);
         match failure {
@@ -119,21 +119,21 @@ impl ConnectionTask {
                 // Both are answers of the server: it does not speak this era.
                 let refused = matches!(error, ConnectError::Answered(_) | ConnectError::NoCommonRevision(_));
                 table.refused = refused.then(|| self.key.clone());
-                let pause = table.backoffs.on_failure(&self.key, pace, &error, Instant::now());
+                let cooldown = table.backoffs.on_failure(&self.key, backoff, &error, Instant::now());
                 // A server that speaks one era refuses the other. That is no failure worth a warning.
                 let is_known = [Era::Legacy, Era::Modern].map(isolation::era_key).contains(&self.key);
                 if !(refused && is_known) {
-                    let reason = &*pause.reason;
+                    let reason = &*cooldown.reason;
                     tracing::warn!(server = self.settings.name, "dedicated connection not opened: {reason}");
                 }
-                cooldown_error(&self.settings.name, &pause)
+                cooldown_error(&self.settings.name, &cooldown)
             }
             DialFailure::Unwanted(reason) => {
                 // The server did nothing wrong: the attempt is returned to the budget.
                 drop(self.connection.take_attempt());
                 // Evicted during the dial: the key cools down as after a loss.
                 if self.connection.evicted.is_cancelled() {
-                    table.backoffs.on_loss(&self.key, pace, Duration::ZERO, reason, self.settings.connect_timeout);
+                    table.backoffs.on_loss(&self.key, backoff, Duration::ZERO, reason, self.settings.connect_timeout);
                 }
                 let message = format!("Server \"{}\" was not connected: {reason}", self.settings.name);
                 Error::new(McpErrorKind::ServerDown, message)
@@ -143,49 +143,51 @@ impl ConnectionTask {
 }
 
 /// Opens a connection and runs it until its lifetime is over.
-pub(super) async fn run_connection(place: ConnectionTask, attempt: ConnectAttempt, caller: Arc<Caller>) {
-    let attempted =
-        AttemptGuard { pool: place.pool.clone(), key: place.key.clone(), connection: place.connection.clone() };
-    let ConnectAttempt { settings, context: shared, times, connect_as: identity, backoff: pace } = attempt;
+pub(super) async fn run_connection(task: ConnectionTask, attempt: ConnectAttempt, caller: Arc<Caller>) {
+    let attempt_guard =
+        AttemptGuard { pool: task.pool.clone(), key: task.key.clone(), connection: task.connection.clone() };
+    let ConnectAttempt { settings, context: shared, times, connect_as, backoff } = attempt;
     let opened = tokio::select! {
         // Polled first: a connection that no client wants is not dialed.
         biased;
-        reason = place.wait_unwanted(&caller) => Err(DialFailure::Unwanted(reason)),
-        opened = dial(&settings, &shared, identity, times) => opened.map_err(DialFailure::Dial),
+        reason = task.wait_unwanted(&caller) => Err(DialFailure::Unwanted(reason)),
+        opened = dial(&settings, &shared, connect_as, times) => opened.map_err(DialFailure::Dial),
     };
+    // The connection may live for long, and needs neither of them any more.
     drop((settings, shared));
     match opened {
-        Ok(active) => {
-            let active = Arc::new(active);
-            place.pool.lock().backoffs.on_success();
-            if let Some(row) = &place.row {
-                row.persist(&active);
+        Ok(connection) => {
+            let connection = Arc::new(connection);
+            task.pool.lock().backoffs.on_success();
+            if let Some(row) = &task.row {
+                row.persist(&connection);
             }
             // Set before the guard drops, since its drop wakes the callers that read the result.
-            let _ = place.connection.opened.set(Ok(active.clone()));
-            drop(attempted);
-            watch_connection(place, active, caller, pace).await;
+            let _ = task.connection.opened.set(Ok(connection.clone()));
+            drop(attempt_guard);
+            watch_connection(task, connection, caller, backoff).await;
         }
         Err(failure) => {
-            let error = place.give_up(pace, failure);
-            let _ = place.connection.opened.set(Err(error));
-            place.pool.publish_count(&place.settings.name, &place.metrics);
+            let error = task.give_up(backoff, failure);
+            // Only this task sets the result, so that it is never set already.
+            let _ = task.connection.opened.set(Err(error));
+            task.pool.publish_count(&task.settings.name, &task.metrics);
         }
     }
 }
 
 /// Runs an open connection. Takes it out of the table when its lifetime is over, or on a break.
 async fn watch_connection(
-    place: ConnectionTask,
-    active: Arc<UpstreamConnection>,
+    task: ConnectionTask,
+    connection: Arc<UpstreamConnection>,
     caller: Arc<Caller>,
-    pace: ReconnectBackoff,
+    backoff: ReconnectBackoff,
 ) {
     let ConnectionTask {
-        pool: leases,
+        pool,
         key,
-        connection: lease,
-        lifetime: ends,
+        connection: entry,
+        lifetime,
         stop,
         metrics,
         health,
@@ -193,62 +195,62 @@ async fn watch_connection(
         subscriptions,
         notifier,
         settings,
-    } = place;
-    let (server, patience) = (settings.name.as_str(), settings.connect_timeout);
-    let (began, mut lost) = (Instant::now(), None);
+    } = task;
+    let (server, grace) = (settings.name.as_str(), settings.connect_timeout);
+    let (opened_at, mut lost) = (Instant::now(), None);
     let subscribed = subscriptions.subscription_probe();
     let ended = async {
-        match ends {
+        match lifetime {
             ConnectionLifetime::WithSession => caller.ended.cancelled().await,
-            ConnectionLifetime::Unused => leases.evict_when_unused(&key, &lease, UNUSED_TIME, || false).await,
-            ConnectionLifetime::Idle(time) => leases.evict_when_unused(&key, &lease, time, subscribed).await,
+            ConnectionLifetime::Unused => pool.evict_when_unused(&key, &entry, UNUSED_TIME, || false).await,
+            ConnectionLifetime::Idle(time) => pool.evict_when_unused(&key, &entry, time, subscribed).await,
             ConnectionLifetime::Never => std::future::pending().await,
         }
     };
     let proven = async {
         tokio::time::sleep(PROVEN).await;
         // The uptime proves the connection, even if no call has ended on it.
-        drop(lease.take_attempt());
+        drop(entry.take_attempt());
         std::future::pending::<()>().await;
     };
     let renewed = async {
         match &row {
-            Some(row) => row.persist_changes(&active).await,
+            Some(row) => row.persist_changes(&connection).await,
             None => std::future::pending().await,
         }
     };
     tokio::select! {
         () = ended => {}
-        () = forward_notifications(&*active.server, &caller, subscriptions, settings.backoff, |notification| notifier.publish(notification)) => {}
+        () = forward_notifications(&*connection.server, &caller, subscriptions, settings.backoff, |notification| notifier.publish(notification)) => {}
         () = renewed => {}
-        () = notifier.collect_extra_items(&active, &settings) => {}
+        () = notifier.collect_extra_items(&connection, &settings) => {}
         () = proven => {}
-        () = lease.evicted.cancelled() => {}
-        () = lease.released.cancelled() => {}
-        reason = health.failed(&active) => {
+        () = entry.evicted.cancelled() => {}
+        () = entry.released.cancelled() => {}
+        reason = health.failed(&connection) => {
             tracing::warn!(server, "dedicated connection closed: {reason}");
             lost = Some(reason);
         }
-        reason = active.link.closed() => lost = Some(reason.to_string()),
+        reason = connection.link.closed() => lost = Some(reason.to_string()),
         () = stop.cancelled() => {}
     }
     // The connection lives on as the shared one, so that its link stays open.
-    if lease.released.is_cancelled() {
+    if entry.released.is_cancelled() {
         notifier.end();
-        leases.publish_count(server, &metrics);
+        pool.publish_count(server, &metrics);
         return;
     }
     // A stop closes the link, too. The branch that woke this task first does not tell which came first.
-    if stop.is_cancelled() && active.is_persisted.load(Ordering::Relaxed) {
-        active.server.detach();
+    if stop.is_cancelled() && connection.is_persisted.load(Ordering::Relaxed) {
+        connection.server.detach();
     } else if let Some(row) = &row {
         row.discard();
     }
     // Without a stop, the session ends with the last call that still runs on it.
-    stop.is_cancelled().then(|| active.server.close());
+    stop.is_cancelled().then(|| connection.server.close());
     // Removed before the close, so that no call finds a closing connection.
-    leases.remove_ended(&key, &lease, lost.as_deref(), (pace, began.elapsed(), patience));
+    pool.remove_ended(&key, &entry, lost.as_deref(), (backoff, opened_at.elapsed(), grace));
     notifier.end();
-    leases.publish_count(server, &metrics);
-    active.link.close(Vec::new()).await;
+    pool.publish_count(server, &metrics);
+    connection.link.close(Vec::new()).await;
 }
