@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of bytes of a file that are hashed.
+// Bounded, because a reference may name a file without an end, such as a device.
 const DIGEST_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Hashes of the files, `None` for one that cannot be read.

@@ -61,6 +61,7 @@ impl PersistentState {
     pub(super) async fn begin(self, required: bool) -> anyhow::Result<()> {
         let mut phase = self.store.phase();
         let time = if required { REQUIRED_OPEN_TIMEOUT } else { OPEN_TIMEOUT };
+        // After the time the start goes on, with what the phase says by then.
         let _ = timeout(time, phase.wait_for(|phase| *phase != StorePhase::Opening)).await;
         let now = phase.borrow().clone();
         match now {
@@ -101,6 +102,7 @@ impl PersistentState {
         let secrets = contents.take(StoreTable::Secrets);
         let key = secrets.iter().find(|(name, _)| &name[..] == SEAL).and_then(|(_, key)| key[..].try_into().ok());
         let key = key.unwrap_or_else(|| {
+            // A new store: clients that hold states of an earlier process get an error for them.
             let key: [u8; 32] = moongate_random::random_bytes();
             self.store.put(StoreTable::Secrets, SEAL, Bytes::copy_from_slice(&key));
             key

@@ -151,6 +151,7 @@ impl ConfigReloader {
         self.reload_certificate().await;
         let outcome = match self.load_when_stable().await {
             Ok(loaded) => {
+                // Replaced even if the plan is refused below: these are the files that a correction goes into.
                 self.watch_files(&loaded.files, true);
                 let warnings = loaded.warnings.iter().map(|warning| warning.render("warning"));
                 warnings.for_each(|warning| tracing::warn!("config reloaded with a warning: {}", warning.trim_end()));
@@ -170,6 +171,7 @@ impl ConfigReloader {
     /// Checks the certificate's files now instead of at the next interval.
     pub async fn reload_certificate(&self) {
         if let Some(tls) = self.targets.tls.clone() {
+            // A panic in the check changes nothing: the certificate in use stays.
             let _ = tokio::task::spawn_blocking(move || tls.reload()).await;
         }
     }
@@ -184,6 +186,7 @@ impl ConfigReloader {
 
     /// Reports the effects that a reload would have now.
     pub async fn preview(&self) -> Result<ReloadPreview, String> {
+        // Held to the end, so that no reload changes the plan that is compared.
         let running = self.running.lock().await;
         let plan = self.load_when_stable().await?.plan;
         self.check_open(&plan)?;
@@ -203,6 +206,7 @@ impl ConfigReloader {
         loop {
             let before = current_digests(self.files(), &keys).await;
             let loaded = self.load().await;
+            // Without files, nothing can be half written.
             if before.is_nothing() {
                 return loaded;
             }

@@ -60,6 +60,7 @@ async fn run(reloader: Arc<ConfigReloader>, keys: RandomState, mut known: FileDi
 async fn wait_until_stable(reloader: &Arc<ConfigReloader>, before: &FileDigests, keys: &RandomState) -> FileDigests {
     let mut now = current_digests(reloader.files(), keys).await;
     for (path, hash) in &mut now.hashes {
+        // A file may have changed since its old digest. With that digest, the next look sees it.
         if let Some((_, old)) = before.hashes.iter().find(|(other, _)| other == path) {
             *hash = *old;
         }

@@ -86,6 +86,7 @@ impl AdminClient {
         let Some(key) = self.key.as_deref().map(str::trim).filter(|key| !key.is_empty()) else {
             return Ok(String::new());
         };
+        // A line break in the key would begin another header.
         anyhow::ensure!(key.bytes().all(|b| b.is_ascii_graphic()), "the admin key has characters that no key has");
         Ok(format!("Authorization: Bearer {key}\r\n"))
     }

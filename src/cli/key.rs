@@ -33,12 +33,14 @@ pub enum KeyCommand {
 pub fn run(args: &KeyArgs) -> ExitCode {
     let KeyCommand::New { name, admin } = &args.command;
     if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
+        // Without a standard error, the exit code alone tells the mistake.
         let _ = writeln!(std::io::stderr(), "a key's name has 1 to 64 characters");
         return ExitCode::from(2);
     }
     let key = new_key();
     // The entry first, so that the key is the last line on a screen.
     let table = if *admin { KeyTable::Admin } else { KeyTable::Clients };
+    // A closed standard error is no failure: the key is what a script reads.
     let _ = write!(std::io::stderr(), "{}", entry(table, name, &key));
     match writeln!(std::io::stdout(), "{key}") {
         Ok(()) => ExitCode::SUCCESS,

@@ -22,6 +22,7 @@ pub(super) fn lines<'a>(notes: impl Iterator<Item = ServerNotes<'a>>) -> String 
     for ServerNotes { server, what, texts } in notes {
         let place = server.map(|name| format!("{name}: ")).unwrap_or_default();
         for text in texts.iter().take(SHOWN_MAX) {
+            // A write to a `String` does not fail.
             let _ = writeln!(out, "{place}{what}: {}", logs::one_line(text));
         }
         if let Some(more) = texts.len().checked_sub(SHOWN_MAX).filter(|more| *more > 0) {

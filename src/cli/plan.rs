@@ -119,6 +119,7 @@ fn described(body: &Value) -> String {
         for (verb, mark) in [("gains", '+'), ("loses", '-')] {
             let tools = list(&change[verb]);
             if !tools.is_empty() {
+                // A write to a `String` does not fail.
                 let _ = write!(out, "\n{} {verb} {}:", who(&change["key"]), tools.len());
                 tools.iter().for_each(|tool| {
                     let _ = write!(out, "\n  {mark} {tool}");

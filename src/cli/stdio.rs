@@ -218,6 +218,7 @@ async fn serve(built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode> {
     let gateway = app.gateway.clone();
     let serving = async move {
         // Most clients list everything once, right after the handshake.
+        // After the time the client is served all the same. Servers that come later change its lists.
         let _ = tokio::time::timeout(wait, gateway.until_settled()).await;
         client.serve(tokio::io::stdin(), tokio::io::stdout()).await;
     };

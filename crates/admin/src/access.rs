@@ -35,8 +35,8 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
         match find_grant(&admin, request.headers()) {
             Ok(grant) => {
                 // Connections with a valid key are safe from eviction while they have a request.
-                if let Some(place) = request.extensions().get::<Arc<SlotRequest>>() {
-                    place.admit();
+                if let Some(slot) = request.extensions().get::<Arc<SlotRequest>>() {
+                    slot.admit();
                 }
                 request.extensions_mut().insert(grant);
             }

@@ -34,27 +34,27 @@ pub(super) struct AdminEvent {
 
 /// Feed of changes.
 pub struct EventFeed {
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     sender: broadcast::Sender<Arc<AdminEvent>>,
     is_looking: Mutex<bool>,
 }
 
-/// Watcher of the feed. Its place is free again when it is dropped.
+/// Watcher of the feed. Its slot is free again when it is dropped.
 pub(super) struct Watcher {
     pub(super) events: broadcast::Receiver<Arc<AdminEvent>>,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
 impl EventFeed {
     /// Creates a feed for at most this many watchers.
     pub fn new(watchers_max: usize) -> Self {
         let sender = broadcast::Sender::new(QUEUE_MAX);
-        EventFeed { places: Arc::new(Semaphore::new(watchers_max)), sender, is_looking: Mutex::new(false) }
+        EventFeed { slots: Arc::new(Semaphore::new(watchers_max)), sender, is_looking: Mutex::new(false) }
     }
 
     /// Adds a watcher, or returns `None` if there are too many.
     pub(super) fn watch(&self, admin: &Arc<AdminState>) -> Option<Watcher> {
-        let place = self.places.clone().try_acquire_owned().ok()?;
+        let slot = self.slots.clone().try_acquire_owned().ok()?;
         let events = self.sender.subscribe();
         let mut is_looking = self.is_looking.lock();
         if !*is_looking {
@@ -62,7 +62,7 @@ impl EventFeed {
             // The first look happens before the task: later changes are all reported.
             tokio::spawn(look_for_changes(Arc::downgrade(admin), LastLook::new(admin)));
         }
-        Some(Watcher { events, _place: place })
+        Some(Watcher { events, _slot: slot })
     }
 
     /// Returns true if nobody watches. The next watcher then starts a new task.

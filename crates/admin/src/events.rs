@@ -70,10 +70,12 @@ impl OpenStream {
         let draining = self.admin.draining.clone();
         loop {
             let next = tokio::select! {
+                // `biased`: a drain ends the stream even while events are queued.
                 biased;
                 () = draining.cancelled() => return None,
                 next = tokio::time::timeout(PERMISSION_INTERVAL, self.watcher.events.recv()) => next,
             };
+            // A reload replaces the keys as a whole. The client connects again, with the key that it has now.
             if !Arc::ptr_eq(&self.access, &self.admin.access.load()) {
                 return None;
             }

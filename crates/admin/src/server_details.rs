@@ -21,9 +21,9 @@ const RUNNERS: [&str; 14] = [
 /// Returns the members of a server's entry that describe it.
 pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<String, Value> {
     let (settings, status) = (&server.settings, server.status());
-    let said = server.description().and_then(|face| face.info.as_object());
-    let said =
-        |key| said.as_ref().and_then(|info| info.get_string(key)).map(|text| logs::redact(&logs::one_line(&text)));
+    let info = server.description().and_then(|description| description.info.as_object());
+    let text =
+        |key| info.as_ref().and_then(|info| info.get_string(key)).map(|text| logs::redact(&logs::one_line(&text)));
     let name = settings.name.as_str();
     let elapsed = status.state_since.map(|since| since.elapsed());
     let since = elapsed.and_then(|elapsed| jiff::Timestamp::now().checked_sub(elapsed).ok());
@@ -31,10 +31,10 @@ pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<St
     // Only a process of ours can restart. A remote server reconnects, which is another metric.
     let restarts = if is_program { metrics.servers.restarts.get(name) } else { 0 };
     let about = json!({
-        "title": settings.title.clone().or_else(|| said("title")),
+        "title": settings.title.clone().or_else(|| text("title")),
         "icon": settings.icon,
         "prefix": settings.prefix,
-        "server": { "name": said("name"), "version": said("version") },
+        "server": { "name": text("name"), "version": text("version") },
         "transport": server.transport(),
         "target": Some(target(&settings.connect)).filter(|target| !target.is_empty()),
         "since": since.map(|since| format!("{since:.0}")),

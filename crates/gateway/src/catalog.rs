@@ -18,6 +18,7 @@ use moongate_model::{CacheHint, ItemKind, RoleId};
 use moongate_telemetry::{ItemKindName, Metrics};
 
 /// Cache time of a list whose servers give none, in milliseconds. Clients are notified of changes.
+// 2026-07-28/server/utilities/caching.mdx: "Servers MUST provide a `ttlMs` value that is `>= 0`."
 const LIST_TTL_MS: u64 = 60_000;
 
 /// Items of all servers at one moment.
@@ -108,6 +109,7 @@ impl Snapshot {
             }
         }
         let array = RawJson::array(items.iter().map(|(_, item)| item));
+        // A hasher without a random key: each snapshot of the process must give the same digest for the same bytes.
         let digest = BuildHasherDefault::<DefaultHasher>::default().hash_one(array.bytes());
         let list = RenderedList { result: JsonObject::new().with(kind.member(), array).to_shared(), hint, digest };
         self.lock_lists().insert(key, list.clone());

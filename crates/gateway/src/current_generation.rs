@@ -22,16 +22,16 @@ pub(super) struct CurrentGeneration {
 
 impl CurrentGeneration {
     pub(super) fn new(gateway: &Arc<dyn EndpointHost>, generation: Arc<Generation>) -> Self {
-        let view = |name: &str, scope: EndpointScope| {
+        let endpoint = |name: &str, scope: EndpointScope| {
             Arc::new(Endpoint::new(gateway.clone(), generation.clone(), scope, ByteString::from(name)))
         };
-        let views = generation.scopes.iter().map(|(name, scope)| (name.clone(), view(name, scope.clone())));
+        let endpoints = generation.scopes.iter().map(|(name, scope)| (name.clone(), endpoint(name, scope.clone())));
         let unions = generation.access.restricted().map(|(role, names)| {
             let union = EndpointUnion::new(names, &generation.scopes);
-            (role, view("", EndpointScope::Union(Arc::new(union))))
+            (role, endpoint("", EndpointScope::Union(Arc::new(union))))
         });
         CurrentGeneration {
-            endpoints: views.collect(),
+            endpoints: endpoints.collect(),
             union_endpoints: unions.collect(),
             generation: generation.clone(),
         }
@@ -46,7 +46,7 @@ impl CurrentGeneration {
     pub(super) fn endpoint(&self, name: &str, principal: &Principal) -> Option<(&Arc<Endpoint>, bool)> {
         // Roles with limited endpoints have a union of their own under the empty name.
         let union = self.union_endpoints.get(&principal.role).filter(|_| name.is_empty());
-        let view = union.or_else(|| self.endpoints.get(name))?;
-        Some((view, self.generation.access.allows_endpoint(principal, name)))
+        let endpoint = union.or_else(|| self.endpoints.get(name))?;
+        Some((endpoint, self.generation.access.allows_endpoint(principal, name)))
     }
 }

@@ -82,6 +82,7 @@ impl EventBus {
 
     /// Adds a subscriber. Returns false if there is no room for another resource.
     fn add_subscriber(&self, upstream: &Arc<Upstream>, uri: &ByteString) -> bool {
+        // The lock is held until the server knows: of two updates, the later set of resources must come last.
         let mut subscribed = self.subscribed.lock();
         let known = subscribed.get(&upstream.name).map(|server| &server.uris);
         let is_new = known.is_none_or(|uris| !uris.contains(uri));

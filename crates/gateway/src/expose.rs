@@ -22,6 +22,7 @@ pub(super) fn check_item(kind: ItemKind, item: &Arc<JsonObject>) -> Result<Arc<J
     }
     match item.get("inputSchema") {
         // A tool without a schema takes no arguments, so an empty object schema changes nothing.
+        // 2025-11-25/server/tools.mdx, Data Types: `inputSchema` "MUST be a valid JSON Schema object (not `null`)".
         None => Ok(Arc::new(with_schema(item, JsonObject::new()))),
         Some(raw) if raw.is_null() => Ok(Arc::new(with_schema(item, JsonObject::new()))),
         Some(raw) => {

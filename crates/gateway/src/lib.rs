@@ -259,7 +259,7 @@ impl Gateway {
     /// Returns the current endpoint, if there still is one and the principal may use it.
     fn find_allowed(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>> {
         let current = self.current.load();
-        current.endpoint(name, principal).filter(|(_, allowed)| *allowed).map(|(view, _)| view.clone())
+        current.endpoint(name, principal).filter(|(_, allowed)| *allowed).map(|(endpoint, _)| endpoint.clone())
     }
 
     /// Replaces the snapshot when servers changed, and publishes the differences.

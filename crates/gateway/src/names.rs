@@ -28,6 +28,7 @@ pub struct NameRequest<'a> {
 }
 
 /// Digits of the suffix for truncated or colliding names.
+// 24 bits: among the names of one gateway a collision is rare, and then the salt changes.
 const SUFFIX_DIGITS: usize = 6;
 
 /// Reason why a name is not the requested one.
@@ -86,6 +87,7 @@ fn sanitized_name(item: &NameRequest<'_>, rules: &NameRules) -> String {
 
 /// Truncates the name to make room for a suffix, which depends on the server and the whole name.
 fn suffixed(spelled: &str, item: &NameRequest<'_>, salt: u32, max_length: usize) -> String {
+    // NUL between the parts, so that no two items are joined to the same text.
     let identity = format!("{}\u{0}{}\u{0}{salt}", item.server, item.local);
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, identity.as_bytes());
     let hex: String = digest.as_ref().iter().take(SUFFIX_DIGITS.div_ceil(2)).map(|b| format!("{b:02x}")).collect();

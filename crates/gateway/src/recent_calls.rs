@@ -17,6 +17,7 @@ use moongate_model::{Caller, McpMethod, Principal};
 use moongate_telemetry::logs;
 
 /// Slots that a new call tries. All in use: the call is not recorded.
+// Few, because the search is on the path of each call.
 const SLOTS_TRIED: u64 = 8;
 /// Longest `clientInfo` that is kept as it came, in bytes. Of a longer one the name and the version are kept.
 const CLIENT_INFO_MAX: usize = 256;
@@ -159,6 +160,7 @@ impl RecentCalls {
     /// Records the start of a call. Returns `None` if calls are not recorded, or too many are running.
     pub(super) fn begin(&self, caller: &Caller, facts: CallFacts) -> Option<CallTicket> {
         let max = u64::try_from(self.max).ok().filter(|max| *max > 0)?;
+        // Relaxed: the number only has to be unique.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         for tried in 0..SLOTS_TRIED.min(max) {
             let slot = usize::try_from(id.wrapping_add(tried) % max).ok()?;
@@ -192,6 +194,7 @@ impl RecentCalls {
     /// Returns true if an operator cancelled the call. Otherwise the task is woken when one does.
     pub(super) fn poll_cancelled(&self, ticket: CallTicket, cx: &Context<'_>) -> bool {
         let slot = &self.slots()[ticket.slot];
+        // Registered before the check, so that a cancel in between wakes the task.
         slot.waker.register(cx.waker());
         slot.cancelled.load(Ordering::Acquire) == ticket.id
     }
@@ -201,6 +204,8 @@ impl RecentCalls {
         let Some(slots) = self.slots.get() else { return false };
         let is_running = |slot: &&CallSlot| slot.call.lock().as_ref().is_some_and(|c| c.id == id && c.result.is_none());
         let Some(slot) = slots.iter().find(is_running) else { return false };
+        // The id, not a flag: the next call of this slot is not meant. Stored before the wake, so that the woken task
+        // sees it.
         slot.cancelled.store(id, Ordering::Release);
         slot.waker.wake();
         true

@@ -78,6 +78,7 @@ impl Gateway {
         let next = Generation::new(servers, settings.names, settings.access, settings.views);
         let generation =
             self.publish(Generation { disabled: settings.disabled, schema: settings.schema, ..next }, &before);
+        // Those that are still disabled are reported again right after this.
         for name in before.disabled.iter().filter(|name| generation.find_server(name).is_none()) {
             self.forget_server(name);
         }
@@ -94,6 +95,7 @@ impl Gateway {
         }
         for member in &generation.servers {
             let (upstream, admitted) = (member.upstream.clone(), self.context.principals.ids());
+            // In a task, because connections take time to close, and the lock on changes is held here.
             tokio::spawn(async move { upstream.revoke_principals(&|id| !admitted.contains(&id)).await });
         }
         for gone in before.servers.iter().filter(|m| generation.find_server(&m.settings.name).is_none()) {
@@ -173,11 +175,11 @@ impl Gateway {
         let (gateway, proposed) = (self.clone(), upstream.clone());
         tokio::spawn(async move {
             let mut status = proposed.watch();
-            let over = status
+            let is_settled = status
                 .wait_for(|status| proposed.is_stopping() || gateway.can_replace(&proposed, status.state))
                 .await
                 .is_ok();
-            if over && !proposed.is_stopping() {
+            if is_settled && !proposed.is_stopping() {
                 gateway.promote(&proposed);
             }
         });
@@ -220,6 +222,8 @@ impl Gateway {
 
     /// Directs new calls to `new`. `old` ends with its calls.
     fn switch_over(self: &Arc<Self>, old: &Arc<Upstream>, new: &Arc<Upstream>) {
+        // Redirected first: a call that found the old one then begins at the new one. Retired last, since that closes
+        // the old one.
         old.redirect_to(new);
         self.context.events.move_subscriptions(new);
         self.retire(old.clone());
@@ -265,6 +269,7 @@ impl Gateway {
             }
             self.start_replacement(&member.settings, true)
         };
+        // The lock is released by now: a change of the config must not wait until a server is up.
         let mut status = candidate.watch();
         let tried = |state| !matches!(state, UpstreamState::Starting);
         let end = match status.wait_for(|status| tried(status.state)).await {

@@ -70,6 +70,7 @@ type ItemRewriter = fn(&RawJson, UriMapper<'_>) -> Option<RawJson>;
 /// Rewrites the URIs of a result by `map`, which returns the exposed URI if it differs.
 pub(super) fn rewrite(method: &McpMethod, result: &mut JsonObject, map: UriMapper<'_>) {
     // Most results have no link, so they cost only one scan.
+    // A link whose key is escaped (`"\u0075ri"`) is not seen, and stays as the server sent it.
     let has_links = |raw: &RawJson| memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some();
     let (member, item): (&'static str, ItemRewriter) = match method {
         McpMethod::CallTool | McpMethod::Task(TaskMethod::Result) => ("content", content),

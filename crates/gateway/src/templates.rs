@@ -22,6 +22,7 @@ const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum bytes that one lookup may compare with the templates of one server. Leaves room for the others.
 const SERVER_BYTES_MAX: usize = 1024 * 1024;
 /// Cost of an attempt beside its bytes.
+// Without it, attempts on an empty text would be free, and their number unbounded.
 const ATTEMPT_COST: usize = 64;
 
 /// Index of every template of a catalogue.

@@ -153,6 +153,8 @@ impl RequestId {
     pub fn from_raw(raw: RawJson) -> Option<Self> {
         let bytes = raw.bytes();
         // JSON-RPC allows fractions and `null`; MCP ids are strings or integers.
+        // 2025-11-25/basic/index.mdx, Requests: "Requests MUST include a string or integer ID." "Unlike base JSON-RPC,
+        // the ID MUST NOT be `null`."
         let legal = match bytes.first()? {
             b'"' => true,
             b'-' | b'0'..=b'9' => bytes[1..].iter().all(u8::is_ascii_digit),
@@ -252,6 +254,7 @@ impl RpcMessage {
         };
         let id = envelope.id.map(|raw| RequestId::from_raw(RawJson::slice(bytes, raw)));
         let shape = |reason| MalformedMessage::Shape { reason, id: id.clone().flatten() };
+        // JSON-RPC 2.0, section 4: "A String specifying the version of the JSON-RPC protocol. MUST be exactly "2.0"."
         if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
             return Err(shape("the member jsonrpc must be \"2.0\""));
         }
@@ -260,6 +263,7 @@ impl RpcMessage {
             let method = ByteString::within(bytes, method);
             let params = envelope.params.map(|p| p.within(bytes)).unwrap_or_default();
             return match id {
+                // JSON-RPC 2.0, section 4.1: "A Notification is a Request object without an "id" member."
                 None => Ok(RpcMessage::Notification(RpcNotification { method, params })),
                 Some(Some(id)) => Ok(RpcMessage::Request(RpcRequest { id, method, params })),
                 Some(None) => Err(shape("the id must be a string or a whole number of at most 1024 bytes")),
@@ -270,6 +274,8 @@ impl RpcMessage {
             return Err(shape("the id of an answer must be a string, a whole number or null"));
         }
         let outcome = match (envelope.method, envelope.result, envelope.error) {
+            // 2025-11-25/basic/index.mdx, Result Responses: "Result responses MUST include a `result` field." Error
+            // Responses have `error` instead.
             (None, Some(result), None) => Ok(result.within(bytes)),
             (None, None, Some(error)) => {
                 Err(read_error(bytes, error).ok_or_else(|| shape("the error member is malformed"))?)

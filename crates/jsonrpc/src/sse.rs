@@ -98,6 +98,7 @@ impl SseDecoder {
         }
         let Some(at) = memchr::memchr2(b'\n', b'\r', &self.buffer[self.scanned..]) else {
             self.scanned = self.buffer.len();
+            // A line without an end must not grow without a bound either.
             return if self.scanned > self.limit { Err(EventTooLong { limit: self.limit }) } else { Ok(None) };
         };
         let end = self.scanned + at;
@@ -140,6 +141,7 @@ impl SseDecoder {
             // The standard ignores an id with a NULL character.
             b"id" if !value.contains(&0) => self.id = std::str::from_utf8(&value).ok().map(str::to_owned),
             b"retry" => self.retry_ms = milliseconds(&value).or(self.retry_ms),
+            // "Otherwise: The field is ignored." A comment begins with a colon, so that its name is empty.
             _ => {}
         }
         Ok(())
@@ -149,6 +151,7 @@ impl SseDecoder {
         // An empty type counts as absent.
         let kind = self.kind.take().filter(|kind| !kind.is_empty());
         let id = self.id.take();
+        // The standard sets the last event ID before it looks at the data, so that an event without data counts.
         if id.is_some() {
             self.last_id.clone_from(&id);
         }

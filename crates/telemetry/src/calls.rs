@@ -88,8 +88,8 @@ impl CallRecord<'_> {
         // A client or a server chose these texts, so they are cut and kept within one line.
         let cut = |text: &str| logs::one_line(text).chars().take(CLIENT_TEXT_MAX).collect::<String>();
         let client = self.client.and_then(RawJson::as_object).map(|info| {
-            let said = |key| info.get_string(key).map(|text| cut(&text)).unwrap_or_default();
-            format!("{} {}", said("name"), said("version")).trim().to_owned()
+            let text = |key| info.get_string(key).map(|text| cut(&text)).unwrap_or_default();
+            format!("{} {}", text("name"), text("version")).trim().to_owned()
         });
         tracing::info!(
             target: "moongate::calls",

@@ -13,6 +13,7 @@ use crate::{Metrics, process};
 /// Time between samples. In between, a client can send at most this time's worth of network traffic.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Percentage of the limit above which large work is refused.
+// The tenth above it is room for calls that run already.
 const OVER_LIMIT_PERCENT: usize = 90;
 
 /// Memory limit of the gateway.
@@ -61,6 +62,7 @@ impl MemoryWatch {
             let used = process::resident().unwrap_or_default();
             // Divided first: the product could overflow on 32 bits.
             let short = used > (limit / 100 * OVER_LIMIT_PERCENT) as f64;
+            // Only a change is logged. Relaxed: no other data depends on the flag.
             if short != self.over_limit.swap(short, Ordering::Relaxed) {
                 let (used, limit) = (used as u64 >> 20, limit >> 20);
                 if short {

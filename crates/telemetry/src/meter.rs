@@ -101,6 +101,7 @@ impl CallMeter {
                 return self.observe(client, server, total);
             }
         }
+        // Another call may have added the series since: `series` looks again.
         let mut known = self.used_series.write();
         let KnownSeries { server_operation, client_operation } = &mut *known;
         let client = self.series(&self.metrics.calls.server_operation, server_operation, revision, ending);
@@ -128,6 +129,7 @@ impl CallMeter {
         let at = position(known, revision, ending).unwrap_or_else(|| {
             // Only failures are bounded. Successes have one series for each revision.
             let is_full = ending.is_error() && known.iter().filter(|s| s.ending.is_error()).count() >= FAILURES_MAX;
+            // Without its revision, too: else a failure would have a shared series for each revision.
             let (revision, ending) = if is_full { ("", OTHER) } else { (revision, ending) };
             let labels = [self.method.as_str(), &self.server, &self.tool, ending.error, ending.code, revision];
             known.push(OperationSeries { revision, ending, histogram: family.with_label_values(&labels) });

@@ -85,6 +85,7 @@ pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
     let text = value.to_str().map_err(|_| MALFORMED)?;
     let (scheme, key) = text.split_once(' ').ok_or(MALFORMED)?;
     // RFC 9110, 11.1: the name of an authentication scheme is case-insensitive.
+    // Section 11.4: one or more spaces may stand before the token.
     if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(key.trim())) } else { Err(MALFORMED) }
 }
 

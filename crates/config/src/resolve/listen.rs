@@ -18,6 +18,7 @@ const SOCKET_PATH_MAX: usize = 107;
 /// Parses an address and a port. `localhost` means the loopback address of IPv4.
 fn numeric(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
     match text.strip_prefix("localhost:") {
+        // Not resolved: a name may have several addresses, and a check of the config must not need DNS.
         Some(port) => format!("127.0.0.1:{port}").parse(),
         None => text.parse(),
     }
@@ -63,6 +64,7 @@ impl PlanResolver<'_> {
             );
             return None;
         };
+        // Canonical, because `::ffff:127.0.0.1` is loopback, too.
         if !address.ip().to_canonical().is_loopback() {
             let message =
                 format!("{TCP_LINES}{address} could be reached from other machines, and asks nobody for a key");

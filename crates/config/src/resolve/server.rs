@@ -110,6 +110,7 @@ impl PlanResolver<'_> {
     fn icon(&mut self, path: &ConfigPath, icon: Option<&str>) -> Option<String> {
         let icon = icon?.trim();
         let lower = icon.to_ascii_lowercase();
+        // Schemes are compared without case (RFC 3986, section 3.1).
         let is_page = lower.starts_with("https://") && url::Url::parse(icon).is_ok();
         // Other schemes, such as `javascript:`, could run code in a client.
         if !is_page && !lower.starts_with("data:image/") || icon.len() > ICON_MAX {
