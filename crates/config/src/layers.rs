@@ -21,7 +21,7 @@ pub(super) fn read_layers(
 ) -> Result<Vec<ConfigNode>, ConfigProblems> {
     let mut layers = Vec::new();
     for path in &options.paths {
-        layers.extend(read(path, sources, faults));
+        layers.extend(read(path, options.replaced.get(path), sources, faults));
     }
     // The rest of such a file would only lead to problems that are none.
     if layers.len() < options.paths.len() || faults.errors.iter().any(|fault| fault.kind == ProblemKind::Syntax) {
@@ -37,9 +37,15 @@ pub(super) fn read_layers(
 }
 
 /// Reads one file as a layer. `None` if it cannot be read.
-fn read(path: &Path, sources: &mut ConfigSources, faults: &mut ProblemCollector) -> Option<ConfigNode> {
+fn read(
+    path: &Path,
+    replaced: Option<&String>,
+    sources: &mut ConfigSources,
+    faults: &mut ProblemCollector,
+) -> Option<ConfigNode> {
     // Editors on Windows put a byte order mark in front of UTF-8.
-    let text = std::fs::read_to_string(path).map(|text| text.trim_start_matches('\u{feff}').to_owned());
+    let text = replaced.map_or_else(|| std::fs::read_to_string(path), |text| Ok(text.clone()));
+    let text = text.map(|text| text.trim_start_matches('\u{feff}').to_owned());
     let index = sources.file(path, text.as_ref().cloned().unwrap_or_default());
     let whole = SourceSpan { source: index, start: 0, end: 0 };
     let text = match text {

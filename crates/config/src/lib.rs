@@ -12,6 +12,7 @@ mod choices;
 mod client_formats;
 mod collector;
 mod declarations;
+pub mod edit;
 #[cfg(test)]
 mod derived;
 mod editor_schema;

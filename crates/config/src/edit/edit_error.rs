@@ -1,0 +1,63 @@
+//! Errors of edits.
+//!
+//! Owns their codes, which programs compare, and their texts. Invariant: each names the server, the file or the key that
+//! it is about.
+
+use std::fmt;
+
+use moongate_edit::WriteError;
+
+use super::operation::ConfigOperation;
+use crate::problem::ConfigProblems;
+
+/// Reason why the config was not edited. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigEditError {
+    /// Code for programs, such as `unknown_server`.
+    pub code: &'static str,
+    /// Message for people.
+    pub message: String,
+    /// Lines to paste instead, if the file cannot be written.
+    pub snippet: Option<String>,
+}
+
+impl fmt::Display for ConfigEditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.snippet {
+            Some(snippet) => write!(f, "\nPaste this instead:\n\n{}", snippet.trim_end()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for ConfigEditError {}
+
+impl ConfigEditError {
+    pub(super) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        ConfigEditError { code, message: message.into(), snippet: None }
+    }
+
+    pub(super) fn invalid(problems: &ConfigProblems) -> Self {
+        let message =
+            format!("the config would not work any more, so nothing was changed:\n{}", problems.to_string().trim_end());
+        ConfigEditError::new("invalid_config", message)
+    }
+
+    /// Adds the lines to paste to an error of reading.
+    pub(super) fn from_write(error: WriteError, operation: &ConfigOperation) -> Self {
+        ConfigEditError { snippet: operation.snippet(), ..ConfigEditError::from_refused_write(error) }
+    }
+
+    pub(super) fn from_refused_write(error: WriteError) -> Self {
+        let code = match error {
+            WriteError::Changed { .. } => "changed",
+            WriteError::Locked { .. } => "locked",
+            WriteError::Mounted { .. } | WriteError::ReadOnly { .. } => "read_only",
+            WriteError::NoSpace { .. } => "no_space",
+            WriteError::NotText { .. } => "cannot_edit",
+            WriteError::Io { .. } => "io",
+        };
+        ConfigEditError::new(code, error.to_string())
+    }
+}

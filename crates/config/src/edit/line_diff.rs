@@ -1,0 +1,42 @@
+//! Difference of two texts by lines.
+//!
+//! Owns its form. Does not find moved lines: an edit in place changes one region. Invariant: lines that are equal at
+//! both ends are left out.
+
+/// Returns the changed region: removed lines with `-`, added lines with `+`.
+pub(super) fn changed_lines(before: &str, after: &str) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let (start, end) = common_ends(&old, &new);
+    let removed = old[start..old.len() - end].iter().map(|line| format!("- {line}\n"));
+    let added = new[start..new.len() - end].iter().map(|line| format!("+ {line}\n"));
+    removed.chain(added).collect()
+}
+
+/// Returns the number of the first line that differs, from 1. Blank lines that only part entries are skipped.
+pub(super) fn first_changed_line(before: &str, after: &str) -> usize {
+    let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let (start, end) = common_ends(&old, &new);
+    let blank = new[start..new.len() - end].iter().take_while(|line| line.trim().is_empty()).count();
+    start + blank + 1
+}
+
+/// Counts the equal lines at the start and at the end.
+fn common_ends(old: &[&str], new: &[&str]) -> (usize, usize) {
+    let start = old.iter().zip(new).take_while(|(one, other)| one == other).count();
+    let (old, new) = (&old[start..], &new[start..]);
+    (start, old.iter().rev().zip(new.iter().rev()).take_while(|(one, other)| one == other).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_changed_region_is_shown() {
+        let (before, after) = ("a\nb\nc\n", "a\nb\n\nx\nc\n");
+        assert_eq!(changed_lines(before, after), "+ \n+ x\n");
+        assert_eq!((first_changed_line(before, after), first_changed_line(after, before)), (4, 3));
+        assert_eq!(changed_lines("a\nb\n", "a\nc\n"), "- b\n+ c\n");
+        assert_eq!((changed_lines("a", "a"), changed_lines("", "a")), (String::new(), "+ a\n".to_owned()));
+    }
+}

@@ -1,0 +1,293 @@
+//! Operations on the config, each with its edits and its wanted effect.
+//!
+//! Owns both. Does not write (`mod.rs`). Invariant: an operation without its effect is an error, so that an override by a
+//! variable or by another file is never silent.
+
+use std::path::{Path, PathBuf};
+
+use moongate_edit::{Edit, EditAction, Format, PathStep};
+use serde_json::{Value, json};
+
+use super::edit_error::ConfigEditError;
+use super::server_entry::{self, ServerEntry};
+use super::tool_rules::ToolLists;
+use crate::load::LoadedConfig;
+use crate::options::LoadOptions;
+use crate::server_names;
+use crate::suggest::alternatives;
+use crate::tree::ConfigValue;
+
+/// List of keys in the config.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyList {
+    /// Keys of clients, `auth.keys`.
+    Clients,
+    /// Keys of operators, `admin.keys`.
+    Operators,
+}
+
+impl KeyList {
+    fn table(self) -> &'static str {
+        match self {
+            KeyList::Clients => "auth",
+            KeyList::Operators => "admin",
+        }
+    }
+}
+
+/// Operation on the config.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConfigOperation {
+    /// Adds a server with these settings.
+    AddServer {
+        /// Name of the new server.
+        name: String,
+        /// Settings, as an entry of `servers` has them.
+        settings: Value,
+    },
+    /// Removes a server's entry.
+    RemoveServer(String),
+    /// Switches a server on.
+    EnableServer(String),
+    /// Switches a server off.
+    DisableServer(String),
+    /// Switches tools of a server on, by the server's own names.
+    EnableTools(String, Vec<String>),
+    /// Switches tools of a server off, by the server's own names.
+    DisableTools(String, Vec<String>),
+    /// Adds a key.
+    AddKey {
+        /// List that it goes into.
+        list: KeyList,
+        /// Entry: `name`, `hash` and what else the list knows.
+        entry: Value,
+    },
+    /// Removes a key by its name.
+    RemoveKey(KeyList, String),
+}
+
+/// File that an operation changes, and how.
+pub(super) struct EditTarget {
+    pub(super) path: PathBuf,
+    pub(super) edits: Vec<Edit>,
+}
+
+impl ConfigOperation {
+    /// Finds the file, and the edits in it.
+    pub(super) fn target(
+        &self,
+        options: &LoadOptions<'_>,
+        created: Option<&Path>,
+    ) -> Result<EditTarget, ConfigEditError> {
+        match self {
+            ConfigOperation::AddServer { name, settings } => add_server(options, created, name, settings),
+            ConfigOperation::RemoveServer(name) => {
+                let entry = only_entry(options, name)?;
+                Ok(EditTarget { edits: vec![Edit::new(entry.steps, EditAction::Remove)], path: entry.path })
+            }
+            ConfigOperation::EnableServer(name) => {
+                let entry = strongest_entry(options, name)?;
+                let edits = enable(&entry, options)?;
+                Ok(EditTarget { path: entry.path, edits })
+            }
+            ConfigOperation::DisableServer(name) => {
+                let entry = strongest_entry(options, name)?;
+                let (key, value) = if entry.says_disabled() { ("disabled", true) } else { ("enabled", false) };
+                let edits = vec![Edit::new(entry.key(&[key]), EditAction::Set(Value::Bool(value)))];
+                Ok(EditTarget { path: entry.path, edits })
+            }
+            ConfigOperation::EnableTools(server, tools) => switch_tools(options, server, tools, ToolSwitch::On),
+            ConfigOperation::DisableTools(server, tools) => switch_tools(options, server, tools, ToolSwitch::Off),
+            ConfigOperation::AddKey { list, entry } => {
+                let name = entry["name"].as_str().unwrap_or_default();
+                let path = last_file(options, created)?;
+                Ok(EditTarget { path, edits: vec![Edit::new(key_path(*list, name), EditAction::Set(entry.clone()))] })
+            }
+            ConfigOperation::RemoveKey(list, name) => remove_key(options, *list, name),
+        }
+    }
+
+    /// Returns TOML to paste, for operations that add something.
+    pub(super) fn snippet(&self) -> Option<String> {
+        let edit = match self {
+            ConfigOperation::AddServer { name, settings } => {
+                Edit::new(["servers", name.as_str()], EditAction::Set(settings.clone()))
+            }
+            ConfigOperation::AddKey { list, entry } => {
+                let name = entry["name"].as_str().unwrap_or_default();
+                Edit::new(key_path(*list, name), EditAction::Set(entry.clone()))
+            }
+            _ => return None,
+        };
+        moongate_edit::edit(Format::Toml, "", &[edit]).ok()
+    }
+
+    /// Checks that the config with the edit does what was wanted.
+    pub(super) fn check_effect(&self, loaded: &LoadedConfig) -> Result<(), ConfigEditError> {
+        let plan = &loaded.plan;
+        let find = |name: &String| plan.servers.iter().find(|server| server.name == *name);
+        let is_off = |name: &String| plan.disabled.contains(name);
+        if let ConfigOperation::AddServer { name, .. } | ConfigOperation::EnableServer(name) = self
+            && let Some(problem) = loaded.failed.iter().find(|problem| problem.server.as_ref() == Some(name))
+        {
+            let message = format!("nothing was changed: {}; {}", problem.message, problem.fix);
+            return Err(ConfigEditError::new("invalid_config", message));
+        }
+        let has_tools = |server: &String, tools: &[String], on: bool| {
+            // The rules of a server that is off are not part of the plan.
+            find(server).is_none_or(|server| tools.iter().all(|tool| server.tools.allows_name(tool) == on))
+        };
+        let has_key = |list: &KeyList, name: &str| match list {
+            KeyList::Clients => plan.auth.keys.iter().any(|key| key.name == name),
+            KeyList::Operators => plan.admin_access.keys.iter().any(|key| key.name == name),
+        };
+        let done = match self {
+            ConfigOperation::AddServer { name, .. } => find(name).is_some() || is_off(name),
+            ConfigOperation::RemoveServer(name) => find(name).is_none() && !is_off(name),
+            ConfigOperation::EnableServer(name) => find(name).is_some(),
+            ConfigOperation::DisableServer(name) => is_off(name),
+            ConfigOperation::EnableTools(server, tools) => has_tools(server, tools, true),
+            ConfigOperation::DisableTools(server, tools) => has_tools(server, tools, false),
+            ConfigOperation::AddKey { list, entry } => has_key(list, entry["name"].as_str().unwrap_or_default()),
+            ConfigOperation::RemoveKey(list, name) => !has_key(list, name),
+        };
+        if done {
+            return Ok(());
+        }
+        let message = "nothing was changed: a variable (MOONGATE_…), a flag or another file decides this, and the edit \
+                       would have no effect";
+        Err(ConfigEditError::new("overridden", message))
+    }
+}
+
+fn add_server(
+    options: &LoadOptions<'_>,
+    created: Option<&Path>,
+    name: &str,
+    settings: &Value,
+) -> Result<EditTarget, ConfigEditError> {
+    if let Some(wrong) = server_names::name_problem(name) {
+        let other = server_names::legal_name(name).map(|name| format!("; call it {name}")).unwrap_or_default();
+        return Err(ConfigEditError::new("bad_name", format!("the name {name:?} {wrong}{other}")));
+    }
+    if let Some(entry) = server_entry::find_entries(&options.paths, name)?.first() {
+        let message = format!("there is a server {name:?} already, in {}", entry.path.display());
+        return Err(ConfigEditError::new("already_there", message));
+    }
+    let path = last_file(options, created)?;
+    let mut steps = server_entry::map_of_file(&path)?;
+    steps.push(PathStep::from(name));
+    Ok(EditTarget { path, edits: vec![Edit::new(steps, EditAction::Set(settings.clone()))] })
+}
+
+/// Returns the file that new entries go into.
+fn last_file(options: &LoadOptions<'_>, created: Option<&Path>) -> Result<PathBuf, ConfigEditError> {
+    let path = options.paths.last().cloned().or_else(|| created.map(Path::to_owned));
+    path.ok_or_else(|| ConfigEditError::new("no_file", "there is no config file, and no place for one was found"))
+}
+
+fn strongest_entry(options: &LoadOptions<'_>, name: &str) -> Result<ServerEntry, ConfigEditError> {
+    server_entry::find_entries(&options.paths, name)?.pop().ok_or_else(|| unknown_server(options, name))
+}
+
+fn only_entry(options: &LoadOptions<'_>, name: &str) -> Result<ServerEntry, ConfigEditError> {
+    let mut entries = server_entry::find_entries(&options.paths, name)?;
+    let Some(entry) = entries.pop() else { return Err(unknown_server(options, name)) };
+    if entries.is_empty() {
+        return Ok(entry);
+    }
+    let files: Vec<String> = entries.iter().chain([&entry]).map(|entry| entry.path.display().to_string()).collect();
+    let message = format!("several files have entries of {name:?}: {}; remove them by hand", files.join(", "));
+    Err(ConfigEditError::new("cannot_edit", message))
+}
+
+fn unknown_server(options: &LoadOptions<'_>, name: &str) -> ConfigEditError {
+    let plan = crate::load(options).map(|loaded| loaded.plan).ok();
+    let names: Vec<String> = plan
+        .into_iter()
+        .flat_map(|plan| plan.servers.into_iter().map(|server| server.name).chain(plan.disabled))
+        .collect();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    let near = alternatives(&known);
+    let message = match known.is_empty() {
+        true => format!("there is no server {name:?}, and no other either"),
+        false if known.contains(&name) => {
+            format!("the entry of {name:?} is in no file under this name; edit it by hand")
+        }
+        false => format!("there is no server {name:?}; there is {near}"),
+    };
+    ConfigEditError::new("unknown_server", message)
+}
+
+/// Returns the edits that switch a server on: without a trace if nothing else switches it off.
+fn enable(entry: &ServerEntry, options: &LoadOptions<'_>) -> Result<Vec<Edit>, ConfigEditError> {
+    let off_by_default = default_is(options, "enabled", &ConfigValue::Bool(false))?;
+    let has = |key: &str| entry.node.child(key).is_some();
+    let mut edits = Vec::new();
+    if has("disabled") {
+        edits.push(Edit::new(entry.key(&["disabled"]), EditAction::Remove));
+    }
+    if off_by_default || !(has("disabled") || has("enabled")) {
+        edits.push(Edit::new(entry.key(&["enabled"]), EditAction::Set(json!(true))));
+    } else if has("enabled") {
+        edits.push(Edit::new(entry.key(&["enabled"]), EditAction::Remove));
+    }
+    Ok(edits)
+}
+
+fn default_is(options: &LoadOptions<'_>, key: &str, value: &ConfigValue) -> Result<bool, ConfigEditError> {
+    let mut found = false;
+    for path in &options.paths {
+        if let Some(node) = server_entry::read_tree(path)?.child("defaults").and_then(|defaults| defaults.child(key)) {
+            found = node.value == *value;
+        }
+    }
+    Ok(found)
+}
+
+#[derive(Clone, Copy)]
+enum ToolSwitch {
+    On,
+    Off,
+}
+
+fn switch_tools(
+    options: &LoadOptions<'_>,
+    server: &str,
+    tools: &[String],
+    switch: ToolSwitch,
+) -> Result<EditTarget, ConfigEditError> {
+    let entry = strongest_entry(options, server)?;
+    let mut defaults = None;
+    for path in &options.paths {
+        defaults = server_entry::read_tree(path)?.child("defaults").cloned().or(defaults);
+    }
+    let mut lists = ToolLists::of(&entry, defaults.as_ref());
+    let mut edits = Vec::new();
+    for tool in tools {
+        edits.extend(match switch {
+            ToolSwitch::On => lists.on(tool)?,
+            ToolSwitch::Off => lists.off(tool)?,
+        });
+    }
+    Ok(EditTarget { path: entry.path.clone(), edits })
+}
+
+fn key_path(list: KeyList, name: &str) -> Vec<PathStep> {
+    let item = PathStep::Item { field: "name".to_owned(), value: name.to_owned() };
+    vec![PathStep::from(list.table()), PathStep::from("keys"), item]
+}
+
+fn remove_key(options: &LoadOptions<'_>, list: KeyList, name: &str) -> Result<EditTarget, ConfigEditError> {
+    for path in options.paths.iter().rev() {
+        let tree = server_entry::read_tree(path)?;
+        let keys = tree.child(list.table()).and_then(|table| table.child("keys"));
+        let Some(ConfigValue::List(keys)) = keys.map(|keys| &keys.value) else { continue };
+        if keys.iter().any(|key| key.child("name").and_then(|node| node.as_text()) == Some(name)) {
+            let edits = vec![Edit::new(key_path(list, name), EditAction::Remove)];
+            return Ok(EditTarget { path: path.clone(), edits });
+        }
+    }
+    let message = format!("there is no key {name:?} in {}.keys of a file", list.table());
+    Err(ConfigEditError::new("unknown_key", message))
+}

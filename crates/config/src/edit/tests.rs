@@ -1,0 +1,179 @@
+//! Operations on files in the three formats and in clients' dialects.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+
+struct Scene {
+    folder: TempDir,
+    options: LoadOptions<'static>,
+}
+
+impl Scene {
+    fn of(files: &[(&str, &str)]) -> Scene {
+        let folder = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> = files.iter().map(|(name, _)| folder.path().join(name)).collect();
+        for (path, (_, text)) in paths.iter().zip(files) {
+            std::fs::write(path, text).unwrap();
+        }
+        Scene { folder, options: LoadOptions::of_files(paths, Default::default()) }
+    }
+
+    fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap()
+    }
+
+    fn apply(&self, operation: &ConfigOperation) -> Result<WrittenEdit, ConfigEditError> {
+        prepare_edit(&self.options, Some(&self.folder.path().join("new/moongate.toml")), operation)?.write()
+    }
+
+    fn code(&self, operation: &ConfigOperation) -> &'static str {
+        self.apply(operation).unwrap_err().code
+    }
+}
+
+fn add(name: &str) -> ConfigOperation {
+    ConfigOperation::AddServer { name: name.to_owned(), settings: json!({ "url": "https://b.example/mcp" }) }
+}
+
+fn off(tools: &[&str]) -> ConfigOperation {
+    ConfigOperation::DisableTools("a".to_owned(), tools.iter().map(|tool| (*tool).to_owned()).collect())
+}
+
+fn on(tools: &[&str]) -> ConfigOperation {
+    ConfigOperation::EnableTools("a".to_owned(), tools.iter().map(|tool| (*tool).to_owned()).collect())
+}
+
+const TOML: &str = "# mine\n[servers.a] # the first\nurl = \"https://a.example/mcp\" # why\n";
+const YAML: &str = "# mine\nservers:\n  a: # the first\n    url: https://a.example/mcp # why\n";
+const JSON: &str = "{\n  // mine\n  \"servers\": {\n    \"a\": { \"url\": \"https://a.example/mcp\", \"prefix\": \"x\" }\n  }, \"limits\": {}\n}\n";
+const CLIENT: &str = "{\n  \"mcpServers\": {\n    \"a\": { \"command\": \"a\" }\n  }\n}\n";
+
+#[test]
+fn each_operation_and_its_inverse_lead_back_to_the_same_bytes() {
+    let (name, disable) = ("a".to_owned(), ConfigOperation::DisableServer("a".to_owned()));
+    let pairs = [
+        (add("b"), ConfigOperation::RemoveServer("b".to_owned())),
+        (disable, ConfigOperation::EnableServer(name)),
+        (off(&["x", "delete_[all]"]), on(&["delete_[all]", "x"])),
+    ];
+    for (file, text) in [("a.toml", TOML), ("a.yaml", YAML), ("a.json", JSON), ("b.json", CLIENT)] {
+        for (operation, inverse) in &pairs {
+            let scene = Scene::of(&[(file, text)]);
+            let written = scene.apply(operation).unwrap_or_else(|error| panic!("{file}: {operation:?}: {error}"));
+            assert_eq!(written.before, text);
+            assert_ne!(scene.text(file), text);
+            scene.apply(inverse).unwrap_or_else(|error| panic!("{file}: {inverse:?}: {error}"));
+            assert_eq!(scene.text(file), text, "{file}: {operation:?}");
+        }
+    }
+}
+
+#[test]
+fn edits_speak_the_dialect_of_the_file() {
+    let scene = Scene::of(&[("b.json", CLIENT)]);
+    scene.apply(&ConfigOperation::DisableServer("a".to_owned())).unwrap();
+    scene.apply(&add("b")).unwrap();
+    let text = scene.text("b.json");
+    assert!(text.contains("\"disabled\": true") && text.contains("\"mcpServers\""), "{text}");
+    assert!(!text.contains("\"servers\"") && text.contains("\"b\""), "{text}");
+}
+
+#[test]
+fn the_last_file_gets_new_servers_and_the_strongest_entry_is_changed() {
+    let scene = Scene::of(&[("a.toml", TOML), ("b.toml", "[servers.a]\nprefix = \"y\"\n")]);
+    scene.apply(&add("b")).unwrap();
+    let written = scene.apply(&ConfigOperation::DisableServer("a".to_owned())).unwrap();
+    assert!(written.path.ends_with("b.toml"));
+    assert_eq!((scene.text("a.toml").as_str(), written.line), (TOML, 3));
+    assert_eq!(scene.code(&ConfigOperation::RemoveServer("a".to_owned())), "cannot_edit");
+}
+
+#[test]
+fn without_a_file_one_is_begun() {
+    let scene = Scene::of(&[]);
+    let written = scene.apply(&add("b")).unwrap();
+    assert_eq!(scene.text("new/moongate.toml"), "[servers.b]\nurl = \"https://b.example/mcp\"\n");
+    assert_eq!((written.line, written.before.as_str()), (1, ""));
+}
+
+#[test]
+fn patterns_stay_and_tools_become_their_exceptions() {
+    let rules = "tools = { deny = [\"delete_*\"] } # careful\n";
+    let scene = Scene::of(&[("a.toml", &format!("{TOML}{rules}"))]);
+    scene.apply(&on(&["delete_repo"])).unwrap();
+    assert!(scene.text("a.toml").contains("deny = [\"delete_*\", \"!delete_repo\"]"), "{}", scene.text("a.toml"));
+    scene.apply(&off(&["delete_repo"])).unwrap();
+    assert!(scene.text("a.toml").ends_with(rules), "{}", scene.text("a.toml"));
+    assert!(prepare_edit(&scene.options, None, &off(&["delete_repo"])).unwrap().is_unchanged());
+}
+
+#[test]
+fn an_allow_list_is_where_its_tools_are_switched() {
+    let scene = Scene::of(&[("a.toml", &format!("{TOML}tools.allow = [\"read\", \"list_*\"]\n"))]);
+    scene.apply(&on(&["write"])).unwrap();
+    scene.apply(&off(&["read", "list_all"])).unwrap();
+    let text = scene.text("a.toml");
+    assert!(text.contains("tools.allow = [\"list_*\", \"write\"]") && text.contains("\"list_all\""), "{text}");
+}
+
+#[test]
+fn a_list_of_the_defaults_is_not_lost() {
+    let scene = Scene::of(&[("a.toml", &format!("[defaults.tools]\ndeny = [\"rm\"]\n\n{TOML}"))]);
+    scene.apply(&off(&["x"])).unwrap();
+    let plan = crate::load(&scene.options).unwrap().plan;
+    assert!(!plan.servers[0].tools.allows_name("rm") && !plan.servers[0].tools.allows_name("x"));
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_and_changes_nothing() {
+    let scene = Scene::of(&[("a.toml", TOML)]);
+    let bad = ConfigOperation::AddServer { name: "b".to_owned(), settings: json!({ "url": "ftp://x" }) };
+    for (operation, code) in [
+        (add("a"), "already_there"),
+        (add("a b"), "bad_name"),
+        (bad, "invalid_config"),
+        (ConfigOperation::RemoveServer("none".to_owned()), "unknown_server"),
+        (off(&["!x"]), "cannot_edit"),
+        (ConfigOperation::RemoveKey(KeyList::Clients, "me".to_owned()), "unknown_key"),
+    ] {
+        let error = scene.apply(&operation).unwrap_err();
+        assert_eq!((error.code, scene.text("a.toml").as_str()), (code, TOML), "{operation:?}: {error}");
+    }
+    let mut scene = scene;
+    scene.options.env.insert("MOONGATE_SERVERS__A__ENABLED".to_owned(), "true".to_owned());
+    assert_eq!(scene.code(&ConfigOperation::DisableServer("a".to_owned())), "overridden");
+    // A broken file is never written, and what to paste is shown.
+    let broken = Scene::of(&[("a.toml", "[servers.a\n")]);
+    let error = broken.apply(&add("b")).unwrap_err();
+    assert_eq!((error.code, broken.text("a.toml").as_str()), ("cannot_edit", "[servers.a\n"));
+    assert_eq!(error.snippet.as_deref(), Some("[servers.b]\nurl = \"https://b.example/mcp\"\n"));
+}
+
+#[test]
+fn keys_are_added_and_removed_by_name() {
+    let hash = format!("sha256:{}", "0".repeat(64));
+    let entry = json!({ "name": "laptop", "hash": hash });
+    for (file, text) in [("a.toml", TOML), ("a.yaml", YAML), ("a.json", JSON)] {
+        for list in [KeyList::Clients, KeyList::Operators] {
+            let scene = Scene::of(&[(file, text)]);
+            scene.apply(&ConfigOperation::AddKey { list, entry: entry.clone() }).unwrap();
+            assert!(scene.text(file).contains(&hash));
+            scene.apply(&ConfigOperation::RemoveKey(list, "laptop".to_owned())).unwrap();
+            let plan = crate::load(&scene.options).unwrap().plan;
+            assert!(plan.auth.keys.is_empty() && plan.admin_access.keys.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_problem_of_another_server_is_no_obstacle() {
+    let scene = Scene::of(&[("a.toml", &format!("{TOML}\n[servers.broken]\nurl = \"nowhere\"\n"))]);
+    scene.apply(&add("b")).unwrap();
+    scene.apply(&off(&["x"])).unwrap();
+    let prepared = prepare_edit(&scene.options, None, &ConfigOperation::DisableServer("a".to_owned())).unwrap();
+    assert_eq!(prepared.diff(), "+ enabled = false\n");
+}
