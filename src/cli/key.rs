@@ -1,12 +1,16 @@
 //! `moongate key`: keys for clients and operators. Owns the single display of a new key.
 //!
-//! Does not store it anywhere. Invariant: standard output gets the key and nothing else, so that it can be piped. The
-//! config's entry goes to standard error and does not reveal the key.
+//! Stores only its hash. Invariant: standard output gets the key and nothing else, so that it can be piped. The
+//! config's entry goes to standard error, or into the config, and does not reveal the key.
 
 use std::io::Write;
 use std::process::ExitCode;
 
+use crate::cli::admin::AdminArgs;
+use crate::cli::config_edit::EditedConfig;
+use crate::cli::process::block_on;
 use moongate_access::auth::{KeyHash, new_key};
+use moongate_config::edit::{ConfigOperation, KeyList};
 
 /// Make keys for clients and operators.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,12 +30,18 @@ pub enum KeyCommand {
         /// Make it for an operator: an entry of `admin.keys`.
         #[arg(long)]
         admin: bool,
+        /// Write the entry into the config
+        #[arg(long)]
+        write: bool,
+        /// Config that is written.
+        #[command(flatten)]
+        config: EditedConfig,
     },
 }
 
 /// Runs the command. Returns exit code 1 if standard output fails, 2 for a name that a key cannot have.
-pub fn run(args: &KeyArgs) -> ExitCode {
-    let KeyCommand::New { name, admin } = &args.command;
+pub fn run(args: KeyArgs) -> ExitCode {
+    let KeyCommand::New { name, admin, write, config } = args.command;
     if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
         // Without a standard error, the exit code alone tells the mistake.
         let _ = writeln!(std::io::stderr(), "a key's name has 1 to 64 characters");
@@ -39,13 +49,36 @@ pub fn run(args: &KeyArgs) -> ExitCode {
     }
     let key = new_key();
     // The entry first, so that the key is the last line on a screen.
-    let table = if *admin { KeyTable::Admin } else { KeyTable::Clients };
-    // A closed standard error is no failure: the key is what a script reads.
-    let _ = write!(std::io::stderr(), "{}", entry(table, name, &key));
+    let table = if admin { KeyTable::Admin } else { KeyTable::Clients };
+    if write {
+        let written = block_on(write_entry(table, name, key.clone(), config));
+        if written != ExitCode::SUCCESS {
+            return written;
+        }
+    } else {
+        // A closed standard error is no failure: the key is what a script reads.
+        let _ = write!(std::io::stderr(), "{}", entry(table, &name, &key));
+    }
     match writeln!(std::io::stdout(), "{key}") {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// Writes the entry of a key into the config.
+async fn write_entry(table: KeyTable, name: String, key: String, config: EditedConfig) -> anyhow::Result<ExitCode> {
+    // A dollar sign is doubled, or it would begin a reference.
+    let mut entry = serde_json::json!({ "name": name.replace('$', "$$"), "hash": KeyHash::of(&key).to_string() });
+    let list = match table {
+        KeyTable::Clients => KeyList::Clients,
+        KeyTable::Admin => {
+            entry["role"] = "operate".into();
+            KeyList::Operators
+        }
+    };
+    // The flag `--admin` has another meaning here, so only the variable can carry an operator's key.
+    let admin = AdminArgs { admin: None, admin_key: std::env::var("MOONGATE_ADMIN_KEY").ok() };
+    config.apply(&admin, &ConfigOperation::AddKey { list, entry }, None).await
 }
 
 /// Table of the config that a key goes into.

@@ -5,14 +5,11 @@
 use std::ffi::OsStr;
 
 /// Names of the commands.
-pub(super) const NAMES: [&str; 19] = [
-    "add",
+pub(super) const NAMES: [&str; 15] = [
     "audit",
     "completions",
     "connect",
-    "disable",
     "doctor",
-    "enable",
     "explain",
     "import",
     "login",
@@ -21,7 +18,6 @@ pub(super) const NAMES: [&str; 19] = [
     "open",
     "pin",
     "popular",
-    "remove",
     "search",
     "undo",
     "upgrade",
@@ -31,7 +27,7 @@ pub(super) const NAMES: [&str; 19] = [
 pub(super) fn refusal(word: &OsStr) -> Option<String> {
     let name = NAMES.into_iter().find(|name| word == *name)?;
     let instead = match name {
-        "add" | "remove" | "enable" | "disable" | "undo" => "edit the config file: it is read again when it changes",
+        "undo" => "edit the config file: it is read again when it changes",
         "import" => "give a client's file as it is: `moongate --config FILE`",
         "connect" => "the README says what a client's file needs",
         "login" | "logins" | "logout" => "send a fixed credential with `headers`",

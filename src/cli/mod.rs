@@ -6,6 +6,8 @@
 pub mod admin;
 pub mod check;
 pub mod client;
+pub mod add;
+mod config_edit;
 mod connect;
 pub mod health;
 pub mod key;
@@ -22,6 +24,7 @@ pub mod serve;
 mod signals;
 pub mod status;
 pub mod stdio;
+pub mod switch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -37,6 +40,7 @@ First steps:
   moongate                            serve the config that is found, or a demo server without one
   moongate tools                      list what a running gateway offers
   moongate call demo__echo text=hi    call one of its tools
+  moongate add NAME URL               add a server; a command goes behind --
   moongate check --print              show the config with everything filled in
 
 The config is the first of ./moongate.{toml,yaml,json}, ~/.config/moongate/ and /etc/moongate/, or --config;
@@ -64,6 +68,14 @@ enum CliCommand {
     Check(check::CheckArgs),
     /// Print the JSON Schema of the config
     Schema(schema::SchemaArgs),
+    /// Add a server to the config
+    Add(add::AddArgs),
+    /// Remove a server from the config
+    Remove(switch::RemoveArgs),
+    /// Switch a server or some of its tools on
+    Enable(switch::SwitchArgs),
+    /// Switch a server or some of its tools off
+    Disable(switch::SwitchArgs),
     /// Make keys for clients
     Key(key::KeyArgs),
     /// Have a running gateway read its config again
@@ -124,7 +136,11 @@ pub fn run(cli: CommandLine) -> ExitCode {
         CliCommand::Stdio(args) => stdio::run(&args),
         CliCommand::Check(args) => check::run(&args, &SUPPORTED),
         CliCommand::Schema(args) => schema::run(&args),
-        CliCommand::Key(args) => key::run(&args),
+        CliCommand::Add(args) => block_on(add::run(args)),
+        CliCommand::Remove(args) => block_on(switch::remove(args)),
+        CliCommand::Enable(args) => block_on(switch::enable(args)),
+        CliCommand::Disable(args) => block_on(switch::disable(args)),
+        CliCommand::Key(args) => key::run(args),
         CliCommand::Reload(args) => block_on(restart::reload(args)),
         CliCommand::Restart(args) => block_on(restart::restart(args)),
         CliCommand::Status(args) => block_on(status::run(args)),

@@ -10,6 +10,7 @@ mod admin_api;
 mod cli;
 mod config;
 mod deploy;
+mod edit;
 mod examples;
 mod faults;
 mod fronts;

@@ -21,7 +21,7 @@ pub(super) fn read_layers(
 ) -> Result<Vec<ConfigNode>, ConfigProblems> {
     let mut layers = Vec::new();
     for path in &options.paths {
-        layers.extend(read(path, options.replaced.get(path), sources, faults));
+        layers.extend(read(path, options.texts.get(path), sources, faults));
     }
     // The rest of such a file would only lead to problems that are none.
     if layers.len() < options.paths.len() || faults.errors.iter().any(|fault| fault.kind == ProblemKind::Syntax) {
@@ -39,12 +39,15 @@ pub(super) fn read_layers(
 /// Reads one file as a layer. `None` if it cannot be read.
 fn read(
     path: &Path,
-    replaced: Option<&String>,
+    given: Option<&String>,
     sources: &mut ConfigSources,
     faults: &mut ProblemCollector,
 ) -> Option<ConfigNode> {
     // Editors on Windows put a byte order mark in front of UTF-8.
-    let text = replaced.map_or_else(|| std::fs::read_to_string(path), |text| Ok(text.clone()));
+    let text = match given {
+        Some(text) => Ok(text.clone()),
+        None => std::fs::read_to_string(path),
+    };
     let text = text.map(|text| text.trim_start_matches('\u{feff}').to_owned());
     let index = sources.file(path, text.as_ref().cloned().unwrap_or_default());
     let whole = SourceSpan { source: index, start: 0, end: 0 };

@@ -60,4 +60,4 @@ pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, Sou
 pub use schema_types::{DurationSetting, RateSetting, SizeSetting};
 pub use server_entries::{ServerEntries, ServerEntry, server_entries};
 pub use server_names::{legal_name as legal_server_name, unused_name as unused_server_name};
-pub use source::search;
+pub use source::{search, users_file};

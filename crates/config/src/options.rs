@@ -13,8 +13,8 @@ use moongate_platform::Platform;
 pub struct LoadOptions<'a> {
     /// Config files, weakest first. Empty for none, see [`search`].
     pub paths: Vec<PathBuf>,
-    /// Texts that are read instead of the contents of these files, to try an edit.
-    pub replaced: BTreeMap<PathBuf, String>,
+    /// Texts to read in place of these files' own: a config before it is written.
+    pub texts: BTreeMap<PathBuf, String>,
     /// Environment, for `MOONGATE_*` settings and for references in values.
     pub env: BTreeMap<String, String>,
     /// Addresses of `--listen`, which replace `gateway.listen` unless empty.

@@ -150,15 +150,24 @@ fn floor(text: &str, mut at: usize) -> usize {
 
 /// Returns the usual directories of config files, in the order of search.
 fn config_directories(directory: &Path, env: &BTreeMap<String, String>, platform: Platform) -> Vec<PathBuf> {
-    let set = |name: &str| env.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let (users, systems) = if platform.app_data_folders {
-        // No folder of the whole system: every user may create one in `ProgramData`.
-        (set("APPDATA"), None)
-    } else {
-        (set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config"))), Some("/etc".into()))
-    };
-    let below = [users, systems].into_iter().flatten().map(|dir| dir.join("moongate"));
+    // No folder of the whole system on Windows: every user may create one in `ProgramData`.
+    let systems = (!platform.app_data_folders).then(|| PathBuf::from("/etc"));
+    let below = [users_directory(env, platform), systems].into_iter().flatten().map(|dir| dir.join("moongate"));
     std::iter::once(directory.to_owned()).chain(below).collect()
+}
+
+/// Returns the directory of the user's settings.
+fn users_directory(env: &BTreeMap<String, String>, platform: Platform) -> Option<PathBuf> {
+    let set = |name: &str| env.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    match platform.app_data_folders {
+        true => set("APPDATA"),
+        false => set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config"))),
+    }
+}
+
+/// Returns the file for a user's first config, in a place that [`search`] looks into.
+pub fn users_file(env: &BTreeMap<String, String>) -> Option<PathBuf> {
+    Some(users_directory(env, Platform::CURRENT)?.join("moongate/moongate.toml"))
 }
 
 /// Finds the first config file in the usual places.

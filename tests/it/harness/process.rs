@@ -70,11 +70,16 @@ impl Process {
         format!("{}/mcp", self.base)
     }
 
-    /// A page of the admin listener.
-    pub(crate) async fn admin(&self, path: &str) -> HttpReply {
+    /// The URL of the admin listener.
+    pub(crate) fn admin_url(&self) -> String {
         let log = self.log();
         let rest = log.split_once("metrics and health on ").expect("there is an admin listener").1;
-        HttpClient::new().get(&format!("{}{path}", rest.split_whitespace().next().unwrap())).await
+        rest.split_whitespace().next().unwrap().to_owned()
+    }
+
+    /// A page of the admin listener.
+    pub(crate) async fn admin(&self, path: &str) -> HttpReply {
+        HttpClient::new().get(&format!("{}{path}", self.admin_url())).await
     }
 
     /// What the status says of a server.

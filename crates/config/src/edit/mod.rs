@@ -52,7 +52,7 @@ pub fn prepare_edit(
     let file = ConfigFile::read(&target.path).map_err(|error| ConfigEditError::from_write(error, operation))?;
     let text = edit_text(&target.path, file.text(), &target.edits, operation)?;
     let mut options = options.clone();
-    options.replaced.insert(target.path.clone(), text.clone());
+    options.texts.insert(target.path.clone(), text.clone());
     if options.paths.is_empty() {
         options.paths.push(target.path);
     }

@@ -1,0 +1,83 @@
+//! Commands that edit the config, with and without a running gateway.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::harness::{Era, Setup, legacy, only, serve};
+
+/// Runs a command of the program. Returns its exit code and what it said.
+async fn moongate(args: Vec<String>) -> (i32, String) {
+    let output = tokio::task::spawn_blocking(move || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
+        command.args(args).env_remove("MOONGATE_CONFIG").output().unwrap()
+    });
+    let output = output.await.unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn servers_and_tools_are_added_switched_and_removed_in_a_running_gateway() {
+    let server = serve(only(legacy(), &["echo", "fail"])).await;
+    let setup = Setup::new().http("a", &server.url).lasting();
+    let gateway = setup.program().await;
+    let file = setup.file().display().to_string();
+    let admin = gateway.admin_url().trim_start_matches("http://").to_owned();
+    let before = std::fs::read_to_string(&file).unwrap();
+    let run =
+        async |line: &str| moongate([words(line), words(&format!("--config {file} --admin {admin}"))].concat()).await;
+    let (code, said) = run(&format!("add b {}", server.url)).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("b: ready, 2 of 2 tools") && said.contains(&server.url), "{said}");
+    let client = moongate_testing::McpClient::open(&gateway.mcp(), Era::Modern).await;
+    client.call("b__echo", json!({"text": "x"})).await.result();
+    let (code, said) = run("disable b fail").await;
+    assert_eq!((code, client.tools().await.contains(&"b__fail".to_owned())), (0, false), "{said}");
+    assert!(said.contains("b: ready, 1 of 2 tools"), "{said}");
+    run("enable b fail").await;
+    assert!(client.tools().await.contains(&"b__fail".to_owned()));
+    let (code, said) = run("disable b").await;
+    assert_eq!((code, said.contains("b: off")), (0, true), "{said}");
+    run("enable b").await;
+    let (code, said) = run("remove b").await;
+    assert_eq!((code, std::fs::read_to_string(&file).unwrap()), (0, before), "{said}");
+    let (code, said) = run("remove b").await;
+    assert_eq!((code, said.contains("there is no server \"b\"; there is `a`")), (2, true), "{said}");
+}
+
+#[tokio::test]
+async fn without_a_gateway_the_edit_holds_from_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("moongate.toml");
+    std::fs::write(&file, "# mine\n[gateway]\nadmin = \"127.0.0.1:1\"\n").unwrap();
+    let file = file.display().to_string();
+    let run = async |line: &str| moongate([words(&format!("{line} --config {file}"))].concat()).await;
+    let add = vec!["add", "files", "--config", &file, "-e", "A=b", "--", "npx", "-y", "@scope/server@1.0.0", "/data"];
+    let (code, said) = moongate(add.into_iter().map(str::to_owned).collect()).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("no gateway is running here"), "{said}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("# mine\n[gateway]\n") && text.contains("@scope/server@1.0.0"), "{text}");
+    let (code, said) = run("disable files --dry-run").await;
+    assert_eq!((code, said.contains("+ enabled = false")), (0, true), "{said}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    let (code, key) = run("key new laptop --write").await;
+    assert_eq!((code, key.lines().next().unwrap().starts_with("mg_")), (0, true), "{key}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("name = \"laptop\"") && !text.contains(key.lines().next().unwrap()), "{text}");
+    for (line, code, part) in [
+        ("add files https://x.example/mcp", 2, "already"),
+        ("add x", 2, "give a URL"),
+        ("add x npx", 2, "is no URL"),
+        ("add x https://x.example/mcp -H nothing", 2, "has no name and value"),
+        ("enable nothing", 2, "there is no server \"nothing\""),
+    ] {
+        let (found, said) = run(line).await;
+        assert_eq!((found, said.contains(part)), (code, true), "{line}: {said}");
+    }
+}
