@@ -7,7 +7,6 @@ use std::fmt;
 
 use moongate_edit::WriteError;
 
-use super::operation::ConfigOperation;
 use crate::problem::ConfigProblems;
 
 /// Reason why the config was not edited. Nothing was written.
@@ -44,12 +43,12 @@ impl ConfigEditError {
         ConfigEditError::new("invalid_config", message)
     }
 
-    /// Adds the lines to paste to an error of reading.
-    pub(super) fn from_write(error: WriteError, operation: &ConfigOperation) -> Self {
-        ConfigEditError { snippet: operation.snippet(), ..ConfigEditError::from_refused_write(error) }
+    /// Adds the lines to paste, if there are any.
+    pub(super) fn with_snippet(self, snippet: Option<String>) -> Self {
+        ConfigEditError { snippet, ..self }
     }
 
-    pub(super) fn from_refused_write(error: WriteError) -> Self {
+    pub(super) fn from_write(error: WriteError) -> Self {
         let code = match error {
             WriteError::Changed { .. } => "changed",
             WriteError::Locked { .. } => "locked",

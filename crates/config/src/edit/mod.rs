@@ -49,7 +49,8 @@ pub fn prepare_edit(
     operation: &ConfigOperation,
 ) -> Result<PreparedEdit, ConfigEditError> {
     let target = operation.target(options, created)?;
-    let file = ConfigFile::read(&target.path).map_err(|error| ConfigEditError::from_write(error, operation))?;
+    let file = ConfigFile::read(&target.path)
+        .map_err(|error| ConfigEditError::from_write(error).with_snippet(operation.snippet()))?;
     let text = edit_text(&target.path, file.text(), &target.edits, operation)?;
     let mut options = options.clone();
     options.texts.insert(target.path.clone(), text.clone());
@@ -68,7 +69,7 @@ fn edit_text(path: &Path, text: &str, edits: &[Edit], operation: &ConfigOperatio
     };
     moongate_edit::edit(format, text, edits).map_err(|error| {
         let message = format!("{}: {error}", path.display());
-        ConfigEditError { snippet: operation.snippet(), ..ConfigEditError::new("cannot_edit", message) }
+        ConfigEditError::new("cannot_edit", message).with_snippet(operation.snippet())
     })
 }
 
@@ -103,7 +104,7 @@ impl PreparedEdit {
         let line = line_diff::first_changed_line(self.file.text(), &self.text);
         let written = WrittenEdit { path: self.file.path().to_owned(), line, before: self.file.text().to_owned() };
         if !self.is_unchanged() {
-            self.file.write(&self.text).map_err(ConfigEditError::from_refused_write)?;
+            self.file.write(&self.text).map_err(ConfigEditError::from_write)?;
         }
         Ok(written)
     }
