@@ -184,6 +184,15 @@ impl GatewayApp {
     }
 }
 
+/// Returns the address that people give to clients. Empty if only sockets lead to an endpoint.
+fn endpoint_url(plan: &Plan, listeners: &[ServerListener], is_secure: bool) -> String {
+    let own = places(listeners).0.into_iter().next();
+    let scheme = if is_secure { "https" } else { "http" };
+    let base = plan.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
+    base.or_else(|| own.map(|address| format!("{scheme}://{address}")))
+        .map_or(String::new(), |base| format!("{base}/mcp"))
+}
+
 /// Serves the admin listener until the process ends, so that probes can observe the drain.
 fn serve_admin(listener: ServerListener, admin: AdminState, settings: ListenSettings, places: Arc<ConnectionLimit>) {
     let local = admin.local;
@@ -219,6 +228,7 @@ impl Bound {
         let places = ConnectionLimit::new(connections, &metrics.clients.connections, metrics);
         // A separate limit, so that clients cannot lock the operators out.
         let admin_places = ConnectionLimit::new(admin_connections, &metrics.clients.admin_connections, metrics);
+        let endpoint_url = endpoint_url(plan, &self.clients, parts.tls.is_some());
         let mut listeners = JoinSet::new();
         for listener in self.clients {
             let local = listener.is_local();
@@ -247,6 +257,7 @@ impl Bound {
                 server_state: parts.server_state.clone(),
                 local: listener.is_local(),
                 access: parts.admin_access.clone(),
+                endpoint_url: endpoint_url.clone(),
                 is_reachable_by_others: is_open(&listener),
                 control: reloader.clone(),
                 draining: draining.clone(),

@@ -127,6 +127,7 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     }
     if let Some(address) = app.admin {
         print_message(&format!("metrics and health on http://{address}"));
+        print_message(&format!("page on http://{address}"));
     }
     if let Some(socket) = &app.admin_socket {
         print_message(&format!("metrics and health on {socket}"));

@@ -20,6 +20,7 @@ mod harness;
 mod interop;
 mod limits;
 mod mock;
+mod page;
 mod pairs;
 mod readme;
 mod reload;

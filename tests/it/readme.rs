@@ -92,7 +92,7 @@ impl DemoGateway {
             .unwrap();
         let mut reader = BufReader::new(process.stderr.take().unwrap());
         let mut said = String::new();
-        while !said.contains("metrics and health on") {
+        while !said.contains("page on") {
             assert!(reader.read_line(&mut said).unwrap() > 0, "it started: {said}");
         }
         // The rest is drained, so that it never blocks on its log.

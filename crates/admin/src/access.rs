@@ -1,7 +1,7 @@
 //! Key check of the admin listener. Owns which pages need a key.
 //!
 //! Does not decide which role an action needs (`actions.rs`). Invariant: beyond loopback only probes, and metrics
-//! unless they are restricted, are served without a key.
+//! unless they are restricted, are served without a key. With keys, the page's own files are, too.
 
 use moongate_telemetry::DeniedRule;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use crate::AdminState;
+use crate::{AdminState, page};
 use moongate_access::auth::{AdminRole, AuthError, MetricsAccess};
 use moongate_server::{PeerAddress, SlotRequest, json_response};
 
@@ -29,7 +29,8 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
     let needs_none = match request.uri().path() {
         "/healthz" | "/livez" | "/readyz" => true,
         "/metrics" => admin.access.load().metrics == MetricsAccess::Open,
-        _ => false,
+        // The page that asks for a key needs its style.
+        path => path.starts_with("/assets/") && !admin.access.load().keys.is_empty(),
     };
     if !needs_none {
         match find_grant(&admin, request.headers()) {
@@ -40,17 +41,24 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
                 }
                 request.extensions_mut().insert(grant);
             }
-            Err((denied, refused)) => {
+            Err(DeniedRequest { denied, message, response }) => {
                 let peer = request.extensions().get::<PeerAddress>().map(|PeerAddress(address)| *address);
                 admin.server_state.load().refused_keys.log(peer, &denied);
-                return refused;
+                return page::signed_out(request.uri().path(), request.headers(), message, response);
             }
         }
     }
     next.run(request).await
 }
 
-fn find_grant(admin: &AdminState, headers: &HeaderMap) -> Result<AccessGrant, (AuthError, Response)> {
+/// Request that is refused, and why.
+struct DeniedRequest {
+    denied: AuthError,
+    message: &'static str,
+    response: Response,
+}
+
+fn find_grant(admin: &AdminState, headers: &HeaderMap) -> Result<AccessGrant, DeniedRequest> {
     let access = admin.access.load();
     if access.keys.is_empty() {
         if !admin.is_reachable_by_others {
@@ -59,24 +67,21 @@ fn find_grant(admin: &AdminState, headers: &HeaderMap) -> Result<AccessGrant, (A
         let message = "This address can be reached from other machines, and there are no admin.keys: without one, only \
                        /healthz, /livez, /readyz and /metrics are answered here. Add [[admin.keys]] to the config; \
                        `moongate key new NAME --admin` prints an entry";
-        return Err((AuthError::Missing, refuse(admin, &AuthError::Missing, message)));
+        return Err(refuse(admin, AuthError::Missing, message));
     }
     let message = "A key of admin.keys is needed: Authorization: Bearer <key>; for moongate's own commands --admin-key, or \
                    MOONGATE_ADMIN_KEY";
-    let key = access.authenticate(headers).map_err(|denied| {
-        let refused = refuse(admin, &denied, message);
-        (denied, refused)
-    })?;
+    let key = access.authenticate(headers).map_err(|denied| refuse(admin, denied, message))?;
     Ok(AccessGrant::Key(key.role))
 }
 
-fn refuse(admin: &AdminState, denied: &AuthError, message: &str) -> Response {
+fn refuse(admin: &AdminState, denied: AuthError, message: &'static str) -> DeniedRequest {
     admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
-    let challenge = match denied {
+    let challenge = match &denied {
         AuthError::Missing => r#"Bearer realm="moongate admin""#,
         AuthError::Invalid(_) => r#"Bearer realm="moongate admin", error="invalid_token""#,
     };
     let mut response = json_response(StatusCode::UNAUTHORIZED, "unauthorized", message);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-    response
+    DeniedRequest { denied, message, response }
 }

@@ -11,7 +11,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::actions::Viewer;
-use crate::json;
+use crate::{AdminState, json};
 use moongate_gateway::{ServerEntry, Snapshot};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::ItemKind;
@@ -70,19 +70,28 @@ pub(super) async fn items(Viewer(admin): Viewer, Path(name): Path<String>) -> Re
         let message = format!("There is no server {name:?} that is switched on; those are {}", names.join(", "));
         return json_response(StatusCode::NOT_FOUND, "not_found", &message);
     };
-    let snapshot = admin.gateway.snapshot();
+    json(StatusCode::OK, &describe_items(server, &admin.gateway.snapshot()))
+}
+
+/// Lists what a server offers. Returns `None` for a server that is off or unknown.
+pub(super) fn items_json(admin: &AdminState, name: &str) -> Option<Value> {
+    let servers = admin.gateway.servers();
+    let server = servers.iter().find(|server| server.settings.name == name)?;
+    Some(describe_items(server, &admin.gateway.snapshot()))
+}
+
+fn describe_items(server: &ServerEntry, snapshot: &Snapshot) -> Value {
     let listed = |kind| {
         let lists = server.lists();
-        lists.get(kind).items.iter().map(|item| item_json(kind, server, item, &snapshot)).collect::<Vec<_>>()
+        lists.get(kind).items.iter().map(|item| item_json(kind, server, item, snapshot)).collect::<Vec<_>>()
     };
-    let body = json!({
-        "server": name,
+    json!({
+        "server": server.settings.name,
         "tools": listed(ItemKind::Tools),
         "resources": listed(ItemKind::Resources),
         "templates": listed(ItemKind::Templates),
         "prompts": listed(ItemKind::Prompts),
-    });
-    json(StatusCode::OK, &body)
+    })
 }
 
 fn item_json(kind: ItemKind, server: &ServerEntry, item: &JsonObject, snapshot: &Snapshot) -> Value {

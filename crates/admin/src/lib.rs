@@ -1,4 +1,4 @@
-//! Admin listener: metrics, health and status for operators. Owns its routes.
+//! Admin listener: metrics, health, the API and the page for operators. Owns its routes.
 //!
 //! Does not serve MCP. Invariant: no response shows a secret, an argument or a result. Probes never depend on a server
 //! or a key.
@@ -10,6 +10,7 @@ mod event_feed;
 mod events;
 mod items;
 mod openapi;
+mod page;
 mod routes;
 mod server_details;
 mod sessions;
@@ -47,6 +48,8 @@ pub struct AdminState {
     pub local: bool,
     /// Keys of operators. A reload replaces them.
     pub access: Arc<ArcSwap<AdminAccess>>,
+    /// Address that clients connect to, for people to copy. Empty if no URL leads to an endpoint.
+    pub endpoint_url: String,
     /// True if other machines may reach the listener.
     pub is_reachable_by_others: bool,
     /// Actions on the gateway.
@@ -74,6 +77,7 @@ pub fn router(admin: Arc<AdminState>) -> Router {
         .route("/livez", get(alive))
         .route("/readyz", get(ready));
     routes::mount(open)
+        .merge(page::routes())
         .fallback(not_found)
         // The last layer runs first: host and origin are checked before the key.
         .layer(middleware::from_fn_with_state(admin.clone(), access::require_key))

@@ -1,0 +1,107 @@
+//! Files of the page: style, icon and scripts. Owns their table and their caching.
+//!
+//! Does not render HTML. Invariant: what is in the tree is what browsers run.
+
+use axum::body::Body as AxumBody;
+use axum::extract::Path;
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+
+/// File of the page.
+struct PageAsset {
+    path: &'static str,
+    kind: &'static str,
+    bytes: &'static [u8],
+    hash: u64,
+}
+
+impl PageAsset {
+    const fn new(path: &'static str, kind: &'static str, bytes: &'static [u8]) -> Self {
+        PageAsset { path, kind, bytes, hash: hash(bytes) }
+    }
+}
+
+/// Hashes bytes when the program compiles (FNV-1a). A change of one byte changes the tag.
+const fn hash(bytes: &[u8]) -> u64 {
+    let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        at += 1;
+    }
+    hash
+}
+
+macro_rules! script {
+    ($name:literal) => {
+        PageAsset::new(
+            concat!("js/", $name),
+            "text/javascript; charset=utf-8",
+            include_bytes!(concat!("assets/js/", $name)),
+        )
+    };
+}
+
+static ASSETS: [PageAsset; 10] = [
+    PageAsset::new("app.css", "text/css; charset=utf-8", include_bytes!("assets/app.css")),
+    PageAsset::new("icon.svg", "image/svg+xml", include_bytes!("assets/icon.svg")),
+    script!("theme.js"),
+    script!("page.js"),
+    script!("live.js"),
+    script!("morph.js"),
+    script!("fragments.js"),
+    script!("navigate.js"),
+    script!("actions.js"),
+    script!("keyboard.js"),
+];
+
+/// Handles `GET /assets/{path}`.
+pub(super) async fn asset(Path(path): Path<String>, headers: HeaderMap) -> Response {
+    let Some(asset) = ASSETS.iter().find(|asset| asset.path == path) else {
+        return moongate_server::json_response(StatusCode::NOT_FOUND, "not_found", "The page has no such file");
+    };
+    let tag = format!("\"{:016x}\"", asset.hash);
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+    let is_known = known.is_some_and(|tags| tags.split(',').any(|known| known.trim() == tag));
+    let mut response = Response::new(AxumBody::from(if is_known { &[][..] } else { asset.bytes }));
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_in_the_tree_is_served_and_the_page_stays_light() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/page/assets");
+        let files = |folder: std::path::PathBuf| {
+            let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+            files.filter(|path| path.is_file()).count()
+        };
+        assert_eq!(files(folder.clone()) + files(folder.join("js")), ASSETS.len());
+        assert!(ASSETS.iter().map(|asset| asset.bytes.len()).sum::<usize>() <= 80_000);
+        for asset in &ASSETS {
+            let lines = asset.bytes.iter().filter(|byte| **byte == b'\n').count();
+            assert!(lines <= 200 || asset.path == "app.css", "{} has {lines} lines", asset.path);
+            let text = std::str::from_utf8(asset.bytes).unwrap();
+            assert!(!text.contains("eval(") && !text.contains("://") || asset.path == "icon.svg", "{}", asset.path);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_unchanged_file_is_not_sent_again() {
+        let first = asset(Path("app.css".to_owned()), HeaderMap::new()).await;
+        let tag = first.headers()[header::ETAG].clone();
+        let again = asset(Path("app.css".to_owned()), HeaderMap::from_iter([(header::IF_NONE_MATCH, tag)])).await;
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(asset(Path("../mod.rs".to_owned()), HeaderMap::new()).await.status(), StatusCode::NOT_FOUND);
+    }
+}

@@ -1,0 +1,67 @@
+// Keys: `/` to the filter, `g` and a letter to a view, `j` and `k` between rows, `r`, `?`.
+
+import { act } from "./actions.js";
+
+let wentAt = 0;
+
+const isOn = () => {
+  try {
+    return localStorage.getItem("keys") !== "off";
+  } catch {
+    return true;
+  }
+};
+
+/** @param {number} step */
+function move(step) {
+  const rows = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("[data-row]")].filter((row) =>
+    /** @type {HTMLElement} */ (row).offsetParent !== null));
+  const at = rows.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+  const next = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + step))];
+  next?.focus();
+}
+
+/** @param {KeyboardEvent} event */
+function onKey(event) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  const types = target.matches("input:not([type=checkbox]), textarea, select");
+  if (event.key === "Escape" && types) return target.blur();
+  if (types || event.metaKey || event.ctrlKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const help = /** @type {HTMLDialogElement} */ (document.getElementById("help"));
+  if (event.key === "?") return help.showModal();
+  if (!isOn()) return;
+  if (Date.now() - wentAt < 1200) {
+    wentAt = 0;
+    const link = document.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
+    if (link instanceof HTMLElement) return link.click();
+  }
+  switch (event.key) {
+    case "g": wentAt = Date.now(); break;
+    case "j": move(1); break;
+    case "k": move(-1); break;
+    case "r": {
+      const button = document.querySelector("button[data-key=r]");
+      if (button instanceof HTMLButtonElement) act(button);
+      break;
+    }
+    case "/": {
+      const field = document.querySelector("main input[data-search]");
+      if (!(field instanceof HTMLElement)) return;
+      field.focus();
+      event.preventDefault();
+      break;
+    }
+  }
+}
+
+export function startKeyboard() {
+  document.addEventListener("keydown", onKey);
+  const box = document.getElementById("keys-on");
+  if (!(box instanceof HTMLInputElement)) return;
+  box.checked = isOn();
+  box.addEventListener("change", () => {
+    try {
+      localStorage.setItem("keys", box.checked ? "on" : "off");
+    } catch { /* Storage may be off; then the keys are on. */ }
+  });
+}

@@ -1,0 +1,175 @@
+// One event stream. It says what changed; the fragments of that are fetched, at most ten times a second.
+
+import { fetchPart } from "./fragments.js";
+import { morph } from "./morph.js";
+import { reapplyFilter } from "./navigate.js";
+
+const INTERVAL = 100;
+/** Delays of reconnecting, in milliseconds. The last one repeats. */
+const DELAYS = [300, 700, 1500, 2000];
+
+/** @type {Set<string>} */
+const changed = new Set();
+/** @type {Map<string, string>} */
+const states = new Map();
+let timer = 0, lastPaint = 0, attempts = 0, held = 0, paused = false, busy = false, shownAt = new Date();
+/** @type {EventSource | null} */
+let source = null;
+
+/** @param {string} what */
+export function markChanged(what) {
+  changed.add(what);
+  if (!timer && !busy) timer = setTimeout(paint, Math.max(0, lastPaint + INTERVAL - performance.now()));
+}
+
+/** True while new calls collect, so that rows do not move under the reader. */
+const holds = () => document.getElementById("calls") !== null && (paused || scrollY > 300);
+
+async function paint() {
+  timer = 0;
+  busy = true;
+  lastPaint = performance.now();
+  const wanted = new Set(changed);
+  changed.clear();
+  if (wanted.has("calls") && holds()) wanted.delete("calls");
+  const regions = [...document.querySelectorAll("[data-part]")].filter((region) =>
+    (region.getAttribute("data-on") || "").split(" ").some((on) => wanted.has(on)));
+  // A region inside of another one that is fetched comes with that.
+  const outer = regions.filter((region) => !regions.some((other) => other !== region && other.contains(region)));
+  await Promise.all(outer.map(refresh));
+  busy = false;
+  if (changed.size) markChanged([...changed][0]);
+}
+
+/** @param {Element} region */
+async function refresh(region) {
+  const path = /** @type {string} */ (region.getAttribute("data-part"));
+  try {
+    const part = await fetchPart(path);
+    // The reader may have gone on to another state meanwhile.
+    if (part && region.isConnected && region.getAttribute("data-part") === path) morph(region, part);
+    shownAt = new Date();
+    reapplyFilter();
+  } catch (error) {
+    if (error instanceof Error && error.message === "404") region.remove();
+  }
+}
+
+/** @param {any} server */
+function onServer(server) {
+  const before = states.get(server.name);
+  if (server.removed) states.delete(server.name);
+  else states.set(server.name, server.state);
+  markChanged("servers");
+  markChanged(server.removed || before === undefined ? "list" : `server:${server.name}`);
+  if (before !== server.state) announce(`${server.name}: ${server.removed ? "removed" : server.state.replace("_", " ")}`);
+}
+
+/** @type {string[]} */
+let news = [];
+let announcing = 0;
+
+/** Tells screen readers, at most every five seconds. @param {string} text */
+function announce(text) {
+  news.push(text);
+  announcing ||= setTimeout(() => {
+    const place = document.getElementById("announce");
+    if (place) place.textContent = news.slice(-5).join(". ");
+    news = [];
+    announcing = 0;
+  }, 5000);
+}
+
+/** @param {string} state @param {string} text */
+function showLight(state, text) {
+  const light = document.getElementById("live");
+  if (!light) return;
+  light.dataset.state = state;
+  if (light.textContent !== text) light.textContent = text;
+}
+
+function onCall() {
+  if (holds()) {
+    held += 1;
+    showHeld();
+  }
+  markChanged("calls");
+}
+
+export function showHeld() {
+  let button = document.getElementById("held");
+  if (!held || !holds()) {
+    if (!paused) held = 0;
+    button?.remove();
+    return;
+  }
+  if (!button) {
+    button = document.createElement("button");
+    button.id = "held";
+    button.className = "btn held";
+    document.getElementById("calls")?.before(button);
+    button.addEventListener("click", () => {
+      scrollTo(0, 0);
+      setPaused(false);
+    });
+  }
+  button.textContent = `${held} new`;
+}
+
+/** @param {boolean} on */
+export function setPaused(on) {
+  paused = on;
+  const button = document.getElementById("pause");
+  button?.setAttribute("aria-pressed", String(on));
+  if (!on) {
+    held = 0;
+    document.getElementById("held")?.remove();
+    markChanged("calls");
+  }
+}
+
+export const isPaused = () => paused;
+
+/** @param {MessageEvent} event */
+function onSnapshot(event) {
+  const data = JSON.parse(event.data);
+  // Another version has other scripts.
+  if (data.version !== document.documentElement.dataset.version) return location.reload();
+  attempts = 0;
+  showLight("live", "live");
+  states.clear();
+  for (const server of data.servers) states.set(server.name, server.state);
+  // What changed since the page was rendered is not known.
+  markChanged("snapshot");
+}
+
+export function connect() {
+  source?.close();
+  const stream = new EventSource("/api/v1/events");
+  source = stream;
+  stream.addEventListener("snapshot", onSnapshot);
+  stream.addEventListener("server", (event) => onServer(JSON.parse(event.data)));
+  stream.addEventListener("call", onCall);
+  stream.addEventListener("sessions", () => markChanged("sessions"));
+  stream.onerror = () => {
+    stream.close();
+    const delay = DELAYS[Math.min(attempts, DELAYS.length - 1)];
+    attempts += 1;
+    const since = shownAt.toLocaleTimeString();
+    if (attempts > 5) showLight("offline", `offline: as of ${since}`);
+    else showLight("waiting", "reconnecting");
+    setTimeout(connect, delay);
+  };
+}
+
+/** Times that run are rendered again while they are shown. */
+setInterval(() => {
+  const slow = Date.now() % 5000 < 1000;
+  for (const region of document.querySelectorAll("[data-ticks]")) {
+    if (document.hidden || source?.readyState !== EventSource.OPEN) continue;
+    if (region.getAttribute("data-ticks") === "slow" && !slow) continue;
+    if (region.id === "calls" && holds()) continue;
+    markChanged((region.getAttribute("data-on") || "").split(" ")[0]);
+  }
+}, 1000);
+addEventListener("scroll", () => { if (held && !holds()) setPaused(false); }, { passive: true });

@@ -1,0 +1,90 @@
+// Goes from one state of the page to another without loading it anew: links, forms, back and forward.
+
+import { fetchPage } from "./fragments.js";
+import { morph } from "./morph.js";
+import { showFailure } from "./actions.js";
+
+let latest = 0;
+
+/** Shows another state. @param {string} path @param {boolean} push */
+export async function go(path, push = true) {
+  const mine = ++latest;
+  let page;
+  try {
+    page = await fetchPage(path);
+  } catch (error) {
+    showFailure(`This view could not be loaded: ${error instanceof Error ? error.message : error}`);
+    return;
+  }
+  if (mine !== latest) return;
+  const isOtherView = page.title !== document.title;
+  if (push) history.pushState(null, "", path);
+  document.title = page.title;
+  for (const part of ["nav", "main"]) {
+    const [old, fresh] = [document.querySelector(part), page.querySelector(part)];
+    if (!old || !fresh) return location.assign(path);
+    morph(old, fresh);
+  }
+  if (isOtherView) {
+    scrollTo(0, 0);
+    document.getElementById("main")?.focus({ preventScroll: true });
+  }
+}
+
+/** True for addresses of views. @param {URL} url */
+const isView = (url) => url.origin === location.origin && !/^\/(api|assets|parts|metrics|healthz|livez|readyz)/.test(url.pathname);
+
+/** @param {HTMLFormElement} form */
+function goTo(form) {
+  const url = new URL(form.action);
+  const pairs = [...new FormData(form)].filter(([, value]) => value !== "").map(([name, value]) => [name, String(value)]);
+  url.search = new URLSearchParams(pairs).toString();
+  return go(url.pathname + url.search);
+}
+
+/** Hides the rows that do not fit, without asking the gateway. */
+export function reapplyFilter() {
+  for (const form of document.querySelectorAll("form[data-live-filter]")) {
+    const input = form.querySelector("input[data-search]");
+    if (!(input instanceof HTMLInputElement)) continue;
+    const wanted = input.value.toLowerCase();
+    for (const row of form.parentElement?.querySelectorAll("[data-filter]") || []) {
+      const fits = (row.querySelector("summary")?.textContent || "").toLowerCase().includes(wanted);
+      /** @type {HTMLElement} */ (row).hidden = !fits;
+    }
+  }
+}
+
+export function startNavigation() {
+  document.addEventListener("click", (event) => {
+    if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    const target = /** @type {Element} */ (event.target);
+    const link = target.closest("a[href]");
+    if (link instanceof HTMLAnchorElement) {
+      const url = new URL(link.href);
+      if (!isView(url) || (url.hash && url.pathname === location.pathname)) return;
+      event.preventDefault();
+      go(url.pathname + url.search);
+      return;
+    }
+    const head = target.closest(".head");
+    if (head && !target.closest("button, a, input, label") && !String(getSelection())) {
+      head.querySelector("button.name")?.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
+    }
+  });
+  document.addEventListener("submit", (event) => {
+    const form = /** @type {HTMLFormElement} */ (event.target);
+    if (form.method !== "get") return;
+    event.preventDefault();
+    if (form.dataset.liveFilter !== undefined) reapplyFilter();
+    else goTo(form);
+  });
+  document.addEventListener("change", (event) => {
+    const form = /** @type {Element} */ (event.target).closest("form[data-auto-submit]");
+    if (form instanceof HTMLFormElement) goTo(form);
+  });
+  document.addEventListener("input", (event) => {
+    if (/** @type {Element} */ (event.target).closest("form[data-live-filter]")) reapplyFilter();
+  });
+  addEventListener("popstate", () => go(location.pathname + location.search, false));
+}

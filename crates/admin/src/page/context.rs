@@ -1,0 +1,128 @@
+//! View of the context: what the listed tools cost in every conversation.
+//!
+//! Owns sums, bars and warnings. Does not estimate tokens (`items.rs`). Invariant: each bar has its number beside it.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::facts::{number, text, title};
+use super::text::{VisibleText, count, estimate, grouped};
+use super::view_query::segment;
+
+/// Numbers of tools from which clients have trouble.
+const TOOL_LIMITS: [(u64, &str); 3] = [
+    (128, "VS Code sends no request with more than 128 tools"),
+    (100, "Windsurf takes 100 tools at most"),
+    (40, "Cursor advises to keep below 40 tools"),
+];
+/// Tokens from which the definitions are a noticeable part of a conversation.
+const TOKENS_MUCH: u64 = 10_000;
+
+/// Server with its listed tools, the most expensive first.
+pub(super) struct ServerCost<'a> {
+    pub(super) server: &'a Value,
+    pub(super) tools: Vec<Value>,
+}
+
+impl<'a> ServerCost<'a> {
+    /// Keeps the listed tools of a server.
+    pub(super) fn new(server: &'a Value, items: &Value) -> Self {
+        let mut tools: Vec<Value> = items["tools"].as_array().cloned().unwrap_or_default();
+        tools.retain(|tool| text(tool, "state") == "on");
+        tools.sort_by_key(|tool| std::cmp::Reverse(number(tool, "tokens")));
+        ServerCost { server, tools }
+    }
+}
+
+/// Renders the whole view.
+pub(super) fn page(costs: &mut [ServerCost<'_>]) -> Markup {
+    html! {
+        div class="title" { h1 { "Context" } }
+        (table(costs))
+    }
+}
+
+/// Renders the cost of each server and tool.
+pub(super) fn table(costs: &mut [ServerCost<'_>]) -> Markup {
+    costs.sort_by_key(|cost| std::cmp::Reverse(number(cost.server, "tokens")));
+    let tokens: u64 = costs.iter().map(|cost| number(cost.server, "tokens")).sum();
+    let tools: u64 = costs.iter().map(|cost| number(cost.server, "tools_on")).sum();
+    let most = costs.first().map_or(0, |cost| number(cost.server, "tokens"));
+    let used: u64 =
+        costs.iter().flat_map(|cost| &cost.tools).filter(|t| number(t, "calls") > 0).map(|t| number(t, "tokens")).sum();
+    html! {
+        div id="context" data-part="/parts/context" data-on="servers snapshot" {
+            p class="lead" {
+                code { "/mcp" } " lists " (count(tools, "tool", "tools")) ": " b { (estimate(tokens)) " tokens" } " in every conversation."
+            }
+            @if let Some((_, warning)) = TOOL_LIMITS.iter().find(|(limit, _)| tools > *limit) {
+                p class="banner orange" { (warning) ". A view can list fewer." }
+            }
+            @if tokens > TOKENS_MUCH {
+                p class="banner orange" { "More than " (grouped(TOKENS_MUCH)) " tokens: models choose tools worse, and each request costs more." }
+            }
+            @if tokens > 0 { p class="soft" { "Only the tools that were called since the start: " (estimate(used)) " tokens." } }
+            div class="wide panel" tabindex="0" role="region" aria-label="Cost of each server" {
+                table class="cost" {
+                    thead { tr { th scope="col" { "Server" } th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" } th scope="col" { "Tools" } th scope="col" { "Calls" } } }
+                    tbody { @for cost in costs.iter() { (server_row(cost, most)) } }
+                }
+            }
+            @for cost in costs.iter().filter(|cost| !cost.tools.is_empty()) { (tool_table(cost)) }
+            p class="soft" { "Estimate: 4.25 bytes of a definition are a token. Calls are counted since the gateway started." }
+        }
+    }
+}
+
+fn server_row(cost: &ServerCost<'_>, most: u64) -> Markup {
+    let server = cost.server;
+    let calls = &server["calls"];
+    let calls = number(calls, "ok") + number(calls, "tool_error") + number(calls, "error");
+    html! {
+        tr {
+            th scope="row" { a href=(format!("/servers/{}", segment(text(server, "name")))) { (VisibleText(title(server))) } }
+            td class="barcell" { (bar(number(server, "tokens"), most)) }
+            td class="n" { (estimate(number(server, "tokens"))) }
+            td class="n" { (number(server, "tools_on")) }
+            td class="n" { @if calls > 0 { (grouped(calls)) } @else { "none" } }
+        }
+    }
+}
+
+fn tool_table(cost: &ServerCost<'_>) -> Markup {
+    let most = cost.tools.first().map_or(0, |tool| number(tool, "tokens"));
+    let idle = cost.tools.iter().filter(|tool| number(tool, "calls") == 0).count();
+    html! {
+        details class="panel" id=(format!("cost-{}", text(cost.server, "name"))) {
+            summary data-row {
+                b { (VisibleText(title(cost.server))) } " by tool"
+                @if idle > 0 { span class="soft" { " · " (count(idle as u64, "tool", "tools")) " nobody called" } }
+            }
+            div class="wide" tabindex="0" role="region" aria-label=(format!("Cost of each tool of {}", text(cost.server, "name"))) {
+                table class="cost" {
+                    thead { tr { th scope="col" { "Tool" } th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" } th scope="col" { "Calls" } } }
+                    tbody {
+                        @for tool in &cost.tools {
+                            tr {
+                                th scope="row" { code { (VisibleText(text(tool, "name"))) } }
+                                td class="barcell" { (bar(number(tool, "tokens"), most)) }
+                                td class="n" { (estimate(number(tool, "tokens"))) }
+                                td class="n" { @if number(tool, "calls") > 0 { (number(tool, "calls")) } @else { "none" } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Draws a bar. The number stands beside it.
+fn bar(part: u64, most: u64) -> Markup {
+    let width = (part * 200).checked_div(most).unwrap_or_default();
+    html! {
+        svg class="bar" viewBox="0 0 200 10" preserveAspectRatio="none" aria-hidden="true" focusable="false" {
+            rect width=(width) height="10" rx="2" fill="currentColor" {}
+        }
+    }
+}

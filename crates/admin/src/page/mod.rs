@@ -1,0 +1,183 @@
+//! Page of the admin listener: HTML that is rendered here, and made live by scripts of our own.
+//!
+//! Owns the routes of views, fragments and files, and their headers. Does not compute what it shows: views read the
+//! objects of the API. Invariant: a fragment is rendered by the function that the whole page calls.
+
+mod assets;
+mod calls;
+mod context;
+mod facts;
+mod icons;
+mod server_tabs;
+mod servers;
+mod sessions;
+mod shell;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tool_row;
+mod view_query;
+mod viewer;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body as AxumBody;
+use axum::extract::Path;
+use axum::middleware;
+use axum::response::Response;
+use axum::routing::get;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use maud::Markup;
+use serde_json::Value;
+
+use crate::AdminState;
+use crate::items::items_json;
+use crate::sessions::sessions_json;
+use crate::status::servers_json;
+use calls::CallsView;
+use context::ServerCost;
+use server_tabs::OpenServer;
+use servers::ServersView;
+use shell::{PageContent, document};
+use viewer::PageViewer;
+
+/// Headers of everything that belongs to the page.
+const HEADERS: [(HeaderName, HeaderValue); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+             form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; \
+             trusted-types moongate",
+        ),
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
+    (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    (
+        HeaderName::from_static("permissions-policy"),
+        HeaderValue::from_static("camera=(), microphone=(), geolocation=(), clipboard-read=()"),
+    ),
+];
+
+/// Builds the routes of the page.
+pub(super) fn routes() -> Router<Arc<AdminState>> {
+    Router::new()
+        .route(
+            "/",
+            get(async |viewer: PageViewer| whole(&viewer, "Servers", servers_view(&viewer, None, |view| view.page()))),
+        )
+        .route("/servers/{name}", get(server_page))
+        .route(
+            "/calls",
+            get(async |viewer: PageViewer| whole(&viewer, "Calls", calls_view(&viewer, |view| view.page()))),
+        )
+        .route("/sessions", get(sessions_page))
+        .route(
+            "/context",
+            get(async |viewer: PageViewer| whole(&viewer, "Context", context_view(&viewer, context::page))),
+        )
+        .route("/parts/summary", get(summary_part))
+        .route("/parts/chips", get(async |viewer: PageViewer| part(servers_view(&viewer, None, |view| view.chips()))))
+        .route("/parts/servers", get(servers_part))
+        .route("/parts/server/{name}", get(server_part))
+        .route("/parts/calls", get(async |viewer: PageViewer| part(calls_view(&viewer, |view| view.table()))))
+        .route("/parts/sessions", get(sessions_part))
+        .route("/parts/context", get(async |viewer: PageViewer| part(context_view(&viewer, context::table))))
+        .route("/assets/{*path}", get(assets::asset))
+        .layer(middleware::map_response(add_headers))
+}
+
+/// Answers a browser that has no key: with a page if it asked for one.
+pub(super) fn signed_out(path: &str, headers: &HeaderMap, message: &str, refused: Response) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if path.starts_with("/api/") || !accept.contains("text/html") {
+        return refused;
+    }
+    let (mut parts, _) = refused.into_parts();
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    parts.headers.extend(HEADERS);
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, AxumBody::from(shell::signed_out(message).into_string()))
+}
+
+async fn add_headers(mut response: Response) -> Response {
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+async fn server_page(viewer: PageViewer, Path(name): Path<String>) -> Response {
+    let found = servers_json(&viewer.admin).iter().any(|server| server["name"] == name.as_str());
+    let mut response = whole(&viewer, "Servers", servers_view(&viewer, Some(&name), |view| view.page()));
+    if !found {
+        *response.status_mut() = StatusCode::NOT_FOUND;
+    }
+    response
+}
+
+async fn sessions_page(viewer: PageViewer) -> Response {
+    whole(&viewer, "Sessions", sessions::page(&sessions_json(&viewer.admin), viewer.may_act))
+}
+
+async fn sessions_part(viewer: PageViewer) -> Response {
+    part(sessions::table(&sessions_json(&viewer.admin), viewer.may_act))
+}
+
+async fn summary_part(viewer: PageViewer) -> Response {
+    part(shell::summary(&servers_json(&viewer.admin)))
+}
+
+async fn servers_part(viewer: PageViewer) -> Response {
+    part(servers_view(&viewer, viewer.query.get("open"), |view| view.cards()))
+}
+
+async fn server_part(viewer: PageViewer, Path(name): Path<String>) -> Response {
+    let servers = servers_json(&viewer.admin);
+    let Some(server) = servers.iter().find(|server| server["name"] == name.as_str()) else {
+        return moongate_server::json_response(StatusCode::NOT_FOUND, "not_found", "This server is gone");
+    };
+    part(servers_view(&viewer, viewer.query.get("open"), |view| view.card(server)))
+}
+
+fn servers_view(viewer: &PageViewer, open: Option<&str>, render: impl FnOnce(&ServersView<'_>) -> Markup) -> Markup {
+    let servers = servers_json(&viewer.admin);
+    let open = open.map(|name| (name, OpenServer(items_json(&viewer.admin, name).unwrap_or(Value::Null))));
+    // Which card is open stands in the path, not in links to other states.
+    let query = viewer.query.with("open", None);
+    render(&ServersView { servers: &servers, query: &query, open, may_act: viewer.may_act })
+}
+
+fn calls_view(viewer: &PageViewer, render: impl FnOnce(&CallsView<'_>) -> Markup) -> Markup {
+    let calls = viewer.admin.gateway.recent_calls().changed_since(0);
+    let calls: Vec<Value> = calls.iter().map(crate::calls::call_json).collect();
+    render(&CallsView { calls: &calls, query: &viewer.query, may_act: viewer.may_act })
+}
+
+fn context_view(viewer: &PageViewer, render: impl FnOnce(&mut [ServerCost<'_>]) -> Markup) -> Markup {
+    let servers = servers_json(&viewer.admin);
+    let items = |server: &Value| {
+        server["name"].as_str().and_then(|name| items_json(&viewer.admin, name)).unwrap_or(Value::Null)
+    };
+    let mut costs: Vec<ServerCost<'_>> = servers
+        .iter()
+        .filter(|server| server["enabled"] == true)
+        .map(|server| ServerCost::new(server, &items(server)))
+        .collect();
+    render(&mut costs)
+}
+
+fn whole(viewer: &PageViewer, view: &'static str, body: Markup) -> Response {
+    part(document(viewer, &PageContent { view, body }))
+}
+
+fn part(markup: Markup) -> Response {
+    let mut response = Response::new(AxumBody::from(markup.into_string()));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

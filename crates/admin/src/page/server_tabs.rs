@@ -1,0 +1,157 @@
+//! Open card of a server: its tools, resources, prompts and log.
+//!
+//! Owns the tabs. Does not show the card's head (`servers.rs`). Invariant: texts of the server are text, never markup.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::facts::{list, number, text};
+use super::icons::StateIcon;
+use super::text::{VisibleText, count, duration, estimate};
+use super::tool_row::{schema, tool_row};
+use super::view_query::{ViewQuery, segment};
+
+/// Items of an open server, as the API lists them. Null for a server that is off.
+pub(super) struct OpenServer(pub(super) Value);
+
+/// Renders the tabs of a server and the open one.
+pub(super) fn render(server: &Value, OpenServer(items): &OpenServer, query: &ViewQuery, may_act: bool) -> Markup {
+    let path = format!("/servers/{}", segment(text(server, "name")));
+    let resources = list(items, "resources").len() + list(items, "templates").len();
+    let tabs = [
+        ("tools", "Tools", Some(list(items, "tools").len())),
+        ("resources", "Resources", Some(resources)),
+        ("prompts", "Prompts", Some(list(items, "prompts").len())),
+        ("log", "Log", None),
+    ];
+    let open = query.get("tab").unwrap_or("tools");
+    let keep = query.only(&["state", "sort"]);
+    html! {
+        div class="body" {
+            div class="tabs" role="navigation" aria-label=(format!("Parts of {}", text(server, "name"))) {
+                @for (tab, label, number) in tabs {
+                    @let wanted = Some(tab).filter(|tab| *tab != "tools");
+                    a href=(keep.with("tab", wanted).link(&path)) aria-current=[(tab == open).then_some("true")] {
+                        (label) @if let Some(number) = number { " " (number) }
+                    }
+                }
+            }
+            @match open {
+                "resources" => { (resource_list(items)) }
+                "prompts" => { (prompt_list(items)) }
+                "log" => { (log(server)) }
+                _ => { (tools(server, items, query, &path)) }
+            }
+            @if may_act && !items.is_null() { (actions(server)) }
+        }
+    }
+}
+
+fn actions(server: &Value) -> Markup {
+    let name = segment(text(server, "name"));
+    let button = |label: &str, action: &str, done: &str, key: Option<&str>| {
+        html! {
+            button type="button" class="btn js-only" data-method="POST" data-action=(format!("/api/v1/servers/{name}/{action}"))
+                data-done=(done) data-key=[key] { (label) }
+        }
+    };
+    html! {
+        div class="foot" {
+            (button("Refresh", "refresh", "The lists were asked for again.", Some("r")))
+            (button("Restart", "restart", "The server was started anew.", None))
+        }
+    }
+}
+
+fn tools(server: &Value, items: &Value, query: &ViewQuery, path: &str) -> Markup {
+    let wanted = query.get("q").unwrap_or_default().to_lowercase();
+    let fits = |tool: &&Value| {
+        let matches = |member| text(tool, member).to_lowercase().contains(&wanted);
+        wanted.is_empty() || matches("name") || matches("description") || matches("title")
+    };
+    let all = list(items, "tools");
+    let shown: Vec<&Value> = all.iter().filter(fits).collect();
+    let on = all.iter().filter(|tool| text(tool, "state") == "on").count();
+    let label = "Filter tools";
+    html! {
+        form class="filter" method="get" action=(path) role="search" data-live-filter {
+            @for (key, value) in query.only(&["state", "sort"]).pairs() { input type="hidden" name=(key) value=(value); }
+            input class="in" type="search" name="q" value=[query.get("q")] placeholder=(label) aria-label=(label) data-search;
+            noscript { button class="btn" { "Filter" } }
+            span class="soft" { "on " (on) @if on < all.len() { " · not listed " (all.len() - on) } }
+        }
+        @if shown.is_empty() {
+            p class="empty" { @if all.is_empty() { "It offers no tools, or has not been asked yet." } @else { "No tool fits." } }
+        }
+        ul class="rows" { @for tool in shown { (tool_row(tool)) } }
+        @let excluded: Vec<&str> = super::facts::excluded(server).collect();
+        @if !excluded.is_empty() {
+            details class="note" id=(format!("excluded-{}", text(server, "name"))) {
+                summary { (StateIcon::of_tool("left_out").draw()) (count(excluded.len() as u64, "item is", "items are")) " left out" }
+                ul { @for reason in excluded { li { (VisibleText(reason)) } } }
+            }
+        }
+    }
+}
+
+fn resource_list(items: &Value) -> Markup {
+    let both = list(items, "resources").iter().chain(list(items, "templates"));
+    html! {
+        @if both.clone().next().is_none() { p class="empty" { "It offers no resources." } }
+        @else {
+            div class="wide" tabindex="0" role="region" aria-label="Resources" {
+                table {
+                    thead { tr { th scope="col" { "URI" } th scope="col" { "Title" } th scope="col" { "Description" } th scope="col" { "Cost" } } }
+                    tbody {
+                        @for item in both {
+                            tr {
+                                td { code { (VisibleText(text(item, "name"))) } }
+                                td { (VisibleText(text(item, "title"))) }
+                                td class="prose" { (VisibleText(text(item, "description"))) }
+                                td class="n" { (estimate(number(item, "tokens"))) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn prompt_list(items: &Value) -> Markup {
+    let prompts = list(items, "prompts");
+    html! {
+        @if prompts.is_empty() { p class="empty" { "It offers no prompts." } }
+        ul class="rows" {
+            @for prompt in prompts {
+                li {
+                    details id=(format!("prompt-{}", segment(text(prompt, "name")))) {
+                        summary class="tool" data-row {
+                            (StateIcon::of_tool(text(prompt, "state")).draw())
+                            code { (VisibleText(text(prompt, "name"))) }
+                            span class="d" { (VisibleText(text(prompt, "description"))) }
+                            span class="n" { (count(number(prompt, "calls"), "call", "calls")) }
+                        }
+                        div class="more" {
+                            @if let Some(p95) = prompt["p95_ms"].as_f64() { p { "p95 " (duration(p95)) } }
+                            (schema("Arguments", &prompt["arguments"]))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn log(server: &Value) -> Markup {
+    let lines = list(server, "stderr");
+    html! {
+        @if lines.is_empty() {
+            p class="empty" { "It has written nothing to stderr. Remote servers have no log here." }
+        } @else {
+            pre class="log" tabindex="0" aria-label="Last lines of stderr" {
+                @for line in lines { (VisibleText(line.as_str().unwrap_or_default())) "\n" }
+            }
+        }
+    }
+}

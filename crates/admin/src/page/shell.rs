@@ -1,0 +1,205 @@
+//! Frame of every page: bar, navigation, banners and dialogs.
+//!
+//! Owns the document. Does not know the views. Invariant: no script, style or handler stands in the HTML itself.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::Value;
+
+use super::facts::{GROUPS, count_group, list};
+use super::icons::StateIcon;
+use super::text::{VisibleText, count};
+use super::viewer::PageViewer;
+use crate::status::status_json;
+
+/// Views, in the order of the navigation: path, label, and the key that leads there after `g`. Without a path the view
+/// does not exist yet.
+const VIEWS: [(Option<&str>, &str, &str); 7] = [
+    (Some("/"), "Servers", "s"),
+    (None, "Tools", "t"),
+    (Some("/calls"), "Calls", "c"),
+    (Some("/sessions"), "Sessions", "e"),
+    (Some("/context"), "Context", "x"),
+    (None, "Connect", "o"),
+    (None, "Keys", "k"),
+];
+
+/// Content of the document beside the frame.
+pub(super) struct PageContent {
+    /// Label of the view in the navigation.
+    pub(super) view: &'static str,
+    pub(super) body: Markup,
+}
+
+/// Renders a whole page.
+pub(super) fn document(viewer: &PageViewer, content: &PageContent) -> Markup {
+    let status = status_json(&viewer.admin);
+    let servers = list(&status, "servers");
+    html! {
+        (head(content.view))
+        body {
+            a class="skip" href="#main" { "Skip to the content" }
+            header {
+                (brand())
+                (endpoint(&viewer.admin.endpoint_url))
+                span class="grow" {}
+                (summary(servers))
+                span id="live" class="live js-only" role="status" data-state="waiting" { "connecting" }
+                button type="button" class="plain js-only" id="theme" { "Theme: system" }
+            }
+            nav aria-label="Views" { (navigation(content.view)) }
+            (banners(viewer, &status))
+            main id="main" tabindex="-1" { (content.body) }
+            p id="announce" class="unseen" role="status" {}
+            (confirm_dialog())
+            (help_dialog())
+        }
+    }
+}
+
+fn head(title: &str) -> Markup {
+    html! {
+        (DOCTYPE)
+        (PreEscaped(concat!("<html lang=\"en\" data-version=\"", env!("CARGO_PKG_VERSION"), "\">")))
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            title { (title) " · Moongate" }
+            link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
+            link rel="stylesheet" href="/assets/app.css";
+            script src="/assets/js/theme.js" {}
+            script type="module" src="/assets/js/page.js" {}
+        }
+    }
+}
+
+fn brand() -> Markup {
+    html! {
+        a class="brand" href="/" title=(concat!("Moongate ", env!("CARGO_PKG_VERSION"))) {
+            svg viewBox="0 0 24 24" aria-hidden="true" focusable="false" {
+                path d="M17.5 15.5A7.5 7.5 0 0 1 9 5.2a7.5 7.5 0 1 0 8.5 10.3z" fill="currentColor" {}
+                path d="M4 21v-9a8 8 0 0 1 16 0v9" fill="none" stroke="currentColor" stroke-width="1.6" stroke-linecap="round" {}
+            }
+            span { "Moongate" }
+        }
+    }
+}
+
+fn endpoint(url: &str) -> Markup {
+    html! {
+        @if !url.is_empty() {
+            span class="url" {
+                code id="endpoint" { (url) }
+                button type="button" class="js-only" data-copy="endpoint" aria-label="Copy the address for clients" { "copy" }
+            }
+        }
+    }
+}
+
+/// Renders the counts of servers by state. Each leads to its filter.
+pub(super) fn summary(servers: &[Value]) -> Markup {
+    let icon = |group: &str| {
+        StateIcon::of_server(match group {
+            "ready" => "ready",
+            "attention" => "degraded",
+            _ => "stopped",
+        })
+    };
+    html! {
+        span id="summary" class="sum" data-part="/parts/summary" data-on="servers snapshot" {
+            @for (group, label) in GROUPS {
+                @let number = count_group(servers, group);
+                @if number > 0 {
+                    a href=(format!("/?state={group}")) { (icon(group).draw()) (number) " " (label.to_lowercase()) }
+                }
+            }
+        }
+    }
+}
+
+fn navigation(current: &str) -> Markup {
+    html! {
+        @for (path, label, key) in VIEWS {
+            @match path {
+                Some(path) => {
+                    a href=(path) aria-current=[(label == current).then_some("page")] data-go=(key) { (label) }
+                }
+                None => { span class="later" title="Not part of the page yet" { (label) } }
+            }
+        }
+    }
+}
+
+/// Renders at most two banners, the most severe first.
+fn banners(viewer: &PageViewer, status: &Value) -> Markup {
+    let findings = list(status, moongate_gateway::FindingTopic::Filter.name());
+    html! {
+        section id="banners" aria-label="Notices" {
+            div id="failure" class="banner red" role="alert" hidden {}
+            noscript { p class="banner" { "Without JavaScript this page shows the state of its loading. Actions and live updates need it." } }
+            @if let Some(first) = findings.first().and_then(Value::as_str) {
+                p class="banner orange" {
+                    (VisibleText(first))
+                    @if findings.len() > 1 { " · and " (count(findings.len() as u64 - 1, "more problem", "more problems")) }
+                }
+            }
+            @if !viewer.may_act { p class="banner" { "You are viewing only. A key with the role “operate” may act." } }
+        }
+    }
+}
+
+fn confirm_dialog() -> Markup {
+    html! {
+        dialog id="confirm" aria-labelledby="confirm-title" {
+            h2 id="confirm-title" { "Are you sure?" }
+            p id="confirm-text" {}
+            form method="dialog" class="row" {
+                // The first button is the one that Enter presses.
+                button value="no" class="btn" autofocus { "Keep it" }
+                button value="yes" class="btn red" id="confirm-yes" type="button" { "Go on" }
+            }
+        }
+    }
+}
+
+fn help_dialog() -> Markup {
+    let keys = [
+        ("/", "Go to the filter"),
+        ("j k", "Next and previous row"),
+        ("Enter", "Open or close the row"),
+        ("r", "Refresh the open server"),
+        ("?", "This help"),
+        ("Esc", "Close"),
+    ];
+    html! {
+        dialog id="help" aria-labelledby="help-title" {
+            h2 id="help-title" { "Keys" }
+            dl {
+                @for (path, label, key) in VIEWS {
+                    @if path.is_some() { dt { kbd { "g" } " " kbd { (key) } } dd { (label) } }
+                }
+                @for (key, meaning) in keys { dt { kbd { (key) } } dd { (meaning) } }
+            }
+            form method="dialog" class="row" {
+                label { input type="checkbox" id="keys-on" checked; " Keys without Ctrl are on" }
+                button class="btn" autofocus { "Close" }
+            }
+        }
+    }
+}
+
+/// Renders the page for a browser that is not let in.
+pub(super) fn signed_out(message: &str) -> Markup {
+    html! {
+        (head("Signed out"))
+        body {
+            header { (brand()) }
+            main id="main" class="narrow" {
+                h1 { "A key is needed" }
+                p { (message) }
+                p { "A browser cannot send a key yet: signing in comes with a later version. Until then the commands show the same:" }
+                pre { "MOONGATE_ADMIN_KEY=… moongate status" }
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Views as HTML: hostile texts, states, links, and nothing inline.
+
+use maud::Markup;
+use serde_json::{Value, json};
+
+use super::calls::CallsView;
+use super::context::{self, ServerCost};
+use super::server_tabs::OpenServer;
+use super::servers::ServersView;
+use super::view_query::ViewQuery;
+use super::{sessions, shell};
+
+/// Text of a server that tries to be markup, and to hide what it is.
+const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}txt\u{200b}\u{1b}[31m";
+
+fn server(name: &str, state: &str) -> Value {
+    json!({
+        "name": name, "state": state, "reason": "why it is so", "since_seconds": 4, "next_attempt_seconds": null,
+        "replacement": null, "revision": "2025-11-25", "transport": "http", "target": "https://api.example.com/mcp",
+        "tools": 3, "tools_on": 2, "tokens": 610, "resources": 0, "prompts": 0, "waiting": 0, "title": null,
+        "calls": { "ok": 5, "tool_error": 1, "error": 0 }, "p95_ms": 212.0, "left_out": [], "stderr": [], "enabled": true,
+        "server": { "name": null, "version": null }, "stale": false, "prefix": "p",
+    })
+}
+
+fn hostile_items() -> Value {
+    let schema = json!({ "type": "object", "properties": { HOSTILE: { "type": "string", "description": HOSTILE } } });
+    let tool = json!({
+        "name": HOSTILE, "title": HOSTILE, "description": HOSTILE, "exposed": HOSTILE, "state": "left_out", "reason": HOSTILE,
+        "tokens": 12, "calls": 1, "errors": 1, "p95_ms": 1.0, "annotations": { "destructiveHint": true }, "input_schema": schema,
+    });
+    let other =
+        json!({ "name": HOSTILE, "title": HOSTILE, "description": HOSTILE, "arguments": [HOSTILE], "tokens": 1 });
+    json!({ "tools": [tool], "resources": [other], "templates": [], "prompts": [other] })
+}
+
+fn servers_page(servers: &[Value], query: &str, open: Option<(&str, Value)>) -> String {
+    let (query, open) = (ViewQuery::parse(query), open.map(|(name, items)| (name, OpenServer(items))));
+    ServersView { servers, query: &query, open, may_act: true }.page().into_string()
+}
+
+fn calls_page(calls: &[Value], query: &str, may_act: bool) -> String {
+    CallsView { calls, query: &ViewQuery::parse(query), may_act }.page().into_string()
+}
+
+fn call(id: &str, state: &str) -> Value {
+    json!({
+        "id": id, "at": "2026-11-23T14:02:11.204Z", "state": state, "ms": 212.4, "own_ms": 0.3, "server": "github",
+        "method": "tools/call", "name": "github__create_issue", "principal": "laptop", "endpoint": "/mcp",
+        "client": { "name": "cursor", "version": "2.4" }, "from": "2025-11-25", "to": "2026-07-28", "bytes_in": 412,
+        "bytes_out": 2140, "error": null,
+    })
+}
+
+fn assert_harmless(html: &str) {
+    for bad in ["<script>alert", "<img", "\u{202e}", "\u{200b}", "\u{1b}"] {
+        assert!(!html.contains(bad), "{bad:?} in {html}");
+    }
+    assert!(html.contains("&lt;script&gt;") && html.contains("⟨U+202E⟩"), "the text is shown: {html}");
+    assert_nothing_inline(html);
+}
+
+fn assert_nothing_inline(html: &str) {
+    // Only the parts between < and > are markup.
+    for tag in html.split('<').skip(1).filter_map(|rest| rest.split('>').next()) {
+        let outside: String = tag.split('"').step_by(2).collect();
+        assert!(!outside.contains(" on") && !outside.contains(" style="), "{tag}");
+        assert!(!tag.contains("javascript:"), "{tag}");
+    }
+}
+
+#[test]
+fn hostile_texts_are_text_in_every_view() {
+    let mut hostile = server("a", "failed");
+    for member in ["reason", "title", "target", "prefix"] {
+        hostile[member] = HOSTILE.into();
+    }
+    (hostile["stderr"], hostile["left_out"]) = (json!([HOSTILE]), json!([HOSTILE]));
+    for tab in ["tools", "resources", "prompts", "log"] {
+        assert_harmless(&servers_page(&[hostile.clone()], &format!("tab={tab}"), Some(("a", hostile_items()))));
+    }
+    let mut call = call("c-1", "error");
+    (call["name"], call["client"]["name"], call["error"]) =
+        (HOSTILE.into(), HOSTILE.into(), json!({ "message": HOSTILE }));
+    call["state"] = "running".into();
+    assert_harmless(&calls_page(&[call], "open=c-1", true));
+    let session = json!({ "id": "s-1", "client": { "name": HOSTILE }, "principal": HOSTILE, "endpoint": "/mcp" });
+    assert_harmless(&sessions::page(&[session], true).into_string());
+    let mut items = hostile_items();
+    items["tools"][0]["state"] = "on".into();
+    assert_harmless(&context::page(&mut [ServerCost::new(&hostile, &items)]).into_string());
+}
+
+#[test]
+fn each_state_has_a_shape_and_a_text() {
+    let texts = [
+        ("ready", "Ready."),
+        ("starting", "Starting, 4 s"),
+        ("degraded", "Degraded"),
+        ("backing_off", "Not connected"),
+        ("needs_login", "Sign in needed"),
+        ("failed", "Failed"),
+        ("stopped", "Starts on the first call"),
+        ("disabled", "Off"),
+    ];
+    for (state, text) in texts {
+        let html = servers_page(&[server("a", state)], "", None);
+        assert!(html.contains(text) && html.contains("<svg class=\"dot "), "{state}: {html}");
+        assert_eq!(html.contains("Retry now"), matches!(state, "failed" | "backing_off"), "{state}");
+    }
+    let mut waiting = server("a", "backing_off");
+    (waiting["next_attempt_seconds"], waiting["replacement"]) = (json!(251.2), json!({ "state": "starting" }));
+    let html = servers_page(&[waiting], "", None);
+    assert!(html.contains("tries again in 4 m 12 s") && html.contains("the old one serves"), "{html}");
+}
+
+#[test]
+fn filters_and_open_cards_stand_in_the_url() {
+    let servers = [server("a", "ready"), server("b", "failed"), server("c", "disabled")];
+    let html = servers_page(&servers, "state=attention", None);
+    assert!(html.contains("server-b") && !html.contains("server-a") && !html.contains("server-c"));
+    assert!(html.contains("href=\"/?state=off\"") && html.contains("data-part=\"/parts/servers?state=attention\""));
+    let html = servers_page(&servers, "tab=log", Some(("a", json!({ "tools": [] }))));
+    assert!(
+        html.contains("data-part=\"/parts/server/a?tab=log&amp;open=a\"") && html.contains("aria-expanded=\"true\"")
+    );
+    assert!(html.contains("has written nothing") && html.contains("/api/v1/servers/a/refresh"));
+    assert!(servers_page(&servers, "state=idle", None).contains("No server is in this state"));
+    assert!(servers_page(&[], "", None).contains("Nothing is connected yet"));
+}
+
+#[test]
+fn calls_are_filtered_and_only_running_ones_can_be_stopped() {
+    let calls = [call("c-2", "running"), call("c-1", "ok")];
+    let all = calls_page(&calls, "", true);
+    assert!(all.contains("/api/v1/calls/c-2/cancel") && !all.contains("/api/v1/calls/c-1/cancel"));
+    assert!(all.contains("412 B → 2.1 kB") && all.contains("14:02:11.204") && all.contains("data-ticks"));
+    assert!(!calls_page(&calls, "", false).contains("/cancel"), "a viewer does not act");
+    let one = calls_page(&calls, "state=ok&open=c-1", true);
+    assert!(one.contains("id=\"c-1-detail\"") && !one.contains("id=\"c-2\""));
+    assert!(calls_page(&calls, "client=other", true).contains("No recent call fits"));
+    let many: Vec<Value> = (0..80).map(|n| call(&format!("c-{n}"), "ok")).collect();
+    assert_eq!(calls_page(&many, "", true).matches("<tr id=").count(), 60);
+    assert_eq!(calls_page(&many, "rows=all", true).matches("<tr id=").count(), 80);
+}
+
+#[test]
+fn context_sorts_by_cost_and_warns() {
+    let mut large = server("large", "ready");
+    (large["tokens"], large["tools_on"]) = (json!(12_900), json!(130));
+    let items = json!({ "tools": [
+        { "name": "cheap", "state": "on", "tokens": 10, "calls": 0 }, { "name": "dear", "state": "on", "tokens": 90, "calls": 3 },
+        { "name": "gone", "state": "off", "tokens": 50 },
+    ] });
+    let small = server("small", "ready");
+    let mut costs = [ServerCost::new(&small, &Value::Null), ServerCost::new(&large, &items)];
+    let html = context::page(&mut costs).into_string();
+    assert!(
+        html.find("large") < html.find("small") && html.find("dear") < html.find("cheap") && !html.contains("gone")
+    );
+    assert!(
+        html.contains("128 tools") && html.contains("10,000 tokens") && html.contains("1 tool nobody called"),
+        "{html}"
+    );
+    assert_nothing_inline(&html);
+}
+
+#[test]
+fn empty_views_say_so() {
+    assert!(sessions::page(&[], true).into_string().contains("No client has a session"));
+    assert!(calls_page(&[], "", true).contains("No call yet"));
+    let page: Markup = shell::signed_out("A key of admin.keys is needed");
+    let html = page.into_string();
+    assert!(html.contains("moongate status") && html.starts_with("<!DOCTYPE html><html lang=\"en\""));
+    assert_nothing_inline(&html);
+}

@@ -1,0 +1,151 @@
+//! One tool of an open server: a row that opens to its description, arguments and schema.
+//!
+//! Owns the row. Does not call tools. Invariant: an annotation is shown as the server's claim.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::facts::{number, text};
+use super::icons::StateIcon;
+use super::text::{VisibleText, count, duration, estimate};
+use super::view_query::segment;
+
+/// Characters of a schema that are shown. Longer ones are cut.
+const SCHEMA_MAX: usize = 20_000;
+
+/// Renders the row of a tool.
+pub(super) fn tool_row(tool: &Value) -> Markup {
+    let (name, state) = (text(tool, "name"), text(tool, "state"));
+    let description = text(tool, "description");
+    let first_line = description.lines().next().unwrap_or_default();
+    let (reason, state_text) = (text(tool, "reason"), state_text(state));
+    html! {
+        li data-filter {
+            details id=(format!("tool-{}", segment(name))) {
+                summary class="tool" data-row {
+                    span class="switch" { (StateIcon::of_tool(state).draw()) span { (state_text) } }
+                    code { (VisibleText(name)) }
+                    span class="d" {
+                        @if state == "left_out" { span class="orange" { "left out: " (VisibleText(reason)) } }
+                        @else { (VisibleText(first_line)) }
+                    }
+                    (claim(&tool["annotations"]))
+                    span class="n" { (estimate(number(tool, "tokens"))) span class="unseen" { " tokens" } }
+                    span class="n calls" { (count(number(tool, "calls"), "call", "calls")) }
+                }
+                div class="more" {
+                    @if !text(tool, "title").is_empty() { p { b { (VisibleText(text(tool, "title"))) } } }
+                    p class="prose" { (VisibleText(description)) }
+                    (details(tool))
+                    (argument_table(&tool["input_schema"]))
+                    (schema("Input schema", &tool["input_schema"]))
+                    (schema("Output schema", &tool["output_schema"]))
+                }
+            }
+        }
+    }
+}
+
+fn state_text(state: &str) -> &'static str {
+    match state {
+        "on" => "on",
+        "hidden" => "hidden",
+        "left_out" => "left out",
+        _ => "off",
+    }
+}
+
+/// Renders the short form of what the server says the tool does.
+fn claim(annotations: &Value) -> Markup {
+    let says = |member: &str| annotations[member].as_bool();
+    let (label, class) = match (says("readOnlyHint"), says("destructiveHint")) {
+        (Some(true), _) => ("read", "badge"),
+        (_, Some(true)) => ("destructive", "badge red"),
+        (Some(false), _) | (_, Some(false)) => ("write", "badge"),
+        (None, None) => ("", "badge none"),
+    };
+    html! { span class=(class) { (label) } }
+}
+
+fn details(tool: &Value) -> Markup {
+    let says = |member: &str, yes: &'static str, no: &'static str| {
+        tool["annotations"][member].as_bool().map(|is| if is { yes } else { no })
+    };
+    let claims = [
+        says("readOnlyHint", "read-only", "changes things"),
+        says("destructiveHint", "destructive", "not destructive"),
+        says("idempotentHint", "idempotent", "not idempotent"),
+        says("openWorldHint", "reaches other systems", "reaches no other system"),
+    ];
+    let claims: Vec<&str> = claims.into_iter().flatten().collect();
+    let exposed = text(tool, "exposed");
+    let (calls, errors) = (number(tool, "calls"), number(tool, "errors"));
+    html! {
+        dl {
+            @if !exposed.is_empty() { dt { "Name for clients" } dd { code { (VisibleText(exposed)) } } }
+            @if text(tool, "state") == "off" { dt { "State" } dd { "off by a rule of the config (tools.allow, tools.deny)" } }
+            @if text(tool, "state") == "hidden" { dt { "State" } dd { "callable, but not listed (tools.hide)" } }
+            @if !text(tool, "reason").is_empty() { dt { "Left out" } dd { (VisibleText(text(tool, "reason"))) } }
+            @if !claims.is_empty() { dt { "The server says" } dd { (claims.join(", ")) ". This is a claim, not a guarantee." } }
+            @if calls > 0 {
+                dt { "Since start" }
+                dd {
+                    (count(calls, "call", "calls")) ", " (errors) " failed"
+                    @if let Some(p95) = tool["p95_ms"].as_f64() { ", p95 " (duration(p95)) }
+                }
+            }
+        }
+    }
+}
+
+fn argument_table(schema: &Value) -> Markup {
+    let Some(properties) = schema["properties"].as_object().filter(|properties| !properties.is_empty()) else {
+        return html! {};
+    };
+    let required = |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
+    html! {
+        div class="wide" tabindex="0" role="region" aria-label="Arguments" {
+            table {
+                thead { tr { th scope="col" { "Argument" } th scope="col" { "Type" } th scope="col" { "Description" } } }
+                tbody {
+                    @for (name, property) in properties {
+                        tr {
+                            td { code { (VisibleText(name)) } @if required(name) { " required" } }
+                            td { (VisibleText(&kind(property))) }
+                            td class="prose" { (VisibleText(text(property, "description"))) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Names the type of an argument.
+fn kind(property: &Value) -> String {
+    match &property["type"] {
+        Value::String(kind) => kind.clone(),
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
+        _ if property["enum"].is_array() => "one of a list".to_owned(),
+        _ => "any".to_owned(),
+    }
+}
+
+/// Renders a schema, closed at first.
+pub(super) fn schema(label: &str, schema: &Value) -> Markup {
+    if schema.is_null() {
+        return html! {};
+    }
+    let mut text = serde_json::to_string_pretty(schema).unwrap_or_default();
+    if text.len() > SCHEMA_MAX {
+        let end = (0..=SCHEMA_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+        text.truncate(end);
+        text.push_str("\n…");
+    }
+    html! {
+        details class="schema" {
+            summary { (label) }
+            pre tabindex="0" aria-label=(label) { (VisibleText(&text)) }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Reader of a page: what the request may see and do, and which view it wants.
+//!
+//! Owns the reading of a request. Does not check keys (`access.rs`, `actions.rs`). Invariant: each page
+//! and each fragment passes the checks of the API.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::response::Response;
+use http::request::Parts;
+
+use super::view_query::ViewQuery;
+use crate::AdminState;
+use crate::actions::{Operator, Viewer};
+
+/// Reader of a page.
+pub(super) struct PageViewer {
+    pub(super) admin: Arc<AdminState>,
+    /// True if the reader may act. Otherwise the page has no buttons for actions.
+    pub(super) may_act: bool,
+    pub(super) query: ViewQuery,
+}
+
+impl FromRequestParts<Arc<AdminState>> for PageViewer {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, admin: &Arc<AdminState>) -> Result<Self, Response> {
+        let Viewer(admin) = Viewer::from_request_parts(parts, admin).await?;
+        let may_act = Operator::from_request_parts(parts, &admin).await.is_ok();
+        let query = ViewQuery::parse(parts.uri.query().unwrap_or_default());
+        Ok(PageViewer { admin, may_act, query })
+    }
+}

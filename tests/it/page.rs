@@ -1,0 +1,230 @@
+//! The admin page in a browser: `tests/page/page.mjs` drives Chromium at a gateway with mock servers.
+//!
+//! `tests/page/setup.sh` installs the browser's drivers. This starts the gateway, and does what the script orders.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, UNIX_EPOCH};
+
+use moongate_mock::{MockHandle, MockScript};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::Command;
+
+use crate::harness::{Era, HttpClient, McpClient, Process, Setup, lasting_port, legacy, modern, only, serve, until};
+
+const DESCRIPTION: &str = "</p><script>fetch('http://attacker.example')</script><img src=\"http://attacker.example/x.png\"> \
+                           \u{202e}desrever\u{202c} zero\u{200b}width \u{7}bell **bold** [link](http://attacker.example)";
+
+fn tool(name: &str, description: &str, annotations: Value) -> Value {
+    let properties = json!({
+        "text": { "type": "string", "description": "What to ask for." },
+        "days": { "type": "integer", "description": "Days ahead, 1 to 14." },
+    });
+    json!({
+        "name": name, "description": description, "annotations": annotations,
+        "inputSchema": { "type": "object", "properties": properties, "required": ["text"] },
+    })
+}
+
+/// A server that offers these tools, the first of which echoes.
+fn server(script: MockScript, tools: Vec<Value>) -> MockScript {
+    let first = tools[0]["name"].as_str().unwrap().to_owned();
+    let behave = [(first, "echo".to_owned()), ("watch_storm".to_owned(), "sleep".to_owned())];
+    MockScript { tools, behave: behave.into(), ..only(script, &[]) }
+}
+
+struct PageScene {
+    setup: Setup,
+    gateway: Option<Process>,
+    notes: Option<MockHandle>,
+    _others: Vec<MockHandle>,
+    admin: String,
+    /// Clients whose sessions stay open.
+    clients: Vec<McpClient>,
+}
+
+impl PageScene {
+    async fn start() -> Self {
+        let weather = vec![
+            tool(
+                "forecast",
+                "Weather of the next days at a place.",
+                json!({ "readOnlyHint": true, "openWorldHint": true }),
+            ),
+            tool("watch_storm", "Waits until a storm is near.\nAnswers late.", json!({ "readOnlyHint": true })),
+            tool("report_sighting", "Adds what you saw to the map.", json!({ "readOnlyHint": false })),
+            tool("delete_report", "Removes a report for good.", json!({ "destructiveHint": true })),
+        ];
+        let weather = serve(server(legacy(), weather)).await;
+        let notes = (1..=12).map(|n| tool(&format!("note_{n}"), "Reads and writes a note.", Value::Null)).collect();
+        let notes = serve(server(modern(), notes)).await;
+        let long = "long_".repeat(30);
+        let hostile = vec![tool("innocent", DESCRIPTION, Value::Null), tool(&long, DESCRIPTION, Value::Null)];
+        let hostile = serve(MockScript { name: DESCRIPTION.to_owned(), ..server(legacy(), hostile) }).await;
+        let admin = format!("127.0.0.1:{}", lasting_port());
+        let url = |mock: &MockHandle| format!("url = {:?}", mock.url);
+        let setup = Setup::new()
+            .lasting()
+            .with("gateway", &format!("admin = {admin:?}"))
+            .with(
+                "servers.weather",
+                &format!("{}\ntitle = \"Weather\"\ntools = {{ deny = [\"delete_*\"] }}", url(&weather)),
+            )
+            .with("servers.notes", &url(&notes))
+            .with("servers.hostile", &url(&hostile))
+            .with("servers.files", "command = \"sh\"\nargs = [\"-c\", \"echo no such folder >&2; exit 3\"]")
+            .with("servers.tickets", "url = \"http://127.0.0.1:9/mcp\"")
+            .with("servers.archive", "command = \"archive-server\"\nstart = \"lazy\"")
+            .with("servers.old", "url = \"http://127.0.0.1:9/mcp\"\nenabled = false");
+        let mut scene = PageScene {
+            setup,
+            gateway: None,
+            notes: Some(notes),
+            _others: vec![weather, hostile],
+            admin,
+            clients: Vec::new(),
+        };
+        scene.start_gateway().await;
+        scene
+    }
+
+    async fn start_gateway(&mut self) {
+        let gateway = self.setup.program().await;
+        until("the servers are ready", async || {
+            let ready = gateway.status("weather").await["state"] == "ready";
+            (ready && gateway.status("hostile").await["state"] == "ready").then_some(())
+        })
+        .await;
+        self.gateway = Some(gateway);
+    }
+
+    fn endpoint(&self) -> String {
+        self.gateway.as_ref().unwrap().mcp()
+    }
+
+    /// Does what the script orders. Returns the line that answers it.
+    async fn obey(&mut self, order: &str) -> String {
+        match order {
+            "call" => {
+                let client = McpClient::open(&self.endpoint(), Era::Modern).await;
+                let at = UNIX_EPOCH.elapsed().unwrap().as_millis();
+                client.call("weather__forecast", json!({ "text": "rain" })).await.result();
+                return at.to_string();
+            }
+            "slow-call" => {
+                let client = McpClient::open(&self.endpoint(), Era::Modern).await;
+                tokio::spawn(async move { client.call("weather__watch_storm", json!({ "ms": 60_000 })).await.status });
+            }
+            "session" => {
+                for _ in 0..2 {
+                    let client = McpClient::open(&self.endpoint(), Era::Legacy).await;
+                    client.call("weather__forecast", json!({ "text": "sun" })).await.result();
+                    self.clients.push(client);
+                }
+            }
+            "kill-server" => drop(self.notes.take()),
+            "stop-gateway" => {
+                self.clients.clear();
+                let mut gateway = self.gateway.take().unwrap();
+                gateway.signal(rustix::process::Signal::KILL);
+                gateway.ended().await;
+            }
+            "start-gateway" => self.start_gateway().await,
+            other => panic!("the script orders {other:?}"),
+        }
+        "done".to_owned()
+    }
+}
+
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_page_works_in_a_browser() {
+    let home = target().join("page");
+    assert!(home.join("npm/.stamp").is_file(), "the browser's drivers are missing: run tests/page/setup.sh");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_update = std::env::var_os("UPDATE_PICTURES").is_some();
+    let pictures = home.join("pictures");
+    let mut scene = PageScene::start().await;
+    let mut script = Command::new("node")
+        .arg(root.join("tests/page/page.mjs"))
+        .env("PAGE_HOME", &home)
+        .env("PAGE_BASE", format!("http://{}", scene.admin))
+        .env("PAGE_PICTURES", &pictures)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let (mut input, output) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+    let mut lines = BufReader::new(output).lines();
+    let mut failed = Vec::new();
+    let run = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            println!("{line}");
+            if let Some(order) = line.strip_prefix("do: ") {
+                let answer = scene.obey(order).await;
+                input.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+            }
+            failed.extend(line.strip_prefix("FAILED: ").map(str::to_owned));
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(240), run).await.expect("the script ends");
+    let status = script.wait().await.unwrap();
+    assert!(status.success() && failed.is_empty(), "{status}\n{}", failed.join("\n"));
+    if is_update {
+        let docs = root.join("docs/pictures");
+        std::fs::create_dir_all(&docs).unwrap();
+        for name in
+            ["server-light-1280", "server-dark-1280", "calls-light-1280", "context-light-1280", "servers-dark-390"]
+        {
+            std::fs::copy(pictures.join(format!("{name}.png")), docs.join(format!("{name}.png"))).unwrap();
+        }
+    }
+}
+
+/// A page as a browser asks for it.
+async fn ask_for_page(admin: &str, path: &str) -> crate::harness::HttpReply {
+    HttpClient::new().send("GET", &format!("http://{admin}{path}"), &[("accept", "text/html,*/*;q=0.8")], "").await
+}
+
+#[tokio::test]
+async fn the_page_has_strict_headers_and_needs_a_key_where_the_api_does() {
+    let mut gateway = Setup::new().start().await;
+    let admin = gateway.app.admin.unwrap().to_string();
+    for path in ["/", "/calls", "/sessions", "/context", "/parts/servers", "/assets/app.css", "/assets/js/live.js"] {
+        let reply = ask_for_page(&admin, path).await;
+        assert_eq!(reply.status, 200, "{path}");
+        let policy = reply.header("content-security-policy");
+        assert!(
+            policy.starts_with("default-src 'none'; script-src 'self'; ") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+        assert_eq!(
+            (reply.header("x-content-type-options"), reply.header("referrer-policy")),
+            ("nosniff", "no-referrer")
+        );
+        let caching = if path.starts_with("/assets") { "no-cache" } else { "no-store" };
+        assert_eq!(reply.header("cache-control"), caching, "{path}");
+    }
+    assert_eq!(ask_for_page(&admin, "/servers/none").await.status, 404);
+    let other_page = [("sec-fetch-site", "cross-site")];
+    let refused = HttpClient::new().send("GET", &format!("http://{admin}/"), &other_page, "").await;
+    assert_eq!(refused.status, 403);
+    let key = "name = \"me\"\nkey = \"admin-key-number-1-0123456789\"";
+    gateway.change(|setup| setup.with("admin.keys.1", key)).await;
+    let signed_out = ask_for_page(&admin, "/").await;
+    assert_eq!(signed_out.status, 401);
+    assert!(signed_out.text_body().contains("moongate status") && !signed_out.text_body().contains("Servers"));
+    assert!(!signed_out.header("content-security-policy").is_empty());
+    assert_eq!(ask_for_page(&admin, "/assets/app.css").await.status, 200, "the style has no secret");
+    let api = ask_for_page(&admin, "/api/v1/status").await;
+    assert_eq!((api.status, api.header("content-type")), (401, "application/json"));
+    assert_eq!(ask_for_page(&admin, "/parts/servers").await.status, 401);
+    let bearer = [("authorization", "Bearer admin-key-number-1-0123456789")];
+    let page = HttpClient::new().send("GET", &format!("http://{admin}/"), &bearer, "").await;
+    assert_eq!(page.status, 200);
+}

@@ -1,0 +1,215 @@
+// Drives the admin page of a running gateway. Orders of the form `do: NAME` on stdout are done by the test that started
+// this, which answers with a line.
+
+import { createInterface } from "node:readline";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { check, checkAxe, checkClean, checkNoSideScroll, failures, openBrowser, openTab } from "./browser.mjs";
+
+const base = process.env.PAGE_BASE;
+const pictures = process.env.PAGE_PICTURES;
+mkdirSync(pictures, { recursive: true });
+const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+
+async function order(name) {
+  console.log(`do: ${name}`);
+  return (await answers.next()).value;
+}
+
+const VIEWS = {
+  servers: "/", server: "/servers/weather", log: "/servers/files?tab=log", hostile: "/servers/hostile",
+  calls: "/calls", sessions: "/sessions", context: "/context",
+};
+
+const browser = await openBrowser();
+
+async function withoutScript() {
+  const { context, page, seen } = await openTab(browser, base, { javaScriptEnabled: false });
+  for (const [name, path] of Object.entries(VIEWS)) {
+    const response = await page.goto(base + path);
+    check(response.status() === 200, `${name} without script: 200`);
+    check((await page.locator("main h1").count()) === 1, `${name} without script: has a heading`);
+  }
+  await page.goto(base + "/");
+  check((await page.locator(".card").count()) >= 5, "without script: all cards are there");
+  check(!(await page.locator("[data-action]").first().isVisible()), "without script: no dead button is shown");
+  await page.getByRole("button", { name: "Weather" }).click();
+  check(page.url().startsWith(`${base}/servers/weather`), "without script: a card opens by its button");
+  check(await page.getByText("forecast", { exact: true }).first().isVisible(), "without script: the tools are shown");
+  checkClean(seen, base, "without script");
+  await context.close();
+}
+
+async function everyView() {
+  for (const colorScheme of ["light", "dark"]) {
+    for (const [width, height] of [[1280, 800], [390, 844]]) {
+      const { context, page, seen } = await openTab(browser, base, { colorScheme, viewport: { width, height } });
+      for (const [name, path] of Object.entries(VIEWS)) {
+        const what = `${name} ${colorScheme} ${width}`;
+        await page.goto(base + path);
+        await page.locator("#live[data-state=live]").waitFor();
+        if (name === "server") await page.locator("summary.tool").first().click();
+        if (name === "context") await page.locator("details.panel summary").first().click();
+        await checkAxe(page, what);
+        await checkNoSideScroll(page, what);
+        await page.screenshot({ path: join(pictures, `${name}-${colorScheme}-${width}.png`) });
+      }
+      checkClean(seen, base, `${colorScheme} ${width}`);
+      const weight = [...seen.weight.values()].reduce((sum, bytes) => sum + bytes, 0);
+      check(weight > 10_000 && weight <= 80_000, `page weight ${weight}`);
+      await context.close();
+    }
+  }
+  const { context, page } = await openTab(browser, base, { viewport: { width: 320, height: 640 } });
+  for (const [name, path] of Object.entries(VIEWS)) {
+    await page.goto(base + path);
+    await checkNoSideScroll(page, `${name} 320`);
+  }
+  await context.close();
+}
+
+/** A call appears within 300 ms of the moment when the API knows it. */
+async function callAppears(page) {
+  await page.goto(base + "/calls");
+  await page.locator("#live[data-state=live]").waitFor();
+  await page.waitForTimeout(500);
+  await page.evaluate(() => {
+    const seen = new Set([...document.querySelectorAll("tr[id]")].map((row) => row.id));
+    window.appeared = new Promise((resolve) => {
+      const look = () => {
+        const fresh = [...document.querySelectorAll("tr[id]")].find((row) => !seen.has(row.id));
+        if (fresh) resolve(Date.now());
+      };
+      new MutationObserver(look).observe(document.getElementById("calls"), { childList: true, subtree: true });
+    });
+  });
+  const at = Number(await order("call"));
+  const took = (await page.evaluate(() => window.appeared)) - at;
+  // The gateway looks each 150 ms. On a busy machine the rest is the machine's.
+  check(took <= Number(process.env.PAGE_PATIENCE || 300), `a call appears within 300 ms: ${took} ms`);
+}
+
+async function callsView(page) {
+  await page.locator("#pause").click();
+  await order("call");
+  await page.locator("#held").waitFor();
+  check((await page.locator("#held").textContent()) === "1 new", "paused: new calls are counted");
+  await page.locator("#held").click();
+  await page.getByLabel("All outcomes").selectOption("ok");
+  await page.waitForURL(/state=ok/);
+  check((await page.locator("tbody tr").count()) > 0, "calls are filtered by the URL");
+  await page.locator("tbody tr a").first().click();
+  await page.locator("tr.detail").waitFor();
+  check(/open=c-/.test(page.url()), "an open call is in the URL");
+  await page.goto(base + "/calls");
+  await order("slow-call");
+  const stop = page.getByRole("button", { name: "Stop", exact: true }).first();
+  await stop.click();
+  check((await page.evaluate(() => document.activeElement.textContent)) === "Keep it", "Enter does not stop a call");
+  await page.getByRole("button", { name: "Stop it" }).click();
+  await page.getByText("cancelled").first().waitFor();
+  check(true, "a running call is stopped");
+}
+
+async function keyboard(page) {
+  await page.goto(base + "/");
+  await page.locator("#live[data-state=live]").waitFor();
+  await page.keyboard.press("j");
+  await page.keyboard.press("j");
+  const row = await page.evaluate(() => document.activeElement.textContent);
+  check(row.length > 0, `j goes to a row: ${row}`);
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\/servers\//);
+  check((await page.evaluate(() => document.activeElement.textContent)) === row, "focus stays on the card that opened");
+  await page.keyboard.press("g");
+  await page.keyboard.press("c");
+  await page.waitForURL(/\/calls$/);
+  await page.keyboard.press("/");
+  check(await page.getByLabel("Filter names").evaluate((field) => field === document.activeElement), "/ goes to the filter");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("?");
+  check(await page.locator("#help").isVisible(), "? opens the help");
+  await checkAxe(page, "help");
+  await page.keyboard.press("Escape");
+  await page.goBack();
+  await page.waitForURL(/\/servers\//);
+  check(await page.locator(".card .body").isVisible(), "back opens the card again");
+}
+
+async function theme(page) {
+  await page.locator("#theme").click();
+  await page.locator("#theme").click();
+  check((await page.locator("html").getAttribute("data-theme")) === "dark", "the theme is switched");
+  await page.reload();
+  check((await page.locator("html").getAttribute("data-theme")) === "dark", "the theme outlives a reload");
+  await page.evaluate(() => localStorage.clear());
+}
+
+/** The open details, the typed filter and the scroll position stay while fragments come in. */
+async function openPartsStay(page) {
+  await page.goto(base + "/servers/weather");
+  await page.locator("#live[data-state=live]").waitFor();
+  await page.locator("summary.tool").first().click();
+  await page.getByLabel("Filter tools").fill("forecast");
+  await order("call");
+  await page.waitForTimeout(700);
+  check((await page.locator("details[open]").count()) === 1, "an open tool stays open");
+  check((await page.getByLabel("Filter tools").inputValue()) === "forecast", "a typed filter stays");
+  check((await page.locator("li:visible summary.tool").count()) === 1, "the filter holds for new fragments");
+}
+
+async function restart(page) {
+  await page.goto(base + "/");
+  await page.locator("#live[data-state=live]").waitFor();
+  await page.evaluate(() => { window.same = true; });
+  await order("kill-server");
+  await page.locator("#server-notes .state b").waitFor({ timeout: 20_000 });
+  const reason = await page.locator("#server-notes .state").textContent();
+  check(reason.length > 15, `a killed server's reason is shown: ${reason}`);
+  await order("stop-gateway");
+  await page.locator("#live:not([data-state=live])").waitFor();
+  check(true, "the light goes out with the gateway");
+  await order("start-gateway");
+  const started = Date.now();
+  await page.locator("#live[data-state=live]").waitFor({ timeout: 10_000 });
+  await page.locator("#server-weather .dot.green").waitFor({ timeout: 10_000 });
+  check(Date.now() - started < 5000, `live again after a restart: ${Date.now() - started} ms`);
+  check((await page.evaluate(() => window.same)) === true, "without loading the page anew");
+}
+
+async function sessionEnds(page) {
+  await order("session");
+  await page.goto(base + "/sessions");
+  const before = await page.locator("tbody tr").count();
+  await page.getByRole("button", { name: "End", exact: true }).first().click();
+  await page.keyboard.press("Enter");
+  check((await page.locator("tbody tr").count()) === before, "Enter keeps the session");
+  await page.getByRole("button", { name: "End", exact: true }).first().click();
+  await page.getByRole("button", { name: "End it" }).click();
+  await page.waitForFunction((rows) => document.querySelectorAll("tbody tr").length < rows, before);
+  check(true, "a session is ended");
+}
+
+await order("call");
+await withoutScript();
+await everyView();
+const { context, page, seen } = await openTab(browser, base);
+page.setDefaultTimeout(15_000);
+for (const step of [callAppears, callsView, keyboard, theme, openPartsStay, sessionEnds]) {
+  try {
+    await step(page);
+  } catch (error) {
+    check(false, `${step.name}: ${error}`);
+    await page.screenshot({ path: join(pictures, `failed-${step.name}.png`) });
+  }
+}
+checkClean(seen, base, "in use");
+try {
+  await restart(page);
+} catch (error) {
+  check(false, `restart: ${error}`);
+}
+await context.close();
+await browser.close();
+console.log(failures.length ? `end: ${failures.length} failed` : "end: all passed");
+process.exit(failures.length ? 1 : 0);
