@@ -75,7 +75,7 @@ impl PageScene {
             .with("servers.hostile", &url(&hostile))
             .with("servers.files", "command = \"sh\"\nargs = [\"-c\", \"echo no such folder >&2; exit 3\"]")
             .with("servers.tickets", "url = \"http://127.0.0.1:9/mcp\"")
-            .with("servers.archive", "command = \"archive-server\"\nstart = \"lazy\"")
+            .with("servers.archive", "command = \"/opt/archive/server\"\nstart = \"lazy\"")
             .with("servers.old", "url = \"http://127.0.0.1:9/mcp\"\nenabled = false");
         let mut scene = PageScene {
             setup,
@@ -161,20 +161,21 @@ async fn the_page_works_in_a_browser() {
         .unwrap();
     let (mut input, output) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
     let mut lines = BufReader::new(output).lines();
-    let mut failed = Vec::new();
+    let mut said = Vec::new();
     let run = async {
         while let Some(line) = lines.next_line().await.unwrap() {
-            println!("{line}");
             if let Some(order) = line.strip_prefix("do: ") {
                 let answer = scene.obey(order).await;
                 input.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
             }
-            failed.extend(line.strip_prefix("FAILED: ").map(str::to_owned));
+            said.push(line);
         }
     };
-    tokio::time::timeout(Duration::from_secs(240), run).await.expect("the script ends");
+    let ended = tokio::time::timeout(Duration::from_secs(240), run).await;
+    assert!(ended.is_ok(), "the script did not end:\n{}", said.join("\n"));
     let status = script.wait().await.unwrap();
-    assert!(status.success() && failed.is_empty(), "{status}\n{}", failed.join("\n"));
+    let failed: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("FAILED: ")).collect();
+    assert!(status.success(), "{status}\n{}", failed.join("\n"));
     if is_update {
         let docs = root.join("docs/pictures");
         std::fs::create_dir_all(&docs).unwrap();

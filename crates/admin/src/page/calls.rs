@@ -182,8 +182,15 @@ fn outcome(call: &Value) -> Markup {
 fn details(call: &Value) -> Markup {
     let error = &call["error"];
     let own = call["own_ms"].as_f64();
+    let client = &call["client"];
+    let out = call["bytes_out"].as_u64().map(size).unwrap_or_default();
     let rows = [
         ("Id", text(call, "id").to_owned()),
+        ("Server", text(call, "server").to_owned()),
+        ("Name", text(call, "name").to_owned()),
+        ("Client", format!("{} {}", text(client, "name"), text(client, "version")).trim().to_owned()),
+        ("Principal", text(call, "principal").to_owned()),
+        ("In → out", format!("{} → {out}", size(number(call, "bytes_in")))),
         ("Method", text(call, "method").to_owned()),
         ("Endpoint", text(call, "endpoint").to_owned()),
         ("Revisions", format!("{} → {}", text(call, "from"), call["to"].as_str().unwrap_or("?"))),

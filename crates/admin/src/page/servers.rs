@@ -193,7 +193,9 @@ fn facts(server: &Value) -> Markup {
     let mut parts = Vec::new();
     let info = &server["server"];
     if !text(info, "name").is_empty() && text(info, "name") != title(server) {
-        parts.push(format!("{} {}", text(info, "name"), text(info, "version")).trim_end().to_owned());
+        // A server may call itself anything, at any length.
+        let said = format!("{} {}", text(info, "name"), text(info, "version"));
+        parts.push(said.trim_end().chars().take(120).collect());
     }
     parts.push(text(server, "target").to_owned());
     parts.extend(server["p95_ms"].as_f64().map(|p95| format!("p95 {}", duration(p95))));

@@ -41,6 +41,9 @@ fn is_invisible(character: char) -> bool {
 
 /// Writes an estimate with two significant digits.
 pub(super) fn estimate(number: u64) -> String {
+    if number == 0 {
+        return "0".to_owned();
+    }
     let mut unit = 1;
     while number / unit >= 100 {
         unit *= 10;
@@ -108,7 +111,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!([0, 42, 314, 6849, 31_400].map(estimate), ["≈ 0", "≈ 42", "≈ 310", "≈ 6,800", "≈ 31,000"]);
+        assert_eq!([0, 42, 314, 6849, 31_400].map(estimate), ["0", "≈ 42", "≈ 310", "≈ 6,800", "≈ 31,000"]);
         assert_eq!([0.31, 212.4, 3100.0, 125_000.0].map(duration), ["0.3 ms", "212 ms", "3.1 s", "2 m 5 s"]);
         assert_eq!([412, 2140].map(size), ["412 B", "2.1 kB"]);
         assert_eq!(seconds(90_000), "1 d 1 h");

@@ -31,5 +31,7 @@ startTheme();
 startActions();
 startNavigation();
 startKeyboard();
+// A link to a card shows that card.
+document.querySelector(".card .body")?.closest(".card")?.scrollIntoView({ block: "nearest" });
 // A page for readers without a key has no light.
 if (document.getElementById("live")) connect();
