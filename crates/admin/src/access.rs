@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use crate::{AdminState, page};
+use crate::AdminState;
 use moongate_access::auth::{AdminRole, AuthError, MetricsAccess};
 use moongate_server::{PeerAddress, SlotRequest, json_response};
 
@@ -41,24 +41,21 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
                 }
                 request.extensions_mut().insert(grant);
             }
-            Err(DeniedRequest { denied, message, response }) => {
+            Err((denied, refused)) => {
                 let peer = request.extensions().get::<PeerAddress>().map(|PeerAddress(address)| *address);
                 admin.server_state.load().refused_keys.log(peer, &denied);
-                return page::signed_out(request.uri().path(), request.headers(), message, response);
+                return refused;
             }
         }
     }
     next.run(request).await
 }
 
-/// Request that is refused, and why.
-struct DeniedRequest {
-    denied: AuthError,
-    message: &'static str,
-    response: Response,
-}
+/// Text of a refusal, for people. The page reads it as an extension of the response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RefusalText(pub(super) &'static str);
 
-fn find_grant(admin: &AdminState, headers: &HeaderMap) -> Result<AccessGrant, DeniedRequest> {
+fn find_grant(admin: &AdminState, headers: &HeaderMap) -> Result<AccessGrant, (AuthError, Response)> {
     let access = admin.access.load();
     if access.keys.is_empty() {
         if !admin.is_reachable_by_others {
@@ -75,7 +72,7 @@ fn find_grant(admin: &AdminState, headers: &HeaderMap) -> Result<AccessGrant, De
     Ok(AccessGrant::Key(key.role))
 }
 
-fn refuse(admin: &AdminState, denied: AuthError, message: &'static str) -> DeniedRequest {
+fn refuse(admin: &AdminState, denied: AuthError, message: &'static str) -> (AuthError, Response) {
     admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
     let challenge = match &denied {
         AuthError::Missing => r#"Bearer realm="moongate admin""#,
@@ -83,5 +80,6 @@ fn refuse(admin: &AdminState, denied: AuthError, message: &'static str) -> Denie
     };
     let mut response = json_response(StatusCode::UNAUTHORIZED, "unauthorized", message);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-    DeniedRequest { denied, message, response }
+    response.extensions_mut().insert(RefusalText(message));
+    (denied, response)
 }

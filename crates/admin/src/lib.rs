@@ -81,6 +81,7 @@ pub fn router(admin: Arc<AdminState>) -> Router {
         .fallback(not_found)
         // The last layer runs first: host and origin are checked before the key.
         .layer(middleware::from_fn_with_state(admin.clone(), access::require_key))
+        .layer(middleware::from_fn(page::explain_refusal))
         .layer(middleware::from_fn_with_state(admin.clone(), check_origin))
         .with_state(admin)
 }

@@ -23,15 +23,16 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body as AxumBody;
-use axum::extract::Path;
-use axum::middleware;
+use axum::extract::{Path, Request};
+use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use maud::Markup;
 use serde_json::Value;
 
 use crate::AdminState;
+use crate::access::RefusalText;
 use crate::items::items_json;
 use crate::sessions::sessions_json;
 use crate::status::servers_json;
@@ -90,17 +91,19 @@ pub(super) fn routes() -> Router<Arc<AdminState>> {
         .layer(middleware::map_response(add_headers))
 }
 
-/// Answers a browser that has no key: with a page if it asked for one.
-pub(super) fn signed_out(path: &str, headers: &HeaderMap, message: &str, refused: Response) -> Response {
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    if path.starts_with("/api/") || !accept.contains("text/html") {
-        return refused;
-    }
-    let (mut parts, _) = refused.into_parts();
+/// Answers a browser that has no key with a page, if it asked for one.
+pub(super) async fn explain_refusal(request: Request, next: Next) -> Response {
+    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let wants_page = accept.contains("text/html") && !request.uri().path().starts_with("/api/");
+    let response = next.run(request).await;
+    let Some(RefusalText(message)) = response.extensions().get().copied().filter(|_| wants_page) else {
+        return response;
+    };
+    let (mut parts, _) = response.into_parts();
     parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    parts.headers.extend(HEADERS);
     parts.headers.remove(header::CONTENT_LENGTH);
-    Response::from_parts(parts, AxumBody::from(shell::signed_out(message).into_string()))
+    let body = AxumBody::from(shell::signed_out(message).into_string());
+    add_headers(Response::from_parts(parts, body)).await
 }
 
 async fn add_headers(mut response: Response) -> Response {
