@@ -1,23 +1,27 @@
 //! MCP clients: where each keeps its servers, and how Moongate's entry looks there.
 //!
 //! The table of clients (`table`) is data. The rest reads it: files of a machine (`places`), entries (`entry`), links
-//! (`link`) and command lines (`command_line`). `import` goes the other way: from clients' texts to our config. Does not read or write
+//! (`link`), command lines (`command_line`), changes of a file's text (`connect_file`), and all of it as steps (`steps`). `import` goes the other way: from clients' texts to our config. Does not read or write
 //! files. Invariant: a key never stands in a link to a web page.
 
 mod command_line;
+mod connect_file;
 mod entry;
 pub mod import;
 mod link;
 mod places;
 mod profile;
+mod steps;
 mod table;
 mod template;
 
 pub use command_line::add_command;
+pub use connect_file::{ConnectError, ExistingEntry, connect_text, disconnect_text, existing_entry, format_of};
 pub use entry::{ConnectKey, ConnectRequest, ConnectRoute, EntryError, client_entry};
 pub use link::deeplink;
 pub use places::UserDirectories;
 pub use profile::{
     ClientLimits, ClientProfile, ConnectMethod, OffSwitch, ServerWrapper, SnippetFormat, UserFiles, VariableForm,
 };
+pub use steps::{ConnectStep, StepKind, connect_steps};
 pub use table::{client, clients, nearest_client};

@@ -33,6 +33,28 @@ pub struct ServerEntry {
     pub is_broken: bool,
 }
 
+impl ServerEntry {
+    /// Returns the secret texts of the settings.
+    pub fn secrets(&self) -> Vec<&str> {
+        let mut found = Vec::new();
+        self.settings.iter().for_each(|(key, value)| secrets(value, self.masked.get(key), &mut found));
+        found
+    }
+}
+
+fn secrets<'a>(value: &'a Value, masked: Option<&Value>, found: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) if masked.and_then(Value::as_str) != Some(text) => found.push(text),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(i, item)| secrets(item, masked.and_then(|list| list.get(i)), found));
+        }
+        Value::Object(members) => {
+            members.iter().for_each(|(key, value)| secrets(value, masked.and_then(|table| table.get(key)), found))
+        }
+        _ => {}
+    }
+}
+
 /// Servers of a file, and warnings about the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerEntries {
@@ -168,6 +190,7 @@ mod tests {
         let found = entries("mcp.json", text);
         assert_eq!(found[0].masked["headers"], json!({"Authorization": "***"}));
         assert_eq!(found[0].settings["headers"], json!({"Authorization": "Bearer s3"}));
+        assert_eq!(found[0].secrets(), ["Bearer s3"]);
         assert!(found[0].notes[0].contains("`timeout`") && !found[0].is_broken);
         assert!(found[1].is_broken, "{:?}", found[1]);
         assert!(entries("x.json", "").is_empty() && entries("x.toml", "# nothing\n").is_empty());

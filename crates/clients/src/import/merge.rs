@@ -108,7 +108,20 @@ fn normal_url(url: &str) -> String {
     parsed.unwrap_or_else(|_| url.to_owned()).trim_end_matches('/').to_owned()
 }
 
+impl ImportState {
+    /// True if the server is to be added.
+    pub fn is_new(&self) -> bool {
+        matches!(self, ImportState::New | ImportState::Renamed { .. })
+    }
+}
+
 impl OwnGateway {
+    /// Names the gateway by one of its endpoints.
+    pub fn of_url(url: &str) -> Self {
+        let address = Url::parse(url).ok().and_then(|url| address_of(&url));
+        OwnGateway { addresses: address.into_iter().collect() }
+    }
+
     /// True if an entry leads to this gateway, or starts our bridge or a gateway of its own.
     pub fn is_meant(&self, settings: &Map<String, Value>) -> bool {
         let text = |key: &str| settings.get(key).and_then(Value::as_str);
@@ -123,15 +136,18 @@ impl OwnGateway {
     /// True if a URL is one of this gateway's endpoints.
     pub fn has_url(&self, url: &str) -> bool {
         let Ok(url) = Url::parse(url) else { return false };
-        let Some(port) = url.port_or_known_default() else { return false };
-        let host = match url.host_str() {
-            // Names under `localhost` resolve to loopback addresses (RFC 6761, section 6.3).
-            Some(host) if host == "localhost" || host.ends_with(".localhost") => "127.0.0.1",
-            Some(host) => host,
-            None => return false,
-        };
         let path = url.path();
         let is_endpoint = ["/mcp", "/sse"].iter().any(|start| path == *start || path.starts_with(&format!("{start}/")));
-        is_endpoint && self.addresses.iter().any(|address| *address == format!("{host}:{port}"))
+        is_endpoint && address_of(&url).is_some_and(|address| self.addresses.contains(&address))
     }
+}
+
+/// Host and port of a URL.
+fn address_of(url: &Url) -> Option<String> {
+    let host = match url.host_str()? {
+        // Names under `localhost` resolve to loopback addresses (RFC 6761, section 6.3).
+        host if host == "localhost" || host.ends_with(".localhost") => "127.0.0.1",
+        host => host,
+    };
+    Some(format!("{host}:{}", url.port_or_known_default()?))
 }

@@ -4,6 +4,7 @@
 //! back to this gateway is never imported.
 
 mod command_line;
+mod edits;
 mod merge;
 mod naming;
 mod registry;
@@ -15,6 +16,7 @@ use std::path::Path;
 use moongate_config::{ConfigProblems, ServerEntry};
 use serde_json::{Map, Value};
 
+pub use edits::import_edits;
 pub use merge::{ImportRow, ImportState, KnownServer, OwnGateway, plan_import};
 
 /// Servers that a text has.

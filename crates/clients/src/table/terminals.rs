@@ -73,6 +73,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         stdio: r#"{"type":"local","command":["{program}","stdio","--url","{url}"],"enabled":true,"environment":{"MOONGATE_KEY":"{key}"}}"#,
         variable: VariableForm::Reference("{env:NAME}"),
         off_switch: OffSwitch::Enabled,
+        command: Some("opencode mcp add {name} --url {url} [--header {header_pair}]"),
         next_step: "Start `opencode` anew; `opencode mcp list` shows it.",
         ..USUAL
     },
@@ -83,6 +84,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         project_file: Some(".mcp.json"),
         http: Some(r#"{"type":"http","url":"{url}","headers":{"Authorization":"{bearer}"},"tools":["*"]}"#),
         stdio: r#"{"type":"local","command":"{program}","args":["stdio","--url","{url}"],"env":{"MOONGATE_KEY":"{key}"},"tools":["*"]}"#,
+        command: Some("copilot mcp add --transport http [--header {header}] {name} {url}"),
         limits: limits(Some(64), Some(128)),
         next_step: "Start `copilot` anew, or type /mcp in a running one.",
         ..USUAL

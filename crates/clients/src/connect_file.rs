@@ -1,0 +1,134 @@
+//! Edits of a client's file that connect it to a gateway, or undo that.
+//!
+//! Owns the place of our entry, and the judgement of an entry that is there already. Text in, text out: does not read
+//! or write files. Invariant: an entry of somebody else is never replaced or removed without being told so.
+
+use std::fmt;
+use std::path::Path;
+
+use moongate_config::ServerEntry;
+use moongate_edit::{Edit, EditAction, EditError, Format, PathStep, edit};
+use serde_json::{Value, json};
+
+use crate::entry::{ConnectRequest, EntryError, client_entry};
+use crate::import::OwnGateway;
+use crate::profile::{ClientProfile, ServerWrapper};
+
+/// Entry of the wanted name that is there already.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExistingEntry {
+    /// There is none.
+    None,
+    /// It leads to a gateway at this address, or starts our bridge.
+    Ours,
+    /// It leads somewhere else. Its settings have secrets as `***`.
+    Foreign(Value),
+}
+
+/// Cause for which a client's file cannot be changed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConnectError {
+    /// There is no entry for this client.
+    Entry(EntryError),
+    /// The file cannot be edited.
+    Edit(EditError),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectError::Entry(error) => error.fmt(f),
+            ConnectError::Edit(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<EditError> for ConnectError {
+    fn from(error: EditError) -> Self {
+        ConnectError::Edit(error)
+    }
+}
+
+impl From<EntryError> for ConnectError {
+    fn from(error: EntryError) -> Self {
+        ConnectError::Entry(error)
+    }
+}
+
+/// Format of a client's file. Clients' files without a known extension are JSON.
+pub fn format_of(path: &Path) -> Format {
+    Format::of_file(path).unwrap_or(Format::Json)
+}
+
+/// Finds the entry of a name in a client's file.
+pub fn existing_entry(path: &Path, text: &str, name: &str, own: &OwnGateway) -> ExistingEntry {
+    let legal = moongate_config::legal_server_name(name);
+    let entries = moongate_config::server_entries(path, text).map(|read| read.servers).unwrap_or_default();
+    let found: Option<ServerEntry> =
+        entries.into_iter().find(|entry| entry.name == name || Some(&entry.name) == legal.as_ref());
+    match found {
+        None => ExistingEntry::None,
+        Some(entry) if own.is_meant(&entry.settings) => ExistingEntry::Ours,
+        Some(entry) => ExistingEntry::Foreign(Value::Object(entry.masked)),
+    }
+}
+
+/// Adds our entry to a client's file, or replaces the one of this name. Returns the new text.
+pub fn connect_text(
+    profile: &ClientProfile,
+    request: &ConnectRequest,
+    format: Format,
+    text: &str,
+) -> Result<String, ConnectError> {
+    let entry = client_entry(profile, request)?;
+    let mut edits = Vec::new();
+    if let Some(id) = request.input(profile) {
+        let input = json!({"type": "promptString", "id": id, "description": "Moongate key", "password": true});
+        edits.push(Edit::new(input_path(id), EditAction::Set(input)));
+    }
+    edits.push(Edit::new(entry_path(profile, &request.name), EditAction::Set(entry)));
+    Ok(edit(format, text, &edits)?)
+}
+
+/// Removes the entry of a name, and our input, from a client's file. Returns the new text.
+///
+/// `before` is the text that the entry was once added to, if it is known: where nothing else changed since then, that
+/// text comes back byte for byte.
+pub fn disconnect_text(
+    profile: &ClientProfile,
+    name: &str,
+    format: Format,
+    text: &str,
+    before: Option<&str>,
+) -> Result<String, ConnectError> {
+    let path = entry_path(profile, name);
+    let mut edits = vec![Edit::new(path, EditAction::Remove)];
+    if let crate::profile::VariableForm::Input(id) = profile.variable {
+        edits.push(Edit::new(input_path(id), EditAction::Remove));
+    }
+    edits.push(Edit::new(["inputs"], EditAction::RemoveIfEmpty));
+    let without = edit(format, text, &edits)?;
+    let Some(before) = before else { return Ok(without) };
+    // A client may need its wrapper, so an empty one stays unless the file had none before.
+    edits.push(Edit::new([profile.wrapper.key()], EditAction::RemoveIfEmpty));
+    let bare = edit(format, text, &edits)?;
+    let is_same = match before.is_empty() {
+        // An edit leaves braces of a JSON text that was once empty.
+        true => matches!(bare.trim(), "" | "{}"),
+        false => edit(format, before, &edits)? == bare,
+    };
+    Ok(if is_same { before.to_owned() } else { without })
+}
+
+fn entry_path(profile: &ClientProfile, name: &str) -> Vec<PathStep> {
+    let wrapper = PathStep::from(profile.wrapper.key());
+    let entry = match profile.wrapper {
+        ServerWrapper::Map(_) => PathStep::from(name),
+        ServerWrapper::List(_) => PathStep::Item { field: "name".to_owned(), value: name.to_owned() },
+    };
+    vec![wrapper, entry]
+}
+
+fn input_path(id: &str) -> Vec<PathStep> {
+    vec![PathStep::from("inputs"), PathStep::Item { field: "id".to_owned(), value: id.to_owned() }]
+}

@@ -1,0 +1,281 @@
+//! Every client's file, before and after it is connected.
+//!
+//! `UPDATE_EXPECTED=1` writes the expected texts anew.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use moongate_clients::import::{ImportState, OwnGateway, import_edits, plan_import, read_file};
+use moongate_clients::{
+    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, ExistingEntry, ServerWrapper,
+    UserDirectories, clients, connect_text, disconnect_text, existing_entry, format_of,
+};
+use moongate_config::{ErrorTolerance, LoadOptions};
+use moongate_edit::{Format, edit};
+use moongate_platform::Platform;
+use serde_json::json;
+
+const URL: &str = "http://127.0.0.1:8080/mcp";
+
+fn request(url: &str, route: ConnectRoute) -> ConnectRequest {
+    let key = Some(ConnectKey::Variable { name: "MOONGATE_KEY".to_owned(), value: Some("mg_key".to_owned()) });
+    ConnectRequest { name: "moongate".to_owned(), url: url.to_owned(), key, route, program: "/bin/moongate".to_owned() }
+}
+
+fn own() -> OwnGateway {
+    OwnGateway::of_url(URL)
+}
+
+fn path_of(profile: &ClientProfile) -> PathBuf {
+    let env = BTreeMap::from([("HOME".to_owned(), "/home/ada".to_owned())]);
+    UserDirectories { env: &env, platform: Platform::LINUX }.files(profile)[0].clone()
+}
+
+fn with_files() -> impl Iterator<Item = &'static ClientProfile> {
+    clients().filter(|profile| profile.method == ConnectMethod::File)
+}
+
+/// Texts of a file. Each has the server `other` and, but for `one`, `more`.
+type FixtureTexts = [(&'static str, &'static str); 4];
+
+const JSON: FixtureTexts = [
+    ("empty", "{}\n"),
+    ("one", "{\n  \"WRAPPER\": {\n    \"other\": {\"url\": \"https://other.example/mcp\"}\n  }\n}\n"),
+    (
+        "many",
+        "{\"theme\": \"dark\", \"WRAPPER\": {\"other\": {\"url\": \"https://other.example/mcp\"}, \"more\": \
+                 {\"command\": \"run\", \"args\": [\"a\"]}}}",
+    ),
+    (
+        "comments",
+        "// top\n{\n\t// mine\n\t\"theme\": \"dark\", /* why */\n\t\"WRAPPER\": {\n\t\t// the other\n\t\t\"other\": \
+                 {\"url\": \"https://other.example/mcp\"}, // behind\n\t\t\"more\": {\n\t\t\t\"command\": \"run\", // it\n\t\t},\n\
+                 \t},\n}\n// end\n",
+    ),
+];
+
+const TOML_TABLES: FixtureTexts = [
+    ("empty", ""),
+    ("one", "[WRAPPER.other]\nurl = \"https://other.example/mcp\"\n"),
+    (
+        "many",
+        "model = \"x\"\n\n[WRAPPER.other]\nurl = \"https://other.example/mcp\"\n\n[WRAPPER.more]\ncommand = \"run\"\nargs = \
+                 [\"a\"]\n\n[tui]\ntheme = \"dark\"\n",
+    ),
+    (
+        "comments",
+        "# top\nmodel = \"x\" # mine\n\n# the other\n[WRAPPER.other] # head\nurl = \"https://other.example/mcp\" # behind\n\n\
+                 [WRAPPER.more]\n# inside\ncommand = \"run\"\n# end\n",
+    ),
+];
+
+const TOML_LIST: FixtureTexts = [
+    ("empty", ""),
+    ("one", "[[WRAPPER]]\nname = \"other\"\nurl = \"https://other.example/mcp\"\n"),
+    (
+        "many",
+        "model = \"x\"\n\n[[WRAPPER]]\nname = \"other\"\nurl = \"https://other.example/mcp\"\n\n[[WRAPPER]]\nname = \"more\"\n\
+                 command = \"run\"\n",
+    ),
+    (
+        "comments",
+        "# top\n\n# the other\n[[WRAPPER]] # head\nname = \"other\" # it\nurl = \"https://other.example/mcp\"\n\n[[WRAPPER]]\n# \
+                 inside\nname = \"more\"\ncommand = \"run\"\n# end\n",
+    ),
+];
+
+const YAML_TABLES: FixtureTexts = [
+    ("empty", ""),
+    ("one", "WRAPPER:\n  other:\n    type: sse\n    uri: https://other.example/mcp\n"),
+    (
+        "many",
+        "model: x\nWRAPPER:\n  other:\n    type: sse\n    uri: https://other.example/mcp\n  more:\n    type: stdio\n    cmd: run\n\
+                 theme: dark\n",
+    ),
+    (
+        "comments",
+        "# top\nmodel: x # mine\n# servers\nWRAPPER:\n  # the other\n  other: # head\n    type: sse\n    uri: \
+                 https://other.example/mcp # behind\n  more:\n    # inside\n    type: stdio\n    cmd: run\n# end\n",
+    ),
+];
+
+const YAML_LIST: FixtureTexts = [
+    ("empty", ""),
+    ("one", "WRAPPER:\n  - name: other\n    url: https://other.example/mcp\n"),
+    (
+        "many",
+        "name: x\nWRAPPER:\n  - name: other\n    url: https://other.example/mcp\n  - name: more\n    command: run\nmodels: []\n",
+    ),
+    (
+        "comments",
+        "# top\nname: x # mine\nWRAPPER:\n  # the other\n  - name: other # head\n    url: https://other.example/mcp # behind\n  - \
+                 name: more\n    # inside\n    command: run\n# end\n",
+    ),
+];
+
+/// Texts of a client's file.
+fn fixtures(profile: &ClientProfile) -> Vec<(&'static str, String)> {
+    let texts = match (format_of(&path_of(profile)), profile.wrapper) {
+        (Format::Json, _) => JSON,
+        (Format::Toml, ServerWrapper::Map(_)) => TOML_TABLES,
+        (Format::Toml, ServerWrapper::List(_)) => TOML_LIST,
+        (Format::Yaml, ServerWrapper::Map(_)) => YAML_TABLES,
+        (Format::Yaml, ServerWrapper::List(_)) => YAML_LIST,
+    };
+    texts.into_iter().map(|(case, text)| (case, text.replace("WRAPPER", profile.wrapper.key()))).collect()
+}
+
+/// Names and settings of a text's servers.
+fn servers(path: &Path, text: &str) -> serde_json::Value {
+    let read = read_file(path, text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", path.display()));
+    read.servers.into_iter().map(|server| (server.name, json!(server.settings))).collect()
+}
+
+#[test]
+fn connected_files_are_as_expected() {
+    let expected_at = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/connected.txt");
+    let mut all = String::new();
+    for profile in with_files() {
+        let path = path_of(profile);
+        // What the other cases show, the tests below compare.
+        for (case, text) in fixtures(profile).into_iter().filter(|(case, _)| matches!(*case, "empty" | "comments")) {
+            let routes = [(ConnectRoute::Best, ""), (ConnectRoute::Bridge, ", by command")];
+            // The route is a matter of the entry, which one case shows.
+            for (route, word) in routes.into_iter().take(if case == "empty" { 2 } else { 1 }) {
+                let connected = connect_text(profile, &request(URL, route), format_of(&path), &text)
+                    .unwrap_or_else(|error| panic!("{} {case}: {error}", profile.id));
+                all += &format!("=== {} {case}{word}\n{connected}", profile.id);
+                all += if connected.ends_with('\n') { "" } else { "(no line end)\n" };
+            }
+        }
+    }
+    if std::env::var_os("UPDATE_EXPECTED").is_some() {
+        std::fs::write(&expected_at, &all).unwrap();
+    }
+    let expected = std::fs::read_to_string(&expected_at).unwrap_or_default();
+    let blocks = |text: &str| text.split("=== ").map(str::to_owned).collect::<Vec<_>>();
+    for (now, before) in blocks(&all).into_iter().zip(blocks(&expected)) {
+        assert_eq!(now, before);
+    }
+    assert_eq!(all.len(), expected.len(), "UPDATE_EXPECTED=1 writes tests/connected.txt anew");
+}
+
+#[test]
+fn a_file_that_was_connected_and_disconnected_has_its_bytes_back() {
+    for profile in with_files() {
+        let path = path_of(profile);
+        let format = format_of(&path);
+        for (case, text) in fixtures(profile) {
+            let place = format!("{} {case}", profile.id);
+            let connected = connect_text(profile, &request(URL, ConnectRoute::Best), format, &text).unwrap();
+            assert_eq!(existing_entry(&path, &connected, "moongate", &own()), ExistingEntry::Ours, "{place}");
+            let again = connect_text(profile, &request(URL, ConnectRoute::Best), format, &connected).unwrap();
+            assert_eq!(again, connected, "{place}: a second time changes nothing");
+            let back = disconnect_text(profile, "moongate", format, &connected, Some(&text)).unwrap();
+            assert_eq!(back, text, "{place}");
+            let without = disconnect_text(profile, "moongate", format, &connected, None).unwrap();
+            assert_eq!(servers(&path, &without), servers(&path, &text), "{place}");
+            assert!(!without.contains("moongate"), "{place}: {without}");
+            // A file that was not there before is empty again.
+            let created = connect_text(profile, &request(URL, ConnectRoute::Best), format, "").unwrap();
+            assert_eq!(disconnect_text(profile, "moongate", format, &created, Some("")), Ok(String::new()), "{place}");
+            // A change in between stays.
+            if case == "comments" {
+                let changed = connected.replace("top", "changed");
+                let back = disconnect_text(profile, "moongate", format, &changed, Some(&text)).unwrap();
+                assert!(back.contains("changed") && !back.contains("moongate"), "{place}: {back}");
+            }
+        }
+    }
+}
+
+#[test]
+fn comments_and_other_servers_stay() {
+    for profile in with_files() {
+        let path = path_of(profile);
+        for (case, text) in fixtures(profile) {
+            let connected = connect_text(profile, &request(URL, ConnectRoute::Best), format_of(&path), &text).unwrap();
+            let mut after = servers(&path, &connected);
+            let ours = after.as_object_mut().unwrap().remove("moongate").unwrap();
+            assert_eq!(after, servers(&path, &text), "{} {case}", profile.id);
+            assert!(ours.to_string().contains(URL), "{} {case}: {ours}", profile.id);
+            if case == "comments" {
+                for comment in ["top", "the other", "behind", "inside", "end", "head", "mine", "why"] {
+                    assert!(!text.contains(comment) || connected.contains(comment), "{} {comment}", profile.id);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_import_takes_what_the_client_had_and_not_ourselves() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("moongate.toml");
+    for profile in with_files() {
+        let path = path_of(profile);
+        for (case, text) in fixtures(profile) {
+            let place = format!("{} {case}", profile.id);
+            let connected = connect_text(profile, &request(URL, ConnectRoute::Best), format_of(&path), &text).unwrap();
+            let rows = |text: &str| {
+                let found = read_file(&path, text).unwrap().servers.into_iter().map(|server| (String::new(), server));
+                plan_import(found, &[], &own())
+            };
+            let new = |text: &str| {
+                let new = rows(text).into_iter().filter(|row| row.state.is_new());
+                new.map(|row| row.server).collect::<Vec<_>>()
+            };
+            assert!(rows(&connected).iter().any(|row| row.state == ImportState::Own), "{place}");
+            let found = new(&connected);
+            assert_eq!(found, new(&text), "{place}");
+            assert_eq!(
+                found.len(),
+                match case {
+                    "empty" => 0,
+                    "one" => 1,
+                    _ => 2,
+                },
+                "{place}"
+            );
+            let config = edit(Format::Toml, "", &import_edits("servers", &found)).unwrap();
+            let options = LoadOptions {
+                paths: vec![target.clone()],
+                texts: BTreeMap::from([(target.clone(), config.clone())]),
+                revisions: &[],
+                tolerance: ErrorTolerance::None,
+                ..LoadOptions::default()
+            };
+            let loaded = moongate_config::load(&options).unwrap_or_else(|error| panic!("{place}: {error}\n{config}"));
+            assert_eq!(loaded.plan.servers.len(), found.len(), "{place}");
+        }
+    }
+}
+
+#[test]
+fn a_broken_file_or_somebody_else_s_entry_is_left_alone() {
+    for profile in with_files() {
+        let path = path_of(profile);
+        let format = format_of(&path);
+        let broken = match format {
+            Format::Json => "{\"a\": ",
+            Format::Toml => "[a\n",
+            Format::Yaml => "a: [\n",
+        };
+        assert!(connect_text(profile, &request(URL, ConnectRoute::Best), format, broken).is_err(), "{}", profile.id);
+        assert!(read_file(&path, broken).is_err(), "{}", profile.id);
+        // An entry of our name that leads to another gateway.
+        let elsewhere = request("https://other.example/mcp", ConnectRoute::Best);
+        let text = connect_text(profile, &elsewhere, format, "").unwrap();
+        let existing = existing_entry(&path, &text, "moongate", &own());
+        match elsewhere.is_bridged(profile) {
+            // A bridge is always ours, wherever it leads.
+            true => assert_eq!(existing, ExistingEntry::Ours, "{}", profile.id),
+            false => {
+                let ExistingEntry::Foreign(entry) = existing else { panic!("{}: {existing:?}", profile.id) };
+                assert!(!entry.to_string().contains("mg_key"), "{}: {entry}", profile.id);
+            }
+        }
+    }
+}
