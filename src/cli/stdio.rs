@@ -20,6 +20,7 @@ use moongate_access::policy::GlobList;
 use moongate_config::{ConfigProblems, ErrorTolerance, LoadOptions, Plan};
 use moongate_protocol::SUPPORTED;
 use moongate_server::StdioRefused;
+use moongate_session::store::StoreSettings;
 use moongate_telemetry::logs;
 use moongate_upstream::{ServerSettings, SharingMode};
 
@@ -172,6 +173,8 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     let mut plan = loaded.plan;
     plan.listen.clear();
     plan.admin = None;
+    // All state is the other gateway's: a file here would only be in the way of a gateway on this machine.
+    plan.state = StoreSettings { file: None, required: false, has_no_directory: false, is_temporary: false };
     // A bridge has no rules of its own: keys and views are the other gateway's.
     plan.auth = AuthSettings::default();
     plan.views.clear();
