@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::cli::admin::AdminArgs;
-use crate::cli::connect;
+use crate::cli::check_servers;
 use crate::cli::plan::{self, PlanFormat};
 use crate::cli::process::{BAD_CONFIG, block_on, environment, print_message, report_unusable};
 use moongate_config::{LoadOptions, LoadedConfig};
@@ -74,7 +74,7 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
     let _ = write!(std::io::stderr(), "{}", report(&loaded));
     if args.connect {
         logs::start("error", false);
-        return block_on(connect::run(loaded.plan));
+        return block_on(check_servers::run(loaded.plan));
     }
     if args.print && std::io::stdout().write_all(loaded.print().as_bytes()).is_err() {
         return ExitCode::FAILURE;

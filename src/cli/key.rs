@@ -42,7 +42,7 @@ pub enum KeyCommand {
 /// Runs the command. Returns exit code 1 if standard output fails, 2 for a name that a key cannot have.
 pub fn run(args: KeyArgs) -> ExitCode {
     let KeyCommand::New { name, admin, write, config } = args.command;
-    if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
+    if !is_legal_name(&name) {
         // Without a standard error, the exit code alone tells the mistake.
         let _ = writeln!(std::io::stderr(), "a key's name has 1 to 64 characters");
         return ExitCode::from(2);
@@ -79,6 +79,11 @@ async fn write_entry(table: KeyTable, name: String, key: String, config: EditedC
     // The flag `--admin` has another meaning here, so only the variable can carry an operator's key.
     let admin = AdminArgs { admin: None, admin_key: std::env::var("MOONGATE_ADMIN_KEY").ok() };
     config.apply(&admin, &ConfigOperation::AddKey { list, entry }, None).await
+}
+
+/// True for a name that a key may have.
+pub(super) fn is_legal_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().count() <= 64 && !name.chars().any(char::is_control)
 }
 
 /// Table of the config that a key goes into.

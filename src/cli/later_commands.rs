@@ -5,13 +5,11 @@
 use std::ffi::OsStr;
 
 /// Names of the commands.
-pub(super) const NAMES: [&str; 15] = [
+pub(super) const NAMES: [&str; 13] = [
     "audit",
     "completions",
-    "connect",
     "doctor",
     "explain",
-    "import",
     "login",
     "logins",
     "logout",
@@ -28,8 +26,6 @@ pub(super) fn refusal(word: &OsStr) -> Option<String> {
     let name = NAMES.into_iter().find(|name| word == *name)?;
     let instead = match name {
         "undo" => "edit the config file: it is read again when it changes",
-        "import" => "give a client's file as it is: `moongate --config FILE`",
-        "connect" => "the README says what a client's file needs",
         "login" | "logins" | "logout" => "send a fixed credential with `headers`",
         "doctor" => "use `moongate check` and `moongate status`",
         "explain" => "`moongate tools --key KEY` shows what a key may call",

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::process;
 use moongate_config::{GatewayAddresses, LoadOptions};
-use moongate_server::ListenAddress;
+use moongate_server::{ListenAddress, UNIX};
 
 /// Advice where no gateway answers.
 const FLAGS: &str = "--url says where the endpoint of the gateway is, and --admin where its admin listener is";
@@ -24,6 +24,16 @@ pub(super) struct LocatedGateway {
 }
 
 impl LocatedGateway {
+    /// Returns the URL of an endpoint, such as `/mcp`.
+    pub(super) fn url(&self, endpoint: &str) -> String {
+        match (self.place.starts_with(UNIX), &self.certificate) {
+            (true, _) if endpoint == "/mcp" => self.place.clone(),
+            (true, _) => format!("{}:{endpoint}", self.place),
+            (false, Some(_)) => format!("https://{}{endpoint}", self.place),
+            (false, None) => format!("http://{}{endpoint}", self.place),
+        }
+    }
+
     /// Returns the advice for an address that did not answer.
     pub(super) fn advice(&self) -> String {
         format!("{} is {}; is the gateway running? {FLAGS}", self.place, self.origin)

@@ -8,14 +8,19 @@ pub mod check;
 pub mod client;
 pub mod add;
 mod config_edit;
-mod connect;
+mod check_servers;
+mod confirm;
+pub mod connect;
 pub mod health;
 pub mod key;
 mod command_first;
+pub mod import;
+mod import_sources;
 mod later_commands;
 mod locate;
 pub mod mock;
 mod notes;
+mod own_config;
 mod plan;
 mod process;
 pub mod restart;
@@ -25,6 +30,7 @@ mod signals;
 pub mod status;
 pub mod stdio;
 pub mod switch;
+mod text_diff;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -76,6 +82,10 @@ enum CliCommand {
     Enable(switch::SwitchArgs),
     /// Switch a server or some of its tools off
     Disable(switch::SwitchArgs),
+    /// Let MCP clients on this machine use the gateway
+    Connect(connect::ConnectArgs),
+    /// Take over the servers of other MCP clients
+    Import(import::ImportArgs),
     /// Make keys for clients
     Key(key::KeyArgs),
     /// Have a running gateway read its config again
@@ -140,6 +150,8 @@ pub fn run(cli: CommandLine) -> ExitCode {
         CliCommand::Remove(args) => block_on(switch::remove(args)),
         CliCommand::Enable(args) => block_on(switch::enable(args)),
         CliCommand::Disable(args) => block_on(switch::disable(args)),
+        CliCommand::Connect(args) => block_on(connect::run(args)),
+        CliCommand::Import(args) => block_on(async { import::run(&args) }),
         CliCommand::Key(args) => key::run(args),
         CliCommand::Reload(args) => block_on(restart::reload(args)),
         CliCommand::Restart(args) => block_on(restart::restart(args)),

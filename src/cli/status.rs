@@ -9,7 +9,7 @@ use anyhow::Context;
 use serde::Deserialize;
 
 use crate::cli::admin::GatewayArgs;
-use crate::cli::connect::topic_title;
+use crate::cli::check_servers::topic_title;
 use crate::cli::notes::{self, ServerNotes};
 use moongate_gateway::FindingTopic;
 

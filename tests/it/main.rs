@@ -8,6 +8,7 @@
 
 mod admin_api;
 mod cli;
+mod clients;
 mod config;
 mod deploy;
 mod edit;

@@ -11,6 +11,7 @@ mod render_content;
 mod connect;
 mod form;
 mod output;
+mod probe;
 mod prompt;
 mod progress;
 mod schema;
@@ -30,6 +31,7 @@ use crate::cli::process::{report_error, runtime};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Call, ItemKind, McpMethod, Outcome};
 
+pub(super) use probe::{ProbeOutcome, probe_command, probe_url};
 pub(super) use target::remote;
 
 /// The verbs of the client.

@@ -98,7 +98,7 @@ impl TargetArgs {
             (None, None) => {
                 let url = match &self.url {
                     Some(url) => url.clone(),
-                    None => url_of(located.insert(locate::endpoint(&self.config).map_err(VerbFailure::Usage)?)),
+                    None => located.insert(locate::endpoint(&self.config).map_err(VerbFailure::Usage)?).url("/mcp"),
                 };
                 (remote(&url, self.key.as_deref()).map_err(VerbFailure::Usage)?, TargetChoice::Url)
             }
@@ -143,15 +143,6 @@ impl TargetArgs {
         }
         let server = loaded.plan.servers.into_iter().find(|server| server.name == name);
         server.ok_or_else(|| VerbFailure::Usage(format!("the server {name:?} is disabled, or not in the config")))
-    }
-}
-
-/// Returns the URL of the endpoint of all servers.
-fn url_of(located: &LocatedGateway) -> String {
-    match (&located.place, &located.certificate) {
-        (place, _) if place.starts_with(UNIX) => place.clone(),
-        (place, Some(_)) => format!("https://{place}/mcp"),
-        (place, None) => format!("http://{place}/mcp"),
     }
 }
 
@@ -225,7 +216,7 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-fn child_process(command: &str, args: &[String]) -> ServerSettings {
+pub(super) fn child_process(command: &str, args: &[String]) -> ServerSettings {
     let name = Path::new(command).file_name().map_or(command.into(), |name| name.to_string_lossy()).into_owned();
     // The command is the user's own. A shell would have started it with this environment.
     let env = process::environment().into_iter().filter(|(name, _)| name != "MOONGATE_KEY").collect();

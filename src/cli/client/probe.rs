@@ -1,0 +1,80 @@
+//! Probe of an endpoint: `initialize` and `tools/list`, as a client does at its start.
+//!
+//! Owns the judgement of a failure. Does not print. Invariant: the connection and the child that was started have ended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moongate_model::ItemKind;
+use moongate_protocol::ConnectError;
+use moongate_telemetry::{Metrics, logs};
+use moongate_transport::LinkError;
+use moongate_transport::reaper::Reaper;
+use moongate_upstream::{ConnectAs, ConnectTarget, ServerSettings, UpstreamContext};
+
+use super::target::{child_process, remote};
+
+/// Time limit for the whole probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Outcome of a probe.
+pub(in crate::cli) enum ProbeOutcome {
+    /// Number of tools that the endpoint listed.
+    Tools(usize),
+    /// Nothing answers there.
+    Unreachable(String),
+    /// The key is refused.
+    Refused,
+    /// Something answers, and fails.
+    Failed(String),
+}
+
+/// Probes a URL with a key.
+pub(in crate::cli) async fn probe_url(url: &str, key: Option<&str>) -> ProbeOutcome {
+    match remote(url, key) {
+        Ok(settings) => probe(settings).await,
+        Err(message) => ProbeOutcome::Failed(message),
+    }
+}
+
+/// Probes a command with more variables.
+pub(in crate::cli) async fn probe_command(
+    command: &str,
+    args: &[String],
+    more: BTreeMap<String, String>,
+) -> ProbeOutcome {
+    let mut settings = child_process(command, args);
+    if let ConnectTarget::Stdio { env, .. } = &mut settings.connect {
+        env.extend(more);
+    }
+    probe(settings).await
+}
+
+async fn probe(settings: ServerSettings) -> ProbeOutcome {
+    // The outcome says it all.
+    logs::start("off", false);
+    let program = std::env::current_exe().ok();
+    let child = matches!(settings.connect, ConnectTarget::Stdio { .. });
+    let reaper = program.filter(|_| child).and_then(|program| Reaper::start(&program).ok());
+    let shared = UpstreamContext::new(Arc::new(Metrics::new()), reaper.unwrap_or_else(Reaper::disabled));
+    let listed = async {
+        let active = moongate_upstream::open(&settings, &shared, ConnectAs::for_all(None)).await.map_err(failure)?;
+        let listed = moongate_upstream::list_all(&*active.server, ItemKind::Tools, &settings.lists).await;
+        active.link.close(Vec::new()).await;
+        Ok(listed.map_err(|error| ProbeOutcome::Failed(error.message.to_string()))?.items.len())
+    };
+    match tokio::time::timeout(PROBE_TIMEOUT, listed).await {
+        Ok(Ok(count)) => ProbeOutcome::Tools(count),
+        Ok(Err(outcome)) => outcome,
+        Err(_) => ProbeOutcome::Failed(format!("no answer within {PROBE_TIMEOUT:?}")),
+    }
+}
+
+fn failure(error: ConnectError) -> ProbeOutcome {
+    match &error {
+        ConnectError::Link(LinkError::Unreachable(_)) => ProbeOutcome::Unreachable(error.to_string()),
+        ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) => ProbeOutcome::Refused,
+        _ => ProbeOutcome::Failed(error.to_string()),
+    }
+}

@@ -1,0 +1,21 @@
+//! Confirmation by the user before something is written.
+//!
+//! Owns the question and the reading of its answer. Does not write. Invariant: without a terminal nothing counts as a
+//! yes.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use anyhow::bail;
+
+/// Asks a question on the terminal. Fails if there is none.
+pub(super) fn confirm(question: &str) -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        bail!("nobody can be asked here: say --yes to write it");
+    }
+    let mut err = std::io::stderr().lock();
+    write!(err, "{question} [y/N] ")?;
+    err.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}

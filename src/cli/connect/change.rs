@@ -1,0 +1,172 @@
+//! Changes of one client's file.
+//!
+//! Owns the steps: edit, show, ask, keep a copy, write, read back. Does not know clients' formats. Invariant: a file that
+//! somebody else changed meanwhile stays as it is.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail, ensure};
+
+use super::backup;
+use crate::cli::confirm::confirm;
+use crate::cli::process::print_message;
+use crate::cli::text_diff::diff_of_file;
+use moongate_clients::import::OwnGateway;
+use moongate_clients::{
+    ClientProfile, ConnectKey, ConnectRequest, ExistingEntry, connect_text, disconnect_text, existing_entry, format_of,
+};
+use moongate_edit::ConfigFile;
+
+/// File of a client, as it was read.
+pub(super) struct ClientFile {
+    file: ConfigFile,
+}
+
+/// Permissions of the user for one change.
+#[derive(Clone, Copy)]
+pub(super) struct ChangeConsent {
+    /// Somebody else's entry may be replaced.
+    pub(super) force: bool,
+    /// The change need not be confirmed.
+    pub(super) confirmed: bool,
+}
+
+impl ClientFile {
+    /// Reads the file. A missing one is empty.
+    pub(super) fn read(path: PathBuf) -> anyhow::Result<Self> {
+        Ok(ClientFile { file: ConfigFile::read(&path)? })
+    }
+
+    /// Path of the file.
+    pub(super) fn path(&self) -> &std::path::Path {
+        self.file.path()
+    }
+
+    /// Text of the file.
+    pub(super) fn text(&self) -> &str {
+        self.file.text()
+    }
+
+    /// Writes our entry. Returns the file as it was read back.
+    pub(super) fn connect(
+        self,
+        profile: &ClientProfile,
+        request: &ConnectRequest,
+        own: &OwnGateway,
+        consent: ChangeConsent,
+    ) -> anyhow::Result<ClientFile> {
+        let path = self.path().to_owned();
+        if let ExistingEntry::Foreign(entry) = existing_entry(&path, self.text(), &request.name, own) {
+            let ours = masked_entry(profile, request)?;
+            ensure!(
+                consent.force,
+                "{} has another entry `{}`; use --force to replace it, or --name for another name\n  there: {entry}\n  ours:  {ours}",
+                path.display(),
+                request.name
+            );
+        }
+        let text = connect_text(profile, request, format_of(&path), self.text())
+            .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+        if text == self.text() {
+            print_message(&format!("{} has this entry already", path.display()));
+            return Ok(self);
+        }
+        self.write(&text, key_of(request), consent)?;
+        let again = ClientFile::read(path)?;
+        ensure!(again.text() == text, "{} does not read as it was written", again.path().display());
+        Ok(again)
+    }
+
+    /// Removes our entry.
+    pub(super) fn disconnect(
+        self,
+        profile: &ClientProfile,
+        name: &str,
+        own: &OwnGateway,
+        consent: ChangeConsent,
+    ) -> anyhow::Result<()> {
+        let path = self.path().to_owned();
+        match existing_entry(&path, self.text(), name, own) {
+            ExistingEntry::None => {
+                print_message(&format!("{} has no entry `{name}`", path.display()));
+                return Ok(());
+            }
+            ExistingEntry::Foreign(entry) if !consent.force => {
+                bail!("{} has another entry `{name}`; use --force to remove it\n  there: {entry}", path.display());
+            }
+            ExistingEntry::Ours | ExistingEntry::Foreign(_) => {}
+        }
+        let before = backup::backups(&path).pop().and_then(|copy| std::fs::read_to_string(copy).ok());
+        let text = disconnect_text(profile, name, format_of(&path), self.text(), before.as_deref())
+            .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+        if text.is_empty() {
+            show(&path, self.text(), &text, None);
+            ask(consent)?;
+            // Some clients refuse an empty file, and this one was not there before.
+            std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+            print_message(&format!("removed {}, which had nothing else", path.display()));
+            return Ok(());
+        }
+        self.write(&text, None, consent)
+    }
+
+    /// Puts back the file as it was before the last change.
+    pub(super) fn undo(self, consent: ChangeConsent) -> anyhow::Result<()> {
+        let path = self.path().to_owned();
+        let copy = backup::backups(&path).pop();
+        let copy = copy.with_context(|| format!("there is no copy of {} to put back", path.display()))?;
+        let text = std::fs::read_to_string(&copy).with_context(|| copy.display().to_string())?;
+        show(&path, self.text(), &text, None);
+        ask(consent)?;
+        match text.is_empty() {
+            // The file was not there before.
+            true if path.exists() => std::fs::remove_file(&path).with_context(|| path.display().to_string())?,
+            true => {}
+            false => drop(self.file.write(&text)?),
+        }
+        std::fs::remove_file(&copy).with_context(|| copy.display().to_string())?;
+        print_message(&format!("{} is as it was", path.display()));
+        Ok(())
+    }
+
+    fn write(&self, text: &str, key: Option<&str>, consent: ChangeConsent) -> anyhow::Result<()> {
+        let path = self.path();
+        show(path, self.text(), text, key);
+        ask(consent)?;
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
+        let copy = backup::keep(path)?;
+        if let Err(error) = self.file.write(text) {
+            // Without a change there is nothing to undo.
+            let _ = std::fs::remove_file(&copy);
+            return Err(error.into());
+        }
+        print_message(&format!("written to {}; a copy of before is {}", path.display(), copy.display()));
+        Ok(())
+    }
+}
+
+fn show(path: &std::path::Path, before: &str, after: &str, key: Option<&str>) {
+    print_message(&format!("{}:\n{}", path.display(), diff_of_file(path, before, after, key).trim_end()));
+}
+
+fn ask(consent: ChangeConsent) -> anyhow::Result<()> {
+    ensure!(consent.confirmed || confirm("Write this?")?, "nothing was written");
+    Ok(())
+}
+
+/// Key of a request, which no output shows.
+fn key_of(request: &ConnectRequest) -> Option<&str> {
+    match &request.key {
+        Some(ConnectKey::Value(key) | ConnectKey::Variable { value: Some(key), .. }) => Some(key),
+        _ => None,
+    }
+}
+
+/// Our entry as it may be shown.
+fn masked_entry(profile: &ClientProfile, request: &ConnectRequest) -> anyhow::Result<String> {
+    let entry = moongate_clients::client_entry(profile, request).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let text = entry.to_string();
+    Ok(key_of(request).map_or_else(|| text.clone(), |key| text.replace(key, "***")))
+}

@@ -1,0 +1,104 @@
+//! Check of a client's entry, by doing what the client would do.
+//!
+//! Owns the connection that the entry describes. Does not read the client's format (`moongate-config`). Invariant:
+//! nothing of the check outlives it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::change::ClientFile;
+use crate::cli::client::{ProbeOutcome, probe_command, probe_url};
+use crate::cli::process::{environment, print_message};
+use moongate_clients::{ConnectKey, ConnectRequest};
+
+/// Time in which a running gateway reads a changed config.
+pub(super) const RELOAD_WAIT: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+
+/// Connects as the entry says, and reports how that went. A gateway that does not run is no fault of the entry.
+///
+/// A refused key is tried again for `wait`: the gateway may not have read its config anew.
+pub(super) async fn check(file: &ClientFile, request: &ConnectRequest, wait: Duration) -> anyhow::Result<()> {
+    let until = Instant::now() + wait;
+    let outcome = loop {
+        match connect_as(file, request).await? {
+            ProbeOutcome::Refused if Instant::now() < until => tokio::time::sleep(RETRY_PAUSE).await,
+            outcome => break outcome,
+        }
+    };
+    match outcome {
+        ProbeOutcome::Tools(count) => print_message(&format!("checked: the gateway answers with {count} tools")),
+        ProbeOutcome::Unreachable(why) => {
+            print_message(&format!("not checked, since the gateway does not answer: {why}"));
+        }
+        ProbeOutcome::Refused => {
+            bail!(
+                "the entry is written, but the gateway refuses the key: it is missing or wrong (MOONGATE_KEY, --key-env)"
+            );
+        }
+        ProbeOutcome::Failed(why) => bail!("the entry is written, but it does not work: {why}"),
+    }
+    Ok(())
+}
+
+/// Connects as the entry says.
+async fn connect_as(file: &ClientFile, request: &ConnectRequest) -> anyhow::Result<ProbeOutcome> {
+    let entries = moongate_config::server_entries(file.path(), file.text()).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let entry = entries.servers.into_iter().find(|entry| entry.name == request.name);
+    let entry = entry.with_context(|| format!("the entry `{}` cannot be read back", request.name))?;
+    let env = client_environment(request);
+    let text = |key: &str| entry.settings.get(key).and_then(Value::as_str).map(|text| resolved(text, &env));
+    Ok(match (text("url"), text("command")) {
+        (Some(url), _) => probe_url(&url, bearer(&entry.settings, &env).as_deref()).await,
+        (None, Some(command)) => {
+            let args = entry.settings.get("args").and_then(Value::as_array).into_iter().flatten();
+            let args: Vec<String> = args.filter_map(Value::as_str).map(|arg| resolved(arg, &env)).collect();
+            probe_command(&command, &args, members(&entry.settings, "env", &env)).await
+        }
+        (None, None) => bail!("the entry `{}` cannot be read back", request.name),
+    })
+}
+
+/// Variables as the client will have them.
+fn client_environment(request: &ConnectRequest) -> BTreeMap<String, String> {
+    let mut env = environment();
+    if let Some(ConnectKey::Variable { name, value: Some(value) }) = &request.key {
+        // The name of an input becomes a variable, too.
+        env.extend([name.clone(), "MOONGATE_KEY".to_owned()].map(|name| (name, value.clone())));
+    }
+    env
+}
+
+/// Replaces `${NAME}` and `${NAME:-default}`.
+fn resolved(text: &str, env: &BTreeMap<String, String>) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, (reference, after))) =
+        rest.split_once("${").and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+    {
+        let (name, default) = reference.split_once(":-").unwrap_or((reference, ""));
+        out.push_str(before);
+        // Clients spell it with a prefix, which our config takes as well.
+        let name = name.strip_prefix("env:").unwrap_or(name);
+        out.push_str(env.get(name).map_or(default, String::as_str));
+        rest = after;
+    }
+    out + rest
+}
+
+/// Texts of a table in an entry.
+fn members(settings: &Map<String, Value>, key: &str, env: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let table = settings.get(key).and_then(Value::as_object).into_iter().flatten();
+    table.filter_map(|(name, value)| Some((name.clone(), resolved(value.as_str()?, env)))).collect()
+}
+
+/// Key in the headers of an entry.
+fn bearer(settings: &Map<String, Value>, env: &BTreeMap<String, String>) -> Option<String> {
+    let headers = members(settings, "headers", env);
+    let value = headers.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"))?.1;
+    value.strip_prefix("Bearer ").map(str::to_owned)
+}

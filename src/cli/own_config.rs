@@ -1,0 +1,141 @@
+//! Our own config, as commands change it.
+//!
+//! Owns the choice of the file, and the check before it is written. Does not edit texts (`moongate-edit`). Invariant: a
+//! config that cannot be used is never written.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use serde_json::json;
+
+use crate::cli::confirm::confirm;
+use crate::cli::process::print_message;
+use crate::cli::text_diff::diff_of_file;
+use moongate_access::auth::KeyHash;
+use moongate_clients::import::{KnownServer, OwnGateway, import_edits};
+use moongate_config::{LoadOptions, ServerEntry};
+use moongate_edit::{ConfigFile, Edit, EditAction, Format, PathStep, edit};
+use moongate_protocol::SUPPORTED;
+use moongate_server::ListenAddress;
+
+/// Files of our config, and what they have.
+pub(super) struct OwnConfig {
+    paths: Vec<PathBuf>,
+    env: BTreeMap<String, String>,
+    /// File that is written: the last one.
+    pub(super) target: PathBuf,
+    /// Key of the servers in it.
+    wrapper: &'static str,
+    /// Servers of all files.
+    pub(super) known: Vec<KnownServer>,
+    /// Addresses that the gateway listens on.
+    pub(super) own: OwnGateway,
+}
+
+impl OwnConfig {
+    /// Finds the config that `serve` would load.
+    pub(super) fn find(given: &[PathBuf], env: &BTreeMap<String, String>) -> anyhow::Result<Self> {
+        let mut paths = given.to_vec();
+        if paths.is_empty() {
+            paths.extend(moongate_config::search(Path::new("."), env));
+        }
+        let target = match paths.last() {
+            Some(last) => last.clone(),
+            None => moongate_config::users_file(env).context("there is no place for a config: HOME is not set")?,
+        };
+        let (mut known, mut wrapper) = (Vec::new(), "servers");
+        for path in paths.iter().filter(|path| path.exists()) {
+            let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+            let read =
+                moongate_config::server_entries(path, &text).map_err(|problems| anyhow::anyhow!("{problems}"))?;
+            if *path == target {
+                wrapper = read.wrapper.unwrap_or(wrapper);
+            }
+            known.extend(
+                read.servers.into_iter().map(|entry| KnownServer { name: entry.name, settings: entry.settings }),
+            );
+        }
+        let own = OwnGateway { addresses: addresses(&paths, env) };
+        Ok(OwnConfig { paths, env: env.clone(), target, wrapper, known, own })
+    }
+
+    /// Adds the hash of a client's key. Refuses a name that is there: its key would no longer work.
+    pub(super) fn add_key(&self, name: &str, hash: &KeyHash, is_confirmed: bool) -> anyhow::Result<()> {
+        let options = LoadOptions { revisions: &SUPPORTED, ..LoadOptions::of_files(self.existing(), self.env.clone()) };
+        let keys = moongate_config::load(&options).map(|loaded| loaded.plan.auth.keys);
+        let keys = keys.map_err(|problems| anyhow::anyhow!("{}", problems.to_string().trim_end()))?;
+        ensure!(!keys.iter().any(|key| key.name == name), "there is a key {name:?} already: give another name");
+        if keys.is_empty() {
+            print_message("this is the first key: from now on, every client needs one");
+        }
+        // A dollar sign is doubled, or it would begin a reference.
+        let name = name.replace('$', "$$");
+        let item = PathStep::Item { field: "name".to_owned(), value: name.clone() };
+        let entry = json!({ "name": name, "hash": hash.to_string() });
+        let path = [PathStep::from("auth"), PathStep::from("keys"), item];
+        self.change(&[Edit::new(path, EditAction::Set(entry))], is_confirmed)
+    }
+
+    fn existing(&self) -> Vec<PathBuf> {
+        self.paths.iter().filter(|path| path.exists()).cloned().collect()
+    }
+
+    /// Adds servers, after a check of the whole config.
+    pub(super) fn add(&self, servers: &[&ServerEntry], is_confirmed: bool) -> anyhow::Result<()> {
+        self.change(&import_edits(self.wrapper, servers.iter().copied()), is_confirmed)
+    }
+}
+
+impl OwnConfig {
+    /// Makes edits, checks the whole config, shows the change, asks, and writes it.
+    fn change(&self, edits: &[Edit], is_confirmed: bool) -> anyhow::Result<()> {
+        let file = ConfigFile::read(&self.target)?;
+        let shown = self.target.display();
+        let format = Format::of_file(&self.target).with_context(|| format!("{shown} is not TOML, YAML or JSON"))?;
+        let text = edit(format, file.text(), edits).with_context(|| shown.to_string())?;
+        self.check(&text)?;
+        print_message(&format!("{shown}:\n{}", diff_of_file(&self.target, file.text(), &text, None).trim_end()));
+        if !is_confirmed && !confirm("Write this?")? {
+            bail!("nothing was written");
+        }
+        file.write(&text)?;
+        print_message(&format!("written to {shown}"));
+        Ok(())
+    }
+
+    /// Checks the config as it would be. Servers whose references are not set here may be fine for the gateway.
+    fn check(&self, text: &str) -> anyhow::Result<()> {
+        let mut paths = self.paths.clone();
+        if !paths.contains(&self.target) {
+            paths.push(self.target.clone());
+        }
+        let options = LoadOptions {
+            texts: BTreeMap::from([(self.target.clone(), text.to_owned())]),
+            revisions: &SUPPORTED,
+            ..LoadOptions::of_files(paths, self.env.clone())
+        };
+        let loaded = moongate_config::load(&options).map_err(|problems| {
+            anyhow::anyhow!(
+                "the config could not be used, so nothing was written:\n\n{}",
+                problems.to_string().trim_end()
+            )
+        })?;
+        for problem in &loaded.failed {
+            print_message(problem.render("warning").trim_end());
+        }
+        Ok(())
+    }
+}
+
+/// Addresses of the gateway, as URLs have them. None if the config does not say them.
+fn addresses(paths: &[PathBuf], env: &BTreeMap<String, String>) -> Vec<String> {
+    let options = LoadOptions::of_files(paths.to_vec(), env.clone());
+    let listen = moongate_config::gateway_addresses(&options).map(|addresses| addresses.listen).unwrap_or_default();
+    let tcp = listen.iter().filter_map(|address| match address {
+        ListenAddress::Tcp(address) if address.ip().is_unspecified() => Some(format!("127.0.0.1:{}", address.port())),
+        ListenAddress::Tcp(address) => Some(address.to_string()),
+        _ => None,
+    });
+    tcp.collect()
+}
