@@ -72,10 +72,10 @@ impl PageScene {
                 &format!("{}\ntitle = \"Weather\"\ntools = {{ deny = [\"delete_*\"] }}", url(&weather)),
             )
             .with("servers.notes", &url(&notes))
-            .with("servers.hostile", &url(&hostile))
+            .with("servers.zoo", &url(&hostile))
             .with("servers.files", "command = \"sh\"\nargs = [\"-c\", \"echo no such folder >&2; exit 3\"]")
             .with("servers.tickets", "url = \"http://127.0.0.1:9/mcp\"")
-            .with("servers.archive", "command = \"/opt/archive/server\"\nstart = \"lazy\"")
+            .with("servers.archive", "url = \"${ARCHIVE_URL}\"")
             .with("servers.old", "url = \"http://127.0.0.1:9/mcp\"\nenabled = false");
         let mut scene = PageScene {
             setup,
@@ -93,7 +93,7 @@ impl PageScene {
         let gateway = self.setup.program().await;
         until("the servers are ready", async || {
             let ready = gateway.status("weather").await["state"] == "ready";
-            (ready && gateway.status("hostile").await["state"] == "ready").then_some(())
+            (ready && gateway.status("zoo").await["state"] == "ready").then_some(())
         })
         .await;
         self.gateway = Some(gateway);
@@ -111,6 +111,10 @@ impl PageScene {
                 let at = UNIX_EPOCH.elapsed().unwrap().as_millis();
                 client.call("weather__forecast", json!({ "text": "rain" })).await.result();
                 return at.to_string();
+            }
+            "failing-call" => {
+                let client = McpClient::open(&self.endpoint(), Era::Legacy).await;
+                client.call("weather__forecats", json!({ "text": "rain" })).await.error();
             }
             "slow-call" => {
                 let client = McpClient::open(&self.endpoint(), Era::Modern).await;
@@ -179,9 +183,7 @@ async fn the_page_works_in_a_browser() {
     if is_update {
         let docs = root.join("docs/pictures");
         std::fs::create_dir_all(&docs).unwrap();
-        for name in
-            ["server-light-1280", "server-dark-1280", "calls-light-1280", "context-light-1280", "servers-dark-390"]
-        {
+        for name in ["servers-light-1280", "calls-light-1280"] {
             std::fs::copy(pictures.join(format!("{name}.png")), docs.join(format!("{name}.png"))).unwrap();
         }
     }

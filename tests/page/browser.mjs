@@ -27,7 +27,7 @@ export async function openBrowser() {
 
 /** Opens a tab that records what must not happen. */
 export async function openTab(browser, base, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, deviceScaleFactor: 2, reducedMotion: "reduce", ...options });
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, deviceScaleFactor: 1.5, reducedMotion: "reduce", ...options });
   const page = await context.newPage();
   const seen = { requests: [], errors: [], weight: new Map() };
   page.on("request", (request) => seen.requests.push(request.url()));

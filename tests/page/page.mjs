@@ -17,7 +17,7 @@ async function order(name) {
 }
 
 const VIEWS = {
-  servers: "/", server: "/servers/weather", log: "/servers/files?tab=log", hostile: "/servers/hostile",
+  servers: "/", server: "/servers/weather", log: "/servers/files?tab=log", hostile: "/servers/zoo",
   calls: "/calls", sessions: "/sessions", context: "/context",
 };
 
@@ -196,7 +196,7 @@ async function sessionEnds(page) {
   check(true, "a session is ended");
 }
 
-await order("call");
+for (const what of ["call", "failing-call", "call", "session"]) await order(what);
 await withoutScript();
 await everyView();
 const { context, page, seen } = await openTab(browser, base);

@@ -107,7 +107,7 @@ impl CallsView<'_> {
                         table class="calls" {
                             thead { tr {
                                 th scope="col" { "Time" } th scope="col" { "Outcome" } th scope="col" { "Server" } th scope="col" { "Name" }
-                                th scope="col" { "Client" } th scope="col" { "Principal" } th scope="col" { "In → out" }
+                                th scope="col" { "Client" } th scope="col" { "Principal" } th scope="col" class="n" { "In → out" }
                                 th scope="col" { span class="unseen" { "Actions" } }
                             } }
                             tbody { @for call in &shown { (self.row(call)) } }

@@ -28,7 +28,7 @@ pub(super) fn table(sessions: &[Value], may_act: bool) -> Markup {
                     table class="calls" {
                         thead { tr {
                             th scope="col" { "Client" } th scope="col" { "Principal" } th scope="col" { "Endpoint" } th scope="col" { "Revision" }
-                            th scope="col" { "Idle" } th scope="col" { "Calls" } th scope="col" { "Subscriptions" }
+                            th scope="col" class="n" { "Idle" } th scope="col" class="n" { "Calls" } th scope="col" class="n" { "Subscriptions" }
                             th scope="col" { span class="unseen" { "Actions" } }
                         } }
                         tbody { @for session in sessions { (row(session, may_act)) } }
