@@ -70,9 +70,9 @@ impl Server for Endpoint {
         // Clients show a single server under the title and icon of its config.
         let info = match &self.scope {
             EndpointScope::Server(only) => {
-                moongate_protocol::implementation_as(only.settings.title.as_deref(), only.settings.icon.as_deref())
+                moongate_protocol::gateway_info_with(only.settings.title.as_deref(), only.settings.icon.as_deref())
             }
-            _ => moongate_protocol::implementation(),
+            _ => moongate_protocol::gateway_info(),
         };
         ServerDescription { info, instructions, features }
     }

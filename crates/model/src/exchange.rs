@@ -47,21 +47,21 @@ pub struct CacheHint {
 pub struct InputRequired {
     /// Requests by the server's keys. Empty only if nothing but the state is to be returned.
     pub requests: Vec<(ByteString, InputRequest)>,
-    /// Holder of the state meanwhile.
-    pub state: RequestState,
+    /// Holder of the call's state meanwhile.
+    pub state_holder: StateHolder,
     /// Requesting server, once the gateway knows it.
     pub server: Option<ByteString>,
     /// Channel for the responses. Dropped if the client will not respond.
     pub responder: oneshot::Sender<InputResponses>,
 }
 
-/// Holder of an exchange's state while the client provides input.
+/// Holder of a call's state while the client provides input.
 #[derive(Clone, Debug)]
-pub enum RequestState {
+pub enum StateHolder {
     /// The server waits, so the exchange must stay open until the input arrives.
-    HeldByServer,
-    /// The server kept no state beyond this value, so the exchange may end.
-    CarriedByClient(Option<RawJson>),
+    Server,
+    /// The client brings this value back, and the server keeps nothing. So the exchange may end.
+    Client(Option<RawJson>),
 }
 
 /// Responses of the client, by the server's keys.

@@ -19,7 +19,7 @@ pub use call::{
 };
 pub use connection::Connection;
 pub use error::{Error, ErrorOrigin, McpErrorKind, Retryable};
-pub use exchange::{CacheHint, Exchange, ExchangeEvent, InputRequired, InputResponses, Outcome, RequestState};
+pub use exchange::{CacheHint, Exchange, ExchangeEvent, InputRequired, InputResponses, Outcome, StateHolder};
 pub use input_request::{InputKind, InputRequest};
 pub use notification::{Notification, SubscriptionFilter};
 pub use notification_stream::NotificationStream;

@@ -1,16 +1,16 @@
 //! Time limits of calls on one server, shared by all its connections.
 //!
-//! Owns the limits, the timers and the side traffic. Does not cancel calls. Invariant: a change applies to calls that
-//! begin after it.
+//! Owns the limits, the timers and the background sender. Does not cancel calls. Invariant: a change applies to calls
+//! that begin after it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::background_sender::BackgroundSender;
 use crate::lazy_timer::TimerPool;
-use crate::side_traffic::SideTraffic;
 
-/// Time limits and side traffic shared by all connections to a server.
+/// Time limits and background sender shared by all connections to a server.
 ///
 /// A change applies to calls that begin after it.
 #[derive(Debug)]
@@ -18,14 +18,15 @@ pub struct CallTimeouts {
     call_ms: AtomicU64,
     input_ms: AtomicU64,
     timers: Arc<TimerPool>,
-    side_traffic: SideTraffic,
+    background_sender: BackgroundSender,
 }
 
 impl CallTimeouts {
     /// Creates the limits. `call` covers a call from sending to its end, `input` a client's answer to an input request.
     pub fn new(call: Duration, input: Duration) -> Self {
         let (call_ms, input_ms) = (AtomicU64::new(0), AtomicU64::new(0));
-        let timeouts = CallTimeouts { call_ms, input_ms, timers: Arc::default(), side_traffic: SideTraffic::default() };
+        let timeouts =
+            CallTimeouts { call_ms, input_ms, timers: Arc::default(), background_sender: BackgroundSender::default() };
         timeouts.update(call, input);
         timeouts
     }
@@ -43,9 +44,9 @@ impl CallTimeouts {
         &self.timers
     }
 
-    /// Returns the side traffic: messages that no call waits for.
-    pub(super) fn side_traffic(&self) -> &SideTraffic {
-        &self.side_traffic
+    /// Returns the sender of messages that no call waits for.
+    pub(super) fn background_sender(&self) -> &BackgroundSender {
+        &self.background_sender
     }
 
     /// Returns the time limit of a call.

@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::input_attribution::{CallCandidate, CallTarget, InputRecord, InputTargets};
+use crate::input_recipient::{CallCandidate, CallTarget, InteractiveTargets};
+use crate::input_record::InputRecord;
 use crate::side_queue::SideQueue;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcMessage, RpcRequest};
@@ -39,7 +40,7 @@ struct PendingTable {
     /// Record of input requests from this server.
     record: InputRecord,
     /// Targets of calls that received an input request while no other call was open.
-    input_targets: Mutex<InputTargets>,
+    interactive_targets: Mutex<InteractiveTargets>,
     /// Number of input requests without a response from their users.
     open_inputs: AtomicUsize,
     /// Notified for each call that timed out while the server was silent.
@@ -369,8 +370,8 @@ impl PendingCalls {
             waits_since: (call.open_inputs > 0).then_some(call.last_input_at),
         };
         let candidates: Vec<CallCandidate> = fitting.map(candidate).collect();
-        let mut targets = self.0.input_targets.lock();
-        let id = targets.pick(&candidates)?;
+        let mut targets = self.0.interactive_targets.lock();
+        let id = targets.pick_recipient(&candidates)?;
         let alone = unread == u64::MAX && open.values().filter(|call| call.owner.is_some()).count() == 1;
         let picked = open.get_mut(&id)?;
         picked.input_count = picked.input_count.saturating_add(1);

@@ -2,6 +2,8 @@
 //!
 //! Owns the list of supported revisions. Does not negotiate one (`negotiate.rs`). Invariant: a revision has one era.
 
+use http::HeaderName;
+
 use crate::{legacy, v2026_07_28};
 
 /// Era of a revision.
@@ -19,8 +21,11 @@ pub const SUPPORTED: [&str; 5] = [
     legacy::PROFILES[1].name,
     legacy::PROFILES[2].name,
     legacy::PROFILES[3].name,
-    v2026_07_28::NAME,
+    v2026_07_28::REVISION,
 ];
+
+/// Header that carries the revision of a request over HTTP, in both eras.
+pub(super) const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 /// Returns the revision of this name if it is supported.
 pub fn supported_revision(name: &str) -> Option<&'static str> {
@@ -29,5 +34,5 @@ pub fn supported_revision(name: &str) -> Option<&'static str> {
 
 /// Returns the era of one of [`SUPPORTED`].
 pub fn era_of(revision: &str) -> Era {
-    if revision == v2026_07_28::NAME { Era::Modern } else { Era::Legacy }
+    if revision == v2026_07_28::REVISION { Era::Modern } else { Era::Legacy }
 }

@@ -5,33 +5,36 @@
 //! other side.
 
 mod admitted;
-pub mod body;
-pub mod lazy_timer;
-mod respond;
-mod mcp_apps;
-mod input_attribution;
-mod correlation;
-mod error_labels;
-mod negotiate;
+mod ambiguous_members;
 mod await_task;
+mod background_sender;
+pub mod body;
 mod call_timeouts;
+mod client_capabilities;
 mod connect_error;
 mod connect_options;
+mod correlation;
+pub mod cors_headers;
 mod dialect;
 mod era;
+mod error_labels;
 mod extensions;
-mod link_error;
-mod http_headers;
-mod http_message;
-mod implementation;
-mod request_checks;
-mod side_queue;
+mod forwarded_headers;
+mod gateway_info;
+mod http_response;
+mod input_recipient;
+mod input_record;
+pub mod lazy_timer;
 mod legacy;
-mod ambiguous_members;
+mod link_error;
+mod mcp_apps;
+mod negotiate;
 mod notifications;
-mod stdio;
 mod pipe_routes;
-mod side_traffic;
+mod request_checks;
+mod respond;
+mod side_queue;
+mod stdio;
 mod tasks;
 mod trace_context;
 mod v2026_07_28;
@@ -47,9 +50,8 @@ pub use dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
 pub use era::{Era, SUPPORTED, era_of, supported_revision};
 pub use error_labels::call_ending;
 pub use extensions::shared_capabilities;
-pub use http_headers::{VERSION_HEADER, cors};
-pub use implementation::{implementation, implementation_as};
-pub use input_attribution::InputRecord;
+pub use gateway_info::{gateway_info, gateway_info_with};
+pub use input_record::InputRecord;
 pub use mcp_apps::{APP_SCHEME, app_pages, with_app_pages};
 pub use negotiate::{NegotiatedServer, connect, connect_http_sse, may_be_http_sse};
 pub use stdio::{ClientDisconnected, StdioClient};
@@ -57,8 +59,8 @@ pub use stdio::{ClientDisconnected, StdioClient};
 /// Selects the dialect of a request: the first that matches. The legacy dialect matches all requests that are left.
 pub fn select_dialect(head: &RequestHead<'_>, peek: &BodyHint<'_>) -> &'static dyn Dialect {
     // The order matters: the legacy dialect matches everything.
-    const FRONTS: [&dyn Dialect; 2] = [&v2026_07_28::DIALECT, &legacy::DIALECT];
-    FRONTS.into_iter().find(|dialect| dialect.matches(head, peek)).unwrap_or(&legacy::DIALECT)
+    const DIALECTS: [&dyn Dialect; 2] = [&v2026_07_28::DIALECT, &legacy::DIALECT];
+    DIALECTS.into_iter().find(|dialect| dialect.matches(head, peek)).unwrap_or(&legacy::DIALECT)
 }
 
 /// Returns the dialect of HTTP+SSE, the HTTP transport of 2024-11-05, which has endpoints of its own.

@@ -55,7 +55,7 @@ pub async fn connect(
 /// Request", "404 Not Found" or "405 Method Not Allowed": Issue a GET request to the server URL, expecting that this
 /// will open an SSE stream and return an `endpoint` event as the first event."
 pub fn may_be_http_sse(error: &ConnectError, options: &ConnectOptions) -> bool {
-    let legacy = options.revision != Some(v2026_07_28::NAME) && options.era != Some(Era::Modern);
+    let legacy = options.revision != Some(v2026_07_28::REVISION) && options.era != Some(Era::Modern);
     legacy && matches!(error, ConnectError::Link(LinkError::Status { status: 400 | 404 | 405, .. }))
 }
 
@@ -95,7 +95,7 @@ fn attach_modern(
     description: moongate_model::ServerDescription,
 ) -> NegotiatedServer {
     let server = v2026_07_28::ModernHandle::attach(link.clone(), calls.clone(), options.clone(), description);
-    NegotiatedServer { server, revision: v2026_07_28::NAME, era: Era::Modern }
+    NegotiatedServer { server, revision: v2026_07_28::REVISION, era: Era::Modern }
 }
 
 /// Probes a server over HTTP.

@@ -1,12 +1,26 @@
 //! Checks that every request passes, in all dialects.
 //!
-//! Owns the errors of malformed bodies and of `_meta`. Does not read methods. Invariant: a member that was checked is the
-//! only one that a server can read.
+//! Owns the errors of media types, malformed bodies and `_meta`. Does not read methods. Invariant: a member that was
+//! checked is the only one that a server can read.
+
+use http::{HeaderMap, header};
 
 use crate::ambiguous_members;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_jsonrpc::message::{MalformedMessage, RequestId};
 use moongate_model::{Error, McpErrorKind};
+
+/// Checks that the body is JSON. Pages of another origin can send other media types without a preflight request.
+pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), Error> {
+    let json = headers.get(header::CONTENT_TYPE).is_none_or(|v| v.as_bytes().starts_with(b"application/json"));
+    if !json {
+        return Err(Error::new(
+            McpErrorKind::InvalidRequest,
+            "Unsupported media type: the body must be application/json",
+        ));
+    }
+    Ok(())
+}
 
 /// Converts a malformed body into an error for its sender.
 pub(super) fn malformed_error(error: &MalformedMessage) -> (Option<RequestId>, Error) {

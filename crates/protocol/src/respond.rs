@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
 use crate::body::Body;
-use crate::http_message::json_response;
+use crate::http_response::json_response;
 use crate::lazy_timer::TimerPool;
 use moongate_jsonrpc::sse;
 use moongate_model::{Error, Exchange, ExchangeEvent, InputRequired, Notification, Outcome};

@@ -16,7 +16,7 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 
 use crate::{SharedServerState, json_response};
-use moongate_protocol::cors;
+use moongate_protocol::cors_headers;
 
 /// Accepted hosts and origins.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -162,7 +162,7 @@ fn preflight_answer(requested_headers: Option<HeaderValue>) -> Response {
 }
 
 fn is_allowed_header(name: &str) -> bool {
-    (cors::ALLOWED.contains(&name) || name.starts_with(cors::ALLOWED_PREFIX))
+    (cors_headers::ALLOWED.contains(&name) || name.starts_with(cors_headers::ALLOWED_PREFIX))
         && HeaderName::from_bytes(name.as_bytes()).is_ok()
 }
 
@@ -170,7 +170,7 @@ fn add_cors(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     // Caches must not serve one origin's response to another (Fetch, CORS protocol and HTTP caches).
     headers.append(header::VARY, HeaderValue::from_static("origin"));
-    if let Ok(exposed) = HeaderValue::from_str(&cors::EXPOSED.join(", ")) {
+    if let Ok(exposed) = HeaderValue::from_str(&cors_headers::EXPOSED.join(", ")) {
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
     }
 }

@@ -49,7 +49,7 @@ impl UserPrompter {
             session: None,
             declared_capabilities: self.capabilities(),
             capabilities: ClientCapabilities { elicit_form: can, elicit_url: can, ..ClientCapabilities::default() },
-            client_info: Some(moongate_protocol::implementation()),
+            client_info: Some(moongate_protocol::gateway_info()),
             log_filter: LogFilter::AtLeast(LOG_LEVEL),
             revision: "",
             forwarded_headers: Vec::new(),

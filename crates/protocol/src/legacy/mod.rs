@@ -3,13 +3,12 @@
 //! Owns one implementation for all of them, with a row of differences for each. Does not own the sessions (`session`).
 //! Invariant: revisions differ by their [`Profile`](profile::Profile) alone.
 
-mod capabilities;
-mod upstream;
-mod profile;
 mod downstream;
+mod profile;
 mod tasks;
+mod upstream;
+mod url_elicitations;
 
-pub(super) use capabilities::{read_client_capabilities, required_capability, url_elicitations};
 pub(super) use downstream::dialect::DIALECT;
 pub(super) use downstream::encode::{rpc_error, tool_error};
 pub(super) use downstream::http_sse::DIALECT as HTTP_SSE;
@@ -18,3 +17,4 @@ pub(super) use profile::{PROFILES, SESSION_HEADER, profile};
 pub(super) use tasks::{task_of, terminal_error, untag_task};
 pub(super) use upstream::handle::LegacyHandle;
 pub(super) use upstream::handshake::{first_response, open};
+pub(super) use url_elicitations::required_elicitations;

@@ -43,8 +43,5 @@ pub(crate) fn profile(name: &str) -> Option<&'static Profile> {
 /// Header that carries the session id.
 pub(crate) const SESSION_HEADER: http::HeaderName = http::HeaderName::from_static("mcp-session-id");
 
-/// Header that carries the revision.
-pub(crate) const VERSION_HEADER: http::HeaderName = http::HeaderName::from_static(crate::VERSION_HEADER);
-
 /// Code of "Resource not found", up to 2025-11-25 (server/resources.mdx, Error Handling).
 pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;

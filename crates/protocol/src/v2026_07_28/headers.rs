@@ -8,13 +8,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::v2026_07_28::names::NAME;
+use crate::era::VERSION_HEADER;
+use crate::v2026_07_28::REVISION;
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_model::{Error, McpErrorKind};
 use moongate_transport::HeaderList;
 
 /// Header of the revision.
-pub(super) const VERSION: HeaderName = HeaderName::from_static(crate::VERSION_HEADER);
 /// Header of the method.
 pub(super) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// Header of the tool, prompt or resource.
@@ -65,7 +65,7 @@ pub(super) fn write_headers(
     arguments: Option<&RawJson>,
 ) -> HeaderList {
     let mut headers: HeaderList = Vec::with_capacity(4);
-    headers.push((VERSION, HeaderValue::from_static(NAME)));
+    headers.push((VERSION_HEADER, HeaderValue::from_static(REVISION)));
     headers.extend(HeaderValue::from_str(method).ok().map(|value| (METHOD, value)));
     headers.extend(target.and_then(encode).map(|value| (ITEM, value)));
     if let Some(definition) = definition.filter(|d| is_annotated(d)) {

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
+use crate::client_capabilities::read_client_capabilities;
 use crate::dialect::DownstreamState;
-use crate::v2026_07_28::names::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, NAME, PROTOCOL_VERSION};
+use crate::forwarded_headers;
+use crate::v2026_07_28::REVISION;
+use crate::v2026_07_28::meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION};
 use crate::v2026_07_28::tasks;
-use crate::{http_message, legacy};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Caller, ClientCapabilities, Error, LogFilter, LogLevel, McpErrorKind, Principal};
 
@@ -33,7 +35,7 @@ pub(super) fn take_caller(
     let members = capabilities
         .as_object()
         .ok_or_else(|| missing_member(CLIENT_CAPABILITIES, "an object without duplicate keys"))?;
-    let client_capabilities: ClientCapabilities = legacy::read_client_capabilities(&members);
+    let client_capabilities: ClientCapabilities = read_client_capabilities(&members);
     let log = match meta.remove(LOG_LEVEL) {
         // server/utilities/logging.mdx: "The server MUST NOT emit `notifications/message` for a request that does not
         // include this field."
@@ -61,8 +63,8 @@ pub(super) fn take_caller(
         capabilities: client_capabilities,
         client_info: info,
         log_filter: log,
-        revision: NAME,
-        forwarded_headers: http_message::collect_forwarded(headers, state),
+        revision: REVISION,
+        forwarded_headers: forwarded_headers::collect_headers(headers, state),
         ended: tokio_util::sync::CancellationToken::new(),
     }))
 }
@@ -85,7 +87,7 @@ pub(super) fn write_meta(
     set(PROTOCOL_VERSION, const { RawJson::literal("\"2026-07-28\"") });
     set(CLIENT_INFO, caller.client_info.clone().unwrap_or_else(|| own_info.clone()));
     let capabilities = match caller.revision {
-        NAME => caller.declared_capabilities.clone(),
+        REVISION => caller.declared_capabilities.clone(),
         _ => tasks::set_declared(&caller.declared_capabilities, may_task),
     };
     set(CLIENT_CAPABILITIES, capabilities);

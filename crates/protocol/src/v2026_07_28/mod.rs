@@ -2,17 +2,21 @@
 //!
 //! Owns the wire form of both sides. Does not keep sessions. Invariant: no request depends on an earlier one.
 
-mod upstream;
 mod downstream;
+mod error_codes;
 mod headers;
 mod meta;
-mod names;
+mod meta_keys;
 pub(crate) mod tasks;
+mod upstream;
 
 pub(super) use downstream::dialect::DIALECT;
 pub(super) use downstream::encode::rpc_error;
 pub(super) use downstream::stdio::OpenRequests;
 pub(super) use headers::annotation_problem as tool_problem;
-pub(super) use names::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, NAME, PROTOCOL_VERSION, SUBSCRIPTION_ID};
+pub(super) use meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SUBSCRIPTION_ID};
 pub(super) use upstream::discover::{discover, is_modern};
 pub(super) use upstream::handle::ModernHandle;
+
+/// Name of the revision.
+pub(super) const REVISION: &str = "2026-07-28";

@@ -4,7 +4,7 @@
 //! code never leaves, not even inside a task.
 
 use crate::tasks::{TimeMembers, append_members, extract_task, write_members};
-use crate::v2026_07_28::names::{MISSING_CAPABILITY, RETIRED};
+use crate::v2026_07_28::error_codes::{MISSING_CAPABILITY, RETIRED};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RpcError, code};
 use moongate_model::{

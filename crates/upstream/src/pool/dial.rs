@@ -74,7 +74,7 @@ pub struct ConnectAs {
 impl ConnectAs {
     /// Creates the identity of a connection for all clients.
     pub fn for_all(era: Option<Era>) -> Self {
-        let (capabilities, info) = (moongate_protocol::shared_capabilities(), moongate_protocol::implementation());
+        let (capabilities, info) = (moongate_protocol::shared_capabilities(), moongate_protocol::gateway_info());
         let (stderr, record) = (StderrTail::default(), InputRecord::default());
         ConnectAs { capabilities, info, era, first_era: None, persisted_session: None, stderr, record }
     }
@@ -83,7 +83,7 @@ impl ConnectAs {
 impl ConnectAs {
     /// Creates the identity of a connection for one client, with the client's own info and capabilities.
     pub fn for_caller(caller: &Caller, era: Option<Era>) -> Self {
-        let info = caller.client_info.clone().unwrap_or_else(moongate_protocol::implementation);
+        let info = caller.client_info.clone().unwrap_or_else(moongate_protocol::gateway_info);
         let (stderr, record) = (StderrTail::default(), InputRecord::default());
         let capabilities = caller.declared_capabilities.clone();
         ConnectAs { capabilities, info, era, first_era: None, persisted_session: None, stderr, record }

@@ -18,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 use crate::admitted::Admitted;
 use crate::body::Body;
 use crate::dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
-use crate::http_message::{self, json_response};
+use crate::http_response::{accepted_response, json_response};
 use crate::legacy::downstream::refusal::{self, LegacyRefusal};
 use crate::legacy::downstream::request::{LegacyStarted, SessionRequest, collect_array};
 use crate::legacy::downstream::{encode, get_stream, initialize};
-use crate::request_checks::malformed_error;
+use crate::request_checks::{check_content_type, malformed_error};
 use crate::respond;
 use moongate_jsonrpc::json::RawJson;
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcPayload, RpcRequest};
@@ -149,7 +149,7 @@ async fn post(
     server: Arc<dyn Server>,
     state: &Arc<DownstreamState>,
 ) -> Result<Response<Body>, LegacyRefusal> {
-    http_message::check_content_type(&inbound.headers)?;
+    check_content_type(&inbound.headers)?;
     let id = session_id(&inbound).unwrap_or_default();
     let session = state.sessions.find(id, &inbound.principal, &inbound.scope);
     let session = session.and_then(|session| session.shared_stream.clone().map(|stream| (session, stream.out)));
@@ -182,7 +182,7 @@ async fn post(
             begin_messages(&session_request, payload, out, permit)?;
         }
     }
-    Ok(http_message::accepted_response())
+    Ok(accepted_response())
 }
 
 fn unknown_session() -> Error {

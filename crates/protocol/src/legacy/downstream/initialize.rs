@@ -11,14 +11,15 @@ use tokio::time::Instant;
 
 use crate::ambiguous_members::reject_lookalikes;
 use crate::body::Body;
+use crate::client_capabilities::read_client_capabilities;
 use crate::dialect::DownstreamState;
 use crate::error_labels::count_local_answer;
-use crate::http_message::{collect_forwarded, json_response};
+use crate::http_response::json_response;
 use crate::legacy::downstream::encode;
 use crate::legacy::downstream::refusal::LegacyRefusal;
 use crate::legacy::profile::{NEWEST, Profile, SESSION_HEADER, profile};
-use crate::legacy::{read_client_capabilities, tasks};
-use crate::notifications;
+use crate::legacy::tasks;
+use crate::{forwarded_headers, notifications};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::RpcRequest;
 use moongate_model::{Caller, Error, LogFilter, Server, ServerCapabilities};
@@ -97,7 +98,7 @@ pub(crate) fn read_caller(
         client_info: params.get("clientInfo").filter(|info| info.is_object()).map(RawJson::detached),
         log_filter: LogFilter::ServerDecides,
         revision: profile.name,
-        forwarded_headers: collect_forwarded(headers, state),
+        forwarded_headers: forwarded_headers::collect_headers(headers, state),
         ended: tokio_util::sync::CancellationToken::new(),
     })
 }

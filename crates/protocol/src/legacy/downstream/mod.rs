@@ -5,6 +5,7 @@
 pub(super) mod catch_up;
 pub(super) mod dialect;
 pub(super) mod encode;
+pub(super) mod gateway_tasks;
 pub(super) mod get_stream;
 pub(super) mod http_sse;
 pub(super) mod initialize;
@@ -16,4 +17,4 @@ pub(super) mod restore;
 pub(super) mod resumable;
 pub(super) mod session_methods;
 pub(super) mod stdio;
-pub(super) mod task_request;
+pub(super) mod task_augmentation;

@@ -5,7 +5,7 @@
 use http::Response;
 
 use crate::body::Body;
-use crate::http_message::json_response;
+use crate::http_response::json_response;
 use crate::legacy::downstream::encode;
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcPayload};
 use moongate_model::Error;

@@ -17,16 +17,16 @@ use crate::ambiguous_members::reject_lookalikes;
 use crate::body::Body;
 use crate::dialect::DownstreamState;
 use crate::error_labels::count_local_answer;
-use crate::http_message::{self, json_response};
+use crate::http_response::{accepted_response, json_response};
 use crate::legacy::downstream::refusal::LegacyRefusal;
 use crate::legacy::downstream::response_encoder::LegacyEncoder;
 use crate::legacy::downstream::resumable::{self, ResumableWriter};
-use crate::legacy::downstream::task_request::{self, TaskRequest};
-use crate::legacy::downstream::{encode, session_methods};
+use crate::legacy::downstream::task_augmentation::{self, TaskAugmentation};
+use crate::legacy::downstream::{encode, gateway_tasks, session_methods};
 use crate::legacy::profile::profile;
 use crate::request_checks::{malformed_error, take_meta};
 use crate::respond::{self, ResponseEncoder, ResponseOptions};
-use crate::trace_context;
+use crate::{forwarded_headers, trace_context};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_jsonrpc::message::{MalformedMessage, RequestId, RpcMessage, RpcRequest};
 use moongate_model::{
@@ -90,7 +90,7 @@ impl SessionRequest<'_> {
     ) -> Result<BoxFuture<'static, Response<Body>>, LegacyRefusal> {
         Ok(match self.start_batch(items)? {
             Some(answers) => async { json_response(200, collect_array(answers).await) }.boxed(),
-            None => std::future::ready(http_message::accepted_response()).boxed(),
+            None => std::future::ready(accepted_response()).boxed(),
         })
     }
 
@@ -162,12 +162,13 @@ impl SessionRequest<'_> {
         }
         let caller = self.caller();
         let offered = || self.server.describe(&caller).features.tasks.is_some();
-        let task_request = match task_request::read_task_request(caller.revision, &method, &mut params, offered) {
-            Ok(task_request) => task_request,
-            Err(error) => return now(Err(error)),
-        };
+        let task_augmentation =
+            match task_augmentation::take_augmentation(caller.revision, &method, &mut params, offered) {
+                Ok(task_augmentation) => task_augmentation,
+                Err(error) => return now(Err(error)),
+            };
         if let Some(end) =
-            task_request::serve_gateway_task(&self.state.sessions.task_results, &caller.principal, &method, &params)
+            gateway_tasks::serve_task_method(&self.state.sessions.task_results, &caller.principal, &method, &params)
         {
             return now(end);
         }
@@ -182,7 +183,7 @@ impl SessionRequest<'_> {
         };
         // The client's token stays on this hop. The request to the server gets one of its own.
         let token = meta.remove("progressToken");
-        let (task, detailed) = (task_request.mode.clone(), method == McpMethod::Task(TaskMethod::Cancel));
+        let (task, detailed) = (task_augmentation.mode.clone(), method == McpMethod::Task(TaskMethod::Cancel));
         let progress = token.is_some();
         let call = Call {
             meta,
@@ -193,7 +194,7 @@ impl SessionRequest<'_> {
             ..Call::new(method.clone(), params)
         };
         let exchange = self.server.call(&caller, call);
-        let encoder = self.encoder(id, (method, task_request, token), caller, open, stream);
+        let encoder = self.encoder(id, (method, task_augmentation, token), caller, open, stream);
         LegacyStarted::Running(exchange, Box::new(encoder))
     }
 
@@ -214,7 +215,7 @@ impl SessionRequest<'_> {
             count_local_answer(&state.metrics, "resources/subscribe", end.as_ref().err(), revision, received.elapsed());
             ExchangeEvent::Done(end.map(Outcome::from_result))
         }));
-        let encoder = self.encoder(id, (McpMethod::Complete, TaskRequest::default(), None), caller, open, false);
+        let encoder = self.encoder(id, (McpMethod::Complete, TaskAugmentation::default(), None), caller, open, false);
         LegacyStarted::Running(exchange, Box::new(encoder))
     }
 
@@ -228,7 +229,7 @@ impl SessionRequest<'_> {
     fn encoder(
         &self,
         id: RequestId,
-        (method, task_request, token): (McpMethod, TaskRequest, Option<RawJson>),
+        (method, task_augmentation, token): (McpMethod, TaskAugmentation, Option<RawJson>),
         caller: Arc<Caller>,
         open: OpenCall,
         stream: bool,
@@ -240,7 +241,7 @@ impl SessionRequest<'_> {
             stream_lifetime: profile.and_then(|profile| resumable::stream_lifetime(profile, &self.session, self.state)),
             id,
             method,
-            task_request,
+            task_augmentation,
             sessions: self.state.sessions.clone(),
             token,
             log_filter: caller.log_filter,
@@ -258,7 +259,7 @@ impl SessionRequest<'_> {
             return caller;
         }
         Arc::new(Caller {
-            forwarded_headers: http_message::collect_forwarded(self.headers, self.state),
+            forwarded_headers: forwarded_headers::collect_headers(self.headers, self.state),
             ..(*caller).clone()
         })
     }

@@ -12,10 +12,10 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 
 use crate::dialect::DownstreamState;
-use crate::legacy::capabilities;
 use crate::legacy::downstream::encode;
 use crate::legacy::downstream::resumable::ResumableWriter;
-use crate::legacy::downstream::task_request::TaskRequest;
+use crate::legacy::downstream::task_augmentation::TaskAugmentation;
+use crate::legacy::url_elicitations;
 use crate::notifications;
 use crate::respond::{self, InputAction, ResponseEncoder};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
@@ -23,7 +23,7 @@ use moongate_jsonrpc::message::{RequestId, RpcError, code, encode_with, write_re
 use moongate_jsonrpc::sse;
 use moongate_model::{
     Caller, Error, Exchange, InputKind, InputRequired, LogFilter, McpErrorKind, McpMethod, Notification, Outcome,
-    RequestState,
+    StateHolder,
 };
 use moongate_session::{OpenCall, Sessions};
 
@@ -31,7 +31,7 @@ use moongate_session::{OpenCall, Sessions};
 pub(crate) struct LegacyEncoder {
     pub(crate) id: RequestId,
     pub(crate) method: McpMethod,
-    pub(crate) task_request: TaskRequest,
+    pub(crate) task_augmentation: TaskAugmentation,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) token: Option<RawJson>,
     pub(crate) log_filter: LogFilter,
@@ -59,9 +59,9 @@ impl ResponseEncoder for LegacyEncoder {
     }
 
     fn input_required(&mut self, input: InputRequired) -> InputAction {
-        let InputRequired { requests, state, responder, .. } = input;
-        if let (RequestState::CarriedByClient(_), Some((_, input_request))) =
-            (&state, requests.iter().find(|(_, q)| !self.caller.capabilities.supports(q.kind)))
+        let InputRequired { requests, state_holder, responder, .. } = input;
+        if let (StateHolder::Client(_), Some((_, input_request))) =
+            (&state_holder, requests.iter().find(|(_, q)| !self.caller.capabilities.supports(q.kind)))
         {
             let missing = input_request.kind.capability();
             let error = Error::new(
@@ -73,7 +73,7 @@ impl ResponseEncoder for LegacyEncoder {
         let mut messages = Vec::new();
         let mut waiting = Vec::new();
         for (key, input_request) in requests {
-            let input_request = self.task_request.tag_request(input_request);
+            let input_request = self.task_augmentation.tag_request(input_request);
             let (outcome, kind) = self.send_input_request(&input_request, &mut messages);
             self.state.metrics.inputs.asks.inc((InputKindName(input_request.kind.capability()), kind));
             waiting.push(async move { (key, outcome.wait().await) });
@@ -85,7 +85,7 @@ impl ResponseEncoder for LegacyEncoder {
         tokio::spawn(async move {
             let _session = session;
             let answers = tokio::time::timeout(limit, join_all(waiting));
-            // Dropping `answer` tells the server that no responses will come.
+            // Dropping `responder` tells the server that no responses will come.
             tokio::select! {
                 answers = answers => drop(answers.map(|answers| responder.send(answers))),
                 () = cancelled.cancelled() => {}
@@ -116,8 +116,8 @@ impl ResponseEncoder for LegacyEncoder {
 
     fn result(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
         if let Err(Error { kind: McpErrorKind::ServerError(error), .. }) = &end {
-            for mut page in capabilities::url_elicitations(error).into_iter().flatten() {
-                if let Some(id) = capabilities::ensure_elicitation_id(&mut page) {
+            for mut page in url_elicitations::required_elicitations(error).into_iter().flatten() {
+                if let Some(id) = url_elicitations::ensure_elicitation_id(&mut page) {
                     self.open.session().client_requests.elicitation_opened(&id);
                 }
             }
@@ -146,7 +146,7 @@ impl ResponseEncoder for LegacyEncoder {
             let encoder = LegacyEncoder {
                 id: self.id.clone(),
                 method: self.method.clone(),
-                task_request: self.task_request.clone(),
+                task_augmentation: self.task_augmentation.clone(),
                 sessions: self.sessions.clone(),
                 token: self.token.clone(),
                 log_filter: self.log_filter,
@@ -194,8 +194,8 @@ impl LegacyEncoder {
             self.open.session().record_task(&task.id);
         }
         let keep = |result| self.sessions.task_results.store(&self.caller.principal, result);
-        let end = self.task_request.finish(&self.method, end, keep);
-        encode::encode_outcome(&self.id, &self.task_request.error_method(&self.method), end)
+        let end = self.task_augmentation.finish(&self.method, end, keep);
+        encode::encode_outcome(&self.id, &self.task_augmentation.error_method(&self.method), end)
     }
 
     /// Sends one input request to the client. If that is not possible, returns the refusal and its metric label.
@@ -225,7 +225,7 @@ impl LegacyEncoder {
             Some((id, receiver)) => {
                 let mut params = input_request.params.clone();
                 if input_request.kind == InputKind::ElicitUrl
-                    && let Some(page) = capabilities::ensure_elicitation_id(&mut params)
+                    && let Some(page) = url_elicitations::ensure_elicitation_id(&mut params)
                 {
                     self.open.session().client_requests.elicitation_opened(&page);
                 }

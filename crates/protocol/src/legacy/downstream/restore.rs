@@ -13,13 +13,12 @@ use http::{HeaderMap, HeaderValue, Response, header};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
+use crate::client_capabilities::read_client_capabilities;
 use crate::dialect::{DownstreamState, McpRequest};
-use crate::http_message::collect_forwarded;
 use crate::legacy::downstream::refusal::{self, LegacyRefusal};
 use crate::legacy::downstream::{encode, get_stream, resource_updates};
 use crate::legacy::profile::{SESSION_HEADER, profile};
-use crate::legacy::read_client_capabilities;
-use crate::respond;
+use crate::{forwarded_headers, respond};
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::sse;
 use moongate_model::{Caller, Error, McpErrorKind, Principal, Server, SubscriptionFilter};
@@ -69,7 +68,7 @@ pub(crate) fn restore_session(
         client_info: record.info.clone(),
         log_filter: record.log(),
         revision: profile.name,
-        forwarded_headers: collect_forwarded(headers, state),
+        forwarded_headers: forwarded_headers::collect_headers(headers, state),
         ended: CancellationToken::new(),
     };
     // Another request may restore the same session meanwhile; both get the same one.

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use tokio::task::coop;
 
 use crate::correlation::{CallEntry, LogInterest};
-use crate::http_message::forwarded_headers;
-use crate::input_attribution::CallTarget;
+use crate::forwarded_headers;
+use crate::input_recipient::CallTarget;
 use crate::legacy::tasks;
 use crate::legacy::upstream::call_deadline::{CallDeadline, INPUT_REQUESTS_MAX};
 use crate::legacy::upstream::call_inputs::forward_responses;
@@ -28,7 +28,7 @@ use moongate_jsonrpc::message::{
 };
 use moongate_model::{
     Call, Caller, ClientCapabilities, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired,
-    LogFilter, McpMethod, Notification, Outcome, Principal, RequestState, TaskMethod,
+    LogFilter, McpMethod, Notification, Outcome, Principal, StateHolder, TaskMethod,
 };
 use moongate_transport::{HeaderList, LinkError};
 
@@ -109,7 +109,7 @@ impl LegacyCall {
         let body = encode_with(params.size_hint(), |out| {
             write_request(out, &RequestId::number(entry.id), method.name(), &params)
         });
-        let forwarded = forwarded_headers(&caller);
+        let forwarded = forwarded_headers::header_list(&caller);
         // "It MUST block the response until the task reaches a terminal status": longer than a call may take.
         let wait = if task.awaited.is_some() { server.options.timeouts.input_timeout() } else { Duration::ZERO };
         // Time spent in the queue counts towards the call's timeout.
@@ -355,7 +355,7 @@ impl LegacyCall {
         let requests = vec![(key, InputRequest { kind, method, params })];
         Some(ExchangeEvent::InputRequired(InputRequired {
             requests,
-            state: RequestState::HeldByServer,
+            state_holder: StateHolder::Server,
             server: None,
             responder: answer,
         }))

@@ -62,7 +62,7 @@ fn run_as_task(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -
             let (server, caller) = (server.clone(), caller.clone());
             move |id| {
                 // Without a permit the cancellation is dropped: it is advisory, and must not pile up.
-                let Some(permit) = server.options.timeouts.side_traffic().try_acquire() else { return };
+                let Some(permit) = server.options.timeouts.background_sender().try_acquire() else { return };
                 let cancelling = LegacyCall::start(server, caller, Call::for_task(TaskMethod::Cancel, id)).0.outcome();
                 tokio::spawn(async move { drop((cancelling.await, permit)) });
             }

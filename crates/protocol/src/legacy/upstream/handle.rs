@@ -18,7 +18,7 @@ use crate::legacy::upstream::connection::LegacyConnection;
 use crate::legacy::upstream::handshake::CompletedHandshake;
 use crate::legacy::upstream::resource_subscriptions::uri_params;
 use crate::legacy::upstream::server_stream::read_server_stream;
-use crate::legacy::upstream::trial::Trial;
+use crate::legacy::upstream::subscription_trial::SubscriptionTrial;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{
     Call, Caller, Connection, Error, Exchange, ItemKind, McpMethod, Notification, NotificationStream, Server,
@@ -29,7 +29,7 @@ use moongate_transport::{Link, LinkError};
 /// Shared handle of a connection. It is the server to be called, since calls outlive a borrow.
 pub(crate) struct LegacyHandle {
     pub(crate) connection: Arc<LegacyConnection>,
-    trial: Arc<Trial>,
+    trial: Arc<SubscriptionTrial>,
 }
 
 impl LegacyHandle {

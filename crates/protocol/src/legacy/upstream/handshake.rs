@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::connect_error::ConnectError;
 use crate::connect_options::ConnectOptions;
-use crate::legacy::profile::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, profile};
+use crate::era::VERSION_HEADER;
+use crate::legacy::profile::{NEWEST, Profile, SESSION_HEADER, profile};
 use crate::legacy::tasks;
 use crate::{PendingCalls, notifications, v2026_07_28};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -141,7 +142,7 @@ fn read_initialize_result(result: JsonObject, options: &ConnectOptions) -> Resul
     let info = result.get("serverInfo").filter(|info| info.is_object()).cloned();
     let capabilities = result.get_object("capabilities").unwrap_or_default();
     let mut features = notifications::read_capabilities(&capabilities, options);
-    // `false` is not the same as a missing member here: see `trial.rs`.
+    // `false` is not the same as a missing member here: see `subscription_trial.rs`.
     let denied = |resources: JsonObject| resources.get("subscribe").is_some_and(|flag| &flag.bytes()[..] == b"false");
     features.subscribe_untried = capabilities.get_object("resources").is_some_and(denied);
     features.tasks = if profile.tasks { tasks::read_capability(&capabilities) } else { None };

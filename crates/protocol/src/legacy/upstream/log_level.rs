@@ -1,6 +1,6 @@
 //! Log level of a legacy server, which all its callers share.
 //!
-//! Owns the choice of the level. Does not send it (`gateway_requests.rs`). Invariant: within a session the level is
+//! Owns the choice of the level. Does not send it (`own_requests.rs`). Invariant: within a session the level is
 //! lowered, and never raised.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

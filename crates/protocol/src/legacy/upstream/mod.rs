@@ -3,19 +3,20 @@
 //! Owns what is written to servers and read from them. Does not know clients' sessions. Invariant: a connection knows
 //! nothing of the calls on it.
 
+pub(super) mod background_messages;
 pub(super) mod call;
 pub(super) mod call_deadline;
 pub(super) mod call_inputs;
 pub(super) mod call_modes;
 pub(super) mod call_task;
+pub(super) mod collect_task_inputs;
 pub(super) mod connection;
-pub(super) mod gateway_requests;
 pub(super) mod handle;
 pub(super) mod handshake;
 pub(super) mod log_level;
+pub(super) mod own_requests;
 pub(super) mod ping_barrier;
 pub(super) mod renewal;
-pub(super) mod replies;
 pub(super) mod reply_stream;
 pub(super) mod resource_subscriptions;
 pub(super) mod server_session;
@@ -23,7 +24,7 @@ pub(super) mod server_stream;
 pub(super) mod session_loss;
 pub(super) mod subscription_state;
 pub(super) mod subscription_support;
+pub(super) mod subscription_trial;
 pub(super) mod task_inputs;
 pub(super) mod task_methods;
-pub(super) mod task_watch;
-pub(super) mod trial;
+pub(super) mod task_requests;

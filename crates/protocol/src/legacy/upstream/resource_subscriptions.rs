@@ -50,7 +50,7 @@ impl LegacyConnection {
         // Read before sending: a renewal meanwhile makes the outcome worthless.
         let session = self.session.generation();
         let method = if change.subscribe { "resources/subscribe" } else { "resources/unsubscribe" };
-        let answer = self.gateway_request(method, &uri_params(&change.uri)).await;
+        let answer = self.send_own_request(method, &uri_params(&change.uri)).await;
         match &answer {
             // The outcome of a real subscription is worth as much as a trial.
             Ok(_) if change.subscribe => self.subscription_support.mark_served(),

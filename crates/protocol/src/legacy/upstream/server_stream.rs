@@ -10,11 +10,11 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
+use crate::background_sender::ReplyPermit;
 use crate::legacy::tasks;
 use crate::legacy::upstream::connection::{LegacyConnection, WeakConnection};
 use crate::notifications::{self, NOTIFICATION_BYTES_MAX};
 use crate::pipe_routes;
-use crate::side_traffic::ReplyPermit;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_jsonrpc::message::{RpcError, RpcMessage, RpcRequest, code};
 use moongate_model::{InputKind, Notification};
@@ -102,7 +102,7 @@ async fn drain(server: &WeakConnection, mut messages: MessageStream) {
             let times = (!server.link.is_multiplexed()).then(|| server.options.timeouts.clone());
             drop(server);
             if let Some(times) = times {
-                place = Some(times.side_traffic().acquire_reply().await);
+                place = Some(times.background_sender().acquire_reply().await);
             }
         }
         let Some(server) = server.upgrade() else { return };

@@ -2,9 +2,10 @@
 //!
 //! A 2025-11-25 server sends a task's requests on a stream while a client awaits the task's result
 //! (2025-11-25/basic/utilities/tasks.mdx, Input Required Status). A client of 2026-07-28 polls for them and answers in
-//! requests of its own. So the gateway awaits the result in the client's place. Owns the task requests without a
-//! response. Does not decide which message belongs to which call. Invariant: they are bounded in number and in time,
-//! and a request that is dropped gets an error response.
+//! requests of its own. So the gateway awaits the result in the client's place (`collect_task_inputs.rs`).
+//!
+//! Owns the task requests without a response. Does not decide which message belongs to which call. Invariant: they are
+//! bounded in number and in time, and a request that is dropped gets an error response.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
@@ -20,7 +21,7 @@ use moongate_jsonrpc::message::RpcRequest;
 use moongate_model::{InputRequest, InputResponses};
 use moongate_transport::{ByteBudget, ByteReservation};
 
-/// Limit of watched tasks on one connection. At the limit, the oldest task of the principal with the most is evicted.
+/// Limit of such tasks on one connection. At the limit, the oldest task of the principal with the most is evicted.
 pub(crate) const TASKS_MAX: usize = 256;
 /// Limit of one task's requests that wait for responses.
 pub(crate) const REQUESTS_MAX: usize = 32;
@@ -32,7 +33,7 @@ pub(crate) const HOLD_TIME: Duration = Duration::from_secs(600);
 
 /// Input requests of one connection's tasks.
 pub(crate) struct TaskInputs {
-    pub(crate) tasks: Mutex<HashMap<ByteString, Arc<TaskWatch>>>,
+    pub(crate) tasks: Mutex<HashMap<ByteString, Arc<InputCollector>>>,
     /// Requests that arrived outside of the call that awaits their task, or before there was one.
     unclaimed: Mutex<VecDeque<UnclaimedRequest>>,
     /// Notified when a request is added to `unclaimed`.
@@ -49,20 +50,20 @@ struct UnclaimedRequest {
     _weight: ByteReservation,
 }
 
-/// Watch of one task.
-pub(crate) struct TaskWatch {
+/// Collector of one task's input requests.
+pub(crate) struct InputCollector {
     pub(crate) principal: u32,
     pub(crate) since: Instant,
     pub(crate) open: Mutex<Vec<OpenTaskInput>>,
     pub(crate) changed: Notify,
-    /// Cancelled when the watch is evicted.
+    /// Cancelled when the collector is evicted.
     pub(crate) evicted: CancellationToken,
 }
 
-impl TaskWatch {
+impl InputCollector {
     pub(crate) fn new(principal: u32) -> Arc<Self> {
         let (open, changed, evicted) = (Mutex::default(), Notify::new(), CancellationToken::new());
-        Arc::new(TaskWatch { principal, since: Instant::now(), open, changed, evicted })
+        Arc::new(InputCollector { principal, since: Instant::now(), open, changed, evicted })
     }
 }
 
@@ -141,22 +142,22 @@ impl TaskInputs {
         lock(&self.tasks).remove(id);
     }
 
-    /// Removes a watch, unless another one took its place.
-    pub(crate) fn release(&self, id: &ByteString, watch: &Arc<TaskWatch>) {
+    /// Removes a collector, unless another one took its place.
+    pub(crate) fn release(&self, id: &ByteString, collector: &Arc<InputCollector>) {
         let mut tasks = lock(&self.tasks);
-        if tasks.get(id).is_some_and(|known| Arc::ptr_eq(known, watch)) {
+        if tasks.get(id).is_some_and(|known| Arc::ptr_eq(known, collector)) {
             tasks.remove(id);
         }
     }
 }
 
-/// Evicts the oldest watch of the principal that has the most.
+/// Evicts the oldest collector of the principal that has the most.
 ///
 /// Returns false if that is the given principal itself, or has hardly more.
-pub(crate) fn make_room(tasks: &mut HashMap<ByteString, Arc<TaskWatch>>, principal: u32) -> bool {
+pub(crate) fn make_room(tasks: &mut HashMap<ByteString, Arc<InputCollector>>, principal: u32) -> bool {
     let mut counts: HashMap<u32, usize> = HashMap::new();
-    for watch in tasks.values() {
-        *counts.entry(watch.principal).or_default() += 1;
+    for collector in tasks.values() {
+        *counts.entry(collector.principal).or_default() += 1;
     }
     let own_count = counts.get(&principal).copied().unwrap_or(0);
     let Some((most, count)) = counts.into_iter().max_by_key(|(id, count)| (*count, *id)) else { return false };
@@ -164,11 +165,11 @@ pub(crate) fn make_room(tasks: &mut HashMap<ByteString, Arc<TaskWatch>>, princip
     if count <= own_count + 1 {
         return false;
     }
-    let candidates = tasks.iter().filter(|(_, watch)| watch.principal == most);
-    let oldest = candidates.min_by_key(|(_, watch)| watch.since).map(|(id, _)| id.clone());
+    let candidates = tasks.iter().filter(|(_, collector)| collector.principal == most);
+    let oldest = candidates.min_by_key(|(_, collector)| collector.since).map(|(id, _)| id.clone());
     let evicted = oldest.and_then(|id| tasks.remove(&id));
     // Its responders are dropped with it, so the server learns that no responses come.
-    evicted.map(|watch| watch.evicted.cancel()).is_some()
+    evicted.map(|collector| collector.evicted.cancel()).is_some()
 }
 
 #[cfg(test)]
@@ -235,8 +236,8 @@ mod tests {
     async fn the_principal_with_the_most_tasks_makes_room() {
         let mut tasks = HashMap::new();
         for n in 0..10 {
-            let watch = TaskWatch::new(if n < 8 { 1 } else { 2 });
-            tasks.insert(ByteString::from(format!("t{n}")), watch);
+            let collector = InputCollector::new(if n < 8 { 1 } else { 2 });
+            tasks.insert(ByteString::from(format!("t{n}")), collector);
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         let first = tasks[&ByteString::literal("t0")].clone();
@@ -245,7 +246,7 @@ mod tests {
         for _ in 0..4 {
             assert!(make_room(&mut tasks, 2));
         }
-        assert_eq!(tasks.values().filter(|watch| watch.principal == 1).count(), 3);
+        assert_eq!(tasks.values().filter(|collector| collector.principal == 1).count(), 3);
         assert!(!make_room(&mut tasks, 2), "hardly more is no reason");
     }
 }

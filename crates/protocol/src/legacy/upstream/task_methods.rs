@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use crate::legacy::upstream::call::LegacyCall;
+use crate::legacy::upstream::collect_task_inputs::wait_for_requests;
 use crate::legacy::upstream::connection::LegacyConnection;
 use crate::legacy::upstream::task_inputs::{OpenTaskInput, lock};
-use crate::legacy::upstream::task_watch::wait_for_requests;
 use crate::link_error;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::code;
@@ -78,8 +78,8 @@ pub(crate) async fn deliver_responses(
     let id = call.target().ok_or_else(|| wrong("taskId must be a string"))?;
     let responses =
         call.params.get_object("inputResponses").ok_or_else(|| wrong("inputResponses must be an object"))?;
-    let watch = lock(&server.task_inputs.tasks).get(&id).cloned();
-    let Some(watch) = watch else {
+    let collector = lock(&server.task_inputs.tasks).get(&id).cloned();
+    let Some(collector) = collector else {
         // "Servers SHOULD return a JSON-RPC error if the `taskId` does not correspond to a known task": the server
         // decides.
         let get_call = Call::for_task(TaskMethod::Get, &id);
@@ -87,14 +87,14 @@ pub(crate) async fn deliver_responses(
     };
     for (key, response) in responses.iter() {
         let Some(result) = response.as_object() else { continue };
-        let mut open = lock(&watch.open);
+        let mut open = lock(&collector.open);
         if let Some(index) = open.iter().position(|waiting| waiting.key == *key) {
             let OpenTaskInput { server_key, responder, .. } = open.remove(index);
             // A server that disconnected meanwhile takes no response.
             drop(responder.send(vec![(server_key, Ok(result))]));
         }
     }
-    watch.changed.notify_waiters();
+    collector.changed.notify_waiters();
     Ok(Outcome::default())
 }
 

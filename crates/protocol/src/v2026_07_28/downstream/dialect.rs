@@ -15,14 +15,16 @@ use crate::admitted::Admitted;
 use crate::ambiguous_members::reject_lookalikes;
 use crate::body::Body;
 use crate::dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
+use crate::era::VERSION_HEADER;
 use crate::error_labels::count_local_answer;
-use crate::http_message::{self, json_response};
-use crate::request_checks::{malformed_error, take_meta};
+use crate::http_response::{accepted_response, json_response};
+use crate::request_checks::{check_content_type, malformed_error, take_meta};
 use crate::respond::{InputAction, ResponseEncoder, ResponseOptions, respond};
+use crate::v2026_07_28::REVISION;
 use crate::v2026_07_28::downstream::input_rounds::{self, InputRound, Resumption, RetryParams};
 use crate::v2026_07_28::downstream::request_state::StateContext;
 use crate::v2026_07_28::downstream::{encode, subscriptions};
-use crate::v2026_07_28::names::{NAME, PROTOCOL_VERSION};
+use crate::v2026_07_28::meta_keys::PROTOCOL_VERSION;
 use crate::v2026_07_28::{headers, meta, tasks};
 use crate::{legacy, notifications, trace_context};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -30,7 +32,7 @@ use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcPayload, RpcRequest};
 use moongate_jsonrpc::sse;
 use moongate_model::{
     CacheHint, Call, Caller, DeferredCheck, Error, Exchange, InputRequired, McpErrorKind, McpMethod, Notification,
-    Outcome, Principal, RequestState, Server, ServerCapabilities, TaskMethod, TaskMode,
+    Outcome, Principal, Server, ServerCapabilities, StateHolder, TaskMethod, TaskMode,
 };
 use moongate_telemetry::InputOutcome;
 
@@ -51,9 +53,9 @@ impl Dialect for ModernDialect {
         {
             return false;
         }
-        if let Some(version) = head.headers.get(headers::VERSION) {
+        if let Some(version) = head.headers.get(VERSION_HEADER) {
             let known = version.to_str().ok().and_then(legacy::profile).is_some();
-            if version == NAME || (!known && !head.headers.contains_key(legacy::SESSION_HEADER)) {
+            if version == REVISION || (!known && !head.headers.contains_key(legacy::SESSION_HEADER)) {
                 return true;
             }
         }
@@ -69,7 +71,7 @@ impl Dialect for ModernDialect {
         // All but the wait for events is done at once, so that no future holds it and is copied with it.
         let response = if inbound.method == Verb::POST {
             match read_request(inbound.into_inner(), state) {
-                Ok(ParsedPost::Nothing) => http_message::accepted_response(),
+                Ok(ParsedPost::Nothing) => accepted_response(),
                 Ok(ParsedPost::Request(request)) => return serve_request(*request, &server, state),
                 Err((status, id, error)) => json_response(status, [encode::encode_error(id.as_ref(), &error)]),
             }
@@ -137,7 +139,7 @@ fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPo
         let (id, error) = malformed_error(&e);
         (400, id, error)
     })?;
-    http_message::check_content_type(&headers).map_err(|error| (400, None, error))?;
+    check_content_type(&headers).map_err(|error| (400, None, error))?;
     let one_only = "Invalid request: the body must be a single request or notification";
     let request = match payload {
         RpcPayload::One(RpcMessage::Request(request)) => request,
@@ -187,7 +189,7 @@ pub(crate) fn validate(
 /// basic/transports/streamable-http.mdx, Protocol Version Header: the header MUST be there, MUST match the body, and
 /// an unsupported one is answered with the supported ones.
 fn check_version(headers: Option<&HeaderMap>, version: &ByteString) -> Result<(), Error> {
-    let header = headers.map(|headers| headers.get(headers::VERSION).and_then(|v| v.to_str().ok()));
+    let header = headers.map(|headers| headers.get(VERSION_HEADER).and_then(|v| v.to_str().ok()));
     if let Some(header) = header
         && header != Some(version.as_str())
     {
@@ -197,11 +199,12 @@ fn check_version(headers: Option<&HeaderMap>, version: &ByteString) -> Result<()
             format!("Header mismatch: MCP-Protocol-Version is {shown:?}, the body says {version:?}"),
         ));
     }
-    if version.as_str() == NAME {
+    if version.as_str() == REVISION {
         return Ok(());
     }
-    let data =
-        JsonObject::new().with("supported", RawJson::from_value(&[NAME])).with("requested", RawJson::string(version));
+    let data = JsonObject::new()
+        .with("supported", RawJson::from_value(&[REVISION]))
+        .with("requested", RawJson::string(version));
     Err(Error::new(McpErrorKind::UnsupportedRevision, "Unsupported protocol version").with_data(data.to_raw()))
 }
 
@@ -250,7 +253,7 @@ pub(crate) fn start_request(
     };
     // These methods never reach a server, so their metrics are counted here.
     let count = |method: &'static str, error: Option<&Error>| {
-        count_local_answer(&state.metrics, method, error, NAME, request.received.elapsed());
+        count_local_answer(&state.metrics, method, error, REVISION, request.received.elapsed());
     };
     let method = match &*request.method {
         "server/discover" => {
@@ -332,7 +335,7 @@ fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
 fn discover(request: &ValidatedRequest, server: &dyn Server) -> Vec<Bytes> {
     let description = server.describe(&request.caller);
     let mut result = JsonObject::new()
-        .with("supportedVersions", RawJson::from_value(&[NAME]))
+        .with("supportedVersions", RawJson::from_value(&[REVISION]))
         .with("capabilities", write_capabilities(&description.features).to_raw());
     if let Some(instructions) = &description.instructions {
         result.set(ByteString::literal("instructions"), RawJson::string(instructions));
@@ -392,7 +395,7 @@ impl ResponseEncoder for ModernEncoder {
     fn input_required(&mut self, input: InputRequired) -> InputAction {
         let round = self.input_round();
         if let Some(error) = round.check_declared(&input) {
-            if matches!(input.state, RequestState::HeldByServer) {
+            if matches!(input.state_holder, StateHolder::Server) {
                 round.refuse(input, &error);
                 self.undeclared.get_or_insert_with(|| Box::new(error));
                 return InputAction::Refused;
@@ -401,11 +404,9 @@ impl ResponseEncoder for ModernEncoder {
             return InputAction::End(encode::http_status(&error), vec![encode::encode_error(Some(&self.id), &error)]);
         }
         round.count(&input, InputOutcome::Asked);
-        match input.state {
-            RequestState::CarriedByClient(state) => {
-                InputAction::End(200, round.forward(&input.requests, input.server, state))
-            }
-            RequestState::HeldByServer => InputAction::Park(input),
+        match input.state_holder {
+            StateHolder::Client(state) => InputAction::End(200, round.forward(&input.requests, input.server, state)),
+            StateHolder::Server => InputAction::Park(input),
         }
     }
 

@@ -5,9 +5,10 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::implementation::implementation;
+use crate::gateway_info::gateway_info;
 use crate::legacy::tool_error;
-use crate::v2026_07_28::names::{HEADER_MISMATCH, MISSING_CAPABILITY, RETIRED, SERVER_INFO, UNSUPPORTED_VERSION};
+use crate::v2026_07_28::error_codes::{HEADER_MISMATCH, MISSING_CAPABILITY, RETIRED, UNSUPPORTED_VERSION};
+use crate::v2026_07_28::meta_keys::SERVER_INFO;
 use crate::v2026_07_28::tasks;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcError, code, encode_with, write_error, write_result_head};
@@ -96,7 +97,7 @@ fn required_hint(method: &McpMethod, hint: Option<CacheHint>) -> Option<CacheHin
 
 /// Encodes a complete result in parts. A large unchanged result is not copied.
 pub(crate) fn encode_result(id: &RequestId, result: JsonObject, cache: Option<CacheHint>) -> Vec<Bytes> {
-    encode_result_from(implementation(), id, result, cache)
+    encode_result_from(gateway_info(), id, result, cache)
 }
 
 /// Encodes a complete result with the given `Implementation` as the server's info.

@@ -10,14 +10,14 @@ use moongate_telemetry::{InputKindName, InputOutcome};
 use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::dialect::DownstreamState;
-use crate::legacy;
 use crate::v2026_07_28::downstream::encode;
 use crate::v2026_07_28::downstream::request_state::{self, CarriedState, StateContext};
+use crate::{client_capabilities, legacy};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcError, code};
 use moongate_model::{
     Caller, Continuation, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired, InputResponses,
-    McpErrorKind, RequestState,
+    McpErrorKind, StateHolder,
 };
 use moongate_session::{OpenInput, OpenInputRequest, ParkedCall, SealError};
 
@@ -202,7 +202,8 @@ impl InputRound<'_> {
             .find(|kind| !self.caller.capabilities.supports(*kind));
         missing.map(|kind| {
             let message = format!("The server asks for {}, which this client did not declare", kind.capability());
-            let required = JsonObject::new().with("requiredCapabilities", legacy::required_capability(kind));
+            let required =
+                JsonObject::new().with("requiredCapabilities", client_capabilities::required_capability(kind));
             Error::new(McpErrorKind::MissingCapability, message).with_data(required.to_raw())
         })
     }
@@ -312,7 +313,7 @@ fn invalid(what: &str) -> Error {
 /// (2025-11-25/client/elicitation.mdx). The requests fit clients of this revision.
 pub(crate) fn from_error(error: &Error) -> Option<InputRequired> {
     let McpErrorKind::ServerError(answered) = &error.kind else { return None };
-    let asked = legacy::url_elicitations(answered)?;
+    let asked = legacy::required_elicitations(answered)?;
     let method = ByteString::literal("elicitation/create");
     let question =
         |params| encode_request(&InputRequest { kind: InputKind::ElicitUrl, method: method.clone(), params });
@@ -322,5 +323,5 @@ pub(crate) fn from_error(error: &Error) -> Option<InputRequired> {
         numbered.map(|(n, params)| (ByteString::from(format!("input-{}", n + 1)), question(params))).collect();
     // The server kept no state of the call. The responses come with another call, so this channel has no receiver.
     let (answer, _) = tokio::sync::oneshot::channel();
-    Some(InputRequired { requests, state: RequestState::CarriedByClient(None), server: None, responder: answer })
+    Some(InputRequired { requests, state_holder: StateHolder::Client(None), server: None, responder: answer })
 }

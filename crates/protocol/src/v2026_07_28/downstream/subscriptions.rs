@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::body::Body;
 use crate::dialect::DownstreamState;
 use crate::v2026_07_28::downstream::encode;
-use crate::v2026_07_28::names::SUBSCRIPTION_ID;
+use crate::v2026_07_28::meta_keys::SUBSCRIPTION_ID;
 use crate::v2026_07_28::tasks;
 use crate::{notifications, respond};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};

@@ -12,9 +12,9 @@ use tokio::task::coop;
 use tokio::time::Instant;
 
 use crate::correlation::{CallEntry, LogInterest};
-use crate::http_message::forwarded_headers;
-use crate::input_attribution::CallTarget;
-use crate::v2026_07_28::names::SERVER_INFO;
+use crate::forwarded_headers;
+use crate::input_recipient::CallTarget;
+use crate::v2026_07_28::meta_keys::SERVER_INFO;
 use crate::v2026_07_28::upstream::connection::ModernConnection;
 use crate::v2026_07_28::upstream::request_rounds::RequestRounds;
 use crate::v2026_07_28::{headers, meta, tasks};
@@ -23,7 +23,7 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcNotification, RpcResponse, encode_with, write_request};
 use moongate_model::{
     CacheHint, Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, InputResponses, LogFilter, McpErrorKind,
-    McpMethod, Notification, Outcome, RequestState, TaskMethod, TaskMode,
+    McpMethod, Notification, Outcome, StateHolder, TaskMethod, TaskMode,
 };
 use moongate_transport::{HeaderList, LinkError, MessageStream, OutgoingMessage};
 
@@ -90,7 +90,7 @@ impl ModernCall {
         } else {
             headers::write_headers(method.name(), target.as_deref(), definition.as_deref(), params.get("arguments"))
         };
-        headers.extend(forwarded_headers(&caller));
+        headers.extend(forwarded_headers::header_list(&caller));
         // Time spent in the queue counts towards the call's timeout.
         let deadline = received + server.options.timeouts.call();
         let running = ModernCall {
@@ -220,7 +220,7 @@ impl ModernCall {
             }
             notice @ Notification::Log(..) => Some(ExchangeEvent::Notification(notice)),
             Notification::ListChanged(kind) => {
-                self.server.list_changes.report(kind);
+                self.server.stray_list_changes.report(kind);
                 None
             }
             _ => None,
@@ -282,7 +282,7 @@ impl ModernCall {
         self.messages = None;
         ExchangeEvent::InputRequired(InputRequired {
             requests,
-            state: RequestState::CarriedByClient(state),
+            state_holder: StateHolder::Client(state),
             server: None,
             responder: answer,
         })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::PendingCalls;
 use crate::connect_options::ConnectOptions;
-use crate::v2026_07_28::upstream::list_changes::ListChanges;
+use crate::v2026_07_28::upstream::stray_list_changes::StrayListChanges;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_jsonrpc::message::{encode_with, write_notification};
 use moongate_model::ServerDescription;
@@ -19,7 +19,7 @@ pub(crate) struct ModernConnection {
     pub(crate) options: ConnectOptions,
     pub(crate) description: ServerDescription,
     /// List changes that arrived outside of a subscription.
-    pub(crate) list_changes: ListChanges,
+    pub(crate) stray_list_changes: StrayListChanges,
 }
 
 impl ModernConnection {
@@ -32,6 +32,6 @@ impl ModernConnection {
             // A notification is advisory. No call waits for its delivery.
             let _ = inner.link.send(OutgoingMessage { body, id: None, headers: HeaderList::new() }).await;
         };
-        self.options.timeouts.side_traffic().send(sending, &dropped);
+        self.options.timeouts.background_sender().send(sending, &dropped);
     }
 }

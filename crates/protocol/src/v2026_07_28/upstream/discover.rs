@@ -8,10 +8,9 @@ use std::sync::Arc;
 use crate::connect_error::ConnectError;
 use crate::connect_options::ConnectOptions;
 use crate::legacy::first_response;
-use crate::v2026_07_28::names::{
-    CLIENT_CAPABILITIES, CLIENT_INFO, HEADER_MISMATCH, MISSING_CAPABILITY, NAME, PROTOCOL_VERSION, SERVER_INFO,
-    UNSUPPORTED_VERSION,
-};
+use crate::v2026_07_28::REVISION;
+use crate::v2026_07_28::error_codes::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
+use crate::v2026_07_28::meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, SERVER_INFO};
 use crate::v2026_07_28::{headers, tasks};
 use crate::{PendingCalls, notifications};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -21,7 +20,7 @@ use moongate_transport::{Link, LinkError, OutgoingMessage};
 
 /// Builds the `_meta` of a request of the gateway's own.
 pub(crate) fn gateway_meta(options: &ConnectOptions) -> JsonObject {
-    let version = options.revision.unwrap_or(NAME);
+    let version = options.revision.unwrap_or(REVISION);
     JsonObject::new()
         .with(PROTOCOL_VERSION, RawJson::string(version))
         .with(CLIENT_INFO, options.client_info.clone())
@@ -38,7 +37,7 @@ pub(crate) async fn discover(
     let versions = result.get("supportedVersions").and_then(RawJson::as_array).ok_or_else(|| {
         ConnectError::Link(LinkError::Protocol("the answer to server/discover has no supportedVersions".to_owned()))
     })?;
-    if !versions.iter().any(|v| v.as_text().is_some_and(|v| v.as_str() == NAME)) {
+    if !versions.iter().any(|v| v.as_text().is_some_and(|v| v.as_str() == REVISION)) {
         let supported: Vec<String> = versions.iter().filter_map(|v| v.as_text().map(|t| t.to_string())).collect();
         return Err(ConnectError::NoCommonRevision(format!(
             "it speaks only {}, none of which is known here",

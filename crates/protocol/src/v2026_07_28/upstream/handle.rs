@@ -12,13 +12,13 @@ use tokio_util::sync::CancellationToken;
 use crate::PendingCalls;
 use crate::connect_error::ConnectError;
 use crate::connect_options::ConnectOptions;
-use crate::v2026_07_28::names::NAME;
+use crate::v2026_07_28::REVISION;
 use crate::v2026_07_28::upstream::call::ModernCall;
 use crate::v2026_07_28::upstream::connection::ModernConnection;
 use crate::v2026_07_28::upstream::discover::send_discover;
-use crate::v2026_07_28::upstream::list_changes::ListChanges;
 use crate::v2026_07_28::upstream::listen_stream::open_listen_stream;
 use crate::v2026_07_28::upstream::poll_task;
+use crate::v2026_07_28::upstream::stray_list_changes::StrayListChanges;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
     Call, Caller, Connection, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Notification,
@@ -37,7 +37,7 @@ impl ModernHandle {
         options: ConnectOptions,
         description: ServerDescription,
     ) -> Arc<Self> {
-        let changes = ListChanges::default();
+        let changes = StrayListChanges::default();
         if link.is_multiplexed()
             && let Some(Ok(messages)) = link.open_server_stream(HeaderList::new()).now_or_never()
         {
@@ -45,7 +45,13 @@ impl ModernHandle {
             // all the same, or they would take the room of messages about calls. One task for each connection.
             tokio::spawn(changes.clone().read_stream(messages));
         }
-        Arc::new(ModernHandle(Arc::new(ModernConnection { link, calls, options, description, list_changes: changes })))
+        Arc::new(ModernHandle(Arc::new(ModernConnection {
+            link,
+            calls,
+            options,
+            description,
+            stray_list_changes: changes,
+        })))
     }
 }
 
@@ -57,7 +63,7 @@ impl Server for ModernHandle {
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
         let (server, caller) = (self.0.clone(), caller.clone());
         // Clients of this revision handle tasks themselves.
-        let foreign = caller.revision != NAME;
+        let foreign = caller.revision != REVISION;
         match call.method {
             McpMethod::Task(TaskMethod::List) => {
                 // SEP-2663, Motivation: "`tasks/list` scoping cannot be defined".
@@ -102,10 +108,10 @@ impl Server for ModernHandle {
         if !features.subscribe {
             acknowledged.uris.clear();
         }
-        let list_changes = self.0.list_changes.subscribe(&filter);
+        let stray_changes = self.0.stray_list_changes.subscribe(&filter);
         if acknowledged == SubscriptionFilter::default() {
             // An empty subscription is no sign of a lost server, so the stream must not end.
-            return NotificationStream { acknowledged, stream: list_changes.boxed(), established: None };
+            return NotificationStream { acknowledged, stream: stray_changes.boxed(), established: None };
         }
         let established = CancellationToken::new();
         let opening = open_listen_stream(self.0.clone(), acknowledged.clone(), established.clone().drop_guard());
@@ -113,7 +119,7 @@ impl Server for ModernHandle {
         // The merged stream ends with the subscription.
         let notifications = stream::select(
             notifications.map(Some).chain(stream::once(std::future::ready(None))),
-            list_changes.map(Some),
+            stray_changes.map(Some),
         );
         let notifications =
             notifications.take_while(|next| std::future::ready(next.is_some())).filter_map(std::future::ready);

@@ -11,7 +11,7 @@ use tokio_util::sync::DropGuard;
 
 use crate::notifications;
 use crate::v2026_07_28::headers;
-use crate::v2026_07_28::names::SUBSCRIPTION_ID;
+use crate::v2026_07_28::meta_keys::SUBSCRIPTION_ID;
 use crate::v2026_07_28::upstream::connection::ModernConnection;
 use crate::v2026_07_28::upstream::discover::gateway_meta;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};

@@ -7,7 +7,7 @@ pub(super) mod call;
 pub(super) mod connection;
 pub(super) mod discover;
 pub(super) mod handle;
-pub(super) mod list_changes;
 pub(super) mod listen_stream;
 pub(super) mod poll_task;
 pub(super) mod request_rounds;
+pub(super) mod stray_list_changes;

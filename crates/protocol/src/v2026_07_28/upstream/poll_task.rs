@@ -20,7 +20,7 @@ use crate::v2026_07_28::upstream::connection::ModernConnection;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::RpcError;
 use moongate_model::{
-    Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, InputResponses, McpErrorKind, Outcome, RequestState,
+    Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, InputResponses, McpErrorKind, Outcome, StateHolder,
     TaskMethod, TaskMode, TaskState, TaskStatus,
 };
 
@@ -107,7 +107,7 @@ impl TaskPoll {
         self.seen_requests.extend(requests.iter().map(|(key, _)| ByteString::from(key.as_str())));
         let (answer, answers) = oneshot::channel();
         self.responses = Some(answers);
-        Some(InputRequired { requests, state: RequestState::HeldByServer, server: None, responder: answer })
+        Some(InputRequired { requests, state_holder: StateHolder::Server, server: None, responder: answer })
     }
 
     async fn send_responses(&mut self, answers: oneshot::Receiver<InputResponses>) -> Result<(), Error> {
@@ -235,7 +235,7 @@ fn call_as_task(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) 
             let (server, caller) = (server.clone(), caller.clone());
             move |id| {
                 // Without a permit the cancellation is dropped: it is advisory, and must not pile up.
-                let Some(permit) = server.options.timeouts.side_traffic().try_acquire() else { return };
+                let Some(permit) = server.options.timeouts.background_sender().try_acquire() else { return };
                 let call = Call::for_task(TaskMethod::Cancel, id);
                 let cancelling = ModernCall::start(server, caller, call).outcome();
                 tokio::spawn(async move { drop((cancelling.await, permit)) });

@@ -1,7 +1,7 @@
-//! Messages to one server that no call waits for: replies to its requests, cancellations and the like.
+//! Sender of messages that no call waits for: replies to a server's requests, cancellations and the like.
 //!
-//! Owns the limits on these messages over all connections of the server. Does not send. Invariant: the number of tasks
-//! and connections is bounded. Requests of the server and cancellations of clients do not raise it.
+//! Owns the limits on these messages over all connections of one server. Does not write them. Invariant: the number of
+//! tasks and connections is bounded, however many requests the server sends and however many calls clients cancel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,19 +20,19 @@ const WAITING_MAX: usize = 1024;
 /// Time limit for sending one message.
 const SEND_TIME: Duration = Duration::from_secs(10);
 
-/// Side traffic of one server.
+/// Sender of one server's background messages.
 #[derive(Debug)]
-pub(super) struct SideTraffic {
+pub(super) struct BackgroundSender {
     reply_rate: ReplyRateLimit,
     replies: Arc<Semaphore>,
     sending: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
 }
 
-impl Default for SideTraffic {
+impl Default for BackgroundSender {
     fn default() -> Self {
         let permits = |most| Arc::new(Semaphore::new(most));
-        SideTraffic {
+        BackgroundSender {
             reply_rate: ReplyRateLimit::default(),
             replies: permits(REPLIES_AT_ONCE),
             sending: permits(SENT_AT_ONCE),
@@ -48,7 +48,7 @@ pub(super) struct ReplyPermit {
     pub(super) was_delayed: bool,
 }
 
-impl SideTraffic {
+impl BackgroundSender {
     /// Waits for a permit for one reply. The waiting task does not read the server's stream meanwhile.
     pub(super) async fn acquire_reply(&self) -> ReplyPermit {
         let was_delayed = self.reply_rate.wait_turn().await;
@@ -63,9 +63,9 @@ impl SideTraffic {
         let Ok(queue_permit) = self.waiting.clone().try_acquire_owned() else { return dropped.inc() };
         let sending = self.sending.clone();
         tokio::spawn(async move {
-            let _place = queue_permit;
+            let _queue_permit = queue_permit;
             // The queue's permit is held meanwhile, which bounds the number of these tasks.
-            let _turn = sending.acquire_owned().await;
+            let _permit = sending.acquire_owned().await;
             // A failure changes nothing, because no call waits for the message.
             let _ = tokio::time::timeout(SEND_TIME, message).await;
         });
@@ -87,7 +87,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_takes_nothing_makes_a_bounded_number_of_messages() {
-        let (side, dropped) = (SideTraffic::default(), CounterHandle::new("dropped", "-").unwrap());
+        let (sender, dropped) = (BackgroundSender::default(), CounterHandle::new("dropped", "-").unwrap());
         let open = Arc::new(AtomicUsize::new(0));
         for _ in 0..WAITING_MAX + 100 {
             let open = open.clone();
@@ -95,26 +95,26 @@ mod tests {
                 open.fetch_add(1, Ordering::Relaxed);
                 std::future::pending().await
             };
-            side.send(message, &dropped);
+            sender.send(message, &dropped);
         }
         assert_eq!(dropped.get(), 100);
         tokio::time::sleep(SEND_TIME / 2).await;
         assert_eq!(open.load(Ordering::Relaxed), SENT_AT_ONCE);
         tokio::time::sleep(SEND_TIME * 100).await;
         assert_eq!(open.load(Ordering::Relaxed), WAITING_MAX, "each has its turn");
-        assert_eq!(side.waiting.available_permits(), WAITING_MAX);
+        assert_eq!(sender.waiting.available_permits(), WAITING_MAX);
     }
 
     #[tokio::test(start_paused = true)]
     async fn answers_wait_for_a_place() {
-        let side = SideTraffic::default();
+        let sender = BackgroundSender::default();
         let mut permits = Vec::new();
         for _ in 0..REPLIES_AT_ONCE {
-            let queue_permit = side.acquire_reply().await;
+            let queue_permit = sender.acquire_reply().await;
             assert!(!queue_permit.was_delayed);
             permits.push(queue_permit);
         }
-        let mut next = Box::pin(side.acquire_reply());
+        let mut next = Box::pin(sender.acquire_reply());
         assert!((&mut next).now_or_never().is_none());
         permits.pop();
         assert!(next.await.was_delayed);

@@ -1,7 +1,7 @@
 //! Requests of the gateway's own to a legacy server.
 //!
-//! Owns their time limit, the log level and the pings. Does not send calls of clients. Invariant: no call waits longer
-//! for such a request than the limits below.
+//! Owns their time limits, and the sending of log levels and pings. Does not send calls of clients. Invariant: no call
+//! waits longer for such a request than the limits below.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use moongate_transport::{HeaderList, LinkError};
 /// Time that a call waits for `logging/setLevel` to be sent.
 const LEVEL_TIME: Duration = Duration::from_millis(500);
 /// Time limit for a request of the gateway's own (a log level, a subscription).
-pub(crate) const GATEWAY_REQUEST_TIME: Duration = Duration::from_secs(10);
+pub(crate) const OWN_REQUEST_TIME: Duration = Duration::from_secs(10);
 
 impl LegacyConnection {
     /// Sends a request of the gateway's own and returns its result.
-    pub(crate) async fn gateway_request(&self, method: &str, params: &JsonObject) -> Result<JsonObject, ConnectError> {
+    pub(crate) async fn send_own_request(&self, method: &str, params: &JsonObject) -> Result<JsonObject, ConnectError> {
         let id = self.calls.next_id();
         let body = encode_with(params.size_hint(), |out| write_request(out, &RequestId::number(id), method, params));
-        let sent = tokio::time::timeout(GATEWAY_REQUEST_TIME, async {
+        let sent = tokio::time::timeout(OWN_REQUEST_TIME, async {
             let reply = self.send(body, Some(id), &HeaderList::new()).await?;
             handshake::first_response(reply.messages).await
         });
-        let timed_out = |_| Err(LinkError::Timeout(format!("not answered within {GATEWAY_REQUEST_TIME:?}")).into());
+        let timed_out = |_| Err(LinkError::Timeout(format!("not answered within {OWN_REQUEST_TIME:?}")).into());
         let answer = sent.await.unwrap_or_else(timed_out);
         if let Err(e) = &answer {
             tracing::debug!(server = self.options.server, method, "refused: {e}");
@@ -49,7 +49,7 @@ impl LegacyConnection {
         let server = self.clone();
         let params = JsonObject::new().with("level", RawJson::string(LogLevel::name(level)));
         let sending = tokio::spawn(async move {
-            if server.gateway_request("logging/setLevel", &params).await.is_err() {
+            if server.send_own_request("logging/setLevel", &params).await.is_err() {
                 // Unknown again, so that the next call sends the level once more.
                 server.log_level.reset();
             }
@@ -85,7 +85,7 @@ impl LegacyConnection {
 
 /// Pings once, even if no call waits any more: a slow server is marked later.
 async fn ping_once(server: Arc<LegacyConnection>) {
-    if let Ok((id, Ok(_) | Err(ConnectError::Answered(_)))) = timeout(GATEWAY_REQUEST_TIME, server.send_ping()).await {
+    if let Ok((id, Ok(_) | Err(ConnectError::Answered(_)))) = timeout(OWN_REQUEST_TIME, server.send_ping()).await {
         server.calls.mark_read(id);
     }
     server.ping_barrier.end_ping();

@@ -1,20 +1,18 @@
-//! Messages to a legacy server that no call waits for: notifications, and responses to its requests.
+//! Messages to a legacy server in the background: notifications, and responses to its requests.
 //!
 //! Owns their time limits and permits. Does not decide what to respond. Invariant: a server that sends requests faster
 //! than it reads responses is slowed down.
 
-use moongate_telemetry::{DroppedItem, InputKindName, InputOutcome};
+use moongate_telemetry::DroppedItem;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::background_sender::ReplyPermit;
 use crate::legacy::upstream::connection::LegacyConnection;
-use crate::legacy::upstream::gateway_requests::GATEWAY_REQUEST_TIME;
-use crate::side_traffic::ReplyPermit;
-use moongate_jsonrpc::json::{ByteString, JsonObject};
-use moongate_jsonrpc::message::{
-    RequestId, RpcError, RpcRequest, code, encode_with, write_error, write_notification, write_result,
-};
+use crate::legacy::upstream::own_requests::OWN_REQUEST_TIME;
+use moongate_jsonrpc::json::JsonObject;
+use moongate_jsonrpc::message::{RequestId, RpcError, encode_with, write_error, write_notification, write_result};
 use moongate_transport::HeaderList;
 use moongate_transport::reply_rate_limit::ReplyMeter;
 
@@ -28,16 +26,14 @@ impl LegacyConnection {
             // A notification is advisory. No call waits for its delivery.
             let _ = server.send(body, None, &HeaderList::new()).await;
         };
-        self.options.timeouts.side_traffic().send(sending, &dropped);
+        self.options.timeouts.background_sender().send(sending, &dropped);
     }
 
     /// Sends a response in the name of a client, within that client's own time.
     pub(crate) async fn send_response(&self, id: &RequestId, outcome: Result<JsonObject, RpcError>) {
-        let sent = tokio::time::timeout(
-            GATEWAY_REQUEST_TIME,
-            self.send(encode_response(id, &outcome), None, &HeaderList::new()),
-        )
-        .await;
+        let sent =
+            tokio::time::timeout(OWN_REQUEST_TIME, self.send(encode_response(id, &outcome), None, &HeaderList::new()))
+                .await;
         if let Ok(Err(e)) = sent {
             tracing::debug!(server = self.options.server, "response to the server not delivered: {e}");
         }
@@ -51,7 +47,7 @@ impl LegacyConnection {
         let permit = if self.link.is_multiplexed() {
             None
         } else {
-            Some(self.options.timeouts.side_traffic().acquire_reply().await)
+            Some(self.options.timeouts.background_sender().acquire_reply().await)
         };
         self.send_reply_with(permit, id, outcome).await;
     }
@@ -71,20 +67,6 @@ impl LegacyConnection {
             server.send_response(&id, outcome).await;
             drop(permit);
         });
-    }
-
-    /// Handles a task's request that arrived on another stream than the task's.
-    ///
-    /// "clients SHOULD expect messages to be delivered on any SSE stream"
-    /// (2025-11-25/basic/utilities/tasks.mdx, Input Required Status).
-    pub(crate) async fn on_task_request(self: &Arc<Self>, task: ByteString, request: RpcRequest) {
-        let Err(request) = self.calls.deliver_task_request(&task, request) else { return };
-        for request in self.task_inputs.hold(ByteString::from(task.as_str()), request) {
-            self.options.metrics.inputs.asks.inc((InputKindName("any"), InputOutcome::Unattributed));
-            let message = "Nobody waits for the task that asks";
-            let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
-            self.send_reply(&request.id, Err(error)).await;
-        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! List changes that a server reports outside of a subscription.
 //!
 //! 2026-07-28/basic/patterns/subscriptions.mdx wants them on the stream of `subscriptions/listen`. Some servers send
-//! them on the stream of the call that changed a list, and say `listChanged: false`. Owns the delivery to subscribers.
-//! Does not fetch lists. Invariant: a change that is not delivered in time becomes a change of every list.
+//! them on the stream of the call that changed a list, and say `listChanged: false`.
+//!
+//! Owns their delivery to subscribers. Does not fetch lists. Invariant: a change that is not delivered in time becomes
+//! a change of every list.
 
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::broadcast;
@@ -18,17 +20,17 @@ const WAITING_MAX: usize = 32;
 /// Kinds of lists that have a notification.
 const KINDS: [ItemKind; 3] = [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources];
 
-/// Channel of such changes.
+/// Channel of changes reported outside of subscriptions.
 #[derive(Clone)]
-pub(crate) struct ListChanges(broadcast::Sender<ItemKind>);
+pub(crate) struct StrayListChanges(broadcast::Sender<ItemKind>);
 
-impl Default for ListChanges {
+impl Default for StrayListChanges {
     fn default() -> Self {
-        ListChanges(broadcast::Sender::new(WAITING_MAX))
+        StrayListChanges(broadcast::Sender::new(WAITING_MAX))
     }
 }
 
-impl ListChanges {
+impl StrayListChanges {
     /// Reports a changed list to all subscribers.
     pub(crate) fn report(&self, kind: ItemKind) {
         // An error means that nobody subscribes.

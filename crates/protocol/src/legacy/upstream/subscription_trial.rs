@@ -29,7 +29,7 @@ const HANDLER_FAILED: i64 = 0;
 
 /// Trial of one connection.
 #[derive(Default)]
-pub(crate) struct Trial {
+pub(crate) struct SubscriptionTrial {
     open: Mutex<Option<watch::Receiver<Option<TrialEnd>>>>,
 }
 
@@ -50,7 +50,7 @@ enum Outcome {
     Failed(Error),
 }
 
-impl Trial {
+impl SubscriptionTrial {
     /// Tries a subscription if the server denies having any and was not tried yet. Joins a trial in progress.
     pub(crate) fn try_subscription(
         self: &Arc<Self>,
@@ -92,7 +92,7 @@ impl Trial {
 
 async fn run_trial(server: &LegacyConnection, uri: &ByteString) -> Outcome {
     let session = server.session.generation();
-    match server.gateway_request("resources/subscribe", &uri_params(uri)).await {
+    match server.send_own_request("resources/subscribe", &uri_params(uri)).await {
         Ok(_) => {
             // A new session meanwhile does not have this subscription.
             if server.session.generation() == session {

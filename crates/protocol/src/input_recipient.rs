@@ -1,53 +1,15 @@
-//! Attribution of an input request on a pipe to one of several calls of its client.
+//! Recipient of an input request on a pipe: the likeliest of several calls of one client.
 //!
-//! Owns the choice among calls of one client. Does not decide which calls may get input requests (`correlation.rs`).
-//! Invariant: the choice never adds a call to the given ones.
+//! Owns the choice. Does not decide which calls may get input requests (`correlation.rs`). Invariant: the recipient is
+//! one of the given calls.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use tokio::sync::Notify;
 
 use moongate_model::Call;
 
-/// Limit of targets remembered for their input requests on one connection.
-const INPUT_TARGETS_MAX: usize = 64;
-
-/// Record that a server sends input requests in the middle of calls. All connections of one server share it.
-#[derive(Clone, Default)]
-pub struct InputRecord(Arc<InputRecordState>);
-
-#[derive(Default)]
-struct InputRecordState {
-    seen: AtomicBool,
-    learned: Notify,
-}
-
-impl InputRecord {
-    /// Records an input request.
-    pub fn record(&self) {
-        if !self.0.seen.swap(true, Ordering::AcqRel) {
-            self.0.learned.notify_one();
-        }
-    }
-
-    /// Restores the record of an earlier process.
-    pub fn restore(&self) {
-        self.0.seen.store(true, Ordering::Release);
-    }
-
-    /// True if the server has sent an input request, in this process or an earlier one.
-    pub fn was_seen(&self) -> bool {
-        self.0.seen.load(Ordering::Acquire)
-    }
-
-    /// Waits for the first input request. Wakes one waiter, once.
-    pub async fn wait_seen(&self) {
-        self.0.learned.notified().await;
-    }
-}
+/// Limit of remembered targets on one connection.
+const TARGETS_MAX: usize = 64;
 
 /// Digest of a call's method and target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,12 +39,12 @@ pub(super) struct CallCandidate {
 
 /// Targets that received an input request while no other call was open.
 #[derive(Default)]
-pub(super) struct InputTargets(VecDeque<CallTarget>);
+pub(super) struct InteractiveTargets(VecDeque<CallTarget>);
 
-impl InputTargets {
+impl InteractiveTargets {
     pub(super) fn record(&mut self, target: CallTarget) {
         if !self.0.contains(&target) {
-            if self.0.len() == INPUT_TARGETS_MAX {
+            if self.0.len() == TARGETS_MAX {
                 // A forgotten target is recorded again by its next input request.
                 self.0.pop_front();
             }
@@ -97,7 +59,7 @@ impl InputTargets {
     /// - a call sent since all known targets began to wait for their users;
     /// - a call of a known target, or of the newest call's target if none is known;
     /// - among those, the call with the fewest input requests, then the oldest.
-    pub(super) fn pick(&self, candidates: &[CallCandidate]) -> Option<u64> {
+    pub(super) fn pick_recipient(&self, candidates: &[CallCandidate]) -> Option<u64> {
         let known = || candidates.iter().filter(|call| self.0.contains(&call.target));
         let newest = candidates.iter().max_by_key(|call| call.id)?;
         // `None` if one of the known calls does not wait for its user.
@@ -126,35 +88,43 @@ mod tests {
 
     #[test]
     fn equal_calls_are_asked_in_turn() {
-        let targets = InputTargets::default();
-        assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 7, 0)]), Some(1));
-        assert_eq!(targets.pick(&[candidate(1, 7, 1), candidate(2, 7, 0)]), Some(2));
-        assert_eq!(targets.pick(&[]), None);
+        let targets = InteractiveTargets::default();
+        assert_eq!(targets.pick_recipient(&[candidate(1, 7, 0), candidate(2, 7, 0)]), Some(1));
+        assert_eq!(targets.pick_recipient(&[candidate(1, 7, 1), candidate(2, 7, 0)]), Some(2));
+        assert_eq!(targets.pick_recipient(&[]), None);
     }
 
     #[test]
     fn a_call_that_is_sent_while_another_waits_for_its_user_is_asked() {
-        let mut targets = InputTargets::default();
+        let mut targets = InteractiveTargets::default();
         targets.record(CallTarget(7));
         let waits = CallCandidate { waits_since: Some(2), ..candidate(1, 7, 1) };
-        assert_eq!(targets.pick(&[waits, candidate(3, 8, 0)]), Some(3), "sent since then");
-        assert_eq!(targets.pick(&[waits, candidate(2, 8, 0)]), Some(1), "it was there before: the other asks twice");
+        assert_eq!(targets.pick_recipient(&[waits, candidate(3, 8, 0)]), Some(3), "sent since then");
+        assert_eq!(
+            targets.pick_recipient(&[waits, candidate(2, 8, 0)]),
+            Some(1),
+            "it was there before: the other asks twice"
+        );
         let too = CallCandidate { waits_since: Some(3), ..candidate(3, 8, 1) };
-        assert_eq!(targets.pick(&[waits, too]), Some(3), "it asks for several things");
-        assert_eq!(targets.pick(&[candidate(1, 7, 1), candidate(3, 8, 0)]), Some(1), "the user has answered");
-        assert_eq!(targets.pick(&[waits, candidate(3, 8, 0), candidate(4, 7, 0)]), Some(4), "one that is known");
+        assert_eq!(targets.pick_recipient(&[waits, too]), Some(3), "it asks for several things");
+        assert_eq!(targets.pick_recipient(&[candidate(1, 7, 1), candidate(3, 8, 0)]), Some(1), "the user has answered");
+        assert_eq!(
+            targets.pick_recipient(&[waits, candidate(3, 8, 0), candidate(4, 7, 0)]),
+            Some(4),
+            "one that is known"
+        );
     }
 
     #[test]
     fn a_call_that_runs_for_long_is_not_taken_for_one_that_asks() {
-        let mut targets = InputTargets::default();
-        assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(2), "the last one");
+        let mut targets = InteractiveTargets::default();
+        assert_eq!(targets.pick_recipient(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(2), "the last one");
         targets.record(CallTarget(7));
-        assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(1), "known to ask");
-        for other in 100..100 + INPUT_TARGETS_MAX as u64 {
+        assert_eq!(targets.pick_recipient(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(1), "known to ask");
+        for other in 100..100 + TARGETS_MAX as u64 {
             targets.record(CallTarget(other));
         }
-        assert_eq!(targets.0.len(), INPUT_TARGETS_MAX);
-        assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(2), "forgotten");
+        assert_eq!(targets.0.len(), TARGETS_MAX);
+        assert_eq!(targets.pick_recipient(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(2), "forgotten");
     }
 }

@@ -1,54 +1,58 @@
-//! Task part of a legacy client's request, and the conversion of results to its revision.
+//! Task augmentation of a legacy client's request, and the conversion of results to its revision.
 //!
-//! Owns the rules for task parameters and the tasks that the gateway itself keeps. Does not poll servers. Invariant: a
-//! client whose revision has no tasks never gets one.
+//! Owns the rules for task parameters (2025-11-25/basic/utilities/tasks.mdx). Does not poll servers or keep results
+//! (`gateway_tasks.rs`). Invariant: a client whose revision has no tasks never gets one.
 
+use crate::legacy::downstream::gateway_tasks;
 use crate::legacy::profile::profile;
 use crate::legacy::tasks;
-use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::{
-    Error, InputRequest, McpErrorKind, McpMethod, Outcome, Principal, TaskMethod, TaskMode, TaskState, TaskStatus,
+    Error, InputRequest, McpErrorKind, McpMethod, Outcome, TaskMethod, TaskMode, TaskState, TaskStatus,
 };
-use moongate_session::{TaskResult, TaskResults};
+use moongate_session::TaskResult;
 
-/// Task part of one request.
+/// Task augmentation of one request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TaskRequest {
+pub(crate) struct TaskAugmentation {
     /// Mode of the call: required if the client wants a task.
     pub(crate) mode: TaskMode,
     /// Task whose result is awaited, by the client's name for it.
     pub(crate) awaited_task: Option<ByteString>,
 }
 
-/// Reads the task part of a request. `offered` returns true if the endpoint has tasks.
+/// Takes the task augmentation out of a request. `offered` returns true if the endpoint has tasks.
 ///
 /// Fails if the session's revision has no tasks.
 ///
 /// 2025-11-25/basic/utilities/tasks.mdx: "Receivers that do not declare the task capability for a request type MUST
 /// process requests of that type normally, ignoring any task-augmentation metadata if present."
-pub(crate) fn read_task_request(
+pub(crate) fn take_augmentation(
     revision: &str,
     method: &McpMethod,
     params: &mut JsonObject,
     offered: impl Fn() -> bool,
-) -> Result<TaskRequest, Error> {
+) -> Result<TaskAugmentation, Error> {
     let has_tasks = || profile(revision).is_some_and(|profile| profile.tasks);
     match method {
         McpMethod::Task(TaskMethod::Update) => Err(unknown_method(method)),
         McpMethod::Task(_) if !has_tasks() => Err(unknown_method(method)),
         McpMethod::Task(TaskMethod::Result) => {
-            Ok(TaskRequest { awaited_task: params.get_string("taskId"), ..TaskRequest::default() })
+            Ok(TaskAugmentation { awaited_task: params.get_string("taskId"), ..TaskAugmentation::default() })
         }
         McpMethod::CallTool => {
             let task_params =
                 params.remove("task").and_then(|raw| raw.as_object()).filter(|_| has_tasks() && offered());
-            Ok(TaskRequest { mode: task_params.map_or(TaskMode::Never, TaskMode::Required), ..TaskRequest::default() })
+            Ok(TaskAugmentation {
+                mode: task_params.map_or(TaskMode::Never, TaskMode::Required),
+                ..TaskAugmentation::default()
+            })
         }
         // The marks of tools that may run as tasks go to clients that can use them.
         McpMethod::List(moongate_model::ItemKind::Tools) if has_tasks() => {
-            Ok(TaskRequest { mode: TaskMode::Allowed, ..TaskRequest::default() })
+            Ok(TaskAugmentation { mode: TaskMode::Allowed, ..TaskAugmentation::default() })
         }
-        _ => Ok(TaskRequest::default()),
+        _ => Ok(TaskAugmentation::default()),
     }
 }
 
@@ -56,7 +60,7 @@ fn unknown_method(method: &McpMethod) -> Error {
     Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {}", method.name()))
 }
 
-impl TaskRequest {
+impl TaskAugmentation {
     fn is_required(&self) -> bool {
         matches!(self.mode, TaskMode::Required(_))
     }
@@ -72,7 +76,7 @@ impl TaskRequest {
         method: &McpMethod,
         end: Result<Outcome, Error>,
         store: impl Fn(JsonObject) -> TaskResult,
-    ) -> TaskEnd {
+    ) -> Result<Outcome, Error> {
         let mut outcome = end?;
         if let Some(id) = &self.awaited_task {
             // "The `tasks/result` operation MUST include this metadata in its response".
@@ -82,7 +86,8 @@ impl TaskRequest {
             (Some(task), McpMethod::CallTool) => tasks::write_created(&outcome, task),
             (Some(task), _) => tasks::write_state(&outcome, task),
             (None, _) if self.is_required() => {
-                let task = TaskState { status: TaskStatus::Working, ..self::ended_state(&store(outcome.result)) };
+                let task =
+                    TaskState { status: TaskStatus::Working, ..gateway_tasks::task_state(&store(outcome.result)) };
                 // "Tasks MUST begin in the `working` status when created."
                 tasks::write_created(&Outcome::default(), &task)
             }
@@ -97,45 +102,5 @@ impl TaskRequest {
             tasks::tag_task(&mut input_request.params, id);
         }
         input_request
-    }
-}
-
-type TaskEnd = Result<Outcome, Error>;
-
-/// Serves a request about a task whose result the gateway itself keeps. `None` for all other tasks.
-pub(crate) fn serve_gateway_task(
-    finished: &TaskResults,
-    principal: &Principal,
-    method: &McpMethod,
-    params: &JsonObject,
-) -> Option<Result<JsonObject, Error>> {
-    let McpMethod::Task(method) = method else { return None };
-    let ended = finished.find(principal, &params.get_string("taskId")?)?;
-    let task = ended_state(&ended);
-    Some(match method {
-        TaskMethod::Get => Ok(tasks::write_state(&Outcome::default(), &task)),
-        TaskMethod::Result => {
-            let mut result = ended.result;
-            tasks::tag_task(&mut result, &ended.id);
-            Ok(result)
-        }
-        _ => Err(tasks::terminal_error(task.status)),
-    })
-}
-
-fn ended_state(ended: &TaskResult) -> TaskState {
-    let failed = ended.result.get("isError").is_some_and(|v| &v.bytes()[..] == b"true");
-    let keep = u64::try_from(TaskResults::KEEP.as_millis()).unwrap_or(u64::MAX);
-    TaskState {
-        id: ended.id.clone(),
-        status: if failed { TaskStatus::Failed } else { TaskStatus::Completed },
-        ttl: Some(RawJson::number(keep)),
-        // Milliseconds. The task is finished already, so its first poll shows the end.
-        poll_interval: Some(RawJson::number(100)),
-        other_members: JsonObject::new()
-            .with("createdAt", RawJson::string(&ended.finished_at))
-            .with("lastUpdatedAt", RawJson::string(&ended.finished_at)),
-        input_requests: Vec::new(),
-        outcome: None,
     }
 }

@@ -1,6 +1,7 @@
-//! Watch of a legacy server's task, which awaits its result in the place of a polling client.
+//! Collector of a task's input requests, which a legacy server sends only while somebody awaits the task's result.
 //!
-//! Owns the wait. Does not hold the requests (`task_inputs.rs`). Invariant: a watch does not keep its connection alive.
+//! Owns the wait for the result in the place of a polling client. Does not hold the requests (`task_inputs.rs`).
+//! Invariant: a collector does not keep its connection alive.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::legacy::tasks;
 use crate::legacy::upstream::call::LegacyCall;
 use crate::legacy::upstream::connection::LegacyConnection;
 use crate::legacy::upstream::task_inputs::{
-    HOLD_TIME, OpenTaskInput, REQUESTS_MAX, TASKS_MAX, TaskWatch, lock, make_room,
+    HOLD_TIME, InputCollector, OpenTaskInput, REQUESTS_MAX, TASKS_MAX, lock, make_room,
 };
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcError, code};
@@ -27,23 +28,28 @@ pub(crate) async fn wait_for_requests(
     caller: &Arc<Caller>,
     id: &ByteString,
 ) -> Result<Vec<(ByteString, InputRequest)>, Error> {
-    let watch = watch_task(server, caller, id)?;
+    let collector = collect_inputs(server, caller, id)?;
     let until = Instant::now() + POLL_WAIT;
     loop {
         // Created before the check, as in `next_held`.
-        let changed = watch.changed.notified();
-        let open: Vec<_> = lock(&watch.open).iter().map(|w| (w.key.clone(), w.request.clone())).collect();
+        let changed = collector.changed.notified();
+        let open: Vec<_> =
+            lock(&collector.open).iter().map(|input| (input.key.clone(), input.request.clone())).collect();
         if !open.is_empty() || timeout_at(until, changed).await.is_err() {
             return Ok(open);
         }
     }
 }
 
-/// Starts to watch a task, unless it is watched already.
-fn watch_task(server: &Arc<LegacyConnection>, caller: &Arc<Caller>, id: &ByteString) -> Result<Arc<TaskWatch>, Error> {
+/// Starts to collect the requests of a task, unless that has begun already.
+fn collect_inputs(
+    server: &Arc<LegacyConnection>,
+    caller: &Arc<Caller>,
+    id: &ByteString,
+) -> Result<Arc<InputCollector>, Error> {
     let mut all = lock(&server.task_inputs.tasks);
-    if let Some(watch) = all.get(id) {
-        return Ok(watch.clone());
+    if let Some(collector) = all.get(id) {
+        return Ok(collector.clone());
     }
     if all.len() >= TASKS_MAX {
         server.options.metrics.calls.refused.inc(Limit::Tasks);
@@ -53,34 +59,34 @@ fn watch_task(server: &Arc<LegacyConnection>, caller: &Arc<Caller>, id: &ByteStr
             return Err(Error::new(McpErrorKind::Overloaded, message));
         }
     }
-    let watch = TaskWatch::new(caller.principal.id);
-    // A copy: the id is a span of a client's message, whose buffer must not live as long as the watch.
+    let collector = InputCollector::new(caller.principal.id);
+    // A copy: the id is a span of a client's message, whose buffer must not live as long as the collector.
     let id = ByteString::from(id.as_str());
-    all.insert(id.clone(), watch.clone());
+    all.insert(id.clone(), collector.clone());
     // A 2025-11-25 server sends a task's requests while `tasks/result` is pending.
     let exchange = LegacyCall::start(server.clone(), caller.clone(), Call::for_task(TaskMethod::Result, &id)).0;
-    let (closing, evicted) = (server.closing.clone(), watch.evicted.clone());
+    let (closing, evicted) = (server.closing.clone(), collector.evicted.clone());
     let count_guard = CountGuard::new(&server.options.metrics.inputs.tasks.series(TaskRetention::InputRequired));
-    // Weak, so that a watch does not keep its connection alive.
-    let waiting = run_watch(Arc::downgrade(server), caller.clone(), id, watch.clone(), exchange);
+    // Weak, so that a collector does not keep its connection alive.
+    let waiting = run_collector(Arc::downgrade(server), caller.clone(), id, collector.clone(), exchange);
     tokio::spawn(closing.run_until_cancelled_owned(async move {
         let _count_guard = count_guard;
         evicted.run_until_cancelled_owned(waiting).await;
     }));
-    Ok(watch)
+    Ok(collector)
 }
 
-async fn run_watch(
+async fn run_collector(
     server: Weak<LegacyConnection>,
     caller: Arc<Caller>,
     id: ByteString,
-    watch: Arc<TaskWatch>,
+    collector: Arc<InputCollector>,
     mut exchange: moongate_model::Exchange,
 ) {
     let until = Instant::now() + HOLD_TIME;
     let end = loop {
         match timeout_at(until, exchange.next_event()).await {
-            Ok(ExchangeEvent::InputRequired(input)) => accept_request(&server, &caller, &watch, input),
+            Ok(ExchangeEvent::InputRequired(input)) => accept_request(&server, &caller, &collector, input),
             Ok(ExchangeEvent::Notification(_)) => {}
             Ok(ExchangeEvent::Done(end)) => break Some(end),
             Err(_) => break None,
@@ -89,21 +95,21 @@ async fn run_watch(
     drop(exchange);
     // Some servers end the stream and still accept responses to requests that they sent on it.
     let streams_only = matches!(&end, Some(Err(error)) if error.kind == McpErrorKind::ServerProtocol);
-    while streams_only && !lock(&watch.open).is_empty() {
-        if timeout_at(until, watch.changed.notified()).await.is_err() {
+    while streams_only && !lock(&collector.open).is_empty() {
+        if timeout_at(until, collector.changed.notified()).await.is_err() {
             break;
         }
     }
     if let Some(server) = server.upgrade() {
-        server.task_inputs.release(&id, &watch);
+        server.task_inputs.release(&id, &collector);
     }
 }
 
 /// Stores a task's request, or refuses it if the client cannot receive it.
-fn accept_request(server: &Weak<LegacyConnection>, caller: &Caller, watch: &TaskWatch, input: InputRequired) {
+fn accept_request(server: &Weak<LegacyConnection>, caller: &Caller, collector: &InputCollector, input: InputRequired) {
     let Some(server) = server.upgrade() else { return };
     let Some((server_key, mut input_request)) = input.requests.into_iter().next() else { return };
-    let mut open = lock(&watch.open);
+    let mut open = lock(&collector.open);
     let is_supported = caller.capabilities.supports(input_request.kind);
     let count_outcome =
         |outcome| server.options.metrics.inputs.asks.inc((InputKindName(input_request.kind.capability()), outcome));
@@ -125,5 +131,5 @@ fn accept_request(server: &Weak<LegacyConnection>, caller: &Caller, watch: &Task
     let key = ByteString::from(format!("ask-{}", server.calls.next_id()));
     open.push(OpenTaskInput { key, request: input_request, server_key, responder: input.responder, _weight: weight });
     drop(open);
-    watch.changed.notify_waiters();
+    collector.changed.notify_waiters();
 }
