@@ -97,14 +97,15 @@ impl GatewayApp {
         let gateway = Gateway::new(gateway_settings(&plan, access.clone()), auth.principals().clone(), shared.clone());
         let memory = MemoryWatch::new(plan.limits.memory_limit(), &metrics);
         let downstream_state = downstream_state(&plan, &metrics, &draining, &store);
-        let front = Arc::new(front(&plan, &gateway, (&auth, &access), downstream_state, memory.clone()));
+        let server_state = Arc::new(server_state(&plan, &gateway, (&auth, &access), downstream_state, memory.clone()));
         let parts = (&gateway, &shared, auth.principals().clone());
-        let state = persistence::PersistentState::from_parts(&front.downstream, parts, plan.times.catalog_age.0);
+        let persistent =
+            persistence::PersistentState::from_parts(&server_state.downstream, parts, plan.times.catalog_age.0);
         // Before the first request is accepted: clients expect their sessions. The wait for a slow disk is bounded.
-        state.begin(plan.state.required).await?;
-        let shared_state: SharedServerState = Arc::new(ArcSwap::new(front.clone()));
-        let is_read_again = source.is_some();
-        let parts = ReloadTargets {
+        persistent.begin(plan.state.required).await?;
+        let shared_state: SharedServerState = Arc::new(ArcSwap::new(server_state.clone()));
+        let watches_files = source.is_some();
+        let targets = ReloadTargets {
             program: program.map(Path::to_owned),
             gateway: gateway.clone(),
             server_state: shared_state.clone(),
@@ -113,19 +114,19 @@ impl GatewayApp {
             open_listener: bound.clients.iter().find(|listener| is_open(listener)).map(ServerListener::name),
             admin_access: Arc::new(ArcSwap::from_pointee(plan.admin_access.clone())),
         };
-        let reloader = ConfigReloader::new(plan.clone(), source, parts);
-        let (addresses, sockets) = places(&bound.clients);
-        let (line_addresses, _) = places(&bound.lines);
-        let (admins, admin_sockets) = places(&bound.admin);
+        let reloader = ConfigReloader::new(plan.clone(), source, targets);
+        let (addresses, sockets) = listener_names(&bound.clients);
+        let (line_addresses, _) = listener_names(&bound.lines);
+        let (admins, admin_sockets) = listener_names(&bound.admin);
         let listeners = bound.serve(&plan, &reloader, &draining);
-        let mut tasks = BackgroundTasks::start(draining, listeners, front.downstream.parked_calls.clone());
-        tasks.spawn_until_drained(keep(memory, front.downstream.sessions.clone(), gateway.clone()));
+        let mut tasks = BackgroundTasks::start(draining, listeners, server_state.downstream.parked_calls.clone());
+        tasks.spawn_until_drained(enforce_limits(memory, server_state.downstream.sessions.clone(), gateway.clone()));
         if let Some(tls) = tls {
             tasks.spawn_until_drained(tls.watch());
         }
         // Servers are connected last, so that listeners and probes answer meanwhile.
         gateway.start();
-        if is_read_again {
+        if watches_files {
             tasks.watch_files(reloader.clone()).await;
         }
         Ok(GatewayApp {
@@ -186,7 +187,7 @@ impl GatewayApp {
 
 /// Returns the address that people give to clients. Empty if only sockets lead to an endpoint.
 fn endpoint_url(plan: &Plan, listeners: &[ServerListener], is_secure: bool) -> String {
-    let own = places(listeners).0.into_iter().next();
+    let own = listener_names(listeners).0.into_iter().next();
     let scheme = if is_secure { "https" } else { "http" };
     let base = plan.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
     base.or_else(|| own.map(|address| format!("{scheme}://{address}")))
@@ -194,10 +195,10 @@ fn endpoint_url(plan: &Plan, listeners: &[ServerListener], is_secure: bool) -> S
 }
 
 /// Serves the admin listener until the process ends, so that probes can observe the drain.
-fn serve_admin(listener: ServerListener, admin: AdminState, settings: ListenSettings, places: Arc<ConnectionLimit>) {
+fn serve_admin(listener: ServerListener, admin: AdminState, settings: ListenSettings, limit: Arc<ConnectionLimit>) {
     let local = admin.local;
     let service = ConnectionService::new(moongate_admin::router(Arc::new(admin)), None, local);
-    tokio::spawn(listener.serve(service, settings, places, CancellationToken::new(), Duration::ZERO));
+    tokio::spawn(listener.serve(service, settings, limit, CancellationToken::new(), Duration::ZERO));
 }
 
 fn tls(plan: &Plan, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<ServerTls>>> {
@@ -217,60 +218,61 @@ struct Bound {
 impl Bound {
     /// Serves all listeners until the gateway drains.
     fn serve(self, plan: &Plan, reloader: &Arc<ConfigReloader>, draining: &CancellationToken) -> JoinSet<()> {
-        let parts = &reloader.targets;
-        let metrics = &parts.shared.metrics;
+        let targets = &reloader.targets;
+        let metrics = &targets.shared.metrics;
         let settings = ListenSettings {
             head: plan.limits.head.0,
             read_timeout: plan.limits.read_timeout.0,
             write_timeout: plan.limits.write_timeout.0,
         };
         let LimitSettings { connections, admin_connections, .. } = plan.limits;
-        let places = ConnectionLimit::new(connections, &metrics.clients.connections, metrics);
+        let connection_limit = ConnectionLimit::new(connections, &metrics.clients.connections, metrics);
         // A separate limit, so that clients cannot lock the operators out.
-        let admin_places = ConnectionLimit::new(admin_connections, &metrics.clients.admin_connections, metrics);
-        let endpoint_url = endpoint_url(plan, &self.clients, parts.tls.is_some());
+        let admin_limit = ConnectionLimit::new(admin_connections, &metrics.clients.admin_connections, metrics);
+        let endpoint_url = endpoint_url(plan, &self.clients, targets.tls.is_some());
         let mut listeners = JoinSet::new();
         for listener in self.clients {
             let local = listener.is_local();
-            let listener = listener.with_tls(parts.tls.clone());
+            let listener = listener.with_tls(targets.tls.clone());
             let service = ConnectionService::new(
-                moongate_server::router(parts.server_state.clone(), local),
-                Some(parts.server_state.clone()),
+                moongate_server::router(targets.server_state.clone(), local),
+                Some(targets.server_state.clone()),
                 local,
             );
             listeners.spawn(listener.serve(
                 service,
                 settings.clone(),
-                places.clone(),
+                connection_limit.clone(),
                 draining.clone(),
                 plan.times.drain.0,
             ));
         }
         for listener in self.lines {
-            let (shared_state, settings, places) = (parts.server_state.clone(), settings.clone(), places.clone());
-            listeners.spawn(listener.serve_lines(shared_state, settings, places, draining.clone(), plan.times.drain.0));
+            let (shared_state, settings, limit) =
+                (targets.server_state.clone(), settings.clone(), connection_limit.clone());
+            listeners.spawn(listener.serve_lines(shared_state, settings, limit, draining.clone(), plan.times.drain.0));
         }
         for listener in self.admin {
             let admin = AdminState {
-                gateway: parts.gateway.clone(),
+                gateway: targets.gateway.clone(),
                 metrics: metrics.clone(),
-                server_state: parts.server_state.clone(),
+                server_state: targets.server_state.clone(),
                 local: listener.is_local(),
-                access: parts.admin_access.clone(),
+                access: targets.admin_access.clone(),
                 endpoint_url: endpoint_url.clone(),
                 is_reachable_by_others: is_open(&listener),
                 control: reloader.clone(),
                 draining: draining.clone(),
                 events: EventFeed::new(plan.admin_limits.streams),
             };
-            serve_admin(listener, admin, settings.clone(), admin_places.clone());
+            serve_admin(listener, admin, settings.clone(), admin_limit.clone());
         }
         listeners
     }
 }
 
 /// Returns the addresses and the Unix sockets of these listeners.
-fn places(listeners: &[ServerListener]) -> (Vec<SocketAddr>, Vec<String>) {
+fn listener_names(listeners: &[ServerListener]) -> (Vec<SocketAddr>, Vec<String>) {
     let sockets = listeners.iter().filter(|listener| listener.is_local()).map(ServerListener::name);
     (listeners.iter().filter_map(ServerListener::address).collect(), sockets.collect())
 }
@@ -321,34 +323,34 @@ fn is_open(listener: &ServerListener) -> bool {
 }
 
 /// Enforces the memory limit and expires sessions until the gateway drains.
-async fn keep(memory: Arc<MemoryWatch>, sessions: Arc<Sessions>, gateway: Arc<Gateway>) {
+async fn enforce_limits(memory: Arc<MemoryWatch>, sessions: Arc<Sessions>, gateway: Arc<Gateway>) {
     // A dedicated connection keeps sending messages that only a session in memory receives.
     let must_stay = |session: &ByteString| gateway.has_dedicated_connection(session);
     tokio::join!(memory.watch(), sessions.expire_forever(must_stay));
 }
 
-fn front(
+fn server_state(
     plan: &Plan,
     gateway: &Arc<Gateway>,
     (auth, access): (&Arc<AuthMethods>, &AccessTable),
-    state: DownstreamState,
+    downstream: DownstreamState,
     memory: Arc<MemoryWatch>,
 ) -> ServerState {
-    let gate = AdmissionControl::new(admission_settings(plan), access, auth.principals(), memory);
-    let (hosts, limits, state) = (hosts(plan), request_limits(plan), Arc::new(state));
-    let unread = StallDetector::new(
+    let admission = AdmissionControl::new(admission_settings(plan), access, auth.principals(), memory);
+    let (hosts, limits, downstream) = (hosts(plan), request_limits(plan), Arc::new(downstream));
+    let stall_detector = StallDetector::new(
         plan.limits.write_timeout.0,
-        state.metrics.calls.dropped.series(DroppedItem::UnreadResponse),
+        downstream.metrics.calls.dropped.series(DroppedItem::UnreadResponse),
     );
     let refused_keys = Arc::default();
     ServerState {
         endpoints: gateway.endpoints(),
         auth: auth.clone(),
-        downstream: state,
+        downstream,
         hosts,
         limits,
-        admission: gate,
-        stall_detector: unread,
+        admission,
+        stall_detector,
         refused_keys,
     }
 }
@@ -372,22 +374,22 @@ impl Core {
         let memory = MemoryWatch::new(MemoryLimit::None, &shared.metrics);
         let store = StateStore::memory();
         let draining = CancellationToken::new();
-        let state = downstream_state(plan, &shared.metrics, &draining, &store);
+        let downstream = downstream_state(plan, &shared.metrics, &draining, &store);
         let gateway = Gateway::new(gateway_settings(plan, access.clone()), auth.principals().clone(), shared.clone());
-        let state = front(plan, &gateway, (&auth, &access), state, memory);
+        let state = server_state(plan, &gateway, (&auth, &access), downstream, memory);
         let shared_state: SharedServerState = Arc::new(ArcSwap::from_pointee(state));
-        let (program, tls, open) = (None, None, None);
+        let (program, tls, open_listener) = (None, None, None);
         let admin_access = Arc::new(ArcSwap::from_pointee(plan.admin_access.clone()));
-        let parts = ReloadTargets {
+        let targets = ReloadTargets {
             program,
             gateway: gateway.clone(),
             server_state: shared_state.clone(),
             shared,
             tls,
-            open_listener: open,
+            open_listener,
             admin_access,
         };
-        let reloader = ConfigReloader::new(plan.clone(), None, parts);
+        let reloader = ConfigReloader::new(plan.clone(), None, targets);
         Core { gateway, shared_state, reloader, draining }
     }
 }

@@ -138,11 +138,11 @@ impl ConfigReloader {
     /// Reads the config again and applies it. Requests during a reload share the next one. With `is_final` a problem is
     /// logged. Otherwise only the caller learns of it.
     pub async fn reload(&self, is_final: bool) -> Arc<ReloadOutcome> {
-        let place = self.requests.fetch_add(1, Ordering::AcqRel) + 1;
+        let number = self.requests.fetch_add(1, Ordering::AcqRel) + 1;
         let mut running = self.running.lock().await;
         // A request that came before the last reload began to read shares its outcome.
         if let Some((began, outcome)) = &running.last
-            && *began >= place
+            && *began >= number
         {
             return outcome.clone();
         }
@@ -194,15 +194,15 @@ impl ConfigReloader {
         let plan = applicable(&running.plan, plan);
         let auth = self.targets.server_state.load().auth.clone();
         let (next, access) = auth.preview(&plan.auth);
-        let who = auth.principals().changes_to(next.principals());
-        let gains = self.targets.gateway.tool_access_changes(gateway_settings(&plan, access), &who);
-        Ok(ReloadPreview { diff: difference, tool_access: gains })
+        let changed = auth.principals().changes_to(next.principals());
+        let tool_access = self.targets.gateway.tool_access_changes(gateway_settings(&plan, access), &changed);
+        Ok(ReloadPreview { diff: difference, tool_access })
     }
 
     /// Reads the config once its files are stable.
     async fn load_when_stable(&self) -> Result<LoadedConfig, String> {
         let keys = RandomState::new();
-        let mut looks = 0;
+        let mut checks = 0;
         loop {
             let before = current_digests(self.files(), &keys).await;
             let loaded = self.load().await;
@@ -211,17 +211,17 @@ impl ConfigReloader {
                 return loaded;
             }
             tokio::time::sleep(STABLE_INTERVAL).await;
-            looks += 1;
-            let rests = current_digests(self.files(), &keys).await.is_same(&before)
-                && (!before.blank || looks >= BLANK_CHECKS_MAX);
+            checks += 1;
+            let is_stable = current_digests(self.files(), &keys).await.is_same(&before)
+                && (!before.blank || checks >= BLANK_CHECKS_MAX);
             // A writer in place may have truncated and filled the file between two digests, during the read. Two equal
             // reads show the real contents.
-            if rests {
-                let again = self.load().await;
-                if looks >= STABLE_CHECKS_MAX || is_same(&loaded, &again) {
-                    return again;
+            if is_stable {
+                let reread = self.load().await;
+                if checks >= STABLE_CHECKS_MAX || is_same(&loaded, &reread) {
+                    return reread;
                 }
-            } else if looks >= STABLE_CHECKS_MAX {
+            } else if checks >= STABLE_CHECKS_MAX {
                 return loaded;
             }
         }
@@ -261,7 +261,7 @@ impl ConfigReloader {
         // The access table comes before the keys: a removed principal finds nothing, and a new one gets in a moment
         // later.
         self.targets.gateway.apply(gateway_settings(&plan, access.clone()));
-        let front = ServerState {
+        let after = ServerState {
             endpoints: self.targets.gateway.endpoints(),
             admission: before.admission.reloaded(admission_settings(&plan), &access, auth.principals()),
             auth,
@@ -272,10 +272,10 @@ impl ConfigReloader {
             stall_detector: before.stall_detector.clone(),
             refused_keys: before.refused_keys.clone(),
         };
-        let state = front.downstream.clone();
-        self.targets.server_state.store(Arc::new(front));
-        state.sessions.adjust(plan.limits.sessions, plan.limits.session_idle.0, plan.limits.subscriptions);
-        state.parked_calls.adjust(parked_call_settings(&plan));
+        let downstream = after.downstream.clone();
+        self.targets.server_state.store(Arc::new(after));
+        downstream.sessions.adjust(plan.limits.sessions, plan.limits.session_idle.0, plan.limits.subscriptions);
+        downstream.parked_calls.adjust(parked_call_settings(&plan));
         self.revoke_removed();
         let own = self.self_ref.clone();
         // Requests in flight may still create sessions under the old keys. The second sweep finds those.
@@ -306,16 +306,16 @@ impl ConfigReloader {
 
     /// Ends what belongs to principals and endpoints that were removed.
     fn revoke_removed(&self) {
-        let front = self.targets.server_state.load();
-        let principals = front.auth.principals();
+        let server_state = self.targets.server_state.load();
+        let principals = server_state.auth.principals();
         let allowed = |principal: &Principal, scope: &str| {
-            principals.admits(principal) && front.endpoints.allows(scope, principal)
+            principals.admits(principal) && server_state.endpoints.allows(scope, principal)
         };
-        let ended = front.downstream.sessions.retain(|mark| principals.find(mark), allowed);
+        let ended = server_state.downstream.sessions.retain(|mark| principals.find(mark), allowed);
         if ended > 0 {
             tracing::info!(ended, "sessions ended: their keys or endpoints are no longer configured");
         }
-        front.downstream.parked_calls.retain(|principal| principals.admits(principal));
+        server_state.downstream.parked_calls.retain(|principal| principals.admits(principal));
     }
 
     fn log_outcome(&self, outcome: &ReloadOutcome) {
@@ -375,8 +375,8 @@ impl AdminControl for ConfigReloader {
     fn plan(&self) -> BoxFuture<'_, (bool, serde_json::Value)> {
         Box::pin(async {
             match self.preview().await {
-                Ok(ReloadPreview { diff, tool_access: gains }) => {
-                    (true, serde_json::json!({ "outcome": "fine", "changes": diff, "keys": gains }))
+                Ok(ReloadPreview { diff, tool_access }) => {
+                    (true, serde_json::json!({ "outcome": "fine", "changes": diff, "keys": tool_access }))
                 }
                 Err(why) => (false, serde_json::json!({ "outcome": "refused", "message": why })),
             }

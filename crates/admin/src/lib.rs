@@ -100,7 +100,7 @@ async fn check_origin(Shared(admin): Shared<Arc<AdminState>>, request: Request, 
 /// Returns the response to a request whose host or origin is not accepted, or `None`.
 fn origin_rejection(admin: &AdminState, request: &Request) -> Option<Response> {
     let (headers, uri) = (request.headers(), request.uri());
-    let front = admin.server_state.load_full();
+    let server_state = admin.server_state.load_full();
     if has_several_hosts(headers) {
         return Some(json_response(
             StatusCode::BAD_REQUEST,
@@ -110,13 +110,13 @@ fn origin_rejection(admin: &AdminState, request: &Request) -> Option<Response> {
     }
     // Prometheus and probes address a pod by its IP or service name.
     let open = matches!(uri.path(), "/metrics" | "/healthz" | "/livez" | "/readyz");
-    if !open && !admin.local && front.hosts.accepts_request(headers, uri).is_err() {
+    if !open && !admin.local && server_state.hosts.accepts_request(headers, uri).is_err() {
         let message = "This Host is not allowed; add it to gateway.allowed_hosts";
         return Some(json_response(StatusCode::FORBIDDEN, "host_not_allowed", message));
     }
     let host = request_hosts(headers, uri).next().flatten();
     let origin = headers.get(header::ORIGIN)?;
-    let accepted = origin.to_str().is_ok_and(|origin| front.hosts.accepts_origin(origin, host));
+    let accepted = origin.to_str().is_ok_and(|origin| server_state.hosts.accepts_origin(origin, host));
     let message = "This Origin is not allowed; add it to gateway.allowed_origins";
     (!accepted).then(|| json_response(StatusCode::FORBIDDEN, "origin_not_allowed", message))
 }

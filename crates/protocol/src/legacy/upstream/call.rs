@@ -193,14 +193,14 @@ impl LegacyCall {
     async fn receive(&mut self) -> IncomingItem {
         let (server, task) = (&self.server, &self.task.awaited);
         let own = self.reply.next();
-        let injected = async {
+        let from_other_streams = async {
             match &self.entry.side_queue {
-                Some(injected) => injected.next().await,
+                Some(queue) => queue.next().await,
                 None => std::future::pending().await,
             }
         };
         // The server may have sent requests of the task before this wait began, or on another stream.
-        let kept = async {
+        let held = async {
             match task {
                 Some(task) => server.task_inputs.next_held(task).await,
                 None => std::future::pending().await,
@@ -211,8 +211,8 @@ impl LegacyCall {
             tokio::select! {
                 biased;
                 received = own => received,
-                message = injected => IncomingItem::Message(Ok(message)),
-                request = kept => IncomingItem::Message(Ok(RpcMessage::Request(request))),
+                message = from_other_streams => IncomingItem::Message(Ok(message)),
+                request = held => IncomingItem::Message(Ok(RpcMessage::Request(request))),
             }
         });
         received.await.unwrap_or(IncomingItem::TimedOut)
@@ -265,9 +265,9 @@ impl LegacyCall {
             RpcMessage::Notification(notification) => self.on_notification(notification),
             RpcMessage::Request(request) => {
                 // A server that does not read responses holds up its own call, but only until the call's deadline.
-                let (alarms, deadline) = (self.server.options.timeouts.timers().clone(), self.deadline.at());
+                let (timers, deadline) = (self.server.options.timeouts.timers().clone(), self.deadline.at());
                 // Boxed, since most calls have no request and all would have its room.
-                alarms.timeout_at(deadline, Box::pin(self.on_request(request))).await.unwrap_or(None)
+                timers.timeout_at(deadline, Box::pin(self.on_request(request))).await.unwrap_or(None)
             }
         }
     }
@@ -285,9 +285,9 @@ impl LegacyCall {
             Err(error) => {
                 // Some servers report a lost session with status 200. The next call shall find a new session.
                 if self.server.session.has_id() && mentions_lost_session(&error) {
-                    let alarms = self.server.options.timeouts.timers();
+                    let timers = self.server.options.timeouts.timers();
                     let renewal = Box::pin(self.server.renew_session(self.reply.sent_generation()));
-                    let _ = alarms.timeout_at(self.deadline.at(), renewal).await;
+                    let _ = timers.timeout_at(self.deadline.at(), renewal).await;
                 }
                 Err(Error::from_server(error))
             }
@@ -345,19 +345,19 @@ impl LegacyCall {
             self.server.send_reply(&id, Err(RpcError { code: code::INVALID_REQUEST, message, data: None })).await;
             return None;
         };
-        let (answer, answers) = oneshot::channel();
+        let (responder, responses) = oneshot::channel();
         // On a shared pipe, the request may belong to another call of the same client.
         let another = (about.is_none() && self.server.link.is_multiplexed()).then(|| {
             (self.caller.clone(), RpcRequest { id: id.clone(), method: method.clone(), params: params.clone() })
         });
-        tokio::spawn(forward_responses(self.server.clone(), id, about, another, answers, guard));
+        tokio::spawn(forward_responses(self.server.clone(), id, about, another, responses, guard));
         let key = ByteString::literal("request");
         let requests = vec![(key, InputRequest { kind, method, params })];
         Some(ExchangeEvent::InputRequired(InputRequired {
             requests,
             state_holder: StateHolder::Server,
             server: None,
-            responder: answer,
+            responder,
         }))
     }
 

@@ -73,9 +73,9 @@ impl LegacyConnection {
 
     /// Returns the server's description, corrected by what the gateway found out.
     pub(crate) fn description(&self) -> ServerDescription {
-        let mut face = self.session.negotiated().description.clone();
-        self.subscription_support.correct(&mut face);
-        face
+        let mut description = self.session.negotiated().description.clone();
+        self.subscription_support.correct(&mut description);
+        description
     }
 
     /// Sends a message of a call, with the session's headers and those that the config forwards.

@@ -41,7 +41,8 @@ impl LegacyNegotiated {
 struct SessionSnapshot {
     revision: String,
     session: String,
-    face: ServerDescription,
+    #[serde(rename = "face")]
+    description: ServerDescription,
 }
 
 impl LegacyNegotiated {
@@ -51,7 +52,7 @@ impl LegacyNegotiated {
         Some(RawJson::from_value(&SessionSnapshot {
             revision: self.profile.name.to_owned(),
             session,
-            face: self.description.clone(),
+            description: self.description.clone(),
         }))
     }
 
@@ -63,7 +64,7 @@ impl LegacyNegotiated {
         Some(LegacyNegotiated {
             profile: profile(&snapshot.revision)?,
             session: Some(session),
-            description: snapshot.face,
+            description: snapshot.description,
         })
     }
 }

@@ -31,7 +31,7 @@ pub(crate) async fn read_server_stream(server: WeakConnection) {
     let mut failures = 0;
     // True if the server has such a stream and notifications may have been missed since it was last open.
     let mut missed = false;
-    let mut away = false;
+    let mut is_away_reported = false;
     loop {
         let Some(strong) = server.upgrade() else { return };
         let (link, headers, seen) = (strong.link.clone(), strong.session.headers(), strong.session.generation());
@@ -44,9 +44,9 @@ pub(crate) async fn read_server_stream(server: WeakConnection) {
                     strong.report_all_changed();
                 }
                 drop(strong);
-                away = false;
+                is_away_reported = false;
                 let began = Instant::now();
-                drain(&server, messages).await;
+                read_messages(&server, messages).await;
                 if began.elapsed() >= STABLE_TIME {
                     failures = 0;
                 }
@@ -78,7 +78,7 @@ pub(crate) async fn read_server_stream(server: WeakConnection) {
             }
             // The server may be unavailable. Its next list will show that, and one report is enough to cause it.
             Err(LinkError::Unreachable(_) | LinkError::NotSent(_) | LinkError::Closed(_)) if missed => {
-                if !std::mem::replace(&mut away, true) {
+                if !std::mem::replace(&mut is_away_reported, true) {
                     strong.report_all_changed();
                 }
             }
@@ -93,16 +93,16 @@ pub(crate) async fn read_server_stream(server: WeakConnection) {
     }
 }
 
-async fn drain(server: &WeakConnection, mut messages: MessageStream) {
+async fn read_messages(server: &WeakConnection, mut messages: MessageStream) {
     while let Some(Ok(message)) = messages.next().await {
-        let mut place = None;
+        let mut permit = None;
         if let RpcMessage::Request(_) = message {
             // The reply's permit comes first. The server is released while the task waits for it.
             let Some(server) = server.upgrade() else { return };
-            let times = (!server.link.is_multiplexed()).then(|| server.options.timeouts.clone());
+            let timeouts = (!server.link.is_multiplexed()).then(|| server.options.timeouts.clone());
             drop(server);
-            if let Some(times) = times {
-                place = Some(times.background_sender().acquire_reply().await);
+            if let Some(timeouts) = timeouts {
+                permit = Some(timeouts.background_sender().acquire_reply().await);
             }
         }
         let Some(server) = server.upgrade() else { return };
@@ -115,22 +115,22 @@ async fn drain(server: &WeakConnection, mut messages: MessageStream) {
                 Some(task) => Notification::TaskStatus(Box::new(task)),
                 None => notifications::decode(notification),
             }),
-            RpcMessage::Request(request) => on_request(&server, place, request).await,
+            RpcMessage::Request(request) => on_request(&server, permit, request).await,
             RpcMessage::Response(_) => server.options.metrics.calls.dropped.inc(DroppedItem::ServerResponse),
         }
     }
 }
 
 /// Handles a request that names no call.
-async fn on_request(server: &Arc<LegacyConnection>, place: Option<ReplyPermit>, request: RpcRequest) {
+async fn on_request(server: &Arc<LegacyConnection>, permit: Option<ReplyPermit>, request: RpcRequest) {
     if &*request.method == "ping" {
-        return server.send_reply_with(place, &request.id, Ok(JsonObject::new())).await;
+        return server.send_reply_with(permit, &request.id, Ok(JsonObject::new())).await;
     }
     if InputKind::classify(&request.method, &request.params) == InputKind::Other {
-        return server.send_reply_with(place, &request.id, Err(pipe_routes::unsupported_request(&request))).await;
+        return server.send_reply_with(permit, &request.id, Err(pipe_routes::unsupported_request(&request))).await;
     }
     if let Some(task) = tasks::task_of(&request.params) {
-        drop(place);
+        drop(permit);
         return server.on_task_request(task, request).await;
     }
     // On a pipe, the call was looked up when the request arrived. A call that is alone by now may not have been then.
@@ -143,6 +143,6 @@ async fn on_request(server: &Arc<LegacyConnection>, place: Option<ReplyPermit>, 
             "Not available: the request cannot be told to belong to one client's call (servers.{name}.share = \"session\" gives each client a connection of its own)"
         );
         let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
-        server.send_reply_with(place, &request.id, Err(error)).await;
+        server.send_reply_with(permit, &request.id, Err(error)).await;
     }
 }
