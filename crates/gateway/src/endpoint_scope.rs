@@ -31,7 +31,7 @@ impl EndpointUnion {
         let mut union = EndpointUnion::default();
         for name in names {
             match scopes.get(name) {
-                Some(EndpointScope::Server(member)) => drop(union.servers.insert(member.settings.name.clone())),
+                Some(EndpointScope::Server(entry)) => drop(union.servers.insert(entry.settings.name.clone())),
                 Some(EndpointScope::View(view)) => union.views.push(view.clone()),
                 Some(EndpointScope::All | EndpointScope::Union(_)) | None => {}
             }

@@ -122,7 +122,7 @@ impl Server for Endpoint {
         caller: &Arc<Caller>,
         uris: &[ByteString],
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
-        self.find_out_subscriptions(caller, uris)
+        self.start_trials(caller, uris)
     }
 
     fn notify(&self, caller: &Arc<Caller>, notification: Notification) {

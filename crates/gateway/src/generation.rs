@@ -52,8 +52,8 @@ impl Generation {
     }
 
     /// Clones the generation, with one server replaced.
-    pub(super) fn with_server(&self, member: &Arc<ServerEntry>) -> Self {
-        let swapped = |s: &Arc<ServerEntry>| if s.name == member.name { member.clone() } else { s.clone() };
+    pub(super) fn with_server(&self, entry: &Arc<ServerEntry>) -> Self {
+        let swapped = |s: &Arc<ServerEntry>| if s.name == entry.name { entry.clone() } else { s.clone() };
         let views = self.scopes.values().filter_map(|scope| match scope {
             EndpointScope::View(rules) => Some((**rules).clone()),
             _ => None,
@@ -75,6 +75,6 @@ impl Generation {
     }
 
     pub(super) fn find_server(&self, name: &str) -> Option<&Arc<ServerEntry>> {
-        self.servers.iter().find(|member| member.settings.name == name)
+        self.servers.iter().find(|entry| entry.settings.name == name)
     }
 }

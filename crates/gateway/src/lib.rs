@@ -122,12 +122,12 @@ impl Gateway {
         let (meters, drain_ms) = (MeterFactory(metrics.clone()), settings.drain_ms());
         let events = Arc::new(EventBus::default());
         let sink = GatewaySink::new(events.clone(), metrics.clone(), principals.clone());
-        let member = |settings: ServerSettings| {
+        let entry = |settings: ServerSettings| {
             let upstream = Upstream::new(settings, shared.clone(), sink.clone());
             Arc::new(ServerEntry { settings: upstream.settings.clone(), upstream })
         };
         let calls = CallLogSwitch::new(settings.call_log);
-        let servers = settings.servers.into_iter().map(member).collect();
+        let servers = settings.servers.into_iter().map(entry).collect();
         let generation = Arc::new(Generation {
             disabled: settings.disabled,
             schema: settings.schema,
@@ -162,8 +162,8 @@ impl Gateway {
 
     /// Starts to connect every server at once, and to maintain the catalogue.
     pub fn start(self: &Arc<Self>) {
-        for member in self.servers() {
-            tokio::spawn(member.upstream.clone().run());
+        for entry in self.servers() {
+            tokio::spawn(entry.upstream.clone().run());
         }
         tokio::spawn(self.clone().maintain_catalog());
     }
@@ -171,8 +171,8 @@ impl Gateway {
     /// Waits until every server is connected or has failed once, and is in the catalogue.
     pub async fn until_settled(&self) {
         let servers = self.servers();
-        let settled = servers.iter().map(|member| async {
-            let mut status = member.watch();
+        let settled = servers.iter().map(|entry| async {
+            let mut status = entry.watch();
             // It cannot end before the server does.
             let _ = status.wait_for(|status| status.state != UpstreamState::Starting).await;
         });
@@ -186,10 +186,10 @@ impl Gateway {
         let (mut restored, servers) = (0, self.servers());
         for (name, row) in rows {
             // A misconfigured server keeps its row, since its config may be repaired.
-            let member = servers.iter().find(|member| member.name.as_bytes() == &name[..]);
-            if member.is_some_and(|member| member.restore(&row, longest)) {
+            let entry = servers.iter().find(|entry| entry.name.as_bytes() == &name[..]);
+            if entry.is_some_and(|entry| entry.restore(&row, longest)) {
                 restored += 1;
-            } else if !member.is_some_and(|member| member.is_misconfigured()) {
+            } else if !entry.is_some_and(|entry| entry.is_misconfigured()) {
                 store.remove(StoreTable::Catalog, name);
             }
         }
@@ -207,7 +207,7 @@ impl Gateway {
         let servers = self.servers();
         // The endpoints hold the gateway, and the gateway holds them: this breaks the cycle.
         self.current.store(Arc::new(CurrentGeneration::without_endpoints(self.generation())));
-        let upstreams = servers.iter().map(|member| &member.upstream).chain(&candidates);
+        let upstreams = servers.iter().map(|entry| &entry.upstream).chain(&candidates);
         futures_util::future::join_all(upstreams.map(|upstream| upstream.stop())).await;
     }
 
@@ -223,7 +223,7 @@ impl Gateway {
 
     /// Returns true if some server has a dedicated connection for this session.
     pub fn has_dedicated_connection(&self, session: &ByteString) -> bool {
-        self.current.load().generation.servers.iter().any(|member| member.has_dedicated(session))
+        self.current.load().generation.servers.iter().any(|entry| entry.has_dedicated(session))
     }
 
     /// Returns the recent calls of all clients.

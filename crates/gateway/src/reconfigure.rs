@@ -68,11 +68,11 @@ impl Gateway {
         self.drain_ms.store(settings.drain_ms(), Ordering::Relaxed);
         self.context.call_log.set(settings.call_log);
         self.context.uri_max.store(settings.uri_max, Ordering::Relaxed);
-        let mut after = FollowUpWork::default();
+        let mut follow_up = FollowUpWork::default();
         let mut servers = Vec::new();
         for settings in settings.servers {
             let settings = Arc::new(settings);
-            let upstream = self.reuse_or_replace(&before, &settings, &mut after);
+            let upstream = self.reuse_or_replace(&before, &settings, &mut follow_up);
             servers.push(Arc::new(ServerEntry { settings, upstream }));
         }
         let next = Generation::new(servers, settings.names, settings.access, settings.views);
@@ -85,22 +85,22 @@ impl Gateway {
         self.report_disabled(&generation);
         // Revoked after the new generation serves: no call can start by the old rules in between.
         self.context.in_flight.revoke_removed();
-        for (old, new) in &after.replaced {
+        for (old, new) in &follow_up.replaced {
             self.switch_over(old, new);
         }
-        for upstream in after.started {
+        for upstream in follow_up.started {
             // A server that was removed for a moment has subscribers that did not notice.
             self.context.events.move_subscriptions(&upstream);
             tokio::spawn(upstream.run());
         }
-        for member in &generation.servers {
-            let (upstream, admitted) = (member.upstream.clone(), self.context.principals.ids());
+        for entry in &generation.servers {
+            let (upstream, admitted) = (entry.upstream.clone(), self.context.principals.ids());
             // In a task, because connections take time to close, and the lock on changes is held here.
             tokio::spawn(async move { upstream.revoke_principals(&|id| !admitted.contains(&id)).await });
         }
-        for gone in before.servers.iter().filter(|m| generation.find_server(&m.settings.name).is_none()) {
-            self.replacements.cancel(&gone.settings.name);
-            self.retire(gone.upstream.clone());
+        for removed in before.servers.iter().filter(|entry| generation.find_server(&entry.settings.name).is_none()) {
+            self.replacements.cancel(&removed.settings.name);
+            self.retire(removed.upstream.clone());
         }
     }
 
@@ -109,15 +109,15 @@ impl Gateway {
         self: &Arc<Self>,
         before: &Generation,
         settings: &Arc<ServerSettings>,
-        after: &mut FollowUpWork,
+        follow_up: &mut FollowUpWork,
     ) -> Arc<Upstream> {
         let name = &settings.name;
-        let Some(member) = before.find_server(name) else {
+        let Some(entry) = before.find_server(name) else {
             let upstream = self.new_upstream(settings);
-            after.started.push(upstream.clone());
+            follow_up.started.push(upstream.clone());
             return upstream;
         };
-        let serving = &member.upstream;
+        let serving = &entry.upstream;
         // Settings that need no new connection hold at once.
         serving.apply_settings(settings);
         match self.replacements.find(name) {
@@ -140,8 +140,8 @@ impl Gateway {
         // Only its lists are worth keeping.
         let upstream = self.new_upstream(settings);
         upstream.copy_lists_from(serving);
-        after.started.push(upstream.clone());
-        after.replaced.push((serving.clone(), upstream.clone()));
+        follow_up.started.push(upstream.clone());
+        follow_up.replaced.push((serving.clone(), upstream.clone()));
         upstream
     }
 
@@ -188,7 +188,7 @@ impl Gateway {
 
     /// Returns true if a server in this state can replace the one that serves.
     fn can_replace(&self, candidate: &Upstream, state: UpstreamState) -> bool {
-        let serving = || self.generation().find_server(&candidate.settings.name).map(|member| member.status().state);
+        let serving = || self.generation().find_server(&candidate.settings.name).map(|entry| entry.status().state);
         match state {
             UpstreamState::Ready => true,
             // A degraded replacement is better than a server that is not ready, and worse than a ready one.
@@ -204,10 +204,10 @@ impl Gateway {
             return;
         }
         let before = self.generation();
-        let Some(member) = before.find_server(&candidate.settings.name) else { return };
-        let old = member.upstream.clone();
-        let member = ServerEntry { settings: member.settings.clone(), upstream: candidate.clone() };
-        self.publish(before.with_server(&Arc::new(member)), &before);
+        let Some(entry) = before.find_server(&candidate.settings.name) else { return };
+        let old = entry.upstream.clone();
+        let entry = ServerEntry { settings: entry.settings.clone(), upstream: candidate.clone() };
+        self.publish(before.with_server(&Arc::new(entry)), &before);
         let status = candidate.status();
         if status.pid.is_some() {
             candidate.count_restart();
@@ -259,7 +259,7 @@ impl Gateway {
         let candidate = {
             let _held = self.lock_changes();
             let generation = self.generation();
-            let Some(member) = generation.find_server(name) else {
+            let Some(entry) = generation.find_server(name) else {
                 let disabled = generation.disabled.iter().any(|disabled| disabled == name);
                 return if disabled { RestartOutcome::Disabled } else { RestartOutcome::Unknown };
             };
@@ -267,7 +267,7 @@ impl Gateway {
             if self.replacements.find(name).is_some_and(|(_, restart)| restart) {
                 return RestartOutcome::Busy;
             }
-            self.start_replacement(&member.settings, true)
+            self.start_replacement(&entry.settings, true)
         };
         // The lock is released by now: a change of the config must not wait until a server is up.
         let mut status = candidate.watch();
@@ -281,8 +281,8 @@ impl Gateway {
             self.promote(&candidate);
         }
         let generation = self.generation();
-        let member = generation.find_server(name);
-        if member.is_some_and(|member| Arc::ptr_eq(&member.upstream, &candidate)) {
+        let entry = generation.find_server(name);
+        if entry.is_some_and(|entry| Arc::ptr_eq(&entry.upstream, &candidate)) {
             return RestartOutcome::Replaced(end.pid);
         }
         let reason = match end.state {
@@ -290,24 +290,24 @@ impl Gateway {
             state if end.reason.is_empty() => state.name().to_owned(),
             _ => end.reason,
         };
-        let kept = member.is_some_and(|member| member.is_connected());
+        let old_still_serves = entry.is_some_and(|entry| entry.is_connected());
         if self.replacements.take(&candidate) {
             candidate.stop().await;
             self.resume_replacement(name);
         }
-        RestartOutcome::Failed { reason, old_still_serves: kept }
+        RestartOutcome::Failed { reason, old_still_serves }
     }
 
     /// Resumes the replacement of a server whose settings had changed before the restart.
     fn resume_replacement(self: &Arc<Self>, name: &str) {
         let _held = self.lock_changes();
         let generation = self.generation();
-        if let Some(member) = generation.find_server(name)
-            && !member.settings.same_connection(&member.upstream.settings)
+        if let Some(entry) = generation.find_server(name)
+            && !entry.settings.same_connection(&entry.upstream.settings)
             && self.replacements.find(name).is_none()
             && !self.stopped.load(Ordering::Acquire)
         {
-            self.start_replacement(&member.settings, false);
+            self.start_replacement(&entry.settings, false);
         }
     }
 

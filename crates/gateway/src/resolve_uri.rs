@@ -99,8 +99,8 @@ impl Endpoint {
         server: &str,
         local: &ByteString,
     ) -> Option<Permitted<Arc<ServerEntry>>> {
-        let member = self.generation.servers.iter().find(|member| member.settings.name == server)?;
-        self.permit_resource(snapshot, member, local)
+        let entry = self.generation.servers.iter().find(|entry| entry.settings.name == server)?;
+        self.permit_resource(snapshot, entry, local)
     }
 
     /// Returns the server of a URI in no list, if it is the only one with resources here.

@@ -49,9 +49,9 @@ struct WatchedResource {
 
 /// Causes that kept resources out of the subscription.
 #[derive(Default)]
-struct LeftOut {
+struct LeftOutCauses {
     /// Exceeded limit, by its setting.
-    full: Option<ByteString>,
+    exceeded_limit: Option<ByteString>,
     /// Server that offers no subscriptions.
     unoffered: Option<ByteString>,
 }
@@ -103,9 +103,8 @@ impl ClientSubscription {
         let mut watched: Vec<WatchedResource> = filter.uris.iter().map(watch).collect();
         let (subscriptions, left_out) = endpoint.subscribe_resources(caller, &mut watched, true);
         let seen_digests = endpoint.list_digests(caller, &filter);
-        let LeftOut { full, unoffered } = left_out;
-        let filter =
-            SubscriptionFilter { uris: acknowledged_uris(&watched), exceeded_limit: full, unoffered, ..filter };
+        let LeftOutCauses { exceeded_limit, unoffered } = left_out;
+        let filter = SubscriptionFilter { uris: acknowledged_uris(&watched), exceeded_limit, unoffered, ..filter };
         let acknowledged = filter.clone();
         let subscription = ClientSubscription {
             _upstream_guard: endpoint.subscribe_dedicated(caller, &filter, &subscriptions),
@@ -242,11 +241,11 @@ impl Endpoint {
         caller: &Caller,
         watched: &mut [WatchedResource],
         first: bool,
-    ) -> (Vec<ResourceSubscription>, LeftOut) {
+    ) -> (Vec<ResourceSubscription>, LeftOutCauses) {
         let snapshot = self.generation.snapshot.load();
         let budget = LookupBudget::new();
         let search = ResourceSearch { endpoint: self, snapshot: &snapshot, caller, budget: &budget };
-        let (mut subscriptions, mut left_out) = (Vec::new(), LeftOut::default());
+        let (mut subscriptions, mut left_out) = (Vec::new(), LeftOutCauses::default());
         for resource in watched {
             resource.acknowledged = false;
             let Some((server, local)) = resource.find(&search, first) else { continue };
@@ -265,7 +264,7 @@ impl Endpoint {
                 }
                 None => {
                     self.gateway.context().metrics.calls.refused.inc(Limit::MaxSubscriptions);
-                    left_out.full =
+                    left_out.exceeded_limit =
                         Some(ByteString::from(format!("servers.{}.max_subscriptions", server.settings.name)));
                 }
             }
@@ -274,7 +273,7 @@ impl Endpoint {
     }
 
     /// Probes the resources' servers that deny subscriptions and were not probed before, all at once.
-    pub(super) fn find_out_subscriptions(
+    pub(super) fn start_trials(
         &self,
         caller: &Caller,
         uris: &[ByteString],

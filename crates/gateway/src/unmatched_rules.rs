@@ -22,14 +22,13 @@ const COMPARED_BYTES_MAX: usize = 128;
 /// Returns a finding for each rule that matches nothing, as far as that is certain now.
 pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<CatalogFinding> {
     let mut found = of_servers(generation);
-    let listed: Vec<&ServerEntry> =
-        generation.servers.iter().map(|member| &**member).filter(|m| m.is_listed()).collect();
+    let listed: Vec<&ServerEntry> = generation.servers.iter().map(|entry| &**entry).filter(|m| m.is_listed()).collect();
     // A missing list may hold the item that a pattern matches.
     let whole = listed.len() == generation.servers.len();
     let exposed = || snapshot.iter(ItemKind::Tools).map(|route| (route.upstream.name.as_str(), route.exposed.as_str()));
     // A pattern with a server's prefix in front can only match that server.
     let is_certain = |pattern: &str| {
-        let prefix = |member: &&ServerEntry| format!("{}{}", member.settings.prefix, generation.names.separator);
+        let prefix = |entry: &&ServerEntry| format!("{}{}", entry.settings.prefix, generation.names.separator);
         whole || listed.iter().any(|m| !m.settings.prefix.is_empty() && literal_prefix(pattern).starts_with(&prefix(m)))
     };
     let mut of_tools = |setting: String, globs: &GlobList, names: Vec<&str>| {
@@ -57,9 +56,9 @@ type RuleKey = (&'static str, &'static str, String);
 
 fn of_servers(generation: &Generation) -> Vec<CatalogFinding> {
     let (mut found, mut of_use) = (Vec::new(), HashSet::new());
-    for member in &generation.servers {
-        let left = if member.is_listed() { unmatched_of_server(member) } else { Vec::new() };
-        let rules = rules_of(member).into_iter().flat_map(|(section, rules)| rule_keys(section, rules));
+    for entry in &generation.servers {
+        let left = if entry.is_listed() { unmatched_of_server(entry) } else { Vec::new() };
+        let rules = rules_of(entry).into_iter().flat_map(|(section, rules)| rule_keys(section, rules));
         // A rule that matches at one server is of use: `defaults` gives it to all of them.
         of_use.extend(rules.filter(|rule| !left.iter().any(|(other, _)| other == rule)));
         found.extend(left);
@@ -67,8 +66,8 @@ fn of_servers(generation: &Generation) -> Vec<CatalogFinding> {
     found.into_iter().filter(|(rule, _)| !of_use.contains(rule)).map(|(_, finding)| finding).collect()
 }
 
-fn rules_of(member: &ServerEntry) -> [(&'static str, &ItemRules); 3] {
-    let settings = &member.settings;
+fn rules_of(entry: &ServerEntry) -> [(&'static str, &ItemRules); 3] {
+    let settings = &entry.settings;
     [("tools", &settings.tools), ("prompts", &settings.prompts), ("resources", &settings.resources)]
 }
 
@@ -83,10 +82,10 @@ fn rule_keys(section: &'static str, rules: &ItemRules) -> Vec<RuleKey> {
 }
 
 /// Returns the rules of a server that match none of its items.
-fn unmatched_of_server(member: &ServerEntry) -> Vec<(RuleKey, CatalogFinding)> {
+fn unmatched_of_server(entry: &ServerEntry) -> Vec<(RuleKey, CatalogFinding)> {
     let mut found = Vec::new();
-    let server = member.settings.name.as_str();
-    let items = member.lists();
+    let server = entry.settings.name.as_str();
+    let items = entry.lists();
     let keys = |kind: ItemKind| {
         items.get(kind).items.iter().filter_map(move |item| item.get_string(kind.item_key())).collect()
     };
@@ -102,7 +101,7 @@ fn unmatched_of_server(member: &ServerEntry) -> Vec<(RuleKey, CatalogFinding)> {
         let begins = |template: &ByteString| template.split('{').next().unwrap_or_default().to_owned();
         templates.iter().map(begins).any(|begin| begin.starts_with(pattern) || pattern.starts_with(&begin))
     };
-    for (section, rules) in rules_of(member) {
+    for (section, rules) in rules_of(entry) {
         let (what, names) = match section {
             "tools" => ("no tool", &tools),
             "prompts" => ("no prompt", &prompts),

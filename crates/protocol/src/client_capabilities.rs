@@ -1,4 +1,4 @@
-//! Capabilities of clients, which all revisions declare with the same members.
+//! Capabilities of clients in the wire form that all revisions share, and those that the gateway declares itself.
 //!
 //! Owns their names. Does not check requests against them. Invariant: a capability that is not declared is not granted.
 
@@ -25,6 +25,20 @@ pub(super) fn read_client_capabilities(capabilities: &JsonObject) -> ClientCapab
     }
 }
 
+/// Returns the capabilities for a connection that all clients share.
+///
+/// - Input requests are declared, since some client may support them. They fail for callers that do not.
+/// - Apps are declared, so that servers name pages in their tools. Other clients ignore that `_meta`.
+/// - Roots are not declared, because they belong to one client.
+///
+/// extensions/overview.mdx, Client Capabilities, has the wire form of `io.modelcontextprotocol/ui`.
+pub fn shared_capabilities() -> RawJson {
+    RawJson::literal(concat!(
+        r#"{"sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}},"#,
+        r#""extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}}"#
+    ))
+}
+
 /// Returns the capability that a client must declare for this kind of input request.
 pub(super) fn required_capability(kind: InputKind) -> RawJson {
     match kind {
@@ -34,5 +48,17 @@ pub(super) fn required_capability(kind: InputKind) -> RawJson {
         InputKind::SampleWithTools => RawJson::literal(r#"{"sampling":{"tools":{}}}"#),
         InputKind::Roots => RawJson::literal(r#"{"roots":{}}"#),
         InputKind::Other => RawJson::literal("{}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declared_extensions_are_json() {
+        let all = shared_capabilities().as_object().unwrap();
+        let types = all.get_object("extensions").unwrap().get_object("io.modelcontextprotocol/ui").unwrap();
+        assert_eq!(&types.get("mimeTypes").unwrap().bytes()[..], br#"["text/html;profile=mcp-app"]"#);
     }
 }

@@ -1,31 +1,17 @@
-//! Extensions of the protocol: announcements of servers, and the one that the gateway declares.
+//! Extensions of the protocol that servers announce in their capabilities.
 //!
 //! Owns the bounds of a server's announcements. Does not read an extension's settings; tasks have their own handling
 //! (`tasks.rs`). Invariant: settings leave as the bytes that came.
 
 use crate::connect_options::ConnectOptions;
 use crate::v2026_07_28::tasks;
-use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_telemetry::DroppedItem;
 
 /// Limit of extensions that are passed on for one server.
 const ANNOUNCED_MAX: usize = 64;
 /// Limit in bytes of their identifiers and settings together.
 const ANNOUNCED_BYTES_MAX: usize = 16 * 1024;
-
-/// Returns the capabilities for a connection that all clients share.
-///
-/// - Input requests are declared, since some client may support them. They fail for callers that do not.
-/// - Apps are declared, so that servers name pages in their tools. Other clients ignore that `_meta`.
-/// - Roots are not declared, because they belong to one client.
-///
-/// extensions/overview.mdx, Client Capabilities, has the wire form of `io.modelcontextprotocol/ui`.
-pub fn shared_capabilities() -> RawJson {
-    RawJson::literal(concat!(
-        r#"{"sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}},"#,
-        r#""extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}}"#
-    ))
-}
 
 /// Reads a server's announcements in this member of its capabilities. Invalid or excess entries are left out and
 /// counted.
@@ -86,12 +72,5 @@ mod tests {
         let long = "x".repeat(ANNOUNCED_BYTES_MAX);
         let (announced, left_out) = bounded(&object(&format!(r#"{{"x/long":{{"a":"{long}"}},"x/short":{{}}}}"#)));
         assert_eq!((&announced.bytes()[..], left_out), (&br#"{"x/short":{}}"#[..], 1));
-    }
-
-    #[test]
-    fn declared_extensions_are_json() {
-        let all = shared_capabilities().as_object().unwrap();
-        let types = all.get_object("extensions").unwrap().get_object("io.modelcontextprotocol/ui").unwrap();
-        assert_eq!(&types.get("mimeTypes").unwrap().bytes()[..], br#"["text/html;profile=mcp-app"]"#);
     }
 }

@@ -5,7 +5,6 @@
 //! other side.
 
 mod admitted;
-mod ambiguous_members;
 mod await_task;
 mod background_sender;
 pub mod body;
@@ -27,12 +26,14 @@ mod input_record;
 pub mod lazy_timer;
 mod legacy;
 mod link_error;
+mod lookalike_members;
 mod mcp_apps;
 mod negotiate;
 mod notifications;
 mod pipe_routes;
 mod request_checks;
 mod respond;
+mod server_capabilities;
 mod side_queue;
 mod stdio;
 mod tasks;
@@ -43,13 +44,13 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 pub use admitted::{AdmissionPolicy, Admitted, ClientPayload};
 pub use call_timeouts::CallTimeouts;
+pub use client_capabilities::shared_capabilities;
 pub use connect_error::ConnectError;
 pub use connect_options::ConnectOptions;
 pub use correlation::PendingCalls;
 pub use dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
 pub use era::{Era, SUPPORTED, era_of, supported_revision};
 pub use error_labels::call_ending;
-pub use extensions::shared_capabilities;
 pub use gateway_info::{gateway_info, gateway_info_with};
 pub use input_record::InputRecord;
 pub use mcp_apps::{APP_SCHEME, app_pages, with_app_pages};

@@ -1,15 +1,13 @@
-//! Notifications and server capabilities in the wire form that all revisions share.
+//! Notifications in the wire form that all revisions share.
 //!
 //! Owns method names and params of notifications. Does not encode task statuses, which differ by revision. Invariant:
 //! params of unknown notifications pass unchanged.
 
 use bytes::Bytes;
 
-use crate::connect_options::ConnectOptions;
-use crate::extensions;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RpcNotification, encode_with, write_notification};
-use moongate_model::{ItemKind, LogLevel, Notification, ServerCapabilities};
+use moongate_model::{ItemKind, LogLevel, Notification};
 
 /// Limit in bytes for the params of a notification outside of calls. Larger ones are dropped.
 // A connection queues 256 of them for its slowest subscriber: 16 MiB at the most.
@@ -74,54 +72,4 @@ pub(super) fn encode_progress(mut params: JsonObject, token: &RawJson) -> Bytes 
 /// Encodes one notification as bytes.
 pub(super) fn encode_notification(method: &str, params: &JsonObject) -> Bytes {
     encode_with(params.size_hint(), |out| write_notification(out, method, params))
-}
-
-/// Reads a server's capabilities. All revisions share these members.
-///
-/// `extensions` belongs to 2026-07-28, but servers of earlier revisions send it, too.
-pub(super) fn read_capabilities(capabilities: &JsonObject, options: &ConnectOptions) -> ServerCapabilities {
-    let part = |name: &str| capabilities.get_object(name);
-    let flag = |part: &Option<JsonObject>, name: &str| {
-        part.as_ref().and_then(|p| p.get(name)).is_some_and(|v| &v.bytes()[..] == b"true")
-    };
-    let (tools, prompts, resources) = (part("tools"), part("prompts"), part("resources"));
-    ServerCapabilities {
-        tools_changes: flag(&tools, "listChanged"),
-        prompts_changes: flag(&prompts, "listChanged"),
-        resources_changes: flag(&resources, "listChanged"),
-        subscribe: flag(&resources, "subscribe"),
-        subscribe_untried: false,
-        tools: tools.is_some(),
-        prompts: prompts.is_some(),
-        resources: resources.is_some(),
-        completions: part("completions").is_some(),
-        logging: part("logging").is_some(),
-        tasks: None,
-        extensions: extensions::read_announced(capabilities, "extensions", options),
-        experimental: extensions::read_announced(capabilities, "experimental", options),
-    }
-}
-
-/// Writes a server's capabilities.
-pub(super) fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
-    let flags = |members: &[(&'static str, bool)]| {
-        let set = members.iter().filter(|(_, on)| *on);
-        set.fold(JsonObject::new(), |object, (name, _)| object.with(name, RawJson::literal("true"))).to_raw()
-    };
-    let mut capabilities = JsonObject::new();
-    let mut add = |on: bool, name: &'static str, value: RawJson| {
-        if on {
-            capabilities.set(ByteString::literal(name), value);
-        }
-    };
-    add(features.tools, "tools", flags(&[("listChanged", features.tools_changes)]));
-    add(features.prompts, "prompts", flags(&[("listChanged", features.prompts_changes)]));
-    let resources = [("listChanged", features.resources_changes), ("subscribe", features.subscribe)];
-    add(features.resources, "resources", flags(&resources));
-    add(features.completions, "completions", flags(&[]));
-    add(features.logging, "logging", flags(&[]));
-    for (name, announced) in [("experimental", &features.experimental), ("extensions", &features.extensions)] {
-        add(!announced.is_empty(), name, announced.to_raw());
-    }
-    capabilities
 }

@@ -5,7 +5,7 @@
 
 use http::{HeaderMap, header};
 
-use crate::ambiguous_members;
+use crate::lookalike_members;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_jsonrpc::message::{MalformedMessage, RequestId};
 use moongate_model::{Error, McpErrorKind};
@@ -29,7 +29,7 @@ pub(super) fn malformed_error(error: &MalformedMessage) -> (Option<RequestId>, E
         MalformedMessage::Shape { reason, id } => {
             (id.clone(), Error::new(McpErrorKind::InvalidRequest, format!("Invalid request: {reason}")))
         }
-        MalformedMessage::Lookalike { member, id } => (id.clone(), ambiguous_members::lookalike_error(member)),
+        MalformedMessage::Lookalike { member, id } => (id.clone(), lookalike_members::lookalike_error(member)),
     }
 }
 
@@ -38,6 +38,6 @@ pub(super) fn take_meta(params: &mut JsonObject) -> Result<JsonObject, Error> {
     let Some(raw) = params.remove("_meta") else { return Ok(JsonObject::new()) };
     let wrong = || Error::new(McpErrorKind::InvalidParams, "params._meta must be an object without duplicate keys");
     let meta = raw.as_object().ok_or_else(wrong)?;
-    ambiguous_members::reject_lookalikes_in_meta(&meta)?;
+    lookalike_members::reject_lookalikes_in_meta(&meta)?;
     Ok(meta)
 }

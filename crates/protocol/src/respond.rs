@@ -133,14 +133,13 @@ pub(super) async fn respond<S: ResponseEncoder>(
 
 /// Continues an exchange whose client disconnected and may come back. The encoder keeps the events.
 ///
-/// After `forgotten`, only the outcome is awaited.
+/// After `abandoned`, only the outcome is awaited.
 pub(super) async fn run_detached<S: ResponseEncoder>(
     exchange: Exchange,
     encoder: S,
-    abandoned: BoxFuture<'static, ()>,
+    mut abandoned: BoxFuture<'static, ()>,
 ) {
     let mut driver = ResponseDriver { exchange: Some(exchange), encoder };
-    let mut abandoned = abandoned;
     loop {
         let step = tokio::select! {
             step = driver.step() => step,

@@ -61,7 +61,7 @@ where
         let (mut is_first, mut has_head) = (true, false);
         let next = std::future::poll_fn(|cx| {
             if let Poll::Ready(next) = connection.poll_next(cx, &mut accept) {
-                return Poll::Ready(Wait::Next(next));
+                return Poll::Ready(ReadOutcome::Next(next));
             }
             // At the first wait, the wakers of an earlier wait are still registered.
             let woken = !std::mem::replace(&mut is_first, false);
@@ -75,16 +75,16 @@ where
             // A client in the middle of a request may finish it. The response says that the connection ends.
             let ends = is_draining && !connection.has_partial();
             if context.slot.must_leave() {
-                return Poll::Ready(Wait::Next(NextRequest::Closed));
+                return Poll::Ready(ReadOutcome::Next(NextRequest::Closed));
             }
             let timed_out = if woken { timer.poll_until(cx, until) } else { timer.poll_again_until(cx, until) };
-            if ends || timed_out.is_ready() { Poll::Ready(Wait::TimedOut) } else { Poll::Pending }
+            if ends || timed_out.is_ready() { Poll::Ready(ReadOutcome::TimedOut) } else { Poll::Pending }
         });
         let request = match next.await {
-            Wait::Next(NextRequest::Request(request)) => request,
-            Wait::Next(NextRequest::Fallback) => return Some(connection.into_rewind()),
-            Wait::Next(NextRequest::Closed) => break,
-            Wait::TimedOut => {
+            ReadOutcome::Next(NextRequest::Request(request)) => request,
+            ReadOutcome::Next(NextRequest::Fallback) => return Some(connection.into_rewind()),
+            ReadOutcome::Next(NextRequest::Closed) => break,
+            ReadOutcome::TimedOut => {
                 if let Some(partial) = connection.take_partial() {
                     let response = refuse_timed_out(&partial.state, &partial.head);
                     connection.write_response(response.map(send_body), Persistence::Close).await.ok()?;
@@ -123,7 +123,7 @@ where
 }
 
 /// End of a wait for a request.
-enum Wait {
+enum ReadOutcome {
     Next(NextRequest<Arc<ServerState>>),
     /// The client was idle, or its request incomplete, for too long.
     TimedOut,

@@ -9,7 +9,7 @@ mod origin;
 mod systemd;
 mod tcp_lines;
 mod listener;
-mod mcp;
+mod mcp_routes;
 mod certificate_expiry;
 mod endpoint_path;
 mod head_limit;
@@ -122,14 +122,14 @@ pub fn router(shared_state: SharedServerState, local: bool) -> Router {
     // A clear "no" as JSON, since clients parse it. Any other answer looks to them like something to log in to.
     let no_oauth = ["/.well-known/{*path}", "/mcp/.well-known/{*path}", "/register", "/authorize", "/token"];
     let mut router = Router::new()
-        .route("/mcp", any(mcp::all_servers))
-        .route("/mcp/", any(mcp::all_servers))
-        .route("/mcp/{name}", any(mcp::one_endpoint))
-        .route("/mcp/{name}/", any(mcp::one_endpoint))
-        .route("/sse", any(mcp::sse_all_servers))
-        .route("/sse/", any(mcp::sse_all_servers))
-        .route("/sse/{name}", any(mcp::sse_one_endpoint))
-        .route("/sse/{name}/", any(mcp::sse_one_endpoint));
+        .route("/mcp", any(mcp_routes::all_servers))
+        .route("/mcp/", any(mcp_routes::all_servers))
+        .route("/mcp/{name}", any(mcp_routes::one_endpoint))
+        .route("/mcp/{name}/", any(mcp_routes::one_endpoint))
+        .route("/sse", any(mcp_routes::sse_all_servers))
+        .route("/sse/", any(mcp_routes::sse_all_servers))
+        .route("/sse/{name}", any(mcp_routes::sse_one_endpoint))
+        .route("/sse/{name}/", any(mcp_routes::sse_one_endpoint));
     for path in no_oauth {
         router = router.route(path, any(no_oauth_here));
     }

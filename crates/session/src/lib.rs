@@ -40,6 +40,7 @@ use crate::fair_budget::FairByteBudget;
 use crate::lifetime::{SessionClock, SessionLifetime};
 use crate::recent_ids::RecentIds;
 use crate::session_row::SessionRowHandle;
+use crate::sleep_state::SleepState;
 use crate::store::StateStore;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Error, McpErrorKind, Principal, PrincipalMark};
@@ -127,9 +128,14 @@ impl Sessions {
     ///
     /// A full table evicts the longest idle session of the same principal, or of the principal with the most. Fails if
     /// all of those are in use.
-    pub fn open(&self, caller: Caller, scope: ByteString, pipe: Option<SharedStream>) -> Result<Arc<Session>, Error> {
+    pub fn open(
+        &self,
+        caller: Caller,
+        scope: ByteString,
+        shared_stream: Option<SharedStream>,
+    ) -> Result<Arc<Session>, Error> {
         let principal = caller.principal.clone();
-        let session = self.make(new_id(), caller, scope, pipe, None);
+        let session = self.build_session(new_id(), caller, scope, shared_stream, None);
         let max = self.settings.load().max;
         let mut table = lock(&self.table);
         // The limit counts sleeping sessions too, since their clients may come back at any time.
@@ -141,53 +147,53 @@ impl Sessions {
             ));
         }
         table.insert(session.identity.id.clone(), session.clone());
-        self.count(&table);
+        self.record_counts(&table);
         // Persisted outside the lock, which every request needs.
         drop(table);
         session.persist();
         Ok(session)
     }
 
-    fn make(
+    fn build_session(
         &self,
         id: ByteString,
         caller: Caller,
         scope: ByteString,
-        pipe: Option<SharedStream>,
-        rest: Option<&sleep_state::SleepState>,
+        shared_stream: Option<SharedStream>,
+        sleep_state: Option<&SleepState>,
     ) -> Arc<Session> {
         // A restored session keeps its token: tasks that wait for its end hold clones of it.
-        let ended = rest.map_or_else(CancellationToken::new, |rest| rest.ended.clone());
-        let caller = match rest {
-            Some(rest) => rest.restore_caller(caller),
+        let ended = sleep_state.map_or_else(CancellationToken::new, |state| state.ended.clone());
+        let caller = match sleep_state {
+            Some(state) => state.restore_caller(caller),
             None => caller,
         };
         let settings = self.settings.load();
         let share = self.outboxes.share(&caller.principal);
         Arc::new(Session {
             get_stream: GetStreamState::new(Outbox::new(settings.outbox, share, self.dropped_messages.clone())),
-            resumption: Arc::new(match rest {
-                Some(rest) => {
-                    ResumptionBuffer::resume_from(self.resumption.clone(), &caller.principal, rest.resume_position)
+            resumption: Arc::new(match sleep_state {
+                Some(state) => {
+                    ResumptionBuffer::resume_from(self.resumption.clone(), &caller.principal, state.resume_position)
                 }
                 None => {
                     ResumptionBuffer::new(self.resumption.clone(), &caller.principal, self.persisted.process_number())
                 }
             }),
             // A session that ends with its stream need not outlive the process.
-            row: if pipe.is_none() { SessionRowHandle::of(&id, &self.store) } else { None },
-            shared_stream: pipe,
-            client_requests: ClientRequests::new(rest.map_or(1, |rest| rest.next_request)),
+            row: if shared_stream.is_none() { SessionRowHandle::of(&id, &self.store) } else { None },
+            shared_stream,
+            client_requests: ClientRequests::new(sleep_state.map_or(1, |state| state.next_request)),
             calls: SessionCalls::default(),
             subscriptions: SessionSubscriptions::new(settings.subscriptions),
             tasks: RecentIds::default(),
-            missed: MissedEvents::new(rest.is_some_and(|rest| rest.pending_catch_up)),
+            missed: MissedEvents::new(sleep_state.is_some_and(|state| state.pending_catch_up)),
             lifetime: SessionLifetime::new(self.clock, ended.clone()),
             identity: SessionIdentity::new(id, scope, caller, ended),
         })
     }
 
-    fn count(&self, table: &HashMap<ByteString, Arc<Session>>) {
+    fn record_counts(&self, table: &HashMap<ByteString, Arc<Session>>) {
         let asleep = self.persisted.len();
         self.metrics.clients.sessions.set(i64::try_from(table.len() + asleep).unwrap_or(i64::MAX));
         self.metrics.clients.sessions_asleep.set(i64::try_from(asleep).unwrap_or(i64::MAX));
@@ -207,7 +213,7 @@ impl Sessions {
     pub fn close(&self, session: &Session) {
         let mut table = lock(&self.table);
         table.remove(&session.identity.id);
-        self.count(&table);
+        self.record_counts(&table);
         drop(table);
         session.end();
     }
@@ -229,11 +235,11 @@ impl Sessions {
         let mut table = lock(&self.table);
         let ended: Vec<_> =
             table.extract_if(|_, s| !allowed(&s.identity.principal, &s.identity.scope)).map(|(_, s)| s).collect();
-        let dormant = self.retain_persisted(find, allowed);
-        self.count(&table);
+        let waiting = self.retain_persisted(find, allowed);
+        self.record_counts(&table);
         drop(table);
         ended.iter().for_each(|session| session.end());
-        ended.len() + dormant
+        ended.len() + waiting
     }
 
     /// Ends the sessions that have been idle for too long. Returns their number.
@@ -252,18 +258,18 @@ impl Sessions {
             }
             keep
         });
-        let dormant = self.persisted.expire(time, now, &self.store);
-        self.count(&table);
-        before - table.len() + dormant
+        let waiting = self.persisted.expire(time, now, &self.store);
+        self.record_counts(&table);
+        before - table.len() + waiting
     }
 
     /// Expires sessions and puts them to sleep, until it is dropped. `must_stay` returns true for a session that has to
     /// stay awake.
     pub async fn expire_forever(self: Arc<Self>, must_stay: impl Fn(&ByteString) -> bool) {
-        // Ten seconds at most, since sleep and the expiry of streams depend on this clock, too.
-        let mut clock = tokio::time::interval(self.settings.load().idle.min(Duration::from_secs(10)));
+        // Ten seconds at most, since sleep and the expiry of streams depend on these ticks, too.
+        let mut ticks = tokio::time::interval(self.settings.load().idle.min(Duration::from_secs(10)));
         loop {
-            clock.tick().await;
+            ticks.tick().await;
             let reaped = self.expire_idle();
             self.sleep_unused(&must_stay);
             if reaped > 0 {

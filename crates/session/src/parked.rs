@@ -34,7 +34,7 @@ pub struct OpenInput {
     /// Requests of this round.
     pub requests: Vec<OpenInputRequest>,
     /// Channel for the responses.
-    pub responses: oneshot::Sender<InputResponses>,
+    pub responder: oneshot::Sender<InputResponses>,
 }
 
 /// Input request, with its response as soon as there is one.
@@ -207,8 +207,8 @@ mod tests {
     use moongate_testing::principal;
 
     fn parked() -> (ParkedCall, oneshot::Receiver<InputResponses>) {
-        let (answer, answers) = oneshot::channel();
-        let question = InputRequest {
+        let (responder, responses) = oneshot::channel();
+        let input_request = InputRequest {
             kind: InputKind::Roots,
             method: ByteString::literal("roots/list"),
             params: JsonObject::new(),
@@ -216,12 +216,12 @@ mod tests {
         let request = OpenInputRequest {
             exposed_key: ByteString::literal("input-1"),
             key: ByteString::literal("request"),
-            request: question,
+            request: input_request,
             response: None,
         };
         let end = Err(Error::new(McpErrorKind::Cancelled, "test"));
         let exchange = Exchange::ready(end.map(|()| Outcome::default()));
-        (ParkedCall { exchange, inputs: vec![OpenInput { requests: vec![request], responses: answer }] }, answers)
+        (ParkedCall { exchange, inputs: vec![OpenInput { requests: vec![request], responder }] }, responses)
     }
 
     fn parking(max: usize) -> Arc<ParkedCalls> {

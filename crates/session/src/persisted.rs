@@ -42,7 +42,8 @@ pub struct SessionRecord {
     /// Tasks that the session made.
     tasks: Vec<String>,
     /// Streams with a response still to come: their numbers, and the ids of the requests.
-    owed: Vec<(u64, RawJson)>,
+    #[serde(rename = "owed")]
+    unanswered: Vec<(u64, RawJson)>,
 }
 
 impl SessionRecord {
@@ -59,8 +60,9 @@ impl SessionRecord {
     /// Returns the bytes of the smaller parts on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         let tasks: usize = self.tasks.iter().map(|task| task.len() + size_of::<String>()).sum();
-        let owed: usize = self.owed.iter().map(|(_, id)| id.bytes().len() + size_of::<(u64, RawJson)>()).sum();
-        self.scope.len() + self.revision.len() + self.log.as_ref().map_or(0, String::len) + tasks + owed
+        let unanswered: usize =
+            self.unanswered.iter().map(|(_, id)| id.bytes().len() + size_of::<(u64, RawJson)>()).sum();
+        self.scope.len() + self.revision.len() + self.log.as_ref().map_or(0, String::len) + tasks + unanswered
     }
 }
 
@@ -102,7 +104,7 @@ pub enum RestoredFrom {
 /// Sessions that wait for their clients.
 pub(super) struct PersistedSessionTable {
     table: Mutex<HashMap<SessionDigest, PersistedEntry>>,
-    run: AtomicU64,
+    process_number: AtomicU64,
     restored: watch::Sender<bool>,
 }
 
@@ -110,7 +112,7 @@ impl PersistedSessionTable {
     /// Creates an empty table. `waits` is true if sessions of a previous process are still to be loaded.
     pub(super) fn new(waits: bool) -> Self {
         let restored = watch::Sender::new(!waits);
-        PersistedSessionTable { table: Mutex::default(), run: AtomicU64::new(0), restored }
+        PersistedSessionTable { table: Mutex::default(), process_number: AtomicU64::new(0), restored }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -118,7 +120,7 @@ impl PersistedSessionTable {
     }
 
     pub(super) fn process_number(&self) -> u64 {
-        self.run.load(Ordering::Relaxed)
+        self.process_number.load(Ordering::Relaxed)
     }
 
     /// Counts the waiting sessions of each principal, by its mark.
@@ -156,7 +158,7 @@ impl Sessions {
     /// Loads the sessions of a previous process, within the limits of this one. `admits` returns true for a principal
     /// whose sessions may be restored.
     pub fn load_persisted(&self, contents: &mut StoredState, admits: impl Fn(&PrincipalMark) -> bool) {
-        self.persisted.run.store(contents.run, Ordering::Relaxed);
+        self.persisted.process_number.store(contents.run, Ordering::Relaxed);
         let mut records = Vec::new();
         let settings = self.settings.load_full();
         for (key, row) in contents.take(StoreTable::Sessions) {
@@ -180,7 +182,7 @@ impl Sessions {
         let entries =
             records.into_iter().map(|(digest, record)| (digest, PersistedEntry { record, sleep_state: None }));
         lock(&self.persisted.table).extend(entries);
-        self.count(&table);
+        self.record_counts(&table);
     }
 
     /// Marks loading as done. From now on an unknown session does not exist.
@@ -225,10 +227,11 @@ impl Sessions {
             return Some((session.clone(), RestoredFrom::AlreadyActive));
         }
         let entry = lock(&self.persisted.table).remove(&digest(id))?;
-        let session = self.make(ByteString::from(id), caller, scope, None, entry.sleep_state.as_deref());
+        let session = self.build_session(ByteString::from(id), caller, scope, None, entry.sleep_state.as_deref());
         record.tasks.iter().for_each(|task| session.tasks.add(task));
-        let owed = record.owed.iter().filter_map(|(number, id)| Some((*number, RequestId::from_raw(id.clone())?)));
-        session.missed.add_lost(owed);
+        let lost =
+            record.unanswered.iter().filter_map(|(number, id)| Some((*number, RequestId::from_raw(id.clone())?)));
+        session.missed.add_lost(lost);
         table.insert(session.identity.id.clone(), session.clone());
         drop(table);
         let restored_from =
@@ -311,7 +314,12 @@ impl Session {
             },
             subscriptions: self.subscriptions.uris().iter().map(ByteString::to_string).collect(),
             tasks: self.tasks.texts(),
-            owed: self.resumption.unanswered().into_iter().map(|(number, id)| (number, id.raw().clone())).collect(),
+            unanswered: self
+                .resumption
+                .unanswered()
+                .into_iter()
+                .map(|(number, id)| (number, id.raw().clone()))
+                .collect(),
         }
     }
 
@@ -356,7 +364,7 @@ mod tests {
             log: Some("error".to_owned()),
             subscriptions: vec!["a://1".to_owned()],
             tasks: vec!["t".to_owned()],
-            owed: vec![(7, RawJson::literal("3"))],
+            unanswered: vec![(7, RawJson::literal("3"))],
         };
         (Bytes::copy_from_slice(&digest(&n.to_string())), serde_json::to_vec(&record).unwrap().into())
     }

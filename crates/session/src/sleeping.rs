@@ -41,7 +41,7 @@ impl Sessions {
             let mut table = lock(&self.table);
             // A hash table keeps its capacity after removals.
             table.shrink_to_fit();
-            self.count(&table);
+            self.record_counts(&table);
         }
         asleep
     }

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
 use tokio::time::Instant;
 
-use crate::ambiguous_members::reject_lookalikes;
 use crate::body::Body;
 use crate::client_capabilities::read_client_capabilities;
 use crate::dialect::DownstreamState;
@@ -19,7 +18,8 @@ use crate::legacy::downstream::encode;
 use crate::legacy::downstream::refusal::LegacyRefusal;
 use crate::legacy::profile::{NEWEST, Profile, SESSION_HEADER, profile};
 use crate::legacy::tasks;
-use crate::{forwarded_headers, notifications};
+use crate::lookalike_members::reject_lookalikes;
+use crate::{forwarded_headers, server_capabilities};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::RpcRequest;
 use moongate_model::{Caller, Error, LogFilter, Server, ServerCapabilities};
@@ -63,7 +63,7 @@ pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, server:
 }
 
 fn write_capabilities(revision: &str, features: &ServerCapabilities) -> JsonObject {
-    let mut capabilities = notifications::write_capabilities(features);
+    let mut capabilities = server_capabilities::write_capabilities(features);
     let tasks = profile(revision).is_some_and(|profile| profile.tasks);
     if let Some(features) = features.tasks.filter(|_| tasks) {
         capabilities.set(ByteString::literal("tasks"), tasks::write_capability(features));

@@ -13,7 +13,6 @@ use futures_util::stream;
 use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
-use crate::ambiguous_members::reject_lookalikes;
 use crate::body::Body;
 use crate::dialect::DownstreamState;
 use crate::error_labels::count_local_answer;
@@ -24,6 +23,7 @@ use crate::legacy::downstream::resumable::{self, ResumableWriter};
 use crate::legacy::downstream::task_augmentation::{self, TaskAugmentation};
 use crate::legacy::downstream::{encode, gateway_tasks, session_methods};
 use crate::legacy::profile::profile;
+use crate::lookalike_members::reject_lookalikes;
 use crate::request_checks::{malformed_error, take_meta};
 use crate::respond::{self, ResponseEncoder, ResponseOptions};
 use crate::{forwarded_headers, trace_context};

@@ -16,9 +16,9 @@ use crate::forwarded_headers;
 use crate::input_recipient::CallTarget;
 use crate::legacy::tasks;
 use crate::legacy::upstream::call_deadline::{CallDeadline, INPUT_REQUESTS_MAX};
-use crate::legacy::upstream::call_inputs::forward_responses;
 use crate::legacy::upstream::call_task::CallTask;
 use crate::legacy::upstream::connection::LegacyConnection;
+use crate::legacy::upstream::forward_responses::forward_responses;
 use crate::legacy::upstream::reply_stream::{IncomingItem, ReplyStream, SendResult};
 use crate::legacy::upstream::session_loss::{SessionLoss, classify_loss, mentions_lost_session, renewal_error};
 use crate::{connect_error, link_error, notifications, pipe_routes};
@@ -347,10 +347,10 @@ impl LegacyCall {
         };
         let (responder, responses) = oneshot::channel();
         // On a shared pipe, the request may belong to another call of the same client.
-        let another = (about.is_none() && self.server.link.is_multiplexed()).then(|| {
+        let redeliverable = (about.is_none() && self.server.link.is_multiplexed()).then(|| {
             (self.caller.clone(), RpcRequest { id: id.clone(), method: method.clone(), params: params.clone() })
         });
-        tokio::spawn(forward_responses(self.server.clone(), id, about, another, responses, guard));
+        tokio::spawn(forward_responses(self.server.clone(), id, about, redeliverable, responses, guard));
         let key = ByteString::literal("request");
         let requests = vec![(key, InputRequest { kind, method, params })];
         Some(ExchangeEvent::InputRequired(InputRequired {

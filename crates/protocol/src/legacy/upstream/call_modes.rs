@@ -10,7 +10,7 @@ use futures_util::stream;
 use crate::await_task::{self, TaskHooks};
 use crate::legacy::upstream::call::LegacyCall;
 use crate::legacy::upstream::connection::LegacyConnection;
-use crate::legacy::upstream::task_methods;
+use crate::legacy::upstream::translate_task_methods;
 use crate::link_error;
 use crate::tasks::{TaskSupport, task_support};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -85,10 +85,10 @@ pub(crate) fn call_task_method(
     match method {
         TaskMethod::Get if call.detailed => {
             let id = call.target().unwrap_or(ByteString::literal(""));
-            single_event(Box::pin(task_methods::read_detailed(server, caller, id)))
+            single_event(Box::pin(translate_task_methods::read_detailed(server, caller, id)))
         }
-        TaskMethod::Update => single_event(Box::pin(task_methods::deliver_responses(server, caller, call))),
-        TaskMethod::Cancel => single_event(Box::pin(task_methods::cancel_task(server, caller, call))),
+        TaskMethod::Update => single_event(Box::pin(translate_task_methods::deliver_responses(server, caller, call))),
+        TaskMethod::Cancel => single_event(Box::pin(translate_task_methods::cancel_task(server, caller, call))),
         _ => LegacyCall::start(server, caller, call).0,
     }
 }

@@ -1,7 +1,7 @@
 //! Connection to a legacy server: its session and the messages that go out in it.
 //!
-//! Owns the link and the state of everything that runs on it. Does not renew the session (`renewal.rs`) or run calls
-//! (`call.rs`). Invariant: the session ends with the last call, and the server gets at most one DELETE.
+//! Owns the link and the state of everything that runs on it. Does not renew the session (`session_renewal.rs`) or run
+//! calls (`call.rs`). Invariant: the session ends with the last call, and the server gets at most one DELETE.
 
 use std::sync::{Arc, Weak};
 

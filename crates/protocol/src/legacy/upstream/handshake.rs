@@ -13,7 +13,7 @@ use crate::connect_options::ConnectOptions;
 use crate::era::VERSION_HEADER;
 use crate::legacy::profile::{NEWEST, Profile, SESSION_HEADER, profile};
 use crate::legacy::tasks;
-use crate::{PendingCalls, notifications, v2026_07_28};
+use crate::{PendingCalls, server_capabilities, v2026_07_28};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, encode_with, write_notification, write_request};
 use moongate_model::ServerDescription;
@@ -142,7 +142,7 @@ fn read_initialize_result(result: JsonObject, options: &ConnectOptions) -> Resul
     };
     let info = result.get("serverInfo").filter(|info| info.is_object()).cloned();
     let capabilities = result.get_object("capabilities").unwrap_or_default();
-    let mut features = notifications::read_capabilities(&capabilities, options);
+    let mut features = server_capabilities::read_capabilities(&capabilities, options);
     // `false` is not the same as a missing member here: see `subscription_trial.rs`.
     let denied = |resources: JsonObject| resources.get("subscribe").is_some_and(|flag| &flag.bytes()[..] == b"false");
     features.subscribe_untried = capabilities.get_object("resources").is_some_and(denied);

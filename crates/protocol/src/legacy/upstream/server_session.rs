@@ -1,6 +1,6 @@
 //! Session with a legacy server, across its renewals.
 //!
-//! Owns what was negotiated, and who may renew or end it. Does not send anything (`renewal.rs`, `connection.rs`).
+//! Owns what was negotiated, and who may renew or end it. Does not send anything (`session_renewal.rs`, `connection.rs`).
 //! Invariant: one renewal runs at a time, and the session is ended once.
 
 use std::sync::Arc;

@@ -12,12 +12,12 @@ use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
 use tokio::time::Instant;
 
 use crate::admitted::Admitted;
-use crate::ambiguous_members::reject_lookalikes;
 use crate::body::Body;
 use crate::dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
 use crate::era::VERSION_HEADER;
 use crate::error_labels::count_local_answer;
 use crate::http_response::{accepted_response, json_response};
+use crate::lookalike_members::reject_lookalikes;
 use crate::request_checks::{check_content_type, malformed_error, take_meta};
 use crate::respond::{InputAction, ResponseEncoder, ResponseOptions, respond};
 use crate::v2026_07_28::REVISION;
@@ -26,7 +26,7 @@ use crate::v2026_07_28::downstream::request_state::StateContext;
 use crate::v2026_07_28::downstream::{encode, subscriptions};
 use crate::v2026_07_28::meta_keys::PROTOCOL_VERSION;
 use crate::v2026_07_28::{headers, meta, tasks};
-use crate::{legacy, notifications, trace_context};
+use crate::{legacy, notifications, server_capabilities, trace_context};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcPayload, RpcRequest};
 use moongate_jsonrpc::sse;
@@ -324,7 +324,7 @@ fn accepts_stream(headers: &HeaderMap) -> bool {
 /// Tasks appear as an extension only: "Servers […] MUST NOT continue to advertise the legacy
 /// capabilities under any protocol version that includes this extension" (SEP-2663, Backward Compatibility).
 fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
-    let mut capabilities = notifications::write_capabilities(features);
+    let mut capabilities = server_capabilities::write_capabilities(features);
     if features.tasks.is_some() {
         capabilities.set(ByteString::literal("extensions"), tasks::extensions(&features.extensions));
     }

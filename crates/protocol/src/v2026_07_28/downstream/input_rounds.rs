@@ -67,23 +67,21 @@ impl RetryParams {
 impl InputRound<'_> {
     /// Resolves the purpose of a request with these members. A failure leaves parked calls and state unused.
     pub(crate) fn resume(&self, retry_params: RetryParams) -> Result<Resumption, Error> {
-        let RetryParams { input_responses: answers, request_state: state } = retry_params;
-        if let Some(answers) = &answers
-            && !answers.is_object()
+        let RetryParams { input_responses: responses, request_state: state } = retry_params;
+        if let Some(responses) = &responses
+            && !responses.is_object()
         {
             return Err(invalid("inputResponses must be an object"));
         }
         let Some(state) = state else {
-            return Ok(Resumption::NewCall(
-                answers.map(|answers| {
-                    Box::new(Continuation { input_responses: Some(answers), ..Continuation::default() })
-                }),
-            ));
+            return Ok(Resumption::NewCall(responses.map(|responses| {
+                Box::new(Continuation { input_responses: Some(responses), ..Continuation::default() })
+            })));
         };
         let bindings = self.context.bindings(&self.caller.principal, self.scope);
         match CarriedState::open(&state, &bindings, self.state)? {
             CarriedState::Server { server, state } => Ok(Resumption::NewCall(Some(Box::new(Continuation {
-                input_responses: answers,
+                input_responses: responses,
                 request_state: Some(state),
                 server,
             })))),
@@ -91,9 +89,9 @@ impl InputRound<'_> {
                 // Taken out: of two retries with one ticket, the second finds nothing.
                 let parked = self.state.parked_calls.take(&ticket, &self.caller.principal);
                 let mut parked = parked.ok_or_else(|| request_state::state_error(SealError::Expired, self.state))?;
-                let answers = answers.and_then(|raw| raw.as_object()).unwrap_or_default();
+                let responses = responses.and_then(|raw| raw.as_object()).unwrap_or_default();
                 // A mistake of the client must not cost it the parked call, so that goes back first.
-                if let Err(error) = record_responses(&mut parked.inputs, &answers) {
+                if let Err(error) = record_responses(&mut parked.inputs, &responses) {
                     self.state.parked_calls.repark(ticket, self.caller.principal.clone(), parked);
                     return Err(error);
                 }
@@ -145,19 +143,19 @@ impl InputRound<'_> {
         }
         let mut number = 0;
         let open = inputs.into_iter().map(|input| {
-            let InputRequired { requests, responder: answer, .. } = input;
-            let requests = requests.into_iter().map(|(key, question)| {
+            let InputRequired { requests, responder, .. } = input;
+            let requests = requests.into_iter().map(|(key, request)| {
                 number += 1;
                 // A legacy server's requests all have the same key, so the client gets numbered ones.
                 let exposed_key = ByteString::from(format!("input-{number}"));
                 OpenInputRequest {
                     exposed_key,
                     key: ByteString::from(key.as_str()),
-                    request: detached(question),
+                    request: detached(request),
                     response: None,
                 }
             });
-            OpenInput { requests: requests.collect(), responses: answer }
+            OpenInput { requests: requests.collect(), responder }
         });
         let open = open.collect();
         Ok(self.repark(exchange.prepend(early), open))
@@ -179,7 +177,7 @@ impl InputRound<'_> {
         };
         let bindings = self.context.bindings(&self.caller.principal, self.scope);
         let state = CarriedState::Parked(ticket).seal(&bindings, self.state);
-        let requests = shown.iter().map(|(key, question)| (key, question));
+        let requests = shown.iter().map(|(key, request)| (key, request));
         (200, encode::encode_input_required(self.id, requests, Some(&state)))
     }
 
@@ -188,7 +186,7 @@ impl InputRound<'_> {
     /// "Servers MUST NOT send an `inputRequests` that the client has not declared support for in its capabilities."
     pub(crate) fn check_declared(&self, input: &InputRequired) -> Option<Error> {
         if !self.context.allows_input() {
-            let kind = input.requests.first().map_or("input", |(_, question)| question.kind.capability());
+            let kind = input.requests.first().map_or("input", |(_, request)| request.kind.capability());
             let message = format!(
                 "The server asks for {kind} during {}, where a client of this revision cannot be asked for anything",
                 self.context.method().name()
@@ -198,7 +196,7 @@ impl InputRound<'_> {
         let missing = input
             .requests
             .iter()
-            .map(|(_, question)| question.kind)
+            .map(|(_, request)| request.kind)
             .find(|kind| !self.caller.capabilities.supports(*kind));
         missing.map(|kind| {
             let message = format!("The server asks for {}, which this client did not declare", kind.capability());
@@ -219,47 +217,47 @@ impl InputRound<'_> {
 
     /// Counts input requests by their outcome.
     pub(crate) fn count(&self, input: &InputRequired, outcome: InputOutcome) {
-        for (_, question) in &input.requests {
-            self.state.metrics.inputs.asks.inc((InputKindName(question.kind.capability()), outcome));
+        for (_, request) in &input.requests {
+            self.state.metrics.inputs.asks.inc((InputKindName(request.kind.capability()), outcome));
         }
     }
 }
 
 /// Copies a request into memory of its own: it may be held for long, and is a span of the server's message.
-fn detached(question: InputRequest) -> InputRequest {
-    let params = question.params.to_raw().detached().as_object();
+fn detached(request: InputRequest) -> InputRequest {
+    let params = request.params.to_raw().detached().as_object();
     InputRequest {
-        method: ByteString::from(question.method.as_str()),
-        params: params.unwrap_or(question.params),
-        ..question
+        method: ByteString::from(request.method.as_str()),
+        params: params.unwrap_or(request.params),
+        ..request
     }
 }
 
 /// Converts a request to this revision.
 ///
 /// "Remove the `notifications/elicitation/complete` notification and the `elicitationId` field" (changelog.mdx).
-fn encode_request(question: &InputRequest) -> InputRequest {
-    let mut question = question.clone();
-    if question.kind == InputKind::ElicitUrl {
-        question.params.remove("elicitationId");
+fn encode_request(request: &InputRequest) -> InputRequest {
+    let mut request = request.clone();
+    if request.kind == InputKind::ElicitUrl {
+        request.params.remove("elicitationId");
     }
-    question
+    request
 }
 
 /// Records the responses. Fails without recording any if one is invalid.
 ///
 /// Responses to unknown requests are ignored: "the server SHOULD ignore any information it does not
 /// recognize or need".
-fn record_responses(inputs: &mut [OpenInput], answers: &JsonObject) -> Result<(), Error> {
+fn record_responses(inputs: &mut [OpenInput], responses: &JsonObject) -> Result<(), Error> {
     let open = || inputs.iter().flat_map(|input| &input.requests).filter(|request| request.response.is_none());
     for request in open() {
-        if let Some(answer) = answers.get(&request.exposed_key) {
-            check_response(&request.exposed_key, request.request.kind, answer)?;
+        if let Some(response) = responses.get(&request.exposed_key) {
+            check_response(&request.exposed_key, request.request.kind, response)?;
         }
     }
     for request in inputs.iter_mut().flat_map(|input| &mut input.requests).filter(|request| request.response.is_none())
     {
-        request.response = answers.get_object(&request.exposed_key);
+        request.response = responses.get_object(&request.exposed_key);
     }
     Ok(())
 }
@@ -267,22 +265,22 @@ fn record_responses(inputs: &mut [OpenInput], answers: &JsonObject) -> Result<()
 /// Checks that a response fits this kind of request, so that the client can correct it.
 ///
 /// The content that a user filled in is left to the server.
-fn check_response(key: &ByteString, kind: InputKind, answer: &RawJson) -> Result<(), Error> {
+fn check_response(key: &ByteString, kind: InputKind, response: &RawJson) -> Result<(), Error> {
     let wrong = |what: &str| Err(invalid(&format!("inputResponses[{key:?}] {what}")));
-    let Some(answer) = answer.as_object() else {
+    let Some(response) = response.as_object() else {
         return wrong("must be an object without duplicate keys");
     };
     match kind {
-        InputKind::ElicitForm | InputKind::ElicitUrl => match answer.get_string("action").as_deref() {
+        InputKind::ElicitForm | InputKind::ElicitUrl => match response.get_string("action").as_deref() {
             Some("accept" | "decline" | "cancel") => Ok(()),
             _ => wrong("must have an action: accept, decline or cancel"),
         },
         InputKind::Sample | InputKind::SampleWithTools => {
-            let is_message = answer.get_string("role").is_some() && answer.get("content").is_some();
+            let is_message = response.get_string("role").is_some() && response.get("content").is_some();
             if is_message { Ok(()) } else { wrong("must have a role and content") }
         }
         InputKind::Roots => {
-            let listed = answer.get("roots").is_some_and(|roots| roots.bytes().first() == Some(&b'['));
+            let listed = response.get("roots").is_some_and(|roots| roots.bytes().first() == Some(&b'['));
             if listed { Ok(()) } else { wrong("must have roots: an array") }
         }
         InputKind::Other => Ok(()),
@@ -297,10 +295,10 @@ fn deliver_complete(inputs: Vec<OpenInput>) -> Vec<OpenInput> {
             open.push(input);
             continue;
         }
-        let answers: InputResponses =
+        let responses: InputResponses =
             input.requests.into_iter().filter_map(|request| Some((request.key, Ok(request.response?)))).collect();
         // A server that gave up meanwhile has dropped the receiver, and the exchange reports that.
-        let _ = input.responses.send(answers);
+        let _ = input.responder.send(responses);
     }
     open
 }
@@ -313,15 +311,15 @@ fn invalid(what: &str) -> Error {
 /// (2025-11-25/client/elicitation.mdx). The requests fit clients of this revision.
 pub(crate) fn from_error(error: &Error) -> Option<InputRequired> {
     let McpErrorKind::ServerError(answered) = &error.kind else { return None };
-    let asked = legacy::required_elicitations(answered)?;
+    let required = legacy::required_elicitations(answered)?;
     let method = ByteString::literal("elicitation/create");
-    let question =
+    let input_request =
         |params| encode_request(&InputRequest { kind: InputKind::ElicitUrl, method: method.clone(), params });
     // The list comes from a server, so its length is bounded like any other round.
-    let numbered = asked.into_iter().take(INPUT_REQUESTS_MAX).enumerate();
+    let numbered = required.into_iter().take(INPUT_REQUESTS_MAX).enumerate();
     let requests =
-        numbered.map(|(n, params)| (ByteString::from(format!("input-{}", n + 1)), question(params))).collect();
+        numbered.map(|(n, params)| (ByteString::from(format!("input-{}", n + 1)), input_request(params))).collect();
     // The server kept no state of the call. The responses come with another call, so this channel has no receiver.
-    let (answer, _) = tokio::sync::oneshot::channel();
-    Some(InputRequired { requests, state_holder: StateHolder::Client(None), server: None, responder: answer })
+    let (responder, _) = tokio::sync::oneshot::channel();
+    Some(InputRequired { requests, state_holder: StateHolder::Client(None), server: None, responder })
 }

@@ -114,9 +114,9 @@ impl ModernCall {
     async fn next(&mut self) -> Option<ExchangeEvent> {
         let event = match std::mem::replace(&mut self.phase, RoundPhase::Finished) {
             RoundPhase::Finished => return None,
-            RoundPhase::AwaitingInput(answers, state) => match answers.await {
+            RoundPhase::AwaitingInput(responses, state) => match responses.await {
                 // Boxed, since most calls have one round and all would have its room.
-                Ok(answers) => Box::pin(self.retry(&answers, state)).await,
+                Ok(responses) => Box::pin(self.retry(&responses, state)).await,
                 Err(_) => Err(Error::new(McpErrorKind::Cancelled, "The client did not answer what the server asked")),
             },
             RoundPhase::NotSent => {
@@ -148,8 +148,8 @@ impl ModernCall {
         let outgoing = OutgoingMessage { body, id: Some(id), headers: self.headers.clone() };
         self.phase = RoundPhase::Sent { received_before: self.server.link.received_count() };
         let name = &self.server.options.server;
-        let alarms = self.server.options.timeouts.timers();
-        match alarms.timeout_at(self.deadline, self.server.link.send(outgoing)).await {
+        let timers = self.server.options.timeouts.timers();
+        match timers.timeout_at(self.deadline, self.server.link.send(outgoing)).await {
             Ok(Ok(reply)) => {
                 self.messages = Some(reply.messages);
                 Ok(())
@@ -160,8 +160,8 @@ impl ModernCall {
     }
 
     /// Sends the next round, with the responses and the server's state under a new id (basic/patterns/mrtr.mdx).
-    async fn retry(&mut self, answers: &InputResponses, state: Option<RawJson>) -> Result<(), Error> {
-        let params = self.rounds.next_round(answers, state, &self.server.options.server)?;
+    async fn retry(&mut self, responses: &InputResponses, state: Option<RawJson>) -> Result<(), Error> {
+        let params = self.rounds.next_round(responses, state, &self.server.options.server)?;
         // Each round is a request with an id of its own (basic/patterns/mrtr.mdx).
         self.entry = self.server.calls.open(&self.caller, self.logs, CallTarget::default());
         // The user's time does not count, so each round has the full timeout.
@@ -277,14 +277,14 @@ impl ModernCall {
         if requests.is_empty() && state.is_none() {
             return wrong("it asks for input without saying which");
         }
-        let (answer, answers) = oneshot::channel();
-        self.phase = RoundPhase::AwaitingInput(answers, state.clone());
+        let (responder, responses) = oneshot::channel();
+        self.phase = RoundPhase::AwaitingInput(responses, state.clone());
         self.messages = None;
         ExchangeEvent::InputRequired(InputRequired {
             requests,
             state_holder: StateHolder::Client(state),
             server: None,
-            responder: answer,
+            responder,
         })
     }
 

@@ -12,7 +12,7 @@ use crate::v2026_07_28::REVISION;
 use crate::v2026_07_28::error_codes::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
 use crate::v2026_07_28::meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, SERVER_INFO};
 use crate::v2026_07_28::{headers, tasks};
-use crate::{PendingCalls, notifications};
+use crate::{PendingCalls, server_capabilities};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcResponse, code, encode_with, write_request};
 use moongate_model::{ServerCapabilities, ServerDescription};
@@ -68,7 +68,7 @@ pub(crate) async fn send_discover(
 fn read_capabilities(capabilities: &JsonObject, options: &ConnectOptions) -> ServerCapabilities {
     ServerCapabilities {
         tasks: tasks::read_capability(capabilities),
-        ..notifications::read_capabilities(capabilities, options)
+        ..server_capabilities::read_capabilities(capabilities, options)
     }
 }
 

@@ -71,8 +71,8 @@ pub(crate) fn poll_to_end(server: Arc<ModernConnection>, caller: Arc<Caller>, id
 impl TaskPoll {
     async fn next(&mut self) -> ExchangeEvent {
         loop {
-            if let Some(answers) = self.responses.take()
-                && let Err(error) = self.send_responses(answers).await
+            if let Some(responses) = self.responses.take()
+                && let Err(error) = self.send_responses(responses).await
             {
                 return ExchangeEvent::Done(Err(error));
             }
@@ -105,28 +105,28 @@ impl TaskPoll {
             return None;
         }
         self.seen_requests.extend(requests.iter().map(|(key, _)| ByteString::from(key.as_str())));
-        let (answer, answers) = oneshot::channel();
-        self.responses = Some(answers);
-        Some(InputRequired { requests, state_holder: StateHolder::Server, server: None, responder: answer })
+        let (responder, responses) = oneshot::channel();
+        self.responses = Some(responses);
+        Some(InputRequired { requests, state_holder: StateHolder::Server, server: None, responder })
     }
 
-    async fn send_responses(&mut self, answers: oneshot::Receiver<InputResponses>) -> Result<(), Error> {
+    async fn send_responses(&mut self, responses: oneshot::Receiver<InputResponses>) -> Result<(), Error> {
         let unanswered = || Error::new(McpErrorKind::Cancelled, "The client did not answer what the server asked");
-        let answers = timeout_at(self.deadline, answers).await.ok().and_then(Result::ok).ok_or_else(unanswered)?;
-        let mut responses = JsonObject::new();
-        for (key, answer) in answers {
-            match answer {
+        let responses = timeout_at(self.deadline, responses).await.ok().and_then(Result::ok).ok_or_else(unanswered)?;
+        let mut input_responses = JsonObject::new();
+        for (key, response) in responses {
+            match response {
                 Ok(mut result) => {
                     // The client's task id is local to its hop.
                     crate::legacy::untag_task(&mut result);
-                    responses.set(key, result.to_raw());
+                    input_responses.set(key, result.to_raw());
                 }
                 // This revision has no form for a client's error, so the waiting call ends with it.
                 Err(error) => return Err(Error::from_server(error)),
             }
         }
         let mut call = Call::for_task(TaskMethod::Update, &self.id);
-        call.params.set(ByteString::literal("inputResponses"), responses.to_raw());
+        call.params.set(ByteString::literal("inputResponses"), input_responses.to_raw());
         ModernCall::start(self.server.clone(), self.caller.clone(), call).outcome().await.map(drop)
     }
 

@@ -19,20 +19,20 @@ pub(crate) async fn forward_responses(
     server: Arc<LegacyConnection>,
     id: RequestId,
     task: Option<ByteString>,
-    another: Option<(Arc<Caller>, RpcRequest)>,
-    answers: oneshot::Receiver<InputResponses>,
+    redeliverable: Option<(Arc<Caller>, RpcRequest)>,
+    responses: oneshot::Receiver<InputResponses>,
     guard: CountedInputGuard,
 ) {
-    let answers = tokio::time::timeout(server.options.timeouts.input_timeout(), answers).await;
+    let responses = tokio::time::timeout(server.options.timeouts.input_timeout(), responses).await;
     // A dropped responder after the call's response means that the request was for another call on the pipe.
-    if let (Ok(Err(_)), Some((caller, request))) = (&answers, another)
+    if let (Ok(Err(_)), Some((caller, request))) = (&responses, redeliverable)
         && guard.is_call_answered()
         && server.calls.redeliver_request(&caller, request).is_ok()
     {
         return;
     }
-    let mut outcome = match answers {
-        Ok(Ok(mut answers)) if !answers.is_empty() => answers.swap_remove(0).1,
+    let mut outcome = match responses {
+        Ok(Ok(mut responses)) if !responses.is_empty() => responses.swap_remove(0).1,
         _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),
     };
     if let Ok(result) = &mut outcome {
