@@ -18,7 +18,7 @@ use crate::server_entry::ServerEntry;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Caller, Error, ItemKind, Notification, SubscriptionFilter};
-use moongate_upstream::{Audience, SubscriptionGuard, SubscriptionTopic, UpstreamEvent};
+use moongate_upstream::{Audience, OwnerSubscriptionGuard, SubscriptionTopic, UpstreamEvent};
 
 /// Subscription of one client.
 pub(super) struct ClientSubscription {
@@ -34,7 +34,7 @@ pub(super) struct ClientSubscription {
     pending: Vec<Notification>,
     _subscriptions: Vec<ResourceSubscription>,
     /// Guard of the subscriptions on the client's dedicated connections.
-    _upstream_guard: SubscriptionGuard,
+    _upstream_guard: OwnerSubscriptionGuard,
 }
 
 /// Resource that the client asked for.
@@ -306,7 +306,7 @@ impl Endpoint {
         caller: &Caller,
         filter: &SubscriptionFilter,
         subscriptions: &[ResourceSubscription],
-    ) -> SubscriptionGuard {
+    ) -> OwnerSubscriptionGuard {
         let wants_lists = filter.tools || filter.prompts || filter.resources || filter.logs;
         let lists = wants_lists.then_some(SubscriptionTopic::ListsAndLogs);
         let topics = lists.into_iter().chain(subscriptions.iter().map(ResourceSubscription::topic)).collect();

@@ -1,13 +1,9 @@
-//! Events of servers for the gateway, and the gateway's own identity towards servers. Owns the audience of each event.
-//! Does not deliver events (`gateway`). Invariant: a sink never blocks.
-
-use std::sync::{Arc, OnceLock};
-
-use tokio_util::sync::CancellationToken;
+//! Events of servers for the gateway. Owns the audience of each event. Does not deliver events (`gateway`). Invariant:
+//! a sink never blocks.
 
 use crate::lists::connection_owner::ConnectionOwner;
-use moongate_jsonrpc::json::{ByteString, RawJson};
-use moongate_model::{Caller, ClientCapabilities, LogFilter, Notification, Principal};
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Caller, Notification};
 
 /// Notification of a server that belongs to no call.
 #[derive(Clone, Debug)]
@@ -65,23 +61,4 @@ impl EventSink for NoSink {
     fn publish(&self, _: UpstreamEvent) {}
 
     fn lists_changed(&self) {}
-}
-
-/// Returns the gateway's own identity, for its own requests to servers.
-pub fn gateway_caller() -> Arc<Caller> {
-    static OWN: OnceLock<Arc<Caller>> = OnceLock::new();
-    let make = || {
-        Arc::new(Caller {
-            principal: Arc::new(Principal::new("moongate", Principal::GATEWAY, [u8::MAX; 16])),
-            session: None,
-            declared_capabilities: RawJson::literal("{}"),
-            capabilities: ClientCapabilities::default(),
-            client_info: None,
-            log_filter: LogFilter::Nothing,
-            revision: "",
-            forwarded_headers: Vec::new(),
-            ended: CancellationToken::new(),
-        })
-    };
-    OWN.get_or_init(make).clone()
 }

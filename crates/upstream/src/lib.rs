@@ -2,14 +2,15 @@
 //! Does not merge servers (`gateway`) or encode messages (`protocol`). Invariant: a server that hangs or fails delays
 //! no call to another one.
 
-mod call;
-mod context;
-mod event;
-mod lists;
-mod pool;
-mod server;
 mod settings;
 mod status;
+mod event;
+mod gateway_caller;
+mod shared_resources;
+mod server_context;
+mod lists;
+mod pool;
+mod call;
 mod supervisor;
 #[cfg(test)]
 mod testing;
@@ -27,30 +28,30 @@ use crate::lists::cache::RestoredServer;
 use crate::pool::ConnectionPool;
 use crate::pool::dial::transport_name;
 use crate::pool::era_selection::LastHandshake;
-use crate::server::ServerContext;
-use crate::supervisor::absence::explain_absence;
-use crate::supervisor::state_log::StateLog;
+use crate::server_context::ServerContext;
+use crate::supervisor::state_log_policy::StateLogPolicy;
 use crate::supervisor::stderr_history::StderrHistory;
-use crate::supervisor::supervised::SupervisedServer;
+use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::{Call, Caller, Error, ItemKind, Notification, ServerDescription};
 pub use moongate_transport::MemoryPipe;
 
 pub use call::ServerCall;
-pub use context::{ServerDialer, UpstreamContext};
 #[cfg(any(test, feature = "testing"))]
 pub use event::NoSink;
-pub use event::{Audience, EventSink, UpstreamEvent, gateway_caller};
+pub use event::{Audience, EventSink, UpstreamEvent};
+pub use gateway_caller::gateway_caller;
 pub use lists::connection_owner::ConnectionOwner;
 pub use lists::demand_counter::DemandCounter;
 pub use lists::fetch::{ItemList, ServerLists, depth, list_all, offers_list};
-pub use lists::subscriptions::{SubscriptionGuard, SubscriptionRegistry, SubscriptionTopic};
+pub use lists::owner_subscriptions::{OwnerSubscriptionGuard, OwnerSubscriptions, SubscriptionTopic};
 pub use pool::dial::{ConnectAs, UpstreamConnection, open};
 pub use pool::session_store::client_session_digest;
 pub use settings::{
     BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
     ServerSettings, ServerStart, SharingMode,
 };
+pub use shared_resources::{ServerDialer, SharedResources};
 pub use status::{UpstreamState, UpstreamStatus};
 
 /// Longest time of a stop. The supervisor closes the link, which takes a moment and never more than the link's steps.
@@ -73,7 +74,7 @@ pub struct Upstream {
 
 impl Upstream {
     /// Creates a server that is not connected. [`Upstream::run`] connects it.
-    pub fn new(settings: ServerSettings, shared: Arc<UpstreamContext>, sink: Arc<dyn EventSink>) -> Arc<Self> {
+    pub fn new(settings: ServerSettings, shared: Arc<SharedResources>, sink: Arc<dyn EventSink>) -> Arc<Self> {
         let server = ServerContext::new(settings, shared, sink);
         let lists = Arc::new(ListStore::new(server.clone()));
         let pool = Arc::new(ConnectionPool::new(server.clone(), lists.dedicated.clone()));
@@ -85,7 +86,7 @@ impl Upstream {
             breaker: calls.breaker.clone(),
             activity: calls.activity.clone(),
             stderr_history: StderrHistory::default(),
-            state_log: StateLog::default(),
+            log_policy: StateLogPolicy::default(),
             stopped: CancellationToken::new(),
         };
         Arc::new(Upstream {
@@ -210,7 +211,7 @@ impl Upstream {
     /// Explains why a server was never connected. `None` if it was, perhaps in a previous process.
     pub fn absence(&self) -> Option<String> {
         let is_known = self.pool.shared().is_some() || self.pool.last_handshake().is_some();
-        (!is_known).then(|| explain_absence(&self.settings.name, &self.status()))
+        (!is_known).then(|| self.status().explain_absence(&self.settings.name))
     }
 
     /// Returns the number of calls in the concurrency queue.

@@ -178,7 +178,8 @@ impl HttpTransport {
 /// Mode of sharing connections between clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharingMode {
-    /// Single connection for all clients.
+    /// Shared connection for all clients. Clients get dedicated ones in the server's other era, and where a server
+    /// that sends input requests could mix them up.
     #[default]
     Auto,
     /// Separate connection for each client session (legacy clients). Clients without one share.

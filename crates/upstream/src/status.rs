@@ -3,6 +3,9 @@
 
 use tokio::time::Instant;
 
+use moongate_telemetry::logs;
+use moongate_transport::connect_hints;
+
 /// State of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpstreamState {
@@ -49,6 +52,16 @@ impl UpstreamStatus {
     pub(crate) fn starting() -> Self {
         let now = Some(Instant::now());
         UpstreamStatus { disconnected_since: now, state_since: now, ..UpstreamStatus::default() }
+    }
+
+    /// Explains in one line, which clients may read, why a server was never connected.
+    pub(crate) fn explain_absence(&self, server: &str) -> String {
+        let mut text = format!("Server \"{server}\" is not connected ({})", self.state.name());
+        if !self.reason.is_empty() {
+            text.push_str(": ");
+            text.push_str(&connect_hints::without_container_hint(&self.reason));
+        }
+        logs::redact(&logs::one_line(&text))
     }
 }
 

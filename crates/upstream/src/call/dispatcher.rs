@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use crate::call::circuit_breaker::{BreakerPermit, CircuitBreaker};
 use crate::call::concurrency::{ConcurrencyLimit, ConcurrencyPermit};
-use crate::call::open_calls::OpenCalls;
+use crate::call::open_call_count::OpenCallCount;
 use crate::call::retry::RetryBudget;
 use crate::pool::{CheckedOut, CheckoutRequest, ConnectionPool, isolation};
-use crate::server::{ServerContext, seconds};
+use crate::server_context::{ServerContext, seconds};
 use crate::settings::{ConnectTarget, ServerSettings};
-use crate::supervisor::idle::IdleTracker;
+use crate::supervisor::idle_tracker::IdleTracker;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, Caller, Error, Exchange, McpErrorKind};
 
@@ -31,7 +31,7 @@ pub(crate) struct CallDispatcher {
     attempts: AtomicU32,
     /// Activity that keeps a lazy server running.
     pub(crate) activity: IdleTracker,
-    pub(crate) open_calls: Arc<OpenCalls>,
+    pub(crate) open_calls: Arc<OpenCallCount>,
 }
 
 /// Connection of one call, as far as the call knows it.

@@ -6,7 +6,7 @@ pub(crate) mod circuit_breaker;
 pub(crate) mod concurrency;
 pub(crate) mod dispatcher;
 mod notification_quota;
-pub(crate) mod open_calls;
+pub(crate) mod open_call_count;
 pub(crate) mod retry;
 
 use moongate_telemetry::{DroppedItem, RetryOutcome};
@@ -23,11 +23,11 @@ use crate::call::circuit_breaker::{BreakerPermit, CallClass};
 use crate::call::concurrency::ConcurrencyPermit;
 use crate::call::dispatcher::{CallConnection, CallDispatcher, StartedCall};
 use crate::call::notification_quota::NotificationQuota;
-use crate::call::open_calls::OpenCallGuard;
+use crate::call::open_call_count::OpenCallGuard;
 use crate::call::retry::{RetryDecision, RetryableCall};
 use crate::pool::{CheckedOut, isolation};
 use crate::settings::ServerStart;
-use crate::supervisor::idle::CallActivityGuard;
+use crate::supervisor::idle_tracker::CallActivityGuard;
 use moongate_model::{Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, Notification, Outcome, Retryable};
 
 /// Shortest queue time that an error mentions.

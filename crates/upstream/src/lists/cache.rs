@@ -1,5 +1,5 @@
 //! Lists of one server, cached across restarts of the gateway. Owns the server's row in the store. Does not decide when
-//! a server is listed (`connected.rs`). Invariant: a row is used only for a server with the settings (see [`digest`])
+//! a server is listed (`refresh.rs`). Invariant: a row is used only for a server with the settings (see [`digest`])
 //! that it was listed with.
 
 use parking_lot::{Mutex, MutexGuard};
@@ -13,7 +13,7 @@ use base64::Engine;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::event::gateway_caller;
+use crate::gateway_caller::gateway_caller;
 use crate::lists::fetch::{ItemList, ServerLists};
 use crate::settings::{ConnectTarget, ServerSettings};
 use moongate_model::{ItemKind, Server, ServerDescription};
@@ -239,7 +239,7 @@ pub(crate) fn digest(settings: &ServerSettings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NoSink, ServerStart, Upstream, UpstreamContext, UpstreamState};
+    use crate::{NoSink, ServerStart, SharedResources, Upstream, UpstreamState};
     use moongate_telemetry::Metrics;
     use moongate_transport::reaper::Reaper;
 
@@ -256,7 +256,7 @@ mod tests {
     fn upstream(settings: ServerSettings) -> Arc<Upstream> {
         Upstream::new(
             settings,
-            Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled())),
+            Arc::new(SharedResources::new(Arc::new(Metrics::new()), Reaper::disabled())),
             Arc::new(NoSink),
         )
     }

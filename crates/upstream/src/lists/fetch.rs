@@ -1,5 +1,5 @@
 //! Lists of a server, fetched page by page. Owns their limits and their merge into whole lists. Does not decide when to
-//! fetch (`connected.rs`). Invariant: an error on any page fails the whole list. A fetch ends even if the cursors of
+//! fetch (`refresh.rs`). Invariant: an error on any page fails the whole list. A fetch ends even if the cursors of
 //! the server do not. A list over its limits is cut, with a note.
 
 use std::collections::HashSet;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::gateway_caller;
+use crate::gateway_caller::gateway_caller;
 use crate::settings::ListLimits;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{CacheHint, Call, Caller, Error, ItemKind, McpErrorKind, McpMethod, Server, ServerCapabilities};

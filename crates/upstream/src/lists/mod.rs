@@ -1,17 +1,15 @@
 //! Lists of one server. Owns the current lists, and the reasons to fetch one of them again. Does not fetch
-//! (`supervisor`). Invariant: readers get whole lists. While the server is disconnected, these are the last good ones.
+//! (`refresh.rs`). Invariant: readers get whole lists. While the server is disconnected, these are the last good ones.
 
 pub(crate) mod acknowledgement;
 pub(crate) mod cache;
 pub(crate) mod connection_owner;
 pub(crate) mod demand_counter;
-pub(crate) mod extra_items;
+pub(crate) mod dedicated;
 pub(crate) mod fetch;
-pub(crate) mod forward_notifications;
 pub(crate) mod freshness;
+pub(crate) mod owner_subscriptions;
 pub(crate) mod relist_on_demand;
-pub(crate) mod relist_scheduler;
-pub(crate) mod subscriptions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +18,11 @@ use arc_swap::{ArcSwap, Guard};
 use tokio::sync::Notify;
 
 use crate::lists::cache::{ListCache, ListedServer};
-use crate::lists::extra_items::ExtraItems;
+use crate::lists::dedicated::DedicatedChanges;
 use crate::lists::fetch::{ItemList, ServerLists};
 use crate::lists::freshness::ListAges;
 use crate::lists::relist_on_demand::RelistRequests;
-use crate::lists::relist_scheduler::RelistScheduler;
-use crate::server::ServerContext;
+use crate::server_context::ServerContext;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, ServerCapabilities};
 
@@ -41,15 +38,8 @@ pub(crate) struct ListStore {
     is_copied: AtomicBool,
     pub(crate) relist_requests: RelistRequests,
     /// Changes that dedicated connections make to the lists.
-    pub(crate) dedicated: DedicatedLists,
+    pub(crate) dedicated: DedicatedChanges,
     pub(crate) resources: SubscribedResources,
-}
-
-/// Parts of the lists that dedicated connections change.
-#[derive(Clone, Default)]
-pub(crate) struct DedicatedLists {
-    pub(crate) relist_scheduler: Arc<RelistScheduler>,
-    pub(crate) extra_items: Arc<ExtraItems>,
 }
 
 /// Resources whose changes clients subscribed to, by the server's own URIs.
@@ -96,7 +86,7 @@ impl ListStore {
             expired: Notify::new(),
             is_copied: AtomicBool::new(false),
             relist_requests: RelistRequests::default(),
-            dedicated: DedicatedLists::default(),
+            dedicated: DedicatedChanges::default(),
             resources: SubscribedResources::default(),
         }
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::context::UpstreamContext;
 use crate::settings::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
+use crate::shared_resources::SharedResources;
 use moongate_jsonrpc::json::RawJson;
 use moongate_model::{Call, Caller, Connection, Exchange};
 use moongate_protocol::{
@@ -93,7 +93,7 @@ impl ConnectAs {
 /// Opens a connection within `start_timeout`.
 pub async fn open(
     settings: &ServerSettings,
-    shared: &UpstreamContext,
+    shared: &SharedResources,
     connect_as: ConnectAs,
 ) -> Result<UpstreamConnection, ConnectError> {
     let timeouts = Arc::new(CallTimeouts::new(settings.timeout, settings.input_timeout));
@@ -103,7 +103,7 @@ pub async fn open(
 /// Opens a connection whose call timeouts the caller can change later.
 pub(crate) async fn dial(
     settings: &ServerSettings,
-    shared: &UpstreamContext,
+    shared: &SharedResources,
     connect_as: ConnectAs,
     timeouts: Arc<CallTimeouts>,
 ) -> Result<UpstreamConnection, ConnectError> {
@@ -162,7 +162,7 @@ pub(crate) async fn dial(
 
 async fn over_http_sse(
     settings: &ServerSettings,
-    shared: &UpstreamContext,
+    shared: &SharedResources,
     options: ConnectOptions,
     deadline: Instant,
     record: InputRecord,
@@ -201,7 +201,7 @@ fn into_connection(
     connected: NegotiatedServer,
     link: Arc<dyn Link>,
     calls: PendingCalls,
-    shared: &UpstreamContext,
+    shared: &SharedResources,
 ) -> UpstreamConnection {
     let NegotiatedServer { server, revision, era } = connected;
     let (metrics, translated) = (shared.metrics.clone(), Mutex::default());
@@ -240,7 +240,7 @@ async fn with_exit_reason(error: ConnectError, stderr: &StderrTail) -> ConnectEr
 
 async fn open_link(
     settings: &ServerSettings,
-    shared: &UpstreamContext,
+    shared: &SharedResources,
     calls: &PendingCalls,
     stderr: &StderrTail,
 ) -> Result<(Arc<dyn Link>, Option<StderrTail>), LinkError> {
@@ -316,7 +316,7 @@ async fn open_link(
 
 fn http_settings(
     settings: &ServerSettings,
-    shared: &UpstreamContext,
+    shared: &SharedResources,
 ) -> Result<(HttpSettings, Arc<rustls::ClientConfig>), LinkError> {
     let ConnectTarget::Http { url, socket, headers, network, .. } = &settings.connect else {
         return Err(LinkError::Spawn("there is no URL".to_owned()));
@@ -340,7 +340,7 @@ fn http_settings(
     Ok((http, tls(shared, url, network)))
 }
 
-fn tls(shared: &UpstreamContext, url: &url::Url, network: &NetworkSettings) -> Arc<rustls::ClientConfig> {
+fn tls(shared: &SharedResources, url: &url::Url, network: &NetworkSettings) -> Arc<rustls::ClientConfig> {
     match url.scheme() {
         "https" | "wss" => shared.tls(network.ca.as_ref()),
         // Plain connections must not wait until the system's certificates are read.
@@ -348,7 +348,7 @@ fn tls(shared: &UpstreamContext, url: &url::Url, network: &NetworkSettings) -> A
     }
 }
 
-fn byte_budget(settings: &ServerSettings, shared: &UpstreamContext) -> Arc<ByteBudget> {
+fn byte_budget(settings: &ServerSettings, shared: &SharedResources) -> Arc<ByteBudget> {
     ByteBudget::new(settings.max_backlog, &settings.name, &shared.metrics)
 }
 

@@ -102,11 +102,11 @@ fn principal_key(principal: u32) -> ByteString {
     ByteString::from(format!("principal {principal}"))
 }
 
-/// Returns the isolated connection of a call: its session's or its principal's. `home`: true if the client's other
+/// Returns the isolated connection of a call: its session's or its principal's. `stays`: true if the client's other
 /// calls go there, too. `idle`: the idle time of a lazy server.
 ///
 /// A principal's connection declares the capabilities of all clients, since its clients may differ in theirs.
-pub(crate) fn isolated_for(caller: &Caller, home: bool, idle: Option<Duration>) -> DedicatedSpec {
+pub(crate) fn isolated_for(caller: &Caller, stays: bool, idle: Option<Duration>) -> DedicatedSpec {
     let principal = caller.principal.id;
     match &caller.session {
         Some(session) => DedicatedSpec {
@@ -117,7 +117,7 @@ pub(crate) fn isolated_for(caller: &Caller, home: bool, idle: Option<Duration>) 
         },
         None => DedicatedSpec {
             key: principal_key(principal),
-            lifetime: if home {
+            lifetime: if stays {
                 idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle)
             } else {
                 ConnectionLifetime::Unused
@@ -189,7 +189,7 @@ mod tests {
         let (session, stateless) = (testing::caller(1, Some("a")), testing::caller(1, None));
         let can = moongate_model::ClientCapabilities { sample: true, ..moongate_model::ClientCapabilities::default() };
         let able = Caller { capabilities: can, ..(*stateless).clone() };
-        let apart = |caller: &Caller, home| super::isolated_for(caller, home, None);
+        let apart = |caller: &Caller, stays| super::isolated_for(caller, stays, None);
         assert_eq!(apart(&session, true).lifetime, ConnectionLifetime::WithSession);
         assert_eq!(
             (apart(&able, true).lifetime, apart(&able, false).lifetime),

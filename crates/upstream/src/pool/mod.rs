@@ -4,15 +4,14 @@
 //! choice and start.
 
 pub(crate) mod connect_budget;
+pub(crate) mod connection_affinity;
 pub(crate) mod dedicated;
-pub(crate) mod dedicated_notifier;
 pub(crate) mod dial;
 pub(crate) mod era_selection;
-pub(crate) mod home_connection;
 pub(crate) mod isolation;
 mod session_row;
 pub(crate) mod session_store;
-pub(crate) mod shared;
+pub(crate) mod shared_connection;
 pub(crate) mod suspicion;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -22,18 +21,18 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 
-use crate::event::gateway_caller;
-use crate::lists::DedicatedLists;
+use crate::gateway_caller::gateway_caller;
+use crate::lists::dedicated::DedicatedChanges;
 use crate::pool::connect_budget::ConnectBudget;
+use crate::pool::connection_affinity::{ConnectionAffinity, SharedTenant};
 use crate::pool::dedicated::table::{DedicatedPool, DedicatedRequest, UseGuard};
 use crate::pool::dedicated::{DedicatedContext, ReleasePermit};
 use crate::pool::dial::{ConnectAs, UpstreamConnection};
 use crate::pool::era_selection::{EraSelection, LastHandshake};
-use crate::pool::home_connection::{HomeConnection, SharedTenant};
 use crate::pool::isolation::DedicatedSpec;
-use crate::pool::shared::SharedConnection;
+use crate::pool::shared_connection::SharedConnection;
 use crate::pool::suspicion::ConnectionSuspicion;
-use crate::server::ServerContext;
+use crate::server_context::ServerContext;
 use crate::settings::{ServerStart, SharingMode};
 use crate::supervisor::backoff::ConnectDemand;
 use moongate_jsonrpc::json::ByteString;
@@ -43,8 +42,8 @@ use moongate_protocol::{Era, InputRecord};
 /// Connections of one server.
 pub(crate) struct ConnectionPool {
     server: Arc<ServerContext>,
-    /// Lists that dedicated connections may change.
-    lists: DedicatedLists,
+    /// Changes that dedicated connections make to the lists.
+    list_changes: DedicatedChanges,
     shared: SharedConnection,
     /// Result of the last handshake.
     last_handshake: ArcSwapOption<LastHandshake>,
@@ -108,7 +107,7 @@ impl TryCheckout<'_> {
 }
 
 impl ConnectionPool {
-    pub(crate) fn new(server: Arc<ServerContext>, lists: DedicatedLists) -> Self {
+    pub(crate) fn new(server: Arc<ServerContext>, list_changes: DedicatedChanges) -> Self {
         let settings = &server.settings;
         ConnectionPool {
             shared: SharedConnection::new(server.clone()),
@@ -119,7 +118,7 @@ impl ConnectionPool {
             tenant: SharedTenant::default(),
             dedicated: DedicatedPool::default(),
             turn_lock: Mutex::default(),
-            lists,
+            list_changes,
             server,
         }
     }
@@ -233,8 +232,8 @@ impl ConnectionPool {
         if !request.needs_isolation && !self.must_isolate(&connection, caller, request.about_task) {
             return Ok((connection, CheckedOut { use_guard, ..CheckedOut::default() }));
         }
-        let home = self.tenant.home(caller) != HomeConnection::Shared;
-        let spec = isolation::isolated_for(caller, home, self.shared_idle());
+        let stays = self.tenant.affinity_of(caller) != ConnectionAffinity::Shared;
+        let spec = isolation::isolated_for(caller, stays, self.shared_idle());
         match self.checkout_dedicated(request, permit, spec, Some(connection.era)).await {
             Ok((connection, use_guard)) => Ok((connection, CheckedOut { use_guard: Some(use_guard), is_final: true })),
             // On the shared connection the call runs at least. Its input requests find their client if it is alone
@@ -251,7 +250,7 @@ impl ConnectionPool {
     fn lock_turn(&self, connection: &UpstreamConnection, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
         // A client without capabilities gets no input requests. Until the first one was seen, its calls need no turn.
         let matters = caller.capabilities != ClientCapabilities::default() || self.record.was_seen();
-        let turn = matters && home_connection::input_is_ambiguous(connection, &self.record);
+        let turn = matters && connection_affinity::input_is_ambiguous(connection, &self.record);
         turn.then(|| self.turn_lock.lock())
     }
 
@@ -259,7 +258,7 @@ impl ConnectionPool {
     fn note_call_start(&self, connection: &UpstreamConnection, caller: &Caller, about_task: bool) {
         if self.sharing_mode() == SharingMode::Auto
             && !about_task
-            && home_connection::input_is_ambiguous(connection, &self.record)
+            && connection_affinity::input_is_ambiguous(connection, &self.record)
             && self.shared.is(connection)
         {
             self.tenant.record_call(caller);
@@ -342,7 +341,7 @@ impl ConnectionPool {
             if spec.as_caller { ConnectAs::for_caller(request.caller, era) } else { ConnectAs::for_all(era) };
         let connect_as = ConnectAs { record: self.record.clone(), ..connect_as };
         let dedicated = DedicatedRequest { key: spec.key, connect_as, lifetime: spec.lifetime, owner: spec.owner };
-        let context = DedicatedContext { server: &self.server, lists: &self.lists };
+        let context = DedicatedContext { server: &self.server, list_changes: &self.list_changes };
         self.dedicated.checkout(dedicated, request.caller, context, permit).await
     }
 
@@ -354,10 +353,11 @@ impl ConnectionPool {
         permit: &mut dyn ReleasePermit,
         shared: &Arc<UpstreamConnection>,
     ) -> Option<(Arc<UpstreamConnection>, Option<UseGuard>)> {
-        let is_ambiguous =
-            self.record.was_seen() && home_connection::input_is_ambiguous(shared, &self.record) && !request.about_task;
+        let is_ambiguous = self.record.was_seen()
+            && connection_affinity::input_is_ambiguous(shared, &self.record)
+            && !request.about_task;
         if !is_ambiguous
-            || self.tenant.home(request.caller) != HomeConnection::SessionShared
+            || self.tenant.affinity_of(request.caller) != ConnectionAffinity::SessionShared
             || self.dedicated.has_dedicated(request.caller)
         {
             return None;
@@ -380,13 +380,13 @@ impl ConnectionPool {
         if about_task
             || self.sharing_mode() != SharingMode::Auto
             || !self.record.was_seen()
-            || !home_connection::input_is_ambiguous(connection, &self.record)
+            || !connection_affinity::input_is_ambiguous(connection, &self.record)
         {
             return false;
         }
         // The state of a session is on the shared connection. The session leaves it only when an input request could
         // be ambiguous, and then for good.
-        self.shared.is(connection) && self.tenant.home(caller) != HomeConnection::Shared
+        self.shared.is(connection) && self.tenant.affinity_of(caller) != ConnectionAffinity::Shared
             || connection.calls.has_other_clients(caller)
             || self.dedicated.has_dedicated(caller)
     }

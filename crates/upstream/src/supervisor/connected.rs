@@ -19,7 +19,7 @@ use crate::supervisor::refresh::{
 };
 use crate::supervisor::refresh_state::RefreshState;
 use crate::supervisor::state_report::{ListFailure, report_breaker, report_lists};
-use crate::supervisor::supervised::SupervisedServer;
+use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_model::{ItemKind, Notification, NotificationStream};
 
 /// Refusals of all lists in a row after which the server is connected anew.
@@ -109,7 +109,7 @@ async fn wait_for_end(supervised: &SupervisedServer, connection: &UpstreamConnec
     let settled = async {
         // Repeated state changes are logged as one line with a count once the connection has proven stable.
         tokio::time::sleep(backoff::HEALTHY).await;
-        if let Some(repeated) = supervised.state_log.settle() {
+        if let Some(repeated) = supervised.log_policy.settle() {
             let state = supervised.server.state().name();
             tracing::info!(server = supervised.name(), state, repeated, "connected for a while");
         }
@@ -171,7 +171,7 @@ async fn event_loop(
                 refresh.begin_opening(true);
                 ItemKind::ALL.to_vec()
             }
-            kinds = supervised.lists.dedicated.relist_scheduler.next_batch() => kinds,
+            kinds = supervised.lists.dedicated.relists.next_batch() => kinds,
             kinds = supervised.lists.relist_requests.requested(), if refresh.failures == 0 => kinds,
             () = supervised.pool.suspicion.suspected_refusal(), if refresh.failures == 0 => match refuses_everything(supervised, connection, &mut refresh).await {
                 Some(reason) => return reason,
@@ -212,7 +212,7 @@ async fn event_loop(
 
 /// Publishes list changes of dedicated connections, for the lists that were just fetched on their behalf.
 fn publish_dedicated(supervised: &SupervisedServer) {
-    for (owner, kind) in supervised.lists.dedicated.relist_scheduler.completed() {
+    for (owner, kind) in supervised.lists.dedicated.relists.completed() {
         supervised.server.publish(Audience::Owner(owner), Notification::ListChanged(kind));
     }
 }
@@ -423,7 +423,7 @@ mod tests {
         Some(result)
     }
 
-    async fn finds_what_grew(settings: crate::ServerSettings, shared: Arc<crate::UpstreamContext>) {
+    async fn finds_what_grew(settings: crate::ServerSettings, shared: Arc<crate::SharedResources>) {
         let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
         until(&upstream, UpstreamState::Ready).await;

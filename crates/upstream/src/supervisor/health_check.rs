@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::pool::dial::UpstreamConnection;
-use crate::server::ServerContext;
+use crate::server_context::ServerContext;
 use crate::settings::PingSettings;
 use moongate_protocol::CallTimeouts;
 use moongate_telemetry::Metrics;

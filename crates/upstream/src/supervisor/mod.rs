@@ -2,17 +2,16 @@
 //! Does not choose delays (`backoff.rs`) or run the connected server (`connected.rs`). Invariant: one attempt runs at a
 //! time, within the backoff. Attempts go on until the server is stopped. A misconfigured server is not tried.
 
-pub(crate) mod absence;
 pub(crate) mod backoff;
 pub(crate) mod connected;
 pub(crate) mod health_check;
-pub(crate) mod idle;
+pub(crate) mod idle_tracker;
 mod refresh;
 mod refresh_state;
-pub(crate) mod state_log;
+pub(crate) mod state_log_policy;
 pub(crate) mod state_report;
 pub(crate) mod stderr_history;
-pub(crate) mod supervised;
+pub(crate) mod supervised_server;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +23,7 @@ use crate::settings::{ConnectTarget, ServerStart};
 use crate::status::UpstreamState;
 use crate::supervisor::backoff::{HEALTHY, ReconnectBackoff, ReconnectDelay};
 use crate::supervisor::connected::{ConnectionEnd, run_connected};
-use crate::supervisor::supervised::SupervisedServer;
+use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_protocol::Era;
 use moongate_telemetry::logs;
 use moongate_transport::connect_hints;
@@ -98,7 +97,7 @@ enum AttemptEnd {
 impl Supervisor {
     /// Logs a failure, if it is new.
     fn log_failure(&mut self, supervised: &SupervisedServer, reason: &str, delay: &ReconnectDelay) {
-        let Some(repeated) = supervised.state_log.record(delay.state, reason) else { return };
+        let Some(repeated) = supervised.log_policy.record(delay.state, reason) else { return };
         let short = connect_hints::without_container_hint(reason);
         let is_new = short != reason && !std::mem::replace(&mut self.hint_logged, true);
         let reason = logs::one_line(if is_new { reason } else { &short });
@@ -215,7 +214,7 @@ async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
         let reason = format!(
             "it has not answered the handshake for {silent} s, and is given up after {limit:?} (servers.{name}.start_timeout){sep}{wrote}"
         );
-        if let Some(repeated) = supervised.state_log.record(UpstreamState::Starting, "no answer to the handshake") {
+        if let Some(repeated) = supervised.log_policy.record(UpstreamState::Starting, "no answer to the handshake") {
             tracing::warn!(
                 server = name,
                 state = UpstreamState::Starting.name(),
@@ -252,7 +251,7 @@ async fn wait_backoff(supervised: &SupervisedServer, delay: &ReconnectDelay) {
 
 /// Waits for demand for a stopped server.
 async fn wait_for_demand(supervised: &SupervisedServer, reason: String) {
-    if supervised.state_log.record(UpstreamState::Stopped, &reason).is_some() {
+    if supervised.log_policy.record(UpstreamState::Stopped, &reason).is_some() {
         tracing::info!(server = supervised.name(), "server stopped until it is needed: {reason}");
     }
     let reason = format!("{reason}; it is started when it is needed");

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
-use crate::event::{Audience, gateway_caller};
+use crate::event::Audience;
+use crate::gateway_caller::gateway_caller;
 use crate::lists::acknowledgement::{no_notifications, wait_acknowledged};
 use crate::lists::fetch::{self, ItemList};
 use crate::pool::dial::UpstreamConnection;
@@ -15,7 +16,7 @@ use crate::pool::suspicion::is_refused;
 use crate::status::UpstreamState;
 use crate::supervisor::refresh_state::RefreshState;
 use crate::supervisor::state_report::{ListFailure, report_lists};
-use crate::supervisor::supervised::SupervisedServer;
+use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_model::{Error, ItemKind, McpErrorKind, Notification, NotificationStream, SubscriptionFilter};
 
 /// Longest interval between fetches of the lists, even from servers that announce changes.
@@ -95,7 +96,7 @@ pub(super) async fn refresh_and_report(
         Ok(()) if degraded => report_lists(supervised, connection, &listed),
         Ok(()) => {}
         Err(ListFailure { reason, .. }) => {
-            if let Some(repeated) = supervised.state_log.record(UpstreamState::Degraded, reason) {
+            if let Some(repeated) = supervised.log_policy.record(UpstreamState::Degraded, reason) {
                 tracing::warn!(server = supervised.name(), repeated, "lists not refreshed: {reason}");
             }
         }

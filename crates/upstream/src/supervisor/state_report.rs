@@ -1,12 +1,12 @@
 //! State reports of a connected server. Sets the state that lists and the circuit breaker stand for, and logs its
 //! changes. Does not list and does not call. Invariant: a lasting state is logged at most once an hour, and a flapping
-//! one a few times (`state_log.rs`).
+//! one a few times (`state_log_policy.rs`).
 
 use tokio::time::Instant;
 
 use crate::pool::dial::UpstreamConnection;
 use crate::status::UpstreamState;
-use crate::supervisor::supervised::SupervisedServer;
+use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_model::ItemKind;
 
 /// Failure to list a server in full.
@@ -29,13 +29,13 @@ pub(crate) fn report_lists(
     match listed {
         Ok(()) => {
             let tools = items.get(ItemKind::Tools).items.len();
-            if let Some(repeated) = supervised.state_log.record(UpstreamState::Ready, "") {
+            if let Some(repeated) = supervised.log_policy.record(UpstreamState::Ready, "") {
                 tracing::info!(server = name, revision = connection.revision, tools, repeated, "connected");
             }
             supervised.set_state(UpstreamState::Ready, String::new(), None, None);
         }
         Err(ListFailure { reason, .. }) => {
-            if let Some(repeated) = supervised.state_log.record(UpstreamState::Degraded, reason) {
+            if let Some(repeated) = supervised.log_policy.record(UpstreamState::Degraded, reason) {
                 tracing::warn!(
                     server = name,
                     revision = connection.revision,
@@ -54,7 +54,7 @@ pub(crate) fn report_breaker(supervised: &SupervisedServer) {
     match supervised.breaker.open_state() {
         Some(open_state) => {
             if let Some(repeated) =
-                supervised.state_log.record(UpstreamState::Degraded, &format!("breaker: {}", open_state.reason))
+                supervised.log_policy.record(UpstreamState::Degraded, &format!("breaker: {}", open_state.reason))
             {
                 tracing::warn!(
                     server = name,
@@ -74,7 +74,7 @@ pub(crate) fn report_breaker(supervised: &SupervisedServer) {
         }
         None => {
             if let Some(repeated) =
-                supervised.state_log.record(UpstreamState::Ready, "circuit breaker closed: calls succeed again")
+                supervised.log_policy.record(UpstreamState::Ready, "circuit breaker closed: calls succeed again")
             {
                 tracing::info!(server = name, repeated, "circuit breaker closed: calls succeed again");
             }

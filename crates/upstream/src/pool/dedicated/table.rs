@@ -1,5 +1,5 @@
 //! Table of dedicated connections: one entry for each, from the start of its dial. Owns the limit, the use counts and
-//! the closing of all. Does not dial (`dedicated.rs`). Invariant: a removed connection is closed, unless it becomes the
+//! the closing of all. Does not dial (`lifecycle.rs`). Invariant: a removed connection is closed, unless it becomes the
 //! shared one.
 
 use parking_lot::{Mutex, MutexGuard};
@@ -17,7 +17,7 @@ use crate::pool::dial::{ConnectAs, UpstreamConnection};
 use crate::pool::isolation::{self, ConnectionLifetime};
 use crate::settings::{BackoffSettings, SharingMode};
 use crate::supervisor::backoff::{BackoffTable, ConnectCooldown, HEALTHY, ReconnectBackoff};
-use crate::supervisor::idle::IdleTracker;
+use crate::supervisor::idle_tracker::IdleTracker;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Error, TaskState};
 use moongate_protocol::Era;

@@ -1,5 +1,5 @@
 //! Extra items: items that a server lists only on dedicated connections. Owns the difference from the shared lists.
-//! Does not fetch the shared lists (`connected.rs`). Invariant: extra items are listed for all clients until their
+//! Does not fetch the shared lists (`refresh.rs`). Invariant: extra items are listed for all clients until their
 //! connection ends, and never hide a shared item.
 
 use parking_lot::{Mutex, MutexGuard};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use crate::event::gateway_caller;
+use crate::gateway_caller::gateway_caller;
 use crate::lists::fetch::{ItemList, list_all, offers_list};
 use crate::settings::ServerSettings;
 use moongate_jsonrpc::json::{ByteString, JsonObject};

@@ -1,24 +1,26 @@
 //! Dedicated connections: of a session, of a principal, or of all clients in the other era. Owns their checkout: from
-//! the table (`table.rs`), or by a task that dials one (`task.rs`). Does not decide how often one is dialed
+//! the table (`table.rs`), or by a task that dials one (`lifecycle.rs`). Does not decide how often one is dialed
 //! (`backoff.rs`). Invariant: a connection of one client is never used by another. Every open connection is in the
 //! table or about to close.
 //!
 //! A connection closes with its client's session, on a break, after an idle time, or when its principal is revoked. An
 //! unused one closes to make room for another.
 
+mod lifecycle;
+mod notification_router;
+mod notification_stream;
 pub(crate) mod table;
-mod task;
 
 use moongate_telemetry::Limit;
 use std::sync::Arc;
 
-use crate::lists::DedicatedLists;
+use crate::lists::dedicated::DedicatedChanges;
+use crate::pool::dedicated::lifecycle::{DedicatedLifecycle, DialParameters, cooldown_error, run_dedicated};
+use crate::pool::dedicated::notification_router::NotificationRouter;
 use crate::pool::dedicated::table::{DedicatedLookup, DedicatedPool, DedicatedRequest, UseGuard};
-use crate::pool::dedicated::task::{ConnectAttempt, ConnectionTask, cooldown_error, run_connection};
-use crate::pool::dedicated_notifier::DedicatedNotifier;
 use crate::pool::dial::UpstreamConnection;
 use crate::pool::session_row::UpstreamSessionRow;
-use crate::server::ServerContext;
+use crate::server_context::ServerContext;
 use crate::supervisor::backoff::ReconnectBackoff;
 use crate::supervisor::health_check::HealthCheck;
 use moongate_model::{Caller, Error, McpErrorKind};
@@ -33,7 +35,7 @@ pub(crate) trait ReleasePermit: Send {
 #[derive(Clone, Copy)]
 pub(crate) struct DedicatedContext<'a> {
     pub(crate) server: &'a Arc<ServerContext>,
-    pub(crate) lists: &'a DedicatedLists,
+    pub(crate) list_changes: &'a DedicatedChanges,
 }
 
 impl DedicatedPool {
@@ -115,11 +117,11 @@ impl DedicatedPool {
         let DedicatedRequest { key, mut connect_as, lifetime, owner } = request;
         let row = UpstreamSessionRow::of(&settings, &shared.session_store, &shared.store, caller, lifetime);
         connect_as.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
-        let notifier = DedicatedNotifier::new(server, context.lists, &key, owner.clone());
+        let router = NotificationRouter::new(server, context.list_changes, &key, owner.clone());
         // Watched before the dial, so that no subscription during it is missed.
         let mut subscriptions = shared.subscriptions.watch(owner, server.name.clone());
-        subscriptions.always_lists = notifier.wants_lists();
-        let task = ConnectionTask {
+        subscriptions.always_lists = router.wants_lists();
+        let lifecycle = DedicatedLifecycle {
             pool: self.clone(),
             key,
             connection: use_guard.0.clone(),
@@ -129,12 +131,12 @@ impl DedicatedPool {
             health: HealthCheck::of(server),
             row,
             subscriptions,
-            notifier,
+            router,
             settings: settings.clone(),
         };
         let timeouts = server.timeouts.clone();
-        let attempt = ConnectAttempt { settings, context: shared, times: timeouts, connect_as, backoff };
-        tokio::spawn(run_connection(task, attempt, caller.clone()));
+        let parameters = DialParameters { settings, context: shared, times: timeouts, connect_as, backoff };
+        tokio::spawn(run_dedicated(lifecycle, parameters, caller.clone()));
     }
 }
 
@@ -147,8 +149,8 @@ mod tests {
 
     use super::*;
     use crate::lists::connection_owner::ConnectionOwner;
-    use crate::lists::subscriptions::SubscriptionTopic;
-    use crate::pool::dedicated::task::UNUSED_TIME;
+    use crate::lists::owner_subscriptions::SubscriptionTopic;
+    use crate::pool::dedicated::lifecycle::UNUSED_TIME;
     use crate::pool::dial::ConnectAs;
     use crate::pool::isolation::ConnectionLifetime;
     use crate::settings::{BackoffSettings, ServerStart, SharingMode};

@@ -1,39 +1,39 @@
-//! Notifications of a dedicated connection. Owns their destination: the connection's own clients, or the shared
-//! lists. Does not subscribe (`subscriptions.rs`). Invariant: a notification on one client's connection reaches no
+//! Routing of a dedicated connection's notifications: to the connection's own clients, or to the shared lists. Does not
+//! subscribe (`notification_stream.rs`). Invariant: a notification on one client's connection reaches no
 //! other client, except that a list changed.
 
 use std::sync::Arc;
 
 use crate::event::Audience;
-use crate::lists::DedicatedLists;
 use crate::lists::connection_owner::ConnectionOwner;
-use crate::lists::extra_items::ExtraItemsCollector;
-use crate::lists::relist_scheduler::{ChangeReporter, RelistScheduler};
+use crate::lists::dedicated::DedicatedChanges;
+use crate::lists::dedicated::extra_items::ExtraItemsCollector;
+use crate::lists::dedicated::relists::{ChangeReporter, DedicatedRelists};
 use crate::pool::dial::UpstreamConnection;
-use crate::server::ServerContext;
+use crate::server_context::ServerContext;
 use crate::settings::{ServerSettings, SharingMode};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Notification};
 
-/// Destination of a dedicated connection's notifications.
-pub(crate) struct DedicatedNotifier {
+/// Router of a dedicated connection's notifications.
+pub(crate) struct NotificationRouter {
     server: Arc<ServerContext>,
     reporter: ChangeReporter,
     /// Collector of the items that the connection adds to lists that all clients share.
     extra_items: Option<ExtraItemsCollector>,
 }
 
-impl DedicatedNotifier {
+impl NotificationRouter {
     pub(crate) fn new(
         server: &Arc<ServerContext>,
-        lists: &DedicatedLists,
+        list_changes: &DedicatedChanges,
         key: &ByteString,
         owner: ConnectionOwner,
     ) -> Self {
         let extra_items = (server.settings.share == SharingMode::Auto)
-            .then(|| ExtraItemsCollector::new(&lists.extra_items, key.clone()));
-        let reporter = RelistScheduler::reporter(&lists.relist_scheduler, owner);
-        DedicatedNotifier { server: server.clone(), reporter, extra_items }
+            .then(|| ExtraItemsCollector::new(&list_changes.extra_items, key.clone()));
+        let reporter = DedicatedRelists::reporter(&list_changes.relists, owner);
+        NotificationRouter { server: server.clone(), reporter, extra_items }
     }
 
     /// Returns true if list changes must be subscribed to without any client's demand.
@@ -41,7 +41,8 @@ impl DedicatedNotifier {
         self.extra_items.is_some()
     }
 
-    pub(crate) fn publish(&self, notification: Notification) {
+    /// Routes one notification of the connection.
+    pub(crate) fn route(&self, notification: Notification) {
         match notification {
             Notification::ListChanged(kind) => match &self.extra_items {
                 Some(collector) => collector.mark_changed(kind),

@@ -1,4 +1,4 @@
-//! Log policy for a server's state: changes, and a reminder each hour. Owns whether a state is worth a line. Does not
+//! Policy for when a server's state is logged: at changes, and once an hour. Owns whether a state is worth a line. Does not
 //! write the line. Invariant: a lasting state has one line an hour, a flapping one has few, and the latest state is
 //! always logged in the end.
 
@@ -18,9 +18,9 @@ const STATES_MAX: usize = 16;
 /// Length of a reason that tells it from others, in characters.
 const REASON_CHARS: usize = 200;
 
-/// Log state of one server.
+/// Log policy of one server's state, with the lines so far.
 #[derive(Default)]
-pub(crate) struct StateLog(Mutex<LoggedStates>);
+pub(crate) struct StateLogPolicy(Mutex<LoggedStates>);
 
 #[derive(Default)]
 struct LoggedStates {
@@ -32,7 +32,7 @@ struct LoggedStates {
 
 type StateKey = (UpstreamState, String);
 
-impl StateLog {
+impl StateLogPolicy {
     /// Records a state and its reason. Returns the number of suppressed changes if it is worth a line.
     pub(crate) fn record(&self, state: UpstreamState, reason: &str) -> Option<u64> {
         let now = Instant::now();
@@ -79,7 +79,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_state_that_stays_has_a_line_and_one_an_hour() {
-        let log = StateLog::default();
+        let log = StateLogPolicy::default();
         let mut lines = 0;
         for attempt in 0..2 * 60 * 8 {
             lines += usize::from(log.record(UpstreamState::BackingOff, &format!("refused, in {attempt} s")).is_some());
@@ -94,7 +94,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_flapping_server_is_logged_rarely_and_with_its_last_state() {
-        let log = StateLog::default();
+        let log = StateLogPolicy::default();
         let mut lines = 0;
         for _ in 0..100 {
             lines += usize::from(log.record(UpstreamState::Ready, "").is_some());

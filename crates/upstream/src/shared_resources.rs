@@ -1,13 +1,12 @@
-//! Context that all servers share: metrics, reaper, store, subscriptions, certificates, proxies. Owns the resources
-//! that are loaded once. Does not know any single server. Invariant: certificates and the environment are read on first
-//! use.
+//! Resources that all servers share: metrics, reaper, store, subscriptions, certificates, proxies. Loads each of them
+//! once. Does not know any single server. Invariant: certificates and the environment are read on first use.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
-use crate::lists::subscriptions::SubscriptionRegistry;
+use crate::lists::owner_subscriptions::OwnerSubscriptions;
 use crate::pool::session_store::UpstreamSessionStore;
 use moongate_session::store::{StateStore, StoredRows};
 use moongate_telemetry::Metrics;
@@ -19,8 +18,8 @@ use moongate_transport::{LinkError, MemoryPipe};
 /// Longest time to end sessions at servers when the gateway stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Context that all servers share.
-pub struct UpstreamContext {
+/// Resources that all servers share.
+pub struct SharedResources {
     /// Metrics.
     pub metrics: Arc<Metrics>,
     /// Process that ends children if the gateway cannot.
@@ -29,9 +28,9 @@ pub struct UpstreamContext {
     pub store: StateStore,
     /// Tasks that end sessions at servers.
     pub closing: TaskTracker,
-    /// Subscriptions of single clients.
-    pub subscriptions: Arc<SubscriptionRegistry>,
-    /// Persisted sessions of single clients.
+    /// Subscriptions of clients, for their dedicated connections.
+    pub subscriptions: Arc<OwnerSubscriptions>,
+    /// Sessions at servers that are persisted for the next process.
     pub(crate) session_store: Arc<UpstreamSessionStore>,
     tls: OnceLock<Arc<rustls::ClientConfig>>,
     roots: OnceLock<rustls::RootCertStore>,
@@ -43,15 +42,15 @@ pub struct UpstreamContext {
 /// Function that opens a pipe to the server of this name: its output and its input.
 pub type ServerDialer = Arc<dyn Fn(&str) -> Result<MemoryPipe, LinkError> + Send + Sync>;
 
-impl UpstreamContext {
-    /// Creates the context with a store in memory.
+impl SharedResources {
+    /// Creates the resources with a store in memory.
     pub fn new(metrics: Arc<Metrics>, reaper: Reaper) -> Self {
-        UpstreamContext::with_store(metrics, reaper, StateStore::memory())
+        SharedResources::with_store(metrics, reaper, StateStore::memory())
     }
 
-    /// Creates the context with a store that outlives the process.
+    /// Creates the resources with a store that outlives the process.
     pub fn with_store(metrics: Arc<Metrics>, reaper: Reaper, store: StateStore) -> Self {
-        UpstreamContext {
+        SharedResources {
             metrics,
             reaper: Arc::new(reaper),
             store,
@@ -80,14 +79,14 @@ impl UpstreamContext {
     /// Replaces all configured transports by pipes of the dialer. A server with a URL speaks HTTP over its pipe.
     #[must_use]
     pub fn with_dialer(self, dialer: ServerDialer) -> Self {
-        UpstreamContext { dialer: Some(dialer), ..self }
+        SharedResources { dialer: Some(dialer), ..self }
     }
 
     /// Replaces the system's certificates by this TLS configuration.
     #[must_use]
     pub fn with_tls(self, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
         match tls {
-            Some(tls) => UpstreamContext { tls: OnceLock::from(tls), ..self },
+            Some(tls) => SharedResources { tls: OnceLock::from(tls), ..self },
             None => self,
         }
     }

@@ -1,4 +1,4 @@
-//! Task of one dedicated connection, from its dial to its close. Owns the order of its end: out of the table first,
+//! Life of one dedicated connection, from its dial to its close. Owns the order of its end: out of the table first,
 //! then closed. Does not choose who gets the connection (`table.rs`). Invariant: every dial settles, so that its
 //! waiters always wake.
 
@@ -9,17 +9,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::UpstreamContext;
-use crate::lists::forward_notifications::forward_notifications;
-use crate::lists::subscriptions::RegistryWatch;
+use crate::lists::owner_subscriptions::OwnerDemandWatch;
 use crate::pool::connect_budget::PROVEN;
+use crate::pool::dedicated::notification_router::NotificationRouter;
+use crate::pool::dedicated::notification_stream::forward_notifications;
 use crate::pool::dedicated::table::{DedicatedConnection, DedicatedPool};
-use crate::pool::dedicated_notifier::DedicatedNotifier;
 use crate::pool::dial::{ConnectAs, UpstreamConnection, dial};
 use crate::pool::isolation::{self, ConnectionLifetime};
 use crate::pool::session_row::UpstreamSessionRow;
-use crate::server::seconds;
+use crate::server_context::seconds;
 use crate::settings::ServerSettings;
+use crate::shared_resources::SharedResources;
 use crate::supervisor::backoff::{ConnectCooldown, ReconnectBackoff};
 use crate::supervisor::health_check::HealthCheck;
 use moongate_jsonrpc::json::ByteString;
@@ -40,8 +40,8 @@ pub(super) fn cooldown_error(server: &str, cooldown: &ConnectCooldown) -> Error 
     Error::new(McpErrorKind::ServerDown, format!("Server \"{server}\" cannot be connected: {}{when}", cooldown.reason))
 }
 
-/// Context of the task that runs one connection.
-pub(super) struct ConnectionTask {
+/// Dedicated connection from its dial to its close, with all that its task needs.
+pub(super) struct DedicatedLifecycle {
     pub(super) pool: DedicatedPool,
     pub(super) key: ByteString,
     pub(super) connection: Arc<DedicatedConnection>,
@@ -52,15 +52,15 @@ pub(super) struct ConnectionTask {
     pub(super) health: HealthCheck,
     /// Row in the store, by which the next process resumes the session.
     pub(super) row: Option<UpstreamSessionRow>,
-    pub(super) subscriptions: RegistryWatch,
-    pub(super) notifier: DedicatedNotifier,
+    pub(super) subscriptions: OwnerDemandWatch,
+    pub(super) router: NotificationRouter,
     pub(super) settings: Arc<ServerSettings>,
 }
 
 /// Parameters of one dial.
-pub(super) struct ConnectAttempt {
+pub(super) struct DialParameters {
     pub(super) settings: Arc<ServerSettings>,
-    pub(super) context: Arc<UpstreamContext>,
+    pub(super) context: Arc<SharedResources>,
     pub(super) times: Arc<CallTimeouts>,
     pub(super) connect_as: ConnectAs,
     pub(super) backoff: ReconnectBackoff,
@@ -89,7 +89,7 @@ enum DialFailure {
     Unwanted(&'static str),
 }
 
-impl ConnectionTask {
+impl DedicatedLifecycle {
     /// Waits until no client can want the connection. Returns the reason.
     async fn wait_unwanted(&self, caller: &Caller) -> &'static str {
         let ended = async {
@@ -143,14 +143,17 @@ impl ConnectionTask {
 }
 
 /// Opens a connection and runs it until its lifetime is over.
-pub(super) async fn run_connection(task: ConnectionTask, attempt: ConnectAttempt, caller: Arc<Caller>) {
-    let attempt_guard =
-        AttemptGuard { pool: task.pool.clone(), key: task.key.clone(), connection: task.connection.clone() };
-    let ConnectAttempt { settings, context: shared, times, connect_as, backoff } = attempt;
+pub(super) async fn run_dedicated(lifecycle: DedicatedLifecycle, parameters: DialParameters, caller: Arc<Caller>) {
+    let attempt_guard = AttemptGuard {
+        pool: lifecycle.pool.clone(),
+        key: lifecycle.key.clone(),
+        connection: lifecycle.connection.clone(),
+    };
+    let DialParameters { settings, context: shared, times, connect_as, backoff } = parameters;
     let opened = tokio::select! {
         // Polled first: a connection that no client wants is not dialed.
         biased;
-        reason = task.wait_unwanted(&caller) => Err(DialFailure::Unwanted(reason)),
+        reason = lifecycle.wait_unwanted(&caller) => Err(DialFailure::Unwanted(reason)),
         opened = dial(&settings, &shared, connect_as, times) => opened.map_err(DialFailure::Dial),
     };
     // The connection may live for long, and needs neither of them any more.
@@ -158,32 +161,32 @@ pub(super) async fn run_connection(task: ConnectionTask, attempt: ConnectAttempt
     match opened {
         Ok(connection) => {
             let connection = Arc::new(connection);
-            task.pool.lock().backoffs.on_success();
-            if let Some(row) = &task.row {
+            lifecycle.pool.lock().backoffs.on_success();
+            if let Some(row) = &lifecycle.row {
                 row.persist(&connection);
             }
             // Set before the guard drops, since its drop wakes the callers that read the result.
-            let _ = task.connection.opened.set(Ok(connection.clone()));
+            let _ = lifecycle.connection.opened.set(Ok(connection.clone()));
             drop(attempt_guard);
-            watch_connection(task, connection, caller, backoff).await;
+            run_until_end(lifecycle, connection, caller, backoff).await;
         }
         Err(failure) => {
-            let error = task.give_up(backoff, failure);
+            let error = lifecycle.give_up(backoff, failure);
             // Only this task sets the result, so that it is never set already.
-            let _ = task.connection.opened.set(Err(error));
-            task.pool.publish_count(&task.settings.name, &task.metrics);
+            let _ = lifecycle.connection.opened.set(Err(error));
+            lifecycle.pool.publish_count(&lifecycle.settings.name, &lifecycle.metrics);
         }
     }
 }
 
 /// Runs an open connection. Takes it out of the table when its lifetime is over, or on a break.
-async fn watch_connection(
-    task: ConnectionTask,
+async fn run_until_end(
+    lifecycle: DedicatedLifecycle,
     connection: Arc<UpstreamConnection>,
     caller: Arc<Caller>,
     backoff: ReconnectBackoff,
 ) {
-    let ConnectionTask {
+    let DedicatedLifecycle {
         pool,
         key,
         connection: entry,
@@ -193,9 +196,9 @@ async fn watch_connection(
         health,
         row,
         subscriptions,
-        notifier,
+        router,
         settings,
-    } = task;
+    } = lifecycle;
     let (server, grace) = (settings.name.as_str(), settings.connect_timeout);
     let (opened_at, mut lost) = (Instant::now(), None);
     let subscribed = subscriptions.subscription_probe();
@@ -221,9 +224,9 @@ async fn watch_connection(
     };
     tokio::select! {
         () = ended => {}
-        () = forward_notifications(&*connection.server, &caller, subscriptions, settings.backoff, |notification| notifier.publish(notification)) => {}
+        () = forward_notifications(&*connection.server, &caller, subscriptions, settings.backoff, |notification| router.route(notification)) => {}
         () = renewed => {}
-        () = notifier.collect_extra_items(&connection, &settings) => {}
+        () = router.collect_extra_items(&connection, &settings) => {}
         () = proven => {}
         () = entry.evicted.cancelled() => {}
         () = entry.released.cancelled() => {}
@@ -236,7 +239,7 @@ async fn watch_connection(
     }
     // The connection lives on as the shared one, so that its link stays open.
     if entry.released.is_cancelled() {
-        notifier.end();
+        router.end();
         pool.publish_count(server, &metrics);
         return;
     }
@@ -250,7 +253,7 @@ async fn watch_connection(
     stop.is_cancelled().then(|| connection.server.close());
     // Removed before the close, so that no call finds a closing connection.
     pool.remove_ended(&key, &entry, lost.as_deref(), (backoff, opened_at.elapsed(), grace));
-    notifier.end();
+    router.end();
     pool.publish_count(server, &metrics);
     connection.link.close(Vec::new()).await;
 }

@@ -1,5 +1,5 @@
-//! Subscriptions of single clients, for their dedicated connections. Owns the demand of each owner. Does not subscribe at
-//! servers (`forward_notifications.rs`). Invariant: an entry exists only for an owner that subscribes or has a
+//! Subscriptions of clients by the owner of their dedicated connections. Owns the demand of each owner. Does not
+//! subscribe at servers (`notification_stream.rs`). Invariant: an entry exists only for an owner that subscribes or has a
 //! dedicated connection.
 
 use parking_lot::{Mutex, MutexGuard};
@@ -16,7 +16,7 @@ use moongate_model::{Caller, SubscriptionFilter};
 /// Subscriptions of all clients, by owner. They are bounded where they begin (`limits.streams`, `max_subscriptions`,
 /// `max_connections`).
 #[derive(Default)]
-pub struct SubscriptionRegistry(Mutex<HashMap<ConnectionOwner, OwnerDemand>>);
+pub struct OwnerSubscriptions(Mutex<HashMap<ConnectionOwner, OwnerDemand>>);
 
 /// Subject that a client subscribes to on its dedicated connections.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,26 +50,26 @@ impl OwnerDemand {
 }
 
 /// Guard of one subscription. Ends it on drop.
-pub struct SubscriptionGuard {
-    registry: Arc<SubscriptionRegistry>,
+pub struct OwnerSubscriptionGuard {
+    subscriptions: Arc<OwnerSubscriptions>,
     owners: Vec<ConnectionOwner>,
     topics: Vec<SubscriptionTopic>,
 }
 
-impl SubscriptionRegistry {
+impl OwnerSubscriptions {
     /// Subscribes a client until the guard is dropped.
-    pub fn subscribe(self: &Arc<Self>, caller: &Caller, topics: Vec<SubscriptionTopic>) -> SubscriptionGuard {
+    pub fn subscribe(self: &Arc<Self>, caller: &Caller, topics: Vec<SubscriptionTopic>) -> OwnerSubscriptionGuard {
         // All of them, because the sharing mode of each server decides which owner its dedicated connection has.
         let owners = ConnectionOwner::candidates_of(caller);
-        let guard = SubscriptionGuard { registry: self.clone(), owners, topics };
+        let guard = OwnerSubscriptionGuard { subscriptions: self.clone(), owners, topics };
         guard.update_counts(DemandCounter::add);
         guard
     }
 
     /// Returns a watch of what this owner wants from a server.
-    pub(crate) fn watch(self: &Arc<Self>, owner: ConnectionOwner, server: ByteString) -> RegistryWatch {
+    pub(crate) fn watch(self: &Arc<Self>, owner: ConnectionOwner, server: ByteString) -> OwnerDemandWatch {
         let changed = self.lock().entry(owner.clone()).or_default().changed.subscribe();
-        RegistryWatch { registry: self.clone(), owner, server, always_lists: false, changed: Some(changed) }
+        OwnerDemandWatch { subscriptions: self.clone(), owner, server, always_lists: false, changed: Some(changed) }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ConnectionOwner, OwnerDemand>> {
@@ -77,10 +77,10 @@ impl SubscriptionRegistry {
     }
 }
 
-impl SubscriptionGuard {
+impl OwnerSubscriptionGuard {
     /// Updates the count of each topic. `update` returns true if that changes the demand.
     fn update_counts(&self, update: impl Fn(&mut DemandCounter<SubscriptionTopic>, &SubscriptionTopic) -> bool) {
-        let mut table = self.registry.lock();
+        let mut table = self.subscriptions.lock();
         for owner in &self.owners {
             let demand = table.entry(owner.clone()).or_default();
             let mut differs = false;
@@ -98,15 +98,15 @@ impl SubscriptionGuard {
     }
 }
 
-impl Drop for SubscriptionGuard {
+impl Drop for OwnerSubscriptionGuard {
     fn drop(&mut self) {
         self.update_counts(DemandCounter::remove);
     }
 }
 
-/// View of what one connection should subscribe to, as it changes.
-pub(crate) struct RegistryWatch {
-    registry: Arc<SubscriptionRegistry>,
+/// Watch of what one dedicated connection should subscribe to.
+pub(crate) struct OwnerDemandWatch {
+    subscriptions: Arc<OwnerSubscriptions>,
     owner: ConnectionOwner,
     server: ByteString,
     /// True if list changes are subscribed to without any client's demand.
@@ -115,10 +115,10 @@ pub(crate) struct RegistryWatch {
     changed: Option<watch::Receiver<()>>,
 }
 
-impl RegistryWatch {
+impl OwnerDemandWatch {
     /// Returns the current demand.
-    pub(super) fn filter(&self) -> SubscriptionFilter {
-        let table = self.registry.lock();
+    pub(crate) fn filter(&self) -> SubscriptionFilter {
+        let table = self.subscriptions.lock();
         let demand = table.get(&self.owner);
         let logs = demand.is_some_and(|demand| demand.topics.contains(&SubscriptionTopic::ListsAndLogs));
         let lists = logs || self.always_lists;
@@ -136,12 +136,12 @@ impl RegistryWatch {
 
     /// Returns a probe for current subscriptions to the server's resources.
     pub(crate) fn subscription_probe(&self) -> impl Fn() -> bool + Send + use<> {
-        let (registry, owner, server) = (self.registry.clone(), self.owner.clone(), self.server.clone());
-        move || registry.lock().get(&owner).is_some_and(|demand| demand.uris_of(&server).next().is_some())
+        let (subscriptions, owner, server) = (self.subscriptions.clone(), self.owner.clone(), self.server.clone());
+        move || subscriptions.lock().get(&owner).is_some_and(|demand| demand.uris_of(&server).next().is_some())
     }
 
     /// Waits for a change of the demand.
-    pub(super) async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         // An error means that the sender is gone: nothing changes any more.
         if let Some(changed) = &mut self.changed
             && changed.changed().await.is_ok()
@@ -152,9 +152,9 @@ impl RegistryWatch {
     }
 }
 
-impl Drop for RegistryWatch {
+impl Drop for OwnerDemandWatch {
     fn drop(&mut self) {
-        let mut table = self.registry.lock();
+        let mut table = self.subscriptions.lock();
         // Dropped under the lock: of two watches that end together, the second sees that it is the last.
         self.changed = None;
         if table.get(&self.owner).is_some_and(OwnerDemand::is_unused) {
@@ -173,7 +173,7 @@ mod tests {
 
     const LISTS: SubscriptionTopic = SubscriptionTopic::ListsAndLogs;
 
-    fn differs(watch: &RegistryWatch) -> bool {
+    fn differs(watch: &OwnerDemandWatch) -> bool {
         watch.changed.as_ref().unwrap().has_changed().unwrap()
     }
 
@@ -183,20 +183,22 @@ mod tests {
 
     #[test]
     fn a_connection_subscribes_to_what_its_owner_subscribes_to() {
-        let (registry, client) = (Arc::new(SubscriptionRegistry::default()), testing::caller(1, Some("s")));
+        let (subscriptions, client) = (Arc::new(OwnerSubscriptions::default()), testing::caller(1, Some("s")));
         let other = testing::caller(1, Some("t"));
-        let mut watch = registry.watch(ConnectionOwner::Session(ByteString::from("s")), ByteString::from("a"));
+        let mut watch = subscriptions.watch(ConnectionOwner::Session(ByteString::from("s")), ByteString::from("a"));
         let always = SubscriptionFilter { elicitations: true, ..SubscriptionFilter::default() };
         assert_eq!(watch.filter(), always);
-        let _others = registry.subscribe(&other, vec![LISTS, resource("a", "x:other")]);
+        let _others = subscriptions.subscribe(&other, vec![LISTS, resource("a", "x:other")]);
         assert!(!differs(&watch), "another client is another owner");
-        let guard = registry.subscribe(&client, vec![LISTS, resource("a", "x:1"), resource("b", "x:2")]);
+        let guard = subscriptions.subscribe(&client, vec![LISTS, resource("a", "x:1"), resource("b", "x:2")]);
         assert!(differs(&watch));
         watch.changed.as_mut().unwrap().mark_unchanged();
         let filter = watch.filter();
         assert!(filter.tools && filter.logs && filter.uris == [ByteString::from("x:1")], "{filter:?}");
-        let (second, third) =
-            (registry.subscribe(&client, vec![LISTS, resource("a", "x:1")]), registry.subscribe(&client, vec![LISTS]));
+        let (second, third) = (
+            subscriptions.subscribe(&client, vec![LISTS, resource("a", "x:1")]),
+            subscriptions.subscribe(&client, vec![LISTS]),
+        );
         drop(third);
         assert!(!differs(&watch), "nothing differs as long as another one is left");
         drop((guard, second));
@@ -206,27 +208,28 @@ mod tests {
 
     #[test]
     fn a_dropped_subscription_leaves_no_entry() {
-        let (registry, client) = (Arc::new(SubscriptionRegistry::default()), testing::caller(1, None));
-        let watch = registry.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
-        let guard = registry.subscribe(&client, vec![LISTS, resource("a", "x:1")]);
-        assert!(registry.lock().len() >= 2, "as a client without a session, and as a principal");
+        let (subscriptions, client) = (Arc::new(OwnerSubscriptions::default()), testing::caller(1, None));
+        let watch = subscriptions.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
+        let guard = subscriptions.subscribe(&client, vec![LISTS, resource("a", "x:1")]);
+        assert!(subscriptions.lock().len() >= 2, "as a client without a session, and as a principal");
         drop(guard);
-        assert_eq!(registry.lock().len(), 1);
+        assert_eq!(subscriptions.lock().len(), 1);
         drop(watch);
-        assert_eq!(registry.lock().len(), 0);
+        assert_eq!(subscriptions.lock().len(), 0);
     }
 
     #[test]
     fn two_subscriptions_that_end_together_leave_no_entry() {
-        let (registry, both, left) = (Arc::new(SubscriptionRegistry::default()), Barrier::new(2), AtomicUsize::new(0));
+        let (subscriptions, both, left) =
+            (Arc::new(OwnerSubscriptions::default()), Barrier::new(2), AtomicUsize::new(0));
         let end = || {
             // Many rounds, because the race is rare.
             for _ in 0..2000 {
-                let watch = registry.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
+                let watch = subscriptions.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
                 both.wait();
                 drop(watch);
                 both.wait();
-                left.fetch_add(registry.lock().len(), Ordering::Relaxed);
+                left.fetch_add(subscriptions.lock().len(), Ordering::Relaxed);
                 both.wait();
             }
         };

@@ -1,6 +1,6 @@
-//! Home connections of clients at a server that sends input requests in the middle of calls. Owns which clients the
-//! shared connection belongs to. Does not open connections (`dedicated.rs`). Invariant: at any moment, all clients of a
-//! principal without sessions have the same home.
+//! Affinity of clients to connections, at a server that sends input requests in the middle of calls. Owns which clients
+//! the shared connection belongs to. Does not open connections (`dedicated/`). Invariant: at any moment, all clients of
+//! a principal without sessions have the same affinity.
 //!
 //! On a pipe, an input request of a legacy server names no call (`protocol::PendingCalls`). At a server that is known
 //! to send them, a call does not begin where the request could belong to another client.
@@ -11,9 +11,9 @@ use crate::pool::dial::UpstreamConnection;
 use moongate_model::{Caller, Principal};
 use moongate_protocol::{Era, InputRecord};
 
-/// Home of a client's calls at a server that sends input requests.
+/// Connection that a client's calls stick to, at a server that sends input requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HomeConnection {
+pub(crate) enum ConnectionAffinity {
     /// Shared connection: the client's state is there, or no other client's is.
     Shared,
     /// Connection of the client's session or, without one, of its principal.
@@ -58,16 +58,16 @@ impl SharedTenant {
         });
     }
 
-    /// Returns the home of a client. Clients with state on the shared connection stay there. Principals are kept
+    /// Returns the affinity of a client. Clients with state on the shared connection stay there. Principals are kept
     /// apart.
-    pub(crate) fn home(&self, caller: &Caller) -> HomeConnection {
+    pub(crate) fn affinity_of(&self, caller: &Caller) -> ConnectionAffinity {
         match self.0.load(Ordering::Acquire) {
-            NO_TENANT | SEVERAL_TENANTS => HomeConnection::Shared,
-            tenant if tenant == tenant_of(caller) => HomeConnection::Shared,
+            NO_TENANT | SEVERAL_TENANTS => ConnectionAffinity::Shared,
+            tenant if tenant == tenant_of(caller) => ConnectionAffinity::Shared,
             tenant if principal_of(tenant) == Some(caller.principal.id) && caller.session.is_some() => {
-                HomeConnection::SessionShared
+                ConnectionAffinity::SessionShared
             }
-            _ => HomeConnection::Dedicated,
+            _ => ConnectionAffinity::Dedicated,
         }
     }
 
@@ -102,18 +102,18 @@ mod tests {
         let (one, other) = (testing::caller(1, None), testing::caller(2, None));
         let session = testing::caller(1, Some("s"));
         let tenant = SharedTenant::default();
-        assert_eq!([&one, &other, &session].map(|caller| tenant.home(caller)), [HomeConnection::Shared; 3]);
+        assert_eq!([&one, &other, &session].map(|caller| tenant.affinity_of(caller)), [ConnectionAffinity::Shared; 3]);
         tenant.record_call(&one);
-        assert_eq!(tenant.home(&one), HomeConnection::Shared);
+        assert_eq!(tenant.affinity_of(&one), ConnectionAffinity::Shared);
         assert_eq!(
-            (tenant.home(&other), tenant.home(&session)),
-            (HomeConnection::Dedicated, HomeConnection::SessionShared)
+            (tenant.affinity_of(&other), tenant.affinity_of(&session)),
+            (ConnectionAffinity::Dedicated, ConnectionAffinity::SessionShared)
         );
         // Another principal is revoked: the tenant stays.
         tenant.revoke_principals(&|id| id == 2);
-        assert_eq!(tenant.home(&other), HomeConnection::Dedicated);
+        assert_eq!(tenant.affinity_of(&other), ConnectionAffinity::Dedicated);
         tenant.revoke_principals(&|id| id == 1);
-        assert_eq!(tenant.home(&other), HomeConnection::Shared);
+        assert_eq!(tenant.affinity_of(&other), ConnectionAffinity::Shared);
     }
 
     #[test]
@@ -122,13 +122,26 @@ mod tests {
         let tenant = SharedTenant::default();
         tenant.record_call(&session);
         tenant.record_call(&testing::caller(1, Some("t")));
-        assert_eq!(tenant.home(&testing::caller(2, Some("u"))), HomeConnection::Dedicated, "another principal's");
-        assert_eq!((tenant.home(&session), tenant.home(&one)), (HomeConnection::Shared, HomeConnection::Dedicated));
+        assert_eq!(
+            tenant.affinity_of(&testing::caller(2, Some("u"))),
+            ConnectionAffinity::Dedicated,
+            "another principal's"
+        );
+        assert_eq!(
+            (tenant.affinity_of(&session), tenant.affinity_of(&one)),
+            (ConnectionAffinity::Shared, ConnectionAffinity::Dedicated)
+        );
         // Calls before the first input request was seen.
         tenant.record_call(&one);
-        assert_eq!((tenant.home(&session), tenant.home(&one)), (HomeConnection::Shared, HomeConnection::Shared));
+        assert_eq!(
+            (tenant.affinity_of(&session), tenant.affinity_of(&one)),
+            (ConnectionAffinity::Shared, ConnectionAffinity::Shared)
+        );
         tenant.reset();
         tenant.record_call(&one);
-        assert_eq!((tenant.home(&one), tenant.home(&session)), (HomeConnection::Shared, HomeConnection::SessionShared));
+        assert_eq!(
+            (tenant.affinity_of(&one), tenant.affinity_of(&session)),
+            (ConnectionAffinity::Shared, ConnectionAffinity::SessionShared)
+        );
     }
 }

@@ -1,5 +1,5 @@
 //! Notification stream of a dedicated connection. Owns its replacement when the owner's demand changes. Does not know
-//! who gets the notifications (`dedicated_notifier.rs`). Invariant: the connection subscribes to what its owner wants,
+//! who gets the notifications (`notification_router.rs`). Invariant: the connection subscribes to what its owner wants,
 //! and a gap in the stream is reported.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 
 use crate::lists::acknowledgement::{ACKNOWLEDGE_TIMEOUT, no_notifications, wait_acknowledged};
-use crate::lists::subscriptions::RegistryWatch;
+use crate::lists::owner_subscriptions::OwnerDemandWatch;
 use crate::settings::BackoffSettings;
 use crate::supervisor::backoff;
 use moongate_model::{Caller, Notification, Server};
@@ -17,7 +17,7 @@ use moongate_model::{Caller, Notification, Server};
 pub(crate) async fn forward_notifications(
     server: &dyn Server,
     caller: &Arc<Caller>,
-    mut watch: RegistryWatch,
+    mut watch: OwnerDemandWatch,
     backoff: BackoffSettings,
     publish: impl Fn(Notification),
 ) {
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
     use crate::lists::connection_owner::ConnectionOwner;
-    use crate::lists::subscriptions::{SubscriptionRegistry, SubscriptionTopic};
+    use crate::lists::owner_subscriptions::{OwnerSubscriptions, SubscriptionTopic};
     use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
     use moongate_model::{
         Call, Exchange, ItemKind, NotificationStream, ServerCapabilities, ServerDescription, SubscriptionFilter,
@@ -135,9 +135,9 @@ mod tests {
     }
 
     /// Subscribes to the server for the session "s". Returns the notifications as text.
-    fn forwarding(registry: &Arc<SubscriptionRegistry>, server: &Arc<FakeServer>) -> mpsc::Receiver<String> {
+    fn forwarding(subscriptions: &Arc<OwnerSubscriptions>, server: &Arc<FakeServer>) -> mpsc::Receiver<String> {
         let (sender, received) = mpsc::channel(64);
-        let watch = registry.watch(ConnectionOwner::Session(ByteString::from("s")), ByteString::from("a"));
+        let watch = subscriptions.watch(ConnectionOwner::Session(ByteString::from("s")), ByteString::from("a"));
         let (server, backoff) = (server.clone(), BackoffSettings::default());
         tokio::spawn(async move {
             let publish = |notification| {
@@ -154,13 +154,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_never_acknowledges_has_one_stream() {
-        let (registry, server, client) =
-            (Arc::new(SubscriptionRegistry::default()), Arc::new(FakeServer::default()), testing::caller(1, Some("s")));
-        let mut received = forwarding(&registry, &server);
+        let (subscriptions, server, client) =
+            (Arc::new(OwnerSubscriptions::default()), Arc::new(FakeServer::default()), testing::caller(1, Some("s")));
+        let mut received = forwarding(&subscriptions, &server);
         let mut guards = Vec::new();
         for n in 1..5 {
             tokio::time::sleep(ACKNOWLEDGE_TIMEOUT * 2).await;
-            guards.push(registry.subscribe(&client, topics(&format!("x:{n}"))));
+            guards.push(subscriptions.subscribe(&client, topics(&format!("x:{n}"))));
         }
         tokio::time::sleep(ACKNOWLEDGE_TIMEOUT * 2).await;
         let open = server.streams().iter().filter(|stream| !stream.sender.is_closed()).count();
@@ -174,10 +174,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn changes_without_a_subscriber_are_reported_to_the_next_one() {
-        let (registry, server, client) =
-            (Arc::new(SubscriptionRegistry::default()), Arc::new(FakeServer::default()), testing::caller(1, Some("s")));
-        let _guard = registry.subscribe(&client, topics("x:1"));
-        let mut received = forwarding(&registry, &server);
+        let (subscriptions, server, client) =
+            (Arc::new(OwnerSubscriptions::default()), Arc::new(FakeServer::default()), testing::caller(1, Some("s")));
+        let _guard = subscriptions.subscribe(&client, topics("x:1"));
+        let mut received = forwarding(&subscriptions, &server);
         let settled = || tokio::time::sleep(Duration::from_secs(1));
         settled().await;
         server.streams()[0].established.cancel();

@@ -11,10 +11,10 @@ use crate::lists::ListStore;
 use crate::lists::cache::ListedServer;
 use crate::pool::ConnectionPool;
 use crate::pool::dial::UpstreamConnection;
-use crate::server::ServerContext;
+use crate::server_context::ServerContext;
 use crate::status::{UpstreamState, UpstreamStatus};
-use crate::supervisor::idle::IdleTracker;
-use crate::supervisor::state_log::StateLog;
+use crate::supervisor::idle_tracker::IdleTracker;
+use crate::supervisor::state_log_policy::StateLogPolicy;
 use crate::supervisor::stderr_history::StderrHistory;
 
 /// Parts of a server that its supervisor drives.
@@ -26,7 +26,7 @@ pub(crate) struct SupervisedServer {
     /// Activity of the server's calls.
     pub(crate) activity: IdleTracker,
     pub(crate) stderr_history: StderrHistory,
-    pub(crate) state_log: StateLog,
+    pub(crate) log_policy: StateLogPolicy,
     /// Cancelled once the server is stopped.
     pub(crate) stopped: CancellationToken,
 }

@@ -1,5 +1,4 @@
-//! Calls of one server that are open in any phase: queued, running, or waiting for input. Owns their count. Does not
-//! end them. Invariant: a call counts until its stream is dropped.
+//! Count of one server's calls that are open in any phase: queued, running, or waiting for input. Does not end them. Invariant: a call counts until its stream is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,15 +7,15 @@ use tokio::sync::Notify;
 
 /// Count of open calls.
 #[derive(Default)]
-pub(crate) struct OpenCalls {
+pub(crate) struct OpenCallCount {
     count: AtomicUsize,
     finished: Notify,
 }
 
 /// Guard of one open call.
-pub(crate) struct OpenCallGuard(Arc<OpenCalls>);
+pub(crate) struct OpenCallGuard(Arc<OpenCallCount>);
 
-impl OpenCalls {
+impl OpenCallCount {
     /// Counts a call until the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> OpenCallGuard {
         self.count.fetch_add(1, Ordering::AcqRel);

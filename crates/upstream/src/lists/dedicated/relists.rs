@@ -1,5 +1,5 @@
-//! Scheduler of the list fetches that dedicated connections cause. Owns the pending changes of each owner, and the
-//! fetch times. Does not fetch lists (`connected.rs`). Invariant: an owner is notified of a change only after a later
+//! List fetches that dedicated connections cause. Owns the pending changes of each owner, and the fetch times. Does not
+//! fetch lists (`refresh.rs`). Invariant: an owner is notified of a change only after a later
 //! fetch of the shared lists. An owner without a connection is not notified: its client finds the change in the shared
 //! lists.
 
@@ -21,9 +21,9 @@ const CHANGED_INTERVAL: Duration = Duration::from_secs(2);
 /// minute. Changes of the shared lists are announced on the shared connection as well.
 const MAYBE_CHANGED_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Scheduler of the fetches that dedicated connections of one server cause.
+/// Fetches that the dedicated connections of one server cause, and when each is due.
 #[derive(Default)]
-pub(crate) struct RelistScheduler {
+pub(crate) struct DedicatedRelists {
     pending: Mutex<PendingRelists>,
     has_pending: Notify,
 }
@@ -59,19 +59,19 @@ struct OwnerChanges {
 
 /// Reporter of one connection, for as long as it may announce changes.
 pub(crate) struct ChangeReporter {
-    scheduler: Arc<RelistScheduler>,
+    relists: Arc<DedicatedRelists>,
     owner: ConnectionOwner,
 }
 
-impl RelistScheduler {
+impl DedicatedRelists {
     /// Creates the reporter of one connection of this owner.
-    pub(crate) fn reporter(scheduler: &Arc<Self>, owner: ConnectionOwner) -> ChangeReporter {
-        scheduler.lock().owners.entry(owner.clone()).or_default().connections += 1;
-        ChangeReporter { scheduler: scheduler.clone(), owner }
+    pub(crate) fn reporter(relists: &Arc<Self>, owner: ConnectionOwner) -> ChangeReporter {
+        relists.lock().owners.entry(owner.clone()).or_default().connections += 1;
+        ChangeReporter { relists: relists.clone(), owner }
     }
 
     /// Waits for the next lists to fetch: lists that changed or may have changed. This wait and the fetch can be
-    /// cancelled without loss. [`RelistScheduler::completed`] ends it.
+    /// cancelled without loss. [`DedicatedRelists::completed`] ends it.
     pub(crate) async fn next_batch(&self) -> Vec<ItemKind> {
         loop {
             let due = self.lock().due();
@@ -156,29 +156,29 @@ impl ChangeReporter {
 
     /// Records a change of a list. The owner is notified even if the shared lists stay the same.
     pub(crate) fn changed(&self, kind: ItemKind) {
-        let mut pending = self.scheduler.lock();
+        let mut pending = self.relists.lock();
         if let Some(changes) = pending.owners.get_mut(&self.owner) {
             changes.changed[kind as usize] = true;
             // The first change starts the clock. Later ones do not delay the fetch.
             pending.changed_since.get_or_insert_with(Instant::now);
         }
         drop(pending);
-        self.scheduler.has_pending.notify_one();
+        self.relists.has_pending.notify_one();
     }
 
     /// Records that a list may have changed. The owner is notified like all others, if the shared lists change.
     pub(crate) fn maybe_changed(&self, kind: ItemKind) {
-        let mut pending = self.scheduler.lock();
+        let mut pending = self.relists.lock();
         pending.maybe_changed[kind as usize] = true;
         pending.maybe_changed_since.get_or_insert_with(Instant::now);
         drop(pending);
-        self.scheduler.has_pending.notify_one();
+        self.relists.has_pending.notify_one();
     }
 }
 
 impl Drop for ChangeReporter {
     fn drop(&mut self) {
-        let mut pending = self.scheduler.lock();
+        let mut pending = self.relists.lock();
         let Some(changes) = pending.owners.get_mut(&self.owner) else { return };
         changes.connections -= 1;
         if changes.connections == 0 {
@@ -199,93 +199,93 @@ mod tests {
     }
 
     /// Returns the time until lists are to be fetched, and which ones.
-    async fn due(scheduler: &RelistScheduler) -> (Duration, Vec<ItemKind>) {
+    async fn due(relists: &DedicatedRelists) -> (Duration, Vec<ItemKind>) {
         let began = Instant::now();
-        let kinds = scheduler.next_batch().await;
+        let kinds = relists.next_batch().await;
         (began.elapsed(), kinds)
     }
 
     #[tokio::test(start_paused = true)]
     async fn lists_are_taken_at_once_and_then_at_most_so_often() {
-        let scheduler = Arc::new(RelistScheduler::default());
+        let relists = Arc::new(DedicatedRelists::default());
         let reporters: Vec<ChangeReporter> =
-            (0..100).map(|n| RelistScheduler::reporter(&scheduler, owner(&n.to_string()))).collect();
+            (0..100).map(|n| DedicatedRelists::reporter(&relists, owner(&n.to_string()))).collect();
         // The first interval has passed, so that only the settle time counts.
         tokio::time::advance(CHANGED_INTERVAL).await;
         reporters.iter().for_each(|reporter| reporter.changed(ItemKind::Tools));
-        assert_eq!(due(&scheduler).await, (SETTLE_TIME, vec![ItemKind::Tools]));
+        assert_eq!(due(&relists).await, (SETTLE_TIME, vec![ItemKind::Tools]));
         // The fetch takes time, which is no delay.
         tokio::time::advance(CHANGED_INTERVAL).await;
-        assert_eq!(scheduler.completed().len(), 100);
+        assert_eq!(relists.completed().len(), 100);
         // Templates are fetched with resources.
         reporters[0].changed(ItemKind::Resources);
-        assert_eq!(due(&scheduler).await, (CHANGED_INTERVAL, vec![ItemKind::Resources, ItemKind::Templates]));
-        assert_eq!(scheduler.completed(), [(owner("0"), ItemKind::Resources)]);
-        assert_eq!(scheduler.completed(), []);
+        assert_eq!(due(&relists).await, (CHANGED_INTERVAL, vec![ItemKind::Resources, ItemKind::Templates]));
+        assert_eq!(relists.completed(), [(owner("0"), ItemKind::Resources)]);
+        assert_eq!(relists.completed(), []);
     }
 
     #[tokio::test(start_paused = true)]
     async fn streams_that_are_opened_again_have_lists_taken_each_minute_and_tell_nobody() {
-        let scheduler = Arc::new(RelistScheduler::default());
+        let relists = Arc::new(DedicatedRelists::default());
         let reporters: Vec<ChangeReporter> =
-            (0..100).map(|n| RelistScheduler::reporter(&scheduler, owner(&n.to_string()))).collect();
+            (0..100).map(|n| DedicatedRelists::reporter(&relists, owner(&n.to_string()))).collect();
         let all = || {
             reporters
                 .iter()
                 .for_each(|reporter| ItemKind::ALL.into_iter().for_each(|kind| reporter.maybe_changed(kind)))
         };
         all();
-        assert_eq!(due(&scheduler).await, (SETTLE_TIME, ItemKind::ALL.to_vec()));
-        assert_eq!(scheduler.completed(), [], "nobody knows that anything changed");
+        assert_eq!(due(&relists).await, (SETTLE_TIME, ItemKind::ALL.to_vec()));
+        assert_eq!(relists.completed(), [], "nobody knows that anything changed");
         // The same once more: now the long interval applies.
         all();
-        assert_eq!(due(&scheduler).await, (MAYBE_CHANGED_INTERVAL, ItemKind::ALL.to_vec()));
-        scheduler.completed();
+        assert_eq!(due(&relists).await, (MAYBE_CHANGED_INTERVAL, ItemKind::ALL.to_vec()));
+        relists.completed();
         // A certain change does not wait for a possible one, although it comes later.
         all();
         let later = async {
             tokio::time::sleep(CHANGED_INTERVAL).await;
             reporters[0].changed(ItemKind::Prompts);
         };
-        let ((waited, kinds), ()) = tokio::join!(due(&scheduler), later);
+        let ((waited, kinds), ()) = tokio::join!(due(&relists), later);
         assert_eq!((waited, kinds), (CHANGED_INTERVAL + SETTLE_TIME, ItemKind::ALL.to_vec()));
-        assert_eq!(scheduler.completed(), [(owner("0"), ItemKind::Prompts)]);
+        assert_eq!(relists.completed(), [(owner("0"), ItemKind::Prompts)]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn reports_of_closed_connections_are_dropped() {
-        let scheduler = Arc::new(RelistScheduler::default());
+        let relists = Arc::new(DedicatedRelists::default());
         for n in 0..1000 {
-            RelistScheduler::reporter(&scheduler, owner(&n.to_string())).changed(ItemKind::Tools);
+            DedicatedRelists::reporter(&relists, owner(&n.to_string())).changed(ItemKind::Tools);
         }
-        assert!(scheduler.lock().owners.is_empty(), "also while nobody takes any list");
-        assert_eq!(scheduler.next_batch().now_or_never(), None);
+        assert!(relists.lock().owners.is_empty(), "also while nobody takes any list");
+        assert_eq!(relists.next_batch().now_or_never(), None);
         // The settle time is over, but no owner is left.
         tokio::time::advance(SETTLE_TIME).await;
-        assert_eq!(scheduler.next_batch().now_or_never(), None, "no owner is to be notified");
+        assert_eq!(relists.next_batch().now_or_never(), None, "no owner is to be notified");
         let (first, second) =
-            (RelistScheduler::reporter(&scheduler, owner("s")), RelistScheduler::reporter(&scheduler, owner("s")));
+            (DedicatedRelists::reporter(&relists, owner("s")), DedicatedRelists::reporter(&relists, owner("s")));
         first.changed(ItemKind::Tools);
         drop(first);
-        assert_eq!(scheduler.next_batch().await, [ItemKind::Tools]);
-        assert_eq!(scheduler.completed(), [(owner("s"), ItemKind::Tools)], "the owner has another connection");
+        assert_eq!(relists.next_batch().await, [ItemKind::Tools]);
+        assert_eq!(relists.completed(), [(owner("s"), ItemKind::Tools)], "the owner has another connection");
         drop(second);
-        assert!(scheduler.lock().owners.is_empty());
+        assert!(relists.lock().owners.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn changes_of_an_aborted_relist_are_still_published() {
-        let scheduler = Arc::new(RelistScheduler::default());
-        let reporter = RelistScheduler::reporter(&scheduler, owner("s"));
+        let relists = Arc::new(DedicatedRelists::default());
+        let reporter = DedicatedRelists::reporter(&relists, owner("s"));
         reporter.changed(ItemKind::Tools);
-        assert_eq!(scheduler.next_batch().await, [ItemKind::Tools]);
+        assert_eq!(relists.next_batch().await, [ItemKind::Tools]);
         // The shared connection ended meanwhile. Its successor continues the fetch.
         reporter.changed(ItemKind::Prompts);
-        assert_eq!(due(&scheduler).await, (Duration::ZERO, vec![ItemKind::Tools, ItemKind::Prompts]));
+        assert_eq!(due(&relists).await, (Duration::ZERO, vec![ItemKind::Tools, ItemKind::Prompts]));
         // A change during a fetch may have come too late for it.
         reporter.changed(ItemKind::Tools);
-        assert_eq!(scheduler.completed(), [(owner("s"), ItemKind::Tools), (owner("s"), ItemKind::Prompts)]);
-        assert_eq!(due(&scheduler).await.1, [ItemKind::Tools]);
-        assert_eq!(scheduler.completed(), [(owner("s"), ItemKind::Tools)]);
+        assert_eq!(relists.completed(), [(owner("s"), ItemKind::Tools), (owner("s"), ItemKind::Prompts)]);
+        assert_eq!(due(&relists).await.1, [ItemKind::Tools]);
+        assert_eq!(relists.completed(), [(owner("s"), ItemKind::Tools)]);
     }
 }
