@@ -41,7 +41,7 @@ use moongate_session::Sessions;
 use moongate_session::store::StateStore;
 use moongate_telemetry::{DroppedItem, MemoryLimit, MemoryWatch, Metrics};
 use moongate_transport::reaper::Reaper;
-use moongate_upstream::SharedResources;
+use moongate_upstream::AllServersContext;
 
 pub use plan_diff::{PlanDiff, diff_plans};
 pub use reload::{ConfigReloader, ReloadOutcome, ReloadPreview, ReloadSource};
@@ -90,7 +90,7 @@ impl GatewayApp {
         // Bound before anything is started: a port in use must fail the start without side effects.
         let bound = bind(&plan).await?;
         let tls = tls(&plan, &metrics)?;
-        let shared = Arc::new(SharedResources::with_store(metrics.clone(), Reaper::disabled(), store.clone()));
+        let shared = Arc::new(AllServersContext::with_store(metrics.clone(), Reaper::disabled(), store.clone()));
         guard_children(&plan, program, &shared.reaper);
         let draining = CancellationToken::new();
         let (auth, access) = AuthMethods::new(&plan.auth);
@@ -369,7 +369,7 @@ pub struct Core {
 
 impl Core {
     /// Builds everything between the listeners and the links.
-    pub fn new(plan: &Plan, shared: Arc<SharedResources>) -> Self {
+    pub fn new(plan: &Plan, shared: Arc<AllServersContext>) -> Self {
         let (auth, access) = AuthMethods::new(&plan.auth);
         let memory = MemoryWatch::new(MemoryLimit::None, &shared.metrics);
         let store = StateStore::memory();

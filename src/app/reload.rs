@@ -27,7 +27,7 @@ use moongate_model::Principal;
 use moongate_server::{ServerState, ServerTls, SharedServerState};
 use moongate_session::store::unix_now;
 use moongate_telemetry::{ConfigReload, Metrics, logs};
-use moongate_upstream::SharedResources;
+use moongate_upstream::AllServersContext;
 
 /// Time after a change for requests that began under the old rules. What they created is then revoked by a second
 /// sweep.
@@ -72,7 +72,7 @@ pub(super) struct ReloadTargets {
     pub(super) program: Option<PathBuf>,
     pub(super) gateway: Arc<Gateway>,
     pub(super) server_state: SharedServerState,
-    pub(super) shared: Arc<SharedResources>,
+    pub(super) shared: Arc<AllServersContext>,
     pub(super) tls: Option<Arc<ServerTls>>,
     /// Address of a listener that other machines may reach.
     pub(super) open_listener: Option<String>,

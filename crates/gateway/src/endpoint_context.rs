@@ -14,12 +14,12 @@ use crate::rewrite_links::LearnedUris;
 use moongate_access::auth::PrincipalTable;
 use moongate_model::{ItemKind, TaskMethod};
 use moongate_telemetry::{CallLogSwitch, CallMeter, MeterFactory, Metrics};
-use moongate_upstream::SharedResources;
+use moongate_upstream::AllServersContext;
 
 /// Parts of the gateway that all endpoints share.
 pub(super) struct EndpointContext {
     /// Parts that all servers share.
-    pub(super) upstreams: Arc<SharedResources>,
+    pub(super) upstreams: Arc<AllServersContext>,
     pub(super) events: Arc<EventBus>,
     pub(super) learned_uris: LearnedUris,
     pub(super) in_flight: InFlightCalls,

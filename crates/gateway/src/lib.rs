@@ -69,7 +69,9 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Notification, Principal};
 use moongate_session::store::{StateStore, StoreTable, StoredRows};
 use moongate_telemetry::{CallLogSwitch, DeniedRule, MeterFactory, ServerStateName, logs};
-use moongate_upstream::{Audience, EventSink, ServerSettings, Upstream, SharedResources, UpstreamEvent, UpstreamState};
+use moongate_upstream::{
+    AllServersContext, Audience, EventSink, ServerSettings, Upstream, UpstreamEvent, UpstreamState,
+};
 
 pub use catalog::Snapshot;
 pub use endpoint::Endpoint;
@@ -117,7 +119,11 @@ pub struct EndpointDirectory {
 
 impl Gateway {
     /// Builds the gateway for these principals. Connects nothing before [`Gateway::start`].
-    pub fn new(settings: GatewaySettings, principals: Arc<PrincipalTable>, shared: Arc<SharedResources>) -> Arc<Self> {
+    pub fn new(
+        settings: GatewaySettings,
+        principals: Arc<PrincipalTable>,
+        shared: Arc<AllServersContext>,
+    ) -> Arc<Self> {
         let metrics = shared.metrics.clone();
         let (meters, drain_ms) = (MeterFactory(metrics.clone()), settings.drain_ms());
         let events = Arc::new(EventBus::default());

@@ -14,12 +14,12 @@ use moongate_jsonrpc::json::JsonObject;
 use moongate_model::ItemKind;
 use moongate_telemetry::{CallLog, MeterFactory, Metrics};
 use moongate_transport::reaper::Reaper;
-use moongate_upstream::{ConnectTarget, ItemList, NoSink, ServerLists, ServerSettings, Upstream, SharedResources};
+use moongate_upstream::{AllServersContext, ConnectTarget, ItemList, NoSink, ServerLists, ServerSettings, Upstream};
 
 /// Creates a server that lists these items of a kind.
 pub(crate) fn server_entry(name: &str, kind: ItemKind, items: impl Iterator<Item = JsonObject>) -> Arc<ServerEntry> {
     let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
-    let shared = Arc::new(SharedResources::new(Arc::new(Metrics::new()), Reaper::disabled()));
+    let shared = Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
     let upstream = Upstream::new(ServerSettings::new(name, connect), shared, Arc::new(NoSink));
     let mut lists = ServerLists::default();
     lists.set(kind, ItemList { items: items.map(Arc::new).collect(), ..ItemList::default() });
@@ -43,7 +43,7 @@ pub(crate) fn gateway() -> Arc<Gateway> {
         uri_max: 8192,
         schema: SchemaStyle::AsIs,
     };
-    let shared = Arc::new(SharedResources::new(Arc::new(Metrics::new()), Reaper::disabled()));
+    let shared = Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
     Gateway::new(settings, auth.principals().clone(), shared)
 }
 

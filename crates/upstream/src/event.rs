@@ -1,7 +1,7 @@
 //! Events of servers for the gateway. Owns the audience of each event. Does not deliver events (`gateway`). Invariant:
 //! a sink never blocks.
 
-use crate::lists::connection_owner::ConnectionOwner;
+use crate::connection_owner::ConnectionOwner;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Notification};
 

@@ -2,12 +2,15 @@
 //! Does not merge servers (`gateway`) or encode messages (`protocol`). Invariant: a server that hangs or fails delays
 //! no call to another one.
 
+// In reading order. Each module may use only the ones above it; `tests/tidy.rs` checks that.
 mod settings;
 mod status;
+mod connection_owner;
 mod event;
 mod gateway_caller;
-mod shared_resources;
+mod all_servers;
 mod server_context;
+mod connection;
 mod lists;
 mod pool;
 mod call;
@@ -23,10 +26,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::dispatcher::CallDispatcher;
+use crate::connection::dial::transport_name;
 use crate::lists::ListStore;
 use crate::lists::cache::RestoredServer;
 use crate::pool::ConnectionPool;
-use crate::pool::dial::transport_name;
 use crate::pool::era_selection::LastHandshake;
 use crate::server_context::ServerContext;
 use crate::supervisor::state_log_policy::StateLogPolicy;
@@ -36,22 +39,23 @@ use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::{Call, Caller, Error, ItemKind, Notification, ServerDescription};
 pub use moongate_transport::MemoryPipe;
 
+pub use all_servers::demand_counter::DemandCounter;
+pub use all_servers::owner_subscriptions::{OwnerSubscriptionGuard, OwnerSubscriptions, SubscriptionTopic};
+pub use all_servers::session_store::client_session_digest;
+pub use all_servers::{AllServersContext, ServerDialer};
 pub use call::ServerCall;
+pub use connection::UpstreamConnection;
+pub use connection::dial::{ConnectAs, open};
+pub use connection_owner::ConnectionOwner;
 #[cfg(any(test, feature = "testing"))]
 pub use event::NoSink;
 pub use event::{Audience, EventSink, UpstreamEvent};
 pub use gateway_caller::gateway_caller;
-pub use lists::connection_owner::ConnectionOwner;
-pub use lists::demand_counter::DemandCounter;
 pub use lists::fetch::{ItemList, ServerLists, depth, list_all, offers_list};
-pub use lists::owner_subscriptions::{OwnerSubscriptionGuard, OwnerSubscriptions, SubscriptionTopic};
-pub use pool::dial::{ConnectAs, UpstreamConnection, open};
-pub use pool::session_store::client_session_digest;
 pub use settings::{
     BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
     ServerSettings, ServerStart, SharingMode,
 };
-pub use shared_resources::{ServerDialer, SharedResources};
 pub use status::{UpstreamState, UpstreamStatus};
 
 /// Longest time of a stop. The supervisor closes the link, which takes a moment and never more than the link's steps.
@@ -74,8 +78,8 @@ pub struct Upstream {
 
 impl Upstream {
     /// Creates a server that is not connected. [`Upstream::run`] connects it.
-    pub fn new(settings: ServerSettings, shared: Arc<SharedResources>, sink: Arc<dyn EventSink>) -> Arc<Self> {
-        let server = ServerContext::new(settings, shared, sink);
+    pub fn new(settings: ServerSettings, common: Arc<AllServersContext>, sink: Arc<dyn EventSink>) -> Arc<Self> {
+        let server = ServerContext::new(settings, common, sink);
         let lists = Arc::new(ListStore::new(server.clone()));
         let pool = Arc::new(ConnectionPool::new(server.clone(), lists.dedicated.clone()));
         let calls = CallDispatcher::new(server.clone(), pool.clone());
@@ -156,8 +160,8 @@ impl Upstream {
         if let Some(handshake) = other.pool.last_handshake() {
             self.pool.restore_handshake((*handshake).clone());
         }
-        if other.pool.record.was_seen() {
-            self.pool.record.restore();
+        if other.pool.input_record.was_seen() {
+            self.pool.input_record.restore();
         }
         self.lists.copy_from(&other.lists);
     }
@@ -313,7 +317,7 @@ impl Upstream {
         let Some(row) = RestoredServer::parse(row, longest, &self.settings) else { return false };
         // Restored even if the server was listed meanwhile: the record only ever grows.
         if row.requests_input {
-            self.pool.record.restore();
+            self.pool.input_record.restore();
             self.lists.cache.record_input_requests();
         }
         if self.pool.last_handshake().is_some() {

@@ -1,5 +1,5 @@
-//! Context of one server, for all of its parts. Owns its settings, its published status and the sink of its events. Does
-//! not connect, list or call. Invariant: it uses no other part of the server.
+//! Context of one server, for all of its parts. Owns its settings, its published status and the sink of its events.
+//! Does not connect, list or call. Invariant: it uses no other part of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +9,9 @@ use arc_swap::{ArcSwap, Guard};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::all_servers::AllServersContext;
 use crate::event::{Audience, EventSink, UpstreamEvent};
 use crate::settings::ServerSettings;
-use crate::shared_resources::SharedResources;
 use crate::status::{UpstreamState, UpstreamStatus};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::Notification;
@@ -27,8 +27,8 @@ pub(crate) struct ServerContext {
     /// Settings that can change on a live connection: times and sizes.
     live_settings: ArcSwap<ServerSettings>,
     pub(crate) timeouts: Arc<CallTimeouts>,
-    /// Resources that all servers share.
-    pub(crate) shared: Arc<SharedResources>,
+    /// Context that all servers share.
+    pub(crate) common: Arc<AllServersContext>,
     pub(crate) status: watch::Sender<UpstreamStatus>,
     /// True if another `Upstream` stands for the server in the metrics.
     metrics_muted: AtomicBool,
@@ -39,13 +39,13 @@ pub(crate) struct ServerContext {
 
 impl ServerContext {
     /// Creates the context of a server that is not connected.
-    pub(crate) fn new(settings: ServerSettings, shared: Arc<SharedResources>, sink: Arc<dyn EventSink>) -> Arc<Self> {
+    pub(crate) fn new(settings: ServerSettings, common: Arc<AllServersContext>, sink: Arc<dyn EventSink>) -> Arc<Self> {
         Arc::new(ServerContext {
             name: ByteString::from(settings.name.as_str()),
             live_settings: ArcSwap::from_pointee(settings.clone()),
             timeouts: Arc::new(CallTimeouts::new(settings.timeout, settings.input_timeout)),
             settings: Arc::new(settings),
-            shared,
+            common,
             status: watch::Sender::new(UpstreamStatus::starting()),
             metrics_muted: AtomicBool::new(false),
             sink,
@@ -55,7 +55,7 @@ impl ServerContext {
 
     /// Returns the metrics of all servers.
     pub(crate) fn metrics(&self) -> &Metrics {
-        &self.shared.metrics
+        &self.common.metrics
     }
 
     /// Returns the settings in force.

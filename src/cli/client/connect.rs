@@ -10,7 +10,7 @@ use crate::cli::signals::StopSignals;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{Call, Caller, Error, ItemKind, McpErrorKind, Outcome};
 use moongate_telemetry::{Metrics, logs};
-use moongate_upstream::{ConnectAs, UpstreamConnection, SharedResources};
+use moongate_upstream::{AllServersContext, ConnectAs, UpstreamConnection};
 
 use super::elicitation::UserPrompter;
 use super::output::VerbFailure;
@@ -36,7 +36,7 @@ pub(super) async fn with_client<T>(
     let target = args.target()?;
     logs::start(if args.verbose { "info,moongate=debug" } else { "warn" }, false);
     let mut stop = StopSignals::listen().map_err(|e| VerbFailure::Failed(format!("{e:#}")))?;
-    let shared = SharedResources::new(Arc::new(Metrics::new()), target.guard()).with_tls(target.tls());
+    let shared = AllServersContext::new(Arc::new(Metrics::new()), target.guard()).with_tls(target.tls());
     let input_round = UserPrompter::new();
     let identity = ConnectAs { capabilities: input_round.capabilities(), ..ConnectAs::for_all(None) };
     let opened = tokio::select! {

@@ -11,7 +11,7 @@ use moongate_protocol::ConnectError;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::LinkError;
 use moongate_transport::reaper::Reaper;
-use moongate_upstream::{ConnectAs, ConnectTarget, ServerSettings, SharedResources};
+use moongate_upstream::{AllServersContext, ConnectAs, ConnectTarget, ServerSettings};
 
 use super::target::{child_process, remote};
 
@@ -57,7 +57,7 @@ async fn probe(settings: ServerSettings) -> ProbeOutcome {
     let program = std::env::current_exe().ok();
     let child = matches!(settings.connect, ConnectTarget::Stdio { .. });
     let reaper = program.filter(|_| child).and_then(|program| Reaper::start(&program).ok());
-    let shared = SharedResources::new(Arc::new(Metrics::new()), reaper.unwrap_or_else(Reaper::disabled));
+    let shared = AllServersContext::new(Arc::new(Metrics::new()), reaper.unwrap_or_else(Reaper::disabled));
     let listed = async {
         let active = moongate_upstream::open(&settings, &shared, ConnectAs::for_all(None)).await.map_err(failure)?;
         let listed = moongate_upstream::list_all(&*active.server, ItemKind::Tools, &settings.lists).await;

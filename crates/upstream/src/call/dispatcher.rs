@@ -1,6 +1,6 @@
 //! Dispatcher of one server's calls: breaker, concurrency permit and connection, in this order. Owns the limits that
-//! all calls of the server share. Does not follow a started call (`call`). Invariant: a call gets its connection
-//! within its own deadline, or one clear error.
+//! all calls of the server share. Does not follow a started call (`call`). Invariant: a call gets its connection within
+//! its own deadline, or one clear error.
 
 use moongate_telemetry::Limit;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::call::circuit_breaker::{BreakerPermit, CircuitBreaker};
 use crate::call::concurrency::{ConcurrencyLimit, ConcurrencyPermit};
 use crate::call::open_call_count::OpenCallCount;
 use crate::call::retry::RetryBudget;
+use crate::connection::idle_tracker::IdleTracker;
 use crate::pool::{CheckedOut, CheckoutRequest, ConnectionPool, isolation};
 use crate::server_context::{ServerContext, seconds};
 use crate::settings::{ConnectTarget, ServerSettings};
-use crate::supervisor::idle_tracker::IdleTracker;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, Caller, Error, Exchange, McpErrorKind};
 

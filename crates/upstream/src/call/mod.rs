@@ -25,9 +25,9 @@ use crate::call::dispatcher::{CallConnection, CallDispatcher, StartedCall};
 use crate::call::notification_quota::NotificationQuota;
 use crate::call::open_call_count::OpenCallGuard;
 use crate::call::retry::{RetryDecision, RetryableCall};
+use crate::connection::idle_tracker::CallActivityGuard;
 use crate::pool::{CheckedOut, isolation};
 use crate::settings::ServerStart;
-use crate::supervisor::idle_tracker::CallActivityGuard;
 use moongate_model::{Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, Notification, Outcome, Retryable};
 
 /// Shortest queue time that an error mentions.

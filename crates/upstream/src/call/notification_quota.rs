@@ -1,5 +1,5 @@
-//! Quota of the notifications of one call. Owns the count of one call. Does not drop anything (`call`). Invariant:
-//! in any minute at most twice the quota and one message pass, and a minute of silence refills the quota.
+//! Quota of the notifications of one call. Owns the count of one call. Does not drop anything (`call`). Invariant: in
+//! any minute at most twice the quota and one message pass, and a minute of silence refills the quota.
 
 use std::time::Duration;
 

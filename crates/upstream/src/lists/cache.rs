@@ -1,6 +1,6 @@
 //! Lists of one server, cached across restarts of the gateway. Owns the server's row in the store. Does not decide when
-//! a server is listed (`refresh.rs`). Invariant: a row is used only for a server with the settings (see [`digest`])
-//! that it was listed with.
+//! a server is listed (`supervisor/connected.rs`). Invariant: a row is used only for a server with the settings (see
+//! [`digest`]) that it was listed with.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -239,7 +239,7 @@ pub(crate) fn digest(settings: &ServerSettings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NoSink, ServerStart, SharedResources, Upstream, UpstreamState};
+    use crate::{AllServersContext, NoSink, ServerStart, Upstream, UpstreamState};
     use moongate_telemetry::Metrics;
     use moongate_transport::reaper::Reaper;
 
@@ -256,7 +256,7 @@ mod tests {
     fn upstream(settings: ServerSettings) -> Arc<Upstream> {
         Upstream::new(
             settings,
-            Arc::new(SharedResources::new(Arc::new(Metrics::new()), Reaper::disabled())),
+            Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled())),
             Arc::new(NoSink),
         )
     }

@@ -1,9 +1,10 @@
 //! Lists of a server, fetched page by page. Owns their limits and their merge into whole lists. Does not decide when to
-//! fetch (`refresh.rs`). Invariant: an error on any page fails the whole list. A fetch ends even if the cursors of
-//! the server do not. A list over its limits is cut, with a note.
+//! fetch (`supervisor/connected.rs`). Invariant: an error on any page fails the whole list. A fetch ends even if the
+//! cursors of the server do not. A list over its limits is cut, with a note.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,9 @@ use crate::gateway_caller::gateway_caller;
 use crate::settings::ListLimits;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{CacheHint, Call, Caller, Error, ItemKind, McpErrorKind, McpMethod, Server, ServerCapabilities};
+
+/// Window in which changes of several lists are collected into one fetch.
+pub(crate) const SETTLE_TIME: Duration = Duration::from_millis(100);
 
 /// Lists of a server, in the server's own wire form.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,8 @@
 //! Ages of a server's lists, where only their age says that they may have changed. Owns the clock of each list. Does
-//! not fetch (`refresh.rs`). Invariant: no reader of a list waits for its fetch.
+//! not fetch (`supervisor/refresh.rs`). Invariant: no reader of a list waits for its fetch.
 //!
-//! 2026-07-28/server/utilities/caching.mdx: a server "MAY provide `ttlMs` without advertising `listChanged: true`",
-//! and a list past its time SHOULD be fetched again when it is next wanted.
+//! 2026-07-28/server/utilities/caching.mdx: a server "MAY provide `ttlMs` without advertising `listChanged: true`", and
+//! a list past its time SHOULD be fetched again when it is next wanted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

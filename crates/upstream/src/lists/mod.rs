@@ -1,14 +1,11 @@
 //! Lists of one server. Owns the current lists, and the reasons to fetch one of them again. Does not fetch
-//! (`refresh.rs`). Invariant: readers get whole lists. While the server is disconnected, these are the last good ones.
+//! (`supervisor/refresh.rs`). Invariant: readers get whole lists. While the server is disconnected, these are the last
+//! good ones.
 
-pub(crate) mod acknowledgement;
 pub(crate) mod cache;
-pub(crate) mod connection_owner;
-pub(crate) mod demand_counter;
 pub(crate) mod dedicated;
 pub(crate) mod fetch;
 pub(crate) mod freshness;
-pub(crate) mod owner_subscriptions;
 pub(crate) mod relist_on_demand;
 
 use std::sync::Arc;
@@ -177,7 +174,7 @@ impl ListStore {
     pub(crate) fn confirm_and_persist(&self, listed: &ListedServer<'_>) {
         self.cache.confirm();
         self.publish_staleness();
-        self.cache.persist(&self.server.shared.store, &self.server.settings, self.load(), listed);
+        self.cache.persist(&self.server.common.store, &self.server.settings, self.load(), listed);
     }
 
     fn publish_staleness(&self) {

@@ -1,5 +1,5 @@
-//! Relist on demand: fetches a list again because a call named an unknown item. Owns the rate and the waiting calls.
-//! Does not fetch lists (`refresh.rs`). Invariant: unknown names cause at most one fetch of a list in
+//! Relist on demand: requests for a list because a call named an unknown item. Owns the rate and the waiting calls.
+//! Does not fetch lists (`supervisor/refresh.rs`). Invariant: unknown names cause at most one fetch of a list in
 //! [`RELIST_INTERVAL`].
 
 use parking_lot::{Mutex, MutexGuard};

@@ -1,7 +1,7 @@
 //! Budget of attempts that all connections of one server share. Owns which recent attempts failed, or are still
-//! pending. Does not connect or sleep, and does not know the delays of one connection (`backoff.rs`). Invariant:
-//! while nothing succeeds, dedicated attempts begin only below [`BUDGET`] attempts in a [`WINDOW`]. The shared
-//! connection never waits for them.
+//! pending. Does not connect or sleep, and does not know the delays of one connection (`reconnect_backoff.rs`).
+//! Invariant: while nothing succeeds, dedicated attempts begin only below [`BUDGET`] attempts in a [`WINDOW`]. The
+//! shared connection never waits for them.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::supervisor::backoff::{BUDGET, WINDOW, spread};
+use crate::connection::reconnect_backoff::{BUDGET, WINDOW, spread};
 
 /// Number of attempts that only the delays space out. The others are spread, so that a server that is back is found
 /// soon.
@@ -48,7 +48,7 @@ struct AttemptEntry {
 
 /// Attempt that counts until it is settled: for a [`WINDOW`] if it failed, else until this is dropped.
 pub(crate) struct CountedAttempt {
-    attempts: ConnectBudget,
+    budget: ConnectBudget,
     id: u64,
     has_failed: bool,
 }
@@ -111,7 +111,7 @@ impl ConnectBudget {
     }
 
     fn add_attempt(&self, entries: &mut AttemptLog, now: Instant) -> CountedAttempt {
-        CountedAttempt { attempts: self.clone(), id: entries.add(false, now), has_failed: false }
+        CountedAttempt { budget: self.clone(), id: entries.add(false, now), has_failed: false }
     }
 
     fn lock(&self, now: Instant) -> MutexGuard<'_, AttemptLog> {
@@ -141,7 +141,7 @@ impl CountedAttempt {
 
     /// Settles the attempt as successful: a call was answered on its connection.
     pub(crate) fn succeed(self) {
-        self.attempts.reset();
+        self.budget.reset();
     }
 }
 
@@ -149,13 +149,13 @@ impl Drop for CountedAttempt {
     fn drop(&mut self) {
         // Unlocked before the waiters wake up.
         {
-            let mut entries = self.attempts.0.entries.lock();
+            let mut entries = self.budget.0.entries.lock();
             match self.has_failed {
                 true => entries.all.iter_mut().filter(|entry| entry.id == self.id).for_each(|e| e.has_failed = true),
                 false => entries.all.retain(|entry| entry.id != self.id),
             }
         }
-        self.attempts.0.changed.notify_waiters();
+        self.budget.0.changed.notify_waiters();
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::pool::dial::UpstreamConnection;
+use crate::connection::UpstreamConnection;
 use moongate_model::{Caller, Principal};
 use moongate_protocol::{Era, InputRecord};
 

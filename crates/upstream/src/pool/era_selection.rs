@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-use crate::pool::dial::UpstreamConnection;
+use crate::connection::UpstreamConnection;
 use moongate_model::ServerDescription;
 use moongate_protocol::Era;
 

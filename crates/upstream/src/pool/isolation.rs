@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::lists::connection_owner::ConnectionOwner;
+use crate::connection_owner::ConnectionOwner;
 use crate::settings::SharingMode;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, Caller, McpMethod, TaskMode};

@@ -1,16 +1,14 @@
-//! Connections of one server: the shared one and the dedicated ones. Owns the pools and the choice of a connection
-//! for a call. Does not decide who must be isolated (`isolation.rs`) and does not dial the shared connection
+//! Connections of one server: the shared one and the dedicated ones. Owns the pools and the choice of a connection for
+//! a call. Does not decide who must be isolated (`isolation.rs`) and does not dial the shared connection
 //! (`supervisor`). Invariant: on a connection with ambiguous input requests, no other client's call begins between
 //! choice and start.
 
 pub(crate) mod connect_budget;
+pub(crate) mod connect_demand;
 pub(crate) mod connection_affinity;
 pub(crate) mod dedicated;
-pub(crate) mod dial;
 pub(crate) mod era_selection;
 pub(crate) mod isolation;
-mod session_row;
-pub(crate) mod session_store;
 pub(crate) mod shared_connection;
 pub(crate) mod suspicion;
 
@@ -21,20 +19,21 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 
+use crate::connection::UpstreamConnection;
+use crate::connection::dial::ConnectAs;
 use crate::gateway_caller::gateway_caller;
 use crate::lists::dedicated::DedicatedChanges;
 use crate::pool::connect_budget::ConnectBudget;
+use crate::pool::connect_demand::ConnectDemand;
 use crate::pool::connection_affinity::{ConnectionAffinity, SharedTenant};
 use crate::pool::dedicated::table::{DedicatedPool, DedicatedRequest, UseGuard};
 use crate::pool::dedicated::{DedicatedContext, ReleasePermit};
-use crate::pool::dial::{ConnectAs, UpstreamConnection};
 use crate::pool::era_selection::{EraSelection, LastHandshake};
 use crate::pool::isolation::DedicatedSpec;
 use crate::pool::shared_connection::SharedConnection;
 use crate::pool::suspicion::ConnectionSuspicion;
 use crate::server_context::ServerContext;
 use crate::settings::{ServerStart, SharingMode};
-use crate::supervisor::backoff::ConnectDemand;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, ClientCapabilities, Error, McpErrorKind, ServerDescription, TaskState};
 use moongate_protocol::{Era, InputRecord};
@@ -49,7 +48,7 @@ pub(crate) struct ConnectionPool {
     last_handshake: ArcSwapOption<LastHandshake>,
     pub(crate) eras: EraSelection,
     /// Record of whether the server ever sent an input request on a pipe.
-    pub(crate) record: InputRecord,
+    pub(crate) input_record: InputRecord,
     /// Doubts about the shared connection.
     pub(crate) suspicion: ConnectionSuspicion,
     /// Clients that have called on the shared connection.
@@ -113,7 +112,7 @@ impl ConnectionPool {
             shared: SharedConnection::new(server.clone()),
             last_handshake: ArcSwapOption::empty(),
             eras: EraSelection::new(settings.as_client && settings.protocol.is_none()),
-            record: InputRecord::default(),
+            input_record: InputRecord::default(),
             suspicion: ConnectionSuspicion::default(),
             tenant: SharedTenant::default(),
             dedicated: DedicatedPool::default(),
@@ -249,8 +248,8 @@ impl ConnectionPool {
     /// needed.
     fn lock_turn(&self, connection: &UpstreamConnection, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
         // A client without capabilities gets no input requests. Until the first one was seen, its calls need no turn.
-        let matters = caller.capabilities != ClientCapabilities::default() || self.record.was_seen();
-        let turn = matters && connection_affinity::input_is_ambiguous(connection, &self.record);
+        let matters = caller.capabilities != ClientCapabilities::default() || self.input_record.was_seen();
+        let turn = matters && connection_affinity::input_is_ambiguous(connection, &self.input_record);
         turn.then(|| self.turn_lock.lock())
     }
 
@@ -258,7 +257,7 @@ impl ConnectionPool {
     fn note_call_start(&self, connection: &UpstreamConnection, caller: &Caller, about_task: bool) {
         if self.sharing_mode() == SharingMode::Auto
             && !about_task
-            && connection_affinity::input_is_ambiguous(connection, &self.record)
+            && connection_affinity::input_is_ambiguous(connection, &self.input_record)
             && self.shared.is(connection)
         {
             self.tenant.record_call(caller);
@@ -339,7 +338,7 @@ impl ConnectionPool {
     ) -> Result<(Arc<UpstreamConnection>, UseGuard), Error> {
         let connect_as =
             if spec.as_caller { ConnectAs::for_caller(request.caller, era) } else { ConnectAs::for_all(era) };
-        let connect_as = ConnectAs { record: self.record.clone(), ..connect_as };
+        let connect_as = ConnectAs { record: self.input_record.clone(), ..connect_as };
         let dedicated = DedicatedRequest { key: spec.key, connect_as, lifetime: spec.lifetime, owner: spec.owner };
         let context = DedicatedContext { server: &self.server, list_changes: &self.list_changes };
         self.dedicated.checkout(dedicated, request.caller, context, permit).await
@@ -353,8 +352,8 @@ impl ConnectionPool {
         permit: &mut dyn ReleasePermit,
         shared: &Arc<UpstreamConnection>,
     ) -> Option<(Arc<UpstreamConnection>, Option<UseGuard>)> {
-        let is_ambiguous = self.record.was_seen()
-            && connection_affinity::input_is_ambiguous(shared, &self.record)
+        let is_ambiguous = self.input_record.was_seen()
+            && connection_affinity::input_is_ambiguous(shared, &self.input_record)
             && !request.about_task;
         if !is_ambiguous
             || self.tenant.affinity_of(request.caller) != ConnectionAffinity::SessionShared
@@ -379,8 +378,8 @@ impl ConnectionPool {
         // A call about a task, and a connection of one session or principal, are never moved.
         if about_task
             || self.sharing_mode() != SharingMode::Auto
-            || !self.record.was_seen()
-            || !connection_affinity::input_is_ambiguous(connection, &self.record)
+            || !self.input_record.was_seen()
+            || !connection_affinity::input_is_ambiguous(connection, &self.input_record)
         {
             return false;
         }
@@ -480,9 +479,9 @@ impl ConnectionPool {
         self.dedicated.has_session_connection(session)
     }
 
-    /// Returns the budget of connection attempts of all of them.
-    pub(crate) fn attempts(&self) -> ConnectBudget {
-        self.dedicated.attempts()
+    /// Returns the budget of attempts of all connections, the shared one included.
+    pub(crate) fn connect_budget(&self) -> ConnectBudget {
+        self.dedicated.connect_budget()
     }
 
     /// Returns the number of dedicated connections.
@@ -533,7 +532,7 @@ mod tests {
         let running = tokio::spawn(upstream.clone().run());
         let connections = &upstream.pool;
         let shared = connections.wait_connected().await.ok().unwrap();
-        connections.record.record();
+        connections.input_record.record();
         let can = ClientCapabilities { elicit_form: true, ..ClientCapabilities::default() };
         let [one, other] = ["one", "other"]
             .map(|session| Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some(session))).clone() }));

@@ -7,11 +7,11 @@ use std::time::Duration;
 use arc_swap::{ArcSwapOption, Guard};
 use tokio::time::Instant;
 
-use crate::pool::dial::UpstreamConnection;
+use crate::connection::UpstreamConnection;
+use crate::pool::connect_demand::ConnectDemand;
 use crate::server_context::{ServerContext, seconds};
 use crate::settings::ServerStart;
 use crate::status::{UpstreamState, UpstreamStatus};
-use crate::supervisor::backoff::ConnectDemand;
 use moongate_model::{Error, McpErrorKind, Retryable};
 use moongate_transport::connect_hints;
 
@@ -142,8 +142,8 @@ impl SharedConnection {
 mod tests {
     use super::*;
     use crate::NoSink;
+    use crate::all_servers::AllServersContext;
     use crate::settings::{ConnectTarget, ServerSettings};
-    use crate::shared_resources::SharedResources;
     use moongate_telemetry::Metrics;
     use moongate_transport::reaper::Reaper;
 
@@ -152,7 +152,7 @@ mod tests {
     fn shared_connection(start: ServerStart) -> Arc<SharedConnection> {
         let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
         let settings = ServerSettings { start, ..ServerSettings::new("a", connect) };
-        let context = SharedResources::new(Arc::new(Metrics::new()), Reaper::disabled());
+        let context = AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled());
         Arc::new(SharedConnection::new(ServerContext::new(settings, Arc::new(context), Arc::new(NoSink))))
     }
 

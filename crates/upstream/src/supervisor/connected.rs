@@ -7,12 +7,13 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
+use crate::connection::UpstreamConnection;
+use crate::connection::health_check::HealthCheck;
+use crate::connection::reconnect_backoff;
+use crate::connection::subscription_acknowledgement::wait_acknowledged;
 use crate::event::Audience;
-use crate::lists::acknowledgement::{SETTLE_TIME, wait_acknowledged};
-use crate::pool::dial::UpstreamConnection;
+use crate::lists::fetch::SETTLE_TIME;
 use crate::settings::ServerStart;
-use crate::supervisor::backoff;
-use crate::supervisor::health_check::HealthCheck;
 use crate::supervisor::refresh::{
     check_alive, on_notification, open_subscription, refresh_and_report, refresh_lists, refuses_everything,
     relist_interval, replace_subscription,
@@ -24,6 +25,7 @@ use moongate_model::{ItemKind, Notification, NotificationStream};
 
 /// Refusals of all lists in a row after which the server is connected anew.
 const REFUSALS_MAX: u32 = 3;
+
 /// Reason why a connection ended.
 pub(crate) enum ConnectionEnd {
     /// The server is disconnected, or should be connected anew.
@@ -100,15 +102,15 @@ async fn wait_for_end(supervised: &SupervisedServer, connection: &UpstreamConnec
             ServerStart::Eager => std::future::pending().await,
             // Clients may use dedicated connections only. Those end with their clients.
             ServerStart::Lazy => {
-                let otherwise = || !supervised.lists.resources.is_empty() || supervised.pool.dedicated_count() > 0;
-                supervised.activity.idle_for(supervised.server.settings.idle_stop, otherwise).await;
+                let is_needed = || !supervised.lists.resources.is_empty() || supervised.pool.dedicated_count() > 0;
+                supervised.activity.idle_for(supervised.server.settings.idle_stop, is_needed).await;
             }
         }
     };
     let health = HealthCheck::of(&supervised.server);
     let settled = async {
         // Repeated state changes are logged as one line with a count once the connection has proven stable.
-        tokio::time::sleep(backoff::HEALTHY).await;
+        tokio::time::sleep(reconnect_backoff::HEALTHY).await;
         if let Some(repeated) = supervised.log_policy.settle() {
             let state = supervised.server.state().name();
             tracing::info!(server = supervised.name(), state, repeated, "connected for a while");
@@ -126,6 +128,7 @@ async fn wait_for_end(supervised: &SupervisedServer, connection: &UpstreamConnec
     }
 }
 
+/// Handles the events of the connection one by one. Returns the reason to connect anew.
 async fn event_loop(
     supervised: &SupervisedServer,
     connection: &Arc<UpstreamConnection>,
@@ -142,7 +145,7 @@ async fn event_loop(
                 }
                 continue;
             }
-            () = supervised.pool.record.wait_seen() => {
+            () = supervised.pool.input_record.wait_seen() => {
                 tracing::info!(server = supervised.name(), "server requests input: its clients get dedicated connections from now on");
                 // Lists that failed are persisted once a fetch succeeds.
                 if refresh.failures == 0 {
@@ -423,7 +426,7 @@ mod tests {
         Some(result)
     }
 
-    async fn finds_what_grew(settings: crate::ServerSettings, shared: Arc<crate::SharedResources>) {
+    async fn finds_what_grew(settings: crate::ServerSettings, shared: Arc<crate::AllServersContext>) {
         let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
         until(&upstream, UpstreamState::Ready).await;
@@ -593,7 +596,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert_eq!(site.ended(), ["session-0"]);
         upstream.stop().await;
-        upstream.server.shared.wait_closed().await;
+        upstream.server.common.wait_closed().await;
         assert_eq!(site.ended(), ["session-0", "session-1"]);
     }
 
@@ -608,7 +611,7 @@ mod tests {
         let running = tokio::spawn(async move { exchange.next().await });
         tokio::time::sleep(Duration::from_secs(1)).await;
         upstream.stop().await;
-        upstream.server.shared.wait_closed().await;
+        upstream.server.common.wait_closed().await;
         assert_eq!(site.ended(), ["session-0"]);
         running.abort();
     }

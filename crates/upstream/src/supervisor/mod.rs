@@ -1,11 +1,8 @@
 //! Supervisor of one server: its connect loop. Owns the order of attempts, delays and stops, and the published state.
-//! Does not choose delays (`backoff.rs`) or run the connected server (`connected.rs`). Invariant: one attempt runs at a
-//! time, within the backoff. Attempts go on until the server is stopped. A misconfigured server is not tried.
+//! Does not choose delays (`reconnect_backoff.rs`) or run the connected server (`connected.rs`). Invariant: one attempt
+//! runs at a time, within the backoff. Attempts go on until the server is stopped. A misconfigured server is not tried.
 
-pub(crate) mod backoff;
 pub(crate) mod connected;
-pub(crate) mod health_check;
-pub(crate) mod idle_tracker;
 mod refresh;
 mod refresh_state;
 pub(crate) mod state_log_policy;
@@ -18,10 +15,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::pool::dial::{ConnectAs, UpstreamConnection, dial};
+use crate::connection::UpstreamConnection;
+use crate::connection::dial::{ConnectAs, dial};
+use crate::connection::reconnect_backoff::{HEALTHY, ReconnectBackoff, ReconnectDelay};
 use crate::settings::{ConnectTarget, ServerStart};
 use crate::status::UpstreamState;
-use crate::supervisor::backoff::{HEALTHY, ReconnectBackoff, ReconnectDelay};
 use crate::supervisor::connected::{ConnectionEnd, run_connected};
 use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_protocol::Era;
@@ -116,16 +114,16 @@ impl Supervisor {
         }
         self.backoff.record_attempt(Instant::now());
         // Counted for the dedicated connections: they dial the same host.
-        let attempt = supervised.pool.attempts().begin_shared(Instant::now());
+        let attempt = supervised.pool.connect_budget().begin_shared(Instant::now());
         let first = supervised.pool.eras.begin_attempt(supervised.pool.last_handshake().as_deref());
         // A remembered era saves the probe, unless a client needs the other era first.
         let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
-        let (stderr, record) = (supervised.stderr_history.begin_process(), supervised.pool.record.clone());
+        let (stderr, record) = (supervised.stderr_history.begin_process(), supervised.pool.input_record.clone());
         let connect_as = ConnectAs { first_era: first, stderr: stderr.clone(), record, ..ConnectAs::for_all(era) };
         let settings = supervised.server.live_settings();
         let opened = tokio::select! {
             () = report_slow_start(supervised, &stderr) => return AttemptEnd::Stopped,
-            opened = dial(&settings, &supervised.server.shared, connect_as, supervised.server.timeouts.clone()) => opened,
+            opened = dial(&settings, &supervised.server.common, connect_as, supervised.server.timeouts.clone()) => opened,
             () = supervised.server.stop.cancelled() => return AttemptEnd::Stopped,
         };
         match opened {
@@ -179,7 +177,7 @@ impl Supervisor {
                 let now = Instant::now();
                 // A short uptime counts like a failed attempt.
                 if now - connected_at < HEALTHY {
-                    supervised.pool.attempts().record_loss(now);
+                    supervised.pool.connect_budget().record_loss(now);
                 }
                 AttemptEnd::Disconnected(reason, self.backoff.on_loss(now - connected_at, now))
             }

@@ -1,5 +1,5 @@
-//! Fetches of a connected server's lists, and its notification stream meanwhile. Owns what a failed fetch says about the
-//! server. Does not decide when to fetch (`connected.rs`). Invariant: a list that fails keeps its last good items.
+//! Fetches of a connected server's lists, and its notification stream meanwhile. Owns what a failed fetch says about
+//! the server. Does not decide when to fetch (`connected.rs`). Invariant: a list that fails keeps its last good items.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
+use crate::connection::UpstreamConnection;
+use crate::connection::subscription_acknowledgement::{no_notifications, wait_acknowledged};
 use crate::event::Audience;
 use crate::gateway_caller::gateway_caller;
-use crate::lists::acknowledgement::{no_notifications, wait_acknowledged};
 use crate::lists::fetch::{self, ItemList};
-use crate::pool::dial::UpstreamConnection;
 use crate::pool::suspicion::is_refused;
 use crate::status::UpstreamState;
 use crate::supervisor::refresh_state::RefreshState;
@@ -25,7 +25,7 @@ pub(super) const RELIST_INTERVAL: Duration = Duration::from_secs(300);
 const RELIST_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Interval that stands for "never" (a year): `Instant` has no infinity.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Longest time that a fetch of the lists waits for that acknowledgement.
+/// Longest time that a fetch of the lists waits for the acknowledgement of a new stream.
 pub(super) const ACKNOWLEDGE_WAIT: Duration = Duration::from_millis(250);
 /// Delay before a list is fetched again after a broken connection.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -136,7 +136,7 @@ pub(super) async fn check_alive(
 }
 
 /// Fetches one list. Retries once where a connection broke.
-async fn list(
+async fn list_with_retry(
     supervised: &SupervisedServer,
     connection: &UpstreamConnection,
     kind: ItemKind,
@@ -213,7 +213,7 @@ pub(super) async fn refresh_lists(
     for kind in kinds.iter().copied() {
         let list = if fetch::offers_list(&features, kind) {
             let limit = supervised.server.peek_settings().list_timeout;
-            let listing = tokio::time::timeout(limit, list(supervised, connection, kind));
+            let listing = tokio::time::timeout(limit, list_with_retry(supervised, connection, kind));
             match while_subscribed(supervised, notifications, refresh, listing).await {
                 Ok(Ok(list)) => {
                     refresh.on_list_taken(kind, notifications);

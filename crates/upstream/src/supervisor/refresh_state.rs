@@ -1,13 +1,15 @@
 //! Timers and pending work of one connected server: when its lists are due, and how its notification stream is doing.
-//! Owns the times. Does not fetch, subscribe or wait. Invariant: a change that was announced to nobody leads to a fetch.
+//! Owns the times. Does not fetch, subscribe or wait. Invariant: a change that was announced to nobody leads to a
+//! fetch.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::lists::acknowledgement::{ACKNOWLEDGE_TIMEOUT, SETTLE_TIME};
+use crate::connection::reconnect_backoff;
+use crate::connection::subscription_acknowledgement::ACKNOWLEDGE_TIMEOUT;
+use crate::lists::fetch::SETTLE_TIME;
 use crate::settings::BackoffSettings;
-use crate::supervisor::backoff;
 use moongate_model::{ItemKind, Notification, NotificationStream};
 
 /// Shortest interval between checks of whether a server that refuses calls refuses everything.
@@ -58,7 +60,7 @@ impl RefreshState {
     }
 
     fn backoff_delay(&self, failures: u32) -> Duration {
-        backoff::backoff_delay(self.backoff, failures)
+        reconnect_backoff::backoff_delay(self.backoff, failures)
     }
 
     /// Records a fetch of the lists. `regular`: the interval until the next one, after a success.

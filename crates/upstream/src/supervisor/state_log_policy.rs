@@ -1,5 +1,5 @@
-//! Policy for when a server's state is logged: at changes, and once an hour. Owns whether a state is worth a line. Does not
-//! write the line. Invariant: a lasting state has one line an hour, a flapping one has few, and the latest state is
+//! Policy for when a server's state is logged: at changes, and once an hour. Owns whether a state is worth a line. Does
+//! not write the line. Invariant: a lasting state has one line an hour, a flapping one has few, and the latest state is
 //! always logged in the end.
 
 use parking_lot::Mutex;

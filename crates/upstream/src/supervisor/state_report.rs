@@ -4,7 +4,7 @@
 
 use tokio::time::Instant;
 
-use crate::pool::dial::UpstreamConnection;
+use crate::connection::UpstreamConnection;
 use crate::status::UpstreamState;
 use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_model::ItemKind;

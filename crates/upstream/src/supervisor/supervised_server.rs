@@ -7,13 +7,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::circuit_breaker::CircuitBreaker;
+use crate::connection::UpstreamConnection;
+use crate::connection::idle_tracker::IdleTracker;
 use crate::lists::ListStore;
 use crate::lists::cache::ListedServer;
 use crate::pool::ConnectionPool;
-use crate::pool::dial::UpstreamConnection;
 use crate::server_context::ServerContext;
 use crate::status::{UpstreamState, UpstreamStatus};
-use crate::supervisor::idle_tracker::IdleTracker;
 use crate::supervisor::state_log_policy::StateLogPolicy;
 use crate::supervisor::stderr_history::StderrHistory;
 
@@ -37,7 +37,7 @@ impl SupervisedServer {
         &self.server.settings.name
     }
 
-    /// Publishes the state and the times of the next attempt: without demand, and with demand (`wake`).
+    /// Publishes the state and the times of the next attempt: without demand, and with demand (`demand_from`).
     pub(crate) fn set_state(
         &self,
         state: UpstreamState,
@@ -75,7 +75,7 @@ impl SupervisedServer {
             era: connection.era,
             is_multiplexed: connection.link.is_multiplexed(),
             speaks_other_era: self.pool.last_handshake().and_then(|handshake| handshake.speaks_other_era),
-            requests_input: self.pool.record.was_seen(),
+            requests_input: self.pool.input_record.was_seen(),
         });
     }
 }

@@ -1,6 +1,6 @@
 //! Extra items: items that a server lists only on dedicated connections. Owns the difference from the shared lists.
-//! Does not fetch the shared lists (`refresh.rs`). Invariant: extra items are listed for all clients until their
-//! connection ends, and never hide a shared item.
+//! Does not fetch the shared lists (`supervisor/refresh.rs`). Invariant: extra items are listed for all clients until
+//! their connection ends, and never hide a shared item.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
@@ -124,7 +124,7 @@ impl ExtraItemsCollector {
         self.has_changes.notify_one();
     }
 
-    /// Fetches changed lists and calls `tell` for each. Never returns.
+    /// Fetches changed lists and calls `report` for each. Never returns.
     pub(crate) async fn run_collector(
         &self,
         server: &dyn Server,

@@ -1,7 +1,6 @@
 //! List fetches that dedicated connections cause. Owns the pending changes of each owner, and the fetch times. Does not
-//! fetch lists (`refresh.rs`). Invariant: an owner is notified of a change only after a later
-//! fetch of the shared lists. An owner without a connection is not notified: its client finds the change in the shared
-//! lists.
+//! fetch lists (`supervisor/refresh.rs`). Invariant: an owner is notified of a change only after a later fetch of the
+//! shared lists. An owner without a connection is not notified: its client finds the change in the shared lists.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -11,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use crate::lists::acknowledgement::SETTLE_TIME;
-use crate::lists::connection_owner::ConnectionOwner;
+use crate::connection_owner::ConnectionOwner;
+use crate::lists::fetch::SETTLE_TIME;
 use moongate_model::ItemKind;
 
 /// Shortest interval between fetches for announced changes. With many connections, changes are announced all the time.

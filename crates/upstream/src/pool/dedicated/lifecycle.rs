@@ -9,19 +9,21 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::lists::owner_subscriptions::OwnerDemandWatch;
+use crate::all_servers::AllServersContext;
+use crate::all_servers::owner_subscriptions::OwnerDemandWatch;
+use crate::connection::UpstreamConnection;
+use crate::connection::dial::{ConnectAs, dial};
+use crate::connection::health_check::HealthCheck;
+use crate::connection::reconnect_backoff::ReconnectBackoff;
 use crate::pool::connect_budget::PROVEN;
+use crate::pool::dedicated::backoff_table::ConnectCooldown;
 use crate::pool::dedicated::notification_router::NotificationRouter;
 use crate::pool::dedicated::notification_stream::forward_notifications;
+use crate::pool::dedicated::session_row::UpstreamSessionRow;
 use crate::pool::dedicated::table::{DedicatedConnection, DedicatedPool};
-use crate::pool::dial::{ConnectAs, UpstreamConnection, dial};
 use crate::pool::isolation::{self, ConnectionLifetime};
-use crate::pool::session_row::UpstreamSessionRow;
 use crate::server_context::seconds;
 use crate::settings::ServerSettings;
-use crate::shared_resources::SharedResources;
-use crate::supervisor::backoff::{ConnectCooldown, ReconnectBackoff};
-use crate::supervisor::health_check::HealthCheck;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Error, McpErrorKind};
 use moongate_protocol::{CallTimeouts, ConnectError, Era};
@@ -60,7 +62,7 @@ pub(super) struct DedicatedLifecycle {
 /// Parameters of one dial.
 pub(super) struct DialParameters {
     pub(super) settings: Arc<ServerSettings>,
-    pub(super) context: Arc<SharedResources>,
+    pub(super) context: Arc<AllServersContext>,
     pub(super) times: Arc<CallTimeouts>,
     pub(super) connect_as: ConnectAs,
     pub(super) backoff: ReconnectBackoff,
@@ -149,15 +151,15 @@ pub(super) async fn run_dedicated(lifecycle: DedicatedLifecycle, parameters: Dia
         key: lifecycle.key.clone(),
         connection: lifecycle.connection.clone(),
     };
-    let DialParameters { settings, context: shared, times, connect_as, backoff } = parameters;
+    let DialParameters { settings, context: common, times, connect_as, backoff } = parameters;
     let opened = tokio::select! {
         // Polled first: a connection that no client wants is not dialed.
         biased;
         reason = lifecycle.wait_unwanted(&caller) => Err(DialFailure::Unwanted(reason)),
-        opened = dial(&settings, &shared, connect_as, times) => opened.map_err(DialFailure::Dial),
+        opened = dial(&settings, &common, connect_as, times) => opened.map_err(DialFailure::Dial),
     };
     // The connection may live for long, and needs neither of them any more.
-    drop((settings, shared));
+    drop((settings, common));
     match opened {
         Ok(connection) => {
             let connection = Arc::new(connection);

@@ -1,28 +1,30 @@
 //! Dedicated connections: of a session, of a principal, or of all clients in the other era. Owns their checkout: from
 //! the table (`table.rs`), or by a task that dials one (`lifecycle.rs`). Does not decide how often one is dialed
-//! (`backoff.rs`). Invariant: a connection of one client is never used by another. Every open connection is in the
-//! table or about to close.
+//! (`backoff_table.rs`). Invariant: a connection of one client is never used by another. Every open connection is in
+//! the table or about to close.
 //!
 //! A connection closes with its client's session, on a break, after an idle time, or when its principal is revoked. An
 //! unused one closes to make room for another.
 
+mod backoff_table;
 mod lifecycle;
 mod notification_router;
 mod notification_stream;
+mod session_row;
 pub(crate) mod table;
 
 use moongate_telemetry::Limit;
 use std::sync::Arc;
 
+use crate::connection::UpstreamConnection;
+use crate::connection::health_check::HealthCheck;
+use crate::connection::reconnect_backoff::ReconnectBackoff;
 use crate::lists::dedicated::DedicatedChanges;
 use crate::pool::dedicated::lifecycle::{DedicatedLifecycle, DialParameters, cooldown_error, run_dedicated};
 use crate::pool::dedicated::notification_router::NotificationRouter;
+use crate::pool::dedicated::session_row::UpstreamSessionRow;
 use crate::pool::dedicated::table::{DedicatedLookup, DedicatedPool, DedicatedRequest, UseGuard};
-use crate::pool::dial::UpstreamConnection;
-use crate::pool::session_row::UpstreamSessionRow;
 use crate::server_context::ServerContext;
-use crate::supervisor::backoff::ReconnectBackoff;
-use crate::supervisor::health_check::HealthCheck;
 use moongate_model::{Caller, Error, McpErrorKind};
 
 /// Concurrency permit of a caller.
@@ -74,10 +76,10 @@ impl DedicatedPool {
     ) -> Result<UseGuard, Error> {
         let settings = context.server.live_settings();
         let (name, max) = (&settings.name, settings.max_connections);
-        let attempts = self.attempts();
+        let connect_budget = self.connect_budget();
         loop {
             // Created before the lookup, so that no end of a dial is missed.
-            let changed = attempts.changed();
+            let changed = connect_budget.changed();
             match self.look_up(&request, max, settings.backoff) {
                 DedicatedLookup::Existing(use_guard) => return Ok(use_guard),
                 DedicatedLookup::New(use_guard, backoff) => {
@@ -113,13 +115,13 @@ impl DedicatedPool {
         context: DedicatedContext<'_>,
     ) {
         let server = context.server;
-        let (settings, shared) = (server.live_settings(), server.shared.clone());
+        let (settings, common) = (server.live_settings(), server.common.clone());
         let DedicatedRequest { key, mut connect_as, lifetime, owner } = request;
-        let row = UpstreamSessionRow::of(&settings, &shared.session_store, &shared.store, caller, lifetime);
+        let row = UpstreamSessionRow::of(&settings, &common.session_store, &common.store, caller, lifetime);
         connect_as.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
         let router = NotificationRouter::new(server, context.list_changes, &key, owner.clone());
         // Watched before the dial, so that no subscription during it is missed.
-        let mut subscriptions = shared.subscriptions.watch(owner, server.name.clone());
+        let mut subscriptions = common.subscriptions.watch(owner, server.name.clone());
         subscriptions.always_lists = router.wants_lists();
         let lifecycle = DedicatedLifecycle {
             pool: self.clone(),
@@ -127,7 +129,7 @@ impl DedicatedPool {
             connection: use_guard.0.clone(),
             lifetime,
             stop: server.stop.clone(),
-            metrics: shared.metrics.clone(),
+            metrics: common.metrics.clone(),
             health: HealthCheck::of(server),
             row,
             subscriptions,
@@ -135,7 +137,7 @@ impl DedicatedPool {
             settings: settings.clone(),
         };
         let timeouts = server.timeouts.clone();
-        let parameters = DialParameters { settings, context: shared, times: timeouts, connect_as, backoff };
+        let parameters = DialParameters { settings, context: common, times: timeouts, connect_as, backoff };
         tokio::spawn(run_dedicated(lifecycle, parameters, caller.clone()));
     }
 }
@@ -148,10 +150,10 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::lists::connection_owner::ConnectionOwner;
-    use crate::lists::owner_subscriptions::SubscriptionTopic;
+    use crate::all_servers::owner_subscriptions::SubscriptionTopic;
+    use crate::connection::dial::ConnectAs;
+    use crate::connection_owner::ConnectionOwner;
     use crate::pool::dedicated::lifecycle::UNUSED_TIME;
-    use crate::pool::dial::ConnectAs;
     use crate::pool::isolation::ConnectionLifetime;
     use crate::settings::{BackoffSettings, ServerStart, SharingMode};
     use crate::testing::memory::{MemoryServer, ServerBehaviour, call};
@@ -406,7 +408,7 @@ mod tests {
         assert_eq!(upstream.dedicated_count(), 1, "a call has it");
         hanging.abort();
         let topics = vec![SubscriptionTopic::Resource(upstream.name.clone(), ByteString::from("x:1"))];
-        let guard = upstream.server.shared.subscriptions.subscribe(&caller, topics);
+        let guard = upstream.server.common.subscriptions.subscribe(&caller, topics);
         tokio::time::sleep(SECOND * 60).await;
         assert_eq!(upstream.dedicated_count(), 1, "somebody is subscribed to what is there");
         drop(guard);

@@ -1,15 +1,15 @@
 //! Routing of a dedicated connection's notifications: to the connection's own clients, or to the shared lists. Does not
-//! subscribe (`notification_stream.rs`). Invariant: a notification on one client's connection reaches no
-//! other client, except that a list changed.
+//! subscribe (`notification_stream.rs`). Invariant: a notification on one client's connection reaches no other client,
+//! except that a list changed.
 
 use std::sync::Arc;
 
+use crate::connection::UpstreamConnection;
+use crate::connection_owner::ConnectionOwner;
 use crate::event::Audience;
-use crate::lists::connection_owner::ConnectionOwner;
 use crate::lists::dedicated::DedicatedChanges;
 use crate::lists::dedicated::extra_items::ExtraItemsCollector;
 use crate::lists::dedicated::relists::{ChangeReporter, DedicatedRelists};
-use crate::pool::dial::UpstreamConnection;
 use crate::server_context::ServerContext;
 use crate::settings::{ServerSettings, SharingMode};
 use moongate_jsonrpc::json::ByteString;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
-use crate::lists::acknowledgement::{ACKNOWLEDGE_TIMEOUT, no_notifications, wait_acknowledged};
-use crate::lists::owner_subscriptions::OwnerDemandWatch;
+use crate::all_servers::owner_subscriptions::OwnerDemandWatch;
+use crate::connection::reconnect_backoff;
+use crate::connection::subscription_acknowledgement::{ACKNOWLEDGE_TIMEOUT, no_notifications, wait_acknowledged};
 use crate::settings::BackoffSettings;
-use crate::supervisor::backoff;
 use moongate_model::{Caller, Notification, Server};
 
 /// Subscribes on a dedicated connection to what its owner wants, and publishes the notifications. Never returns.
@@ -57,7 +57,7 @@ pub(crate) async fn forward_notifications(
                     // A stream that ends without a notification was likely refused. Each such end in a row doubles the
                     // delay.
                     (gap, silent_ends) = (true, silent_ends + 1);
-                    tokio::time::sleep(backoff::backoff_delay(backoff, silent_ends)).await;
+                    tokio::time::sleep(reconnect_backoff::backoff_delay(backoff, silent_ends)).await;
                     deadline = Instant::now() + ACKNOWLEDGE_TIMEOUT;
                     // Read after the delay: the demand may have changed meanwhile.
                     filter = watch.filter();
@@ -78,8 +78,8 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::lists::connection_owner::ConnectionOwner;
-    use crate::lists::owner_subscriptions::{OwnerSubscriptions, SubscriptionTopic};
+    use crate::all_servers::owner_subscriptions::{OwnerSubscriptions, SubscriptionTopic};
+    use crate::connection_owner::ConnectionOwner;
     use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
     use moongate_model::{
         Call, Exchange, ItemKind, NotificationStream, ServerCapabilities, ServerDescription, SubscriptionFilter,

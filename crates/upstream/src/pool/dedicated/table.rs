@@ -11,13 +11,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::lists::connection_owner::ConnectionOwner;
+use crate::connection::UpstreamConnection;
+use crate::connection::dial::ConnectAs;
+use crate::connection::idle_tracker::IdleTracker;
+use crate::connection::reconnect_backoff::{HEALTHY, ReconnectBackoff};
+use crate::connection_owner::ConnectionOwner;
 use crate::pool::connect_budget::{BudgetDenied, ConnectBudget, CountedAttempt};
-use crate::pool::dial::{ConnectAs, UpstreamConnection};
+use crate::pool::dedicated::backoff_table::{BackoffTable, ConnectCooldown};
 use crate::pool::isolation::{self, ConnectionLifetime};
 use crate::settings::{BackoffSettings, SharingMode};
-use crate::supervisor::backoff::{BackoffTable, ConnectCooldown, HEALTHY, ReconnectBackoff};
-use crate::supervisor::idle_tracker::IdleTracker;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Error, TaskState};
 use moongate_protocol::Era;
@@ -48,7 +50,7 @@ pub(super) struct DedicatedTable {
     /// Key of the connection whose last dial the server refused by an answer.
     pub(super) refused: Option<ByteString>,
     /// Attempts of all connections of the server.
-    attempts: ConnectBudget,
+    connect_budget: ConnectBudget,
 }
 
 /// Entry of one connection, from the start of its dial.
@@ -113,7 +115,7 @@ impl DedicatedPool {
             None
         };
         // The budget concerns the whole server, the backoff below only this key.
-        let attempt = match table.attempts.try_begin(Instant::now()) {
+        let attempt = match table.connect_budget.try_begin(Instant::now()) {
             Ok(attempt) => attempt,
             Err(BudgetDenied::Pending(until)) => return DedicatedLookup::Busy(until),
             Err(BudgetDenied::Failed(until)) => return DedicatedLookup::CoolingDown(table.backoffs.over_budget(until)),
@@ -132,16 +134,17 @@ impl DedicatedPool {
         DedicatedLookup::New(use_guard, reconnect_backoff)
     }
 
-    /// Waits until a connection was unused for so long, and takes it out of the table.
+    /// Waits until a connection was unused for this time, and takes it out of the table. `is_needed`: true while
+    /// something else needs it.
     pub(super) async fn evict_when_unused(
         &self,
         key: &ByteString,
         entry: &Arc<DedicatedConnection>,
         time: Duration,
-        otherwise: impl Fn() -> bool,
+        is_needed: impl Fn() -> bool,
     ) {
         loop {
-            entry.activity.idle_for(time, || entry.use_count.load(Ordering::Acquire) > 0 || otherwise()).await;
+            entry.activity.idle_for(time, || entry.use_count.load(Ordering::Acquire) > 0 || is_needed()).await;
             let mut table = self.lock();
             // A caller may have checked it out a moment ago.
             if entry.use_count.load(Ordering::Acquire) == 0 {
@@ -210,8 +213,8 @@ impl DedicatedPool {
     }
 
     /// Returns the budget of attempts of all connections of the server.
-    pub(crate) fn attempts(&self) -> ConnectBudget {
-        self.lock().attempts.clone()
+    pub(crate) fn connect_budget(&self) -> ConnectBudget {
+        self.lock().connect_budget.clone()
     }
 
     /// Returns true if a session has a dedicated connection.
@@ -262,7 +265,7 @@ impl DedicatedPool {
         table.remove(key, entry);
         match (entry.take_attempt(), lost) {
             (Some(attempt), Some(_)) => attempt.fail(),
-            (None, Some(_)) if uptime < HEALTHY => table.attempts.record_loss(Instant::now()),
+            (None, Some(_)) if uptime < HEALTHY => table.connect_budget.record_loss(Instant::now()),
             _ => {}
         }
         // A connection that was closed on purpose gets no backoff.

@@ -1,5 +1,5 @@
 //! Dial of one connection: opens the link, and negotiates the revision. Owns the choice of the transport. Does not
-//! retry and does not time attempts (`supervisor`, `backoff.rs`). Invariant: link and handshake end within
+//! retry or time attempts (`supervisor`, `reconnect_backoff.rs`). Invariant: link and handshake end within
 //! `start_timeout`, and a failed dial closes its link.
 
 use parking_lot::Mutex;
@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::all_servers::AllServersContext;
+use crate::connection::UpstreamConnection;
 use crate::settings::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
-use crate::shared_resources::SharedResources;
 use moongate_jsonrpc::json::RawJson;
-use moongate_model::{Call, Caller, Connection, Exchange};
+use moongate_model::Caller;
 use moongate_protocol::{
     self, CallTimeouts, ConnectError, ConnectOptions, Era, InputRecord, NegotiatedServer, PendingCalls,
 };
-use moongate_telemetry::{ClientRevision, CounterHandle, Metrics, ServerRevision, logs};
+use moongate_telemetry::{Metrics, logs};
 use moongate_transport::http_settings::HttpSettings;
 use moongate_transport::http_sse::SseLink;
 use moongate_transport::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
@@ -27,31 +28,6 @@ use moongate_transport::streamable_http::HttpLink;
 use moongate_transport::trust::tls_without_roots;
 use moongate_transport::websocket::{WsLink, WsSettings};
 use moongate_transport::{ByteBudget, Link, LinkError, PipeDialer};
-
-/// Open connection to a server.
-pub struct UpstreamConnection {
-    /// Server at the other end, to be called.
-    pub server: Arc<dyn Connection>,
-    /// Transport of the connection.
-    pub link: Arc<dyn Link>,
-    /// Revision that the server speaks.
-    pub revision: &'static str,
-    /// Era of that revision.
-    pub era: Era,
-    /// Last lines on stderr, if the server is a child.
-    pub(crate) stderr: StderrTail,
-    /// True if the transport is HTTP+SSE.
-    pub is_http_sse: bool,
-    /// Calls that are open on the connection.
-    pub calls: PendingCalls,
-    /// True once a client has called on the connection.
-    pub(crate) is_called: AtomicBool,
-    /// True if the next process may resume the session.
-    pub(crate) is_persisted: AtomicBool,
-    metrics: Arc<Metrics>,
-    /// Counters of calls by the client's revision: at most as many as there are revisions.
-    translated: Mutex<Vec<(&'static str, CounterHandle)>>,
-}
 
 /// Identity and state that a connection is opened with.
 pub struct ConnectAs {
@@ -93,17 +69,17 @@ impl ConnectAs {
 /// Opens a connection within `start_timeout`.
 pub async fn open(
     settings: &ServerSettings,
-    shared: &SharedResources,
+    common: &AllServersContext,
     connect_as: ConnectAs,
 ) -> Result<UpstreamConnection, ConnectError> {
     let timeouts = Arc::new(CallTimeouts::new(settings.timeout, settings.input_timeout));
-    dial(settings, shared, connect_as, timeouts).await
+    dial(settings, common, connect_as, timeouts).await
 }
 
 /// Opens a connection whose call timeouts the caller can change later.
 pub(crate) async fn dial(
     settings: &ServerSettings,
-    shared: &SharedResources,
+    common: &AllServersContext,
     connect_as: ConnectAs,
     timeouts: Arc<CallTimeouts>,
 ) -> Result<UpstreamConnection, ConnectError> {
@@ -117,14 +93,14 @@ pub(crate) async fn dial(
         client_info: connect_as.info,
         timeouts,
         max_backlog: settings.max_backlog,
-        metrics: shared.metrics.clone(),
-        closing: shared.closing.clone(),
+        metrics: common.metrics.clone(),
+        closing: common.closing.clone(),
         persisted_session: connect_as.persisted_session,
     };
     let deadline = Instant::now() + settings.start_timeout;
     let falls_back = match &settings.connect {
         ConnectTarget::Http { transport, .. } => match transport {
-            HttpTransport::Sse => return over_http_sse(settings, shared, options, deadline, record).await,
+            HttpTransport::Sse => return over_http_sse(settings, common, options, deadline, record).await,
             HttpTransport::Auto => true,
             HttpTransport::Streamable | HttpTransport::WebSocket => false,
         },
@@ -133,14 +109,14 @@ pub(crate) async fn dial(
     };
     let calls = PendingCalls::with_record(record.clone());
     // Link and handshake share one deadline: a slow start must not get the time twice.
-    let opening = async { Ok(open_link(settings, shared, &calls, &connect_as.stderr).await?) };
+    let opening = async { Ok(open_link(settings, common, &calls, &connect_as.stderr).await?) };
     let (link, stderr) = within_deadline(deadline, settings, opening).await?;
     let connecting = moongate_protocol::connect(link.clone(), calls.clone(), options.clone());
     let error = match within_deadline(deadline, settings, connecting).await {
         Ok(connected) => {
             return Ok(UpstreamConnection {
                 stderr: connect_as.stderr,
-                ..into_connection(connected, link, calls, shared)
+                ..into_connection(connected, link, calls, common)
             });
         }
         Err(error) => error,
@@ -150,7 +126,7 @@ pub(crate) async fn dial(
     // Only the errors that an HTTP+SSE server causes lead to the fallback.
     if falls_back
         && moongate_protocol::may_be_http_sse(&error, &options)
-        && let Ok(connection) = over_http_sse(settings, shared, options, deadline, record).await
+        && let Ok(connection) = over_http_sse(settings, common, options, deadline, record).await
     {
         return Ok(connection);
     }
@@ -162,22 +138,22 @@ pub(crate) async fn dial(
 
 async fn over_http_sse(
     settings: &ServerSettings,
-    shared: &SharedResources,
+    common: &AllServersContext,
     options: ConnectOptions,
     deadline: Instant,
     record: InputRecord,
 ) -> Result<UpstreamConnection, ConnectError> {
     let calls = PendingCalls::with_record(record);
     let opening = async {
-        let (http, tls) = http_settings(settings, shared)?;
-        Ok(SseLink::open(http, tls, calls.correlate(), byte_budget(settings, shared)).await?)
+        let (http, tls) = http_settings(settings, common)?;
+        Ok(SseLink::open(http, tls, calls.correlate(), byte_budget(settings, common)).await?)
     };
     let link: Arc<dyn Link> = Arc::new(within_deadline(deadline, settings, opening).await?);
     match within_deadline(deadline, settings, moongate_protocol::connect_http_sse(link.clone(), calls.clone(), options))
         .await
     {
         Ok(connected) => {
-            Ok(UpstreamConnection { is_http_sse: true, ..into_connection(connected, link, calls, shared) })
+            Ok(UpstreamConnection { is_http_sse: true, ..into_connection(connected, link, calls, common) })
         }
         Err(error) => {
             link.close(Vec::new()).await;
@@ -201,10 +177,10 @@ fn into_connection(
     connected: NegotiatedServer,
     link: Arc<dyn Link>,
     calls: PendingCalls,
-    shared: &SharedResources,
+    common: &AllServersContext,
 ) -> UpstreamConnection {
     let NegotiatedServer { server, revision, era } = connected;
-    let (metrics, translated) = (shared.metrics.clone(), Mutex::default());
+    let (metrics, translated) = (common.metrics.clone(), Mutex::default());
     let (is_called, is_persisted) = (AtomicBool::new(false), AtomicBool::new(false));
     UpstreamConnection {
         server,
@@ -240,7 +216,7 @@ async fn with_exit_reason(error: ConnectError, stderr: &StderrTail) -> ConnectEr
 
 async fn open_link(
     settings: &ServerSettings,
-    shared: &SharedResources,
+    common: &AllServersContext,
     calls: &PendingCalls,
     stderr: &StderrTail,
 ) -> Result<(Arc<dyn Link>, Option<StderrTail>), LinkError> {
@@ -248,15 +224,15 @@ async fn open_link(
     let dialer = match &settings.connect {
         ConnectTarget::Http { transport, .. } if !transport.is_websocket() => None,
         ConnectTarget::Misconfigured { .. } => None,
-        ConnectTarget::Http { .. } | ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) => shared.dialer.as_ref(),
+        ConnectTarget::Http { .. } | ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) => common.dialer.as_ref(),
     };
     if let Some(dial) = dialer {
         let (reader, writer) = dial(&settings.name)?;
         let pipe_settings = RpcPipeSettings {
             max_message: settings.max_message,
             correlate: calls.correlate(),
-            on_garbage: on_garbage(&settings.name, &shared.metrics),
-            backlog: byte_budget(settings, shared),
+            on_garbage: on_garbage(&settings.name, &common.metrics),
+            backlog: byte_budget(settings, common),
             closed: "the server closed the pipe",
             explain: None,
         };
@@ -271,10 +247,10 @@ async fn open_link(
                 env: env.clone(),
                 cwd: cwd.clone(),
                 max_message: settings.max_message,
-                backlog: byte_budget(settings, shared),
+                backlog: byte_budget(settings, common),
                 correlate: calls.correlate(),
-                on_garbage: on_garbage(&settings.name, &shared.metrics),
-                reaper: shared.reaper.clone(),
+                on_garbage: on_garbage(&settings.name, &common.metrics),
+                reaper: common.reaper.clone(),
                 stderr: stderr.clone(),
             })?;
             Ok((Arc::new(link), Some(stderr.clone())))
@@ -285,30 +261,30 @@ async fn open_link(
                 address: address.clone(),
                 connect_timeout: settings.connect_timeout,
                 max_message: settings.max_message,
-                backlog: byte_budget(settings, shared),
+                backlog: byte_budget(settings, common),
                 correlate: calls.correlate(),
-                on_garbage: on_garbage(&settings.name, &shared.metrics),
+                on_garbage: on_garbage(&settings.name, &common.metrics),
             });
             Ok((Arc::new(link.await?), None))
         }
         ConnectTarget::Http { url, headers, transport: HttpTransport::WebSocket, network, .. } => {
             let link = WsSettings {
                 url: url.clone(),
-                proxy: shared.proxy(url, &network.proxy),
+                proxy: common.proxy(url, &network.proxy),
                 headers: headers.clone(),
                 connect_timeout: settings.connect_timeout,
                 max_message: settings.max_message,
                 ping: settings.websocket_ping,
-                backlog: byte_budget(settings, shared),
+                backlog: byte_budget(settings, common),
                 correlate: calls.correlate(),
-                on_garbage: on_garbage(&settings.name, &shared.metrics),
+                on_garbage: on_garbage(&settings.name, &common.metrics),
             };
-            Ok((Arc::new(WsLink::open(link, &tls(shared, url, network)).await?), None))
+            Ok((Arc::new(WsLink::open(link, &tls(common, url, network)).await?), None))
         }
         ConnectTarget::Http {
             transport: HttpTransport::Auto | HttpTransport::Streamable | HttpTransport::Sse, ..
         } => {
-            let (http, tls) = http_settings(settings, shared)?;
+            let (http, tls) = http_settings(settings, common)?;
             Ok((Arc::new(HttpLink::new(http, tls)?), None))
         }
     }
@@ -316,40 +292,40 @@ async fn open_link(
 
 fn http_settings(
     settings: &ServerSettings,
-    shared: &SharedResources,
+    common: &AllServersContext,
 ) -> Result<(HttpSettings, Arc<rustls::ClientConfig>), LinkError> {
     let ConnectTarget::Http { url, socket, headers, network, .. } = &settings.connect else {
         return Err(LinkError::Spawn("there is no URL".to_owned()));
     };
-    let resumed = shared.metrics.servers.resumed.series(&settings.name);
+    let resumed = common.metrics.servers.resumed.series(&settings.name);
     let http = HttpSettings {
         url: url.clone(),
         socket: socket.clone(),
         // A Unix socket is local. No proxy leads there.
-        proxy: shared.proxy(url, &network.proxy).filter(|_| socket.is_none()),
+        proxy: common.proxy(url, &network.proxy).filter(|_| socket.is_none()),
         headers: headers.clone(),
         connect_timeout: settings.connect_timeout,
         max_message: settings.max_message,
-        on_garbage: on_garbage(&settings.name, &shared.metrics),
+        on_garbage: on_garbage(&settings.name, &common.metrics),
         on_resume: Arc::new(move || resumed.inc()),
-        dial: shared.dialer.clone().map(|dialer| {
+        dial: common.dialer.clone().map(|dialer| {
             let name = settings.name.clone();
             Arc::new(move || dialer(&name)) as PipeDialer
         }),
     };
-    Ok((http, tls(shared, url, network)))
+    Ok((http, tls(common, url, network)))
 }
 
-fn tls(shared: &SharedResources, url: &url::Url, network: &NetworkSettings) -> Arc<rustls::ClientConfig> {
+fn tls(common: &AllServersContext, url: &url::Url, network: &NetworkSettings) -> Arc<rustls::ClientConfig> {
     match url.scheme() {
-        "https" | "wss" => shared.tls(network.ca.as_ref()),
+        "https" | "wss" => common.tls(network.ca.as_ref()),
         // Plain connections must not wait until the system's certificates are read.
         _ => tls_without_roots(),
     }
 }
 
-fn byte_budget(settings: &ServerSettings, shared: &SharedResources) -> Arc<ByteBudget> {
-    ByteBudget::new(settings.max_backlog, &settings.name, &shared.metrics)
+fn byte_budget(settings: &ServerSettings, common: &AllServersContext) -> Arc<ByteBudget> {
+    ByteBudget::new(settings.max_backlog, &settings.name, &common.metrics)
 }
 
 /// Returns a handler that counts each line that is no message, and logs one a minute.
@@ -382,36 +358,5 @@ pub(crate) fn transport_name(target: &ConnectTarget, connection: Option<&Upstrea
         ConnectTarget::Http { transport: HttpTransport::WebSocket, .. } => "ws",
         ConnectTarget::Http { transport: HttpTransport::Sse, .. } => "sse",
         ConnectTarget::Http { transport: HttpTransport::Auto | HttpTransport::Streamable, .. } => "http",
-    }
-}
-
-impl UpstreamConnection {
-    /// Starts a call. The request is sent when its first event is polled.
-    pub(crate) fn open_call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
-        self.count_call(caller.revision);
-        // Read first: the flag changes once, and a store in each call would contend for its cache line.
-        if !self.is_called.load(Ordering::Relaxed) {
-            self.is_called.store(true, Ordering::Release);
-        }
-        self.server.call(caller, call)
-    }
-
-    /// Counts a call from a client of this revision.
-    fn count_call(&self, from: &'static str) {
-        // The gateway's own calls have no revision, so that nothing is translated.
-        if from.is_empty() {
-            return;
-        }
-        let mut translated = self.translated.lock();
-        // A linear scan: there are only a few revisions.
-        match translated.iter().find(|(known, _)| *known == from) {
-            Some((_, counter)) => counter.inc(),
-            None => {
-                let counter =
-                    self.metrics.calls.translated.series((ClientRevision(from), ServerRevision(self.revision)));
-                counter.inc();
-                translated.push((from, counter));
-            }
-        }
     }
 }

@@ -1,5 +1,5 @@
-//! Owner of a dedicated connection. Decides which clients belong to it. Does not pick connections (`isolation.rs`).
-//! Invariant: no two sessions have the same `Session` owner.
+//! Owner of a dedicated connection. Decides which clients belong to it. Does not pick connections
+//! (`pool/isolation.rs`). Invariant: no two sessions have the same `Session` owner.
 
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::Caller;
@@ -38,7 +38,7 @@ impl ConnectionOwner {
     }
 
     /// Returns all owners that match this caller.
-    pub(super) fn candidates_of(caller: &Caller) -> Vec<ConnectionOwner> {
+    pub(crate) fn candidates_of(caller: &Caller) -> Vec<ConnectionOwner> {
         let id = caller.principal.id;
         let owner = caller.session.clone().map_or(ConnectionOwner::Stateless(id), ConnectionOwner::Session);
         vec![owner, ConnectionOwner::Principal(id), ConnectionOwner::Era(era_of(caller.revision))]

@@ -85,15 +85,15 @@ impl IdleTracker {
         inner.tasks.insert(ByteString::from(task.id.as_str()), end);
     }
 
-    /// Waits until nothing was active for this time. `otherwise`: true while something else needs the server.
-    pub(crate) async fn idle_for(&self, idle: Duration, otherwise: impl Fn() -> bool) {
+    /// Waits until nothing was active for this time. `is_needed`: true while something else needs the server.
+    pub(crate) async fn idle_for(&self, idle: Duration, is_needed: impl Fn() -> bool) {
         loop {
             let end = {
                 let mut inner = self.lock();
                 let now = Instant::now();
                 inner.tasks.retain(|_, end| *end > now);
                 // Activity moves the deadline, so that the loop sleeps again.
-                if inner.calls > 0 || !inner.tasks.is_empty() || otherwise() {
+                if inner.calls > 0 || !inner.tasks.is_empty() || is_needed() {
                     inner.last_active = now;
                 }
                 inner.last_active + idle

@@ -1,5 +1,5 @@
-//! Acknowledgement of a notification stream. Owns how long a new stream is waited for, and the window in which changes
-//! are collected. Does not open streams. Invariant: a server that never acknowledges delays nobody beyond the time.
+//! Acknowledgement of a notification stream. Owns how long a new stream is waited for. Does not open streams.
+//! Invariant: a server that never acknowledges delays nobody beyond the time.
 
 use std::time::Duration;
 
@@ -11,8 +11,6 @@ use moongate_model::{NotificationStream, SubscriptionFilter};
 
 /// Longest time for a server to acknowledge a subscription.
 pub(crate) const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Window in which changes of several lists are collected into one fetch.
-pub(crate) const SETTLE_TIME: Duration = Duration::from_millis(100);
 
 /// Returns a stream that never yields.
 pub(crate) fn no_notifications() -> NotificationStream {

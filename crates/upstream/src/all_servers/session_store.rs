@@ -1,6 +1,6 @@
 //! Persisted upstream sessions of single clients, across restarts of the gateway. Owns the rows of the previous process
-//! and who owns each row now. Does not open rows (`session_row.rs`). Invariant: of two connections with one row, only
-//! the later one changes it.
+//! and who owns each row now. Does not open rows (`pool/dedicated/session_row.rs`). Invariant: of two connections with
+//! one row, only the later one changes it.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -29,12 +29,12 @@ impl UpstreamSessionStore {
     }
 
     /// Takes a row of the previous process. Works once.
-    pub(super) fn take(&self, key: &Bytes) -> Option<Bytes> {
+    pub(crate) fn take(&self, key: &Bytes) -> Option<Bytes> {
         self.lock_persisted().remove(key)
     }
 
     /// Returns the number of a new connection.
-    pub(super) fn next_connection(&self) -> u64 {
+    pub(crate) fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -43,7 +43,7 @@ impl UpstreamSessionStore {
     }
 
     /// Locks the owners: the connection that owns each row.
-    pub(super) fn lock_owners(&self) -> MutexGuard<'_, HashMap<Bytes, u64>> {
+    pub(crate) fn lock_owners(&self) -> MutexGuard<'_, HashMap<Bytes, u64>> {
         self.owners.lock()
     }
 }

@@ -1,23 +1,18 @@
-//! Reconnect backoff of one server. Decides when the next attempt may start, and what may start it early. Does not
+//! Reconnect backoff of one connection. Decides when the next attempt may start, and what may start it early. Does not
 //! connect or sleep. Invariant: at most [`BUDGET`] attempts in any [`WINDOW`], and there is always a next one. An idle
 //! stop is no failure, and begins a new count.
 //!
-//! The last attempts are spread over the rest of the window. Short delays would spend all of them in a second. A
-//! server that is back a moment later would then wait for a minute.
+//! The last attempts are spread over the rest of the window. Short delays would spend all of them in a second. A server
+//! that is back a moment later would then wait for a minute.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::settings::BackoffSettings;
 use crate::status::UpstreamState;
-use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::ConnectError;
-use moongate_telemetry::logs;
 use moongate_transport::LinkError;
 
 /// Limit of attempts in any [`WINDOW`].
@@ -29,13 +24,11 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 /// Delay after a failure that a retry cannot fix, and the longest `Retry-After` that is honoured.
 const LONG_DELAY: Duration = Duration::from_secs(300);
 /// Shortest time between the last attempt and one that a call triggers.
-const DEMAND_DELAY: Duration = Duration::from_secs(10);
+pub(crate) const DEMAND_DELAY: Duration = Duration::from_secs(10);
 /// Shortest time for a call to trigger an attempt that a retry cannot fix: an operator may have fixed it meanwhile.
 const DEMAND_DELAY_LONG: Duration = Duration::from_secs(30);
 /// Time without a failure after which the delays start small again.
 pub(crate) const HEALTHY: Duration = Duration::from_secs(30);
-/// Limit of cooldowns that are remembered for one server. Beyond it, the one that ends first is dropped.
-const COOLDOWNS_MAX: usize = 1024;
 
 /// Backoff state of one connection.
 pub(crate) struct ReconnectBackoff {
@@ -67,6 +60,11 @@ impl ReconnectBackoff {
             self.attempts.pop_front();
         }
         self.attempts.push_back(now);
+    }
+
+    /// Returns the start of the last attempt that counts.
+    pub(crate) fn last_attempt(&self) -> Option<Instant> {
+        self.attempts.back().copied()
     }
 
     /// Records a failed attempt and returns the delay.
@@ -120,7 +118,7 @@ impl ReconnectBackoff {
         let earliest = self.earliest(now);
         let until = (now + delay).max(earliest);
         // Measured from the start of the attempt, so that its duration counts.
-        let last = self.attempts.back().copied().unwrap_or(now);
+        let last = self.last_attempt().unwrap_or(now);
         ReconnectDelay { state, until, demand_from: (last + demand_delay).max(earliest).min(until) }
     }
 
@@ -149,124 +147,6 @@ pub(crate) fn spread(attempts: impl Iterator<Item = Instant>, free: usize, budge
     (*last + (*first + WINDOW).duration_since(*last) / shares).max(now)
 }
 
-/// Backoff of the dedicated connections of one server, by key. They are opened on use only.
-#[derive(Default)]
-pub(crate) struct BackoffTable {
-    cooldowns: HashMap<ByteString, (ReconnectBackoff, ConnectCooldown)>,
-    /// Reason of the last failure or loss.
-    last_reason: Option<Arc<str>>,
-    /// Cooldown of all connections, because the program cannot be started for any client.
-    spawn_failure: Option<ConnectCooldown>,
-}
-
-/// Cooldown of one dedicated connection.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ConnectCooldown {
-    /// Failure that caused it.
-    pub(crate) reason: Arc<str>,
-    /// Time before which there is no attempt.
-    pub(crate) until: Instant,
-    /// Time until which calls wait for the end of the cooldown, because the connection was lost a moment ago.
-    grace_until: Option<Instant>,
-}
-
-impl ConnectCooldown {
-    /// Returns true if a call should wait for the end of the cooldown. Otherwise it fails at once.
-    pub(crate) fn is_worth_waiting(&self) -> bool {
-        self.grace_until.is_some_and(|grace| self.until <= grace)
-    }
-}
-
-impl BackoffTable {
-    /// Begins an attempt, unless a cooldown forbids it.
-    pub(crate) fn try_begin(
-        &mut self,
-        key: &ByteString,
-        backoff: BackoffSettings,
-        now: Instant,
-    ) -> Result<ReconnectBackoff, ConnectCooldown> {
-        let key_cooldown = self.cooldowns.get(key).map(|(_, cooldown)| cooldown);
-        if let Some(cooldown) = self.spawn_failure.iter().chain(key_cooldown).find(|cooldown| cooldown.until > now) {
-            return Err(cooldown.clone());
-        }
-        // One attempt finds out for all whether the program can be started by now.
-        if let Some(cooldown) = &mut self.spawn_failure {
-            cooldown.until = now + DEMAND_DELAY;
-        }
-        // The entry goes on with its failures, so that the delays keep growing.
-        let mut reconnect =
-            self.cooldowns.remove(key).map_or_else(|| ReconnectBackoff::new(backoff), |(reconnect, _)| reconnect);
-        reconnect.record_attempt(now);
-        Ok(reconnect)
-    }
-
-    /// Returns the cooldown after other connections used up the attempts of the window.
-    pub(crate) fn over_budget(&self, until: Instant) -> ConnectCooldown {
-        let last = self.last_reason.clone().unwrap_or_else(|| "other connections to it fail".into());
-        ConnectCooldown { reason: last, until, grace_until: None }
-    }
-
-    /// Records a successful attempt.
-    pub(crate) fn on_success(&mut self) {
-        self.spawn_failure = None;
-    }
-
-    /// Records a failed attempt and returns its cooldown.
-    pub(crate) fn on_failure(
-        &mut self,
-        key: &ByteString,
-        mut reconnect: ReconnectBackoff,
-        error: &ConnectError,
-        now: Instant,
-    ) -> ConnectCooldown {
-        let delay = reconnect.on_failure(error, now);
-        // These connections are opened on demand only, so that the cooldown ends where demand may end it.
-        let cooldown = ConnectCooldown {
-            reason: logs::one_line(&error.to_string()).into(),
-            until: delay.demand_from,
-            grace_until: None,
-        };
-        let unstartable = matches!(error, ConnectError::Link(LinkError::Spawn(_)));
-        self.spawn_failure = unstartable.then(|| cooldown.clone());
-        self.cool_down(key, reconnect, cooldown.clone(), now);
-        cooldown
-    }
-
-    /// Resets the backoff of one key. Earlier failures say nothing about the next attempt.
-    pub(crate) fn reset(&mut self, key: &ByteString) {
-        self.cooldowns.remove(key);
-    }
-
-    /// Records the loss of a connection after this uptime. `grace`: the time that calls wait for the next connection.
-    pub(crate) fn on_loss(
-        &mut self,
-        key: &ByteString,
-        mut reconnect: ReconnectBackoff,
-        up: Duration,
-        reason: &str,
-        grace: Duration,
-    ) {
-        let now = Instant::now();
-        let until = reconnect.on_loss(up, now).demand_from;
-        let cooldown = ConnectCooldown { reason: logs::one_line(reason).into(), until, grace_until: Some(now + grace) };
-        self.cool_down(key, reconnect, cooldown, now);
-    }
-
-    fn cool_down(&mut self, key: &ByteString, reconnect: ReconnectBackoff, cooldown: ConnectCooldown, now: Instant) {
-        // After its cooldown, an entry still counts the attempts of the window.
-        self.cooldowns.retain(|_, (reconnect, cooldown)| {
-            cooldown.until.max(reconnect.attempts.back().map_or(now, |last| *last + WINDOW)) > now
-        });
-        if self.cooldowns.len() >= COOLDOWNS_MAX && !self.cooldowns.contains_key(key) {
-            let first =
-                self.cooldowns.iter().min_by_key(|(_, (_, cooldown))| cooldown.until).map(|(key, _)| key.clone());
-            first.and_then(|key| self.cooldowns.remove(&key));
-        }
-        self.last_reason = Some(cooldown.reason.clone());
-        self.cooldowns.insert(key.clone(), (reconnect, cooldown));
-    }
-}
-
 /// Returns the delay: doubled with each failure, capped, and jittered over its upper half. The jitter keeps many
 /// gateways from reconnecting at the same moment.
 pub(crate) fn backoff_delay(backoff: BackoffSettings, failures: u32) -> Duration {
@@ -275,47 +155,6 @@ pub(crate) fn backoff_delay(backoff: BackoffSettings, failures: u32) -> Duration
     let byte: [u8; 1] = moongate_random::random_bytes();
     // From 0.5 to 1.0, in 256 steps.
     full.mul_f64(0.5 + f64::from(byte[0]) / 510.0)
-}
-
-/// Demand of callers for a server that is disconnected.
-#[derive(Default)]
-pub(crate) struct ConnectDemand {
-    waiting: AtomicUsize,
-    notify: Notify,
-}
-
-/// Guard of one waiting caller.
-pub(crate) struct DemandGuard<'a>(&'a ConnectDemand);
-
-impl ConnectDemand {
-    pub(crate) fn register(&self) -> DemandGuard<'_> {
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        self.recheck();
-        DemandGuard(self)
-    }
-
-    /// Wakes the supervisor to check the demand again.
-    pub(crate) fn recheck(&self) {
-        self.notify.notify_waiters();
-    }
-
-    /// Waits until a caller waits, or `otherwise` returns true.
-    pub(crate) async fn wait_for_demand(&self, otherwise: impl Fn() -> bool) {
-        loop {
-            // Created before the check, so that no signal in between is missed.
-            let notified = self.notify.notified();
-            if self.waiting.load(Ordering::Acquire) > 0 || otherwise() {
-                return;
-            }
-            notified.await;
-        }
-    }
-}
-
-impl Drop for DemandGuard<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 #[cfg(test)]
@@ -411,51 +250,6 @@ mod tests {
         assert!(longest <= WINDOW / 3, "{longest:?}");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_rests_alone_unless_nobody_could_be_started() {
-        let (mut paces, one, other) =
-            (BackoffTable::default(), ByteString::literal("one"), ByteString::literal("other"));
-        let fail = |paces: &mut BackoffTable, key: &ByteString, error: &ConnectError| {
-            let pace = paces.try_begin(key, backoff(), Instant::now()).unwrap();
-            paces.on_failure(key, pace, error, Instant::now())
-        };
-        let pause = fail(&mut paces, &one, &status(401, None));
-        let began =
-            |paces: &mut BackoffTable, key: &ByteString| paces.try_begin(key, backoff(), Instant::now()).map(drop);
-        assert_eq!(began(&mut paces, &one), Err(pause), "refused credentials are one client's");
-        assert!(began(&mut paces, &other).is_ok());
-        paces.reset(&one);
-        assert!(began(&mut paces, &one).is_ok(), "it was tried in the wrong era");
-        let unstartable = LinkError::Spawn("no such command".to_owned()).into();
-        let pause = fail(&mut paces, &other, &unstartable);
-        let third = ByteString::literal("third");
-        assert_eq!(began(&mut paces, &third), Err(pause.clone()));
-        // The cooldown of the unstartable program is over.
-        tokio::time::advance(pause.until - Instant::now()).await;
-        assert!(began(&mut paces, &third).is_ok());
-        assert!(began(&mut paces, &other).is_err(), "one tries for all");
-        paces.on_success();
-        assert!(began(&mut paces, &other).is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn cooldowns_are_bounded_and_expire() {
-        let mut paces = BackoffTable::default();
-        for n in 0..COOLDOWNS_MAX + 10 {
-            let key = ByteString::from(format!("{n}"));
-            let pace = paces.try_begin(&key, backoff(), Instant::now()).unwrap();
-            paces.on_failure(&key, pace, &refused(), Instant::now());
-        }
-        assert_eq!(paces.cooldowns.len(), COOLDOWNS_MAX);
-        // All attempts have left the window, so that the next entry removes the old ones.
-        tokio::time::advance(WINDOW).await;
-        let key = ByteString::literal("last");
-        let pace = paces.try_begin(&key, backoff(), Instant::now()).unwrap();
-        paces.on_loss(&key, pace, Duration::ZERO, "gone", WINDOW);
-        assert_eq!(paces.cooldowns.len(), 1);
-        assert!(paces.try_begin(&key, backoff(), Instant::now()).err().is_some_and(|pause| pause.is_worth_waiting()));
-    }
-
     #[derive(Clone, Debug)]
     enum ScriptedOutcome {
         Refused,
@@ -509,15 +303,5 @@ mod tests {
             prop_assert!(rest.until <= now + HEALTHY + WINDOW);
             prop_assert_eq!(pace.failures, 0);
         }
-    }
-
-    #[tokio::test]
-    async fn demand_registered_before_or_during_a_wait_ends_it() {
-        let demand = ConnectDemand::default();
-        let waiter = demand.register();
-        demand.wait_for_demand(|| false).await;
-        drop(waiter);
-        demand.wait_for_demand(|| true).await;
-        let ((), _waiter) = tokio::join!(demand.wait_for_demand(|| false), async { demand.register() });
     }
 }

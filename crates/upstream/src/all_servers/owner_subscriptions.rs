@@ -1,6 +1,6 @@
 //! Subscriptions of clients by the owner of their dedicated connections. Owns the demand of each owner. Does not
-//! subscribe at servers (`notification_stream.rs`). Invariant: an entry exists only for an owner that subscribes or has a
-//! dedicated connection.
+//! subscribe at servers (`pool/dedicated/notification_stream.rs`). Invariant: an entry exists only for an owner that
+//! subscribes or has a dedicated connection.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::lists::connection_owner::ConnectionOwner;
-use crate::lists::demand_counter::DemandCounter;
+use crate::all_servers::demand_counter::DemandCounter;
+use crate::connection_owner::ConnectionOwner;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, SubscriptionFilter};
 

@@ -9,10 +9,10 @@ use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, Unbou
 use aws_lc_rs::hmac;
 use bytes::Bytes;
 
+use crate::all_servers::session_store::UpstreamSessionStore;
+use crate::connection::UpstreamConnection;
 use crate::lists::cache;
-use crate::pool::dial::UpstreamConnection;
 use crate::pool::isolation::ConnectionLifetime;
-use crate::pool::session_store::UpstreamSessionStore;
 use crate::settings::{ConnectTarget, ServerSettings};
 use moongate_jsonrpc::json::RawJson;
 use moongate_model::Caller;

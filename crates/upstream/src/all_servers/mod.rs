@@ -1,13 +1,17 @@
-//! Resources that all servers share: metrics, reaper, store, subscriptions, certificates, proxies. Loads each of them
-//! once. Does not know any single server. Invariant: certificates and the environment are read on first use.
+//! Context that all servers share: metrics, reaper, store, subscriptions, certificates, proxies. Owns what is loaded
+//! once for all. Does not know any single server. Invariant: certificates and the environment are read on first use.
+
+pub(crate) mod demand_counter;
+pub(crate) mod owner_subscriptions;
+pub(crate) mod session_store;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
-use crate::lists::owner_subscriptions::OwnerSubscriptions;
-use crate::pool::session_store::UpstreamSessionStore;
+use crate::all_servers::owner_subscriptions::OwnerSubscriptions;
+use crate::all_servers::session_store::UpstreamSessionStore;
 use moongate_session::store::{StateStore, StoredRows};
 use moongate_telemetry::Metrics;
 use moongate_transport::proxy::{ProxyAddress, ProxyChoice, ProxyEnvironment};
@@ -18,8 +22,8 @@ use moongate_transport::{LinkError, MemoryPipe};
 /// Longest time to end sessions at servers when the gateway stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Resources that all servers share.
-pub struct SharedResources {
+/// Context that all servers share.
+pub struct AllServersContext {
     /// Metrics.
     pub metrics: Arc<Metrics>,
     /// Process that ends children if the gateway cannot.
@@ -42,15 +46,15 @@ pub struct SharedResources {
 /// Function that opens a pipe to the server of this name: its output and its input.
 pub type ServerDialer = Arc<dyn Fn(&str) -> Result<MemoryPipe, LinkError> + Send + Sync>;
 
-impl SharedResources {
-    /// Creates the resources with a store in memory.
+impl AllServersContext {
+    /// Creates the context with a store in memory.
     pub fn new(metrics: Arc<Metrics>, reaper: Reaper) -> Self {
-        SharedResources::with_store(metrics, reaper, StateStore::memory())
+        AllServersContext::with_store(metrics, reaper, StateStore::memory())
     }
 
-    /// Creates the resources with a store that outlives the process.
+    /// Creates the context with a store that outlives the process.
     pub fn with_store(metrics: Arc<Metrics>, reaper: Reaper, store: StateStore) -> Self {
-        SharedResources {
+        AllServersContext {
             metrics,
             reaper: Arc::new(reaper),
             store,
@@ -79,14 +83,14 @@ impl SharedResources {
     /// Replaces all configured transports by pipes of the dialer. A server with a URL speaks HTTP over its pipe.
     #[must_use]
     pub fn with_dialer(self, dialer: ServerDialer) -> Self {
-        SharedResources { dialer: Some(dialer), ..self }
+        AllServersContext { dialer: Some(dialer), ..self }
     }
 
     /// Replaces the system's certificates by this TLS configuration.
     #[must_use]
     pub fn with_tls(self, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
         match tls {
-            Some(tls) => SharedResources { tls: OnceLock::from(tls), ..self },
+            Some(tls) => AllServersContext { tls: OnceLock::from(tls), ..self },
             None => self,
         }
     }

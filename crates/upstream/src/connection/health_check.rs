@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use crate::pool::dial::UpstreamConnection;
+use crate::connection::UpstreamConnection;
 use crate::server_context::ServerContext;
 use crate::settings::PingSettings;
 use moongate_protocol::CallTimeouts;
@@ -27,7 +27,7 @@ impl HealthCheck {
             name: server.settings.name.clone(),
             ping: server.settings.ping,
             times: server.timeouts.clone(),
-            metrics: server.shared.metrics.clone(),
+            metrics: server.common.metrics.clone(),
         }
     }
 
