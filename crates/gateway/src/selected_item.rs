@@ -12,7 +12,7 @@ use moongate_access::policy::ItemRules;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{ItemKind, McpMethod};
 use moongate_telemetry::MeterFactory;
-use moongate_upstream::depth;
+use moongate_upstream::json_depth;
 
 /// Item that cannot be exposed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ pub(super) fn select_item<'a>(
         reason,
     };
     // Clients parse a list as one document, with limited depth: one item must not cost them all the others.
-    if depth(&item.bytes()) > upstream.settings.lists.depth {
+    if json_depth(&item.bytes()) > upstream.settings.lists.depth {
         let (most, name) = (upstream.settings.lists.depth, &upstream.settings.name);
         return Err(left_out(format!("it is nested deeper than {most} levels (servers.{name}.max_depth)")));
     }

@@ -45,13 +45,13 @@ pub use all_servers::session_store::client_session_digest;
 pub use all_servers::{AllServersContext, ServerDialer};
 pub use call::ServerCall;
 pub use connection::UpstreamConnection;
-pub use connection::dial::{ConnectAs, open};
+pub use connection::dial::{ConnectAs, open_connection};
 pub use connection_owner::ConnectionOwner;
 #[cfg(any(test, feature = "testing"))]
 pub use event::NoSink;
 pub use event::{Audience, EventSink, UpstreamEvent};
 pub use gateway_caller::gateway_caller;
-pub use lists::fetch::{ItemList, ServerLists, depth, list_all, offers_list};
+pub use lists::fetch::{ItemList, ServerLists, json_depth, list_all, offers_list};
 pub use settings::{
     BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
     ServerSettings, ServerStart, SharingMode,

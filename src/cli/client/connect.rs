@@ -40,7 +40,7 @@ pub(super) async fn with_client<T>(
     let input_round = UserPrompter::new();
     let identity = ConnectAs { capabilities: input_round.capabilities(), ..ConnectAs::for_all(None) };
     let opened = tokio::select! {
-        opened = moongate_upstream::open(&target.settings, &shared, identity) => opened,
+        opened = moongate_upstream::open_connection(&target.settings, &shared, identity) => opened,
         () = stop.recv() => {
             // The future owned the link, which is closed by now. Only the reaper still knows the child.
             let _ = tokio::task::spawn_blocking(move || shared.reaper.stop()).await;

@@ -59,7 +59,8 @@ async fn probe(settings: ServerSettings) -> ProbeOutcome {
     let reaper = program.filter(|_| child).and_then(|program| Reaper::start(&program).ok());
     let shared = AllServersContext::new(Arc::new(Metrics::new()), reaper.unwrap_or_else(Reaper::disabled));
     let listed = async {
-        let active = moongate_upstream::open(&settings, &shared, ConnectAs::for_all(None)).await.map_err(failure)?;
+        let active =
+            moongate_upstream::open_connection(&settings, &shared, ConnectAs::for_all(None)).await.map_err(failure)?;
         let listed = moongate_upstream::list_all(&*active.server, ItemKind::Tools, &settings.lists).await;
         active.link.close(Vec::new()).await;
         Ok(listed.map_err(|error| ProbeOutcome::Failed(error.message.to_string()))?.items.len())

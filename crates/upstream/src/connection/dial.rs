@@ -67,7 +67,7 @@ impl ConnectAs {
 }
 
 /// Opens a connection within `start_timeout`.
-pub async fn open(
+pub async fn open_connection(
     settings: &ServerSettings,
     common: &AllServersContext,
     connect_as: ConnectAs,

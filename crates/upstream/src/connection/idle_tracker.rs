@@ -86,7 +86,7 @@ impl IdleTracker {
     }
 
     /// Waits until nothing was active for this time. `is_needed`: true while something else needs the server.
-    pub(crate) async fn idle_for(&self, idle: Duration, is_needed: impl Fn() -> bool) {
+    pub(crate) async fn wait_idle_for(&self, idle: Duration, is_needed: impl Fn() -> bool) {
         loop {
             let end = {
                 let mut inner = self.lock();
@@ -143,7 +143,7 @@ mod tests {
 
     async fn over(need: &IdleTracker) -> Duration {
         let began = Instant::now();
-        need.idle_for(IDLE, || false).await;
+        need.wait_idle_for(IDLE, || false).await;
         began.elapsed()
     }
 
@@ -172,7 +172,7 @@ mod tests {
         let (need, other) = (IdleTracker::default(), Arc::new(AtomicBool::new(true)));
         let waiting = tokio::spawn({
             let (need, other) = (need.clone(), other.clone());
-            async move { need.idle_for(IDLE, || other.load(Ordering::Relaxed)).await }
+            async move { need.wait_idle_for(IDLE, || other.load(Ordering::Relaxed)).await }
         });
         tokio::time::sleep(IDLE * 10).await;
         assert!(!waiting.is_finished());

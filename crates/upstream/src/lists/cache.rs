@@ -1,6 +1,6 @@
 //! Lists of one server, cached across restarts of the gateway. Owns the server's row in the store. Does not decide when
 //! a server is listed (`supervisor/connected.rs`). Invariant: a row is used only for a server with the settings (see
-//! [`digest`]) that it was listed with.
+//! [`settings_digest`]) that it was listed with.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl RestoredServer {
         // Saturating: a clock that was set back makes a row look new, never broken.
         let old = unix_now().saturating_sub(row.saved) >= longest.as_secs();
         // With other settings, the server may offer other items.
-        if old || row.settings != digest(settings) {
+        if old || row.settings != settings_digest(settings) {
             return None;
         }
         let mut lists = ServerLists::default();
@@ -173,7 +173,7 @@ impl ListCache {
             return;
         }
         let row = CachedRow {
-            settings: digest(settings),
+            settings: settings_digest(settings),
             saved: now,
             modern: listed.era == Era::Modern,
             other: listed.speaks_other_era,
@@ -202,7 +202,7 @@ impl ListCache {
 
 /// Returns a digest of the settings that decide which server it is and what it offers. Credentials count, since a
 /// server may show each of them different items.
-pub(crate) fn digest(settings: &ServerSettings) -> String {
+pub(crate) fn settings_digest(settings: &ServerSettings) -> String {
     let mut context = Context::new(&SHA256);
     let mut add = |part: &[u8]| {
         // The lengths keep apart parts that would otherwise join to the same bytes.
@@ -263,7 +263,7 @@ mod tests {
 
     fn row(settings: &ServerSettings, saved: u64) -> Bytes {
         let row = serde_json::json!({
-            "settings": digest(settings), "saved": saved, "modern": false, "pipe": true,
+            "settings": settings_digest(settings), "saved": saved, "modern": false, "pipe": true,
             // Row of an earlier release: members that came later are absent.
             "face": {"info": {"name": "s"}, "instructions": "Ask.", "features": {"tools": true}},
             "lists": [{"items": [{"name": "t", "inputSchema": {"x": 1.0}}], "cache": null},

@@ -171,7 +171,7 @@ impl ItemList {
 }
 
 /// Returns the nesting depth of arrays and objects in a JSON text.
-pub fn depth(json: &[u8]) -> usize {
+pub fn json_depth(json: &[u8]) -> usize {
     let (mut depth, mut most, mut text, mut escaped) = (0_usize, 0, false, false);
     for byte in json {
         match byte {
@@ -211,9 +211,9 @@ mod tests {
             (r#"{"a":"\"[[","b":[]}"#, 2),
             (r#"{"a\\":[[]]}"#, 3),
         ] {
-            assert_eq!(depth(json.as_bytes()), expected, "{json}");
+            assert_eq!(json_depth(json.as_bytes()), expected, "{json}");
         }
-        assert_eq!(depth(&[b'['; 1_000_000]), 1_000_000);
+        assert_eq!(json_depth(&[b'['; 1_000_000]), 1_000_000);
     }
 
     #[test]

@@ -50,8 +50,8 @@ pub(crate) fn dedicated_for(
         (SharingMode::Session, None) => ConnectionLifetime::Unused,
         _ => idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle),
     };
-    match key(share, caller, other_era) {
-        Some(key) => Some(DedicatedSpec { key, lifetime, as_caller: true, owner: owner(share, caller) }),
+    match dedicated_key(share, caller, other_era) {
+        Some(key) => Some(DedicatedSpec { key, lifetime, as_caller: true, owner: dedicated_owner(share, caller) }),
         // Clients without a key of their own share one connection in the other era.
         None => other_era.map(|era| shared_in_era(era, idle)),
     }
@@ -69,7 +69,7 @@ pub(crate) fn era_key(era: Era) -> ByteString {
 ///
 /// A stateless client has no session. Its principal and its capabilities stand for one: calls that agree in both
 /// share a connection, which was opened with these capabilities.
-pub(crate) fn key(share: SharingMode, caller: &Caller, other_era: Option<Era>) -> Option<ByteString> {
+pub(crate) fn dedicated_key(share: SharingMode, caller: &Caller, other_era: Option<Era>) -> Option<ByteString> {
     let principal = caller.principal.id;
     let in_era = other_era.map(|era| format!(", {}", era_key(era))).unwrap_or_default();
     match (share, &caller.session) {
@@ -84,7 +84,7 @@ pub(crate) fn key(share: SharingMode, caller: &Caller, other_era: Option<Era>) -
 }
 
 /// Returns the owner of a dedicated connection that is opened for this caller.
-pub(crate) fn owner(share: SharingMode, caller: &Caller) -> ConnectionOwner {
+pub(crate) fn dedicated_owner(share: SharingMode, caller: &Caller) -> ConnectionOwner {
     match (share, &caller.session) {
         (SharingMode::Principal, _) => ConnectionOwner::Principal(caller.principal.id),
         (_, Some(session)) => ConnectionOwner::Session(session.clone()),
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(dedicated_for(SharingMode::Auto, &second, other_era, None).unwrap(), legacy);
         assert_ne!(dedicated_for(SharingMode::Auto, &second, Some(Era::Modern), None).unwrap().key, legacy.key);
         let own = dedicated_for(SharingMode::Principal, &first, other_era, None).unwrap();
-        assert!(own.as_caller && Some(own.key) != key(SharingMode::Principal, &first, None));
+        assert!(own.as_caller && Some(own.key) != dedicated_key(SharingMode::Principal, &first, None));
     }
 
     #[test]

@@ -258,7 +258,7 @@ impl ConnectionPool {
         if self.sharing_mode() == SharingMode::Auto
             && !about_task
             && connection_affinity::input_is_ambiguous(connection, &self.input_record)
-            && self.shared.is(connection)
+            && self.shared.holds(connection)
         {
             self.tenant.record_call(caller);
         }
@@ -385,7 +385,7 @@ impl ConnectionPool {
         }
         // The state of a session is on the shared connection. The session leaves it only when an input request could
         // be ambiguous, and then for good.
-        self.shared.is(connection) && self.tenant.affinity_of(caller) != ConnectionAffinity::Shared
+        self.shared.holds(connection) && self.tenant.affinity_of(caller) != ConnectionAffinity::Shared
             || connection.calls.has_other_clients(caller)
             || self.dedicated.has_dedicated(caller)
     }

@@ -50,7 +50,7 @@ impl SharedConnection {
     }
 
     /// Returns true if this connection fills the slot.
-    pub(crate) fn is(&self, connection: &UpstreamConnection) -> bool {
+    pub(crate) fn holds(&self, connection: &UpstreamConnection) -> bool {
         self.active.load().as_deref().is_some_and(|main| std::ptr::eq(main, connection))
     }
 

@@ -103,7 +103,7 @@ async fn wait_for_end(supervised: &SupervisedServer, connection: &UpstreamConnec
             // Clients may use dedicated connections only. Those end with their clients.
             ServerStart::Lazy => {
                 let is_needed = || !supervised.lists.resources.is_empty() || supervised.pool.dedicated_count() > 0;
-                supervised.activity.idle_for(supervised.server.settings.idle_stop, is_needed).await;
+                supervised.activity.wait_idle_for(supervised.server.settings.idle_stop, is_needed).await;
             }
         }
     };

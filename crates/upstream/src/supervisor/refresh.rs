@@ -216,7 +216,7 @@ pub(super) async fn refresh_lists(
             let listing = tokio::time::timeout(limit, list_with_retry(supervised, connection, kind));
             match while_subscribed(supervised, notifications, refresh, listing).await {
                 Ok(Ok(list)) => {
-                    refresh.on_list_taken(kind, notifications);
+                    refresh.on_list_fetched(kind, notifications);
                     answered = true;
                     list
                 }

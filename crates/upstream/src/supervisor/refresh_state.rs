@@ -77,7 +77,7 @@ impl RefreshState {
     }
 
     /// Records that a list was fetched.
-    pub(super) fn on_list_taken(&mut self, kind: ItemKind, notifications: &NotificationStream) {
+    pub(super) fn on_list_fetched(&mut self, kind: ItemKind, notifications: &NotificationStream) {
         if self.is_only_stream && notifications.is_pending() && !self.listed_early.contains(&kind) {
             self.listed_early.push(kind);
         }

@@ -154,7 +154,7 @@ impl ChangeReporter {
     }
 
     /// Records a change of a list. The owner is notified even if the shared lists stay the same.
-    pub(crate) fn changed(&self, kind: ItemKind) {
+    pub(crate) fn report_changed(&self, kind: ItemKind) {
         let mut pending = self.relists.lock();
         if let Some(changes) = pending.owners.get_mut(&self.owner) {
             changes.changed[kind as usize] = true;
@@ -166,7 +166,7 @@ impl ChangeReporter {
     }
 
     /// Records that a list may have changed. The owner is notified like all others, if the shared lists change.
-    pub(crate) fn maybe_changed(&self, kind: ItemKind) {
+    pub(crate) fn report_maybe_changed(&self, kind: ItemKind) {
         let mut pending = self.relists.lock();
         pending.maybe_changed[kind as usize] = true;
         pending.maybe_changed_since.get_or_insert_with(Instant::now);
@@ -211,13 +211,13 @@ mod tests {
             (0..100).map(|n| DedicatedRelists::reporter(&relists, owner(&n.to_string()))).collect();
         // The first interval has passed, so that only the settle time counts.
         tokio::time::advance(CHANGED_INTERVAL).await;
-        reporters.iter().for_each(|reporter| reporter.changed(ItemKind::Tools));
+        reporters.iter().for_each(|reporter| reporter.report_changed(ItemKind::Tools));
         assert_eq!(due(&relists).await, (SETTLE_TIME, vec![ItemKind::Tools]));
         // The fetch takes time, which is no delay.
         tokio::time::advance(CHANGED_INTERVAL).await;
         assert_eq!(relists.completed().len(), 100);
         // Templates are fetched with resources.
-        reporters[0].changed(ItemKind::Resources);
+        reporters[0].report_changed(ItemKind::Resources);
         assert_eq!(due(&relists).await, (CHANGED_INTERVAL, vec![ItemKind::Resources, ItemKind::Templates]));
         assert_eq!(relists.completed(), [(owner("0"), ItemKind::Resources)]);
         assert_eq!(relists.completed(), []);
@@ -231,7 +231,7 @@ mod tests {
         let all = || {
             reporters
                 .iter()
-                .for_each(|reporter| ItemKind::ALL.into_iter().for_each(|kind| reporter.maybe_changed(kind)))
+                .for_each(|reporter| ItemKind::ALL.into_iter().for_each(|kind| reporter.report_maybe_changed(kind)))
         };
         all();
         assert_eq!(due(&relists).await, (SETTLE_TIME, ItemKind::ALL.to_vec()));
@@ -244,7 +244,7 @@ mod tests {
         all();
         let later = async {
             tokio::time::sleep(CHANGED_INTERVAL).await;
-            reporters[0].changed(ItemKind::Prompts);
+            reporters[0].report_changed(ItemKind::Prompts);
         };
         let ((waited, kinds), ()) = tokio::join!(due(&relists), later);
         assert_eq!((waited, kinds), (CHANGED_INTERVAL + SETTLE_TIME, ItemKind::ALL.to_vec()));
@@ -255,7 +255,7 @@ mod tests {
     async fn reports_of_closed_connections_are_dropped() {
         let relists = Arc::new(DedicatedRelists::default());
         for n in 0..1000 {
-            DedicatedRelists::reporter(&relists, owner(&n.to_string())).changed(ItemKind::Tools);
+            DedicatedRelists::reporter(&relists, owner(&n.to_string())).report_changed(ItemKind::Tools);
         }
         assert!(relists.lock().owners.is_empty(), "also while nobody takes any list");
         assert_eq!(relists.next_batch().now_or_never(), None);
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(relists.next_batch().now_or_never(), None, "no owner is to be notified");
         let (first, second) =
             (DedicatedRelists::reporter(&relists, owner("s")), DedicatedRelists::reporter(&relists, owner("s")));
-        first.changed(ItemKind::Tools);
+        first.report_changed(ItemKind::Tools);
         drop(first);
         assert_eq!(relists.next_batch().await, [ItemKind::Tools]);
         assert_eq!(relists.completed(), [(owner("s"), ItemKind::Tools)], "the owner has another connection");
@@ -276,13 +276,13 @@ mod tests {
     async fn changes_of_an_aborted_relist_are_still_published() {
         let relists = Arc::new(DedicatedRelists::default());
         let reporter = DedicatedRelists::reporter(&relists, owner("s"));
-        reporter.changed(ItemKind::Tools);
+        reporter.report_changed(ItemKind::Tools);
         assert_eq!(relists.next_batch().await, [ItemKind::Tools]);
         // The shared connection ended meanwhile. Its successor continues the fetch.
-        reporter.changed(ItemKind::Prompts);
+        reporter.report_changed(ItemKind::Prompts);
         assert_eq!(due(&relists).await, (Duration::ZERO, vec![ItemKind::Tools, ItemKind::Prompts]));
         // A change during a fetch may have come too late for it.
-        reporter.changed(ItemKind::Tools);
+        reporter.report_changed(ItemKind::Tools);
         assert_eq!(relists.completed(), [(owner("s"), ItemKind::Tools), (owner("s"), ItemKind::Prompts)]);
         assert_eq!(due(&relists).await.1, [ItemKind::Tools]);
         assert_eq!(relists.completed(), [(owner("s"), ItemKind::Tools)]);

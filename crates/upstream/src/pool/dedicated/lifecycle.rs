@@ -20,7 +20,7 @@ use crate::pool::dedicated::backoff_table::ConnectCooldown;
 use crate::pool::dedicated::notification_router::NotificationRouter;
 use crate::pool::dedicated::notification_stream::forward_notifications;
 use crate::pool::dedicated::session_row::UpstreamSessionRow;
-use crate::pool::dedicated::table::{DedicatedConnection, DedicatedPool};
+use crate::pool::dedicated::table::{DedicatedEntry, DedicatedPool};
 use crate::pool::isolation::{self, ConnectionLifetime};
 use crate::server_context::seconds;
 use crate::settings::ServerSettings;
@@ -46,7 +46,7 @@ pub(super) fn cooldown_error(server: &str, cooldown: &ConnectCooldown) -> Error 
 pub(super) struct DedicatedLifecycle {
     pub(super) pool: DedicatedPool,
     pub(super) key: ByteString,
-    pub(super) connection: Arc<DedicatedConnection>,
+    pub(super) entry: Arc<DedicatedEntry>,
     pub(super) lifetime: ConnectionLifetime,
     /// Cancelled when the gateway stops the server.
     pub(super) stop: CancellationToken,
@@ -72,15 +72,15 @@ pub(super) struct DialParameters {
 struct AttemptGuard {
     pool: DedicatedPool,
     key: ByteString,
-    connection: Arc<DedicatedConnection>,
+    entry: Arc<DedicatedEntry>,
 }
 
 impl Drop for AttemptGuard {
     fn drop(&mut self) {
-        if self.connection.connection().is_none() {
-            self.pool.lock().remove(&self.key, &self.connection);
+        if self.entry.connection().is_none() {
+            self.pool.lock().remove(&self.key, &self.entry);
         }
-        self.connection.settled.cancel();
+        self.entry.settled.cancel();
     }
 }
 
@@ -104,7 +104,7 @@ impl DedicatedLifecycle {
         };
         tokio::select! {
             () = ended => "the client's session ended",
-            () = self.connection.evicted.cancelled() => "its place was given to another client's connection",
+            () = self.entry.evicted.cancelled() => "its place was given to another client's connection",
             () = self.stop.cancelled() => "it is being stopped",
         }
     }
@@ -112,10 +112,10 @@ impl DedicatedLifecycle {
     /// Records a failed dial and returns its error. The next call may dial again once the backoff allows it.
     fn give_up(&self, backoff: ReconnectBackoff, failure: DialFailure) -> Error {
         let mut table = self.pool.lock();
-        table.remove(&self.key, &self.connection);
+        table.remove(&self.key, &self.entry);
         match failure {
             DialFailure::Dial(error) => {
-                if let Some(attempt) = self.connection.take_attempt() {
+                if let Some(attempt) = self.entry.take_attempt() {
                     attempt.fail();
                 }
                 // Both are answers of the server: it does not speak this era.
@@ -132,9 +132,9 @@ impl DedicatedLifecycle {
             }
             DialFailure::Unwanted(reason) => {
                 // The server did nothing wrong: the attempt is returned to the budget.
-                drop(self.connection.take_attempt());
+                drop(self.entry.take_attempt());
                 // Evicted during the dial: the key cools down as after a loss.
-                if self.connection.evicted.is_cancelled() {
+                if self.entry.evicted.is_cancelled() {
                     table.backoffs.on_loss(&self.key, backoff, Duration::ZERO, reason, self.settings.connect_timeout);
                 }
                 let message = format!("Server \"{}\" was not connected: {reason}", self.settings.name);
@@ -146,11 +146,8 @@ impl DedicatedLifecycle {
 
 /// Opens a connection and runs it until its lifetime is over.
 pub(super) async fn run_dedicated(lifecycle: DedicatedLifecycle, parameters: DialParameters, caller: Arc<Caller>) {
-    let attempt_guard = AttemptGuard {
-        pool: lifecycle.pool.clone(),
-        key: lifecycle.key.clone(),
-        connection: lifecycle.connection.clone(),
-    };
+    let attempt_guard =
+        AttemptGuard { pool: lifecycle.pool.clone(), key: lifecycle.key.clone(), entry: lifecycle.entry.clone() };
     let DialParameters { settings, context: common, times, connect_as, backoff } = parameters;
     let opened = tokio::select! {
         // Polled first: a connection that no client wants is not dialed.
@@ -168,14 +165,14 @@ pub(super) async fn run_dedicated(lifecycle: DedicatedLifecycle, parameters: Dia
                 row.persist(&connection);
             }
             // Set before the guard drops, since its drop wakes the callers that read the result.
-            let _ = lifecycle.connection.opened.set(Ok(connection.clone()));
+            let _ = lifecycle.entry.opened.set(Ok(connection.clone()));
             drop(attempt_guard);
             run_until_end(lifecycle, connection, caller, backoff).await;
         }
         Err(failure) => {
             let error = lifecycle.give_up(backoff, failure);
             // Only this task sets the result, so that it is never set already.
-            let _ = lifecycle.connection.opened.set(Err(error));
+            let _ = lifecycle.entry.opened.set(Err(error));
             lifecycle.pool.publish_count(&lifecycle.settings.name, &lifecycle.metrics);
         }
     }
@@ -188,19 +185,8 @@ async fn run_until_end(
     caller: Arc<Caller>,
     backoff: ReconnectBackoff,
 ) {
-    let DedicatedLifecycle {
-        pool,
-        key,
-        connection: entry,
-        lifetime,
-        stop,
-        metrics,
-        health,
-        row,
-        subscriptions,
-        router,
-        settings,
-    } = lifecycle;
+    let DedicatedLifecycle { pool, key, entry, lifetime, stop, metrics, health, row, subscriptions, router, settings } =
+        lifecycle;
     let (server, grace) = (settings.name.as_str(), settings.connect_timeout);
     let (opened_at, mut lost) = (Instant::now(), None);
     let subscribed = subscriptions.subscription_probe();

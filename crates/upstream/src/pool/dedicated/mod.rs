@@ -126,7 +126,7 @@ impl DedicatedPool {
         let lifecycle = DedicatedLifecycle {
             pool: self.clone(),
             key,
-            connection: use_guard.0.clone(),
+            entry: use_guard.0.clone(),
             lifetime,
             stop: server.stop.clone(),
             metrics: common.metrics.clone(),

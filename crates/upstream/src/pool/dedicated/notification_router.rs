@@ -46,9 +46,9 @@ impl NotificationRouter {
         match notification {
             Notification::ListChanged(kind) => match &self.extra_items {
                 Some(collector) => collector.mark_changed(kind),
-                None => self.reporter.changed(kind),
+                None => self.reporter.report_changed(kind),
             },
-            Notification::MaybeChanged(kind) => self.reporter.maybe_changed(kind),
+            Notification::MaybeChanged(kind) => self.reporter.report_maybe_changed(kind),
             // The elicitation's id tells which of the owner's clients was sent to the page.
             Notification::ElicitationComplete(..) => self.server.publish(Audience::Everyone, notification),
             Notification::ResourceUpdated(..) | Notification::Log(..) => {
@@ -63,7 +63,7 @@ impl NotificationRouter {
     pub(crate) async fn collect_extra_items(&self, connection: &UpstreamConnection, settings: &ServerSettings) {
         match &self.extra_items {
             Some(collector) => {
-                collector.run_collector(&*connection.server, settings, |kind| self.reporter.changed(kind)).await
+                collector.run_collector(&*connection.server, settings, |kind| self.reporter.report_changed(kind)).await
             }
             None => std::future::pending().await,
         }
@@ -71,7 +71,7 @@ impl NotificationRouter {
 
     /// Records the end of the connection. Its extra items are no longer listed.
     pub(crate) fn end(&self) {
-        let shorter = |kind: ItemKind| self.reporter.maybe_changed(kind);
+        let shorter = |kind: ItemKind| self.reporter.report_maybe_changed(kind);
         if let Some(collector) = &self.extra_items {
             collector.discard(shorter);
         }

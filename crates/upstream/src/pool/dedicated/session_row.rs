@@ -41,7 +41,7 @@ impl UpstreamSessionRow {
             caller.session.as_ref().filter(|_| lifetime == ConnectionLifetime::WithSession && store.is_persistent())?;
         let ConnectTarget::Http { .. } = settings.connect else { return None };
         // Other settings may mean another server, which must not see a session of this one.
-        let purpose = format!("a session at the server {} {}", settings.name, cache::digest(settings));
+        let purpose = format!("a session at the server {} {}", settings.name, cache::settings_digest(settings));
         let secret = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, id.as_bytes()), purpose.as_bytes());
         let secret = LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, secret.as_ref()).ok()?);
         // The digest of the id, since the store must not hold what opens a session.

@@ -44,7 +44,7 @@ pub(crate) struct DedicatedPool(Arc<Mutex<DedicatedTable>>);
 /// Entries of the pool, and the backoff of connections that ended.
 #[derive(Default)]
 pub(super) struct DedicatedTable {
-    connections: HashMap<ByteString, Arc<DedicatedConnection>>,
+    connections: HashMap<ByteString, Arc<DedicatedEntry>>,
     /// Backoff of connections that could not be opened, or broke.
     pub(super) backoffs: BackoffTable,
     /// Key of the connection whose last dial the server refused by an answer.
@@ -54,7 +54,7 @@ pub(super) struct DedicatedTable {
 }
 
 /// Entry of one connection, from the start of its dial.
-pub(super) struct DedicatedConnection {
+pub(super) struct DedicatedEntry {
     /// Result of the dial.
     pub(super) opened: OnceLock<Result<Arc<UpstreamConnection>, Error>>,
     /// Cancelled once the result is known.
@@ -72,7 +72,7 @@ pub(super) struct DedicatedConnection {
 }
 
 /// Guard of one use. The connection is in use until it is dropped.
-pub(crate) struct UseGuard(pub(super) Arc<DedicatedConnection>);
+pub(crate) struct UseGuard(pub(super) Arc<DedicatedEntry>);
 
 /// Result of a lookup in the table.
 pub(super) enum DedicatedLookup {
@@ -128,7 +128,7 @@ impl DedicatedPool {
         if let Some(entry) = oldest.and_then(|oldest| table.connections.remove(&oldest)) {
             entry.evicted.cancel();
         }
-        let entry = Arc::new(DedicatedConnection::new(attempt));
+        let entry = Arc::new(DedicatedEntry::new(attempt));
         let use_guard = UseGuard::begin(&entry);
         table.connections.insert(key.clone(), entry);
         DedicatedLookup::New(use_guard, reconnect_backoff)
@@ -139,12 +139,12 @@ impl DedicatedPool {
     pub(super) async fn evict_when_unused(
         &self,
         key: &ByteString,
-        entry: &Arc<DedicatedConnection>,
+        entry: &Arc<DedicatedEntry>,
         time: Duration,
         is_needed: impl Fn() -> bool,
     ) {
         loop {
-            entry.activity.idle_for(time, || entry.use_count.load(Ordering::Acquire) > 0 || is_needed()).await;
+            entry.activity.wait_idle_for(time, || entry.use_count.load(Ordering::Acquire) > 0 || is_needed()).await;
             let mut table = self.lock();
             // A caller may have checked it out a moment ago.
             if entry.use_count.load(Ordering::Acquire) == 0 {
@@ -176,9 +176,8 @@ impl DedicatedPool {
     /// Removes a connection that stays open. Returns false if it is not in the table.
     pub(crate) fn release(&self, key: &ByteString, connection: &Arc<UpstreamConnection>) -> bool {
         let mut table = self.lock();
-        let is_it = |entry: &&mut Arc<DedicatedConnection>| {
-            entry.connection().is_some_and(|open| Arc::ptr_eq(open, connection))
-        };
+        let is_it =
+            |entry: &&mut Arc<DedicatedEntry>| entry.connection().is_some_and(|open| Arc::ptr_eq(open, connection));
         let Some(entry) = table.connections.get_mut(key).filter(is_it).cloned() else { return false };
         table.connections.remove(key);
         entry.released.cancel();
@@ -199,8 +198,8 @@ impl DedicatedPool {
         caller: &Caller,
         other_era: Option<Era>,
     ) -> Option<Arc<UpstreamConnection>> {
-        let key =
-            isolation::key(share, caller, other_era).or_else(|| caller.session.as_ref().map(isolation::session_key))?;
+        let key = isolation::dedicated_key(share, caller, other_era)
+            .or_else(|| caller.session.as_ref().map(isolation::session_key))?;
         self.lock().connections.get(&key)?.connection().cloned()
     }
 
@@ -230,12 +229,12 @@ impl DedicatedPool {
 
     /// Closes the connections of revoked principals. Those of sessions close with their sessions.
     pub(crate) async fn revoke_principals(&self, revoked: &(dyn Fn(u32) -> bool + Sync)) {
-        // The format is that of `isolation::key` and `isolation::principal_key`.
+        // The format is that of `isolation::dedicated_key` and `isolation::principal_key`.
         let theirs = |key: &ByteString| {
             let id = key.strip_prefix("principal ").and_then(|rest| rest.split(',').next()?.parse().ok());
             id.is_some_and(revoked)
         };
-        let all: Vec<Arc<DedicatedConnection>> =
+        let all: Vec<Arc<DedicatedEntry>> =
             self.lock().connections.extract_if(|key, _| theirs(key)).map(|(_, entry)| entry).collect();
         for entry in &all {
             // Cancels a pending dial as well.
@@ -257,7 +256,7 @@ impl DedicatedPool {
     pub(super) fn remove_ended(
         &self,
         key: &ByteString,
-        entry: &Arc<DedicatedConnection>,
+        entry: &Arc<DedicatedEntry>,
         lost: Option<&str>,
         (reconnect_backoff, uptime, grace): (ReconnectBackoff, Duration, Duration),
     ) {
@@ -276,7 +275,7 @@ impl DedicatedPool {
 
     /// Closes all connections.
     pub(crate) async fn close_all(&self) {
-        let all: Vec<Arc<DedicatedConnection>> = self.lock().connections.drain().map(|(_, entry)| entry).collect();
+        let all: Vec<Arc<DedicatedEntry>> = self.lock().connections.drain().map(|(_, entry)| entry).collect();
         // Detached before the close, which would end a resumable session at the server.
         for connection in all.iter().filter_map(|entry| entry.connection()) {
             if !connection.is_persisted.load(Ordering::Relaxed) {
@@ -290,16 +289,16 @@ impl DedicatedPool {
 
 impl DedicatedTable {
     /// Removes a connection, unless another one took its place meanwhile.
-    pub(super) fn remove(&mut self, key: &ByteString, entry: &Arc<DedicatedConnection>) {
+    pub(super) fn remove(&mut self, key: &ByteString, entry: &Arc<DedicatedEntry>) {
         if self.connections.get(key).is_some_and(|current| Arc::ptr_eq(current, entry)) {
             self.connections.remove(key);
         }
     }
 }
 
-impl DedicatedConnection {
+impl DedicatedEntry {
     fn new(attempt: CountedAttempt) -> Self {
-        DedicatedConnection {
+        DedicatedEntry {
             opened: OnceLock::new(),
             settled: CancellationToken::new(),
             use_count: AtomicUsize::new(0),
@@ -328,7 +327,7 @@ impl DedicatedConnection {
 
 impl UseGuard {
     /// Takes the connection into use. Call it under the lock of the table.
-    fn begin(entry: &Arc<DedicatedConnection>) -> Self {
+    fn begin(entry: &Arc<DedicatedEntry>) -> Self {
         entry.use_count.fetch_add(1, Ordering::AcqRel);
         UseGuard(entry.clone())
     }
@@ -353,7 +352,7 @@ impl Drop for UseGuard {
     }
 }
 
-async fn close(entries: &[Arc<DedicatedConnection>]) {
+async fn close(entries: &[Arc<DedicatedEntry>]) {
     let open = entries.iter().filter_map(|entry| entry.connection());
     futures_util::future::join_all(open.map(|connection| connection.link.close(Vec::new()))).await;
 }
