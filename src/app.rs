@@ -28,7 +28,7 @@ use crate::app::plan_settings::{
 use crate::app::reload::ReloadTargets;
 use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
-use moongate_admin::{AdminState, EventFeed};
+use moongate_admin::{AdminState, EventFeed, ToolIndex};
 use moongate_config::{LimitSettings, Plan};
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
@@ -264,6 +264,7 @@ impl Bound {
                 control: reloader.clone(),
                 draining: draining.clone(),
                 events: EventFeed::new(plan.admin_limits.streams),
+                tool_index: ToolIndex::default(),
             };
             serve_admin(listener, admin, settings.clone(), admin_limit.clone());
         }

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Era, EventStream, Gateway, HttpClient, HttpReply, Setup, legacy, only, serve, until};
+use moongate_testing::HttpEndpoint;
+use moongate_testing::messages::initialize;
 
 async fn send(gateway: &Gateway, method: &str, path: &str) -> HttpReply {
     let url = format!("http://{}{path}", gateway.app.admin.unwrap());
@@ -158,6 +160,40 @@ async fn event_streams_are_bounded_and_end_when_keys_of_operators_change() {
     gateway.change(|setup| setup.with("admin.keys.1", &format!("name = \"me\"\nkey = {KEY:?}"))).await;
     while stream.next().await.is_some() {}
     assert_eq!(gateway.admin("/api/v1/events").await.status, 401);
+}
+
+#[tokio::test]
+async fn a_client_gets_its_steps_and_is_seen_once_it_connects() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let mut gateway = Setup::new().http("a", &server.url).start().await;
+    gateway.ready(&["a"]).await;
+    let kinds = |reply: &Value| -> Vec<String> {
+        reply["steps"].as_array().unwrap().iter().map(|step| step["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    let cursor = gateway.admin("/api/v1/connect?client=cursor&endpoint=/mcp/a").await.json();
+    assert_eq!(kinds(&cursor)[..2], ["link", "file"], "{cursor}");
+    assert!(cursor["url"].as_str().unwrap().ends_with("/mcp/a"), "{cursor}");
+    let text = |reply: &Value| reply["steps"].to_string();
+    assert!(text(&cursor).contains("~/.cursor/mcp.json") && !text(&cursor).contains("Authorization"), "{cursor}");
+    for missing in ["client=cursr", "client=cursor&endpoint=gone", ""] {
+        assert_eq!(gateway.admin(&format!("/api/v1/connect?{missing}")).await.status, 404, "{missing}");
+    }
+    let present = async |gateway: &Gateway, id: &str| {
+        let reply = gateway.admin("/api/v1/clients").await.json();
+        let all = reply["clients"].as_array().unwrap();
+        all.iter().find(|client| client["id"] == id).unwrap()["present"].clone()
+    };
+    assert_eq!(present(&gateway, "cursor").await, Value::Null);
+    let _session =
+        HttpEndpoint::open_session(&gateway.url("/mcp"), &initialize(1, "2025-06-18", "cursor-vscode", &json!({})))
+            .await;
+    assert_eq!(present(&gateway, "cursor").await["name"], "cursor-vscode");
+    assert_eq!(present(&gateway, "vscode").await, Value::Null);
+    gateway
+        .change(|setup| setup.with("auth.keys.1", "name = \"laptop\"\nkey = \"client-key-number-1-0123456789\""))
+        .await;
+    let keyed = gateway.admin("/api/v1/connect?client=cursor").await.json();
+    assert!(text(&keyed).contains("${env:MOONGATE_KEY}") && !text(&keyed).contains("client-key"), "{keyed}");
 }
 
 #[tokio::test]

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
+use moongate_testing::HttpEndpoint;
+use moongate_testing::messages::initialize;
+
 use crate::harness::{Era, HttpClient, McpClient, Process, Setup, lasting_port, legacy, modern, only, serve, until};
 
 const DESCRIPTION: &str = "</p><script>fetch('http://attacker.example')</script><img src=\"http://attacker.example/x.png\"> \
@@ -71,6 +74,7 @@ impl PageScene {
                 "servers.weather",
                 &format!("{}\ntitle = \"Weather\"\ntools = {{ deny = [\"delete_*\"] }}", url(&weather)),
             )
+            .with("views.reading", "servers = [\"weather\", \"notes\"]\ntools = [\"*forecast\", \"*note_1\"]")
             .with("servers.notes", &url(&notes))
             .with("servers.zoo", &url(&hostile))
             .with("servers.files", "command = \"sh\"\nargs = [\"-c\", \"echo no such folder >&2; exit 3\"]")
@@ -126,6 +130,10 @@ impl PageScene {
                     client.call("weather__forecast", json!({ "text": "sun" })).await.result();
                     self.clients.push(client);
                 }
+            }
+            "cursor" => {
+                let hello = initialize(1, "2025-06-18", "cursor-vscode", &json!({}));
+                HttpEndpoint::open_session(&self.endpoint(), &hello).await;
             }
             "kill-server" => drop(self.notes.take()),
             "stop-gateway" => {
@@ -195,10 +203,51 @@ async fn ask_for_page(admin: &str, path: &str) -> crate::harness::HttpReply {
 }
 
 #[tokio::test]
+async fn tools_and_costs_are_those_of_the_chosen_endpoint() {
+    let server = serve(only(legacy(), &["echo", "fail"])).await;
+    let gateway = Setup::new()
+        .http("a", &server.url)
+        .with("servers.b", &format!("url = {:?}\ntools = {{ deny = [\"fail\"] }}", server.url))
+        .with("views.small", "servers = [\"a\", \"b\"]\ntools = [\"a__echo\"]")
+        .start()
+        .await;
+    gateway.ready(&["a", "b"]).await;
+    let admin = gateway.app.admin.unwrap().to_string();
+    let rows = async |path: &str| {
+        let html = ask_for_page(&admin, path).await.text_body();
+        let ids = html.split("id=\"row-").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned());
+        (ids.collect::<Vec<_>>(), html)
+    };
+    assert_eq!(rows("/tools").await.0, ["a-echo", "a-fail", "b-echo", "b-fail"]);
+    assert_eq!(rows("/tools?endpoint=small").await.0, ["a-echo"], "a view has exposed tools only");
+    let (of_b, html) = rows("/tools?endpoint=b&open=b%2Fecho").await;
+    assert_eq!(of_b, ["b-echo", "b-fail"]);
+    assert!(html.contains("/mcp/b</code>") && html.contains("<dd><code>echo</code>"), "names are the server's: {html}");
+    let (found, html) = rows("/tools?q=fail").await;
+    assert_eq!(found, ["a-fail", "b-fail"], "what is off stands apart");
+    assert!(html.find("row-a-fail") < html.find("Not listed to clients"), "{html}");
+    assert!(rows("/tools?endpoint=gone").await.1.contains("There is no endpoint"));
+    let context = ask_for_page(&admin, "/context?endpoint=small").await.text_body();
+    assert!(context.contains("/mcp/small</code> lists 1 tool"), "{context}");
+    let connect = ask_for_page(&admin, "/connect?client=cursor&endpoint=small").await.text_body();
+    assert!(connect.contains("/mcp/small") && connect.contains("Waiting for Cursor"), "{connect}");
+}
+
+#[tokio::test]
 async fn the_page_has_strict_headers_and_needs_a_key_where_the_api_does() {
     let mut gateway = Setup::new().start().await;
     let admin = gateway.app.admin.unwrap().to_string();
-    for path in ["/", "/calls", "/sessions", "/context", "/parts/servers", "/assets/app.css", "/assets/js/live.js"] {
+    for path in [
+        "/",
+        "/tools",
+        "/calls",
+        "/sessions",
+        "/context",
+        "/connect",
+        "/parts/servers",
+        "/assets/app.css",
+        "/assets/js/live.js",
+    ] {
         let reply = ask_for_page(&admin, path).await;
         assert_eq!(reply.status, 200, "{path}");
         let policy = reply.header("content-security-policy");

@@ -18,7 +18,8 @@ async function order(name) {
 
 const VIEWS = {
   servers: "/", server: "/servers/weather", log: "/servers/files?tab=log", hostile: "/servers/zoo",
-  calls: "/calls", sessions: "/sessions", context: "/context",
+  tools: "/tools", found: "/tools?q=storm%20coming", tool: "/tools?open=weather%2Fforecast",
+  calls: "/calls", sessions: "/sessions", context: "/context", clients: "/connect", cursor: "/connect?client=cursor",
 };
 
 const browser = await openBrowser();
@@ -151,6 +152,57 @@ async function theme(page) {
   await page.evaluate(() => localStorage.clear());
 }
 
+/** The text in the clipboard. The page's policy forbids to read it by script. */
+async function pasted(page) {
+  await page.evaluate(() => document.body.appendChild(document.createElement("textarea")).focus());
+  await page.keyboard.press("Control+V");
+  return page.evaluate(() => {
+    const area = document.querySelector("body > textarea");
+    area.remove();
+    return area.value;
+  });
+}
+
+async function tools(page) {
+  await page.goto(base + "/sessions");
+  await page.locator("#live[data-state=live]").waitFor();
+  await page.keyboard.press("/");
+  await page.waitForURL(/\/tools$/);
+  await page.waitForFunction(() => document.activeElement?.matches("[data-search]"));
+  check(true, "/ goes to the search over all tools where a view has no filter");
+  await page.keyboard.type("storm");
+  await page.waitForURL(/q=storm$/);
+  await page.locator("text=best first").waitFor();
+  check((await page.locator(".toolrow code").first().textContent()) === "watch_storm", "what fits best stands first");
+  check((await page.getByLabel("Search tools").inputValue()) === "storm", "the typed text stays");
+  await page.getByLabel("Search tools").fill("");
+  await page.locator("#tools-weather").waitFor();
+  await page.locator("#row-weather-forecast a.tool").click();
+  await page.locator("#row-weather-forecast .more table").waitFor();
+  check(/open=weather%2Fforecast/.test(page.url()), "an open tool is in the URL");
+  await page.getByRole("button", { name: "Copy the name" }).click();
+  const copied = await pasted(page);
+  check(copied === "weather__forecast", `the exposed name is copied: ${copied}`);
+  await page.getByLabel("Endpoint", { exact: true }).selectOption("reading");
+  await page.waitForURL(/endpoint=reading/);
+  await page.locator("#row-weather-watch_storm").waitFor({ state: "detached" });
+  check((await page.locator(".toolrow").count()) === 2, "a view has the tools that it names");
+}
+
+async function connect(page) {
+  await page.goto(base + "/connect");
+  await page.getByLabel("Filter clients").fill("curs");
+  await page.getByRole("link", { name: "Cursor", exact: true }).click();
+  await page.locator("#presence", { hasText: "Waiting for Cursor" }).waitFor();
+  check((await page.getByRole("link", { name: "Add to Cursor" }).getAttribute("href")).startsWith("cursor://"), "the link is there");
+  await page.getByRole("button", { name: "Copy the text" }).click();
+  const copied = await pasted(page);
+  check(JSON.parse(copied).mcpServers.moongate.url.endsWith("/mcp"), "the text of the file is copied");
+  await order("cursor");
+  await page.locator("#presence", { hasText: "Cursor is connected: cursor-vscode 1" }).waitFor();
+  check(true, "a client that connects is seen at once");
+}
+
 /** The open details, the typed filter and the scroll position stay while fragments come in. */
 async function openPartsStay(page) {
   await page.goto(base + "/servers/weather");
@@ -201,7 +253,8 @@ await withoutScript();
 await everyView();
 const { context, page, seen } = await openTab(browser, base);
 page.setDefaultTimeout(15_000);
-for (const step of [callAppears, callsView, keyboard, theme, openPartsStay, sessionEnds]) {
+await context.grantPermissions(["clipboard-read", "clipboard-write"]);
+for (const step of [callAppears, callsView, keyboard, theme, tools, connect, openPartsStay, sessionEnds]) {
   try {
     await step(page);
   } catch (error) {

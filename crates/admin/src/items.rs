@@ -4,6 +4,7 @@
 //! texts of a server are data, and are never interpreted.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use axum::extract::Path;
 use axum::response::Response;
@@ -73,6 +74,18 @@ pub(super) async fn items(Viewer(admin): Viewer, Path(name): Path<String>) -> Re
     json(StatusCode::OK, &describe_items(server, &admin.gateway.snapshot()))
 }
 
+/// Describes one tool of a server with its schemas, by its own name there.
+pub(super) fn tool_json(admin: &AdminState, server: &str, local: &str) -> Option<Value> {
+    let servers = admin.gateway.servers();
+    let server = servers.iter().find(|entry| entry.settings.name == server)?;
+    let lists = server.lists();
+    let is_wanted = |item: &&Arc<JsonObject>| {
+        item.get_string(ItemKind::Tools.item_key()).is_some_and(|name| name.as_str() == local)
+    };
+    let item = lists.get(ItemKind::Tools).items.iter().find(is_wanted)?;
+    Some(item_json(ItemKind::Tools, server, item, &admin.gateway.snapshot()))
+}
+
 /// Lists what a server offers. Returns `None` for a server that is off or unknown.
 pub(super) fn items_json(admin: &AdminState, name: &str) -> Option<Value> {
     let servers = admin.gateway.servers();
@@ -95,6 +108,17 @@ fn describe_items(server: &ServerEntry, snapshot: &Snapshot) -> Value {
 }
 
 fn item_json(kind: ItemKind, server: &ServerEntry, item: &JsonObject, snapshot: &Snapshot) -> Value {
+    let mut described = item_summary(kind, server, item, snapshot);
+    for (member, key) in
+        [("input_schema", "inputSchema"), ("output_schema", "outputSchema"), ("arguments", "arguments")]
+    {
+        described[member] = item.get(key).and_then(as_value).into();
+    }
+    described
+}
+
+/// Describes an item without its schemas, which cost most of the time.
+pub(super) fn item_summary(kind: ItemKind, server: &ServerEntry, item: &JsonObject, snapshot: &Snapshot) -> Value {
     let local = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
     let route = snapshot.find_local(kind, &ByteString::from(server.settings.name.as_str()), &local);
     let named = format!("{} {local}", kind.member());
@@ -106,7 +130,6 @@ fn item_json(kind: ItemKind, server: &ServerEntry, item: &JsonObject, snapshot: 
         (None, None) => "off",
     };
     let text = |key: &str| item.get_string(key).map(|text| text.to_string());
-    let value = |key: &str| item.get(key).and_then(as_value);
     let totals = route.map(|route| route.meter.totals()).unwrap_or_default();
     json!({
         "name": &*local,
@@ -116,10 +139,7 @@ fn item_json(kind: ItemKind, server: &ServerEntry, item: &JsonObject, snapshot: 
         "state": state,
         "reason": excluded.map(|out| out.reason.clone()),
         "tokens": tokens(route.map_or(item.bytes().len(), |route| route.listed.bytes().len())),
-        "annotations": value("annotations"),
-        "input_schema": value("inputSchema"),
-        "output_schema": value("outputSchema"),
-        "arguments": value("arguments"),
+        "annotations": item.get("annotations").and_then(as_value),
         "calls": totals.calls(),
         "errors": totals.errors + totals.tool_errors,
         "p95_ms": totals.quantile(0.95).map(|seconds| (seconds * 1e4).round() / 10.0),

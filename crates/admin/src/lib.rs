@@ -6,6 +6,7 @@
 mod access;
 mod actions;
 mod calls;
+mod connect;
 mod event_feed;
 mod events;
 mod items;
@@ -15,6 +16,7 @@ mod routes;
 mod server_details;
 mod sessions;
 mod status;
+mod tool_catalog;
 
 use std::sync::Arc;
 
@@ -35,6 +37,7 @@ use moongate_server::{SharedServerState, has_several_hosts, json_response, reque
 use moongate_telemetry::Metrics;
 
 pub use event_feed::EventFeed;
+pub use tool_catalog::ToolIndex;
 
 /// State of the admin listener.
 pub struct AdminState {
@@ -58,6 +61,19 @@ pub struct AdminState {
     pub draining: CancellationToken,
     /// Changes for pages and programs that watch.
     pub events: EventFeed,
+    /// Words of all tools, for searches.
+    pub tool_index: ToolIndex,
+}
+
+impl AdminState {
+    /// Returns the address of an endpoint. Empty if no URL leads to one.
+    fn url_of_endpoint(&self, name: &str) -> String {
+        match (self.endpoint_url.as_str(), name) {
+            ("", _) => String::new(),
+            (url, "") => url.to_owned(),
+            (url, name) => format!("{url}/{name}"),
+        }
+    }
 }
 
 /// Actions that operators can request. Each returns its success and a report.

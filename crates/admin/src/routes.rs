@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{MethodRouter, delete, get, post};
 
-use crate::{AdminState, actions, calls, events, items, openapi, sessions, status};
+use crate::{AdminState, actions, calls, connect, events, items, openapi, sessions, status};
 use moongate_access::auth::AdminRole;
 
 /// Route of the API.
@@ -48,7 +48,7 @@ impl ApiRoute {
 }
 
 /// All routes of the API.
-pub(super) const ROUTES: [ApiRoute; 12] = [
+pub(super) const ROUTES: [ApiRoute; 14] = [
     ApiRoute::view("GET", "/api/v1/openapi.json", "This description of the API.", || get(openapi::openapi)),
     ApiRoute::view("GET", "/api/v1/status", "The state of every server, and why.", || get(status::status)),
     ApiRoute::view("GET", "/api/v1/events", "Changes as they happen, as an event stream.", || get(events::events)),
@@ -66,6 +66,13 @@ pub(super) const ROUTES: [ApiRoute; 12] = [
     ApiRoute::operate("POST", "/api/v1/calls/{id}/cancel", "Cancels a running call.", || post(calls::cancel)),
     ApiRoute::view("GET", "/api/v1/sessions", "Sessions of clients, with ids of our own.", || get(sessions::sessions)),
     ApiRoute::operate("DELETE", "/api/v1/sessions/{id}", "Ends a session.", || delete(sessions::end)),
+    ApiRoute::view("GET", "/api/v1/clients", "Clients that can use the gateway, and those that do.", || {
+        get(connect::clients)
+    }),
+    ApiRoute::view("GET", "/api/v1/connect", "The steps that connect a client.", || get(connect::connect)).query(&[
+        ("client", "Id of the client."),
+        ("endpoint", "Name or path of the endpoint; all servers without it."),
+    ]),
     ApiRoute::view("GET", "/api/v1/plan", "The changes that a reload would make.", || get(actions::plan)),
     ApiRoute::operate("POST", "/api/v1/reload", "Reads the config again and applies it.", || post(actions::reload)),
     ApiRoute::operate("POST", "/api/v1/servers/{name}/restart", "Starts a server anew.", || post(actions::restart)),

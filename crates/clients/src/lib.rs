@@ -1,8 +1,8 @@
 //! MCP clients: where each keeps its servers, and how Moongate's entry looks there.
 //!
 //! The table of clients (`table`) is data. The rest reads it: files of a machine (`places`), entries (`entry`), links
-//! (`link`), command lines (`command_line`), changes of a file's text (`connect_file`), and all of it as steps (`steps`). `import` goes the other way: from clients' texts to our config. Does not read or write
-//! files. Invariant: a key never stands in a link to a web page.
+//! (`link`), command lines (`command_line`), changes of a file's text (`connect_file`), and all of it as steps
+//! (`steps`). `import` goes the other way: from clients' texts to our config. Does not read or write files. Invariant: a key never stands in a link to a web page.
 
 mod command_line;
 mod connect_file;
@@ -11,6 +11,7 @@ pub mod import;
 mod link;
 mod places;
 mod profile;
+mod session_name;
 mod steps;
 mod table;
 mod template;
@@ -19,9 +20,10 @@ pub use command_line::add_command;
 pub use connect_file::{ConnectError, ExistingEntry, connect_text, disconnect_text, existing_entry, format_of};
 pub use entry::{ConnectKey, ConnectRequest, ConnectRoute, EntryError, client_entry};
 pub use link::deeplink;
-pub use places::UserDirectories;
+pub use places::{UserDirectories, shown_file};
 pub use profile::{
     ClientLimits, ClientProfile, ConnectMethod, OffSwitch, ServerWrapper, SnippetFormat, UserFiles, VariableForm,
 };
+pub use session_name::client_of_session;
 pub use steps::{ConnectStep, StepKind, connect_steps};
 pub use table::{client, clients, nearest_client};

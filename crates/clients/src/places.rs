@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use moongate_platform::Platform;
 
-use crate::profile::{ClientProfile, UserFiles};
+use crate::profile::ClientProfile;
 
 /// Directories of a user, which the paths of the table begin with.
 #[derive(Clone, Debug)]
@@ -22,13 +22,7 @@ pub struct UserDirectories<'a> {
 impl UserDirectories<'_> {
     /// Returns the user's files of a client, newest first. Leaves out those whose directory is unknown.
     pub fn files(&self, profile: &ClientProfile) -> Vec<PathBuf> {
-        let paths = match profile.user_files {
-            UserFiles::Same(paths) => paths,
-            UserFiles::Each { windows, .. } if self.platform == Platform::WINDOWS => windows,
-            UserFiles::Each { macos, .. } if self.platform == Platform::MACOS => macos,
-            UserFiles::Each { linux, .. } => linux,
-        };
-        paths.iter().filter_map(|path| self.path(path)).collect()
+        profile.user_files.of(self.platform).iter().filter_map(|path| self.path(path)).collect()
     }
 
     /// Returns the file of a client to read and write: the first that exists, else the first.
@@ -73,6 +67,23 @@ impl UserDirectories<'_> {
     }
 }
 
+/// Returns the usual file of a client as people write it, such as `~/.cursor/mcp.json`. Reads no variable.
+pub fn shown_file(profile: &ClientProfile, platform: Platform) -> Option<String> {
+    let shown = |path: &&str| {
+        let (start, rest) = path.split_once('/')?;
+        let directory = match start {
+            "~" => "~",
+            "{config}" if platform.app_data_folders => "%APPDATA%",
+            "{config}" | "{xdg}" => "~/.config",
+            "{support}" => "~/Library/Application Support",
+            // A line that counts only if its variable is set.
+            _ => return None,
+        };
+        Some(format!("{directory}/{rest}"))
+    };
+    profile.user_files.of(platform).iter().find_map(shown)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -113,12 +124,8 @@ mod tests {
         for platform in [Platform::LINUX, Platform::MACOS, Platform::WINDOWS] {
             let directories = UserDirectories { env: &env, platform };
             for profile in clients() {
-                let declared = match profile.user_files {
-                    UserFiles::Same(paths) => paths,
-                    UserFiles::Each { windows, .. } if platform == Platform::WINDOWS => windows,
-                    UserFiles::Each { macos, .. } if platform == Platform::MACOS => macos,
-                    UserFiles::Each { linux, .. } => linux,
-                };
+                let declared = profile.user_files.of(platform);
+                assert_eq!(shown_file(profile, platform).is_some(), !declared.is_empty(), "{}", profile.id);
                 assert_eq!(directories.files(profile).len(), declared.len(), "{}", profile.id);
             }
         }

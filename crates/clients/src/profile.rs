@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use moongate_platform::Platform;
+
 /// Files of a user, each with a directory in front: `~`, or a name in braces (see [`crate::UserDirectories`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserFiles {
@@ -19,6 +21,18 @@ pub enum UserFiles {
         /// Windows.
         windows: &'static [&'static str],
     },
+}
+
+impl UserFiles {
+    /// Paths on one system.
+    pub(crate) fn of(self, platform: Platform) -> &'static [&'static str] {
+        match self {
+            UserFiles::Same(paths) => paths,
+            UserFiles::Each { windows, .. } if platform == Platform::WINDOWS => windows,
+            UserFiles::Each { macos, .. } if platform == Platform::MACOS => macos,
+            UserFiles::Each { linux, .. } => linux,
+        }
+    }
 }
 
 /// Place of the servers in a client's file.

@@ -59,12 +59,7 @@ impl Endpoint {
     }
 
     pub(super) fn includes(&self, server: &str) -> bool {
-        match &self.scope {
-            EndpointScope::All => true,
-            EndpointScope::Server(only) => only.settings.name == server,
-            EndpointScope::View(view) => view.includes(server),
-            EndpointScope::Union(union) => union.includes(server),
-        }
+        self.scope.includes(server)
     }
 
     /// Explains why the one server of this endpoint never came up. An endpoint with several servers has other items to

@@ -18,6 +18,27 @@ pub(super) enum EndpointScope {
     Union(Arc<EndpointUnion>),
 }
 
+impl EndpointScope {
+    /// Returns true if the endpoint has this server.
+    pub(super) fn includes(&self, server: &str) -> bool {
+        match self {
+            EndpointScope::All => true,
+            EndpointScope::Server(only) => only.settings.name == server,
+            EndpointScope::View(view) => view.includes(server),
+            EndpointScope::Union(union) => union.includes(server),
+        }
+    }
+
+    /// Returns true if the endpoint has this tool of a server that it includes.
+    pub(super) fn has_tool(&self, server: &str, exposed: &str) -> bool {
+        match self {
+            EndpointScope::View(view) => view.tools.matches(exposed),
+            EndpointScope::Union(union) => union.has_tool(server, exposed),
+            EndpointScope::All | EndpointScope::Server(_) => true,
+        }
+    }
+}
+
 /// Views and servers that one key may use.
 #[derive(Debug, Default)]
 pub(super) struct EndpointUnion {

@@ -23,6 +23,7 @@ mod schemas;
 mod tasks;
 mod endpoint_scope;
 mod endpoint_context;
+mod endpoint_coverage;
 mod endpoint_lists;
 mod endpoint_server;
 mod build_catalog;
@@ -74,7 +75,9 @@ use moongate_upstream::{
 };
 
 pub use catalog::Snapshot;
+pub use catalog_route::CatalogRoute;
 pub use endpoint::Endpoint;
+pub use endpoint_coverage::EndpointCoverage;
 pub use findings::{CatalogFinding, FindingTopic};
 pub use names::NameRules;
 pub use preview::ToolAccessChange;

@@ -61,12 +61,8 @@ impl Endpoint {
         if kind != ItemKind::Tools {
             return true;
         }
-        let viewed = match &self.scope {
-            EndpointScope::View(view) => view.tools.matches(&route.exposed),
-            EndpointScope::Union(union) => union.has_tool(&route.upstream.settings.name, &route.exposed),
-            EndpointScope::All | EndpointScope::Server(_) => true,
-        };
-        viewed && self.generation.access.allows_tool(principal, &route.exposed)
+        self.scope.has_tool(&route.upstream.settings.name, &route.exposed)
+            && self.generation.access.allows_tool(principal, &route.exposed)
     }
 
     /// Permits an item of the catalogue.

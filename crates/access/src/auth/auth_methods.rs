@@ -86,6 +86,11 @@ impl AuthMethods {
         (Arc::new(methods), AccessTable::new(roles))
     }
 
+    /// Returns true if no method is set up, so that clients need no credentials.
+    pub fn is_open(&self) -> bool {
+        self.anonymous.is_some()
+    }
+
     /// Returns the principals that are admitted now.
     pub fn principals(&self) -> &Arc<PrincipalTable> {
         &self.principals

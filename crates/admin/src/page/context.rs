@@ -5,9 +5,10 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::endpoint_choice::EndpointChoice;
 use super::facts::{number, text, title};
 use super::text::{VisibleText, count, estimate, grouped};
-use super::view_query::segment;
+use super::view_query::{ViewQuery, segment};
 
 /// Numbers of tools from which clients have trouble.
 const TOOL_LIMITS: [(u64, &str); 3] = [
@@ -20,40 +21,56 @@ const TOKENS_MUCH: u64 = 10_000;
 
 /// Server with its listed tools, the most expensive first.
 pub(super) struct ServerCost<'a> {
-    pub(super) server: &'a Value,
-    pub(super) tools: Vec<Value>,
+    server: &'a Value,
+    tools: Vec<Value>,
+    tokens: u64,
 }
 
 impl<'a> ServerCost<'a> {
-    /// Keeps the listed tools of a server.
-    pub(super) fn new(server: &'a Value, items: &Value) -> Self {
-        let mut tools: Vec<Value> = items["tools"].as_array().cloned().unwrap_or_default();
+    /// Keeps the listed ones of these tools.
+    pub(super) fn new(server: &'a Value, mut tools: Vec<Value>) -> Self {
         tools.retain(|tool| text(tool, "state") == "on");
         tools.sort_by_key(|tool| std::cmp::Reverse(number(tool, "tokens")));
-        ServerCost { server, tools }
+        let tokens = tools.iter().map(|tool| number(tool, "tokens")).sum();
+        ServerCost { server, tools, tokens }
     }
 }
 
+/// Cost of one endpoint.
+pub(super) struct ContextView<'a> {
+    pub(super) costs: Vec<ServerCost<'a>>,
+    pub(super) endpoint: &'a EndpointChoice,
+    pub(super) query: &'a ViewQuery,
+}
+
 /// Renders the whole view.
-pub(super) fn page(costs: &mut [ServerCost<'_>]) -> Markup {
+pub(super) fn page(view: &mut ContextView<'_>) -> Markup {
     html! {
-        div class="title" { h1 { "Context" } }
-        (table(costs))
+        div class="title" {
+            h1 { "Context" }
+            form class="inline" method="get" action="/context" data-auto-submit {
+                (view.endpoint.field())
+                noscript { button class="btn" { "Show" } }
+            }
+        }
+        (table(view))
     }
 }
 
 /// Renders the cost of each server and tool.
-pub(super) fn table(costs: &mut [ServerCost<'_>]) -> Markup {
-    costs.sort_by_key(|cost| std::cmp::Reverse(number(cost.server, "tokens")));
-    let tokens: u64 = costs.iter().map(|cost| number(cost.server, "tokens")).sum();
-    let tools: u64 = costs.iter().map(|cost| number(cost.server, "tools_on")).sum();
-    let most = costs.first().map_or(0, |cost| number(cost.server, "tokens"));
+pub(super) fn table(view: &mut ContextView<'_>) -> Markup {
+    view.costs.sort_by_key(|cost| std::cmp::Reverse(cost.tokens));
+    let costs = &view.costs;
+    let tokens: u64 = costs.iter().map(|cost| cost.tokens).sum();
+    let tools: u64 = costs.iter().map(|cost| cost.tools.len() as u64).sum();
+    let most = costs.first().map_or(0, |cost| cost.tokens);
     let used: u64 =
         costs.iter().flat_map(|cost| &cost.tools).filter(|t| number(t, "calls") > 0).map(|t| number(t, "tokens")).sum();
     html! {
-        div id="context" data-part="/parts/context" data-on="servers snapshot" {
+        div id="context" data-part=(view.query.link("/parts/context")) data-on="servers snapshot" {
+            @if view.endpoint.coverage.is_none() { (view.endpoint.missing()) }
             p class="lead" {
-                code { "/mcp" } " lists " (count(tools, "tool", "tools")) ": " b { (estimate(tokens)) " tokens" } " in every conversation."
+                code { (VisibleText(&view.endpoint.path())) } " lists " (count(tools, "tool", "tools")) ": " b { (estimate(tokens)) " tokens" } " in every conversation."
             }
             @if let Some((_, warning)) = TOOL_LIMITS.iter().find(|(limit, _)| tools > *limit) {
                 p class="banner orange" { (warning) ". A view can list fewer." }
@@ -65,7 +82,7 @@ pub(super) fn table(costs: &mut [ServerCost<'_>]) -> Markup {
             div class="wide panel" tabindex="0" role="region" aria-label="Cost of each server" {
                 table class="cost" {
                     thead { tr { th scope="col" { "Server" } th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" } th scope="col" { "Tools" } th scope="col" { "Calls" } } }
-                    tbody { @for cost in costs.iter() { (server_row(cost, most)) } }
+                    tbody { @for cost in costs { (server_row(cost, most)) } }
                 }
             }
             @for cost in costs.iter().filter(|cost| !cost.tools.is_empty()) { (tool_table(cost)) }
@@ -76,14 +93,13 @@ pub(super) fn table(costs: &mut [ServerCost<'_>]) -> Markup {
 
 fn server_row(cost: &ServerCost<'_>, most: u64) -> Markup {
     let server = cost.server;
-    let calls = &server["calls"];
-    let calls = number(calls, "ok") + number(calls, "tool_error") + number(calls, "error");
+    let calls: u64 = cost.tools.iter().map(|tool| number(tool, "calls")).sum();
     html! {
         tr {
             th scope="row" { a href=(format!("/servers/{}", segment(text(server, "name")))) { (VisibleText(title(server))) } }
-            td class="barcell" { (bar(number(server, "tokens"), most)) }
-            td class="n" { (estimate(number(server, "tokens"))) }
-            td class="n" { (number(server, "tools_on")) }
+            td class="barcell" { (bar(cost.tokens, most)) }
+            td class="n" { (estimate(cost.tokens)) }
+            td class="n" { (cost.tools.len()) }
             td class="n" { @if calls > 0 { (grouped(calls)) } @else { "none" } }
         }
     }

@@ -5,7 +5,9 @@
 
 mod assets;
 mod calls;
+mod connect;
 mod context;
+mod endpoint_choice;
 mod facts;
 mod icons;
 mod server_tabs;
@@ -16,6 +18,7 @@ mod shell;
 mod tests;
 mod text;
 mod tool_row;
+mod tools;
 mod view_query;
 mod viewer;
 
@@ -33,14 +36,19 @@ use serde_json::Value;
 
 use crate::AdminState;
 use crate::access::RefusalText;
-use crate::items::items_json;
+use crate::connect::{client_signs, presence_json, steps_json, too_long_names};
+use crate::items::{items_json, tool_json};
 use crate::sessions::sessions_json;
 use crate::status::servers_json;
+use crate::tool_catalog::{find_tools, tools_by_server, with_exposed_name};
 use calls::CallsView;
-use context::ServerCost;
+use connect::{ChosenClient, ConnectView};
+use context::{ContextView, ServerCost};
+use endpoint_choice::EndpointChoice;
 use server_tabs::OpenServer;
 use servers::ServersView;
 use shell::{PageContent, document};
+use tools::{ToolRows, ToolsView};
 use viewer::PageViewer;
 
 /// Headers of everything that belongs to the page.
@@ -80,12 +88,22 @@ pub(super) fn routes() -> Router<Arc<AdminState>> {
             "/context",
             get(async |viewer: PageViewer| whole(&viewer, "Context", context_view(&viewer, context::page))),
         )
+        .route(
+            "/tools",
+            get(async |viewer: PageViewer| whole(&viewer, "Tools", tools_view(&viewer, |view| view.page()))),
+        )
+        .route(
+            "/connect",
+            get(async |viewer: PageViewer| whole(&viewer, "Connect", connect_view(&viewer, |view| view.page()))),
+        )
         .route("/parts/summary", get(summary_part))
         .route("/parts/chips", get(async |viewer: PageViewer| part(servers_view(&viewer, None, |view| view.chips()))))
         .route("/parts/servers", get(servers_part))
         .route("/parts/server/{name}", get(server_part))
         .route("/parts/calls", get(async |viewer: PageViewer| part(calls_view(&viewer, |view| view.table()))))
         .route("/parts/sessions", get(sessions_part))
+        .route("/parts/tools", get(async |viewer: PageViewer| part(tools_view(&viewer, |view| view.list()))))
+        .route("/parts/connect", get(connect_part))
         .route("/parts/context", get(async |viewer: PageViewer| part(context_view(&viewer, context::table))))
         .route("/assets/{*path}", get(assets::asset))
         .layer(middleware::map_response(add_headers))
@@ -160,17 +178,47 @@ fn calls_view(viewer: &PageViewer, render: impl FnOnce(&CallsView<'_>) -> Markup
     render(&CallsView { calls: &calls, query: &viewer.query, may_act: viewer.may_act })
 }
 
-fn context_view(viewer: &PageViewer, render: impl FnOnce(&mut [ServerCost<'_>]) -> Markup) -> Markup {
+fn context_view(viewer: &PageViewer, render: impl FnOnce(&mut ContextView<'_>) -> Markup) -> Markup {
     let servers = servers_json(&viewer.admin);
-    let items = |server: &Value| {
-        server["name"].as_str().and_then(|name| items_json(&viewer.admin, name)).unwrap_or(Value::Null)
+    let endpoint = EndpointChoice::read(&viewer.admin, &viewer.query);
+    let tools = endpoint.coverage.as_ref().map(|coverage| tools_by_server(&viewer.admin, coverage)).unwrap_or_default();
+    let costs = tools.into_iter().map(|tools| {
+        let server = servers.iter().find(|server| server["name"] == tools.server.as_str());
+        ServerCost::new(server.unwrap_or(&Value::Null), tools.tools)
+    });
+    render(&mut ContextView { costs: costs.collect(), endpoint: &endpoint, query: &viewer.query })
+}
+
+fn connect_view(viewer: &PageViewer, render: impl FnOnce(&ConnectView<'_>) -> Markup) -> Markup {
+    let (admin, query) = (&*viewer.admin, &viewer.query);
+    let endpoint = EndpointChoice::read(admin, query);
+    let url = admin.url_of_endpoint(&endpoint.name);
+    let profile = query.get("client").and_then(moongate_clients::client);
+    let chosen = profile.map(|profile| ChosenClient {
+        profile,
+        steps: steps_json(admin, profile, &url),
+        presence: presence_json(&client_signs(admin), profile),
+        too_long: too_long_names(admin, profile, &endpoint.name),
+    });
+    render(&ConnectView { endpoint: &endpoint, url, chosen, query })
+}
+
+async fn connect_part(viewer: PageViewer) -> Response {
+    part(connect_view(&viewer, |view| view.chosen.as_ref().map(|chosen| view.presence(chosen)).unwrap_or_default()))
+}
+
+fn tools_view(viewer: &PageViewer, render: impl FnOnce(&ToolsView<'_>) -> Markup) -> Markup {
+    let (admin, query) = (&*viewer.admin, &viewer.query);
+    let endpoint = EndpointChoice::read(admin, query);
+    let rows = match (&endpoint.coverage, query.get("q")) {
+        (Some(coverage), Some(text)) => ToolRows::Found(find_tools(admin, coverage, text, tools::shown_rows(query))),
+        (Some(coverage), None) => ToolRows::All(tools_by_server(admin, coverage)),
+        (None, _) => ToolRows::All(Vec::new()),
     };
-    let mut costs: Vec<ServerCost<'_>> = servers
-        .iter()
-        .filter(|server| server["enabled"] == true)
-        .map(|server| ServerCost::new(server, &items(server)))
-        .collect();
-    render(&mut costs)
+    let open = tools::open_tool(query).and_then(|(server, tool)| {
+        Some(with_exposed_name(endpoint.coverage.as_ref()?, tool_json(admin, server, tool)?))
+    });
+    render(&ToolsView { url: admin.url_of_endpoint(&endpoint.name), endpoint: &endpoint, rows, query, open })
 }
 
 fn whole(viewer: &PageViewer, view: &'static str, body: Markup) -> Response {

@@ -5,6 +5,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
+use super::endpoint_choice::copy_button;
 use super::facts::{GROUPS, count_group, list};
 use super::icons::StateIcon;
 use super::text::{VisibleText, count};
@@ -15,11 +16,11 @@ use crate::status::status_json;
 /// does not exist yet.
 const VIEWS: [(Option<&str>, &str, &str); 7] = [
     (Some("/"), "Servers", "s"),
-    (None, "Tools", "t"),
+    (Some("/tools"), "Tools", "t"),
     (Some("/calls"), "Calls", "c"),
     (Some("/sessions"), "Sessions", "e"),
     (Some("/context"), "Context", "x"),
-    (None, "Connect", "o"),
+    (Some("/connect"), "Connect", "o"),
     (None, "Keys", "k"),
 ];
 
@@ -89,8 +90,8 @@ fn endpoint(url: &str) -> Markup {
     html! {
         @if !url.is_empty() {
             span class="url" {
-                code id="endpoint" { (url) }
-                button type="button" class="js-only" data-copy="endpoint" aria-label="Copy the address for clients" { "copy" }
+                code { (url) }
+                (copy_button("the address for clients"))
             }
         }
     }
@@ -164,7 +165,7 @@ fn confirm_dialog() -> Markup {
 
 fn help_dialog() -> Markup {
     let keys = [
-        ("/", "Go to the filter"),
+        ("/", "Go to the filter, or search all tools"),
         ("j k", "Next and previous row"),
         ("Enter", "Open or close the row"),
         ("r", "Refresh the open server"),

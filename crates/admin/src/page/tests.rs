@@ -4,11 +4,14 @@ use maud::Markup;
 use serde_json::{Value, json};
 
 use super::calls::CallsView;
-use super::context::{self, ServerCost};
+use super::context::{self, ContextView, ServerCost};
+use super::endpoint_choice::EndpointChoice;
 use super::server_tabs::OpenServer;
 use super::servers::ServersView;
+use super::tools::{ToolRows, ToolsView, open_tool};
 use super::view_query::ViewQuery;
 use super::{sessions, shell};
+use crate::tool_catalog::{FoundTools, ServerTools};
 
 /// Text of a server that tries to be markup, and to hide what it is.
 const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}txt\u{200b}\u{1b}[31m";
@@ -86,9 +89,78 @@ fn hostile_texts_are_text_in_every_view() {
     assert_harmless(&calls_page(&[call], "open=c-1", true));
     let session = json!({ "id": "s-1", "client": { "name": HOSTILE }, "principal": HOSTILE, "endpoint": "/mcp" });
     assert_harmless(&sessions::page(&[session], true).into_string());
-    let mut items = hostile_items();
-    items["tools"][0]["state"] = "on".into();
-    assert_harmless(&context::page(&mut [ServerCost::new(&hostile, &items)]).into_string());
+    let mut tool = hostile_items()["tools"][0].clone();
+    tool["state"] = "on".into();
+    assert_harmless(&context_page(vec![ServerCost::new(&hostile, vec![tool.clone()])]));
+    let query = ViewQuery::default().with("open", Some(&format!("a/{HOSTILE}"))).link("");
+    let all = |tool: &Value| {
+        ToolRows::All(vec![ServerTools { title: HOSTILE.to_owned(), ..server_tools("a", vec![tool.clone()]) }])
+    };
+    assert_harmless(&tools_page(all(&tool), ""));
+    let found = |tool: &Value| FoundTools {
+        listed: vec![("a".to_owned(), tool.clone())],
+        total: 1,
+        unlisted: vec![("b".to_owned(), tool.clone())],
+    };
+    assert_harmless(&tools_page(ToolRows::Found(found(&tool)), query.trim_start_matches('?')));
+}
+
+fn server_tools(server: &str, tools: Vec<Value>) -> ServerTools {
+    ServerTools { server: server.to_owned(), title: server.to_owned(), tools }
+}
+
+fn tools_page(rows: ToolRows, query: &str) -> String {
+    let (query, endpoint) = (ViewQuery::parse(query), EndpointChoice::of(&["", "coding"], ""));
+    let open = open_tool(&query).map(|_| hostile_items()["tools"][0].clone());
+    let url = "http://127.0.0.1:8080/mcp".to_owned();
+    ToolsView { endpoint: &endpoint, url, rows, query: &query, open }.page().into_string()
+}
+
+fn context_page(costs: Vec<ServerCost<'_>>) -> String {
+    let (query, endpoint) = (ViewQuery::default(), EndpointChoice::of(&["", "coding"], ""));
+    context::page(&mut ContextView { costs, endpoint: &endpoint, query: &query }).into_string()
+}
+
+fn tool(name: &str, state: &str) -> Value {
+    json!({ "name": name, "exposed": name, "description": "Does.", "state": state, "tokens": 20, "calls": 3, "errors": 1, "p95_ms": 190.0 })
+}
+
+#[test]
+fn tools_stand_by_server_and_many_are_closed() {
+    let few = ToolRows::All(vec![server_tools("a", vec![tool("one", "on"), tool("two", "off")])]);
+    let html = tools_page(few, "endpoint=&open=a%2Fone");
+    assert!(html.contains("id=\"row-a-one\"") && html.contains("id=\"row-a-two\""), "{html}");
+    assert!(
+        html.contains(" lists 1 tool of 1 server") && html.contains("3 calls<span class=\"red\">, 1 failed"),
+        "{html}"
+    );
+    assert!(html.contains("Input schema") && html.contains("data-copy") && html.contains("aria-expanded=\"true\""));
+    assert!(html.contains("value=\"coding\"") && html.contains("/mcp/coding"), "other endpoints can be chosen: {html}");
+    let many = || {
+        let tools = |server: &str| (0..150).map(|n| tool(&format!("{server}{n}"), "on")).collect();
+        ToolRows::All(vec![server_tools("a", tools("a")), server_tools("b", tools("b"))])
+    };
+    assert_eq!(tools_page(many(), "").matches("class=\"toolrow\"").count(), 0);
+    assert_eq!(tools_page(many(), "server=b").matches("id=\"row-b-").count(), 150);
+    assert_nothing_inline(&tools_page(many(), "server=b"));
+}
+
+#[test]
+fn found_tools_keep_their_order_and_say_how_many_there_are() {
+    let listed = ["zebra", "ant"].map(|name| ("a".to_owned(), tool(name, "on"))).to_vec();
+    let unlisted = vec![("b".to_owned(), tool("bee", "off"))];
+    let html = tools_page(ToolRows::Found(FoundTools { listed, total: 70, unlisted }), "q=x");
+    assert!(
+        html.find("zebra") < html.find(">ant<") && html.find(">ant<") < html.find("Not listed to clients"),
+        "{html}"
+    );
+    assert!(html.contains("70 tools fit") && html.contains("rows=all"), "{html}");
+    let none = FoundTools { listed: Vec::new(), total: 0, unlisted: Vec::new() };
+    assert!(tools_page(ToolRows::Found(none), "q=x").contains("No listed tool fits"));
+    let endpoint = EndpointChoice::of(&[""], "gone");
+    let rows = ToolRows::All(Vec::new());
+    let view = ToolsView { endpoint: &endpoint, url: String::new(), rows, query: &ViewQuery::default(), open: None };
+    assert!(view.page().into_string().contains("There is no endpoint"));
 }
 
 #[test]
@@ -147,14 +219,15 @@ fn calls_are_filtered_and_only_running_ones_can_be_stopped() {
 #[test]
 fn context_sorts_by_cost_and_warns() {
     let mut large = server("large", "ready");
-    (large["tokens"], large["tools_on"]) = (json!(12_900), json!(130));
-    let items = json!({ "tools": [
-        { "name": "cheap", "state": "on", "tokens": 10, "calls": 0 }, { "name": "dear", "state": "on", "tokens": 90, "calls": 3 },
-        { "name": "gone", "state": "off", "tokens": 50 },
-    ] });
+    large["tokens"] = json!(12_900);
+    let mut tools = vec![
+        json!({ "name": "cheap", "state": "on", "tokens": 10, "calls": 0 }),
+        json!({ "name": "dear", "state": "on", "tokens": 12_900, "calls": 3 }),
+        json!({ "name": "gone", "state": "off", "tokens": 50 }),
+    ];
+    tools.extend((0..128).map(|n| json!({ "name": format!("more{n}"), "state": "on", "tokens": 1, "calls": 1 })));
     let small = server("small", "ready");
-    let mut costs = [ServerCost::new(&small, &Value::Null), ServerCost::new(&large, &items)];
-    let html = context::page(&mut costs).into_string();
+    let html = context_page(vec![ServerCost::new(&small, Vec::new()), ServerCost::new(&large, tools)]);
     assert!(
         html.find("large") < html.find("small") && html.find("dear") < html.find("cheap") && !html.contains("gone")
     );

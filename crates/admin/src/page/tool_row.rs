@@ -1,10 +1,11 @@
-//! One tool of an open server: a row that opens to its description, arguments and schema.
+//! One tool: a row that opens to its description, arguments and schema.
 //!
 //! Owns the row. Does not call tools. Invariant: an annotation is shown as the server's claim.
 
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::endpoint_choice::copy_button;
 use super::facts::{number, text};
 use super::icons::StateIcon;
 use super::text::{VisibleText, count, duration, estimate};
@@ -13,35 +14,56 @@ use super::view_query::segment;
 /// Characters of a schema that are shown. Longer ones are cut.
 const SCHEMA_MAX: usize = 20_000;
 
-/// Renders the row of a tool.
+/// Renders the row of a tool of an open server.
 pub(super) fn tool_row(tool: &Value) -> Markup {
-    let (name, state) = (text(tool, "name"), text(tool, "state"));
+    html! {
+        li class="toolrow" data-filter {
+            (state_cell(tool))
+            details id=(format!("tool-{}", segment(text(tool, "name")))) {
+                summary class="tool" data-row { (tool_line(tool, None)) }
+                (tool_details(tool))
+            }
+        }
+    }
+}
+
+/// Renders the state of a tool, which stands before its row.
+pub(super) fn state_cell(tool: &Value) -> Markup {
+    let state = text(tool, "state");
+    html! { span class="switch" { (StateIcon::of_tool(state).draw()) span { (state_text(state)) } } }
+}
+
+/// Renders the line of a tool. `server` names the server where the tools of several stand together.
+pub(super) fn tool_line(tool: &Value, server: Option<&str>) -> Markup {
     let description = text(tool, "description");
     let first_line = description.lines().next().unwrap_or_default();
-    let (reason, state_text) = (text(tool, "reason"), state_text(state));
+    let errors = number(tool, "errors");
     html! {
-        li data-filter {
-            details id=(format!("tool-{}", segment(name))) {
-                summary class="tool" data-row {
-                    span class="switch" { (StateIcon::of_tool(state).draw()) span { (state_text) } }
-                    code { (VisibleText(name)) }
-                    span class="d" {
-                        @if state == "left_out" { span class="orange" { "left out: " (VisibleText(reason)) } }
-                        @else { (VisibleText(first_line)) }
-                    }
-                    (claim(&tool["annotations"]))
-                    span class="n" { (estimate(number(tool, "tokens"))) span class="unseen" { " tokens" } }
-                    span class="n calls" { (count(number(tool, "calls"), "call", "calls")) }
-                }
-                div class="more" {
-                    @if !text(tool, "title").is_empty() { p { b { (VisibleText(text(tool, "title"))) } } }
-                    p class="prose" { (VisibleText(description)) }
-                    (details(tool))
-                    (argument_table(&tool["input_schema"]))
-                    (schema("Input schema", &tool["input_schema"]))
-                    (schema("Output schema", &tool["output_schema"]))
-                }
-            }
+        code { (VisibleText(text(tool, "name"))) }
+        span class="d" {
+            @if let Some(server) = server { span class="tag" { (VisibleText(server)) } " " }
+            @if text(tool, "state") == "left_out" { span class="orange" { "left out: " (VisibleText(text(tool, "reason"))) } }
+            @else { (VisibleText(first_line)) }
+        }
+        (claim(&tool["annotations"]))
+        span class="n" { (estimate(number(tool, "tokens"))) span class="unseen" { " tokens" } }
+        span class="n calls" {
+            @if number(tool, "calls") > 0 { (count(number(tool, "calls"), "call", "calls")) }
+            @if errors > 0 { span class="red" { ", " (errors) " failed" } }
+        }
+    }
+}
+
+/// Renders what an open row shows.
+pub(super) fn tool_details(tool: &Value) -> Markup {
+    html! {
+        div class="more" {
+            @if !text(tool, "title").is_empty() { p { b { (VisibleText(text(tool, "title"))) } } }
+            p class="prose" { (VisibleText(text(tool, "description"))) }
+            (details(tool))
+            (argument_table(&tool["input_schema"]))
+            (schema("Input schema", &tool["input_schema"]))
+            (schema("Output schema", &tool["output_schema"]))
         }
     }
 }
@@ -82,7 +104,7 @@ fn details(tool: &Value) -> Markup {
     let (calls, errors) = (number(tool, "calls"), number(tool, "errors"));
     html! {
         dl {
-            @if !exposed.is_empty() { dt { "Name for clients" } dd { code { (VisibleText(exposed)) } } }
+            @if !exposed.is_empty() { dt { "Name for clients" } dd { code { (VisibleText(exposed)) } " " (copy_button("the name")) } }
             @if text(tool, "state") == "off" { dt { "State" } dd { "off by a rule of the config (tools.allow, tools.deny)" } }
             @if text(tool, "state") == "hidden" { dt { "State" } dd { "callable, but not listed (tools.hide)" } }
             @if !text(tool, "reason").is_empty() { dt { "Left out" } dd { (VisibleText(text(tool, "reason"))) } }

@@ -56,9 +56,9 @@ export async function act(button) {
   }
 }
 
-/** @param {HTMLElement} button */
+/** Copies the text before a button. @param {HTMLElement} button */
 async function copy(button) {
-  const text = document.getElementById(button.dataset.copy || "")?.textContent || "";
+  const text = button.previousElementSibling?.textContent || "";
   try {
     await navigator.clipboard.writeText(text);
     button.textContent = "copied";
@@ -73,6 +73,6 @@ export function startActions() {
     const button = /** @type {Element} */ (event.target).closest("button");
     if (!button) return;
     if (button.dataset.action) act(button);
-    else if (button.dataset.copy) copy(button);
+    else if (button.dataset.copy !== undefined) copy(button);
   });
 }

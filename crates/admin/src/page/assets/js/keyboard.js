@@ -1,6 +1,7 @@
 // Keys: `/` to the filter, `g` and a letter to a view, `j` and `k` between rows, `r`, `?`.
 
 import { act } from "./actions.js";
+import { go } from "./navigate.js";
 
 let wentAt = 0;
 
@@ -19,6 +20,12 @@ function move(step) {
   const at = rows.indexOf(/** @type {HTMLElement} */ (document.activeElement));
   const next = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + step))];
   next?.focus();
+}
+
+/** Goes to the search field of the view, or to the search over all tools. */
+async function focusSearch() {
+  if (!document.querySelector("main input[data-search]")) await go("/tools");
+  /** @type {HTMLElement | null} */ (document.querySelector("main input[data-search]"))?.focus();
 }
 
 /** @param {KeyboardEvent} event */
@@ -45,10 +52,8 @@ function onKey(event) {
       break;
     }
     case "/": {
-      const field = document.querySelector("main input[data-search]");
-      if (!(field instanceof HTMLElement)) return;
-      field.focus();
       event.preventDefault();
+      focusSearch();
       break;
     }
   }

@@ -6,8 +6,8 @@ import { showFailure } from "./actions.js";
 
 let latest = 0;
 
-/** Shows another state. @param {string} path @param {boolean} push */
-export async function go(path, push = true) {
+/** Shows another state. @param {string} path @param {"push" | "replace" | "keep"} entry how the history takes it */
+export async function go(path, entry = "push") {
   const mine = ++latest;
   let page;
   try {
@@ -18,7 +18,8 @@ export async function go(path, push = true) {
   }
   if (mine !== latest) return;
   const isOtherView = page.title !== document.title;
-  if (push) history.pushState(null, "", path);
+  if (entry === "push") history.pushState(null, "", path);
+  if (entry === "replace") history.replaceState(null, "", path);
   document.title = page.title;
   for (const part of ["nav", "main"]) {
     const [old, fresh] = [document.querySelector(part), page.querySelector(part)];
@@ -34,12 +35,24 @@ export async function go(path, push = true) {
 /** True for addresses of views. @param {URL} url */
 const isView = (url) => url.origin === location.origin && !/^\/(api|assets|parts|metrics|healthz|livez|readyz)/.test(url.pathname);
 
-/** @param {HTMLFormElement} form */
-function goTo(form) {
+/** @param {HTMLFormElement} form @param {"push" | "replace"} entry */
+function goTo(form, entry = "push") {
   const url = new URL(form.action);
   const pairs = [...new FormData(form)].filter(([, value]) => value !== "").map(([name, value]) => [name, String(value)]);
   url.search = new URLSearchParams(pairs).toString();
-  return go(url.pathname + url.search);
+  return go(url.pathname + url.search, entry);
+}
+
+let isSearching = false, searchesAgain = false;
+
+/** Shows what fits the typed text: one request at a time, the last text in the end. @param {HTMLFormElement} form */
+async function search(form) {
+  searchesAgain = isSearching;
+  if (isSearching) return;
+  isSearching = true;
+  await goTo(form, "replace");
+  isSearching = false;
+  if (searchesAgain) search(form);
 }
 
 /** Hides the rows that do not fit, without asking the gateway. */
@@ -49,7 +62,7 @@ export function reapplyFilter() {
     if (!(input instanceof HTMLInputElement)) continue;
     const wanted = input.value.toLowerCase();
     for (const row of form.parentElement?.querySelectorAll("[data-filter]") || []) {
-      const fits = (row.querySelector("summary")?.textContent || "").toLowerCase().includes(wanted);
+      const fits = ((row.querySelector("summary") || row).textContent || "").toLowerCase().includes(wanted);
       /** @type {HTMLElement} */ (row).hidden = !fits;
     }
   }
@@ -80,11 +93,15 @@ export function startNavigation() {
     else goTo(form);
   });
   document.addEventListener("change", (event) => {
-    const form = /** @type {Element} */ (event.target).closest("form[data-auto-submit]");
-    if (form instanceof HTMLFormElement) goTo(form);
+    const field = /** @type {Element} */ (event.target);
+    const form = field.closest("form[data-auto-submit]");
+    // A text that was searched while it was typed is shown already.
+    if (form instanceof HTMLFormElement && !(field.matches("[data-search]") && form.matches("[data-search-live]"))) goTo(form);
   });
   document.addEventListener("input", (event) => {
-    if (/** @type {Element} */ (event.target).closest("form[data-live-filter]")) reapplyFilter();
+    const form = /** @type {Element} */ (event.target).closest("form");
+    if (form?.matches("[data-live-filter]")) reapplyFilter();
+    else if (form?.matches("[data-search-live]") && /** @type {Element} */ (event.target).matches("[data-search]")) search(form);
   });
-  addEventListener("popstate", () => go(location.pathname + location.search, false));
+  addEventListener("popstate", () => go(location.pathname + location.search, "keep"));
 }

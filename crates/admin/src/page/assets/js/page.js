@@ -31,7 +31,7 @@ startTheme();
 startActions();
 startNavigation();
 startKeyboard();
-// A link to a card shows that card.
-document.querySelector(".card .body")?.closest(".card")?.scrollIntoView({ block: "nearest" });
+// A link to an open card or row shows it.
+document.querySelector(".card .body, .toolrow > div > .more")?.closest(".card, .toolrow")?.scrollIntoView({ block: "nearest" });
 // A page for readers without a key has no light.
 if (document.getElementById("live")) connect();

@@ -1,0 +1,153 @@
+//! Clients that can use the gateway, and the steps that connect each.
+//!
+//! Owns the request for the steps, and the search for a client that is connected. Does not know how an entry looks
+//! (`moongate_clients`). Invariant: no file of a client is read, and no key is shown.
+
+use std::collections::HashMap;
+
+use axum::extract::RawQuery;
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::actions::Viewer;
+use crate::sessions::sessions_json;
+use crate::{AdminState, json};
+use moongate_clients::{
+    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, client_of_session, connect_steps,
+    shown_file,
+};
+use moongate_model::ItemKind;
+use moongate_platform::Platform;
+use moongate_server::json_response;
+
+/// Name of our entry in clients.
+const ENTRY_NAME: &str = "moongate";
+/// Variable that clients read the key from, and the key that stands in an entry of those that read none.
+const KEY_VARIABLE: &str = "MOONGATE_KEY";
+const KEY_PLACEHOLDER: &str = "mg_your_key";
+/// Time in which the calls of a client without a session count as its presence.
+const PRESENCE_SECONDS: u64 = 600;
+
+/// Handles `GET /api/v1/clients`.
+pub(super) async fn clients(Viewer(admin): Viewer) -> Response {
+    let signs = client_signs(&admin);
+    let clients: Vec<Value> = moongate_clients::clients().map(|profile| client_json(&signs, profile)).collect();
+    json(StatusCode::OK, &json!({ "clients": clients }))
+}
+
+fn client_json(signs: &[ClientSign], profile: &ClientProfile) -> Value {
+    json!({
+        "id": profile.id,
+        "title": profile.title,
+        "method": method_name(profile.method),
+        "path": shown_file(profile, Platform::CURRENT),
+        "name_length": profile.limits.name_length,
+        "tools": profile.limits.tools,
+        "present": presence_json(signs, profile),
+    })
+}
+
+fn method_name(method: ConnectMethod) -> &'static str {
+    match method {
+        ConnectMethod::File => "file",
+        ConnectMethod::Paste => "paste",
+        ConnectMethod::PublicUrl => "public_url",
+        ConnectMethod::Discontinued => "discontinued",
+    }
+}
+
+/// Handles `GET /api/v1/connect`.
+pub(super) async fn connect(Viewer(admin): Viewer, RawQuery(query): RawQuery) -> Response {
+    let query: HashMap<_, _> = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect();
+    let text = |key: &str| query.get(key).map(String::as_str).unwrap_or_default();
+    let (id, endpoint) = (text("client"), endpoint_name(text("endpoint")));
+    let Some(profile) = moongate_clients::client(id) else {
+        let near = moongate_clients::nearest_client(id).map(|near| format!("; did you mean {:?}?", near.id));
+        let message = format!("There is no client {id:?}{}", near.unwrap_or_default());
+        return json_response(StatusCode::NOT_FOUND, "not_found", &message);
+    };
+    if admin.gateway.endpoint_coverage(endpoint).is_none() {
+        let message = format!("There is no endpoint {endpoint:?}");
+        return json_response(StatusCode::NOT_FOUND, "not_found", &message);
+    }
+    let url = admin.url_of_endpoint(endpoint);
+    if url.is_empty() {
+        let message = "No URL leads to an endpoint: gateway.listen has sockets only";
+        return json_response(StatusCode::CONFLICT, "no_address", message);
+    }
+    let steps = steps_json(&admin, profile, &url);
+    json(StatusCode::OK, &json!({ "client": profile.id, "endpoint": endpoint, "url": url, "steps": steps }))
+}
+
+/// Returns the name of an endpoint that is written as a name, or as a path.
+fn endpoint_name(text: &str) -> &str {
+    let rest = text.strip_prefix("/mcp").unwrap_or(text);
+    rest.strip_prefix('/').unwrap_or(rest)
+}
+
+/// Describes the steps that connect a client to the endpoint at a URL.
+pub(super) fn steps_json(admin: &AdminState, profile: &ClientProfile, url: &str) -> Vec<Value> {
+    let needs_key = !admin.server_state.load().auth.is_open();
+    let key = ConnectKey::Variable { name: KEY_VARIABLE.to_owned(), value: Some(KEY_PLACEHOLDER.to_owned()) };
+    let program = std::env::current_exe().map(|path| path.display().to_string());
+    let request = ConnectRequest {
+        name: ENTRY_NAME.to_owned(),
+        url: url.to_owned(),
+        key: needs_key.then_some(key),
+        route: ConnectRoute::Best,
+        // The clients that start it find it by their own search path at best.
+        program: program.unwrap_or_else(|_| "moongate".to_owned()),
+    };
+    let steps = connect_steps(profile, &request, shown_file(profile, Platform::CURRENT).as_deref());
+    steps
+        .iter()
+        .map(
+            |step| json!({ "kind": step.kind.name(), "text": step.text, "path": step.path, "language": step.language }),
+        )
+        .collect()
+}
+
+/// Sign that a client uses the gateway: a session, or a recent call.
+pub(super) struct ClientSign {
+    profile: &'static ClientProfile,
+    name: String,
+    version: String,
+    seconds: u64,
+}
+
+/// Collects the signs of all known clients.
+pub(super) fn client_signs(admin: &AdminState) -> Vec<ClientSign> {
+    let sign = |name: &str, version: &str, seconds| {
+        let profile = client_of_session(name)?;
+        Some(ClientSign { profile, name: name.to_owned(), version: version.to_owned(), seconds })
+    };
+    let mut signs = Vec::new();
+    for session in sessions_json(admin) {
+        let text = |key: &str| session["client"][key].as_str().unwrap_or_default();
+        signs.extend(sign(text("name"), text("version"), session["idle_seconds"].as_u64().unwrap_or_default()));
+    }
+    // Clients of the stateless revision have no session.
+    for call in admin.gateway.recent_calls().changed_since(0) {
+        let ((name, version), seconds) = (call.client(), call.facts.received.elapsed().as_secs());
+        signs.extend(sign(&name, &version, seconds).filter(|_| seconds < PRESENCE_SECONDS));
+    }
+    signs
+}
+
+/// Describes the newest sign of a client. Null if there is none.
+pub(super) fn presence_json(signs: &[ClientSign], profile: &ClientProfile) -> Value {
+    let newest = signs.iter().filter(|sign| sign.profile.id == profile.id).min_by_key(|sign| sign.seconds);
+    newest.map_or(Value::Null, |sign| json!({ "name": sign.name, "version": sign.version, "seconds": sign.seconds }))
+}
+
+/// Returns the exposed names that are too long for a client, with the name of our entry in front.
+pub(super) fn too_long_names(admin: &AdminState, profile: &ClientProfile, endpoint: &str) -> Vec<String> {
+    let (Some(max), Some(coverage)) = (profile.limits.name_length, admin.gateway.endpoint_coverage(endpoint)) else {
+        return Vec::new();
+    };
+    let snapshot = admin.gateway.snapshot();
+    let listed = snapshot.iter(ItemKind::Tools).filter(|route| !route.hidden && coverage.has_tool(route));
+    let names = listed.map(|route| if coverage.keeps_local_names() { &route.local } else { &route.exposed });
+    names.filter(|name| name.chars().count() + ENTRY_NAME.len() > max).map(|name| name.to_string()).collect()
+}

@@ -1,0 +1,168 @@
+//! View of the tools of an endpoint: by server, or ranked for a query.
+//!
+//! Owns groups and rows. Does not rank (`tool_catalog.rs`) or render a tool's details (`tool_row.rs`). Invariant: one page
+//! has a bounded number of rows, however many tools there are.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::endpoint_choice::{EndpointChoice, copy_button};
+use super::facts::{number, text};
+use super::text::{VisibleText, count, duration, estimate};
+use super::tool_row::{state_cell, tool_details, tool_line};
+use super::view_query::{ViewQuery, segment};
+use crate::tool_catalog::{FoundTools, ServerTools};
+
+/// Rows from which servers are closed at first.
+const ROWS_MAX: usize = 200;
+/// Tools that a query shows at first.
+const FOUND_SHOWN: usize = 50;
+
+/// Tools that a view shows.
+pub(super) enum ToolRows {
+    /// All tools, by server.
+    All(Vec<ServerTools>),
+    /// Tools that fit the query.
+    Found(FoundTools),
+}
+
+/// Tools of one endpoint, and what the URL says.
+pub(super) struct ToolsView<'a> {
+    pub(super) endpoint: &'a EndpointChoice,
+    /// Address of the endpoint. Empty if no URL leads to it.
+    pub(super) url: String,
+    pub(super) rows: ToolRows,
+    pub(super) query: &'a ViewQuery,
+    /// Open tool, with its schemas.
+    pub(super) open: Option<Value>,
+}
+
+/// Returns the number of found tools that a URL asks for.
+pub(super) fn shown_rows(query: &ViewQuery) -> usize {
+    if query.get("rows") == Some("all") { usize::MAX } else { FOUND_SHOWN }
+}
+
+/// Returns server and tool of the open row.
+pub(super) fn open_tool(query: &ViewQuery) -> Option<(&str, &str)> {
+    query.get("open")?.split_once('/')
+}
+
+impl ToolsView<'_> {
+    /// Renders the whole view.
+    pub(super) fn page(&self) -> Markup {
+        html! {
+            div class="title" {
+                h1 { "Tools" }
+                // The bar has the address of the endpoint over everything.
+                @if !self.url.is_empty() && !self.endpoint.name.is_empty() { span class="url" { code { (self.url) } (copy_button("the address of the endpoint")) } }
+            }
+            form class="filter" method="get" action="/tools" role="search" data-auto-submit data-search-live {
+                (self.endpoint.field())
+                input class="in wide-in" type="search" name="q" value=[self.query.get("q")] aria-label="Search tools" data-search
+                    placeholder="Search tools as a model would" autocomplete="off" spellcheck="false";
+                noscript { button class="btn" { "Search" } }
+            }
+            (self.list())
+        }
+    }
+
+    /// Renders the rows.
+    pub(super) fn list(&self) -> Markup {
+        html! {
+            div id="tools" data-part=(self.query.link("/parts/tools")) data-on="list config snapshot" data-ticks="slow" {
+                @if self.endpoint.coverage.is_none() { (self.endpoint.missing()) }
+                @else {
+                    @match &self.rows {
+                        ToolRows::All(servers) => { (self.all(servers)) }
+                        ToolRows::Found(found) => { (self.found(found)) }
+                    }
+                }
+            }
+        }
+    }
+
+    fn all(&self, servers: &[ServerTools]) -> Markup {
+        let on = |server: &ServerTools| server.tools.iter().filter(|tool| text(tool, "state") == "on").count();
+        let total: usize = servers.iter().map(|server| server.tools.len()).sum();
+        let listed: usize = servers.iter().map(on).sum();
+        let cost = |server: &ServerTools| {
+            let listed = server.tools.iter().filter(|tool| text(tool, "state") == "on");
+            listed.map(|tool| number(tool, "tokens")).sum::<u64>()
+        };
+        let chosen = self.query.get("server");
+        let link = |server: Option<&str>| self.query.with("server", server).with("open", None).link("/tools");
+        html! {
+            @if total == 0 { p class="empty" { "No server behind this endpoint offers tools." } }
+            @else {
+                p class="soft" {
+                    code { (VisibleText(&self.endpoint.path())) } " lists " (count(listed as u64, "tool", "tools"))
+                    " of " (count(servers.iter().filter(|server| on(server) > 0).count() as u64, "server", "servers")) ", "
+                    (estimate(servers.iter().map(cost).sum())) " tokens."
+                }
+            }
+            @for server in servers.iter().filter(|server| !server.tools.is_empty()) {
+                @let is_open = total <= ROWS_MAX || chosen == Some(&server.server);
+                section class="panel group" id=(format!("tools-{}", server.server)) {
+                    div class="grouphead" {
+                        h2 { a href=(format!("/servers/{}", segment(&server.server))) { (VisibleText(&server.title)) } }
+                        span class="soft grow" {
+                            @if on(server) < server.tools.len() { (on(server)) " of " }
+                            (count(server.tools.len() as u64, "tool", "tools")) " · " (estimate(cost(server))) " tokens"
+                        }
+                        @if total > ROWS_MAX {
+                            a href=(link((!is_open).then_some(&server.server))) aria-expanded=(is_open.to_string()) data-row {
+                                @if is_open { "Close" } @else { "Open" } span class="unseen" { " " (VisibleText(&server.title)) }
+                            }
+                        }
+                    }
+                    @if is_open {
+                        ul class="rows" { @for tool in &server.tools { (self.row(&server.server, tool, false)) } }
+                    }
+                }
+            }
+        }
+    }
+
+    fn found(&self, found: &FoundTools) -> Markup {
+        let shown = found.listed.len();
+        html! {
+            p class="soft" role="status" {
+                @if found.total == 0 { "No listed tool fits." }
+                @else { (count(found.total as u64, "tool fits", "tools fit")) ", best first: this is what search mode would find." }
+            }
+            @if shown > 0 {
+                div class="panel" { ul class="rows" { @for (server, tool) in &found.listed { (self.row(server, tool, true)) } } }
+            }
+            @if shown < found.total {
+                p { "The best " (shown) " are shown. " a href=(self.query.with("rows", Some("all")).link("/tools")) { "Show all" } }
+            }
+            @if !found.unlisted.is_empty() {
+                h2 { "Not listed to clients" }
+                div class="panel" { ul class="rows" { @for (server, tool) in &found.unlisted { (self.row(server, tool, true)) } } }
+            }
+            @if found.total == 0 && found.unlisted.is_empty() {
+                p class="empty" { a href=(self.query.with("q", None).link("/tools")) { "Show all tools" } }
+            }
+        }
+    }
+
+    fn row(&self, server: &str, tool: &Value, with_server: bool) -> Markup {
+        let name = text(tool, "name");
+        let is_open = open_tool(self.query) == Some((server, name));
+        let open = format!("{server}/{name}");
+        let href = self.query.with("open", (!is_open).then_some(&open)).link("/tools");
+        let details = self.open.as_ref().filter(|_| is_open).unwrap_or(tool);
+        html! {
+            li class="toolrow" id=(format!("row-{}-{}", segment(server), segment(name))) {
+                (state_cell(tool))
+                div {
+                    a class="tool" href=(href) aria-expanded=(is_open.to_string()) data-row {
+                        (tool_line(tool, with_server.then_some(server)))
+                        span class="n p95" { @if let Some(p95) = tool["p95_ms"].as_f64() { "p95 " (duration(p95)) } }
+                    }
+                    @if is_open { (tool_details(details)) }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Tools of an endpoint, by server, and ranked for a query.
+//!
+//! Owns the index of the current catalogue. Does not rank (`moongate_search`) or decide what is exposed
+//! (`moongate_gateway`). Invariant: a query finds what search mode would find, before what is not listed.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::AdminState;
+use crate::items::item_summary;
+use moongate_gateway::{CatalogRoute, EndpointCoverage, ServerEntry, Snapshot};
+use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_model::ItemKind;
+use moongate_search::{SearchIndex, ServerDocument, ToolDocument, argument_texts};
+
+/// Tools of one server, as an endpoint has them.
+pub(super) struct ServerTools {
+    pub(super) server: String,
+    pub(super) title: String,
+    pub(super) tools: Vec<Value>,
+}
+
+/// Tools that fit a query.
+pub(super) struct FoundTools {
+    /// Listed tools, best first, each with the name of its server.
+    pub(super) listed: Vec<(String, Value)>,
+    /// Number of listed tools that fit.
+    pub(super) total: usize,
+    /// Tools that fit by their texts, and that no client sees.
+    pub(super) unlisted: Vec<(String, Value)>,
+}
+
+/// Tools that the search returns at most, with those that are not shown.
+const FOUND_MAX: usize = 500;
+/// Tools that are not listed, and are shown beside those that are.
+const UNLISTED_MAX: usize = 20;
+
+/// Index of the tools of one catalogue. A search of a later one builds it anew.
+#[derive(Default)]
+pub struct ToolIndex(Mutex<Option<BuiltIndex>>);
+
+/// Index, and the catalogue that it was built of.
+struct BuiltIndex {
+    snapshot: Weak<Snapshot>,
+    index: Arc<SearchIndex<ByteString>>,
+}
+
+impl ToolIndex {
+    fn of(&self, admin: &AdminState, snapshot: &Arc<Snapshot>) -> Arc<SearchIndex<ByteString>> {
+        let mut held = self.0.lock();
+        if let Some(built) = held.as_ref().filter(|built| built.snapshot.as_ptr() == Arc::as_ptr(snapshot)) {
+            return built.index.clone();
+        }
+        let index = Arc::new(build_index(&admin.gateway.servers(), snapshot));
+        // A weak reference keeps no earlier catalogue alive, and its address is not reused.
+        *held = Some(BuiltIndex { snapshot: Arc::downgrade(snapshot), index: index.clone() });
+        index
+    }
+}
+
+fn build_index(servers: &[Arc<ServerEntry>], snapshot: &Snapshot) -> SearchIndex<ByteString> {
+    let mut index = SearchIndex::default();
+    for server in servers {
+        let name = server.settings.name.as_str();
+        let routes: Vec<&Arc<CatalogRoute>> =
+            snapshot.iter(ItemKind::Tools).filter(|route| route.upstream.settings.name == name).collect();
+        let texts: Vec<_> = routes.iter().map(|route| indexed_texts(&route.definition)).collect();
+        let documents = routes.iter().zip(&texts).map(|(route, (description, arguments))| ToolDocument {
+            id: route.exposed.clone(),
+            exposed_name: &route.exposed,
+            own_name: &route.local,
+            description,
+            arguments,
+        });
+        let title = server.settings.title.as_deref().unwrap_or_default();
+        index.replace_server(ServerDocument { name, title, description: "" }, documents);
+    }
+    index
+}
+
+fn indexed_texts(definition: &JsonObject) -> (String, Vec<moongate_search::ArgumentText>) {
+    let text = |key| definition.get_string(key).map(|text| text.to_string()).unwrap_or_default();
+    let schema = definition.get("inputSchema").and_then(|schema| std::str::from_utf8(schema.bytes()).ok());
+    (format!("{} {}", text("title"), text("description")), argument_texts(schema.unwrap_or_default()))
+}
+
+/// Lists the tools of an endpoint by server. A view has exposed tools only, the other endpoints all.
+pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -> Vec<ServerTools> {
+    let snapshot = admin.gateway.snapshot();
+    let covered = |server: &&Arc<ServerEntry>| coverage.includes(&server.settings.name);
+    let describe = |server: &Arc<ServerEntry>| {
+        let lists = server.lists();
+        let items = lists.get(ItemKind::Tools).items.iter();
+        let tools = items.filter(|item| match find_route(&snapshot, server, item) {
+            Some(route) => coverage.has_tool(route),
+            None => !coverage.is_view(),
+        });
+        let tools = tools.map(|item| describe_tool(coverage, server, item, &snapshot)).collect();
+        let name = server.settings.name.clone();
+        ServerTools { title: server.settings.title.clone().unwrap_or_else(|| name.clone()), server: name, tools }
+    };
+    admin.gateway.servers().iter().filter(covered).map(describe).collect()
+}
+
+/// Finds the tools of an endpoint that fit a query.
+pub(super) fn find_tools(admin: &AdminState, coverage: &EndpointCoverage, query: &str, shown: usize) -> FoundTools {
+    let snapshot = admin.gateway.snapshot();
+    let servers = admin.gateway.servers();
+    let is_listed = |id: &ByteString| {
+        let route = snapshot.find_exposed(ItemKind::Tools, id);
+        route.is_some_and(|route| !route.hidden && coverage.has_tool(route))
+    };
+    let hits = admin.tool_index.of(admin, &snapshot).search(query, is_listed, FOUND_MAX);
+    let describe = |id: &ByteString| {
+        let route = snapshot.find_exposed(ItemKind::Tools, id)?;
+        let name = &route.upstream.settings.name;
+        let server = servers.iter().find(|server| server.settings.name == *name)?;
+        Some((name.clone(), describe_tool(coverage, server, &route.definition, &snapshot)))
+    };
+    let listed = hits.iter().take(shown).filter_map(|hit| describe(&hit.id)).collect();
+    FoundTools { listed, total: hits.len(), unlisted: find_unlisted(&servers, coverage, query, &snapshot) }
+}
+
+/// Finds tools by their texts that the endpoint does not list.
+fn find_unlisted(
+    servers: &[Arc<ServerEntry>],
+    coverage: &EndpointCoverage,
+    query: &str,
+    snapshot: &Snapshot,
+) -> Vec<(String, Value)> {
+    if coverage.is_view() {
+        return Vec::new();
+    }
+    let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
+    let fits = |item: &JsonObject| {
+        let text = |key| item.get_string(key).map(|text| text.to_lowercase()).unwrap_or_default();
+        let texts = [text("name"), text("title"), text("description")];
+        words.iter().all(|word| texts.iter().any(|text| text.contains(word)))
+    };
+    let mut found = Vec::new();
+    for server in servers.iter().filter(|server| coverage.includes(&server.settings.name)) {
+        let lists = server.lists();
+        let items = lists.get(ItemKind::Tools).items.iter();
+        let unlisted = items.filter(|item| find_route(snapshot, server, item).is_none_or(|route| route.hidden));
+        let fitting = unlisted.filter(|item| fits(item)).take(UNLISTED_MAX - found.len());
+        found.extend(
+            fitting.map(|item| (server.settings.name.clone(), describe_tool(coverage, server, item, snapshot))),
+        );
+    }
+    found
+}
+
+fn find_route<'a>(snapshot: &'a Snapshot, server: &ServerEntry, item: &JsonObject) -> Option<&'a Arc<CatalogRoute>> {
+    let local = item.get_string(ItemKind::Tools.item_key())?;
+    snapshot.find_local(ItemKind::Tools, &ByteString::from(server.settings.name.as_str()), &local)
+}
+
+fn describe_tool(coverage: &EndpointCoverage, server: &ServerEntry, item: &JsonObject, snapshot: &Snapshot) -> Value {
+    with_exposed_name(coverage, item_summary(ItemKind::Tools, server, item, snapshot))
+}
+
+/// Gives a tool the name that clients of the endpoint see.
+pub(super) fn with_exposed_name(coverage: &EndpointCoverage, mut tool: Value) -> Value {
+    if coverage.keeps_local_names() && !tool["exposed"].is_null() {
+        tool["exposed"] = tool["name"].clone();
+    }
+    tool
+}
