@@ -12,6 +12,7 @@ use crate::template::TemplateValues;
 /// Returns the command that adds the gateway to a client. `None` if the client has none for HTTP.
 pub fn add_command(profile: &ClientProfile, request: &ConnectRequest) -> Option<String> {
     let template = profile.command?;
+    // These commands add HTTP servers. A bridge is a program, which each client spells in its own way.
     if request.is_bridged(profile) {
         return None;
     }
@@ -72,6 +73,7 @@ const SHELL_MARK: char = '\u{0}';
 /// Quotes a word for a POSIX shell.
 pub(crate) fn quoted(word: &str) -> String {
     if let [before, name, after] = word.split(SHELL_MARK).collect::<Vec<_>>()[..] {
+        // The shell reads inside double quotes. Only our own header text stands there, so nothing is lost.
         let escaped = |text: &str| text.replace(['\\', '"', '$', '`'], "");
         return format!("\"{}${{{name}}}{}\"", escaped(before), escaped(after));
     }
@@ -79,6 +81,7 @@ pub(crate) fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
+    // Single quotes keep every other byte as it is, a dollar sign in a key included.
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 

@@ -65,6 +65,7 @@ pub fn existing_entry(path: &Path, text: &str, name: &str, own: &OwnGateway) -> 
     let legal = moongate_config::legal_server_name(name);
     let entries = moongate_config::server_entries(path, text).map(|read| read.servers).unwrap_or_default();
     let found: Option<ServerEntry> =
+        // The config's reader makes names legal, so a client's `My Gateway` is found under another name.
         entries.into_iter().find(|entry| entry.name == name || Some(&entry.name) == legal.as_ref());
     match found {
         None => ExistingEntry::None,
@@ -106,6 +107,7 @@ pub fn disconnect_text(
     if let crate::profile::VariableForm::Input(id) = profile.variable {
         edits.push(Edit::new(input_path(id), EditAction::Remove));
     }
+    // VS Code keeps inputs beside the servers, and an empty list of them asks for nothing.
     edits.push(Edit::new(["inputs"], EditAction::RemoveIfEmpty));
     let without = edit(format, text, &edits)?;
     let Some(before) = before else { return Ok(without) };

@@ -142,6 +142,7 @@ pub fn client_entry(profile: &ClientProfile, request: &ConnectRequest) -> Result
         ("bearer", bearer.as_deref()),
         ("variable", request.variable(profile)),
     ]);
+    // The template is parsed before it is filled. A quote in a URL cannot break out of its text.
     let template: Value = serde_json::from_str(template).map_err(|_| EntryError::NoEntry)?;
     values.fill_json(&template).ok_or(EntryError::NoEntry)
 }

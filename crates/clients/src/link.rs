@@ -32,6 +32,7 @@ pub fn deeplink(profile: &ClientProfile, request: &ConnectRequest) -> Option<Str
         members.extend(value.as_object().cloned().unwrap_or_default());
         (entry, named) = (value.to_string(), Value::Object(members).to_string());
     }
+    // Base64 has `+`, `/` and `=`, which mean something else in a query.
     let base64 = percent_encode(&STANDARD.encode(&entry));
     let [name, url, entry, named] = [&request.name, &request.url, &entry, &named].map(|text| percent_encode(text));
     let values = [("name", &name), ("url", &url), ("entry", &entry), ("named", &named), ("base64", &base64)];

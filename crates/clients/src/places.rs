@@ -63,6 +63,7 @@ impl UserDirectories<'_> {
     }
 
     fn variable(&self, name: &str) -> Option<PathBuf> {
+        // An empty variable is as good as none (XDG Base Directory Specification: "either not set or empty").
         self.env.get(name).filter(|value| !value.is_empty()).map(PathBuf::from)
     }
 }

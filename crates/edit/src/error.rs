@@ -34,6 +34,7 @@ impl EditError {
     /// Builds the error for a byte offset of the text.
     pub(crate) fn unreadable(text: &str, at: usize, message: impl Into<String>) -> EditError {
         let mut at = at.min(text.len());
+        // Offsets come from three parsers, and a slice inside a character would panic.
         while !text.is_char_boundary(at) {
             at -= 1;
         }

@@ -96,9 +96,11 @@ impl ConfigFile {
     fn write_in_steps(&self, text: &str, before: StepHook<'_>) -> Result<FileTag, WriteError> {
         let target = self.target()?;
         let folder = target.parent().unwrap_or(Path::new("/")).to_owned();
+        // The lock comes before the comparison. In between, another writer could replace the file unseen.
         let lock = self.lock(&folder, before)?;
         let run = |step: WriteStep, before: StepHook<'_>| before(step).map_err(|cause| explain(&target, cause));
         run(WriteStep::Compare, before)?;
+        // The digest decides, since modification times are too coarse and editors may set them back.
         let found = read_bytes(&target)?.map_or_else(FileTag::absent, |bytes| FileTag::of_bytes(&bytes));
         if found != self.tag {
             return Err(WriteError::Changed { path: self.path.clone() });
@@ -108,6 +110,8 @@ impl ConfigFile {
         temporary.fill(text, old.as_ref(), before).map_err(|cause| explain(&target, cause))?;
         run(WriteStep::Rename, before)?;
         fs::rename(&temporary.path, &target).map_err(|cause| explain(&target, cause))?;
+        // From here on the temporary name leads nowhere. A drop must not remove what another process creates
+        // there.
         temporary.keep();
         // The new file is in place already, and some file systems cannot sync folders: no error is worth a second write.
         if before(WriteStep::SyncFolder).is_ok() {
@@ -122,6 +126,8 @@ impl ConfigFile {
         let path = &self.path;
         let target = match fs::canonicalize(path) {
             Ok(target) => target,
+            // A dangling link is refused: `canonicalize` does not find its target, but the link itself
+            // exists.
             Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => {
                 let name = path.file_name().ok_or_else(|| not_text(path, "it names no file"))?;
                 let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -142,6 +148,8 @@ impl ConfigFile {
         let lock = file_replacement::open_lock(folder).map_err(|cause| explain(folder, cause))?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
+            // Waiting would not help: the other process changes the file, and this edit would be refused as
+            // stale.
             Err(TryLockError::WouldBlock) => Err(WriteError::Locked { path: self.path.clone() }),
             Err(TryLockError::Error(cause)) => Err(explain(folder, cause)),
         }
@@ -176,6 +184,7 @@ fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, WriteError> {
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(io_error)?;
+    // The size in the metadata is no bound: the file may grow while it is read.
     file.take(SIZE_MAX + 1).read_to_end(&mut bytes).map_err(io_error)?;
     if bytes.len() as u64 > SIZE_MAX {
         return Err(not_text(path, "it is larger than 16 MiB"));
@@ -210,6 +219,8 @@ impl TemporaryFile {
     fn beside(target: &Path, before: StepHook<'_>) -> Result<TemporaryFile, WriteError> {
         let mut name = std::ffi::OsString::from(".");
         name.push(target.file_name().unwrap_or_default());
+        // In the same folder, since a rename across file systems fails. The leading dot hides it from globs
+        // of configs.
         name.push(".moongate-new");
         let path = target.with_file_name(name);
         let create = |before: StepHook<'_>| {
@@ -219,6 +230,8 @@ impl TemporaryFile {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
+            // A config may hold keys. Nobody else may read the new file before it has the mode of the old
+            // one.
             file_replacement::create_private(&path)
         };
         let file = create(before).map_err(|cause| explain(target.parent().unwrap_or(target), cause))?;
@@ -232,6 +245,7 @@ impl TemporaryFile {
         if let Some(old) = old {
             file_replacement::copy_attributes(old, &self.file)?;
         }
+        // Without a sync before the rename, a power cut may leave the new name with no bytes.
         before(WriteStep::SyncFile)?;
         self.file.sync_all()
     }

@@ -65,6 +65,7 @@ impl<'a> FlowContainer<'a> {
     pub(crate) fn push(&self, patch: &mut Patch, rendered: &str, empty: &EmptyStyle) {
         let rendered = rendered.replace('\n', self.source.newline());
         let Some(last) = self.members.last() else { return self.push_first(patch, &rendered, empty) };
+        // A trailing comma of the old last member is kept as the file's style: the new member gets one, too.
         let comma = self.comma_after(last);
         let mut end = comma.map_or(last.end, |comma| comma + 1);
         if !self.is_multiline() {
@@ -81,6 +82,8 @@ impl<'a> FlowContainer<'a> {
         match comma {
             Some(_) => patch.insert(end, format!("{start}{rendered},")),
             None if end == last.end => patch.insert(end, format!(",{start}{rendered}")),
+            // The comment behind the last member stays on its line. The comma therefore goes before it, the
+            // member behind it.
             None => {
                 patch.insert(last.end, ",");
                 patch.insert(end, format!("{start}{rendered}"));
@@ -92,6 +95,7 @@ impl<'a> FlowContainer<'a> {
     fn is_dense(&self) -> bool {
         match &self.members[..] {
             [.., first, second] => self.gap(first.end..second.start) == ",",
+            // A single member shows no comma. Its own colon tells if the file is written without blanks.
             [only] => self.gap(only.clone()).contains("\":") && !self.gap(only.clone()).contains("\": "),
             [] => false,
         }
@@ -136,6 +140,8 @@ impl<'a> FlowContainer<'a> {
                 && start > self.inner.start
                 && rest <= self.inner.end
                 && format!("{}{}", self.gap(self.inner.start..start), self.gap(rest..self.inner.end)).trim().is_empty();
+            // The only member takes the line ends around it. An empty container is then `{}` on one line
+            // again.
             match is_only {
                 true => patch.delete_with_comments(self.inner.clone()),
                 false => patch.delete_with_comments(start..rest),
@@ -147,6 +153,7 @@ impl<'a> FlowContainer<'a> {
             let before = self.members[index - 1].end;
             let before =
                 if comma.is_some() { self.comma_after(&self.members[index - 1]).unwrap_or(before) + 1 } else { before };
+            // A comment between two members belongs to the list. Only the member and its comma may go.
             if self.source.has_comment(before..member.start) {
                 self.remove_comma_before(patch, index, comma);
                 patch.delete_with_comments(member.start..end);

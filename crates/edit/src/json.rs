@@ -90,6 +90,7 @@ impl<'a> JsonEditor<'a> {
             unit: style.unit.clone(),
         };
         let is_multiline = flow.is_multiline() || (members.values().is_empty() && empty.multiline);
+        // A value with lines of its own would break a container that stands on one line.
         style.one_line |= !is_multiline;
         let value = style.render(value, &flow.member_indent(&empty));
         let member = key.map_or_else(|| value.clone(), |key| style.render_entry(key, &value));

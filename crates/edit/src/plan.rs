@@ -177,6 +177,7 @@ fn element(step: &PathStep, value: Value) -> Result<Value, EditError> {
     let (PathStep::Item { field, value: name }, Value::Object(table)) = (step, value) else {
         return Err(EditError::refuse("a new element of that list must be a table"));
     };
+    // The identifying field comes first, as people write it: `name` before the rest.
     let mut element = Map::new();
     if !table.contains_key(field) {
         element.insert(field.clone(), name.as_str().into());
@@ -207,6 +208,8 @@ fn difference(at: Vec<NodeStep>, node: &Value, wanted: &Value) -> Option<Change>
             match (old.get(index), new.get(index)) {
                 (None, Some(value)) => Some(Change::Append { at, value: value.clone() }),
                 (Some(_), None) => Some(Change::Remove { at: place }),
+                // An element that was taken out of the middle. Rewriting all later ones would lose their
+                // comments.
                 (Some(_), Some(value)) if old.get(index + 1) == Some(value) && old.len() > new.len() => {
                     Some(Change::Remove { at: place })
                 }

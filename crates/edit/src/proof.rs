@@ -68,8 +68,11 @@ impl ParsedText {
             TextLayout::Json(root) => json::patch(&self.source, root.as_ref(), change, &mut patch)?,
             TextLayout::Yaml(root) => yaml::patch(&self.source, root.as_ref(), change, &mut patch)?,
         }
+        // Texts are compared, not places: all ranges behind the splice have moved.
         let kept = comments_outside(&self.source, &patch.removed);
         let text = patch.apply(self.text()).ok_or_else(|| EditError::refuse("the change overlaps itself"))?;
+        // The result is parsed from scratch. An error of a splice can therefore cost the edit, but never the
+        // file.
         let new = ParsedText::parse(self.format(), text)
             .map_err(|error| EditError::refuse(format!("the changed text would not parse ({error})")))?;
         let is_wanted = self.wanted_trees(change).contains(&new.tree);

@@ -42,10 +42,12 @@ impl Patch {
 
     /// Applies all splices. `None` if two of them overlap.
     pub(crate) fn apply(mut self, text: &str) -> Option<String> {
+        // A stable sort: two insertions at one place keep the order in which they were asked for.
         self.splices.sort_by_key(|splice| (splice.range.start, splice.range.end));
         let mut out = String::with_capacity(text.len());
         let mut at = 0;
         for splice in self.splices {
+            // An overlap makes this range run backwards, and `get` returns nothing for it.
             out.push_str(text.get(at..splice.range.start)?);
             out.push_str(&splice.text);
             at = splice.range.end;
@@ -124,6 +126,8 @@ impl SourceText {
         loop {
             at += self.text[at..].len() - self.text[at..].trim_start_matches([' ', '\t']).len();
             match self.comment_at(at) {
+                // A block comment over several lines ends on another line. What follows it is not on this
+                // one.
                 Some(comment) if !self.text[comment.clone()].contains('\n') => at = comment.end,
                 _ => return at,
             }
@@ -184,6 +188,7 @@ impl SourceText {
         let lines = lines.replace('\n', self.newline());
         // A file whose last line has no end keeps that.
         if at == self.text.len() && !self.text.is_empty() && !self.text.ends_with('\n') {
+            // The line end moves from behind the new lines to before them.
             let body = lines.strip_suffix(self.newline()).unwrap_or(&lines);
             patch.insert(at, format!("{}{body}", self.newline()));
         } else {
@@ -195,6 +200,7 @@ impl SourceText {
     pub(crate) fn delete_lines(&self, patch: &mut Patch, lines: Range<usize>) {
         let mut range = lines;
         if range.end == self.text.len() && !self.text.ends_with('\n') && range.start > 0 {
+            // The last line has no end of its own. The one before it goes instead, else a new one would stay.
             range.start = self.line_end(self.line_start(range.start - 1));
         }
         patch.delete_with_comments(range);

@@ -29,6 +29,8 @@ pub(crate) fn patch(
     let editor = TomlEditor { source, layout };
     match change {
         Change::Insert { at, key, value } => match editor.value_at(at) {
+            // `value_at` finds only values of entries. A table with a header is no value, and gets a line or
+            // a section.
             Some(node) => editor.push_inline(patch, node, Some(key), value, at),
             None => editor.insert(patch, at, key, value),
         },
@@ -124,6 +126,7 @@ impl<'a> TomlEditor<'a> {
             entry.value.members().is_some_and(|_| value.is_object() && !self.is_list(entry)) || entry.names.len() > 1
         };
         match own {
+            // The neighbours' form comes before the length: a file of inline tables stays one.
             Some(own) if own.entries.iter().any(holds_table) => TableForm::Inline,
             _ if has_child_sections || at.is_empty() => TableForm::Section,
             Some(own)
@@ -191,6 +194,7 @@ impl<'a> TomlEditor<'a> {
     }
 
     fn remove(&self, patch: &mut Patch, at: &[NodeStep]) -> Result<(), EditError> {
+        // TOML may spell one table in several places: headers, and dotted keys above them. All of them go.
         let mut found = self.remove_sections(patch, at);
         for (section, entry) in self.layout.entries().filter(|(section, _)| !section.at.starts_with(at)) {
             let path = entry.path_in(section);

@@ -117,6 +117,7 @@ impl<'a> YamlEditor<'a> {
         };
         let text = self.source.text();
         let mut style = self.style.clone();
+        // The new value keeps the quotes of the old one, since some people quote every string.
         style.quotes = render::ScalarQuotes::of_text(&text[node.range.clone()]);
         patch.removed.push(node.range.clone());
         let is_inline = style.is_inline(value);
@@ -128,6 +129,7 @@ impl<'a> YamlEditor<'a> {
                     patch.replace(node.range.clone(), style.flow(value));
                     return Ok(());
                 }
+                // Comments between the key and a block value stand in the replaced range, and go with it.
                 patch.removed.push(colon_end..node.range.end);
                 let inline = if is_inline { format!(" {}", style.flow(value)) } else { String::new() };
                 patch.replace(colon_end..node.range.end, inline);

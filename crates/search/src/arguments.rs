@@ -27,6 +27,7 @@ fn collect(root: &Value, schema: &Value, depth: usize, texts: &mut Vec<ArgumentT
         if texts.len() == MAX_ARGUMENTS {
             return;
         }
+        // References may form a circle. `depth` ends it, since each round goes one level down.
         let property = resolve(root, property);
         let description = property.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
         texts.push(ArgumentText { name: name.to_owned(), description });

@@ -73,6 +73,8 @@ impl<Id: Clone> SearchIndex<Id> {
     /// Exposed names come first, then names at servers, then the ranking. Ties go by exposed name. Nothing comes if
     /// nothing fits.
     pub fn search(&self, query: &str, filter: impl Fn(&Id) -> bool, limit: usize) -> Vec<SearchHit<Id>> {
+        // The filter runs before any statistics. Otherwise a score would tell how often hidden tools have a
+        // word.
         let visible = VisibleTools::new(self.segments.iter().map(|segment| &**segment), &self.weights, filter);
         let words = query_words(query);
         let scores = visible.scores(&words);
@@ -83,6 +85,8 @@ impl<Id: Clone> SearchIndex<Id> {
             .filter(|ranked| ranked.name != NameMatch::None || ranked.score.matched != 0)
             .collect();
         if found.len() > limit && limit > 0 {
+            // Of 10,000 tools a caller wants five: only those are worth sorting. Exposed names are unique, so
+            // no tie is left to chance.
             found.select_nth_unstable_by(limit - 1, RankedTool::order);
         }
         found.truncate(limit);

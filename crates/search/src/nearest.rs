@@ -57,6 +57,7 @@ fn collect_trigrams(word: &str, found: &mut Vec<u64>) {
 
 /// Trigrams of a word. Two spaces before it and one behind it weigh its beginning.
 fn trigrams(word: &str) -> impl Iterator<Item = u64> {
+    // 21 bits hold any Unicode character, so three of them fit into one number without a hash.
     let mut window = u64::from(b' ') << 21 | u64::from(b' ');
     word.chars().chain([' ']).map(move |c| {
         window = (window << 21 | u64::from(c)) & ((1 << 63) - 1);

@@ -24,8 +24,10 @@ pub(crate) struct QueryWord {
 pub(crate) fn query_words(query: &str) -> Vec<QueryWord> {
     let mut words: Vec<QueryWord> = Vec::new();
     for_each_word(&query[..query.floor_char_boundary(MAX_QUERY)], |word| {
+        // Comparing with all known words is cheap here: there are at most 64.
         let stem = stem(word.text);
         match words.iter_mut().find(|known| known.stem == stem) {
+            // A word that also stands alone counts even if it is found nowhere.
             Some(known) => known.joined &= word.joined,
             None => words.push(QueryWord { stem, text: word.text.to_owned(), joined: word.joined }),
         }

@@ -90,6 +90,7 @@ impl<'a, Id> VisibleTools<'a, Id> {
                 all.total += count;
             }
         }
+        // At least 1, since an empty field would divide by zero and turn scores into NaN.
         let averages = sums.map(|sum| (sum as f32 / all.total.max(1) as f32).max(1.0));
         all.segments.iter_mut().for_each(|part| part.set_worth(&weights.fields, &averages));
         all
@@ -109,6 +110,8 @@ impl<'a, Id> VisibleTools<'a, Id> {
         let mut best = vec![0.0_f32; self.slots];
         let (mut rarities, mut respelled) = (Vec::with_capacity(words.len()), 0);
         for (bit, word) in words.iter().enumerate() {
+            // `best` keeps the highest worth of a word and its stand-ins. A sum would reward tools that list
+            // synonyms.
             let found = self.find(&word.stem);
             let mut rarity = self.rarity(found.tools);
             let mut is_found = found.tools > 0;
@@ -119,6 +122,7 @@ impl<'a, Id> VisibleTools<'a, Id> {
             }
             for synonym in synonyms(&word.stem) {
                 let found = self.find(synonym);
+                // A word that no tool has would be infinitely rare. Its synonym's rarity is the fair measure.
                 if !is_found {
                     rarity = self.rarity(found.tools);
                 }
@@ -126,6 +130,7 @@ impl<'a, Id> VisibleTools<'a, Id> {
                 self.raise(&found, self.weights.synonym, &mut best);
             }
             rarities.push(rarity);
+            // Spellings are the expensive part, so only a few words that were found nowhere get there.
             if !is_found && word.stem.chars().count() >= MIN_RESPELLED && respelled < MAX_RESPELLED {
                 respelled += 1;
                 for (near, similarity) in self.nearest(&word.stem) {
@@ -190,6 +195,7 @@ impl<'a, Id> VisibleTools<'a, Id> {
                 near.extend(spelling.similarity(word.text, &mut buffer).map(|similarity| (similarity, word.text)));
             }
         }
+        // Ties go by the word itself: the order of servers must not decide an answer.
         near.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
         near.dedup();
         near.truncate(NEAREST_WORDS);
@@ -220,6 +226,7 @@ impl<Id> VisibleSegment<'_, Id> {
         if word.server_counts.iter().any(|count| *count > 0) {
             self.count
         } else if self.count == self.segment.tools.len() {
+            // All tools of the server are visible, so no posting needs a look.
             word.postings.len()
         } else {
             word.postings.iter().filter(|posting| self.is_visible[posting.tool as usize]).count()

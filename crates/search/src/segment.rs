@@ -86,6 +86,7 @@ impl<Id> Segment<Id> {
 
     /// Finds a word, whose prefix the caller computes once for all segments.
     pub(crate) fn find(&self, stem: &str, prefix: u64) -> Option<SegmentWord<'_>> {
+        // Numbers beside each other in memory, so this touches few cache lines and no text.
         let first = self.prefixes.partition_point(|other| *other < prefix);
         let same = self.prefixes[first..].iter().take_while(|other| **other == prefix).count();
         (first..first + same).map(|at| self.word(at)).find(|word| word.text == stem)
@@ -172,6 +173,7 @@ impl SegmentBuilder {
         for argument in arguments() {
             let part = cut(&argument.description, room);
             text.add(TextField::ArgumentTexts, part);
+            // One limit for all arguments together: a hundred long descriptions cost no more than one.
             room -= part.len();
         }
         text.lengths
@@ -236,11 +238,14 @@ impl ToolText<'_> {
     fn posting_of(&mut self, word: &str) -> Option<&mut Posting> {
         let number = self.words.number_of(word);
         let known = number.map(|number| self.words.words[number as usize]).filter(|word| word.postings > 0);
+        // Tools come one after the other, so a posting of this tool can only be the word's last.
         if let Some(last) = known.map(|word| word.last)
             && self.words.postings[last].1.tool == self.tool
         {
             return Some(&mut self.words.postings[last].1);
         }
+        // Charged in full even if another tool has the word already. Otherwise the bound would depend on that
+        // tool.
         self.room = self.room.checked_sub(self.words.stem.len() + WORD_OVERHEAD)?;
         let number = number.unwrap_or_else(|| self.words.insert_stem());
         let builder = &mut self.words.words[number as usize];

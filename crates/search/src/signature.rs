@@ -75,6 +75,7 @@ impl<'a> SignatureWriter<'a> {
     fn argument(&mut self, name: &str, schema: &'a Value, is_required: bool, depth: usize) -> String {
         let mark = if is_required { "" } else { "?" };
         let kind = self.kind(schema, depth);
+        // A default beside a `$ref` belongs to this argument, and wins over that of the shared type.
         let default = schema.get("default").or_else(|| resolve(self.root, schema).get("default"));
         let default = default.filter(|value| !value.is_null()).and_then(literal);
         let default = default.map(|value| format!(" = {value}")).unwrap_or_default();
@@ -84,6 +85,7 @@ impl<'a> SignatureWriter<'a> {
     /// Type of a schema, in the notation of TypeScript.
     fn kind(&mut self, schema: &'a Value, depth: usize) -> String {
         if self.schemas_left == 0 {
+            // Each schema costs one. A union that refers to itself twice would grow exponentially.
             return "…".to_owned();
         }
         self.schemas_left -= 1;
@@ -119,6 +121,7 @@ impl<'a> SignatureWriter<'a> {
             "array" => match schema.get("items").filter(|items| items.is_object()) {
                 Some(items) => {
                     let kind = self.kind(items, depth);
+                    // `a|b[]` would read as a list of `b` only.
                     if kind.contains('|') && !kind.starts_with('{') {
                         format!("({kind})[]")
                     } else {

@@ -12,12 +12,14 @@ pub(crate) fn stem(word: &str) -> String {
 
 /// Cuts a word to its stem where it stands.
 pub(crate) fn cut_to_stem(word: &mut String) {
+    // Other alphabets have other inflections. Short words, such as `bed` and `ads`, lose their meaning.
     if word.len() < 4 || !word.bytes().all(|b| b.is_ascii_lowercase()) {
         return;
     }
     cut_plural(word);
     for suffix in ["ing", "ed"] {
         let Some(rest) = word.strip_suffix(suffix) else { continue };
+        // `string` and `spring` end with `ing` by themselves: what would stay has no vowel.
         if rest.len() >= 3 && has_vowel(rest) {
             word.truncate(word.len() - suffix.len());
             cut_doubled(word);

@@ -49,6 +49,7 @@ fn lower_into(buffer: &mut String, word: &str) {
         return;
     }
     for c in word.chars().flat_map(char::to_lowercase) {
+        // Lower case may be longer than the word: `İ` becomes two characters.
         if buffer.len() + c.len_utf8() > MAX_WORD {
             break;
         }
@@ -99,6 +100,7 @@ fn split_run(run: &str, emit: &mut impl FnMut(&str, bool) -> bool) -> bool {
         }
         start = end;
     }
+    // People write `git hub` and `github` alike. The joined word finds names that the split would miss.
     emit_part(&run[start..], emit) && (parts == 0 || has_ideographs || emit(run, true))
 }
 

@@ -20,9 +20,11 @@ pub(super) fn read(text: &str) -> Option<Result<Vec<ServerEntry>, String>> {
     let joined = text.replace("\\\r\n", " ").replace("\\\n", " ");
     let lines: Vec<Vec<String>> = joined
         .lines()
+        // Documents show commands behind a prompt, and people copy that, too.
         .map(|line| split_command(line.trim().trim_start_matches("$ ")))
         .filter(|words| words.first().is_some_and(|word| !word.starts_with('#')))
         .collect();
+    // One odd line makes the text something else: TOML and YAML are tried next.
     if lines.is_empty() || !lines.iter().all(|words| is_command(words)) {
         return None;
     }
@@ -111,6 +113,7 @@ impl AddCommand {
             match flag {
                 "-H" | "--header" => {
                     let header = value()?;
+                    // Most clients write `Name: value`. `opencode` and `amp` write `Name=value`.
                     let parts = header.split_once(':').or_else(|| header.split_once('='));
                     let (name, value) = parts.ok_or_else(|| format!("{header:?} is no header: write `Name: value`"))?;
                     add.headers.insert(name.trim().to_owned(), Value::from(value.trim()));

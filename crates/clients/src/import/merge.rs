@@ -64,6 +64,7 @@ pub fn plan_import(
     let mut taken: Vec<KnownServer> = known.to_vec();
     let mut rows = Vec::new();
     for (origin, mut server) in found {
+        // Rows of this import count, too: two clients often have the same server.
         let same =
             taken.iter().find(|other| is_same(&other.settings, &server.settings)).map(|other| other.name.clone());
         let state = match same {
@@ -129,6 +130,7 @@ impl OwnGateway {
             return true;
         }
         let program = text("command").map(|command| command.rsplit(['/', '\\']).next().unwrap_or(command));
+        // A `moongate` with another command is no bridge of ours, such as `moongate mock`.
         let first = settings.get("args").and_then(Value::as_array).and_then(|args| args.first()?.as_str());
         program.is_some_and(|program| program.trim_end_matches(".exe") == "moongate") && first == Some("stdio")
     }

@@ -103,6 +103,7 @@ fn read_json(text: &str) -> Result<ImportedServers, ImportError> {
     for server in &mut read.servers {
         server.name = naming::name_of(&server.settings);
     }
+    // Any JSON object fits the wrapper. Only one that names a place to connect to is a server.
     let usable = read.servers.iter().any(|server| !server.is_broken && is_server(&server.settings));
     if usable { Ok(read) } else { Err(ImportError::Unknown) }
 }

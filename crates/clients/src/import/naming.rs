@@ -34,6 +34,7 @@ fn of_host(host: &str) -> Option<String> {
     if host.parse::<std::net::IpAddr>().is_ok() || labels.len() < 2 {
         return Some(host.to_owned()).filter(|host| host != "localhost" && !host.contains(['.', ':']));
     }
+    // Without the last label, which is `com` or `dev` and names nobody.
     let known = labels[..labels.len() - 1].iter().find(|label| !PLAIN_LABELS.contains(label));
     known.map(|label| (*label).to_owned())
 }

@@ -14,6 +14,7 @@ pub(super) fn server_of(text: &str) -> Option<ServerEntry> {
     let name = file.get("name")?.as_str()?;
     let list = |key: &str| file.get(key).and_then(Value::as_array).and_then(|items| items.first());
     let settings = match (list("remotes"), list("packages")) {
+        // A remote server needs no program on this machine, so it wins over a package.
         (Some(remote), _) => of_remote(remote)?,
         (None, Some(package)) => of_package(package)?,
         (None, None) => return None,
@@ -57,12 +58,14 @@ fn of_package(package: &Value) -> Option<Map<String, Value>> {
     let (command, mut args) = match kind {
         "npm" => ("npx", vec!["-y".to_owned(), pinned("@")]),
         "pypi" => ("uvx", vec![pinned("@")]),
+        // `-i` keeps standard input open, which the stdio transport needs. `--rm` leaves no container behind.
         "oci" | "docker" => ("docker", vec!["run".to_owned(), "-i".to_owned(), "--rm".to_owned()]),
         _ => return None,
     };
     let env: Map<String, Value> =
         items(package, "environment_variables", "environmentVariables").filter_map(input).collect();
     if command == "docker" {
+        // A container does not inherit the environment. A name without a value passes on the one that we set.
         env.keys().for_each(|name| args.extend(["-e".to_owned(), name.clone()]));
         args.push(pinned(":"));
     }

@@ -28,6 +28,7 @@ pub fn nearest_client(word: &str) -> Option<&'static ClientProfile> {
         let edits = strsim::damerau_levenshtein(profile.id, &word).min(strsim::damerau_levenshtein(&title, &word));
         if begins { 0 } else { edits }
     };
+    // Two edits are a typo. More would offer some client for any word.
     clients().min_by_key(distance).filter(|profile| distance(profile) <= 2)
 }
 

@@ -20,7 +20,9 @@ const DEPTH_MAX: usize = 128;
 
 /// Reads a text.
 pub(crate) fn parse(text: &str) -> Result<ReadText<Option<SpanNode>>, EditError> {
+    // The scan comes first: it bounds the nesting before the recursive parser sees the text.
     let comments = scan(text)?;
+    // Keys without quotes are JSON5. Clients and our own loader do not read them.
     let options = ParseOptions { allow_loose_object_property_names: false, ..Default::default() };
     let parsed = jsonc_parser::parse_to_ast(text, &CollectOptions::default(), &options)
         .map_err(|error| syntax_error(text, &error))?;
@@ -46,6 +48,7 @@ fn scan(text: &str) -> Result<Vec<Range<usize>>, EditError> {
         match token {
             Token::CommentLine(_) | Token::CommentBlock(_) => {
                 let comment = scanner.token_start()..scanner.token_end();
+                // A line comment may end with the carriage return of its line, which is no part of it.
                 let length = text[comment.clone()].trim_end().len();
                 comments.push(comment.start..comment.start + length);
             }

@@ -40,6 +40,8 @@ impl ValueStyle {
             let is_multiline = source.opens_line(first.start);
             let (outer, inner) = (source.indent(node.range.start), source.indent(first.start));
             if is_multiline && unit.is_none() {
+                // The first container with lines of its own tells the unit. Mixed tabs and blanks share no
+                // prefix, and tell nothing.
                 unit = inner.strip_prefix(outer).filter(|unit| !unit.is_empty()).map(str::to_owned);
             }
             if matches!(members, NodeMembers::List(_)) {

@@ -56,6 +56,8 @@ impl TomlLayout {
 
 /// Reads a text.
 pub(crate) fn parse(text: &str) -> Result<ReadText<TomlLayout>, EditError> {
+    // The strict parser comes first. The tokens below also describe broken texts, and recover from errors
+    // silently.
     let table = DeTable::parse(text).map_err(|error| {
         EditError::unreadable(text, error.span().map_or(text.len(), |span| span.start), error.message())
     })?;
@@ -91,6 +93,7 @@ fn plain_value(value: &DeValue<'_>) -> Value {
             parsed.map_or_else(|| Value::String(format!("float {number}")), Value::Number)
         }
         DeValue::Boolean(value) => Value::Bool(*value),
+        // A date and a string of the same spelling look alike here. JSON has no dates, so no edit writes one.
         DeValue::Datetime(time) => Value::String(time.to_string()),
         DeValue::Array(items) => Value::Array(items.iter().map(|item| plain_value(item.get_ref())).collect()),
         DeValue::Table(table) => Value::Object(table_value(table)),
@@ -202,6 +205,7 @@ fn section_path(names: Vec<String>, is_element: bool, elements: &mut HashMap<Vec
         if is_element && n + 1 == count {
             *elements.entry(at.clone()).or_default() += 1;
         }
+        // TOML: a header `[a.b]` beneath `[[a]]` belongs to the last element of `a`.
         if let Some(count) = elements.get(&at) {
             at.push(NodeStep::Index(count - 1));
         }

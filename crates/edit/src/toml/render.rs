@@ -59,6 +59,7 @@ pub(crate) fn render_value(value: &Value, quotes: QuoteStyle) -> String {
 }
 
 fn render_string(text: &str, quotes: QuoteStyle) -> String {
+    // A literal string has no escapes, so these characters cannot be written in one.
     let allows_literal = !text.contains('\'') && !text.chars().any(char::is_control);
     if quotes == QuoteStyle::Literal && allows_literal {
         return format!("'{text}'");

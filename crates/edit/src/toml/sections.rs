@@ -52,6 +52,7 @@ impl TomlEditor<'_> {
         let last = self.layout.sections.iter().rposition(is_below);
         let next = last.and_then(|last| self.layout.sections.get(last + 1)?.header.clone());
         // Without neighbours it goes to the end of the file.
+        // Comments right above the next header describe that header, and must stay with it.
         let place = next.map_or(source.text().len(), |header| source.comments_above(source.line_start(header.start)));
         let indent = last
             .and_then(|last| self.layout.sections[last].header.as_ref())
@@ -113,6 +114,7 @@ impl TomlEditor<'_> {
         let Some(mut end) = section_end(&sections[last]).map(|end| source.next_line(end)) else { return };
         let next = sections.get(last + 1).and_then(|section| section.header.as_ref());
         let next_block = next.map(|header| source.comments_above(source.line_start(header.start)));
+        // Comment lines that touch the next header belong to it. Others beneath go with this section.
         if next_block.is_none_or(|block| block > end) {
             end = source.comments_beneath(end, |_| true);
         }

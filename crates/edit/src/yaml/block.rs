@@ -63,6 +63,7 @@ impl YamlEditor<'_> {
     fn dash(&self, item: &SpanNode) -> Option<usize> {
         let line = self.source.line_start(item.range.start);
         let before = &self.source.text()[line..item.range.start];
+        // The last dash is the item's own: in `- - a` the first one opens the outer list.
         let dash = before.rfind("- ").or_else(|| before.rfind('-'))?;
         let is_property = |word: &str| word.starts_with(['&', '!']);
         before[dash + 1..].split_whitespace().all(is_property).then_some(line + dash)
@@ -138,6 +139,7 @@ impl YamlEditor<'_> {
         if is_only {
             match self.slot(container_at)? {
                 NodeSlot::Root => {}
+                // Without members `servers:` would be null, which is another value than an empty table.
                 NodeSlot::Entry { colon_end, .. } => patch.insert(colon_end, format!(" {}", empty_text(members))),
                 NodeSlot::Item { .. } | NodeSlot::Flow => return Err(missing()),
             }
