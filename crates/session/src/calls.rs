@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use moongate_jsonrpc::message::RequestId;
 
 /// Maximum number of calls that one session may have open.
+// Far above what a client needs. One that never reads its responses would otherwise grow the list for ever.
 const CALLS_MAX: usize = 1000;
 
 /// Calls of one session, by the ids that its client gave them.
@@ -44,6 +45,8 @@ impl SessionCalls {
     /// id for everything at once, so the call that is meant is unknown.
     pub fn cancel(&self, id: &RequestId) -> bool {
         let calls = self.0.lock();
+        // 2025-11-25/basic/index.mdx, Requests: an id "MUST NOT have been previously used by the requestor
+        // within the same session". Clients that break this rule get no cancellation rather than a wrong one.
         let mut named = calls.iter().filter(|(open, _)| open == id);
         match (named.next(), named.next()) {
             (Some((_, token)), None) => {

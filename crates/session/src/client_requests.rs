@@ -14,6 +14,7 @@ use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_jsonrpc::message::{RequestId, RpcError};
 
 /// Maximum number of server requests that may wait for the client's response, for each session.
+// A server may ask without end while its user is away. Each request holds memory until then.
 const PENDING_MAX: usize = 64;
 /// Maximum number of open URL elicitations. The oldest is dropped for another.
 const ELICITATIONS_MAX: usize = 64;
@@ -51,6 +52,8 @@ impl ClientRequests {
         if pending.len() >= PENDING_MAX {
             return None;
         }
+        // 2025-11-25/basic/index.mdx, Requests: "The request ID MUST NOT have been previously used by the
+        // requestor within the same session." The numbers therefore survive sleep.
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
         pending.insert(number, sender);
@@ -59,6 +62,7 @@ impl ClientRequests {
 
     /// Delivers the client's response to a server's request. Returns false if nobody waits for it.
     pub fn deliver_response(&self, id: &RequestId, outcome: ClientResponse) -> bool {
+        // An id of another form is not ours. A response to it is dropped like one that came too late.
         let number = id.raw().as_text().and_then(|t| t.strip_prefix(REQUEST_ID_PREFIX).and_then(|n| n.parse().ok()));
         let sender = number.and_then(|number: u64| self.pending.lock().remove(&number));
         sender.is_some_and(|sender| sender.send(outcome).is_ok())

@@ -39,6 +39,7 @@ impl Sessions {
         if self.evict_persisted(Some(principal)) {
             return true;
         }
+        // A scan of the table is enough. It runs only when a session opens in a full table.
         let theirs = table.values().filter(|session| session.identity.principal.mark == *principal);
         let idle = theirs.filter(|session| session.lifetime.is_idle());
         let oldest = idle.min_by_key(|session| session.lifetime.used_ms()).map(|session| session.identity.id.clone());

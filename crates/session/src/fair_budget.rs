@@ -14,6 +14,7 @@ use moongate_telemetry::GaugeHandle;
 
 /// Maximum ratio of a principal's bytes to the free bytes. One principal alone gets eight ninths, two get eight
 /// seventeenths each, and so on.
+// A fixed quota would leave most memory unused with few principals. A ratio lets one use nearly all.
 const MAX_SHARE: usize = 8;
 
 /// Byte budget of all sessions.

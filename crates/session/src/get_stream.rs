@@ -37,6 +37,8 @@ impl GetStreamState {
 
     /// Begins a stream under `token` and ends the one before. A client that opens a second stream has lost the first.
     pub(super) fn open(&self, token: CancellationToken) {
+        // 2025-11-25/basic/transports.mdx, Multiple Connections: the server "MUST NOT broadcast the same
+        // message across multiple streams". Two open streams would need a choice for each message.
         std::mem::replace(&mut *self.open.lock(), token).cancel();
     }
 
@@ -71,6 +73,7 @@ impl GetStreamState {
             if let Some(first) = received {
                 self.has_unread.store(true, Ordering::Relaxed);
                 let rest = std::mem::replace(&mut notifications.stream, stream::pending().boxed());
+                // The look must not consume: the next connection of the client gets this notification first.
                 notifications.stream = stream::once(std::future::ready(first)).chain(rest).boxed();
             }
         }

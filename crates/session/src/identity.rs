@@ -52,6 +52,7 @@ impl SessionIdentity {
 
     /// Replaces the caller by the one that `initialize` declared.
     pub fn replace_caller(&self, caller: Caller) {
+        // The token stays the same. Tasks that began before `initialize` wait for it, too.
         let ended = self.caller.load().ended.clone();
         self.caller.store(Arc::new(Caller { session: Some(self.id.clone()), ended, ..caller }));
     }

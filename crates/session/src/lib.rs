@@ -137,6 +137,7 @@ impl Sessions {
         let principal = caller.principal.clone();
         let session = self.build_session(new_id(), caller, scope, shared_stream, None);
         let max = self.settings.load().max;
+        // Held from the check to the insertion. Otherwise many clients at once would pass a full table.
         let mut table = lock(&self.table);
         // The limit counts sleeping sessions too, since their clients may come back at any time.
         if table.len() + self.persisted.len() >= max && !self.make_room(&mut table, &principal.mark) {
@@ -201,6 +202,7 @@ impl Sessions {
 
     /// Finds a session. Another principal or endpoint gets the same `None` as an unknown id.
     pub fn find(&self, id: &str, principal: &Principal, scope: &ByteString) -> Option<Arc<Session>> {
+        // The lock ends with this line. The checks below need only the session itself.
         let session = lock(&self.table).get(id.as_bytes()).cloned()?;
         // A session of another principal looks like none: an id must not reveal that it exists.
         session.identity.is_owned_by(principal, scope).then(|| {
@@ -238,6 +240,7 @@ impl Sessions {
         let waiting = self.retain_persisted(find, allowed);
         self.record_counts(&table);
         drop(table);
+        // After the lock: the end of a session cancels its calls, and their tasks may wake at once.
         ended.iter().for_each(|session| session.end());
         ended.len() + waiting
     }
@@ -287,6 +290,8 @@ impl Sessions {
 }
 
 fn new_id() -> ByteString {
+    // 2025-11-25/basic/transports.mdx, Session Management: the id "SHOULD be globally unique and
+    // cryptographically secure", and "MUST only contain visible ASCII characters".
     let bytes: [u8; 32] = moongate_random::random_bytes();
     ByteString::from(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
 }

@@ -39,6 +39,7 @@ impl SessionLifetime {
 
     /// Marks the session as used now.
     pub(super) fn mark_active(&self) {
+        // Relaxed: the value orders nothing, and a lost race is wrong by less than a request takes.
         self.used_ms.store(self.clock.now_ms(), Ordering::Relaxed);
     }
 

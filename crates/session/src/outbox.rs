@@ -53,6 +53,8 @@ impl Outbox {
                 if !full && self.share.try_reserve(size) {
                     break true;
                 }
+                // The newest message is worth more. After a change of a list, an older notice of it says
+                // nothing new.
                 if self.pop(&mut queued).is_none() {
                     break false;
                 }
@@ -82,6 +84,7 @@ impl Outbox {
         let before = queued.bytes;
         queued.messages.retain(|queued| queued.about.as_ref() != Some(about));
         queued.bytes = queued.messages.iter().map(|queued| queued.message.len()).sum();
+        // Counted anew instead of summed up: the share must get back exactly what the queue gave up.
         self.share.release(before - queued.bytes);
     }
 

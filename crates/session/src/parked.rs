@@ -95,6 +95,7 @@ impl ParkedCalls {
     fn insert(&self, ticket: Ticket, principal: Arc<Principal>, parked: ParkedCall) {
         let until = Instant::now() + self.settings.load().input_timeout;
         let mut table = self.lock();
+        // One at a time, even after a reload lowered the limit. Each newcomer then only takes an old place.
         let evicted = if table.len() >= self.settings.load().max { oldest(&table) } else { None };
         let evicted = evicted.and_then(|oldest| table.remove(&oldest));
         table.insert(ticket, ParkedEntry { parked, principal, until });
@@ -130,6 +131,7 @@ impl ParkedCalls {
     /// Drops expired exchanges for as long as it runs. At the end it drops all.
     pub async fn expire_forever(self: Arc<Self>) {
         loop {
+            // A scan at each change or expiry. A sorted queue would need upkeep for every `take`, too.
             let next = self.lock().values().map(|entry| entry.until).min();
             let expired = async {
                 match next {

@@ -221,6 +221,8 @@ impl Sessions {
         scope: ByteString,
         record: &SessionRecord,
     ) -> Option<(Arc<Session>, RestoredFrom)> {
+        // Always the table of sessions first, then the waiting ones. The other order could deadlock with
+        // `open`.
         let mut table = lock(&self.table);
         // Another request of the same client may have been first.
         if let Some(session) = table.get(id.as_bytes()) {
@@ -314,6 +316,8 @@ impl Session {
             },
             subscriptions: self.subscriptions.uris().iter().map(ByteString::to_string).collect(),
             tasks: self.tasks.texts(),
+            // Their ids let the next process answer with an error. A client would otherwise wait until its
+            // own timeout.
             unanswered: self
                 .resumption
                 .unanswered()

@@ -16,6 +16,7 @@ impl<const MAX: usize> RecentIds<MAX> {
     pub(super) fn add(&self, id: &str) {
         let mut ids = self.0.lock();
         if ids.len() >= MAX {
+            // Bounded, as a server may open any number of elicitations and complete none.
             ids.pop_front();
         }
         // Copied: the id is a span that would keep a whole message alive.

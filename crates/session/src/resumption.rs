@@ -193,6 +193,8 @@ impl ResumptionBuffer {
         }
         // Without its stream the event is sent, but cannot be resumed.
         let Some(stream) = retained.streams.get_mut(&number) else { return sse::encode_event(message) };
+        // 2025-11-25/basic/transports.mdx, Resumability and Redelivery: an id "MUST be globally unique across
+        // all streams within that session". With the stream's number in front it is.
         stream.last += 1;
         let event = (stream.last, sse::encode_event_with_id(message, &id(number, stream.last)), Instant::now());
         let frame = event.1.clone();
@@ -243,6 +245,7 @@ impl ResumptionBuffer {
         // A position behind the last event was never given out.
         let stream = retained.streams.get_mut(&number).filter(|stream| after <= stream.last)?;
         let token = CancellationToken::new();
+        // A client that comes back has lost its old connection, even if the gateway has not noticed that yet.
         std::mem::replace(&mut stream.reader, token.clone()).cancel();
         stream.unread_since = None;
         let added = stream.added.clone();
@@ -335,6 +338,7 @@ impl ResumptionBuffer {
     fn remove(&self, retained: &mut RetainedEvents, number: u64) {
         let Some(stream) = retained.streams.remove(&number) else { return };
         let size = stream.events.iter().map(|(_, event, _)| event.len()).sum();
+        // Entries of a removed stream would count towards `events` and evict those of live streams.
         retained.order.retain(|other| *other != number);
         retained.bytes -= size;
         self.share.release(size);

@@ -65,6 +65,7 @@ impl Session {
         if let Some(row) = &self.row {
             row.remove();
         }
+        // Cancelled before the tables are cleared. A call that is added meanwhile sees the end by itself.
         self.lifetime.ended.cancel();
         self.client_requests.clear();
         self.subscriptions.clear();

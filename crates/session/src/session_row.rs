@@ -51,6 +51,7 @@ impl SessionRowHandle {
     /// Queues a write of the row. `used` is the session's last use.
     pub(super) fn write(&self, record: &impl Serialize, used: u64) {
         self.written.store(used, Ordering::Relaxed);
+        // Only a queue: the task of the store writes it. A request never waits for the disk.
         match serde_json::to_vec(record) {
             Ok(json) => self.store.put(StoreTable::Sessions, self.digest.to_vec(), json),
             Err(e) => tracing::warn!("session not persisted: {e}"),

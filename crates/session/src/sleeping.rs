@@ -15,6 +15,7 @@ use crate::sleep_state::SleepState;
 use crate::{Sessions, lock};
 
 /// Idle time without stream, call or input request after which a session sleeps.
+// A model that thinks for half a minute between two calls must not pay for a restore each time.
 const SLEEP_TIME: Duration = Duration::from_secs(60);
 /// Maximum memory of a sleeping session, in bytes. A session that would need more stays awake.
 const ASLEEP_MAX: usize = 1024;
@@ -32,6 +33,7 @@ impl Sessions {
         let mut asleep = 0;
         for session in unused {
             // Called without the table's lock, because `must_stay` looks through all servers.
+            // Asked again in `put_to_sleep`: without the lock, both answers may be out of date.
             if must_stay(&session.identity.id) || session.get_stream.has_unread() {
                 continue;
             }

@@ -55,6 +55,8 @@ impl CallTotals {
         let mut below = (0.0, 0);
         for &(bound, count) in &self.buckets {
             if count as f64 >= wanted && count > below.1 {
+                // Calls within a bucket count as evenly spread, as `histogram_quantile` of Prometheus
+                // assumes.
                 let share = (wanted - below.1 as f64) / (count - below.1) as f64;
                 return Some(below.0 + (bound - below.0) * share.clamp(0.0, 1.0));
             }

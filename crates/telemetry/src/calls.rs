@@ -35,6 +35,7 @@ impl CallLogSwitch {
 
     /// Changes the selection for calls that end from now on.
     pub fn set(&self, calls: CallLog) {
+        // Relaxed: a call that ends at the same moment may use either selection.
         self.0.store(calls as u8, Ordering::Relaxed);
     }
 

@@ -67,6 +67,7 @@ fn crate_of(part: &str) -> Option<String> {
 
 /// Starts logging. A second call changes nothing.
 pub fn start(text: &str, json: bool) {
+    // The filter comes first in the registry. An event that it drops is never formatted.
     let (filter, handle) = reload::Layer::new(parse(text));
     let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_timer(UtcTime);
@@ -105,6 +106,7 @@ impl FormatTime for UtcTime {
 
 /// Returns a sample of a peer's bytes for a log: short, printable, with credentials redacted.
 pub fn sample(bytes: &[u8]) -> String {
+    // Cut in bytes before the conversion, since a peer may send megabytes of garbage.
     let text: String = String::from_utf8_lossy(&bytes[..bytes.len().min(200)])
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })

@@ -93,6 +93,7 @@ fn container(groups: &Path, root: &Path) -> Option<usize> {
         };
         // Inside a container the path may be that of the host, of which only the top is visible.
         let own = top.join(path.trim_start_matches('/'));
+        // Each group above limits the process, too. The lowest limit is the one that kills it.
         let above = own.ancestors().take_while(|dir| dir.starts_with(&top));
         above.filter_map(|dir| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok()).min()
     });

@@ -14,6 +14,7 @@ pub(crate) struct ProcessUsage {
 }
 
 pub(crate) fn usage() -> ProcessUsage {
+    // One too many: the directory itself is open while it is read.
     let fds = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     ProcessUsage {
         cpu_seconds: cpu_seconds().unwrap_or_default(),
@@ -45,6 +46,7 @@ fn cpu_seconds() -> Option<f64> {
     // utime and stime of all threads, ended ones too, in ticks of 10 ms (proc(5)). The program's name, in parentheses,
     // may contain spaces.
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The first field behind the parenthesis is the state. It is the third field in proc(5).
     let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
     let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
     // USER_HZ is 100 on x86-64 and ARM.

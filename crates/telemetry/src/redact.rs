@@ -73,6 +73,7 @@ fn hide_named(text: &str) -> Cow<'_, str> {
             done += value.end;
         }
     }
+    // Nothing looked like a name, so the caller can keep its own text.
     if done == 0 {
         return Cow::Borrowed(text);
     }

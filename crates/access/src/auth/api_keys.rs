@@ -42,6 +42,7 @@ impl ApiKeys {
             roles.push((principal.role, RoleAccess { name, endpoints, tools, rate: key.rate }));
             keys.insert(key.hash, KnownKey { hash: key.hash, principal, expires: key.expires });
         }
+        // After the loop: a kept key must find its old principal, and no reload may drop it in between.
         principals.retain(METHOD, &keys.values().map(|known| known.principal.id).collect());
         (ApiKeys(keys), roles)
     }
@@ -61,6 +62,7 @@ impl Authenticator for ApiKeys {
         // The lookup by hash reveals nothing of a key. Equality is decided in constant time.
         let known = self.0.get(&hash).filter(|known| known.hash.matches(&hash)).ok_or(UNKNOWN_KEY)?;
         let (principal, expires) = (known.principal.clone(), known.expires);
+        // Known but expired keys get their principal into the log, so an operator sees whose key it was.
         if is_past(expires) {
             let expired = InvalidCredentials { cause: "expired key", principal: Some(principal) };
             return Err(AuthError::Invalid(expired));
@@ -94,6 +96,7 @@ fn credential(headers: &HeaderMap) -> Result<&str, AuthError> {
     if let Some(key) = bearer(headers)? {
         return Ok(key);
     }
+    // A fallback only. With both headers, an invalid `Authorization` is refused and does not fall through.
     match headers.get("x-api-key") {
         Some(value) => value.to_str().map_err(|_| MALFORMED),
         None => Err(AuthError::Missing),

@@ -107,6 +107,8 @@ impl AuthMethods {
             return Ok(anonymous.clone());
         }
         // Only `Authorization` is cached. Credentials in another header are checked for each request.
+        // Most requests of a connection repeat their header. A comparison of bytes saves a hash for each of
+        // them.
         let Some((cached, sent)) = cached.zip(headers.get(AUTHORIZATION).map(HeaderValue::as_bytes)) else {
             return self.prove(headers).map(|identity| identity.principal);
         };
@@ -131,6 +133,8 @@ impl AuthMethods {
         for method in &self.methods {
             match method.authenticate(headers) {
                 Ok(identity) => return Ok(identity),
+                // Keeps the first real refusal: the cause of a later method would blame credentials that were
+                // never meant for it.
                 Err(error) if refused == AuthError::Missing => refused = error,
                 Err(_) => {}
             }

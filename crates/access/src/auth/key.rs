@@ -44,6 +44,7 @@ impl KeyHash {
     pub fn parse(text: &str) -> Option<Self> {
         let hex = text.strip_prefix("sha256:")?.as_bytes();
         let mut hash = [0; 32];
+        // Checked for each digit, since `from_str_radix` also accepts a leading plus sign.
         if hex.len() != 64 || !hex.iter().all(u8::is_ascii_hexdigit) {
             return None;
         }

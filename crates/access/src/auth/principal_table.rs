@@ -52,6 +52,7 @@ impl PrincipalTable {
         secret: Option<PrincipalSecret>,
     ) -> Arc<Principal> {
         let mut table = self.0.write();
+        // One lock for look-up and insertion. Two reloads at once must not give one key two ids.
         if let Some(known) = table.by_mark.get(&mark).filter(|known| known.principal.name == name) {
             return known.principal.clone();
         }

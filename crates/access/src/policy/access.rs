@@ -55,6 +55,7 @@ impl AccessTable {
     pub fn allowed_endpoints(&self, role: RoleId) -> Option<&HashSet<String>> {
         match self.row(role) {
             AccessEntry::Some(access) => access.endpoints.as_ref(),
+            // No entry means no limit of this kind. `allows_endpoint` is what refuses a role without one.
             AccessEntry::Everything | AccessEntry::Nothing => None,
         }
     }

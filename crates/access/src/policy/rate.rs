@@ -46,6 +46,7 @@ impl TokenBucket {
         let now = nanos(self.epoch.elapsed());
         let per = nanos(self.rate.per);
         let each = per / u64::from(self.rate.count.max(1));
+        // At most a full bucket. A larger batch could otherwise never pass, however long its client waits.
         let needed = each.saturating_mul(u64::try_from(count).unwrap_or(u64::MAX)).min(per);
         let take = |full_at: u64| {
             let next = full_at.max(now).saturating_add(needed);

@@ -151,6 +151,8 @@ impl ItemRules {
     pub fn has_patterns(&self) -> bool {
         !matches!(
             (&self.allow.allow, &self.allow.deny, &self.deny.allow),
+            // The three parts that can decide. An exclusion inside `deny` only takes back what `deny`
+            // matches.
             (GlobMatcher::All, GlobMatcher::None, GlobMatcher::None)
         )
     }

@@ -10,6 +10,8 @@ const AROUND_SEGMENTS: [char; 7] = ['/', '\\', ':', '?', '#', ';', '&'];
 /// readers skip control characters. Patterns compare the text of a URI, but servers resolve it.
 pub fn traverses(uri: &str) -> bool {
     uri.split(AROUND_SEGMENTS).any(|segment| matches!(segment, "." | ".."))
+        // 2025-11-25/server/resources.mdx, Security Considerations: "Servers MUST validate all resource
+        // URIs". A pattern here is no use if the server decodes another path.
         || uri.split('%').skip(1).any(hides_a_separator)
         || uri.bytes().any(|byte| byte.is_ascii_control())
 }

@@ -102,6 +102,7 @@ fn read(database: &Database) -> Result<Option<StoredState>, Error> {
         Err(TableError::TableDoesNotExist(_)) => (None, None),
         Err(error) => return Err(error.into()),
     };
+    // A file without any format is new: nothing was written yet.
     if format.is_some_and(|format| format != FORMAT) {
         return Ok(None);
     }
@@ -117,6 +118,7 @@ fn read(database: &Database) -> Result<Option<StoredState>, Error> {
         for row in rows.iter()? {
             let (key, value) = row?;
             let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
+            // Copied, so that no page of the file stays in memory behind a row.
             contents.rows[table as usize].push((copy(key.value()), copy(value.value())));
         }
     }

@@ -84,6 +84,7 @@ impl<K: LabelKeys> CounterFamily<K> {
 
     /// Returns the series with these labels. It may be kept, which saves the lookup.
     pub fn series(&self, labels: impl LabelValues<K>) -> IntCounter {
+        // The texts are borrowed, so that no label is copied for a series that exists already.
         labels.read(|values| self.0.with_label_values(values))
     }
 

@@ -105,6 +105,8 @@ impl Metrics {
     /// stay.
     pub fn forget_server(&self, server: &str, states: &[&'static str], kinds: &[&'static str]) {
         let Metrics { servers, catalog, clients, .. } = self;
+        // A gauge that stays would show an old state for ever. A counter that vanishes would look like a
+        // reset.
         let gauges = [&servers.queue_depth, &servers.backlog_bytes, &servers.connections, &clients.subscriptions];
         let of_catalog =
             [&catalog.bytes, &catalog.tokens, &catalog.left_out, &catalog.stale, &catalog.filters_unmatched];

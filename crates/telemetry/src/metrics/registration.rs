@@ -8,6 +8,7 @@ use prometheus::{Counter, Gauge, Histogram, HistogramOpts, HistogramVec, IntCoun
 use super::family::{CounterFamily, GaugeFamily, LabelKeys};
 
 /// Buckets in seconds, from half a millisecond to the longest tool calls.
+// Coarse above a second, since each bucket is a series for each tool and ending.
 const CALL_BUCKETS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 300.0, 600.0];
 /// Buckets in seconds for the gateway's own time, which is microseconds.
