@@ -74,6 +74,8 @@ fn find_grant(admin: &AdminState, headers: &HeaderMap) -> Result<AccessGrant, (A
 
 fn refuse(admin: &AdminState, denied: AuthError, message: &'static str) -> (AuthError, Response) {
     admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
+    // RFC 6750, section 3.1: without credentials in a request, the response "SHOULD NOT include an error
+    // code".
     let challenge = match &denied {
         AuthError::Missing => r#"Bearer realm="moongate admin""#,
         AuthError::Invalid(_) => r#"Bearer realm="moongate admin", error="invalid_token""#,

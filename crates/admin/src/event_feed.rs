@@ -55,6 +55,7 @@ impl EventFeed {
     /// Adds a watcher, or returns `None` if there are too many.
     pub(super) fn watch(&self, admin: &Arc<AdminState>) -> Option<Watcher> {
         let slot = self.slots.clone().try_acquire_owned().ok()?;
+        // Subscribed before the lock, so that a task about to stop counts this watcher.
         let events = self.sender.subscribe();
         let mut is_looking = self.is_looking.lock();
         if !*is_looking {
@@ -106,9 +107,11 @@ impl LastLook {
         }
         self.servers = servers;
         let calls = admin.gateway.recent_calls().changed_since(self.call_change);
+        // From the calls that were read, not from the counter: another call may change in between.
         self.call_change = calls.iter().map(|call| call.change).max().unwrap_or(self.call_change);
         events.extend(calls.iter().take(CALLS_MAX).map(|call| AdminEvent { kind: "call", data: call_json(call) }));
         let sessions = sessions_json(admin);
+        // Idle times differ at each look. Only sessions that begin or end are news.
         if ids(&sessions) != ids(&self.sessions) {
             events.push(AdminEvent { kind: "sessions", data: json!({ "sessions": sessions }) });
             self.sessions = sessions;

@@ -94,6 +94,7 @@ pub fn router(admin: Arc<AdminState>) -> Router {
         .route("/readyz", get(ready));
     routes::mount(open)
         .merge(page::routes())
+        // Above the layers, so that an unknown path needs a key, too.
         .fallback(not_found)
         // The last layer runs first: host and origin are checked before the key.
         .layer(middleware::from_fn_with_state(admin.clone(), access::require_key))

@@ -33,6 +33,7 @@ fn description() -> Value {
                 "properties": { "error": { "type": "string" }, "message": { "type": "string" } },
             } },
         },
+        // The empty alternative is a loopback listener without `admin.keys`.
         "security": [{ "key": [] }, {}],
     })
 }

@@ -53,6 +53,7 @@ pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut P
         let message = format!("{who} may write {shown}, and with it start programs here");
         faults.warn(ProblemKind::Value, place, message, format!("chmod go-w {shown}"));
     }
+    // The mode of the file is no use where anybody may rename another file over it.
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(FilePath::new("."));
     if private_file::is_open_folder(parent) {
         let message = format!("everybody on this machine may replace {shown}, and with it start programs here");
@@ -116,6 +117,7 @@ fn package_at(words: &[&str], first: usize) -> Option<usize> {
 
 /// True if a word names one version of a package, or is not from a registry.
 fn is_pinned(word: &str) -> bool {
+    // A path or a reference may be pinned elsewhere. Advice that is often wrong is not read.
     if word.is_empty() || word.starts_with(['.', '/', '~', '$']) || word.contains("${") || word.starts_with("file:") {
         return true;
     }
@@ -132,6 +134,7 @@ fn is_pinned(word: &str) -> bool {
 /// Warns of `$NAME`, which shells and some clients replace and Moongate does not.
 fn variable(node: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector) {
     let Some(text) = node.as_text() else { return };
+    // `$$` is our escape for a dollar sign, so no name follows it.
     let plain = text.replace("$$", "");
     let name = plain.split('$').skip(1).find_map(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());

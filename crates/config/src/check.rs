@@ -166,6 +166,7 @@ impl SchemaCheck<'_> {
 
     fn unit(&mut self, node: &ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
         let Err((message, fix)) = check_unit(node, rule, path) else { return true };
+        // The text may still be a reference, such as `${TIMEOUT}`, which has no unit to check.
         let is_unused = path.server().is_some_and(|name| (self.unused)(&ConfigPath::of(&["servers", name])));
         if !is_unused {
             self.faults.about(path).error(ProblemKind::Value, node.span, message, fix);

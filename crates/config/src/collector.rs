@@ -40,6 +40,7 @@ impl ProblemCollector {
         message: impl Into<String>,
         fix: impl Into<String>,
     ) {
+        // Taken, so that a later problem without `about` does not blame this server.
         let server = self.server.take();
         self.errors.push(PlacedProblem { kind, span: place, message: message.into(), fix: fix.into(), server });
     }

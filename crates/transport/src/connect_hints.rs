@@ -39,6 +39,7 @@ pub(super) fn unreachable(error: &(dyn Error + 'static), host: Option<&str>) -> 
 fn hint(error: &(dyn Error + 'static), host: &str, in_container: impl Fn() -> bool) -> Option<&'static str> {
     let failures = std::iter::successors(Some(error), |&error| error.source());
     for failure in failures.filter_map(|error| error.downcast_ref::<io::Error>()) {
+        // In this order, since only the last question touches the file system.
         if failure.kind() == io::ErrorKind::ConnectionRefused && is_loopback(host) && in_container() {
             return Some(CONTAINER_HINT);
         }

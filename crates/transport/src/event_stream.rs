@@ -67,6 +67,7 @@ impl EventStream {
                 Ok(None) => return None,
                 Err(e) => {
                     self.body = None;
+                    // The stream ends here: the next bytes are from the middle of an event.
                     return Some(Err(LinkError::TooLarge { limit: e.limit }));
                 }
             };
@@ -123,6 +124,8 @@ impl EventStream {
                 Poll::Pending => break body.is_finished(),
             }
         };
+        // Without a permit the body is dropped, and its connection closes. A new one costs less than
+        // unbounded tasks.
         if !ended && let Ok(permit) = self.options.drains.clone().try_acquire_owned() {
             tokio::spawn(async move {
                 drain_body(body).await;

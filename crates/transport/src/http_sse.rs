@@ -68,6 +68,7 @@ impl SseLink {
         let client = HttpClient::for_origin(&settings, &tls)?;
         let stream = client.endpoint(&settings.url, settings.headers.clone())?;
         let timed_out = |_| LinkError::Timeout(format!("the server named no endpoint within {ENDPOINT_TIME:?}"));
+        // One limit for all steps: a server may accept the connection and then say nothing.
         let opening = async {
             let response =
                 stream.request(HttpRequest::bare(Method::GET, "text/event-stream", HeaderList::new())).await?;
@@ -136,6 +137,7 @@ impl PipeLink for SseLink {
                 self.close_if_forgotten(&posted);
                 return posted.map(|()| reply(stream::empty().boxed()));
             };
+            // Registered before the POST, since the answer may come on the stream first.
             let messages = self.pipe.expect_reply(id)?;
             let ended = CancellationToken::new();
             // The stream of the call holds the guard: when the call ends, its POST may be abandoned.

@@ -154,6 +154,7 @@ pub type MemoryPipe = (PipeReader, PipeWriter);
 pub type PipeDialer = Arc<dyn Fn() -> Result<MemoryPipe, LinkError> + Send + Sync>;
 
 /// Limit of messages in one batch from a server.
+// A message can be a few bytes long, so the limit of bytes alone would allow a million of them.
 const BATCH_MAX: usize = 1000;
 
 /// Header names and values for one message; empty on a pipe.

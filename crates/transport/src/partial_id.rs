@@ -43,6 +43,7 @@ impl PartialIdScanner {
                     if std::mem::take(&mut self.reading) {
                         found = found.or(self.number);
                     }
+                    // The text was never parsed, so its brackets may be unbalanced.
                     self.depth -= usize::from(byte != b',' && self.depth > 0);
                 }
                 b'0'..=b'9' if self.reading => {

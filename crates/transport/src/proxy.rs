@@ -70,6 +70,7 @@ impl ProxyAddress {
         let port = match authority.port_u16() {
             // Port 0 cannot be connected to.
             Some(0) => return Err(ProxyFault::Url),
+            // A colon without a number behind it is a typo. Port 80 would hide it.
             None if names_port => return Err(ProxyFault::Url),
             port => port.unwrap_or(DEFAULT_PORT),
         };

@@ -28,6 +28,7 @@ pub(super) async fn collect_body(mut body: ResponseBody, limit: usize) -> Result
     if let Some(whole) = body.take_buffered() {
         return Ok(whole);
     }
+    // The announced length was compared with the limit, so a false one reserves no more than that.
     let mut all = BytesMut::with_capacity(length.unwrap_or(0));
     while body.fill(&mut all).await.map_err(|broken| connection_error(&broken, "the answer broke off"))? {
         if all.len() > limit {

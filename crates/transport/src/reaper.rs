@@ -115,6 +115,7 @@ pub fn run_reaper(run: &str) {
         sleep_blocking(Duration::from_millis(500));
     }
     groups.into_iter().for_each(child_process::kill_group);
+    // A process in a session of its own has left its group, but not its environment.
     kill_tagged(run);
     // Again, for processes that were being forked during the first scan.
     sleep_blocking(Duration::from_millis(50));

@@ -401,6 +401,7 @@ impl PipeShared {
         match (self.correlate)(&message) {
             MessageRoute::Answer(answer) => return Some(answer),
             MessageRoute::Call(id) => {
+                // Queued under the lock: the call cannot end between the look-up and the queue.
                 if let OpenRequestTable::Calls(calls) = &*lock(&self.open)
                     && let Some(call) = calls.get(&id)
                 {
@@ -421,6 +422,7 @@ impl PipeShared {
 
     /// Ends a call with its answer. The entry is removed, so a second answer finds no call.
     fn complete_call(&self, id: u64, message: RpcMessage) {
+        // The lock ends with this statement. A call that was woken under it would only wait for it.
         let call = match &mut *lock(&self.open) {
             OpenRequestTable::Calls(calls) => calls.remove(&id),
             OpenRequestTable::Broken(_) => None,

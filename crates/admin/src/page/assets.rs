@@ -68,6 +68,7 @@ pub(super) async fn asset(Path(path): Path<String>, headers: HeaderMap) -> Respo
     }
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind));
+    // Asked for at each load: after an upgrade, old scripts must not run with new HTML.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         headers.insert(header::ETAG, tag);

@@ -54,6 +54,8 @@ use viewer::PageViewer;
 /// Headers of everything that belongs to the page.
 const HEADERS: [(HeaderName, HeaderValue); 6] = [
     (
+        // The page shows texts of servers. If one were ever taken for markup, the browser would still run
+        // nothing of it.
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static(
             "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
@@ -62,6 +64,7 @@ const HEADERS: [(HeaderName, HeaderValue); 6] = [
         ),
     ),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    // URLs of views name servers and clients, which other sites must not learn.
     (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
     (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
     (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
@@ -119,6 +122,7 @@ pub(super) async fn explain_refusal(request: Request, next: Next) -> Response {
     };
     let (mut parts, _) = response.into_parts();
     parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    // The length was that of the JSON body.
     parts.headers.remove(header::CONTENT_LENGTH);
     let body = AxumBody::from(shell::signed_out(message).into_string());
     add_headers(Response::from_parts(parts, body)).await
@@ -135,6 +139,7 @@ async fn server_page(viewer: PageViewer, Path(name): Path<String>) -> Response {
     let found = servers_json(&viewer.admin).iter().any(|server| server["name"] == name.as_str());
     let mut response = whole(&viewer, "Servers", servers_view(&viewer, Some(&name), |view| view.page()));
     if !found {
+        // The page is whole all the same: its list shows which servers there are.
         *response.status_mut() = StatusCode::NOT_FOUND;
     }
     response

@@ -32,6 +32,7 @@ pub(super) fn show_invisible(text: &str) -> String {
 
 /// True for control characters, marks of direction, and characters without width.
 fn is_invisible(character: char) -> bool {
+    // Marks of direction can reverse a name, and tag characters can hide instructions to a model.
     matches!(character,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'

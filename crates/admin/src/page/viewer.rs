@@ -26,6 +26,7 @@ impl FromRequestParts<Arc<AdminState>> for PageViewer {
 
     async fn from_request_parts(parts: &mut Parts, admin: &Arc<AdminState>) -> Result<Self, Response> {
         let Viewer(admin) = Viewer::from_request_parts(parts, admin).await?;
+        // This decides only which buttons are drawn. The API checks again at each action.
         let may_act = Operator::from_request_parts(parts, &admin).await.is_ok();
         let query = ViewQuery::parse(parts.uri.query().unwrap_or_default());
         Ok(PageViewer { admin, may_act, query })

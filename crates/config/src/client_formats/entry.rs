@@ -180,6 +180,7 @@ impl ClientEntry<'_> {
         let mut env: Vec<(String, ConfigNode)> = Vec::new();
         let text = |node: &ConfigNode, text: String| ConfigNode { value: ConfigValue::Text(text), ..node.clone() };
         let bearer = |value: &str| format!("Bearer {value}");
+        // Codex names a variable, so its file holds no secret. A reference keeps it that way.
         for (key, as_value) in [("bearer_token_env_var", false), ("api_key_env", false), ("apiKey", true)] {
             let Some(node) = self.table.remove(key) else { continue };
             if let Some(name) = node.as_text().filter(|name| !name.is_empty()) {
@@ -429,6 +430,7 @@ pub fn split(line: &str) -> Vec<String> {
     while let Some(c) = chars.next() {
         match (c, quote) {
             (c, Some(end)) if c == end => quote = None,
+            // In a POSIX shell, a backslash has no meaning inside single quotes.
             ('\\', Some('"') | None) => word.extend(chars.next()),
             (c, Some(_)) => word.push(c),
             ('"' | '\'', None) => (quote, open) = (Some(c), true),

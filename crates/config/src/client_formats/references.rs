@@ -29,6 +29,7 @@ pub(super) fn rewrite(
             Some(found) => found,
             // Our own references and plain characters pass unchanged.
             None if rest.starts_with("$$") => ("$$".to_owned(), 2),
+            // Only the opening is skipped: a default may hold a reference of the client's style.
             None if rest.starts_with("${") => ("${".to_owned(), 2),
             None => (rest[..1].to_owned(), 1),
         };

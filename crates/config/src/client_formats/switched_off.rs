@@ -89,6 +89,7 @@ fn tool_of<'a>(pattern: &'a str, server: &str) -> Option<&'a str> {
         Some(rest) => (rest, "__"),
         None => (pattern, "_"),
     };
+    // Clients join the names of server and tool, and replace other characters by `_`.
     let start = format!("{}{between}", plain(server));
     // Names of servers are ASCII by now, so `start` has as many bytes as characters.
     let head = pattern.char_indices().map(|(at, _)| at).chain([pattern.len()]).find(|at| *at == start.len());

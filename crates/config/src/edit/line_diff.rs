@@ -23,6 +23,7 @@ pub(super) fn first_changed_line(before: &str, after: &str) -> usize {
 /// Counts the equal lines at the start and at the end.
 fn common_ends(old: &[&str], new: &[&str]) -> (usize, usize) {
     let start = old.iter().zip(new).take_while(|(one, other)| one == other).count();
+    // Without the common start: a repeated line must not count at both ends.
     let (old, new) = (&old[start..], &new[start..]);
     (start, old.iter().rev().zip(new.iter().rev()).take_while(|(one, other)| one == other).count())
 }
