@@ -22,6 +22,8 @@ impl Endpoint {
     ) -> Result<Outcome, Error> {
         if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
             // Every list has one page, so no cursor was ever given out.
+            // 2025-11-25/server/utilities/pagination.mdx, Error Handling: "Invalid cursors SHOULD result in
+            // an error with code -32602 (Invalid params)."
             return Err(Error::new(McpErrorKind::InvalidParams, "Invalid params: unknown cursor"));
         }
         let RenderedList { mut result, mut hint, .. } = self.rendered_list(caller, kind, with_tasks);

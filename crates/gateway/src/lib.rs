@@ -172,6 +172,7 @@ impl Gateway {
     /// Starts to connect every server at once, and to maintain the catalogue.
     pub fn start(self: &Arc<Self>) {
         for entry in self.servers() {
+            // A task for each, so that a slow server delays no other.
             tokio::spawn(entry.upstream.clone().run());
         }
         tokio::spawn(self.clone().maintain_catalog());
@@ -285,9 +286,11 @@ impl Gateway {
     }
 
     fn rebuild_catalog(&self) {
+        // Without it, of two builds at once the older could be published last.
         let _held = self.change_lock.lock();
         let generation = self.generation();
         let snapshot = Arc::new(self.build(&generation));
+        // Swapped before the events: a client that lists at once must get the new list.
         let before = generation.snapshot.swap(snapshot.clone());
         self.log_excluded(&before, &snapshot);
         // Published first: a subscriber that gets its own change then compares all lists, and needs no second event.

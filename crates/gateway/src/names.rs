@@ -76,6 +76,7 @@ fn sanitized_name(item: &NameRequest<'_>, rules: &NameRules) -> String {
         text.push_str(&rules.separator);
     }
     text.push_str(item.name);
+    // 2025-11-25/server/tools.mdx, Tool Names, also allows dots. The APIs of models do not.
     let mut spelled: String =
         text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect();
     // Some model APIs require a letter first.

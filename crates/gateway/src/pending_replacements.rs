@@ -40,6 +40,7 @@ impl PendingReplacements {
 
     pub(super) fn cancel(&self, name: &str) {
         if let Some(candidate) = self.lock().remove(name) {
+            // A server may take seconds to stop, and a reload must not wait for it.
             tokio::spawn(async move { candidate.upstream.stop().await });
         }
     }

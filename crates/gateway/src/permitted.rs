@@ -125,6 +125,9 @@ impl Endpoint {
             return Some((Permitted(only.clone()), handle.clone()));
         }
         // A handle opens only for the principal that it was made for.
+        // 2025-11-25/basic/utilities/tasks.mdx, Security Considerations: "receivers MUST reject `tasks/get`,
+        // `tasks/result`, and `tasks/cancel` requests for tasks that do not belong to the same authorization
+        // context as the requestor".
         let (name, local) = task_handles::open_handle(handle, secret)?;
         let server = self.generation.servers.iter().find(|server| server.settings.name == name)?;
         self.includes(name).then(|| (Permitted(server.clone()), ByteString::from(local)))
@@ -133,6 +136,8 @@ impl Endpoint {
     /// Permits the task list of a server, if it holds one principal's tasks only.
     pub(super) fn permit_task_list(&self, server: &Arc<ServerEntry>) -> Option<Permitted<Arc<ServerEntry>>> {
         // A connection that several principals share lists the tasks of all of them.
+        // 2025-11-25/basic/utilities/tasks.mdx, Security Considerations: else "listing tasks would expose
+        // task metadata to any requestor regardless of task ID entropy".
         let isolated = self.gateway.context().principals.is_single() || server.settings.share != SharingMode::Auto;
         (isolated && self.includes(&server.settings.name)).then(|| Permitted(server.clone()))
     }

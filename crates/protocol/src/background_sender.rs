@@ -51,6 +51,7 @@ pub(super) struct ReplyPermit {
 impl BackgroundSender {
     /// Waits for a permit for one reply. The waiting task does not read the server's stream meanwhile.
     pub(super) async fn acquire_reply(&self) -> ReplyPermit {
+        // The rate first: a permit that is held during the wait would hold up replies on other connections.
         let was_delayed = self.reply_rate.wait_turn().await;
         match self.replies.clone().try_acquire_owned() {
             Ok(permit) => ReplyPermit { _permit: Some(permit), was_delayed },

@@ -68,6 +68,8 @@ impl StdioClient {
             Ok(RpcPayload::One(RpcMessage::Notification(notification))) => self.on_notification(notification),
             Ok(RpcPayload::One(RpcMessage::Response(response))) => match &self.session {
                 Some(session) => session.accept(RpcMessage::Response(response)),
+                // 2026-07-28/basic/patterns/index.mdx: "clients do not send JSON-RPC responses". Only a
+                // session has asked for one.
                 None => self.state.metrics.calls.dropped.inc(DroppedItem::ClientResponse),
             },
             Ok(RpcPayload::One(RpcMessage::Request(request))) => {
@@ -149,6 +151,8 @@ impl StdioClient {
 
     fn on_notification(&self, notification: RpcNotification) {
         if &*notification.method == "notifications/cancelled" {
+            // 2025-11-25/basic/utilities/cancellation.mdx, Error Handling: "Invalid cancellation
+            // notifications SHOULD be ignored".
             let id = notification.params.get("requestId").and_then(|raw| RequestId::from_raw(raw.clone()));
             if id.is_some_and(|id| self.requests.cancel(&id)) {
                 return self.state.metrics.calls.cancelled.inc();
@@ -163,6 +167,8 @@ impl StdioClient {
     fn batch(&self, items: Vec<Result<RpcMessage, MalformedMessage>>, permit: OutboxPermit) {
         let no_session =
             || Error::new(McpErrorKind::InvalidRequest, "Invalid request: a client starts with a single initialize");
+        // Only a session knows if its revision has batches. 2025-06-18/changelog.mdx: "Remove support for
+        // JSON-RPC batching".
         let begun = match &self.session {
             Some(session) => session.batch(items, &self.tasks),
             None => Err(no_session()),

@@ -24,6 +24,7 @@ pub(super) fn extract_task(result: &mut JsonObject, names: &TimeMembers) -> Opti
         // `_meta` belongs to the response, not to the task.
         result.set(ByteString::literal("_meta"), meta);
     }
+    // What stays in `members` passes to the client, under names that the gateway need not know.
     members.remove("taskId");
     members.remove("status");
     let (ttl, poll) = (members.remove(names.ttl), members.remove(names.poll));

@@ -107,6 +107,8 @@ impl AdmissionControl {
     ) -> Result<(), AdmissionRejection> {
         // Memory first: no other limit matters while the process may be killed for it.
         self.check_memory()?;
+        // Read without a lock: requests at once may exceed the limit by their own number. An exact count
+        // would serialise all calls.
         let (calls, principal_calls) = endpoints.in_flight(principal);
         if calls.saturating_add(count) > self.calls {
             let message = format!("There are {} calls at once, and no more are allowed (limits.calls)", self.calls);

@@ -40,6 +40,7 @@ fn take_value(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     }
     let (length, rest) = match usize::from(*length) {
         short if short < 0x80 => (short, rest),
+        // X.690, 8.1.3.5: the low bits are the number of bytes of the length, which follow.
         long => {
             let (digits, rest) = rest.split_at_checked(long - 0x80)?;
             let length =

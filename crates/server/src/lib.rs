@@ -137,6 +137,7 @@ pub fn router(shared_state: SharedServerState, local: bool) -> Router {
         .route("/healthz", any(alive))
         .route("/livez", any(alive))
         .fallback(not_found)
+        // Last, since a layer covers only what stands above it. The fallback must be covered, too.
         .layer(middleware::from_fn_with_state((shared_state.clone(), local), origin::check_origin))
         .with_state(shared_state)
 }

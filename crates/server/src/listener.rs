@@ -239,6 +239,7 @@ impl ClientConnection {
             drain_grace: DRAIN_GRACE,
             slot: &self.slot,
         };
+        // Below both HTTP servers, so that neither needs a limit of its own for writes.
         let stream = WriteTimeout::new(stream, self.http.write_timeout, self.service.count_stalled());
         let Some(rest) = fast_path::serve(stream, context).await else { return };
         let is_h2 = rest.is_h2();

@@ -57,6 +57,7 @@ async fn serve_route(
     request: Request,
     dialect: Option<&'static dyn Dialect>,
 ) -> Response {
+    // Loaded once: a reload must not change limits in the middle of a request.
     let (received, state) = (Instant::now(), shared_state.load_full());
     let (mut head, body) = request.into_parts();
     let slot = head.extensions.remove::<Arc<SlotRequest>>();

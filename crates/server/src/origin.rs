@@ -113,6 +113,8 @@ pub(super) async fn check_origin(
     let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
         return next.run(request).await;
     };
+    // 2025-11-25/basic/transports.mdx, Security Warning: "If the `Origin` header is present and invalid,
+    // servers MUST respond with HTTP 403 Forbidden."
     if !origin.to_str().is_ok_and(|origin| state.hosts.accepts_origin(origin, host)) {
         denied("origin");
         let shown = origin.to_str().unwrap_or("?").escape_default().to_string();

@@ -49,6 +49,8 @@ impl RefusedKeys {
             logged.logged_at = now;
             return Some(std::mem::take(&mut logged.suppressed));
         }
+        // An attacker may have many addresses. Old entries make room, and without any the new address has no
+        // line.
         if addresses.len() >= ADDRESSES_MAX {
             addresses.retain(|_, logged| now < logged.logged_at + LOG_INTERVAL);
         }

@@ -57,6 +57,7 @@ impl RequestBody for AxumBody {
         let length = head.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
         match head.method {
             Method::DELETE => true,
+            // Without a length nobody knows how much will come, so it counts as large.
             Method::POST => length.is_some_and(|length| length <= SMALL_BODY_MAX),
             _ => false,
         }

@@ -184,6 +184,7 @@ fn unauthorized(state: &ServerState, denied: &AuthError) -> http::Response<Body>
     });
     let body = serde_json::json!({ "jsonrpc": "2.0", "id": null, "error": error, "message": message });
     let mut response = json(StatusCode::UNAUTHORIZED, &body);
+    // RFC 9110, section 15.5.2: a server that answers 401 "MUST send a WWW-Authenticate header field".
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     response
 }

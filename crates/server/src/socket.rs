@@ -97,6 +97,7 @@ impl ListenSocket {
         let mut waiting = Vec::new();
         match self {
             ListenSocket::Tcp(tcp) => {
+                // The listener stays non-blocking, so `accept` fails once the queue is empty.
                 let Ok(tcp) = tcp.into_std() else { return waiting };
                 while let Ok((stream, _)) = tcp.accept() {
                     let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));

@@ -193,6 +193,7 @@ impl LineClient {
         }
         let principal = now.auth.authenticate(&http::HeaderMap::new(), None).map_err(|_| ClientDisconnected)?;
         let server = now.endpoints.find_endpoint(&self.scope, &principal).ok_or(ClientDisconnected)?;
+        // The session and its calls belong to the old principal. The client has to connect again.
         if principal.id != self.principal.id {
             return Err(ClientDisconnected);
         }

@@ -41,6 +41,8 @@ struct MirroredArgument {
 pub(super) fn encode(value: &str) -> Option<HeaderValue> {
     let plain = value.bytes().all(|b| matches!(b, 0x20..=0x7E | b'\t'))
         && value.trim_matches([' ', '\t']) == value
+        // 2026-07-28/basic/transports/streamable-http.mdx: "To avoid ambiguity, clients MUST also
+        // Base64-encode any plain-ASCII value that matches the sentinel pattern".
         && !(value.starts_with("=?base64?") && value.ends_with("?="));
     if plain {
         return HeaderValue::from_str(value).ok();
@@ -51,6 +53,8 @@ pub(super) fn encode(value: &str) -> Option<HeaderValue> {
 /// Decodes a header value. `None` if it contains forbidden characters.
 pub(super) fn decode(value: &HeaderValue) -> Option<String> {
     let text = value.to_str().ok()?;
+    // 2026-07-28/basic/transports/streamable-http.mdx: "These markers are case-sensitive and MUST appear
+    // exactly as shown (lowercase)."
     match text.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
         Some(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok(),
         None => Some(text.to_owned()),
@@ -70,6 +74,8 @@ pub(super) fn write_headers(
     headers.extend(target.and_then(encode).map(|value| (ITEM, value)));
     if let Some(definition) = definition.filter(|d| is_annotated(d)) {
         for mirrored in mirrored(definition).unwrap_or_default() {
+            // 2026-07-28/basic/transports/streamable-http.mdx, for a `null` and for a missing argument:
+            // "Client MUST omit the header".
             let value = arguments.and_then(|a| at_path(a, &mirrored.path).ok()?).and_then(|v| text_of(&v));
             headers.extend(value.as_deref().and_then(encode).map(|value| (mirrored.header, value)));
         }
@@ -126,6 +132,8 @@ fn check_header(headers: &HeaderMap, name: &HeaderName, label: &str, body: &str,
         return Err(mismatch(format!("the required header {label} is missing, or there several times")));
     };
     let decoded = decode(value).ok_or_else(|| mismatch(format!("{label} holds characters that it must not")))?;
+    // 2026-07-28/basic/transports/streamable-http.mdx, Server Validation: "This prevents potential security
+    // vulnerabilities when different components in the network rely on different sources of truth".
     let same = decoded == body || (integer && same_number(&decoded, body));
     if same {
         Ok(())

@@ -19,6 +19,8 @@ use moongate_model::{Caller, ClientCapabilities, Error, LogFilter, LogLevel, Mcp
 /// Takes the revision out of `_meta`.
 pub(super) fn take_version(meta: &mut JsonObject) -> Result<ByteString, Error> {
     let version = meta.remove(PROTOCOL_VERSION).and_then(|raw| raw.as_text());
+    // 2026-07-28/basic/index.mdx, Request Metadata: "A request missing any required field is malformed; the
+    // server MUST reject it with JSON-RPC error code `-32602` (Invalid params)."
     version.ok_or_else(|| missing_member(PROTOCOL_VERSION, "a string"))
 }
 
@@ -50,6 +52,8 @@ pub(super) fn take_caller(
             })?)
         }
     };
+    // Optional: "Clients SHOULD include `io.modelcontextprotocol/clientInfo` on every request unless
+    // specifically configured not to do so" (2026-07-28/basic/index.mdx).
     let info = meta.remove(CLIENT_INFO).filter(RawJson::is_object);
     // A call that accepts input requests may be parked for long, and must not keep the request's buffer alive.
     let (capabilities, info) = match client_capabilities == ClientCapabilities::default() {

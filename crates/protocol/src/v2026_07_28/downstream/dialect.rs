@@ -78,6 +78,8 @@ impl Dialect for ModernDialect {
         } else {
             let error = Error::new(McpErrorKind::InvalidRequest, "Method not allowed: this revision has POST only");
             let mut response = json_response(405, [encode::encode_error(None, &error)]);
+            // RFC 9110, section 15.5.6: "The origin server MUST generate an Allow header field in a 405
+            // response".
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
             response
         };
@@ -287,6 +289,10 @@ pub(crate) fn start_request(
     let encoder = ModernEncoder { id, context, token, caller, scope, frame, state: state.clone(), undeclared: None };
     let exchange = match encoder.input_round().resume(retry_params) {
         Ok(Resumption::NewCall(resume)) => {
+            // Deferred, since only the endpoint finds the tool's definition.
+            // 2026-07-28/basic/transports/streamable-http.mdx: "Any server that processes the message body
+            // MUST validate that encoded header values, after decoding if Base64-encoded, match the
+            // corresponding values in the request body."
             let check = headers.filter(|_| method == McpMethod::CallTool).map(|headers| -> DeferredCheck {
                 Box::new(move |definition, arguments| headers::check_params(&headers, definition, arguments))
             });
@@ -316,6 +322,8 @@ pub(crate) fn start_request(
 
 fn accepts_stream(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
+    // 2026-07-28/basic/transports/streamable-http.mdx: "The client MUST include an `Accept` header listing
+    // both" types. A request without the header is taken to accept both.
     accept.is_none_or(|a| a.contains("text/event-stream") || a.contains("*/*"))
 }
 

@@ -68,6 +68,8 @@ impl InputRound<'_> {
     /// Resolves the purpose of a request with these members. A failure leaves parked calls and state unused.
     pub(crate) fn resume(&self, retry_params: RetryParams) -> Result<Resumption, Error> {
         let RetryParams { input_responses: responses, request_state: state } = retry_params;
+        // 2026-07-28/basic/patterns/mrtr.mdx, Error Handling: "Servers SHOULD validate that the data provided
+        // by the client is a valid `InputResponses` object".
         if let Some(responses) = &responses
             && !responses.is_object()
         {
@@ -97,6 +99,9 @@ impl InputRound<'_> {
                 }
                 let ParkedCall { exchange, inputs } = parked;
                 let open = deliver_complete(inputs);
+                // 2026-07-28/basic/patterns/mrtr.mdx, Error Handling: "the server SHOULD respond with a new
+                // `InputRequiredResult` requesting the missing information again, rather than returning an
+                // error."
                 Ok(if open.is_empty() { Resumption::Resumed(exchange) } else { Resumption::StillOpen(exchange, open) })
             }
         }
@@ -147,6 +152,8 @@ impl InputRound<'_> {
             let requests = requests.into_iter().map(|(key, request)| {
                 number += 1;
                 // A legacy server's requests all have the same key, so the client gets numbered ones.
+                // 2026-07-28/basic/patterns/mrtr.mdx: the keys "MUST be unique within the scope of the
+                // request".
                 let exposed_key = ByteString::from(format!("input-{number}"));
                 OpenInputRequest {
                     exposed_key,

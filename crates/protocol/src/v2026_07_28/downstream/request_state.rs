@@ -82,6 +82,8 @@ const SERVER: u8 = 2;
 impl CarriedState {
     /// Seals the state into a JSON string for the client.
     pub(crate) fn seal(&self, bindings: &StateBindings, server_state: &DownstreamState) -> RawJson {
+        // 2026-07-28/basic/patterns/mrtr.mdx, Server Requirements: the payload SHOULD have "a short expiry
+        // (TTL), rejecting state presented after it lapses". A parked call waits no longer than that.
         RawJson::string(&server_state.seal.seal(
             bindings.caller,
             bindings.request,

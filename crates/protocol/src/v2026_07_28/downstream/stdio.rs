@@ -66,6 +66,8 @@ impl OpenRequests {
             ModernStarted::Ready(_, parts) => return Some(parts),
             ModernStarted::Running(exchange, encoder) => {
                 // A cancelled future drops its exchange, and that cancels the call at the server.
+                // 2026-07-28/basic/transports/stdio.mdx, Cancellation: servers "MUST NOT send any further
+                // messages for it".
                 let run = async move {
                     entry.token.clone().run_until_cancelled(respond::forward(exchange, encoder, out)).await
                 };

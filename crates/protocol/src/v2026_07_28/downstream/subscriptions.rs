@@ -78,6 +78,8 @@ pub(crate) fn open_stream(
 fn read_filter(params: &JsonObject, most: usize) -> Result<SubscriptionFilter, Error> {
     let wrong = |what: &str| Error::new(McpErrorKind::InvalidParams, format!("Invalid params: {what}"));
     let asked = params.get_object("notifications").ok_or_else(|| wrong("notifications must be an object"))?;
+    // 2026-07-28/basic/patterns/subscriptions.mdx: "The server MUST NOT send notification types the client
+    // has not explicitly requested." Anything but `true` is no request.
     let flag = |name: &str| asked.get(name).is_some_and(|v| &v.bytes()[..] == b"true");
     let named = |name: &str| match asked.get(name) {
         None => Ok(Vec::new()),
@@ -184,6 +186,8 @@ impl ListenStream {
             self.first = Some(acknowledge(&self.id, &self.notifications.acknowledged));
             self.opening = None;
         }
+        // 2026-07-28/basic/patterns/subscriptions.mdx: the server "MUST NOT send any notification on the
+        // subscription before it".
         if let Some(first) = self.first.take() {
             return Some(first);
         }

@@ -78,6 +78,8 @@ impl ModernCall {
             LogInterest::Wanted(caller.principal.id)
         };
         let entry = server.calls.open(&caller, logs, CallTarget::default());
+        // 2026-07-28/basic/patterns/progress.mdx: tokens "MUST be unique across all active requests". The
+        // client's own is unique only among its requests, so the id of the call takes its place.
         let meta = meta::write_meta(meta, &caller, &server.options.client_info, progress.then_some(entry.id), may_task);
         params.set(ByteString::literal("_meta"), meta.to_raw());
         // Such members from a client of another revision are no input responses for this server.
@@ -246,6 +248,8 @@ impl ModernCall {
                 ExchangeEvent::Done(self.read_task(result))
             }
             // Results of an earlier revision or of an extension pass unchanged.
+            // 2026-07-28/basic/index.mdx, Result Responses: "clients MUST treat an absent `resultType` as"
+            // complete.
             _ => ExchangeEvent::Done(Ok(read_outcome(result))),
         }
     }
@@ -295,6 +299,8 @@ impl ModernCall {
         {
             self.server.calls.report_silence();
         }
+        // 2026-07-28/basic/patterns/cancellation.mdx, Timeouts: "the sender SHOULD cancel the request and
+        // stop waiting for a response".
         self.cancel("the gateway's timeout passed");
         link_error::timeout_error(&self.server.options.server, self.server.options.timeouts.call())
     }
@@ -303,6 +309,7 @@ impl ModernCall {
     fn cancel(&mut self, reason: &str) {
         let sent = matches!(std::mem::replace(&mut self.phase, RoundPhase::Finished), RoundPhase::Sent { .. });
         self.messages = None;
+        // 2026-07-28/basic/patterns/cancellation.mdx: on stdio "There is no per-request stream to close."
         if sent && self.server.link.is_multiplexed() {
             self.entry.mark_cancelled();
             let params = JsonObject::new()

@@ -73,6 +73,9 @@ impl ListenReader {
                     self.opening = None;
                 }
                 Ok(RpcMessage::Notification(mut n)) => {
+                    // The id has done its work. 2026-07-28/basic/patterns/subscriptions.mdx: "clients MUST
+                    // use this field to correlate notifications with their originating subscription"
+                    // (`correlation.rs`).
                     untag_subscription(&mut n.params);
                     // A notification is kept until the slowest subscriber has it, so large ones are dropped.
                     if n.params.size_hint() > notifications::NOTIFICATION_BYTES_MAX {
@@ -85,6 +88,8 @@ impl ListenReader {
                     }
                 }
                 // The response is the graceful end of the stream; an error ends it, too.
+                // Whoever subscribed does so again. 2026-07-28/basic/patterns/subscriptions.mdx: "the server
+                // holds no subscription state across reconnections".
                 Ok(RpcMessage::Response(_)) | Err(_) => return None,
                 Ok(RpcMessage::Request(_)) => {}
             }

@@ -70,6 +70,8 @@ impl RequestRounds {
         if let Some(responses) = responses {
             params.set(ByteString::literal("inputResponses"), responses);
         }
+        // 2026-07-28/basic/patterns/mrtr.mdx: "the client MUST echo back the exact value of that field".
+        // Without one it "MUST NOT include one in the retry".
         if let Some(state) = state {
             params.set(ByteString::literal("requestState"), state);
         }
