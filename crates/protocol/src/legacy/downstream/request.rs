@@ -157,6 +157,7 @@ impl SessionRequest<'_> {
             _ => {}
         }
         let method = McpMethod::from_name(method);
+        // Not forwarded: policy has no rule for a method that it does not know.
         if let McpMethod::Other(name) = &method {
             return answer("_OTHER", Err(Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {name}"))));
         }

@@ -60,6 +60,7 @@ impl ResponseEncoder for LegacyEncoder {
 
     fn input_required(&mut self, input: InputRequired) -> InputAction {
         let InputRequired { requests, state_holder, responder, .. } = input;
+        // The exchange of such a server is over, so nobody is left who could do without the input.
         if let (StateHolder::Client(_), Some((_, input_request))) =
             (&state_holder, requests.iter().find(|(_, q)| !self.caller.capabilities.supports(q.kind)))
         {
@@ -81,6 +82,7 @@ impl ResponseEncoder for LegacyEncoder {
         // A session with an open input request must not expire.
         let session = self.open.session().begin_activity();
         let cancelled = self.open.token().clone();
+        // A user may never answer. The server then learns that no response comes.
         let limit = self.state.input_timeout;
         tokio::spawn(async move {
             let _session = session;
@@ -210,10 +212,13 @@ impl LegacyEncoder {
                 why,
             )
         };
+        // 2025-11-25/client/elicitation.mdx, Capabilities: "Servers MUST NOT send elicitation requests with
+        // modes that are not supported by the client."
         if !self.caller.capabilities.supports(input_request.kind) {
             let missing = input_request.kind.capability();
             return refused(format!("The client did not declare {missing}"), InputOutcome::NotDeclared);
         }
+        // A plain JSON response holds one message, so a request to the client has no place in it.
         if !self.stream {
             return refused(
                 "The client does not accept event streams, on which it could be asked".to_owned(),

@@ -25,6 +25,8 @@ use moongate_session::{NextEvent, ResumptionReader, Session, SessionActivityGuar
 use moongate_telemetry::{CountGuard, ResumeOutcome};
 
 /// Delay after which a disconnected client shall reconnect.
+// 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "The client MUST respect the `retry`
+// field, waiting the given number of milliseconds before attempting to reconnect."
 pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Writer that numbers the events of one response and keeps them.
@@ -80,6 +82,8 @@ impl ResumableWriter {
 
     /// Returns the event that precedes all others.
     pub(crate) fn priming_event(&mut self) -> Option<Bytes> {
+        // 2025-11-25/basic/transports.mdx: "an SSE event consisting of an event ID and an empty `data` field
+        // in order to prime the client to reconnect".
         let number = self.stream_number().filter(|_| self.primes)?;
         Some(self.session.resumption.priming_event(number, RETRY_DELAY))
     }
@@ -87,6 +91,8 @@ impl ResumableWriter {
     /// Waits until the connection must close: another one took over, or its lifetime passed.
     pub(crate) fn wait_disconnect(&mut self) -> BoxFuture<'static, ()> {
         let Some((_, taken_over)) = self.begun.clone() else { return std::future::pending().boxed() };
+        // 2025-11-25/basic/transports.mdx lets a server close the connection "in order to avoid holding a
+        // long-lived connection". Proxies cut long ones anyway, without a word to the client.
         let time = self.stream_lifetime;
         async move {
             tokio::select! {
@@ -136,6 +142,8 @@ pub(crate) fn resume(
     state: &DownstreamState,
 ) -> Result<Response<Body>, Error> {
     let count = |outcome: ResumeOutcome| state.metrics.clients.resumed.inc(outcome);
+    // 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "The server MUST NOT replay messages that
+    // would have been delivered on a different stream."
     let Some(reader) = session.resumption.read(number, after) else {
         count(ResumeOutcome::Unknown);
         return Err(unknown_event());

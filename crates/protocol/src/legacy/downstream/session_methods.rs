@@ -106,11 +106,15 @@ pub(crate) fn on_notification(
     match &*notification.method {
         "notifications/cancelled" => {
             let id = notification.params.get("requestId").and_then(|raw| RequestId::from_raw(raw.clone()));
+            // An unknown id is no mistake: the call may just have ended.
+            // 2025-11-25/basic/utilities/cancellation.mdx: "Both parties MUST handle these race conditions
+            // gracefully".
             if id.is_some_and(|id| session.calls.cancel(&id)) {
                 state.metrics.calls.cancelled.inc();
             }
         }
         "notifications/roots/list_changed" => {
+            // To every server of the endpoint, since any of them may have asked for the roots.
             server.notify(&session.identity.shared_caller(), Notification::RootsChanged)
         }
         // `initialized` changes nothing here, and other notifications have no known receiver.

@@ -165,6 +165,9 @@ impl LegacyCall {
             match self.receive().await {
                 IncomingItem::Message(Ok(message)) => {
                     if !matches!(message, RpcMessage::Response(_)) {
+                        // 2025-11-25/basic/lifecycle.mdx, Timeouts: "implementations SHOULD always enforce a
+                        // maximum timeout, regardless of progress notifications, to limit the impact of a
+                        // misbehaving client or server."
                         if !self.deadline.has_time(self.server.options.timeouts.call()) {
                             return self.timed_out();
                         }
@@ -226,6 +229,8 @@ impl LegacyCall {
         {
             self.server.calls.report_silence();
         }
+        // 2025-11-25/basic/lifecycle.mdx, Timeouts: "the sender SHOULD issue a cancellation notification for
+        // that request and stop waiting for a response."
         self.cancel("the gateway's timeout passed");
         ExchangeEvent::Done(Err(link_error::timeout_error(
             &self.server.options.server,
@@ -244,6 +249,7 @@ impl LegacyCall {
         let (server, body, id) = (self.server.clone(), self.body.clone(), self.entry.id);
         let (forwarded, changes) = (self.forwarded.clone(), matches!(self.method, McpMethod::CallTool));
         async move {
+            // Read before the request: of two calls that lose one session, only the first one renews it.
             let sent_in = server.session.generation();
             match server.send(body.clone(), Some(id), &forwarded).await {
                 Ok(reply) => (Ok(reply.messages), sent_in),
@@ -309,6 +315,8 @@ impl LegacyCall {
         self.task.untag(&mut notification.params);
         match notifications::decode(notification) {
             Notification::Progress(params) => {
+                // The token of another call is a mistake of the server. This client must not see that
+                // progress.
                 let own = params.get("progressToken").is_some_and(|t| *t == RawJson::number(self.token));
                 own.then_some(ExchangeEvent::Notification(Notification::Progress(params)))
             }
@@ -364,6 +372,8 @@ impl LegacyCall {
     fn cancel(&mut self, reason: &str) {
         if matches!(std::mem::replace(&mut self.phase, SendPhase::Finished), SendPhase::Sent { .. }) {
             if self.server.link.is_multiplexed() {
+                // 2025-11-25/basic/utilities/cancellation.mdx: "The sender of the cancellation notification
+                // SHOULD ignore any response to the request that arrives afterward".
                 self.entry.mark_cancelled();
             }
             let params = JsonObject::new()

@@ -47,6 +47,8 @@ fn collect_inputs(
     caller: &Arc<Caller>,
     id: &ByteString,
 ) -> Result<Arc<InputCollector>, Error> {
+    // Held until the entry is in: two polls at once must not start two collectors. Nothing is awaited
+    // meanwhile.
     let mut all = lock(&server.task_inputs.tasks);
     if let Some(collector) = all.get(id) {
         return Ok(collector.clone());

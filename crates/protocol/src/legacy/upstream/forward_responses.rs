@@ -33,6 +33,7 @@ pub(crate) async fn forward_responses(
     }
     let mut outcome = match responses {
         Ok(Ok(mut responses)) if !responses.is_empty() => responses.swap_remove(0).1,
+        // An error, since a server may hold its call open until it hears something.
         _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),
     };
     if let Ok(result) = &mut outcome {
