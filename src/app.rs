@@ -89,8 +89,10 @@ impl GatewayApp {
         let store = StateStore::open(plan.state.clone(), metrics.clone());
         // Bound before anything is started: a port in use must fail the start without side effects.
         let bound = bind(&plan).await?;
+        // A broken certificate must fail the start, too, and likewise without side effects.
         let tls = tls(&plan, &metrics)?;
         let shared = Arc::new(AllServersContext::with_store(metrics.clone(), Reaper::disabled(), store.clone()));
+        // Before any server: the first child registers with the reaper already.
         guard_children(&plan, program, &shared.reaper);
         let draining = CancellationToken::new();
         let (auth, access) = AuthMethods::new(&plan.auth);
@@ -167,6 +169,7 @@ impl GatewayApp {
     /// Stops in order: refuses requests, ends streams, lets calls finish within the drain time, stops the servers.
     pub async fn stop(mut self) {
         self.tasks.begin_drain();
+        // A reload during the stop would connect servers anew.
         self.tasks.stop_watching();
         let targets = &self.reloader.targets;
         let downstream = targets.server_state.load().downstream.clone();
@@ -289,6 +292,7 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
         let opened = ServerListener::open(address, &plan.sockets, &mut inherited).await;
         let opened = opened.with_context(|| format!("cannot listen on {address} (gateway.{setting})"))?;
         for listener in &opened {
+            // Checked here again: no config names the address of a socket that the service manager opened.
             if setting == "listen" && is_open(listener) && plan.auth.is_open() {
                 let name = listener.name();
                 anyhow::bail!("{name} can be reached from other machines, but there are no [[auth.keys]]: add a key");

@@ -53,6 +53,7 @@ impl BackgroundTasks {
     /// Waits until each listener has ended: once its calls are done, or the drain time is over.
     pub(super) async fn join(&mut self) {
         while self.listeners.join_next().await.is_some() {}
+        // Last, since a call may still be parked during the drain.
         self.expiring.abort();
     }
 }

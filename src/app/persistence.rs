@@ -94,6 +94,7 @@ impl PersistentState {
             tracing::warn!("state not kept: a restart forgets lists and sessions: {why} (gateway.state)");
         }
         self.restore();
+        // Without a store, too: requests with an unknown session wait for this.
         self.sessions.mark_restored();
     }
 

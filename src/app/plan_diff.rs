@@ -27,6 +27,7 @@ pub struct PlanDiff {
 impl PlanDiff {
     /// True if there is nothing to apply.
     pub fn is_empty(&self) -> bool {
+        // Named one by one, so that no later field is forgotten. What needs a restart changes nothing now.
         let PlanDiff { added, removed, replaced, changed, settings, needs_restart: _ } = self;
         [added, removed, replaced, changed, settings].iter().all(|part| part.is_empty())
     }

@@ -139,6 +139,7 @@ impl ConfigReloader {
     /// logged. Otherwise only the caller learns of it.
     pub async fn reload(&self, is_final: bool) -> Arc<ReloadOutcome> {
         let number = self.requests.fetch_add(1, Ordering::AcqRel) + 1;
+        // Held over all awaits below. No request takes this lock, so only reloads wait for each other.
         let mut running = self.running.lock().await;
         // A request that came before the last reload began to read shares its outcome.
         if let Some((began, outcome)) = &running.last

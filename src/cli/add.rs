@@ -69,6 +69,7 @@ fn settings(args: &AddArgs) -> Result<Map<String, Value>, String> {
         (Some(url), _) if url.contains("://") => {
             settings.insert("url".to_owned(), json!(url));
             match args.transport.as_deref() {
+                // Nothing to write: by default the gateway also finds a server that has only HTTP+SSE.
                 None | Some("http" | "streamable-http") => {}
                 Some(transport @ ("sse" | "ws")) => drop(settings.insert("transport".to_owned(), json!(transport))),
                 Some(other) => return Err(format!("--transport {other:?}: it is http, sse or ws")),

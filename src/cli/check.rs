@@ -50,6 +50,7 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
     let env = environment();
     let given = if args.new.is_empty() { &args.config } else { &args.new };
     if args.plan && args.against.is_empty() {
+        // The variable fills the flag, too, and says nothing about what was asked for here.
         if !given.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
             print_message(
                 "error: a running gateway compares what it runs with its own config; for another one say --against OLD",

@@ -121,6 +121,7 @@ fn json(text: &str, source: &str) -> Result<JsonObject, VerbFailure> {
 
 /// Returns a value in one of the types. A string wherever the types allow it.
 fn typed(text: &str, types: &[String]) -> Option<RawJson> {
+    // A postcode or a version that looks like a number must not become one.
     if types.is_empty() || types.iter().any(|name| name == "string") {
         return Some(RawJson::string(text));
     }

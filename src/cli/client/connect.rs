@@ -35,6 +35,7 @@ pub(super) async fn with_client<T>(
 ) -> Result<T, VerbFailure> {
     let target = args.target()?;
     logs::start(if args.verbose { "info,moongate=debug" } else { "warn" }, false);
+    // Before the child is started, so that no signal can leave it behind.
     let mut stop = StopSignals::listen().map_err(|e| VerbFailure::Failed(format!("{e:#}")))?;
     let shared = AllServersContext::new(Arc::new(Metrics::new()), target.guard()).with_tls(target.tls());
     let input_round = UserPrompter::new();

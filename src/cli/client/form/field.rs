@@ -77,6 +77,8 @@ impl FormField {
     pub(super) fn parse(&self, line: &str) -> Result<Option<RawJson>, String> {
         if line.is_empty() {
             return match &self.default {
+                // 2025-11-25/client/elicitation.mdx: "Clients that support defaults SHOULD pre-populate form
+                // fields with these values."
                 Some(default) => Ok(Some(default.clone())),
                 None if self.required => Err("It is required.".to_owned()),
                 None => Ok(None),

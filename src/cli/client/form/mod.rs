@@ -84,6 +84,8 @@ impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
         let text = params.get_string("url").unwrap_or_else(|| ByteString::literal(""));
         // The parsed URL shows look-alike letters of a host in punycode.
         let url = url::Url::parse(&text).map_err(|_| FormAborted::Cancel)?;
+        // 2025-11-25/client/elicitation.mdx: clients "MUST show the full URL to the user for examination
+        // before consent", and "MUST NOT open the URL without explicit consent from the user".
         writeln!(self.output, "  {url}")?;
         // No page is opened by default: the server chose the URL.
         match self.confirm("Will you open this page, on your own?", false)? {
