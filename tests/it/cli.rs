@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use moongate_mock::{MockScript, Revision, serve_http};
+use moongate_testing::ReservedAddress;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -190,15 +191,11 @@ async fn a_misspelt_entry_costs_that_server_and_not_the_gateway() {
 
 // === finding the gateway ===
 
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 #[tokio::test]
 async fn commands_find_the_gateway_by_its_config() {
     let dir = TempDir::new().unwrap();
-    let (listen, admin) = (free_port(), dir.path().join("admin.sock"));
+    let reserved = ReservedAddress::new();
+    let (listen, admin) = (reserved.port(), dir.path().join("admin.sock"));
     let certified = rcgen::generate_simple_self_signed(vec!["gateway.example".to_owned()]).unwrap();
     std::fs::write(dir.path().join("cert.pem"), certified.cert.pem()).unwrap();
     std::fs::write(dir.path().join("key.pem"), certified.signing_key.serialize_pem()).unwrap();
@@ -524,8 +521,8 @@ async fn servers_of_both_eras_are_reached_by_url() {
 
 #[tokio::test]
 async fn an_unreachable_gateway_is_one_clear_error() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let ran = run(&["tools", "--url", &format!("http://{nobody}/mcp")]).await;
+    let nobody = ReservedAddress::new();
+    let ran = run(&["tools", "--url", &format!("http://{}/mcp", nobody.address())]).await;
     assert_eq!((ran.code, &*ran.out), (Some(1), ""));
     assert!(ran.err.contains("cannot connect") && ran.err.contains("moongate serve"), "{}", ran.err);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -638,8 +635,8 @@ async fn every_command_has_its_exit_codes() {
 #[tokio::test]
 async fn a_gateway_outlives_the_reader_of_its_messages() {
     let dir = TempDir::new().unwrap();
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let (listen, admin) = (free(), free());
+    let (listen_port, admin_port) = (ReservedAddress::new(), ReservedAddress::new());
+    let (listen, admin) = (listen_port.address().to_string(), admin_port.address().to_string());
     let mut command = command(&["serve", "--listen", &listen], dir.path());
     let mut child = command.env("MOONGATE_GATEWAY__ADMIN", &admin).spawn().unwrap();
     drop(child.stderr.take());

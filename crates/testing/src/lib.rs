@@ -23,6 +23,7 @@ pub mod wait;
 mod caller;
 mod http_reply;
 mod mcp_exchange;
+mod reserved_address;
 
 pub use caller::{caller, principal};
 pub use event_stream::{EventStream, RpcMessage};
@@ -32,4 +33,5 @@ pub use http_reply::HttpReply;
 pub use line_client::{ChildClient, LineClient};
 pub use mcp_client::{ERAS, Era, McpClient};
 pub use mcp_request::McpRequest;
+pub use reserved_address::ReservedAddress;
 pub use rpc_answer::RpcAnswer;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use moongate_mock::{FaultAction, FaultRule};
+use moongate_testing::ReservedAddress;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -83,9 +84,8 @@ async fn reopening_a_failing_notification_stream_backs_off() {
 
 #[tokio::test]
 async fn a_server_that_comes_up_late_is_waited_for() {
-    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
+    let reserved = ReservedAddress::new();
+    let address = reserved.address();
     let gateway = Setup::new().http("a", &format!("http://{address}/mcp")).start().await;
     gateway.state("a", "backing_off").await;
     let _mock = mock_at(only(legacy(), &["echo"]), address).await;

@@ -1,12 +1,12 @@
 //! Connecting to servers, and what their failures look like to a client: complaints 3, 7, 12, 13, 16.
 
 use moongate_mock::{FaultAction, FaultRule};
+use moongate_testing::ReservedAddress;
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::harness::{
-    ERAS, Era, EventStream, Gateway, McpClient, Setup, holds, lasting_port, legacy, mock_at, modern, only, serve,
-    until, within,
+    ERAS, Era, EventStream, Gateway, McpClient, Setup, holds, legacy, mock_at, modern, only, serve, until, within,
 };
 
 #[tokio::test]
@@ -15,15 +15,13 @@ async fn a_failing_server_delays_no_other_server_and_is_explained() {
     let stuck = serve(legacy().with_fault(FaultRule::on("tools/list", FaultAction::Hang))).await;
     // Accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let refusing = nobody.local_addr().unwrap();
-    drop(nobody);
+    let refusing = ReservedAddress::new();
     let gateway = Setup::new()
         .with("defaults", "start_timeout = \"300ms\"\nlist_timeout = \"300ms\"")
         .http("good", &good.url)
         .http("stuck", &stuck.url)
         .http("silent", &format!("http://{}/mcp", silent.local_addr().unwrap()))
-        .http("refusing", &format!("http://{refusing}/mcp"))
+        .http("refusing", &format!("http://{}/mcp", refusing.address()))
         .with("servers.missing", "command = \"moongate-has-no-such-program\"")
         .start()
         .await;
@@ -104,7 +102,8 @@ async fn an_endpoint_names_why_its_server_never_connected() {
 
 #[tokio::test]
 async fn an_endpoints_failure_reason_goes_once_its_server_connects() {
-    let address = ([127, 0, 0, 1], lasting_port()).into();
+    let reserved = ReservedAddress::new();
+    let address = reserved.address();
     let gateway = Setup::new().http("late", &format!("http://{address}/mcp")).start().await;
     gateway.state("late", "backing_off").await;
     let url = gateway.url("/mcp/late");

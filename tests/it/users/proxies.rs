@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use moongate_mock::{MockHandle, MockScript, serve_ws};
+use moongate_testing::ReservedAddress;
 use serde_json::json;
-use tokio::net::TcpListener;
 
 use crate::harness::proxy::{ForwardProxy, Verdict};
 use crate::harness::relay::Relay;
@@ -112,7 +112,8 @@ async fn a_proxy_that_refuses_or_is_away_is_named_without_its_credentials() {
     let forbids = ForwardProxy::start(&[], None, Verdict::Refuse(403)).await;
     let floods = ForwardProxy::start(&[], None, Verdict::Flood).await;
     let stalls = ForwardProxy::start(&[], None, Verdict::Stall).await;
-    let away = TcpListener::bind(loopback()).await.unwrap().local_addr().unwrap();
+    let reserved = ReservedAddress::new();
+    let away = reserved.address();
     for (proxy, user, url, words) in [
         (refused.address, "", "https://mcp.test/mcp", &["wants credentials (status 407)", "`USER:PASSWORD@`"][..]),
         (refused.address, "user:hush@", "https://mcp.test/mcp", &["refused the credentials", "407"]),
