@@ -115,11 +115,11 @@ impl PersistentState {
         let of_a_session = |key: &Bytes| {
             moongate_upstream::client_session_digest(key).is_some_and(|owner| self.sessions.is_persisted(&owner))
         };
-        let (used, over): (Vec<_>, Vec<_>) =
+        let (used, orphaned): (Vec<_>, Vec<_>) =
             contents.take(StoreTable::Leases).into_iter().partition(|(key, _)| of_a_session(key));
         self.shared.restore(used);
         // Rows of sessions that are no longer persisted would stay for ever.
-        for (key, _) in over {
+        for (key, _) in orphaned {
             self.store.remove(StoreTable::Leases, key);
         }
     }

@@ -56,10 +56,10 @@ impl AdminArgs {
     /// Returns a client for the listener that the flag, or else the config, names.
     pub(super) fn client(&self, config: &[PathBuf]) -> anyhow::Result<AdminClient> {
         let located = match &self.admin {
-            Some(place) => {
+            Some(address) => {
                 // A listener on every address is reached over loopback.
-                let place = place.replacen("0.0.0.0", "127.0.0.1", 1).replacen("[::]", "[::1]", 1);
-                LocatedGateway { place, certificate: None, origin: "what --admin says".to_owned() }
+                let address = address.replacen("0.0.0.0", "127.0.0.1", 1).replacen("[::]", "[::1]", 1);
+                LocatedGateway { address, certificate: None, origin: "what --admin says".to_owned() }
             }
             None => locate::admin(config).map_err(anyhow::Error::msg)?,
         };
@@ -109,7 +109,7 @@ impl AdminClient {
     }
 
     async fn exchange(&self, method: &str, path: &str) -> anyhow::Result<AdminResponse> {
-        let address = &self.located.place;
+        let address = &self.located.address;
         let cannot = || format!("cannot connect: {}", self.located.advice());
         let authorization = self.authorization()?;
         let head = |host: &str| {

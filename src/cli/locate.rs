@@ -16,7 +16,7 @@ const FLAGS: &str = "--url says where the endpoint of the gateway is, and --admi
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LocatedGateway {
     /// Address, or `unix:PATH`.
-    pub(super) place: String,
+    pub(super) address: String,
     /// Certificate of that listener. `None` means that it has no TLS.
     pub(super) certificate: Option<PathBuf>,
     /// Origin of the address, such as "gateway.listen of moongate.toml".
@@ -26,34 +26,34 @@ pub(super) struct LocatedGateway {
 impl LocatedGateway {
     /// Returns the URL of an endpoint, such as `/mcp`.
     pub(super) fn url(&self, endpoint: &str) -> String {
-        match (self.place.starts_with(UNIX), &self.certificate) {
-            (true, _) if endpoint == "/mcp" => self.place.clone(),
-            (true, _) => format!("{}:{endpoint}", self.place),
-            (false, Some(_)) => format!("https://{}{endpoint}", self.place),
-            (false, None) => format!("http://{}{endpoint}", self.place),
+        match (self.address.starts_with(UNIX), &self.certificate) {
+            (true, _) if endpoint == "/mcp" => self.address.clone(),
+            (true, _) => format!("{}:{endpoint}", self.address),
+            (false, Some(_)) => format!("https://{}{endpoint}", self.address),
+            (false, None) => format!("http://{}{endpoint}", self.address),
         }
     }
 
     /// Returns the advice for an address that did not answer.
     pub(super) fn advice(&self) -> String {
-        format!("{} is {}; is the gateway running? {FLAGS}", self.place, self.origin)
+        format!("{} is {}; is the gateway running? {FLAGS}", self.address, self.origin)
     }
 }
 
 /// Locates the endpoint of clients.
 pub(super) fn endpoint(config: &[PathBuf]) -> Result<LocatedGateway, String> {
-    let (places, origin) = places(config, "listen")?;
-    let found = places.listen.iter().find_map(|address| Some((address, place(address)?)));
-    let (address, place) = found.ok_or_else(|| nowhere(&origin))?;
-    let certificate = places.certificate.filter(|_| matches!(address, ListenAddress::Tcp(_)));
-    Ok(LocatedGateway { place, certificate, origin })
+    let (addresses, origin) = addresses(config, "listen")?;
+    let found = addresses.listen.iter().find_map(|bound| Some((bound, local_address(bound)?)));
+    let (bound, address) = found.ok_or_else(|| nowhere(&origin))?;
+    let certificate = addresses.certificate.filter(|_| matches!(bound, ListenAddress::Tcp(_)));
+    Ok(LocatedGateway { address, certificate, origin })
 }
 
 /// Locates the admin listener.
 pub(super) fn admin(config: &[PathBuf]) -> Result<LocatedGateway, String> {
-    let (places, origin) = places(config, "admin")?;
-    let place = places.admin.as_ref().and_then(place).ok_or_else(|| nowhere(&origin))?;
-    Ok(LocatedGateway { place, certificate: None, origin })
+    let (addresses, origin) = addresses(config, "admin")?;
+    let address = addresses.admin.as_ref().and_then(local_address).ok_or_else(|| nowhere(&origin))?;
+    Ok(LocatedGateway { address, certificate: None, origin })
 }
 
 fn nowhere(origin: &str) -> String {
@@ -61,7 +61,7 @@ fn nowhere(origin: &str) -> String {
 }
 
 /// Returns the addresses in the config, and the origin of a setting in words.
-fn places(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, String), String> {
+fn addresses(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, String), String> {
     let env = process::environment();
     let mut paths = config.to_vec();
     if paths.is_empty() {
@@ -75,14 +75,14 @@ fn places(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, String
         true => format!("the default of gateway.{setting}, since there is no config"),
         false => format!("gateway.{setting} of {}", names.join(", ")),
     };
-    let places = moongate_config::gateway_addresses(&LoadOptions::of_files(paths, env)).map_err(|problems| {
+    let addresses = moongate_config::gateway_addresses(&LoadOptions::of_files(paths, env)).map_err(|problems| {
         format!("the config does not say where the gateway is; {FLAGS}\n\n{}", problems.to_string().trim_end())
     })?;
-    Ok((places, origin))
+    Ok((addresses, origin))
 }
 
 /// Returns an address to which a client on this machine can connect.
-fn place(address: &ListenAddress) -> Option<String> {
+fn local_address(address: &ListenAddress) -> Option<String> {
     match address {
         // Port 0 is chosen by the system at start, so the config does not tell it.
         ListenAddress::Tcp(address) if address.port() == 0 => None,
@@ -119,13 +119,13 @@ mod tests {
         let broken = "[servers.a]\ntypo = 1\ncommand = '${NOT_SET}'\n[[auth.keys]]\nname = 'k'\nkey = '${NOT_SET}'\n";
         let text = format!("[gateway]\nlisten = ['systemd', '0.0.0.0:81']\nadmin = 'unix:/run/a.sock'\n{broken}");
         let (endpoint, admin) = at(&text).unwrap();
-        assert_eq!((&*endpoint.place, &*admin.place), ("127.0.0.1:81", "unix:/run/a.sock"));
+        assert_eq!((&*endpoint.address, &*admin.address), ("127.0.0.1:81", "unix:/run/a.sock"));
         let advice = admin.advice();
         for word in ["unix:/run/a.sock is gateway.admin of", "a.toml", "--admin", "--url"] {
             assert!(advice.contains(word), "{word}: {advice}");
         }
         let (endpoint, _) = at("[gateway]\nlisten = '[::]:82'\ntls = { cert = 'c.pem', key = 'k.pem' }\n").unwrap();
-        assert_eq!((&*endpoint.place, endpoint.certificate), ("[::1]:82", Some(PathBuf::from("c.pem"))));
+        assert_eq!((&*endpoint.address, endpoint.certificate), ("[::1]:82", Some(PathBuf::from("c.pem"))));
         for unknown in ["[gateway]\nadmin = false\n", "[gateway]\nlisten = '127.0.0.1:0'\n", "[gateway]\nlisten = 5\n"]
         {
             let error = at(unknown).unwrap_err();

@@ -1,7 +1,7 @@
 //! Watch over a call: measured at its end, and recorded where the config says so.
 //!
-//! Owns the name of a call's end in metrics and logs. Does not route (`resolve_call.rs`). Invariant: a call that ends is
-//! measured once, a cancelled one is not, and a call that is not recorded formats nothing.
+//! Owns the name of a call's end in metrics and logs. Does not route (`resolve_call.rs`). Invariant: a call that ends
+//! is measured once, a cancelled one is not, and a call that is not recorded formats nothing.
 
 use std::pin::Pin;
 use std::sync::Arc;

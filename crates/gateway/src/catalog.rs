@@ -1,7 +1,7 @@
 //! Catalogue: everything that all servers offer, under the names that clients see.
 //!
-//! Owns the snapshot, its lists, and what differs between two of them. Does not build it (`build_catalog.rs`). Invariant:
-//! a snapshot that serves is never changed, only replaced.
+//! Owns the snapshot, its lists, and what differs between two of them. Does not build it (`build_catalog.rs`).
+//! Invariant: a snapshot that serves is never changed, only replaced.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

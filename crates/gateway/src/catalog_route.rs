@@ -1,7 +1,7 @@
 //! Route of one item of the catalogue to its server.
 //!
-//! Owns the item's keys, its listed form and its meter. Does not find routes (`catalog.rs`). Invariant: a route is never
-//! changed after its snapshot was built.
+//! Owns the item's keys, its listed form and its meter. Does not find routes (`catalog.rs`). Invariant: a route is
+//! never changed after its snapshot was built.
 
 use std::sync::Arc;
 

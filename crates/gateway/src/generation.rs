@@ -1,8 +1,8 @@
 //! Generation: the gateway's config between two changes of it.
 //!
 //! Owns the servers, names, rules and scopes of one moment, and the catalogue over them. Does not change servers
-//! (`reconfigure.rs`) or hold endpoints (`current_generation.rs`). Invariant: apart from its catalogue, a generation is only replaced as a whole. No request sees
-//! servers, names or rules of two generations at once.
+//! (`reconfigure.rs`) or hold endpoints (`current_generation.rs`). Invariant: apart from its catalogue, a generation is
+//! only replaced as a whole. No request sees servers, names or rules of two generations at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -62,10 +62,10 @@ impl InFlightCalls {
     pub(super) fn revoke_removed(&self) {
         let mut each = self.each.write();
         let admitted = self.principals.ids();
-        let gone: Vec<_> = each.extract_if(|id, _| !admitted.contains(id)).collect();
+        let revoked: Vec<_> = each.extract_if(|id, _| !admitted.contains(id)).collect();
         // Woken without the lock, which woken calls may need.
         drop(each);
-        gone.iter().for_each(|(_, calls)| calls.revoke());
+        revoked.iter().for_each(|(_, calls)| calls.revoke());
     }
 
     /// Counts the calls of one principal.

@@ -1,7 +1,7 @@
 //! Exposed names: pure functions from servers' names to names that every client and model accepts.
 //!
-//! Owns prefixes, truncation and collisions. Does not know items (`build_catalog.rs`). Invariant: equal input gives equal
-//! names, in any order. No two items get the same name.
+//! Owns prefixes, truncation and collisions. Does not know items (`build_catalog.rs`). Invariant: equal input gives
+//! equal names, in any order. No two items get the same name.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,7 +1,7 @@
 //! Input schemas that model APIs refuse: with `oneOf`, `anyOf` or `allOf` at the top. Pure functions.
 //!
-//! Owns the compatible form of such a schema. Does not decide who gets it (`endpoint_lists.rs`). Invariant: the compatible
-//! form accepts the same arguments, by the rules of the JSON Schema dialects that know `if` and `else`.
+//! Owns the compatible form of such a schema. Does not decide who gets it (`endpoint_lists.rs`). Invariant: the
+//! compatible form accepts the same arguments, by the rules of the JSON Schema dialects that know `if` and `else`.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Item of a server that will be exposed, before it has its key.
 //!
-//! Owns the config's rules about single items. Does not choose keys (`build_catalog.rs`). Invariant: an item that cannot
-//! be exposed is named with the reason.
+//! Owns the config's rules about single items. Does not choose keys (`build_catalog.rs`). Invariant: an item that
+//! cannot be exposed is named with the reason.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Server as it is configured now, with the upstream that serves it.
 //!
-//! Owns the pair of both. Does not replace either (`reconfigure.rs`). Invariant: the settings hold for what clients see,
-//! even while the upstream is still connected with earlier ones.
+//! Owns the pair of both. Does not replace either (`reconfigure.rs`). Invariant: the settings hold for what clients
+//! see, even while the upstream is still connected with earlier ones.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -108,18 +108,20 @@ fn unmatched_of_server(entry: &ServerEntry) -> Vec<(RuleKey, CatalogFinding)> {
             _ => ("no resource or template", &uris),
         };
         let texts = || names.iter().map(ByteString::as_str);
-        let mut left = |key: &'static str, pattern: &str| {
+        let mut report = |key: &'static str, pattern: &str| {
             let setting = format!("servers.{server}.{section}.{key}");
             let rule = (section, key, pattern.to_owned());
             found.push((rule, finding(Some(server), &setting, pattern, what, texts())));
         };
         for (key, globs) in [("allow", &rules.allow), ("deny", &rules.deny), ("hide", &rules.hide)] {
             let unmatched = globs.unmatched(texts()).into_iter();
-            unmatched.filter(|pattern| section != "resources" || !may_be_read(pattern)).for_each(|p| left(key, p));
+            unmatched
+                .filter(|pattern| section != "resources" || !may_be_read(pattern))
+                .for_each(|pattern| report(key, pattern));
         }
         let known: HashSet<&str> = texts().collect();
         for (key, names) in [("rename", &rules.rename), ("describe", &rules.describe)] {
-            names.keys().filter(|name| !known.contains(name.as_str())).for_each(|name| left(key, name));
+            names.keys().filter(|name| !known.contains(name.as_str())).for_each(|name| report(key, name));
         }
     }
     found

@@ -1,7 +1,6 @@
 //! Exposed URIs: unchanged where one server owns them, wrapped where several do. Pure functions.
 //!
-//! Owns the format of a wrapped URI. Does not choose which URIs are wrapped (`build_catalog.rs`,
-//! `resolve_uri.rs`).
+//! Owns the format of a wrapped URI. Does not choose which URIs are wrapped (`build_catalog.rs`, `resolve_uri.rs`).
 //! Invariant: unwrapping a wrapped URI gives the same bytes.
 
 use std::borrow::Cow;

@@ -82,7 +82,7 @@ impl TimerPool {
         until: Instant,
         work: impl Future<Output = T>,
     ) -> Result<T, DeadlineElapsed> {
-        let (mut work, mut alarm) = (pin!(work), pin!(self.timer_at(until)));
+        let (mut work, mut timer) = (pin!(work), pin!(self.timer_at(until)));
         let mut is_again = false;
         poll_fn(|cx| {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
@@ -94,7 +94,7 @@ impl TimerPool {
             if std::mem::replace(&mut is_again, true) && Instant::now() >= until {
                 return Poll::Ready(Err(DeadlineElapsed));
             }
-            alarm.as_mut().poll(cx).map(|()| Err(DeadlineElapsed))
+            timer.as_mut().poll(cx).map(|()| Err(DeadlineElapsed))
         })
         .await
     }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_alarm_goes_off_in_time_with_whichever_timer() {
+    async fn a_timer_fires_in_time_with_whichever_timer() {
         let timers = Arc::new(TimerPool::default());
         let (second, start) = (Duration::from_secs(1), Instant::now());
         // Leaves a timer for the first second, and one for the third.
@@ -156,9 +156,9 @@ mod tests {
         let (second, start) = (Duration::from_secs(1), Instant::now());
         assert!(timers.timer_at(start + second).now_or_never().is_none());
         let others = (2..20).map(|n| {
-            let alarm = timers.timer_at(start + second * n);
+            let timer = timers.timer_at(start + second * n);
             tokio::spawn(async move {
-                alarm.await;
+                timer.await;
                 assert_eq!(start.elapsed(), second * n);
             })
         });

@@ -1,7 +1,7 @@
 //! Members of a client's request that look like those that the gateway reads, such as `Name` for `name`.
 //!
-//! Owns the names that are read, by method. Does not look into `arguments`, and checks only reserved members of `_meta`.
-//! Invariant: a checked name is the only one that any server can read. Go's `encoding/json` ignores case.
+//! Owns the names that are read, by method. Does not look into `arguments`, and checks only reserved members of
+//! `_meta`. Invariant: a checked name is the only one that any server can read. Go's `encoding/json` ignores case.
 
 use crate::v2026_07_28::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION};
 use moongate_jsonrpc::json::JsonObject;

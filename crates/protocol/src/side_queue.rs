@@ -59,24 +59,24 @@ mod tests {
 
     #[tokio::test]
     async fn side_queue_items_keep_their_order_and_are_bounded() {
-        let injected = SideQueue::default();
-        assert!(injected.next().now_or_never().is_none());
+        let queue = SideQueue::default();
+        assert!(queue.next().now_or_never().is_none());
         let message = |n: usize| {
             RpcMessage::parse(&Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"roots/list"}}"#))).unwrap()
         };
         for n in 0..WAITING_MAX {
-            assert!(injected.push(message(n)));
+            assert!(queue.push(message(n)));
         }
-        assert!(!injected.push(message(99)));
+        assert!(!queue.push(message(99)));
         for n in 0..WAITING_MAX as u64 {
-            assert_eq!(injected.next().await.id().and_then(|id| id.as_number()), Some(n));
+            assert_eq!(queue.next().await.id().and_then(|id| id.as_number()), Some(n));
         }
         let late = tokio::spawn({
-            let injected = injected.clone();
-            async move { injected.next().await }
+            let queue = queue.clone();
+            async move { queue.next().await }
         });
         tokio::task::yield_now().await;
-        assert!(injected.push(message(7)));
+        assert!(queue.push(message(7)));
         assert_eq!(late.await.unwrap().id().and_then(|id| id.as_number()), Some(7));
     }
 }

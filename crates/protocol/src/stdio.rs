@@ -74,11 +74,11 @@ impl StdioClient {
             },
             Ok(RpcPayload::One(RpcMessage::Request(request))) => {
                 let permit = self.reserve().await?;
-                self.request(request, permit);
+                self.start_request(request, permit);
             }
             Ok(RpcPayload::Batch(items)) => {
                 let permit = self.reserve().await?;
-                self.batch(items, permit);
+                self.start_batch(items, permit);
             }
             Err(e) => {
                 let (id, error) = malformed_error(&e);
@@ -119,7 +119,7 @@ impl StdioClient {
         (self.principal.clone(), self.scope.clone())
     }
 
-    fn request(&mut self, request: RpcRequest, permit: OutboxPermit) {
+    fn start_request(&mut self, request: RpcRequest, permit: OutboxPermit) {
         // Each request decides its era, so both eras can share a pipe.
         let answer = if v2026_07_28::OpenRequests::is_modern(&request) {
             let (sender, out) = (self.sender(), (&self.out, &self.tasks));
@@ -164,7 +164,7 @@ impl StdioClient {
         }
     }
 
-    fn batch(&self, items: Vec<Result<RpcMessage, MalformedMessage>>, permit: OutboxPermit) {
+    fn start_batch(&self, items: Vec<Result<RpcMessage, MalformedMessage>>, permit: OutboxPermit) {
         let no_session =
             || Error::new(McpErrorKind::InvalidRequest, "Invalid request: a client starts with a single initialize");
         // Only a session knows if its revision has batches. 2025-06-18/changelog.mdx: "Remove support for

@@ -3,8 +3,8 @@
 //! Owns the copying of headers into `_meta` keys. Does not read or make spans. Invariant: a client's own `_meta` is
 //! never changed or mixed with its headers.
 //!
-//! 2026-07-28/basic/index.mdx: "the keys `traceparent`, `tracestate`, and `baggage` are reserved for [...] trace context
-//! propagation", with values as in W3C Trace Context and W3C Baggage.
+//! 2026-07-28/basic/index.mdx: "the keys `traceparent`, `tracestate`, and `baggage` are reserved for [...] trace
+//! context propagation", with values as in W3C Trace Context and W3C Baggage.
 
 use http::{HeaderMap, HeaderName};
 

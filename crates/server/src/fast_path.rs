@@ -1,8 +1,8 @@
 //! Fast path of a connection: simple POSTs to the endpoints, without a general HTTP server in between.
 //!
 //! Owns the timeouts and the drain of a connection while each request is a simple POST to an endpoint. The first other
-//! request goes to hyper. Does not parse (`moongate-http1`) and does not serve requests (`serve_request.rs`). Invariant: every
-//! response is the endpoint's own.
+//! request goes to hyper. Does not parse (`moongate-http1`) and does not serve requests (`serve_request.rs`).
+//! Invariant: every response is the endpoint's own.
 //!
 //! A general server keeps a buffer for each direction and a channel between a request's head and its body. It sets a
 //! timer for each head. Together that is a sixth of all instructions of a small call.

@@ -1,7 +1,7 @@
 //! Routes of the MCP endpoints, for requests that hyper reads.
 //!
-//! Owns the endpoint and the dialect that a path names. Does not serve requests (`serve_request.rs`). Invariant: only the
-//! paths of HTTP+SSE name a dialect.
+//! Owns the endpoint and the dialect that a path names. Does not serve requests (`serve_request.rs`). Invariant: only
+//! the paths of HTTP+SSE name a dialect.
 
 use std::sync::Arc;
 

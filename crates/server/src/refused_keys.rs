@@ -1,7 +1,7 @@
 //! Log of refused keys. Owns the rate of its lines for each address.
 //!
-//! Does not authenticate (`access`). Invariant: a line names the cause and the address, never the key. An address has at
-//! most one line a second.
+//! Does not authenticate (`access`). Invariant: a line names the cause and the address, never the key. An address has
+//! at most one line a second.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;

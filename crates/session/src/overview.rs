@@ -1,7 +1,7 @@
 //! Overview of the sessions in use, for operators.
 //!
-//! Owns their short ids. Does not change sessions. Invariant: a session id never leaves by it, nor does a text from which
-//! it could be computed.
+//! Owns their short ids. Does not change sessions. Invariant: a session id never leaves by it, nor does a text from
+//! which it could be computed.
 
 use std::time::Duration;
 

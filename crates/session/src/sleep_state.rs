@@ -1,7 +1,7 @@
 //! Parts of a sleeping session that its record does not have.
 //!
-//! Owns what a restart of the process would lose. Does not decide who sleeps (`sleeping.rs`). Invariant: tasks that wait
-//! for the session's end keep waiting while it sleeps.
+//! Owns what a restart of the process would lose. Does not decide who sleeps (`sleeping.rs`). Invariant: tasks that
+//! wait for the session's end keep waiting while it sleeps.
 
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::Caller;

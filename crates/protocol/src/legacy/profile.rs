@@ -1,7 +1,7 @@
 //! Differences between the legacy revisions, and the constants that they share.
 //!
-//! Owns a row for each revision, the names of their headers and their error codes. Has no behaviour. Invariant: the rows
-//! are in the order of their dates.
+//! Owns a row for each revision, the names of their headers and their error codes. Has no behaviour. Invariant: the
+//! rows are in the order of their dates.
 
 /// Differences between the legacy revisions.
 pub(crate) struct Profile {

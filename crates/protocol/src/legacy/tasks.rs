@@ -1,7 +1,7 @@
 //! Tasks in the wire form of 2025-11-25 (basic/utilities/tasks.mdx).
 //!
-//! Owns the members of a task and the related-task key. Pure functions without state. Invariant: a task id in `_meta` is
-//! local to one hop.
+//! Owns the members of a task and the related-task key. Pure functions without state. Invariant: a task id in `_meta`
+//! is local to one hop.
 
 use bytes::Bytes;
 

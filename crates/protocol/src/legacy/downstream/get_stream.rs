@@ -97,7 +97,7 @@ pub(crate) struct GetStream {
     pub(crate) calls: Option<CallEvents>,
     /// True once the last event was written.
     finished: bool,
-    _busy: SessionActivityGuard,
+    _activity: SessionActivityGuard,
     _count: CountGuard,
 }
 
@@ -152,7 +152,7 @@ impl GetStream {
             deadline: None,
             calls: None,
             finished: false,
-            _busy: session.begin_activity(),
+            _activity: session.begin_activity(),
             _count: CountGuard::new(&state.metrics.clients.streams),
         }
     }
@@ -217,7 +217,7 @@ impl GetStream {
     async fn next_step(&mut self) -> StreamStep {
         // Calls may finish while the gateway drains. A stream without calls has nothing to wait for.
         let draining = self.draining.is_cancelled();
-        let calling = self.calls.as_ref().is_some_and(|calls| calls.has_open(&self.session));
+        let has_calls = self.calls.as_ref().is_some_and(|calls| calls.has_open(&self.session));
         let pause = if draining { DRAIN_POLL } else { self.keep_alive };
         let call = async {
             match &mut self.calls {
@@ -235,7 +235,7 @@ impl GetStream {
             // `biased`: a replaced stream writes nothing more, however much is ready.
             biased;
             () = self.replaced.cancelled() => StreamStep::End,
-            () = self.draining.cancelled(), if !draining || !calling => if draining { StreamStep::End } else { StreamStep::Nothing },
+            () = self.draining.cancelled(), if !draining || !has_calls => if draining { StreamStep::End } else { StreamStep::Nothing },
             message = self.session.get_stream.outbox.next() => StreamStep::Message(message),
             step = call => step,
             Some(notification) = self.notifications.stream.next() => {

@@ -1,7 +1,7 @@
 //! `initialize` of a legacy client: its capabilities, and the revision of its session.
 //!
-//! Owns the reading of the request and the encoding of its result. Does not keep the session (`session`). Invariant: the
-//! session speaks the revision that the result names.
+//! Owns the reading of the request and the encoding of its result. Does not keep the session (`session`). Invariant:
+//! the session speaks the revision that the result names.
 
 use std::sync::Arc;
 

@@ -153,8 +153,8 @@ pub(crate) fn resume(
         reader,
         keep_alive: state.keep_alive,
         until: stream_lifetime(profile, session, state).map(|time| Instant::now() + time),
-        greeted: false,
-        _busy: session.begin_activity(),
+        sent_first: false,
+        _activity: session.begin_activity(),
         _count: CountGuard::new(&state.metrics.clients.streams),
     };
     let chunks = stream::unfold(resumed, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
@@ -167,8 +167,8 @@ struct ResumedStream {
     reader: ResumptionReader,
     keep_alive: Duration,
     until: Option<Instant>,
-    greeted: bool,
-    _busy: SessionActivityGuard,
+    sent_first: bool,
+    _activity: SessionActivityGuard,
     _count: CountGuard,
 }
 
@@ -176,7 +176,7 @@ impl ResumedStream {
     async fn next(&mut self) -> Option<Bytes> {
         // The first keep-alive goes at once: some clients and proxies wait for bytes before they report the stream as
         // open.
-        let quiet = if std::mem::replace(&mut self.greeted, true) { self.keep_alive } else { Duration::ZERO };
+        let quiet = if std::mem::replace(&mut self.sent_first, true) { self.keep_alive } else { Duration::ZERO };
         let elapsed = async {
             match self.until {
                 Some(until) => tokio::time::sleep_until(until).await,

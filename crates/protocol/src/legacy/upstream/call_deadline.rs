@@ -1,7 +1,7 @@
 //! Deadline of a call on a legacy server, which stands still while a user is answering.
 //!
-//! Owns the count of the call's input requests. Does not forward them (`forward_responses.rs`). Invariant: the time and the
-//! number of input requests are bounded.
+//! Owns the count of the call's input requests. Does not forward them (`forward_responses.rs`). Invariant: the time and
+//! the number of input requests are bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

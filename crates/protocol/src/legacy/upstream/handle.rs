@@ -95,7 +95,7 @@ impl Connection for LegacyHandle {
     }
 
     fn session_changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.connection.session.renewed())
+        Box::pin(self.connection.session.until_renewed())
     }
 
     fn detach(&self) {

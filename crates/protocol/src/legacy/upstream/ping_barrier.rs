@@ -1,8 +1,7 @@
 //! Ping between a cancelled call and the next call of its client on a pipe.
 //!
-//! Owns the wait for the proof that the server has read a cancellation. Does not send the ping
-//! (`own_requests.rs`). Invariant: at most one such ping is open on a connection, and no call waits for it longer
-//! than [`SETTLE_TIME`].
+//! Owns the wait for the proof that the server has read a cancellation. Does not send the ping (`own_requests.rs`).
+//! Invariant: at most one such ping is open on a connection, and no call waits for it longer than [`SETTLE_TIME`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

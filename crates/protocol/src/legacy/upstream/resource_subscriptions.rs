@@ -59,42 +59,42 @@ impl LegacyConnection {
             }
             _ => {}
         }
-        let came = match answer {
+        let outcome = match answer {
             _ if self.session.generation() != session => ChangeOutcome::StaleSession,
             Ok(_) => ChangeOutcome::Granted,
             Err(ConnectError::Answered(error)) if is_final(error.code) => ChangeOutcome::Refused,
             Err(_) => ChangeOutcome::Failed,
         };
-        self.subscriptions.lock().complete(&change, came);
+        self.subscriptions.lock().complete(&change, outcome);
     }
 }
 
 /// Aligns the server with the desired subscriptions.
 async fn run_sync(server: WeakConnection, changed: Arc<Notify>) {
-    let mut telling = FuturesUnordered::new();
+    let mut in_flight = FuturesUnordered::new();
     loop {
         let until = loop {
             let Some(server) = server.upgrade() else { return };
             // At the limit, only a finished request makes room, so no timer is needed.
-            if telling.len() >= CONCURRENCY_MAX {
+            if in_flight.len() >= CONCURRENCY_MAX {
                 break None;
             }
-            let next = server.subscriptions.lock().next_due(telling.is_empty());
+            let next = server.subscriptions.lock().next_due(in_flight.is_empty());
             match next {
-                SyncStep::Send(change) => telling.push(server.send_change(change)),
+                SyncStep::Send(change) => in_flight.push(server.send_change(change)),
                 SyncStep::Wait(until) => break until,
                 SyncStep::Finished => return,
             }
         };
-        let pause = async {
+        let retry_time = async {
             match until {
                 Some(until) => tokio::time::sleep_until(until).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            Some(()) = telling.next(), if !telling.is_empty() => {}
-            () = pause => {}
+            Some(()) = in_flight.next(), if !in_flight.is_empty() => {}
+            () = retry_time => {}
             () = changed.notified() => {}
         }
     }

@@ -1,7 +1,7 @@
 //! Session with a legacy server, across its renewals.
 //!
-//! Owns what was negotiated, and who may renew or end it. Does not send anything (`session_renewal.rs`, `connection.rs`).
-//! Invariant: one renewal runs at a time, and the session is ended once.
+//! Owns what was negotiated, and who may renew or end it. Does not send anything (`session_renewal.rs`,
+//! `connection.rs`). Invariant: one renewal runs at a time, and the session is ended once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -66,7 +66,7 @@ impl ServerSession {
     }
 
     /// Waits for the next renewal.
-    pub(crate) fn renewed(&self) -> Notified<'_> {
+    pub(crate) fn until_renewed(&self) -> Notified<'_> {
         self.renewed.notified()
     }
 

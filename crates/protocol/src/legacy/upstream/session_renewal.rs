@@ -26,9 +26,9 @@ impl LegacyConnection {
         let server = self.clone();
         let renewal = tokio::spawn(async move {
             let _turn = turn;
-            let late = || LinkError::Timeout(format!("a new session was not open within {RENEW_TIME:?}"));
+            let timed_out = || LinkError::Timeout(format!("a new session was not open within {RENEW_TIME:?}"));
             let renewed = tokio::time::timeout(RENEW_TIME, server.renew_now(seen)).await;
-            renewed.unwrap_or_else(|_| Err(late().into()))
+            renewed.unwrap_or_else(|_| Err(timed_out().into()))
         });
         let broken = |_| Err(LinkError::Closed("the renewal of the session broke off".to_owned()).into());
         renewal.await.unwrap_or_else(broken)
@@ -40,8 +40,8 @@ impl LegacyConnection {
             return Ok(());
         }
         tracing::info!(server = self.options.server, "session lost at the server; opening a new one");
-        let agreed = handshake(&self.link, &self.calls, &self.options).await?;
-        self.session.replace(agreed);
+        let negotiated = handshake(&self.link, &self.calls, &self.options).await?;
+        self.session.replace(negotiated);
         self.options.metrics.servers.reconnects.inc(&self.options.server);
         self.log_level.reset();
         self.resync_subscriptions();

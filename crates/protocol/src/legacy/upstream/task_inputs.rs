@@ -191,26 +191,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn unclaimed_requests_belong_to_their_task_and_are_bounded() {
-        let attended = TaskInputs::new(ByteBudget::new(1 << 20, "a", &Metrics::new()));
+        let task_inputs = TaskInputs::new(ByteBudget::new(1 << 20, "a", &Metrics::new()));
         let (a, b) = (ByteString::literal("a"), ByteString::literal("b"));
-        assert!(attended.hold(a.clone(), request(1)).is_empty());
-        assert!(attended.hold(b.clone(), request(2)).is_empty());
-        assert!(attended.hold(a.clone(), request(3)).is_empty());
-        assert_eq!(attended.next_held(&a).await.id, RequestId::number(1));
-        assert_eq!(attended.next_held(&a).await.id, RequestId::number(3));
+        assert!(task_inputs.hold(a.clone(), request(1)).is_empty());
+        assert!(task_inputs.hold(b.clone(), request(2)).is_empty());
+        assert!(task_inputs.hold(a.clone(), request(3)).is_empty());
+        assert_eq!(task_inputs.next_held(&a).await.id, RequestId::number(1));
+        assert_eq!(task_inputs.next_held(&a).await.id, RequestId::number(3));
         // A waiting call gets a request that is held after the wait began.
-        let (waited, refused) = tokio::join!(attended.next_held(&a), async { attended.hold(a.clone(), request(4)) });
+        let (waited, refused) =
+            tokio::join!(task_inputs.next_held(&a), async { task_inputs.hold(a.clone(), request(4)) });
         assert!(waited.id == RequestId::number(4) && refused.is_empty());
-        assert!(attended.take_held(&a).is_none());
-        let refused: usize = (0..UNCLAIMED_MAX as u64 + 5).map(|n| attended.hold(a.clone(), request(n)).len()).sum();
+        assert!(task_inputs.take_held(&a).is_none());
+        let refused: usize = (0..UNCLAIMED_MAX as u64 + 5).map(|n| task_inputs.hold(a.clone(), request(n)).len()).sum();
         assert_eq!(refused, 6, "the oldest make room");
         tokio::time::advance(HOLD_TIME).await;
-        assert_eq!(attended.hold(b, request(9)).len(), UNCLAIMED_MAX, "nothing is kept for ever");
+        assert_eq!(task_inputs.hold(b, request(9)).len(), UNCLAIMED_MAX, "nothing is kept for ever");
     }
 
     #[tokio::test(start_paused = true)]
     async fn unclaimed_requests_are_bounded_in_bytes() {
-        let attended = TaskInputs::new(ByteBudget::new(1000, "a", &Metrics::new()));
+        let task_inputs = TaskInputs::new(ByteBudget::new(1000, "a", &Metrics::new()));
         let large = |n| {
             let params = JsonObject::new().with("message", RawJson::string(&"x".repeat(400)));
             RpcRequest {
@@ -220,16 +221,18 @@ mod tests {
             }
         };
         let task = ByteString::literal("a");
-        assert!(attended.hold(task.clone(), large(1)).is_empty() && attended.hold(task.clone(), large(2)).is_empty());
-        let refused = attended.hold(task.clone(), large(3));
+        assert!(
+            task_inputs.hold(task.clone(), large(1)).is_empty() && task_inputs.hold(task.clone(), large(2)).is_empty()
+        );
+        let refused = task_inputs.hold(task.clone(), large(3));
         assert_eq!(refused.iter().map(|request| request.id.clone()).collect::<Vec<_>>(), [RequestId::number(1)]);
-        assert_eq!(attended.take_held(&task).unwrap().id, RequestId::number(2));
+        assert_eq!(task_inputs.take_held(&task).unwrap().id, RequestId::number(2));
         let huge = JsonObject::new().with("message", RawJson::string(&"x".repeat(2000))).to_shared();
         let huge =
             RpcRequest { id: RequestId::number(4), method: ByteString::literal("elicitation/create"), params: huge };
-        let refused = attended.hold(task.clone(), huge);
+        let refused = task_inputs.hold(task.clone(), huge);
         assert_eq!(refused.len(), 2, "what is larger than all has no place, whatever makes room");
-        assert!(attended.take_held(&task).is_none());
+        assert!(task_inputs.take_held(&task).is_none());
     }
 
     #[tokio::test(start_paused = true)]

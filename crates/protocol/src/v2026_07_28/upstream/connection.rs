@@ -13,6 +13,7 @@ use moongate_jsonrpc::message::{encode_with, write_notification};
 use moongate_model::ServerDescription;
 use moongate_transport::{HeaderList, Link, OutgoingMessage};
 
+/// Connection with the state that its calls share.
 pub(crate) struct ModernConnection {
     pub(crate) link: Arc<dyn Link>,
     pub(crate) calls: PendingCalls,
@@ -25,12 +26,12 @@ pub(crate) struct ModernConnection {
 impl ModernConnection {
     /// Sends a notification in the background. Only pipes need one.
     pub(crate) fn send_notification(self: &Arc<Self>, method: &'static str, params: JsonObject) {
-        let inner = self.clone();
+        let connection = self.clone();
         let dropped = self.options.metrics.calls.dropped.series(DroppedItem::MessageToServer);
         let sending = async move {
             let body = encode_with(params.size_hint(), |out| write_notification(out, method, &params));
             // A notification is advisory. No call waits for its delivery.
-            let _ = inner.link.send(OutgoingMessage { body, id: None, headers: HeaderList::new() }).await;
+            let _ = connection.link.send(OutgoingMessage { body, id: None, headers: HeaderList::new() }).await;
         };
         self.options.timeouts.background_sender().send(sending, &dropped);
     }

@@ -20,49 +20,50 @@ use moongate_model::{Notification, SubscriptionFilter};
 use moongate_transport::{MessageStream, OutgoingMessage};
 
 pub(crate) async fn open_listen_stream(
-    inner: Arc<ModernConnection>,
+    connection: Arc<ModernConnection>,
     filter: SubscriptionFilter,
-    opening: DropGuard,
+    established: DropGuard,
 ) -> Option<impl futures_util::Stream<Item = Notification> + Send> {
-    let entry = inner.calls.open_subscription();
-    let mut asked = JsonObject::new();
+    let entry = connection.calls.open_subscription();
+    let mut requested = JsonObject::new();
     for (name, on) in [
         ("toolsListChanged", filter.tools),
         ("promptsListChanged", filter.prompts),
         ("resourcesListChanged", filter.resources),
     ] {
         if on {
-            asked.set(ByteString::literal(name), RawJson::literal("true"));
+            requested.set(ByteString::literal(name), RawJson::literal("true"));
         }
     }
     if !filter.uris.is_empty() {
         let uris: Vec<&str> = filter.uris.iter().map(ByteString::as_str).collect();
-        asked.set(ByteString::literal("resourceSubscriptions"), RawJson::from_value(&uris));
+        requested.set(ByteString::literal("resourceSubscriptions"), RawJson::from_value(&uris));
     }
-    let params =
-        JsonObject::new().with("notifications", asked.to_raw()).with("_meta", gateway_meta(&inner.options).to_raw());
+    let params = JsonObject::new()
+        .with("notifications", requested.to_raw())
+        .with("_meta", gateway_meta(&connection.options).to_raw());
     let id = entry.id;
     let body: Bytes =
         encode_with(512, |out| write_request(out, &RequestId::number(id), "subscriptions/listen", &params));
     let headers = headers::write_headers("subscriptions/listen", None, None, None);
-    let sent = inner.link.send(OutgoingMessage { body, id: Some(id), headers }).await;
+    let sent = connection.link.send(OutgoingMessage { body, id: Some(id), headers }).await;
     let messages: MessageStream = match sent {
         Ok(reply) => reply.messages,
         Err(e) => {
-            tracing::debug!(server = inner.options.server, "subscription to changes failed: {e}");
+            tracing::debug!(server = connection.options.server, "subscription to changes failed: {e}");
             return None;
         }
     };
-    let open = ListenReader { messages, _entry: entry, inner, opening: Some(opening) };
+    let open = ListenReader { messages, _entry: entry, connection, opening_guard: Some(established) };
     Some(stream::unfold(open, |mut open| async move { open.next().await.map(|notification| (notification, open)) }))
 }
 
 struct ListenReader {
     messages: MessageStream,
     _entry: crate::correlation::CallEntry,
-    inner: Arc<ModernConnection>,
+    connection: Arc<ModernConnection>,
     /// Guard whose drop reports that the subscription is established.
-    opening: Option<DropGuard>,
+    opening_guard: Option<DropGuard>,
 }
 
 impl ListenReader {
@@ -70,7 +71,7 @@ impl ListenReader {
         loop {
             match self.messages.next().await? {
                 Ok(RpcMessage::Notification(n)) if &*n.method == "notifications/subscriptions/acknowledged" => {
-                    self.opening = None;
+                    self.opening_guard = None;
                 }
                 Ok(RpcMessage::Notification(mut n)) => {
                     // The id has done its work. 2026-07-28/basic/patterns/subscriptions.mdx: "clients MUST
@@ -101,8 +102,8 @@ impl Drop for ListenReader {
     fn drop(&mut self) {
         // basic/patterns/subscriptions.mdx, Cancellation: on a pipe the client sends `notifications/cancelled`.
         // Without a runtime the process is ending, and the pipe ends with it.
-        if self.inner.link.is_multiplexed() && tokio::runtime::Handle::try_current().is_ok() {
-            self.inner.send_notification(
+        if self.connection.link.is_multiplexed() && tokio::runtime::Handle::try_current().is_ok() {
+            self.connection.send_notification(
                 "notifications/cancelled",
                 JsonObject::new().with("requestId", RawJson::number(self._entry.id)),
             );

@@ -1,6 +1,7 @@
 //! Requests of one call: the first, and a retry for each input round.
 //!
-//! Owns the params and the number of rounds. Does not send them. Invariant: a call sends at most [`ROUNDS_MAX`] retries.
+//! Owns the params and the number of rounds. Does not send them. Invariant: a call sends at most [`ROUNDS_MAX`]
+//! retries.
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Continuation, Error, InputResponses};
@@ -39,7 +40,7 @@ impl RequestRounds {
     /// is the name for errors.
     pub(crate) fn next_round(
         &mut self,
-        answers: &InputResponses,
+        responses: &InputResponses,
         state: Option<RawJson>,
         server: &str,
     ) -> Result<JsonObject, Error> {
@@ -48,15 +49,15 @@ impl RequestRounds {
             let reason = format!("it asked for input more than {ROUNDS_MAX} times in one call");
             return Err(link_error::protocol_error(server, &reason));
         }
-        let mut responses = JsonObject::new();
-        for (key, answer) in answers {
-            match answer {
-                Ok(result) => responses.set(key.clone(), result.to_raw()),
+        let mut members = JsonObject::new();
+        for (key, response) in responses {
+            match response {
+                Ok(result) => members.set(key.clone(), result.to_raw()),
                 // This revision has no form for a client's error, so the call ends with it.
                 Err(error) => return Err(Error::from_server(error.clone())),
             }
         }
-        Ok(self.with_round((!responses.is_empty()).then(|| responses.to_raw()), state))
+        Ok(self.with_round((!members.is_empty()).then(|| members.to_raw()), state))
     }
 
     /// Returns the progress token in the params. All rounds send the same `_meta`.
