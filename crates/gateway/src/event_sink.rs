@@ -32,7 +32,7 @@ impl GatewaySink {
     }
 
     /// Waits until the catalogue must be built anew.
-    pub(super) async fn catalog_dirty(&self) {
+    pub(super) async fn until_catalog_dirty(&self) {
         self.catalog_dirty.notified().await;
     }
 
@@ -107,7 +107,7 @@ mod tests {
         let owner = Audience::Owner(ConnectionOwner::Principal(1));
         sink.publish(event(owner, Notification::ListChanged(ItemKind::Tools)));
         assert!(receiver.try_recv().is_err(), "its owner would read the old list");
-        assert!(sink.catalog_dirty().now_or_never().is_some());
+        assert!(sink.until_catalog_dirty().now_or_never().is_some());
         assert_eq!(sink.take_list_changes().len(), 1);
         assert!(sink.take_list_changes().is_empty());
     }

@@ -3,50 +3,50 @@
 //! Owns the servers, the catalogue and the endpoints over them. Does not know whether its client or a server keeps
 //! sessions. Invariant: every list of items comes from memory, and every other call goes to one server at most.
 
-mod mcp_apps;
+mod build_catalog;
+mod call_watch;
 mod catalog;
-mod recent_calls;
-mod reconfigure;
-mod unmatched_rules;
-mod findings;
-mod generation;
-mod task_handles;
-mod events;
-mod in_flight;
-mod rewrite_links;
-mod subscription;
-mod expose;
-mod names;
-mod resolve_uri;
-mod preview;
-mod schemas;
-mod tasks;
-mod endpoint_scope;
+mod catalog_route;
+mod current_generation;
+mod endpoint;
 mod endpoint_context;
 mod endpoint_coverage;
 mod endpoint_lists;
+mod endpoint_scope;
 mod endpoint_server;
-mod build_catalog;
-mod catalog_route;
-mod current_generation;
 mod event_sink;
+mod events;
+mod expose;
+mod findings;
+mod generation;
+mod in_flight;
+mod mcp_apps;
+mod names;
 mod pending_replacements;
 mod permitted;
+mod preview;
+mod recent_calls;
+mod reconfigure;
 mod resolve_call;
+mod resolve_uri;
+mod rewrite_links;
 mod routed_call;
 mod schema_findings;
+mod schemas;
 mod selected_item;
 mod server_entry;
 mod settings;
 mod start_call;
+mod subscription;
+mod task_handles;
+mod tasks;
+mod templates;
 #[cfg(test)]
 mod testing;
 mod translate_event;
-mod templates;
 mod unlisted_calls;
+mod unmatched_rules;
 mod uris;
-mod endpoint;
-mod call_watch;
 
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -275,7 +275,7 @@ impl Gateway {
     /// Replaces the snapshot when servers changed, and publishes the differences.
     async fn maintain_catalog(self: Arc<Self>) {
         loop {
-            self.sink.catalog_dirty().await;
+            self.sink.until_catalog_dirty().await;
             // Servers often change several lists at once: one snapshot takes them all.
             tokio::time::sleep(REBUILD_DELAY).await;
             if self.stopped.load(Ordering::Acquire) {

@@ -15,8 +15,16 @@ pub(super) struct PendingReplacements(Mutex<BTreeMap<String, ReplacementServer>>
 
 pub(super) struct ReplacementServer {
     pub(super) upstream: Arc<Upstream>,
-    /// True for a restart that an operator waits for: it has one attempt.
-    pub(super) restart: bool,
+    pub(super) reason: ReplacementReason,
+}
+
+/// Reason of a replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReplacementReason {
+    /// Settings that need another connection.
+    NewSettings,
+    /// Restart that an operator waits for: it has one attempt.
+    Restart,
 }
 
 impl PendingReplacements {
@@ -24,18 +32,18 @@ impl PendingReplacements {
         self.0.lock()
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<(Arc<Upstream>, bool)> {
-        self.lock().get(name).map(|candidate| (candidate.upstream.clone(), candidate.restart))
+    pub(super) fn find(&self, name: &str) -> Option<(Arc<Upstream>, ReplacementReason)> {
+        self.lock().get(name).map(|candidate| (candidate.upstream.clone(), candidate.reason))
     }
 
     /// Removes a replacement, if it is still the current one.
     pub(super) fn take(&self, upstream: &Arc<Upstream>) -> bool {
         let mut table = self.lock();
-        let there = table.get(upstream.settings.name.as_str()).is_some_and(|c| Arc::ptr_eq(&c.upstream, upstream));
-        if there {
+        let is_current = table.get(upstream.settings.name.as_str()).is_some_and(|c| Arc::ptr_eq(&c.upstream, upstream));
+        if is_current {
             table.remove(upstream.settings.name.as_str());
         }
-        there
+        is_current
     }
 
     pub(super) fn cancel(&self, name: &str) {

@@ -14,7 +14,7 @@ use crate::Gateway;
 use crate::current_generation::CurrentGeneration;
 use crate::events::GatewayEvent;
 use crate::generation::Generation;
-use crate::pending_replacements::ReplacementServer;
+use crate::pending_replacements::{ReplacementReason, ReplacementServer};
 use crate::server_entry::ServerEntry;
 use crate::settings::GatewaySettings;
 use moongate_model::ItemKind;
@@ -134,7 +134,7 @@ impl Gateway {
         }
         // A connected server serves until its replacement is ready.
         if serving.is_connected() {
-            self.start_replacement(settings, false);
+            self.start_replacement(settings, ReplacementReason::NewSettings);
             return serving.clone();
         }
         // Only its lists are worth keeping.
@@ -163,11 +163,11 @@ impl Gateway {
     }
 
     /// Connects a replacement server, which takes over the name as soon as it is ready.
-    fn start_replacement(self: &Arc<Self>, settings: &ServerSettings, restart: bool) -> Arc<Upstream> {
+    fn start_replacement(self: &Arc<Self>, settings: &ServerSettings, reason: ReplacementReason) -> Arc<Upstream> {
         let upstream = self.new_upstream(settings);
         // Two upstreams of one name must not write the same metrics.
         upstream.mute_metrics();
-        let candidate = ReplacementServer { upstream: upstream.clone(), restart };
+        let candidate = ReplacementServer { upstream: upstream.clone(), reason };
         if let Some(before) = self.replacements.lock().insert(settings.name.clone(), candidate) {
             tokio::spawn(async move { before.upstream.stop().await });
         }
@@ -264,10 +264,10 @@ impl Gateway {
                 return if disabled { RestartOutcome::Disabled } else { RestartOutcome::Unknown };
             };
             // A restart overrides a replacement for new settings, but not another restart.
-            if self.replacements.find(name).is_some_and(|(_, restart)| restart) {
+            if self.replacements.find(name).is_some_and(|(_, reason)| reason == ReplacementReason::Restart) {
                 return RestartOutcome::Busy;
             }
-            self.start_replacement(&entry.settings, true)
+            self.start_replacement(&entry.settings, ReplacementReason::Restart)
         };
         // The lock is released by now: a change of the config must not wait until a server is up.
         let mut status = candidate.watch();
@@ -307,7 +307,7 @@ impl Gateway {
             && self.replacements.find(name).is_none()
             && !self.stopped.load(Ordering::Acquire)
         {
-            self.start_replacement(&entry.settings, false);
+            self.start_replacement(&entry.settings, ReplacementReason::NewSettings);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Listener for MCP clients. Owns the routes, their order, and what is answered before a request is MCP.
 //!
-//! Does not read messages (`moongate-protocol`). Invariant: Host and Origin are checked before credentials. Credentials
-//! are checked before a body is read, except for a body of at most 64 KiB on the fast path.
+//! Does not decode messages (`moongate-protocol`). Invariant: Host and Origin are checked before credentials.
+//! Credentials are checked before a body is read, except for a body of at most 64 KiB on the fast path.
 
 mod address;
 mod admission;

@@ -1,7 +1,7 @@
 //! Path of a request to an MCP endpoint, from its head to its response.
 //!
-//! Owns the order of the steps. Does not read messages (`moongate-protocol`) or check origins (`origin.rs`). Invariant:
-//! every HTTP request takes this path, and lines of a pipe take its typed steps (`stdio.rs`).
+//! Owns the order of the steps. Does not decode messages (`moongate-protocol`) or check origins (`origin.rs`).
+//! Invariant: every HTTP request takes this path, and lines of a pipe take its typed steps (`stdio.rs`).
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! MCP over a pipe for one client: a message a line, in and out. Owns reading, writing, their bounds and the shutdown.
 //!
-//! Does not read messages (`moongate-protocol`). Invariant: only messages are written, and the end of the input ends
+//! Does not decode messages (`moongate-protocol`). Invariant: only messages are written, and the end of the input ends
 //! everything.
 
 use moongate_telemetry::Limit;

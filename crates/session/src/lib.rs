@@ -4,28 +4,28 @@
 //! know how a session is encoded on the wire. Invariant: a session serves only the principal and the endpoint that it
 //! was opened for. Everything kept for it ends with it.
 
-pub mod store;
 mod calls;
 mod client_requests;
+mod eviction;
 mod fair_budget;
 mod get_stream;
 mod identity;
 mod lifetime;
 mod missed_events;
-mod persisted;
-mod recent_ids;
-mod session_row;
-mod task_results;
 mod outbox;
 mod overview;
 mod parked;
-mod sealed_state;
+mod persisted;
+mod recent_ids;
 mod resumption;
-mod eviction;
+mod sealed_state;
+mod session;
+mod session_row;
 mod sleep_state;
 mod sleeping;
-mod session;
+pub mod store;
 mod subscription;
+mod task_results;
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
