@@ -74,6 +74,7 @@ impl EditedConfig {
                 return Ok(ExitCode::from(BAD_CONFIG));
             }
         };
+        // A write of the same text would still wake everything that watches the file.
         if prepared.is_unchanged() {
             print_message(&format!("{}: nothing to change", prepared.path().display()));
             return Ok(ExitCode::SUCCESS);
@@ -103,6 +104,7 @@ impl EditedConfig {
 
 /// Has a running gateway read its config, and waits for the server.
 async fn report_effect(admin: &AdminClient, server: Option<&str>) -> anyhow::Result<ExitCode> {
+    // No answer is no failure here: the config was written, and most edits are made before the first start.
     let Ok(reloaded) = admin.send_request("POST", "/api/v1/reload", Duration::from_secs(60)).await else {
         print_message("no gateway is running here: the change holds from its next start");
         return Ok(ExitCode::SUCCESS);
@@ -123,8 +125,10 @@ async fn report_effect(admin: &AdminClient, server: Option<&str>) -> anyhow::Res
             return Ok(ExitCode::FAILURE);
         };
         let state = found["state"].as_str().unwrap_or_default();
+        // A server that `npx` downloads first may take longer. After the wait its state is told as it is.
         if state != "starting" || start.elapsed() > READY_TIMEOUT {
             print_message(&describe(server, state, &found));
+            // Still starting counts as fine, since a slow start is no fault of the edit.
             let is_fine = matches!(state, "ready" | "disabled" | "stopped" | "starting");
             return Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }

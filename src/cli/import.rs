@@ -81,6 +81,7 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     };
     let config = OwnConfig::find(&args.config, &env)?;
     let mut rows = plan_import(found, &config.known, &config.own);
+    // The names are those after renaming, as the list shows them, so the filter comes after the plan.
     if !args.only.is_empty() {
         let unknown = args.only.iter().find(|name| !rows.iter().any(|row| row.server.name == **name));
         if let Some(name) = unknown {

@@ -15,6 +15,7 @@ use moongate_clients::{ClientProfile, UserDirectories};
 use moongate_config::ServerEntry;
 
 /// Largest file that is read.
+// A pipe or a device has no length, so the bound is on what is read.
 const TEXT_MAX: u64 = 64 * 1024 * 1024;
 
 /// Server with the place that it comes from.
@@ -43,6 +44,8 @@ pub(super) fn read_sources(
         }
         Some(word) => match moongate_clients::client(word) {
             Some(profile) => Ok(of_clients([profile], directories)),
+            // A word without any sign of a path is a misspelt client: "no such file" would point the wrong
+            // way.
             None if !Path::new(word).exists() && !word.contains(['/', '\\', '.']) => {
                 Err(SourceError::Usage(unknown_client(word)))
             }
@@ -91,6 +94,7 @@ fn of_clients(
                 text_of(&path).and_then(|text| read_file(&path, &text).map_err(|error| anyhow::anyhow!("{error}")));
             match read {
                 Ok(read) => found.extend(named(profile.title, read)),
+                // One client with a broken file must not keep the servers of the others from being imported.
                 Err(error) => print_message(&format!("{}: {}: {error:#}", profile.title, path.display())),
             }
         }

@@ -112,6 +112,7 @@ impl CommandLine {
             return CommandLine { command: None, serve };
         }
         let args = command_first::command_first(std::env::args_os().collect(), &CommandLine::command());
+        // Commands that are planned get a word of their own: clap would only call them unknown.
         if let Some(message) = args.get(1).and_then(|word| later_commands::refusal(word)) {
             print_message(&message);
             std::process::exit(2);

@@ -42,6 +42,8 @@ impl OwnConfig {
         }
         let target = match paths.last() {
             Some(last) => last.clone(),
+            // A new config goes to the user's folder: in the current one, only this folder would find it
+            // again.
             None => moongate_config::users_file(env).context("there is no place for a config: HOME is not set")?,
         };
         let (mut known, mut wrapper) = (Vec::new(), "servers");
@@ -49,6 +51,7 @@ impl OwnConfig {
             let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
             let read =
                 moongate_config::server_entries(path, &text).map_err(|problems| anyhow::anyhow!("{problems}"))?;
+            // The servers are written under the key that the file already uses, such as `mcpServers`.
             if *path == target {
                 wrapper = read.wrapper.unwrap_or(wrapper);
             }
@@ -63,6 +66,7 @@ impl OwnConfig {
     /// Adds the hash of a client's key. Refuses a name that is there: its key would no longer work.
     pub(super) fn add_key(&self, name: &str, hash: &KeyHash, is_confirmed: bool) -> anyhow::Result<()> {
         let options = LoadOptions { revisions: &SUPPORTED, ..LoadOptions::of_files(self.existing(), self.env.clone()) };
+        // The key may be in another file than the one that is written, so the loaded config is asked.
         let keys = moongate_config::load(&options).map(|loaded| loaded.plan.auth.keys);
         let keys = keys.map_err(|problems| anyhow::anyhow!("{}", problems.to_string().trim_end()))?;
         ensure!(!keys.iter().any(|key| key.name == name), "there is a key {name:?} already: give another name");
@@ -94,6 +98,7 @@ impl OwnConfig {
         let shown = self.target.display();
         let format = Format::of_file(&self.target).with_context(|| format!("{shown} is not TOML, YAML or JSON"))?;
         let text = edit(format, file.text(), edits).with_context(|| shown.to_string())?;
+        // Checked before anything is shown or asked: nobody should confirm a change that is then refused.
         self.check(&text)?;
         print_message(&format!("{shown}:\n{}", diff_of_file(&self.target, file.text(), &text, None).trim_end()));
         if !is_confirmed && !confirm("Write this?")? {
@@ -107,6 +112,7 @@ impl OwnConfig {
     /// Checks the config as it would be. Servers whose references are not set here may be fine for the gateway.
     fn check(&self, text: &str) -> anyhow::Result<()> {
         let mut paths = self.paths.clone();
+        // The file is not there yet before its first change, and then no path names it.
         if !paths.contains(&self.target) {
             paths.push(self.target.clone());
         }
@@ -133,6 +139,7 @@ fn addresses(paths: &[PathBuf], env: &BTreeMap<String, String>) -> Vec<String> {
     let options = LoadOptions::of_files(paths.to_vec(), env.clone());
     let listen = moongate_config::gateway_addresses(&options).map(|addresses| addresses.listen).unwrap_or_default();
     let tcp = listen.iter().filter_map(|address| match address {
+        // `0.0.0.0` is no address to connect to: clients' entries have the loopback address instead.
         ListenAddress::Tcp(address) if address.ip().is_unspecified() => Some(format!("127.0.0.1:{}", address.port())),
         ListenAddress::Tcp(address) => Some(address.to_string()),
         _ => None,

@@ -27,6 +27,7 @@ const SECRET_MIN: usize = 4;
 
 /// Returns the difference of a file with servers. Hides `key`, the servers' secrets, and all that looks like one.
 pub(super) fn diff_of_file(path: &Path, before: &str, after: &str, key: Option<&str>) -> String {
+    // Both texts are read: a removed line may show a secret that the new text no longer has.
     let read = [before, after].map(|text| moongate_config::server_entries(path, text).map(|read| read.servers));
     let servers: Vec<ServerEntry> = read.into_iter().filter_map(Result::ok).flatten().collect();
     let mut secrets: Vec<&str> = servers.iter().flat_map(ServerEntry::secrets).chain(key).collect();
@@ -67,7 +68,11 @@ fn masked(line: &str, secrets: &[&str]) -> String {
         .iter()
         .filter(|secret| !secret.is_empty())
         .fold(line.to_owned(), |line, secret| line.replace(secret, "***"));
+    // The known secrets come first. What is left is judged by its look, which a part of a secret may not
+    // have.
     let hidden = logs::redact(&hidden).replace("[redacted]", "***");
+    // Cut last: half a secret would no longer match what is hidden. Control characters could rewrite the
+    // terminal.
     let shown: String =
         hidden.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }).take(WIDTH_MAX).collect();
     if hidden.chars().count() > WIDTH_MAX { shown + "..." } else { shown }
@@ -91,6 +96,7 @@ fn changes<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<(LineChange, &'a st
 fn shortest<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<(LineChange, &'a str)> {
     let mut out = Vec::new();
     let (rows, columns) = (before.len(), after.len());
+    // The table has a cell for each pair of lines. Files of megabytes would take gigabytes.
     if rows.saturating_mul(columns) > CELLS_MAX {
         out.extend(before.iter().map(|line| (LineChange::Removed, *line)));
         out.extend(after.iter().map(|line| (LineChange::Added, *line)));
@@ -98,6 +104,7 @@ fn shortest<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<(LineChange, &'a s
     }
     let width = columns + 1;
     let mut common = vec![0_u32; (rows + 1) * width];
+    // The table is filled from the end, so that the walk below goes forward and needs no reversal.
     for row in (0..rows).rev() {
         for column in (0..columns).rev() {
             let below = common[(row + 1) * width + column];

@@ -54,7 +54,9 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
 pub(super) fn size(text: &str) -> Result<usize, &'static str> {
     let text = text.trim();
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    // People write both `MB` and `mb`, and no unit differs from another by case alone.
     let unit = unit.trim().to_ascii_lowercase();
+    // A size without a unit is a number of bytes: unlike a duration, it has one obvious reading.
     let factor = match unit.as_str() {
         "" => 1,
         unit => SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or("is not a size")?.1,
@@ -89,6 +91,7 @@ pub(super) fn duration_text(duration: Duration) -> String {
     let total = duration.as_millis();
     let fits = |(_, unit): &&(&str, u64)| total > 0 && total.is_multiple_of(u128::from(*unit));
     let named = match total {
+        // The usual timeout of a minute is shown as `60s`, next to others such as `30s` and `90s`.
         60_000 => Some(&("s", 1000)),
         _ => DURATION_UNITS.iter().find(fits),
     };

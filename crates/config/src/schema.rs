@@ -44,6 +44,8 @@ impl<'a> SchemaRule<'a> {
     fn of(self, value: &'a Value) -> Self {
         match value.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix('#')) {
             Some(pointer) => {
+                // The marks of one key, such as `x-reload`, stand beside its `$ref`: a type that many keys
+                // share cannot have them.
                 SchemaRule { declared: value, ..self.of(self.schema.pointer(pointer).unwrap_or(&Value::Null)) }
             }
             None => SchemaRule { value, declared: value, ..self },

@@ -70,6 +70,7 @@ pub struct ServerEntries {
 ///
 /// `path` tells the format by its extension, and often the client.
 pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigProblems> {
+    // Editors on Windows begin files with a byte order mark, which no parser here accepts.
     let text = text.trim_start_matches('\u{feff}').to_owned();
     let mut faults = ProblemCollector::default();
     let mut sources = ConfigSources::default();
@@ -81,11 +82,14 @@ pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigPr
         true => ConfigNode::table(SourceSpan { source: index, start: 0, end: 0 }),
         false => parse::parse(format, &text, index, &mut faults),
     };
+    // The secrets are taken from the tree as it was written: the next steps move and rename keys. Even a
+    // syntax error shows a line, and that line may have a key in it.
     sources.set_secrets(index, &tree);
     if faults.errors.iter().any(|fault| fault.kind == ProblemKind::Syntax) {
         return Err(faults.finish(&sources));
     }
     let wrappers = ["servers", "mcp"].into_iter().chain(client_formats::SERVER_MAPS);
+    // Looked up before the tree is normalised, which moves the servers away from that key.
     let wrapper = wrappers.into_iter().find(|key| tree.child(key).is_some());
     client_formats::normalise(&mut tree, Some(path), &mut faults);
     let problems = faults.finish(&sources);
@@ -95,6 +99,7 @@ pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigPr
         let mut notes: Vec<String> =
             problems.errors.iter().filter(own).map(|problem| problem.message.clone()).collect();
         let was_broken = !notes.is_empty();
+        // One bad setting is left out and noted, so that it does not cost the user the whole server.
         let (kept, is_usable) = accepted(name, node, &mut notes);
         let path = ConfigPath::of(&["servers", name]);
         let masked = kept.to_json(&|below, node| {
@@ -148,6 +153,7 @@ fn accepts(name: &str, key: &str, value: &ConfigNode) -> bool {
         }
         node
     };
+    // Each setting is checked alone: an error of one key would otherwise count against all of them.
     let mut tree = table("servers", table(name, table(key, value.clone())));
     check::check_tree(&mut tree, &|_| false, &mut faults);
     faults.errors.is_empty()

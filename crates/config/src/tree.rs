@@ -115,6 +115,7 @@ impl ConfigNode {
             Some(ConfigValue::Bool(value)) => Some(*value),
             _ => None,
         };
+        // The entry wins over the defaults, as in the merge. Without either, a server is on.
         let enabled = says(&["servers", name, "enabled"]).or_else(|| says(&["defaults", "enabled"])).unwrap_or(true);
         enabled && (only.is_empty() || only.iter().any(|other| other == name))
     }

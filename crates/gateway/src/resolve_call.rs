@@ -46,6 +46,7 @@ impl Endpoint {
         }
         Self::check_task_mode(&route.upstream, call)?;
         check_resumable(&route.upstream, call)?;
+        // Most names stay, and then the parameters reach the server as the client's own bytes.
         if route.local != name {
             call.params.set(ByteString::literal("name"), route.local_raw.clone());
         }
@@ -63,6 +64,7 @@ impl Endpoint {
         let uri = call.params.get_string("uri").ok_or_else(wrong)?;
         let (server, local) = self.resolve_uri(snapshot, caller, &uri, &LookupBudget::new())?;
         check_resumable(&server, call)?;
+        // Most URIs stay, and then the parameters reach the server as the client's own bytes.
         if local != uri {
             call.params.set(ByteString::literal("uri"), RawJson::string(&local));
         }

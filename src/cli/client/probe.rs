@@ -54,6 +54,7 @@ pub(in crate::cli) async fn probe_command(
 async fn probe(settings: ServerSettings) -> ProbeOutcome {
     // The outcome says it all.
     logs::start("off", false);
+    // Only a child process needs the reaper, so a probe of a URL starts none.
     let program = std::env::current_exe().ok();
     let child = matches!(settings.connect, ConnectTarget::Stdio { .. });
     let reaper = program.filter(|_| child).and_then(|program| Reaper::start(&program).ok());
@@ -62,6 +63,7 @@ async fn probe(settings: ServerSettings) -> ProbeOutcome {
         let active =
             moongate_upstream::open_connection(&settings, &shared, ConnectAs::for_all(None)).await.map_err(failure)?;
         let listed = moongate_upstream::list_all(&*active.server, ItemKind::Tools, &settings.lists).await;
+        // Closed before the result is looked at, or a child would outlive a list that failed.
         active.link.close(Vec::new()).await;
         Ok(listed.map_err(|error| ProbeOutcome::Failed(error.message.to_string()))?.items.len())
     };
@@ -75,6 +77,7 @@ async fn probe(settings: ServerSettings) -> ProbeOutcome {
 fn failure(error: ConnectError) -> ProbeOutcome {
     match &error {
         ConnectError::Link(LinkError::Unreachable(_)) => ProbeOutcome::Unreachable(error.to_string()),
+        // A wrong key gets 401, one that may not gets 403. Another key is the way out of both.
         ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) => ProbeOutcome::Refused,
         _ => ProbeOutcome::Failed(error.to_string()),
     }

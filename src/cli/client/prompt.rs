@@ -38,6 +38,7 @@ fn section(kind: ItemKind, items: &[Arc<JsonObject>], instructions: Option<&str>
 
 fn item(out: &mut String, kind: ItemKind, item: &JsonObject) {
     let key = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
+    // A name is a server's text: a line break in it would end the heading and begin a paragraph.
     out.push_str(&format!("## {}\n", key.replace('\n', " ")));
     let described = item.get_string("description").or_else(|| item.get_string("title"));
     if let Some(description) = described {

@@ -57,6 +57,8 @@ impl ClientFile {
     ) -> anyhow::Result<ClientFile> {
         let path = self.path().to_owned();
         if let ExistingEntry::Foreign(entry) = existing_entry(&path, self.text(), &request.name, own) {
+            // An entry that leads elsewhere was somebody's decision, so both are shown before one is
+            // replaced.
             let ours = masked_entry(profile, request)?;
             ensure!(
                 consent.force,
@@ -67,12 +69,14 @@ impl ClientFile {
         }
         let text = connect_text(profile, request, format_of(&path), self.text())
             .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+        // An unchanged file is left alone: a write would make a copy, and `--undo` would then undo nothing.
         if text == self.text() {
             print_message(&format!("{} has this entry already", path.display()));
             return Ok(self);
         }
         self.write(&text, key_of(request), consent)?;
         let again = ClientFile::read(path)?;
+        // A running client may rewrite its file from memory at any time, and our entry would be gone.
         ensure!(again.text() == text, "{} does not read as it was written", again.path().display());
         Ok(again)
     }
@@ -96,6 +100,7 @@ impl ClientFile {
             }
             ExistingEntry::Ours | ExistingEntry::Foreign(_) => {}
         }
+        // The last copy tells what was there before us, such as a file that had no table of servers.
         let before = backup::backups(&path).pop().and_then(|copy| std::fs::read_to_string(copy).ok());
         let text = disconnect_text(profile, name, format_of(&path), self.text(), before.as_deref())
             .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
@@ -124,6 +129,7 @@ impl ClientFile {
             true => {}
             false => drop(self.file.write(&text)?),
         }
+        // The copy goes only after its text is back, and a second undo then reaches the one before.
         std::fs::remove_file(&copy).with_context(|| copy.display().to_string())?;
         print_message(&format!("{} is as it was", path.display()));
         Ok(())
@@ -136,6 +142,7 @@ impl ClientFile {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         }
+        // Kept before the write: without a copy nothing may be changed.
         let copy = backup::keep(path)?;
         if let Err(error) = self.file.write(text) {
             // Without a change there is nothing to undo.

@@ -117,6 +117,7 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
         }
     };
     if let Some(name) = &args.key {
+        // Made once for all clients of this call: a second key of the same name would be refused.
         request.key = Some(new_client_key(&args, name, &env)?);
     }
     let mut code = ExitCode::SUCCESS;
@@ -125,6 +126,7 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
             true => change(&args, profile, &request, &directories).await,
             false => show(profile, &request, &args, &directories),
         };
+        // The other clients still get their entry. The exit code tells that one did not.
         if let Err(error) = result {
             print_message(&format!("error: {}: {error:#}", profile.title));
             code = ExitCode::FAILURE;
@@ -154,6 +156,7 @@ pub(super) fn unknown_client(word: &str) -> String {
 
 /// Builds the request of the flags.
 fn request(args: &ConnectArgs, env: &BTreeMap<String, String>) -> Result<ConnectRequest, String> {
+    // The name becomes a key in files and an argument of commands: these characters need quotes in none.
     if args.name.is_empty() || !args.name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
         return Err(format!("--name {:?}: clients take letters, digits, `-` and `_`", args.name));
     }
@@ -168,6 +171,7 @@ fn request(args: &ConnectArgs, env: &BTreeMap<String, String>) -> Result<Connect
     let key = match value {
         None if args.key_env != DEFAULT_VARIABLE => return Err(format!("the variable {} is not set", args.key_env)),
         None => None,
+        // Such a key would break the header that carries it, and a client's message about that helps nobody.
         Some(key) if !key.bytes().all(|byte| byte.is_ascii_graphic()) => {
             return Err(format!("the key in {} has characters that no key has", args.key_env));
         }
@@ -250,6 +254,7 @@ async fn change(
     if args.undo {
         return file.undo(consent);
     }
+    // An entry with another path of the same gateway is ours, too: only the address counts.
     let own = OwnGateway::of_url(&request.url);
     if args.remove {
         return file.disconnect(profile, &request.name, &own, consent);
@@ -265,6 +270,7 @@ async fn change(
     {
         writeln!(std::io::stdout(), "export {name}={key}")?;
     }
+    // A running gateway knows a new key only after it has read its config again.
     let wait = if args.key.is_some() { probe::RELOAD_WAIT } else { Duration::ZERO };
     probe::check(&written, request, wait).await
 }

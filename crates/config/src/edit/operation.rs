@@ -92,6 +92,7 @@ impl ConfigOperation {
             }
             ConfigOperation::DisableServer(name) => {
                 let entry = strongest_entry(options, name)?;
+                // The file keeps its spelling: other clients that read it may know only `disabled`.
                 let (key, value) = if entry.says_disabled() { ("disabled", true) } else { ("enabled", false) };
                 let edits = vec![Edit::new(entry.key(&[key]), EditAction::Set(Value::Bool(value)))];
                 Ok(EditTarget { path: entry.path, edits })
@@ -170,6 +171,7 @@ fn add_server(
         let other = server_names::legal_name(name).map(|name| format!("; call it {name}")).unwrap_or_default();
         return Err(ConfigEditError::new("bad_name", format!("the name {name:?} {wrong}{other}")));
     }
+    // All files are searched: an entry of the same name would be merged with the other one, key by key.
     if let Some(entry) = server_entry::find_entries(&options.paths, name)?.first() {
         let message = format!("there is a server {name:?} already, in {}", entry.path.display());
         return Err(ConfigEditError::new("already_there", message));
@@ -187,6 +189,7 @@ fn last_file(options: &LoadOptions<'_>, created: Option<&Path>) -> Result<PathBu
 }
 
 fn strongest_entry(options: &LoadOptions<'_>, name: &str) -> Result<ServerEntry, ConfigEditError> {
+    // Later files win, so an edit of an earlier entry might have no effect.
     server_entry::find_entries(&options.paths, name)?.pop().ok_or_else(|| unknown_server(options, name))
 }
 
@@ -197,6 +200,7 @@ fn only_entry(options: &LoadOptions<'_>, name: &str) -> Result<ServerEntry, Conf
         return Ok(entry);
     }
     let files: Vec<String> = entries.iter().chain([&entry]).map(|entry| entry.path.display().to_string()).collect();
+    // Without the last entry the one below would count, and the server would stay with other settings.
     let message = format!("several files have entries of {name:?}: {}; remove them by hand", files.join(", "));
     Err(ConfigEditError::new("cannot_edit", message))
 }
@@ -227,6 +231,7 @@ fn enable(entry: &ServerEntry, options: &LoadOptions<'_>) -> Result<Vec<Edit>, C
     if has("disabled") {
         edits.push(Edit::new(entry.key(&["disabled"]), EditAction::Remove));
     }
+    // A server is on unless something says otherwise, so removing the key is enough where no default says it.
     if off_by_default || !(has("disabled") || has("enabled")) {
         edits.push(Edit::new(entry.key(&["enabled"]), EditAction::Set(json!(true))));
     } else if has("enabled") {
@@ -260,6 +265,7 @@ fn switch_tools(
     let entry = strongest_entry(options, server)?;
     let mut defaults = None;
     for path in &options.paths {
+        // The last file with the table wins, as it does when the config is loaded.
         defaults = server_entry::read_tree(path)?.child("defaults").cloned().or(defaults);
     }
     let mut lists = ToolLists::of(&entry, defaults.as_ref());
@@ -279,6 +285,7 @@ fn key_path(list: KeyList, name: &str) -> Vec<PathStep> {
 }
 
 fn remove_key(options: &LoadOptions<'_>, list: KeyList, name: &str) -> Result<EditTarget, ConfigEditError> {
+    // The last file is searched first, since its entry is the one that counts.
     for path in options.paths.iter().rev() {
         let tree = server_entry::read_tree(path)?;
         let keys = tree.child(list.table()).and_then(|table| table.child("keys"));
