@@ -26,6 +26,7 @@ impl Snapshot {
     pub fn build(servers: &[Arc<ServerEntry>], rules: &NameRules, meters: &MeterFactory) -> Self {
         let mut snapshot = Snapshot::default();
         let mut found = ItemKind::ALL.map(|kind| snapshot.select_items(kind, servers));
+        // Before the names are assigned, so that a template that is left out takes no URI from another.
         snapshot.bound_open_templates(&mut found[ItemKind::Templates as usize]);
         let pages =
             mcp_apps::unlisted_app_pages(&found[ItemKind::Tools as usize], &found[ItemKind::Resources as usize]);

@@ -59,6 +59,7 @@ fn call_result(ending: CallEnding, end: &Result<Outcome, Error>, took: Duration,
     CallResult {
         state,
         server_revision: hop.revision,
+        // A hint and no encoding: the size is for people, and an exact one would cost another pass.
         response_bytes: end.as_ref().map_or(0, |outcome| outcome.result.size_hint()),
         took,
         server_time: hop.time,
@@ -185,6 +186,7 @@ impl CallWatch {
         let ending = ending(&self.method, self.caller.revision, end);
         let hop = ServerHop { revision: server_revision, time: now - self.sent };
         self.routed.meter.record(self.caller.revision, ending, now - self.received, Some(hop));
+        // Taken, so that `drop` does not end the entry a second time.
         if let Some(ticket) = self.ticket.take() {
             self.context.recent_calls.end(ticket, call_result(ending, end, now - self.received, hop));
         }

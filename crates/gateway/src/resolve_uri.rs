@@ -65,9 +65,11 @@ impl Endpoint {
         listed: impl FnOnce() -> Option<Permitted<Arc<CatalogRoute>>>,
         guess: bool,
     ) -> Option<(Permitted<Arc<ServerEntry>>, ByteString)> {
+        // An endpoint of one server shows that server's own URIs, so there is nothing to look up.
         if let EndpointScope::Server(upstream) = &self.scope {
             return Some((self.permit_resource(search.snapshot, upstream, search.uri)?, search.uri.clone()));
         }
+        // The lists come first: they are the servers' own words, and all later sources are conclusions.
         if let Some(route) = listed() {
             return Some((route.server(), route.local.clone()));
         }
@@ -89,6 +91,7 @@ impl Endpoint {
         }
         let by_template =
             search.snapshot.find_template(search.uri, search.budget).map(|route| server_name(&route.upstream));
+        // Templates before learned links: the latter depend on what clients happened to read before.
         by_template.or_else(|| self.gateway.context().learned_uris.server_of(search.uri))
     }
 
@@ -105,6 +108,8 @@ impl Endpoint {
 
     /// Returns the server of a URI in no list, if it is the only one with resources here.
     fn only_server(&self, snapshot: &Snapshot) -> Option<ByteString> {
+        // Only servers in this endpoint count, or the guess would tell about servers that the client cannot
+        // see.
         let mut servers = snapshot.resource_servers().filter(|server| self.includes(server));
         let first = servers.next()?;
         servers.next().is_none().then(|| first.clone())
@@ -150,6 +155,7 @@ impl dyn EndpointHost {
                 self.context().metrics.calls.dropped.inc(DroppedItem::UriLookup);
                 None
             }
+            // Another server may have used the URI before. Then only the wrapped form leads to this one.
             None => (!self.context().learned_uris.learn(uri, server)).then(wrapped).flatten(),
         }
     }

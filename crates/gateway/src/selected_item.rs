@@ -71,6 +71,7 @@ pub(super) fn select_item<'a>(
     }
     let Some(local) = definition.get_string(kind.item_key()) else { return Ok(None) };
     let rules = rules_of(upstream, kind);
+    // The rules name items as their server does: exposed names depend on what other servers list.
     if !rules.allows_name(&local) {
         return Ok(None);
     }

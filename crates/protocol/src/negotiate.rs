@@ -37,6 +37,7 @@ pub async fn connect(
     calls: PendingCalls,
     options: ConnectOptions,
 ) -> Result<NegotiatedServer, ConnectError> {
+    // The config comes first: an operator forces a revision where the probe decides wrongly.
     let forced = options.revision.map(super::era_of);
     match forced.or(options.era) {
         Some(Era::Modern) => connect_modern(&link, &calls, &options).await,
@@ -55,6 +56,7 @@ pub async fn connect(
 /// Request", "404 Not Found" or "405 Method Not Allowed": Issue a GET request to the server URL, expecting that this
 /// will open an SSE stream and return an `endpoint` event as the first event."
 pub fn may_be_http_sse(error: &ConnectError, options: &ConnectOptions) -> bool {
+    // The modern revision was never spoken over HTTP+SSE, so a server forced to it is not tried.
     let legacy = options.revision != Some(v2026_07_28::REVISION) && options.era != Some(Era::Modern);
     legacy && matches!(error, ConnectError::Link(LinkError::Status { status: 400 | 404 | 405, .. }))
 }
@@ -109,6 +111,7 @@ async fn probe_http(
 ) -> Result<NegotiatedServer, ConnectError> {
     match v2026_07_28::discover(link, calls, options).await {
         Ok(description) => Ok(attach_modern(link, calls, options, description)),
+        // An error that only a modern server sends settles the era: the handshake could only fail once more.
         Err(error) if v2026_07_28::is_modern(&error) || is_unreachable(&error) => Err(error),
         Err(_) => connect_legacy(link, calls, options).await,
     }
@@ -118,6 +121,7 @@ fn is_unreachable(error: &ConnectError) -> bool {
     match error {
         // These statuses come from the host or a proxy and say nothing about the revision.
         ConnectError::Link(LinkError::Status { status, .. }) => matches!(status, 401 | 403 | 429),
+        // Nobody read the probe, so a second attempt with the handshake would tell no more.
         ConnectError::Link(LinkError::Unreachable(_) | LinkError::Spawn(_)) => true,
         _ => false,
     }
@@ -135,6 +139,7 @@ async fn probe_pipe(
     link.set_probe_state(ProbeState::Sent);
     let discovering = async {
         let discovered = v2026_07_28::discover(link, calls, options).await;
+        // A legacy server may complain about the probe on stderr. The link must know that this is no news.
         let refused = discovered.as_ref().is_err_and(|error| !v2026_07_28::is_modern(error) && !is_link_broken(error));
         link.set_probe_state(if refused { ProbeState::Refused } else { ProbeState::Settled });
         discovered
@@ -176,6 +181,7 @@ async fn open_legacy_first(
     options: &ConnectOptions,
 ) -> Result<NegotiatedServer, ConnectError> {
     match connect_legacy(link, calls, options).await {
+        // The first error is reported if both fail: it comes from the era that the clients use.
         Err(error) if !is_link_broken(&error) => connect_modern(link, calls, options).await.map_err(|_| error),
         opened => opened,
     }

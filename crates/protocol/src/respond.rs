@@ -179,6 +179,8 @@ pub(super) async fn forward<S: ResponseEncoder>(exchange: Exchange, encoder: S, 
             DriverStep::Nothing => continue,
             DriverStep::Cancelled => return,
         };
+        // A closed queue means that the stream's connection is gone. The dropped driver hands the exchange to
+        // `on_client_gone`.
         if out.send(chunk).await.is_err() || last {
             return;
         }
@@ -219,6 +221,8 @@ fn event_stream<S: ResponseEncoder>(
         _open: open,
     };
     let chunks = stream::unfold(state, |mut s| async move {
+        // 2025-11-25/basic/transports.mdx, Sending Messages to the Server: the event with an id comes first
+        // "in order to prime the client to reconnect".
         if let Some(first) = s.first.iter_mut().find_map(Option::take) {
             return Some((first, s));
         }

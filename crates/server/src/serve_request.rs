@@ -59,6 +59,7 @@ pub(super) fn serve_request<'a, B: RequestBody + 'a>(
     body: B,
 ) -> impl Future<Output = http::Response<Body>> + Send + use<'a, B> {
     let started = start_caught(move || {
+        // The key comes first, so that a caller without one learns nothing about endpoints or load.
         let principal = authenticate(state, source, &request)?;
         let endpoint = find_endpoint(state, &request, &principal)?;
         admit_body(state, &request, &body)?;
@@ -104,6 +105,7 @@ fn find_endpoint(
 
 /// Admits a body before it is read, since a body takes memory, too.
 fn admit_body(state: &ServerState, request: &ReceivedRequest, body: &impl RequestBody) -> Result<(), EarlyResponse> {
+    // Small bodies pass even when memory is short: a cancellation, which frees memory, is one.
     if body.is_small(&request.head) {
         return Ok(());
     }

@@ -54,6 +54,8 @@ pub(super) struct AcceptedHost {
 
 /// Returns a copy that does not keep the buffer of its request alive.
 fn detached_copy(value: Option<&HeaderValue>) -> Option<HeaderValue> {
+    // A clone of a header shares the buffer of its whole request, and this one lives as long as the
+    // connection.
     HeaderValue::from_bytes(value?.as_bytes()).ok()
 }
 
@@ -96,6 +98,7 @@ impl ConnectionService {
             accepted.state.as_ptr() == Arc::as_ptr(&state) && accepted.host.as_ref() == head.headers.get(header::HOST);
         let only_host = same && !has_several_hosts(&head.headers);
         let skips_check = match only_host {
+            // An origin is checked each time: one connection of a browser serves several pages.
             true => !head.headers.contains_key(header::ORIGIN),
             false => needs_no_origin_check(&state, self.local, &head.headers, &head.uri),
         };
@@ -142,6 +145,7 @@ impl ConnectionService {
 
     /// Returns a copy for one connection.
     pub(super) fn for_peer(&self, address: Option<SocketAddr>) -> Self {
+        // Canonical, since a dual-stack socket shows IPv4 clients as `::ffff:192.0.2.1`.
         ConnectionService { peer: address.map(|address| PeerAddress(address.ip().to_canonical())), ..self.clone() }
     }
 }
@@ -158,6 +162,8 @@ fn with_connection_close(
     version: Version,
     closing: &AtomicBool,
 ) -> Response<GuardedBody> {
+    // RFC 9113, section 8.2.2: an endpoint "MUST NOT generate an HTTP/2 message containing
+    // connection-specific header fields".
     if version <= Version::HTTP_11 && closing.load(Ordering::Relaxed) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

@@ -21,6 +21,7 @@ use crate::certificate_expiry::not_after;
 use moongate_telemetry::{CertificateReload, Limit, Metrics};
 
 /// Time between two checks of the files.
+// Certificates are renewed days before they end, so nobody notices ten seconds.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Paths of the TLS files.
@@ -96,6 +97,7 @@ impl TlsFiles {
         let builder = match (&self.client_ca, &settings.client_ca) {
             (Some(pem), Some(path)) => {
                 let mut roots = RootCertStore::empty();
+                // One broken certificate in a bundle must not lock out the clients of all other authorities.
                 roots.add_parsable_certificates(certificates(pem).unwrap_or_default());
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
                 let verifier =
@@ -106,6 +108,7 @@ impl TlsFiles {
         };
         let not_after = chain.first().and_then(|certificate| not_after(certificate));
         let mut config = builder.with_single_cert(chain, key).map_err(|e| match e {
+            // During a renewal the two files are replaced one after the other, so this may hold for a moment.
             rustls::Error::InconsistentKeys(_) => wrong(
                 "key",
                 &settings.key,
@@ -151,6 +154,7 @@ impl ServerTls {
                 tracing::info!("certificate reloaded: {}", self.settings.cert.display());
             }
             Err(TlsProblem { setting, message }) => {
+                // The check runs every ten seconds: without the comparison one problem would fill the log.
                 if last_problem.as_ref() != Some(&message) {
                     count(CertificateReload::Refused);
                     tracing::error!(
@@ -183,6 +187,7 @@ impl ServerTls {
             Ok(Err(e)) => format!("{e}"),
             Err(_) => format!("longer than {limit:?} (limits.read_timeout)"),
         };
+        // At `debug` only: port scanners fail here all day, and the counter shows that they do.
         self.metrics.calls.refused.inc(Limit::TlsHandshake);
         tracing::debug!("TLS handshake failed: {outcome}");
         None

@@ -102,6 +102,7 @@ impl Session {
     /// Adds a subscription.
     pub fn subscribe(&self, uri: &ByteString) -> SubscribeOutcome {
         let outcome = self.subscriptions.add(uri, &self.lifetime.ended);
+        // The row lists the subscriptions, so that the next process can make them again.
         if let SubscribeOutcome::New(_) = outcome {
             self.persist();
         }
@@ -136,6 +137,7 @@ impl Session {
 
     /// Starts the session's GET stream and ends the one before. Returns the token that is cancelled with it.
     pub fn open_stream(&self) -> CancellationToken {
+        // A child of the session's end, so that the stream cannot outlive the session.
         let token = self.lifetime.ended.child_token();
         self.get_stream.open(token.clone());
         token

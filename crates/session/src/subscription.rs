@@ -40,6 +40,7 @@ impl SessionSubscriptions {
     pub(super) fn add(&self, uri: &ByteString, session_ended: &CancellationToken) -> SubscribeOutcome {
         let mut by_uri = self.by_uri.lock();
         if let Some(subscription) = by_uri.get(uri) {
+            // Asked before the limit: a client that repeats its subscription needs no more room.
             return SubscribeOutcome::Already(subscription.clone());
         }
         if by_uri.len() >= self.max {
@@ -112,6 +113,7 @@ impl SessionSubscription {
 
     /// Replaces the notification stream: the client subscribed once more. Of several that were not taken, the last stays.
     pub fn renew(&self, notifications: NotificationStream) {
+        // Stored before the signal: the forwarding task looks first and waits only if nothing is there.
         *self.renewal.notifications.lock() = Some(notifications);
         self.renewal.arrived.notify_one();
     }

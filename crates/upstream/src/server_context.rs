@@ -70,6 +70,7 @@ impl ServerContext {
 
     /// Applies settings that can change on a live connection. Returns those before.
     pub(crate) fn apply_settings(&self, settings: &ServerSettings) -> Arc<ServerSettings> {
+        // Only what can change on a live connection is taken over. The rest waits for the next connection.
         let before = self.live_settings.swap(Arc::new(self.settings.with_tunable(settings)));
         self.timeouts.update(settings.timeout, settings.input_timeout);
         before
@@ -109,6 +110,7 @@ impl ServerContext {
 
     /// Publishes the metrics of the server again, beginning with its state.
     pub(crate) fn unmute_metrics(&self) {
+        // Before the state is published, which would do nothing otherwise.
         self.metrics_muted.store(false, Ordering::Release);
         self.publish_state(self.state());
     }

@@ -74,6 +74,7 @@ impl PrincipalTable {
 
     /// Removes the principals of a method that have other ids than these.
     pub fn retain(&self, method: &str, ids: &HashSet<u32>) {
+        // Only its own: a reload of the keys must not end the sessions of another method.
         self.0.write().by_mark.retain(|_, known| known.method != method || ids.contains(&known.principal.id));
     }
 

@@ -25,6 +25,9 @@ pub(super) fn read_capability(capabilities: &JsonObject) -> Option<TaskCapabilit
     let calls =
         tasks.get_object("requests").and_then(|r| r.get_object("tools")).is_some_and(|t| t.get("call").is_some());
     let has = |name: &str| tasks.get(name).is_some_and(RawJson::is_object);
+    // 2025-11-25/basic/utilities/tasks.mdx, Tool-Level Negotiation: "If a server's capabilities do not
+    // include `tasks.requests.tools.call`, then clients MUST NOT attempt to use task augmentation on that
+    // server's tools".
     calls.then(|| TaskCapabilities { list: has("list"), cancel: has("cancel"), any_tool: false })
 }
 
@@ -41,6 +44,7 @@ pub(super) fn write_capability(features: TaskCapabilities) -> RawJson {
 
 /// Reads the response to a call that was sent as a task. `None` if it is the call's plain result.
 pub(super) fn read_created(result: &mut JsonObject) -> Option<TaskState> {
+    // A server may also run the call at once: then there is no `task`, and this is its result.
     let mut task = result.get_object("task")?;
     let read = extract_task(&mut task, &TIME_MEMBERS)?;
     result.remove("task");
@@ -57,6 +61,8 @@ pub(super) const STATUS_METHOD: &str = "notifications/tasks/status";
 
 /// Reads a task from such a notification.
 pub(super) fn read_status(notification: &RpcNotification) -> Option<TaskState> {
+    // 2025-11-25/basic/utilities/tasks.mdx, Task Status Notification: "Requestors MUST NOT rely on receiving
+    // this notifications, as it is optional." So it only makes a status known sooner.
     if &*notification.method != STATUS_METHOD {
         return None;
     }
@@ -103,6 +109,7 @@ pub(crate) fn task_of(params: &JsonObject) -> Option<ByteString> {
 
 /// Removes the task id from a message, since it is local to one hop.
 pub(crate) fn untag_task(object: &mut JsonObject) {
+    // A search of the bytes first: every message passes here, and few belong to a task.
     let named = object.get("_meta").is_some_and(|m| memchr::memmem::find(m.bytes(), RELATED_TASK.as_bytes()).is_some());
     let Some(mut meta) = object.get_object("_meta").filter(|_| named) else { return };
     meta.remove(RELATED_TASK);

@@ -18,6 +18,7 @@ const TIME_MEMBERS: TimeMembers = TimeMembers { ttl: "ttlMs", poll: "pollInterva
 
 /// True if the capabilities of a client or a server contain the extension.
 pub(super) fn is_declared(capabilities: &RawJson) -> bool {
+    // A search of the bytes first: this runs for each request, and most clients do not name the extension.
     memchr::memmem::find(capabilities.bytes(), EXTENSION.as_bytes()).is_some()
         && capabilities
             .as_object()
@@ -27,6 +28,7 @@ pub(super) fn is_declared(capabilities: &RawJson) -> bool {
 
 /// Reads a server's task capabilities.
 pub(super) fn read_capability(capabilities: &JsonObject) -> Option<TaskCapabilities> {
+    // The extension has no list of tasks, and the server alone decides which calls become tasks.
     is_declared(&capabilities.to_raw()).then_some(TaskCapabilities { list: false, cancel: true, any_tool: true })
 }
 
@@ -35,6 +37,7 @@ pub(super) fn read_capability(capabilities: &JsonObject) -> Option<TaskCapabilit
 /// SEP-2663, Backward Compatibility: "This extension is not defined under the `2025-11-25` protocol version". So such
 /// a client's own words about it, or about the tasks of its revision, are not passed on.
 pub(crate) fn set_declared(capabilities: &RawJson, on: bool) -> RawJson {
+    // Most clients have no tasks at all. Their bytes are shared and not written again.
     if !on && memchr::memmem::find(capabilities.bytes(), b"tasks").is_none() {
         return capabilities.clone();
     }
@@ -102,6 +105,7 @@ pub(super) fn read_input_requests(asked: &RawJson) -> Result<Vec<(ByteString, In
         let request = request.as_object();
         let (request, method) =
             request.and_then(|r| r.get_string("method").map(|m| (r, m))).ok_or("an input request has no method")?;
+        // `roots/list` has no parameters, so their absence is no error.
         let params = request.get_object("params").unwrap_or_default();
         questions.push((key.clone(), InputRequest { kind: InputKind::classify(&method, &params), method, params }));
     }

@@ -75,6 +75,7 @@ impl AllServersContext {
 
     /// Waits until servers know that their sessions have ended, at most `CLOSE_TIMEOUT`.
     pub async fn wait_closed(&self) {
+        // A tracker's `wait` ends only once it is closed, even if it has no task.
         self.closing.close();
         // A server that does not answer must not delay the exit. It ends such sessions after its own timeout.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.closing.wait()).await;

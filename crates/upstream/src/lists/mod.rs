@@ -49,6 +49,7 @@ pub(crate) struct SubscribedResources {
 impl SubscribedResources {
     /// Sets the resources. Returns true if they differ from before.
     pub(crate) fn set(&self, uris: Vec<ByteString>) -> bool {
+        // A stateless server gets a new stream for each change, so equal lists must not cause one.
         if **self.uris.load() == uris {
             return false;
         }
@@ -109,6 +110,7 @@ impl ListStore {
         self.dedicated.extra_items.merge_into(kind, &mut list);
         // Copy on write: readers keep the lists that they hold.
         let mut items = (*self.load()).clone();
+        // Most fetches bring the list that is there already, and readers then keep theirs.
         if items.set(kind, list) {
             self.replace(Arc::new(items));
         }

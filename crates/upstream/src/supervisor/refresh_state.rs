@@ -66,6 +66,8 @@ impl RefreshState {
     /// Records a fetch of the lists. `regular`: the interval until the next one, after a success.
     pub(super) fn on_listed(&mut self, is_ok: bool, regular: impl FnOnce() -> Duration) {
         self.failures = if is_ok { 0 } else { self.failures + 1 };
+        // A server that cannot list now is asked again with a backoff, and not after the long regular
+        // interval.
         let delay = if is_ok { regular() } else { self.backoff_delay(self.failures) };
         self.relist = Instant::now() + delay;
     }
@@ -78,6 +80,7 @@ impl RefreshState {
 
     /// Records that a list was fetched.
     pub(super) fn on_list_fetched(&mut self, kind: ItemKind, notifications: &NotificationStream) {
+        // With another stream still open, the change is announced there, and a second fetch is not needed.
         if self.is_only_stream && notifications.is_pending() && !self.listed_early.contains(&kind) {
             self.listed_early.push(kind);
         }
@@ -119,6 +122,7 @@ impl RefreshState {
         notifications: &mut NotificationStream,
         notification: Option<Notification>,
     ) -> Option<Notification> {
+        // A stream that delivered something works. One that only ends is opened ever more rarely.
         self.silent_ends = if notification.is_some() { 0 } else { self.silent_ends + 1 };
         match notification {
             Some(Notification::ListChanged(kind) | Notification::MaybeChanged(kind)) => self.mark_changed(kind),

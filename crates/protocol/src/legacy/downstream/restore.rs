@@ -40,6 +40,7 @@ pub(crate) async fn wait_for_store(request: &McpRequest, state: &DownstreamState
     }
     let id = request.headers.get(SESSION_HEADER)?.to_str().ok()?;
     let (principal, scope) = (&request.principal, &request.scope);
+    // A session that is known already need not wait for the rest of the store.
     if sessions.find(id, principal, scope).is_some() || sessions.persisted_record(id, principal, scope).is_some() {
         return None;
     }
@@ -85,6 +86,7 @@ fn resubscribe(session: &Arc<Session>, server: &Arc<dyn Server>, record: &Sessio
     for uri in &record.subscriptions {
         let uri = ByteString::from(uri.as_str());
         let SubscribeOutcome::New(subscription) = session.subscribe(&uri) else { continue };
+        // Weak, since the task would otherwise keep a session that its client never comes back to.
         let (server, session) = (server.clone(), Arc::downgrade(session));
         tokio::spawn(subscription.ended.clone().run_until_cancelled_owned(async move {
             let mut pause = BACKOFF.0;
@@ -122,6 +124,7 @@ pub(crate) fn resume(
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
     state.metrics.clients.resumed.inc(ResumeOutcome::PreviousProcess);
+    // Taken and not read: the error answers the request once, and a second resumption gets a new stream.
     let Some(request) = session.missed.take_lost_request(stream) else {
         return Ok(get_stream::open_stream(session, server, state, None)?);
     };

@@ -15,9 +15,11 @@ use tokio::time::Instant;
 use moongate_jsonrpc::json::ByteString;
 
 /// Backoff before each retry of a failed request.
+// A server that refuses four times will refuse again, and each attempt costs it a request.
 const BACKOFF: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
 
 /// Limit of unsubscriptions queued for a retry. Beyond it, they are forgotten.
+// A forgotten one costs some needless notifications, which the gateway drops.
 const ENDING_MAX: usize = 1024;
 
 /// Subscriptions of one connection.
@@ -71,6 +73,7 @@ impl SyncEntry {
     /// Returns true to subscribe, false to unsubscribe, `None` if there is nothing to do.
     fn next_change(&self) -> Option<bool> {
         match (self.desired, self.remote) {
+            // One request at a time for each resource: two at once may arrive in the other order.
             _ if self.in_flight || self.retry_at.is_some() || self.failures > BACKOFF.len() => None,
             (true, RemoteState::No | RemoteState::Unconfirmed) => Some(true),
             (false, RemoteState::Yes | RemoteState::Unconfirmed) => Some(false),
@@ -173,6 +176,7 @@ impl SyncState {
             }
             self.prune(&uri);
         }
+        // The flag falls under the same lock that a new wish takes: no wish is left without a task.
         if idle && self.retry_queue.is_empty() {
             self.running = false;
             return SyncStep::Finished;
@@ -197,6 +201,7 @@ impl SyncState {
                 entry.failures = if is_current { BACKOFF.len() + 1 } else { 0 };
             }
             ChangeOutcome::Failed => {
+                // The server may have done it before the failure, so either wish must be sent again.
                 entry.remote = RemoteState::Unconfirmed;
                 entry.failures = if is_current { entry.failures + 1 } else { 0 };
             }

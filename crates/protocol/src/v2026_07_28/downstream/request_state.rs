@@ -76,6 +76,7 @@ impl StateContext {
     }
 }
 
+// The tag is sealed, too: a server's own state can never be taken for a ticket.
 const PARKED: u8 = 1;
 const SERVER: u8 = 2;
 
@@ -146,6 +147,7 @@ impl CarriedState {
 pub(crate) fn state_error(refused: SealError, server_state: &DownstreamState) -> Error {
     server_state.metrics.inputs.state_refused.inc(StateRefusal(refused.label()));
     let why = match refused {
+        // One text for both: an own text for another caller's state would confirm that it exists.
         SealError::Foreign | SealError::OtherCaller => {
             "it was not given out here, or was changed, or the gateway was restarted since"
         }
@@ -161,6 +163,8 @@ pub(crate) fn state_error(refused: SealError, server_state: &DownstreamState) ->
 }
 
 /// Depth to which arguments are compared by meaning. Below it, they are compared by their bytes.
+// The arguments are a client's, and each level is a call of this function: without a bound they fill the
+// stack.
 const DEPTH_MAX: usize = 8;
 
 /// Writes arguments in a canonical form, since a client's library may encode a retry differently.
@@ -170,6 +174,7 @@ fn canonical(value: &RawJson, out: &mut Vec<u8>, depth: usize) {
     let deeper = depth.checked_sub(1);
     if let (Some(deeper), Some(object)) = (deeper, value.as_object()) {
         let mut members: Vec<_> = object.iter().collect();
+        // RFC 8259, section 1: "An object is an unordered collection of zero or more name/value pairs".
         members.sort_by_key(|(a, _)| *a);
         out.push(b'{');
         for (key, value) in members {
@@ -194,6 +199,7 @@ fn canonical(value: &RawJson, out: &mut Vec<u8>, depth: usize) {
 }
 
 fn text(text: &ByteString, out: &mut Vec<u8>) {
+    // The length stands before the text, so that a quote inside it cannot end it.
     out.push(b'"');
     out.extend_from_slice(&(text.len() as u64).to_be_bytes());
     out.extend_from_slice(text.as_bytes());

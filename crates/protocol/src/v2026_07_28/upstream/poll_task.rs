@@ -30,6 +30,7 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
 const INPUT_REQUESTS_MAX: usize = 1000;
 /// Time for which a cancelled task is polled for its final state, and the interval. The client waits meanwhile.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
+// The server's own interval may be minutes, and the client waits for one response.
 const SETTLE_POLL: Duration = Duration::from_millis(200);
 
 /// Polling of one task.
@@ -76,6 +77,7 @@ impl TaskPoll {
             {
                 return ExchangeEvent::Done(Err(error));
             }
+            // Checked before the wait: a server may ask for an interval that lasts beyond the deadline.
             if self.due >= self.deadline {
                 return ExchangeEvent::Done(Err(link_error::timeout_error(&self.server.options.server, WAIT_MAX)));
             }
@@ -101,6 +103,7 @@ impl TaskPoll {
     fn new_input(&mut self, task: TaskState) -> Option<InputRequired> {
         let is_new = |key: &ByteString| !self.seen_requests.contains(key);
         let requests: Vec<_> = task.input_requests.into_iter().filter(|(key, _)| is_new(key)).collect();
+        // Beyond the limit nothing is asked any more. The polls go on until the deadline ends them.
         if requests.is_empty() || self.seen_requests.len() + requests.len() > INPUT_REQUESTS_MAX {
             return None;
         }
@@ -112,6 +115,7 @@ impl TaskPoll {
 
     async fn send_responses(&mut self, responses: oneshot::Receiver<InputResponses>) -> Result<(), Error> {
         let unanswered = || Error::new(McpErrorKind::Cancelled, "The client did not answer what the server asked");
+        // The answer counts into the same time limit: the task does nothing meanwhile.
         let responses = timeout_at(self.deadline, responses).await.ok().and_then(Result::ok).ok_or_else(unanswered)?;
         let mut input_responses = JsonObject::new();
         for (key, response) in responses {
@@ -136,6 +140,8 @@ impl TaskPoll {
             (TaskStatus::Cancelled, _) => Err(Error::new(McpErrorKind::Cancelled, "The task was cancelled")),
             (_, Some(Ok(result))) => match result.as_object() {
                 Some(mut result) => {
+                    // The mark belongs to the response that carried the task. The client's revision sets its
+                    // own.
                     result.remove("resultType");
                     Ok(Outcome::from_result(result))
                 }
@@ -175,6 +181,7 @@ pub(crate) async fn cancel_task(
     id: ByteString,
 ) -> Result<Outcome, Error> {
     let before = read_state(&server, &caller, &id).await?;
+    // Asked beforehand: this revision acknowledges the cancellation of a finished task, too.
     if before.status.is_terminal() {
         return Err(terminal_error(before.status));
     }
@@ -185,6 +192,8 @@ pub(crate) async fn cancel_task(
         let task = read_state(&server, &caller, &id).await?;
         let next = Instant::now() + task.poll_delay().min(SETTLE_POLL);
         if task.status.is_terminal() || next > until {
+            // The client asked for the state alone. The parts of a detailed task have no place in its
+            // revision.
             let task = TaskState { input_requests: Vec::new(), outcome: None, ..task };
             return Ok(Outcome { task: Some(Box::new(task)), ..Outcome::default() });
         }
