@@ -54,8 +54,7 @@ pub(super) struct AcceptedHost {
 
 /// Returns a copy that does not keep the buffer of its request alive.
 fn detached_copy(value: Option<&HeaderValue>) -> Option<HeaderValue> {
-    // A clone of a header shares the buffer of its whole request, and this one lives as long as the
-    // connection.
+    // A clone of a header shares the buffer of its whole request. This one lives as long as the connection.
     HeaderValue::from_bytes(value?.as_bytes()).ok()
 }
 

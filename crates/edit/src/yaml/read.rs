@@ -19,6 +19,7 @@ const DEPTH_MAX: usize = 64;
 pub(crate) fn parse(text: &str) -> Result<ReadText<Option<SpanNode>>, EditError> {
     let options = serde_saphyr::options! { budget: serde_saphyr::budget! { max_depth: DEPTH_MAX } };
     let tree = serde_saphyr::from_str_with_options::<Value>(text, options).map_err(|error| unreadable(text, &error))?;
+    // After the values: the first parser has checked the depth, so this one may call itself.
     let mut reader = EventReader { text, events: Parser::new_from_str(text), scalars: Vec::new() };
     let root = reader.document()?;
     let comments = find_comments(text, &reader.scalars);
@@ -83,6 +84,7 @@ impl<'a> EventReader<'a> {
             match event {
                 Event::StreamEnd => break,
                 Event::StreamStart | Event::DocumentEnd => {}
+                // The config reads one document only, so an edit of another one would have no effect.
                 Event::DocumentStart(..) if root.is_some() => {
                     return Err(EditError::refuse("the file has several documents"));
                 }

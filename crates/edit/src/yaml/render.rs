@@ -53,6 +53,7 @@ impl Default for YamlStyle {
 }
 
 /// Words that some version of YAML reads as a boolean or null.
+// YAML 1.1 reads `no` and `on` as booleans, and clients with old parsers read the same files.
 const RESERVED: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
 
 impl YamlStyle {
@@ -74,6 +75,8 @@ impl YamlStyle {
                         unit = unit.or(column(value.range.start).checked_sub(key).filter(|unit| *unit > 0));
                     }
                     NodeShape::Block(NodeMembers::List(_)) => {
+                        // Many files have their lists at the column of the key, so zero is a style of its
+                        // own.
                         list_unit = list_unit.or(Some(source.indent(value.range.start).len().saturating_sub(key)));
                         flow_lists = flow_lists.or(Some(false));
                     }
@@ -116,6 +119,7 @@ impl YamlStyle {
     pub(crate) fn is_inline(&self, value: &Value) -> bool {
         match value {
             Value::Object(table) => table.is_empty(),
+            // Tables in a list stand on lines of their own even here: in brackets nobody could read them.
             Value::Array(items) => items.is_empty() || (self.flow_lists && !items.iter().any(Value::is_object)),
             _ => true,
         }
@@ -159,6 +163,7 @@ impl YamlStyle {
     pub(crate) fn item(&self, value: &Value, column: usize) -> String {
         match value {
             Value::Object(table) if !table.is_empty() => {
+                // The entries stand below the first one, behind the dash and its blank.
                 let inner = column + 2;
                 let entries: Vec<String> = table.iter().map(|(key, value)| self.entry(key, value, inner)).collect();
                 format!("- {}", entries.join(&" ".repeat(inner)))
@@ -195,6 +200,7 @@ impl YamlStyle {
 fn scalar(text: &str, quotes: ScalarQuotes) -> String {
     match quotes {
         ScalarQuotes::Plain if is_plain(text) => text.to_owned(),
+        // Single quotes know no escapes, and a line break inside them would be folded into a blank.
         ScalarQuotes::Single if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', "''")),
         // YAML reads the escapes of JSON.
         _ => Value::from(text).to_string(),
@@ -206,6 +212,7 @@ fn is_plain(text: &str) -> bool {
     let is_reserved = RESERVED.iter().any(|word| text.eq_ignore_ascii_case(word));
     let starts_well = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_' || first == '/');
     let is_safe = |letter: char| letter.is_ascii_alphanumeric() || "_-./+@%$~ :".contains(letter);
+    // A colon before a blank begins a value. Blanks at the end or in a row may get lost in folding.
     let has_mark = text.contains(": ") || text.ends_with(':') || text.ends_with(' ') || text.contains("  ");
     starts_well && !is_reserved && text.chars().all(is_safe) && !has_mark
 }

@@ -63,6 +63,7 @@ impl ChunkedDecoder {
         while used < input.len() && self.state != ChunkState::Finished {
             if self.state == ChunkState::Data {
                 let data = &input[used..];
+                // A chunk may be longer than what was read, and on 32 bits longer than any buffer.
                 let taken = usize::try_from(self.remaining).map_or(data.len(), |left| left.min(data.len()));
                 out.extend_from_slice(&data[..taken]);
                 used += taken;
@@ -83,6 +84,8 @@ impl ChunkedDecoder {
     fn step(&mut self, byte: u8) -> Result<ChunkState, ParseError> {
         match (self.state, byte) {
             (ChunkState::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => self.digit(byte),
+            // RFC 9112, section 7.1: "chunk-size = 1*HEXDIG". Some recipients read an empty size as zero,
+            // which ends the body.
             (ChunkState::Size, _) if self.digits == 0 => Err(ParseError("a chunk has no size")),
             (ChunkState::Size | ChunkState::Space, b'\r') | (ChunkState::Extension, b'\r') => Ok(ChunkState::SizeEnd),
             (ChunkState::Size | ChunkState::Space, b';') => self.extend_line(LINE_MAX, ChunkState::Extension),
@@ -93,6 +96,7 @@ impl ChunkedDecoder {
             (ChunkState::Size | ChunkState::Space, _) => {
                 Err(ParseError("the size of a chunk is no hexadecimal number"))
             }
+            // Recipients that end the line here and those that do not would see two different bodies.
             (ChunkState::Extension, b'\n') => Err(ParseError("an extension of a chunk ends in a line feed alone")),
             (ChunkState::Extension, _) => self.extend_line(LINE_MAX, ChunkState::Extension),
             (ChunkState::SizeEnd, b'\n') => {
@@ -102,6 +106,7 @@ impl ChunkedDecoder {
             }
             (ChunkState::DataReturn, b'\r') => Ok(ChunkState::DataEnd),
             (ChunkState::DataEnd, b'\n') => Ok(ChunkState::Size),
+            // Never skipped: the next response on this connection would begin in the wrong place.
             (ChunkState::DataReturn | ChunkState::DataEnd, _) => Err(ParseError("a chunk is longer than its size")),
             (ChunkState::Line, b'\r') => Ok(ChunkState::LastEnd),
             (ChunkState::Line | ChunkState::TrailerName | ChunkState::TrailerValue, _) => self.trailer(byte),

@@ -53,6 +53,7 @@ impl HttpIo {
     /// True if the runtime reported no data and no end. Any data is lost: no response is expected.
     pub(super) fn is_idle(&self) -> bool {
         match self {
+            // A read and no peek: while the runtime knows of no data, this costs no system call.
             HttpIo::Tcp(stream) => would_block(stream.try_read(&mut [0])),
             HttpIo::Unix(stream) => would_block(stream.try_read(&mut [0])),
             HttpIo::Memory(memory) => {
@@ -84,6 +85,7 @@ impl HttpIo {
         match self {
             HttpIo::Tcp(stream) => stream.poll_read_ready(cx),
             HttpIo::Unix(stream) => stream.poll_read_ready(cx),
+            // The reader finds out by reading, so the caller goes on as if there were data.
             HttpIo::Memory(_) => Poll::Ready(Ok(())),
         }
     }
@@ -145,6 +147,7 @@ impl AsyncWrite for HttpIo {
 
     fn is_write_vectored(&self) -> bool {
         match self {
+            // Head and body then leave in one system call, and a small request in one packet.
             HttpIo::Tcp(_) | HttpIo::Unix(_) => true,
             HttpIo::Memory(memory) => memory.writer.is_write_vectored(),
         }
