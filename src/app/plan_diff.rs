@@ -115,6 +115,7 @@ pub fn diff_plans(from: &Plan, to: &Plan) -> PlanDiff {
     let named = |table: &'static str, keys: Vec<String>| keys.into_iter().map(move |key| format!("{table}.{key}"));
     let times = named("gateway", differing_keys(&from.times, &to.times));
     let limits = named("limits", differing_keys(&from.limits, &to.limits));
+    // The declared keys decide, so that the reference of the config and the reload agree.
     (out.needs_restart, out.settings) = parts.chain(times).chain(limits).partition(|key| declared.contains(key));
     out
 }
@@ -126,6 +127,7 @@ fn diff_servers(from: &Plan, to: &Plan) -> PlanDiff {
         match from.servers.iter().find(|other| other.name == server.name) {
             None => out.added.push(name),
             Some(before) if before == server => {}
+            // A new connection would end sessions at the server for a change that does not concern it.
             Some(before) if server.same_connection(before) => out.changed.push(name),
             Some(_) => out.replaced.push(name),
         }

@@ -26,6 +26,7 @@ pub(super) fn admission_settings(plan: &Plan) -> AdmissionSettings {
 /// Starts the reaper if any server is a child process.
 pub(super) fn guard_children(plan: &Plan, program: Option<&Path>, guard: &Reaper) {
     let children = plan.servers.iter().any(|server| matches!(server.connect, ConnectTarget::Stdio { .. }));
+    // Only a warning: the gateway ends its children itself unless it is killed.
     if let Some(Err(e)) = program.filter(|_| children).map(|program| guard.ensure(program)) {
         tracing::warn!("reaper not started; children may outlive a kill -9 of the gateway: {e}");
     }
@@ -93,6 +94,7 @@ pub(super) fn downstream_state(
 /// Builds the state after a configuration change. Sessions and parked calls are carried over.
 pub(super) fn downstream_state_of(plan: &Plan, before: &DownstreamState) -> DownstreamState {
     DownstreamState {
+        // The same seal and the same calls: a client may answer a question from before the reload.
         parked_calls: before.parked_calls.clone(),
         seal: before.seal.clone(),
         input_timeout: plan.times.input_timeout.0,

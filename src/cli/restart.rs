@@ -12,6 +12,7 @@ use crate::cli::admin::{AdminClient, GatewayArgs};
 use crate::cli::process::print_message;
 
 /// Time limit of a restart. Longer than any sensible `start_timeout`.
+// The gateway has the real limit. This one only ends a command that nobody answers.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Time between two looks at the progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);

@@ -46,6 +46,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     report_failed(&loaded.failed);
     let again = args.clone();
     let source = ReloadSource {
+        // At the start the gateway goes without a broken server. A reload keeps the config that works.
         load: Box::new(move || load(&again, ErrorTolerance::None).map(|(loaded, _)| loaded)),
         files: loaded.files.clone(),
     };
@@ -151,6 +152,7 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
         }
     }
     service_manager::notify_stopping();
+    // After the manager was told, which would otherwise take a long drain for a hang.
     tracing::info!("stopping; a second signal ends it at once");
     tokio::select! {
         () = app.stop() => {}

@@ -111,6 +111,7 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.client()?;
     let (status, body) = admin.get("/api/v1/status").await?;
     if status != 200 {
+        // Whatever listens there may be no gateway, and its body then is anything.
         let refused: RefusalBody = serde_json::from_slice(&body).unwrap_or_default();
         let why = refused.message.unwrap_or_else(|| "is --admin one of its addresses?".to_owned());
         anyhow::bail!("the gateway refuses: HTTP status {status}; {why}");

@@ -25,6 +25,7 @@ use moongate_server::json_response;
 const ENTRY_NAME: &str = "moongate";
 /// Variable that clients read the key from, and the key that stands in an entry of those that read none.
 const KEY_VARIABLE: &str = "MOONGATE_KEY";
+// The gateway has only hashes of keys, so it cannot show a real one.
 const KEY_PLACEHOLDER: &str = "mg_your_key";
 /// Time in which the calls of a client without a session count as its presence.
 const PRESENCE_SECONDS: u64 = 600;

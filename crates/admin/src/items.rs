@@ -43,6 +43,7 @@ pub(super) fn describe_use(
     totals: Option<&CallTotals>,
 ) -> Map<String, Value> {
     let exposed = snapshot.iter(ItemKind::Tools).filter(|route| route.upstream.settings.name == server.settings.name);
+    // Hidden tools are in no list that a model reads, so they cost nothing.
     let listed: Vec<usize> = exposed.filter(|route| !route.hidden).map(|route| route.listed.bytes().len()).collect();
     let all = server.lists().get(ItemKind::Tools).items.iter().map(|tool| tool.bytes().len()).sum();
     let ms = |part| totals.and_then(|totals| totals.quantile(part)).map(|seconds| (seconds * 1e4).round() / 10.0);
@@ -122,6 +123,7 @@ pub(super) fn item_summary(kind: ItemKind, server: &ServerEntry, item: &JsonObje
     let local = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
     let route = snapshot.find_local(kind, &ByteString::from(server.settings.name.as_str()), &local);
     let named = format!("{} {local}", kind.member());
+    // An item that cannot be exposed has no route. Its reason is found by the words it was noted with.
     let excluded = snapshot.excluded.iter().find(|out| out.server == server.settings.name && out.item == named);
     let state = match (route, excluded) {
         (Some(route), _) if route.hidden => "hidden",

@@ -49,6 +49,7 @@ struct BuiltIndex {
 
 impl ToolIndex {
     fn of(&self, admin: &AdminState, snapshot: &Arc<Snapshot>) -> Arc<SearchIndex<ByteString>> {
+        // Held while the index is built: of several searches at once, one builds and the others use it.
         let mut held = self.0.lock();
         if let Some(built) = held.as_ref().filter(|built| built.snapshot.as_ptr() == Arc::as_ptr(snapshot)) {
             return built.index.clone();
@@ -112,6 +113,7 @@ pub(super) fn find_tools(admin: &AdminState, coverage: &EndpointCoverage, query:
         let route = snapshot.find_exposed(ItemKind::Tools, id);
         route.is_some_and(|route| !route.hidden && coverage.has_tool(route))
     };
+    // More than are shown are asked for, since the page tells how many there are.
     let hits = admin.tool_index.of(admin, &snapshot).search(query, is_listed, FOUND_MAX);
     let describe = |id: &ByteString| {
         let route = snapshot.find_exposed(ItemKind::Tools, id)?;
@@ -130,6 +132,7 @@ fn find_unlisted(
     query: &str,
     snapshot: &Snapshot,
 ) -> Vec<(String, Value)> {
+    // A view has the exposed tools it names. Others are not hidden in it, they are not part of it.
     if coverage.is_view() {
         return Vec::new();
     }

@@ -96,6 +96,7 @@ pub(crate) fn next_change(edit: &Edit, tree: &Value) -> Result<Option<Change>, E
             _ => Ok(difference(place.at, place.node, value)),
         },
         EditAction::Set(value) => create(place, value.clone()).map(Some),
+        // What is not there is removed already: an edit that is repeated changes nothing.
         EditAction::Remove => Ok(exists.then_some(Change::Remove { at: place.at })),
         EditAction::AddItem(text) if !exists || place.node.is_null() => {
             create(place, Value::Array(vec![text.as_str().into()])).map(Some)
@@ -136,6 +137,7 @@ fn find<'t, 'e>(tree: &'t Value, path: &'e [PathStep]) -> Result<EditPlace<'t, '
                 .iter()
                 .position(|item| item.get(field).is_some_and(|found| found == value.as_str()))
                 .map(|index| (NodeStep::Index(index), &list[index])),
+            // Refused and not replaced: somebody wrote that value, and it would be lost.
             (PathStep::Key(_), _) => return Err(EditError::refuse(format!("{} is not a table", shown(&place.at)))),
             (PathStep::Item { .. }, _) => {
                 return Err(EditError::refuse(format!("{} is not a list", shown(&place.at))));
@@ -183,6 +185,7 @@ fn element(step: &PathStep, value: Value) -> Result<Value, EditError> {
         element.insert(field.clone(), name.as_str().into());
     }
     element.extend(table);
+    // Such an element would not be found by its own path, and each repetition would add another.
     if element[field] != name.as_str() {
         return Err(EditError::refuse(format!("the new element has another {field} than its path")));
     }

@@ -18,6 +18,8 @@ const WORD_OVERHEAD: usize = size_of::<WordEntry>() + 2 * size_of::<u64>() + siz
 /// Read from a description, or from all descriptions of arguments together.
 const MAX_TEXT: usize = 4096;
 /// Read from a name and from a title.
+// 2025-11-25/server/tools.mdx, Tool Names: "Tool names SHOULD be between 1 and 128 characters in
+// length (inclusive)."
 const MAX_NAME: usize = 256;
 /// Arguments of one tool that are read.
 const MAX_ARGUMENTS: usize = 100;
@@ -163,6 +165,7 @@ impl SegmentBuilder {
     /// Adds a tool, and returns the lengths of its fields in words.
     fn add_tool<Id>(&mut self, tool: u32, document: &ToolDocument<Id>) -> [u16; TOOL_FIELDS] {
         let mut text = ToolText { words: self, tool, room: MAX_TOOL_BYTES, lengths: [0; TOOL_FIELDS] };
+        // The order is that of their weight: a tool that exceeds its memory loses the least important words.
         text.add(TextField::OwnName, cut(document.own_name, MAX_NAME));
         text.add(TextField::Description, cut(document.description, MAX_TEXT));
         let arguments = || document.arguments.iter().take(MAX_ARGUMENTS);
@@ -186,6 +189,7 @@ impl SegmentBuilder {
         server_lengths: [u16; SERVER_FIELDS],
     ) -> Segment<Id> {
         let mut stems: Vec<(String, u32)> = self.numbers.into_iter().collect();
+        // The order lets a search find a word by bisection.
         stems.sort_unstable();
         let mut text = String::with_capacity(stems.iter().map(|(stem, _)| stem.len()).sum());
         let mut entries = Vec::with_capacity(stems.len());
@@ -259,6 +263,7 @@ impl ToolText<'_> {
 /// First eight bytes of a word, as a number in the order of the words.
 pub(crate) fn word_prefix(word: &str) -> u64 {
     let mut prefix = [0; 8];
+    // Big endian below, so that the numbers compare as the words do.
     prefix.iter_mut().zip(word.bytes()).for_each(|(to, from)| *to = from);
     u64::from_be_bytes(prefix)
 }

@@ -65,6 +65,7 @@ impl YamlEditor<'_> {
         let before = &self.source.text()[line..item.range.start];
         // The last dash is the item's own: in `- - a` the first one opens the outer list.
         let dash = before.rfind("- ").or_else(|| before.rfind('-'))?;
+        // Anything else before the item means another form of list, and a wrong dash would destroy it.
         let is_property = |word: &str| word.starts_with(['&', '!']);
         before[dash + 1..].split_whitespace().all(is_property).then_some(line + dash)
     }
@@ -79,6 +80,7 @@ impl YamlEditor<'_> {
     ) -> Result<(), EditError> {
         let missing = || EditError::refuse("a block without members");
         let mut style = self.style.clone();
+        // The neighbours decide about quotes, since one file may have several styles.
         style.follow(self.source, members);
         let (start, end) = self.member_places(members, members.ranges().len().wrapping_sub(1)).ok_or_else(missing)?;
         let column = self.column(start);
@@ -107,6 +109,7 @@ impl YamlEditor<'_> {
 
     /// Returns the end of a member's lines, with the comment lines beneath that are indented deeper.
     fn end_of_lines(&self, end: usize, column: usize) -> usize {
+        // Comments at the member's own column most likely describe the next one.
         let is_owned = |line: usize| self.source.indent(line).len() > column;
         self.source.comments_beneath(self.source.next_line(end), is_owned)
     }
@@ -125,6 +128,7 @@ impl YamlEditor<'_> {
         let is_only = members.ranges().len() == 1;
         if !self.source.opens_line(start) {
             if is_only {
+                // The proof of the change wants all comments outside of these ranges back.
                 patch.removed.push(container.range.clone());
                 patch.replace(container.range.clone(), empty_text(members));
                 return Ok(());

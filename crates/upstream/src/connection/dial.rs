@@ -59,6 +59,7 @@ impl ConnectAs {
 impl ConnectAs {
     /// Creates the identity of a connection for one client, with the client's own info and capabilities.
     pub fn for_caller(caller: &Caller, era: Option<Era>) -> Self {
+        // A client need not name itself, but a server expects somebody.
         let info = caller.client_info.clone().unwrap_or_else(moongate_protocol::gateway_info);
         let (stderr, record) = (StderrTail::default(), InputRecord::default());
         let capabilities = caller.declared_capabilities.clone();
@@ -107,6 +108,7 @@ pub(crate) async fn dial(
         // A pipe has no fallback to another transport.
         ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => false,
     };
+    // Made before the link, whose reader needs it for the very first message.
     let calls = PendingCalls::with_record(record.clone());
     // Link and handshake share one deadline: a slow start must not get the time twice.
     let opening = async { Ok(open_link(settings, common, &calls, &connect_as.stderr).await?) };
@@ -200,6 +202,7 @@ fn into_connection(
 /// Adds the last lines on stderr to the error of a child that failed to start.
 async fn with_exit_reason(error: ConnectError, stderr: &StderrTail) -> ConnectError {
     let explain = |reason: String, explanation: Option<String>| match explanation {
+        // Programs print their arguments and environment when they fail, with the keys in them.
         Some(line) => format!("{reason}; it wrote: {}", logs::redact(&line)),
         None => reason,
     };
@@ -255,6 +258,7 @@ async fn open_link(
             })?;
             Ok((Arc::new(link), Some(stderr.clone())))
         }
+        // A retry cannot help: only another config can, and that makes another connection.
         ConnectTarget::Misconfigured { reason } => Err(LinkError::Spawn(reason.clone())),
         ConnectTarget::Socket(address) => {
             let link = SocketLink::open(SocketSettings {
@@ -334,6 +338,7 @@ fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
     const QUIET: Duration = Duration::from_secs(60);
     let counter = metrics.servers.garbage.series(server);
     let server = server.to_owned();
+    // The lock makes one of several threads the one that logs.
     let logged = Mutex::new(None::<tokio::time::Instant>);
     let seen = AtomicU64::new(0);
     Arc::new(move |line| {
