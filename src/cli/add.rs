@@ -48,6 +48,7 @@ pub struct AddArgs {
 
 /// Adds the server.
 pub async fn run(args: AddArgs) -> anyhow::Result<ExitCode> {
+    // Other programs' commands are pasted here as they are, so their flags must not be errors.
     if args.scope.is_some() {
         print_message("--scope is ignored: Moongate has one config");
     }
@@ -66,6 +67,7 @@ pub async fn run(args: AddArgs) -> anyhow::Result<ExitCode> {
 fn settings(args: &AddArgs) -> Result<Map<String, Value>, String> {
     let mut settings = Map::new();
     match (args.target.as_ref().or(args.url.as_ref()), args.command.split_first()) {
+        // A word without a scheme is more likely a command whose `--` was forgotten.
         (Some(url), _) if url.contains("://") => {
             settings.insert("url".to_owned(), json!(url));
             match args.transport.as_deref() {
@@ -114,6 +116,7 @@ fn settings(args: &AddArgs) -> Result<Map<String, Value>, String> {
 fn insert_pairs(settings: &mut Map<String, Value>, key: &str, pairs: &[String], separator: char) -> Result<(), String> {
     let mut table = Map::new();
     for pair in pairs {
+        // Split once: the value of a header or a variable may have the character, too.
         let Some((name, value)) = pair.split_once(separator).filter(|(name, _)| !name.trim().is_empty()) else {
             return Err(format!("{pair:?} has no name and value with `{separator}` between them"));
         };

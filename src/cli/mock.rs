@@ -59,6 +59,7 @@ fn revision(date: &str) -> Result<Revision, String> {
 /// # Errors
 /// When the address cannot be listened on, or the record cannot be written.
 pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
+    // Tests of process groups need a grandchild that does nothing and outlives its parent.
     if args.idle {
         moongate_mock::idle().await;
         return Ok(0);
@@ -75,6 +76,7 @@ pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
         None => MockScript::standard(),
     };
     if !args.revision.is_empty() {
+        // The flag wins: one script serves tests of several revisions.
         script.revisions.clone_from(&args.revision);
     }
     let record = match &args.record {

@@ -57,6 +57,7 @@ pub fn connect_steps(profile: &ClientProfile, request: &ConnectRequest, file: Op
     if !profile.note.is_empty() {
         steps.push(step(StepKind::Note, profile.note.to_owned()));
     }
+    // Some links have only the URL. Without the note their users would wonder about a refused client.
     let missing_key = request.key.is_some() && !profile.link.is_some_and(carries_key);
     if let Some(link) = deeplink(profile, request) {
         steps.push(step(StepKind::Link, link));
@@ -76,6 +77,7 @@ pub fn connect_steps(profile: &ClientProfile, request: &ConnectRequest, file: Op
 
 /// True if a link of this template has the key inside.
 fn carries_key(template: &str) -> bool {
+    // A web page would get the key in its address, and with it every log on the way.
     !template.starts_with("https:") && ["{entry}", "{named}", "{base64}"].iter().any(|part| template.contains(part))
 }
 
@@ -96,6 +98,7 @@ fn file_step(profile: &ClientProfile, request: &ConnectRequest, file: Option<&st
 /// Line that sets the variable that the client reads.
 fn variable_note(profile: &ClientProfile, request: &ConnectRequest) -> Option<ConnectStep> {
     let name = request.variable(profile)?;
+    // Such a client keeps the key itself, so a variable would have no reader.
     if request.input(profile).is_some() {
         return Some(step(StepKind::Note, format!("{} asks for the key once.", profile.title)));
     }

@@ -33,6 +33,7 @@ pub(crate) fn patch(
             let node = editor.find(at)?;
             let style = ValueStyle::of_file(source, root);
             let indent = source.indent(node.range.start);
+            // A file with `\r\n` keeps its line ends throughout.
             let text = style.render(value, indent).replace('\n', source.newline());
             patch.removed.push(node.range.clone());
             patch.replace(node.range.clone(), text);
@@ -54,6 +55,7 @@ fn not_found(at: &[NodeStep]) -> EditError {
 
 /// Writes the first value of a file that has none.
 fn start_file(source: &SourceText, change: &Change, patch: &mut Patch) -> Result<(), EditError> {
+    // All other changes need a node that exists, so they cannot be the first one.
     let Change::Insert { at, key, value } = change else { return Err(EditError::refuse("the file is empty")) };
     debug_assert!(at.is_empty());
     let style = ValueStyle::default();

@@ -73,6 +73,7 @@ impl<'a> YamlEditor<'a> {
                     self.source.insert_lines(patch, self.source.next_line(node.range.end), &lines);
                     Ok(())
                 }
+                // Somebody chose the brackets, so the container keeps them.
                 _ => self.push_flow(patch, node, members, key, value),
             },
             NodeShape::Alias | NodeShape::Scalar => Err(refuse(at, "comes from an alias or has no place of its own")),

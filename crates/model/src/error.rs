@@ -128,6 +128,7 @@ impl Error {
     /// Returns the party at fault.
     pub fn origin(&self) -> ErrorOrigin {
         match self.kind {
+            // A limit is the gateway's decision, even if clients caused the load.
             McpErrorKind::Internal | McpErrorKind::Overloaded | McpErrorKind::CannotCross => ErrorOrigin::Gateway,
             McpErrorKind::ServerError(_)
             | McpErrorKind::ServerDown

@@ -73,10 +73,12 @@ impl TaskAsCall {
                     // The call's exchange ends here. The same stream goes on with the task's events.
                     self.exchange = (hooks.wait)(&task.id);
                     self.task = Some((task.id, hooks.cancel, hooks.timeout_error));
+                    // The time starts anew: until here the call's own timeout held.
                     self.deadline = Some(Instant::now() + self.timeout);
                 }
                 ExchangeEvent::Done(end) => {
                     self.finished = true;
+                    // Its end is known, so dropping this exchange must not cancel it.
                     self.task = None;
                     return Some(ExchangeEvent::Done(end));
                 }

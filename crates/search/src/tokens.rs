@@ -28,6 +28,7 @@ pub(crate) fn for_each_word(text: &str, mut visit: impl FnMut(TextWord) -> bool)
     let mut buffer = String::new();
     let mut emit = |word: &str, joined: bool| {
         lower_into(&mut buffer, word);
+        // A stop word is passed over and does not end the visit.
         is_stop_word(&buffer) || visit(TextWord { text: &buffer, joined })
     };
     for run in text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
@@ -38,6 +39,7 @@ pub(crate) fn for_each_word(text: &str, mut visit: impl FnMut(TextWord) -> bool)
 }
 
 fn is_stop_word(word: &str) -> bool {
+    // The length first: most words of a schema are longer, and need no search.
     word.len() <= LONGEST_STOP_WORD && STOP_WORDS.binary_search(&word).is_ok()
 }
 
@@ -111,6 +113,7 @@ fn emit_part(part: &str, emit: &mut impl FnMut(&str, bool) -> bool) -> bool {
     }
     let ends = part.char_indices().map(|(at, _)| at).skip(2).chain([part.len()]);
     let starts = part.char_indices().map(|(at, _)| at);
+    // Pairs overlap, so that a query of two characters finds them wherever a word begins.
     starts.zip(ends).all(|(start, end)| emit(&part[start..end], false))
 }
 

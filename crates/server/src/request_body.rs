@@ -86,6 +86,7 @@ async fn read(state: &ServerState, body: AxumBody) -> Result<Bytes, Error> {
     match state.downstream.timers.timeout_at(until, reading).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => Err(too_large(state)),
+        // Not counted: the client went away, and no limit was reached.
         Ok(Err(_)) => Err(Error::new(McpErrorKind::InvalidRequest, "The body broke off")),
         Err(DeadlineElapsed) => Err(body_timed_out(state)),
     }

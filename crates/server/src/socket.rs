@@ -42,6 +42,7 @@ impl AcceptedStream {
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         match self {
             AcceptedStream::Tcp(stream) => stream.peer_addr().ok(),
+            // Clients of a Unix socket have no address that could tell them apart.
             AcceptedStream::Unix(_) => None,
         }
     }
@@ -105,6 +106,7 @@ impl ListenSocket {
                 }
             }
             ListenSocket::Unix(unix, file) => {
+                // The file goes with the listener, so that a new process finds its place free.
                 waiting.extend(unix_socket::close(unix, file).into_iter().map(AcceptedStream::Unix));
             }
         }

@@ -19,6 +19,7 @@ pub struct SealBinding([u8; 32]);
 impl SealBinding {
     /// Digests the parts. Their lengths are part of the digest, so boundaries count.
     pub fn of(parts: &[&[u8]]) -> Self {
+        // A digest keeps the sealed text short, whatever the arguments are.
         let mut context = Context::new(&SHA256);
         for part in parts {
             // Lengths keep apart parts that would read the same in a row.
@@ -96,6 +97,7 @@ impl StateSealer {
         let mut whole = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SealError::Foreign)?;
         let (nonce, sealed) = whole.split_at_mut_checked(NONCE_LEN).ok_or(SealError::Foreign)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SealError::Foreign)?;
+        // Opened before anything is compared: until then every byte is the client's.
         let plain = self.key().open_in_place(nonce, Aad::empty(), sealed).map_err(|_| SealError::Foreign)?;
         let (head, plain) = plain.split_at_checked(HEADER_LEN).ok_or(SealError::Foreign)?;
         let (end, bindings) = head.split_at(8);
@@ -107,6 +109,7 @@ impl StateSealer {
             return Err(SealError::OtherRequest);
         }
         let end = u64::from_be_bytes(end.try_into().expect("it was split at 8"));
+        // Last, so that a caller's own mistake is named even for an old state.
         if self.now_ms() > end {
             return Err(SealError::Expired);
         }

@@ -51,6 +51,7 @@ impl CallLogSwitch {
 
     /// True if a call with this ending is logged.
     pub fn records(&self, ending: CallEnding) -> bool {
+        // Most calls succeed, and then one load of the switch decides.
         self.is_for_all() || ending.is_error() && self.is_on()
     }
 }
@@ -103,6 +104,7 @@ impl CallRecord<'_> {
             tool = cut(self.tool),
             outcome = self.outcome,
             code = self.code,
+            // From microseconds, since many calls take less than a millisecond.
             duration_ms = self.duration.as_micros() as f64 / 1000.0,
             request_bytes = self.request_bytes as u64,
             response_bytes = self.response_bytes as u64,

@@ -60,6 +60,7 @@ impl SocketLink {
         let limit = settings.connect_timeout;
         match settings.address.clone() {
             SocketAddress::Tcp(address) => {
+                // The connector's own limit leaves out the time to resolve the name.
                 let stream = timeout(limit, tcp(&address, limit)).await.map_err(|_| connect_timed_out(limit))??;
                 let (reader, writer) = stream.into_split();
                 Ok(SocketLink::start(reader, writer, settings))
@@ -90,6 +91,7 @@ impl SocketLink {
 }
 
 async fn tcp(address: &str, limit: Duration) -> Result<tokio::net::TcpStream, LinkError> {
+    // The scheme is only there for the parser, which reads no host without one.
     let uri = format!("tcp://{address}").parse::<Uri>();
     let uri = uri.map_err(|e| LinkError::Spawn(format!("the address {address} cannot be used: {e}")))?;
     let stream = keepalive_connector(limit).oneshot(uri.clone()).await.map_err(|e| unreachable(&e, uri.host()))?;
@@ -108,6 +110,7 @@ impl PipeLink for SocketLink {
 
 impl Drop for SocketLink {
     fn drop(&mut self) {
+        // The reading task holds the socket, so it would stay open without this.
         self.pipe.stop();
     }
 }

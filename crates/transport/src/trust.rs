@@ -14,6 +14,7 @@ use rustls::{ClientConfig, RootCertStore};
 pub fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
+    // System stores often have a certificate that no library reads. The others must still count.
     roots.add_parsable_certificates(found.certs);
     // Minimal container images have no certificate store.
     if roots.is_empty() {
@@ -61,6 +62,7 @@ impl CaFile {
         }
         let mut roots = RootCertStore::empty();
         for (i, certificate) in certificates.iter().enumerate() {
+            // Strict here: the file has a few certificates, and a broken one is an operator's mistake.
             let added = roots.add(certificate.clone());
             added.map_err(|error| format!("has a certificate that cannot be used, the {}. of it: {error}", i + 1))?;
         }

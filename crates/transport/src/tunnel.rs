@@ -97,6 +97,7 @@ impl Service<Uri> for ProxyConnector {
 
 /// Returns the host and port of a server.
 fn authority(uri: &Uri) -> String {
+    // CONNECT names a port in any case: RFC 9110, section 9.3.6, has "There is no default port".
     let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
     format!("{}:{}", uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(usual))
 }

@@ -61,6 +61,7 @@ impl UpstreamStatus {
             text.push_str(": ");
             text.push_str(&connect_hints::without_container_hint(&self.reason));
         }
+        // The reason may quote a program's stderr, which can hold line breaks and keys.
         logs::redact(&logs::one_line(&text))
     }
 }

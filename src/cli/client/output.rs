@@ -75,6 +75,7 @@ impl VerbFailure {
 /// Writes to stdout.
 pub(super) fn print(bytes: &[u8]) -> Result<(), VerbFailure> {
     let mut out = std::io::stdout().lock();
+    // Flushed here, or an error of a full disk would show only at the exit, where nobody looks.
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => VerbFailure::StdoutClosed,
         _ => VerbFailure::Failed(format!("standard output cannot be written to: {error}")),
@@ -88,6 +89,7 @@ pub(super) fn print_message(message: &str) {
 
 /// Returns a result's text in the form for stdout.
 pub(super) fn fit_for_stdout(text: &str) -> Cow<'_, str> {
+    // Only a terminal acts on control characters. A file or a pipe gets what the server sent.
     if std::io::stdout().is_terminal() { without_control_characters(text) } else { text.into() }
 }
 

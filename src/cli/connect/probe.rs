@@ -26,6 +26,7 @@ pub(super) async fn check(file: &ClientFile, request: &ConnectRequest, wait: Dur
     let until = Instant::now() + wait;
     let outcome = loop {
         match connect_as(file, request).await? {
+            // Only a refused key is worth the wait. Other failures do not pass with a reload.
             ProbeOutcome::Refused if Instant::now() < until => tokio::time::sleep(RETRY_PAUSE).await,
             outcome => break outcome,
         }

@@ -32,6 +32,7 @@ pub const ANONYMOUS: u32 = Principal::ANONYMOUS;
 impl AccessTable {
     /// Creates a table from the entries of roles.
     pub fn new(mut rows: Vec<(RoleId, RoleAccess)>) -> Self {
+        // Sorted for the bisection in `row`, which runs for each item of a list.
         rows.sort_unstable_by_key(|(id, _)| *id);
         AccessTable(rows)
     }

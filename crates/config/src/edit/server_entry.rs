@@ -43,6 +43,7 @@ impl ServerEntry {
 pub(super) fn read_tree(path: &Path) -> Result<ConfigNode, ConfigEditError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
+        // The first edit creates the file, so its absence is no error.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(ConfigEditError::new("io", format!("{}: {error}", path.display()))),
     };
@@ -76,6 +77,7 @@ pub(super) fn map_of_file(path: &Path) -> Result<Vec<PathStep>, ConfigEditError>
     let tree = read_tree(path)?;
     let used = server_maps().find(|(_, steps)| {
         let node = steps.iter().try_fold(&tree, |node, key| node.as_table()?.get(*key));
+        // `mcp` may be a table of servers or of settings. Only servers are tables themselves.
         node.and_then(ConfigNode::as_table).is_some_and(|map| map.values().all(|entry| entry.as_table().is_some()))
     });
     Ok(used.map_or(vec![PathStep::from("servers")], |(_, steps)| steps.into_iter().map(PathStep::from).collect()))

@@ -49,6 +49,7 @@ impl<'a> ToolLists<'a> {
             allow.retain(|known| *known != pattern);
             edits.push(self.edit("allow", EditAction::RemoveItem(pattern.clone())));
         }
+        // Asked after the lists were cleaned: a tool that is off already needs no new pattern.
         if self.is_on(tool)? {
             self.deny.push(pattern.clone());
             let copied = self.deny.iter().cloned().map(Value::from).collect();
@@ -67,6 +68,7 @@ impl<'a> ToolLists<'a> {
         if self.has_own_deny && self.deny.contains(&pattern) {
             self.deny.retain(|known| *known != pattern);
             edits.push(self.edit("deny", EditAction::RemoveItem(pattern.clone())));
+            // Off and on again leaves the file as it was, without empty tables.
             edits.push(self.edit("deny", EditAction::RemoveIfEmpty));
             edits.push(Edit::new(self.entry.key(&["tools"]), EditAction::RemoveIfEmpty));
         }

@@ -54,6 +54,7 @@ impl ValueStyle {
             && let Some(first) = entries.first()
         {
             let colon = &source.text()[first.key.end..first.value.range.start];
+            // Both are needed: some people write no blank behind the colon and still break lines.
             style.compact = colon == ":" && !source.opens_line(first.key.start);
         }
         style
@@ -64,6 +65,7 @@ impl ValueStyle {
         let Some(last) = members.values().last().copied() else { return };
         let NodeShape::Flow(inner) = &last.shape else { return };
         let text = &source.text()[last.range.clone()];
+        // An empty container, or one with lines of its own, tells nothing about a single line.
         if inner.values().is_empty() || text.contains('\n') {
             return;
         }
@@ -87,6 +89,7 @@ impl ValueStyle {
             }
             Value::Array(list) if !list.is_empty() => {
                 let items = list.iter().map(|item| self.render(item, &deeper)).collect();
+                // Tables side by side on one line are hard to read, whatever lists of texts look like.
                 let has_tables = list.iter().any(|item| item.is_object() || item.is_array());
                 let multiline = !self.one_line && (self.multiline_lists || has_tables);
                 self.join(items, ["[", "]"], "", (indent, &deeper), multiline)

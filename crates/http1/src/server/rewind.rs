@@ -45,6 +45,7 @@ impl<S> Rewind<S> {
 impl<S: AsyncRead + Unpin> Rewind<S> {
     /// Reads what the client sends meanwhile, within bounds. Fails once the client disconnected.
     fn read_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        // Bounded, so that a client that sends requests without reading fills no memory.
         while !self.is_h2 && !self.is_awaited && self.ahead.len() < READ_AHEAD_MAX {
             let mut space = [const { MaybeUninit::uninit() }; 1024];
             let mut buffer = ReadBuf::uninit(&mut space);
@@ -89,6 +90,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Rewind<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        // The flush comes first: what was written leaves before a disconnect ends the connection.
         ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
         Poll::Ready(this.read_ahead(cx))
     }

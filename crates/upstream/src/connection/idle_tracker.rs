@@ -12,6 +12,7 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::TaskState;
 
 /// Limit of remembered tasks. Beyond it, the task that ends first is forgotten.
+// A server could announce tasks without end, and each of them would be remembered here.
 const TASKS_MAX: usize = 1024;
 /// Lifetime of a task that states none.
 const TASK_TIME: Duration = Duration::from_secs(3600);
@@ -64,6 +65,7 @@ impl IdleTracker {
     /// Returns true if a task runs, as far as is known.
     pub(crate) fn has_tasks(&self) -> bool {
         let now = Instant::now();
+        // A task whose time is over counts as gone, even if nobody asked about it again.
         self.lock().tasks.values().any(|end| *end > now)
     }
 

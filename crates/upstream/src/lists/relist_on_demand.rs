@@ -11,8 +11,10 @@ use tokio::time::{Instant, timeout};
 use moongate_model::ItemKind;
 
 /// Shortest interval between fetches of one list for unknown names.
+// Models invent names, and each invented one would otherwise cost the server a list.
 const RELIST_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest time that a call waits for the fetch.
+// A list that takes longer than this helps the next call.
 const RELIST_WAIT: Duration = Duration::from_secs(5);
 
 /// Requests to fetch lists of one server again.
@@ -52,6 +54,7 @@ impl RelistRequests {
         let done = self.completions.subscribe();
         if request.last_started.is_none_or(|last| last.elapsed() >= RELIST_INTERVAL) {
             *request = RelistRequest { last_started: Some(Instant::now()), stage: RelistStage::Requested };
+            // `notify_one` keeps a permit if nobody waits: a request during a fetch is not lost.
             self.has_request.notify_one();
         }
         (request.stage != RelistStage::Finished).then_some(done)

@@ -73,6 +73,7 @@ pub(crate) fn dedicated_key(share: SharingMode, caller: &Caller, other_era: Opti
     let principal = caller.principal.id;
     let in_era = other_era.map(|era| format!(", {}", era_key(era))).unwrap_or_default();
     match (share, &caller.session) {
+        // By default all share: whether a call needs isolation shows only when the server asks for input.
         (SharingMode::Auto, _) => None,
         (SharingMode::Session, Some(session)) => Some(session.clone()),
         // Stateless clients are told apart by their capabilities.

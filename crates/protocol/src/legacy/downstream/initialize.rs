@@ -53,6 +53,8 @@ pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, server:
     let caller = session.identity.caller();
     let description = server.describe(&caller);
     let mut result = JsonObject::new()
+        // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "If the server supports the requested protocol
+        // version, it MUST respond with the same version."
         .with("protocolVersion", RawJson::string(caller.revision))
         .with("capabilities", write_capabilities(caller.revision, &description.features).to_raw())
         .with("serverInfo", description.info);
@@ -64,6 +66,7 @@ pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, server:
 
 fn write_capabilities(revision: &str, features: &ServerCapabilities) -> JsonObject {
     let mut capabilities = server_capabilities::write_capabilities(features);
+    // Only 2025-11-25 defines tasks. A client of an older revision does not know the capability.
     let tasks = profile(revision).is_some_and(|profile| profile.tasks);
     if let Some(features) = features.tasks.filter(|_| tasks) {
         capabilities.set(ByteString::literal("tasks"), tasks::write_capability(features));

@@ -35,6 +35,7 @@ pub(crate) fn take_augmentation(
 ) -> Result<TaskAugmentation, Error> {
     let has_tasks = || profile(revision).is_some_and(|profile| profile.tasks);
     match method {
+        // `tasks/update` belongs to the extension of 2026-07-28. No legacy revision has it.
         McpMethod::Task(TaskMethod::Update) => Err(unknown_method(method)),
         McpMethod::Task(_) if !has_tasks() => Err(unknown_method(method)),
         McpMethod::Task(TaskMethod::Result) => {

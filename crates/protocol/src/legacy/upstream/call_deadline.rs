@@ -39,6 +39,7 @@ impl CallDeadline {
             return true;
         }
         let answered = *self.inputs.last_answered.lock();
+        // The time after an answer counts anew: the server begins to work only then.
         let later = answered.map(|answered| answered + timeout).filter(|deadline| *deadline > Instant::now());
         self.at = later.unwrap_or(self.at);
         later.is_some()
@@ -53,9 +54,11 @@ impl CallDeadline {
 
     /// Counts one more input request. Returns `None` if there were too many.
     pub(crate) fn begin_input(&self, pending: impl FnOnce() -> InputGuard) -> Option<CountedInputGuard> {
+        // Counted in total and not those that are open: a loop asks one after the other.
         if self.inputs.total.fetch_add(1, Ordering::Relaxed) >= INPUT_REQUESTS_MAX {
             return None;
         }
+        // Before the guard exists, whose drop takes it back.
         self.inputs.open.fetch_add(1, Ordering::AcqRel);
         Some(CountedInputGuard { inputs: self.inputs.clone(), _pending: pending() })
     }

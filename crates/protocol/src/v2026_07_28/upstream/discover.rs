@@ -20,6 +20,7 @@ use moongate_transport::{Link, LinkError, OutgoingMessage};
 
 /// Builds the `_meta` of a request of the gateway's own.
 pub(crate) fn gateway_meta(options: &ConnectOptions) -> JsonObject {
+    // Each request names a revision, and the first one before it is known what the server speaks.
     let version = options.revision.unwrap_or(REVISION);
     JsonObject::new()
         .with(PROTOCOL_VERSION, RawJson::string(version))
@@ -37,6 +38,7 @@ pub(crate) async fn discover(
     let versions = result.get("supportedVersions").and_then(RawJson::as_array).ok_or_else(|| {
         ConnectError::Link(LinkError::Protocol("the answer to server/discover has no supportedVersions".to_owned()))
     })?;
+    // The server lists all it speaks, so no second request with another revision could succeed.
     if !versions.iter().any(|v| v.as_text().is_some_and(|v| v.as_str() == REVISION)) {
         let supported: Vec<String> = versions.iter().filter_map(|v| v.as_text().map(|t| t.to_string())).collect();
         return Err(ConnectError::NoCommonRevision(format!(

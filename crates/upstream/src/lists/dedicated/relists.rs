@@ -93,6 +93,7 @@ impl DedicatedRelists {
     /// Ends a fetch. Returns the clients to notify, and of which lists. Empty if the fetch was for another reason.
     pub(crate) fn completed(&self) -> Vec<(ConnectionOwner, ItemKind)> {
         let mut pending = self.lock();
+        // A regular fetch also ends here, and no owner waits for that one.
         if !std::mem::take(&mut pending.in_progress) {
             return Vec::new();
         }
