@@ -43,8 +43,10 @@ impl LocatedGateway {
 /// Locates the endpoint of clients.
 pub(super) fn endpoint(config: &[PathBuf]) -> Result<LocatedGateway, String> {
     let (addresses, origin) = addresses(config, "listen")?;
+    // The first one that can be reached: messages in lines and inherited sockets cannot.
     let found = addresses.listen.iter().find_map(|bound| Some((bound, local_address(bound)?)));
     let (bound, address) = found.ok_or_else(|| nowhere(&origin))?;
+    // A Unix socket has no TLS, whatever the config says about TCP.
     let certificate = addresses.certificate.filter(|_| matches!(bound, ListenAddress::Tcp(_)));
     Ok(LocatedGateway { address, certificate, origin })
 }

@@ -23,6 +23,7 @@ const QUEUE_MAX: usize = 256;
 /// Calls that one look reports at most. More are in the next snapshot or answer of `/api/v1/calls`.
 const CALLS_MAX: usize = 100;
 /// Members of a server that change with the time alone.
+// With them every server would be news at every look.
 const TICKING: [&str; 2] = ["since_seconds", "next_attempt_seconds"];
 
 /// Event for watchers: its kind, and a whole object.
@@ -61,6 +62,7 @@ impl EventFeed {
         if !*is_looking {
             *is_looking = true;
             // The first look happens before the task: later changes are all reported.
+            // Weak, or the task would keep the whole gateway alive for a page that nobody closes.
             tokio::spawn(look_for_changes(Arc::downgrade(admin), LastLook::new(admin)));
         }
         Some(Watcher { events, _slot: slot })
@@ -69,6 +71,7 @@ impl EventFeed {
     /// Returns true if nobody watches. The next watcher then starts a new task.
     fn stop_if_unwatched(&self) -> bool {
         let mut is_looking = self.is_looking.lock();
+        // Counted under the lock: a watcher that comes now starts a task of its own.
         let unwatched = self.sender.receiver_count() == 0;
         if unwatched {
             *is_looking = false;

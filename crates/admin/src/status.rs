@@ -66,6 +66,7 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
             (FindingTopic::Name.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Name),
             (FindingTopic::Filter.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Filter),
             (FindingTopic::Schema.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Schema),
+            // Programs print keys when they fail, and operators paste this page into reports.
             "stderr": upstream.stderr().iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
         });
         if let Some(server) = server.as_object_mut() {

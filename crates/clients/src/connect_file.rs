@@ -85,6 +85,7 @@ pub fn connect_text(
     let mut edits = Vec::new();
     if let Some(id) = request.input(profile) {
         let input = json!({"type": "promptString", "id": id, "description": "Moongate key", "password": true});
+        // The entry refers to the input, so both must be there.
         edits.push(Edit::new(input_path(id), EditAction::Set(input)));
     }
     edits.push(Edit::new(entry_path(profile, &request.name), EditAction::Set(entry)));

@@ -17,6 +17,7 @@ pub(super) struct TimeMembers {
 /// Extracts a task from a result. Members around it stay. `None` if there is no task.
 pub(super) fn extract_task(result: &mut JsonObject, names: &TimeMembers) -> Option<TaskState> {
     let id = result.get_string("taskId")?;
+    // A task with an unknown status is none: nobody could tell whether it is over.
     let status = TaskStatus::from_name(&result.get_string("status")?)?;
     let meta = result.remove("_meta");
     let mut members = std::mem::take(result);
@@ -90,6 +91,7 @@ pub(super) fn offer_as_task(definition: &RawJson) -> Option<RawJson> {
         None => JsonObject::new(),
         Some(raw) => raw.as_object()?,
     };
+    // The server's own word stays, also where it forbids tasks.
     if execution.get("taskSupport").is_some() {
         return None;
     }

@@ -61,6 +61,7 @@ impl<'a> SignatureWriter<'a> {
         for (name, property) in ordered {
             let separator = if text.is_empty() { "" } else { ", " };
             let argument = self.argument(name, property, is_required(name), depth);
+            // Required arguments come first, so the cut takes optional ones as long as it can.
             if text.len() + argument.len() > MAX_ARGUMENTS_LENGTH {
                 text += separator;
                 text.push('…');
@@ -146,6 +147,7 @@ fn union(parts: impl Iterator<Item = String>) -> String {
         if known.contains(&part) {
             continue;
         }
+        // Checked after the duplicates: a repeated part takes no place.
         if known.len() == MAX_ALTERNATIVES {
             known.push("…".to_owned());
             break;

@@ -43,6 +43,7 @@ impl LineServer {
         let draining = server_state.downstream.draining.clone();
         let first = tokio::select! {
             first = tokio::time::timeout(self.settings.read_timeout, first_line(&mut reader, limits.body, limits.batch)) => first,
+            // Nothing runs here yet, so a stop need not wait for the first line.
             () = draining.cancelled() => return,
         };
         let refused = |limit: Limit| server_state.downstream.metrics.calls.refused.inc(limit);
@@ -61,6 +62,7 @@ impl LineServer {
         let detector = server_state.stall_detector.clone();
         let writer = WriteTimeout::new(writer, self.settings.write_timeout, move || detector.record_dropped());
         let pipe = pipe.for_network_client(self.state.clone(), self.settings.read_timeout);
+        // The connection may last for days, and would keep the state from before a reload.
         drop(server_state);
         pipe.serve(Cursor::new(read).chain(reader), writer).await;
     }
@@ -88,6 +90,7 @@ async fn first_line(reader: &mut (impl AsyncRead + Unpin), longest: usize, batch
 fn is_message(line: &Bytes, batch: usize) -> bool {
     match RpcPayload::parse_from_client(&line.slice_ref(line.trim_ascii()), batch) {
         Ok(RpcPayload::One(_)) => true,
+        // One broken item is enough to refuse: a real client has none in its first line.
         Ok(RpcPayload::Batch(items)) => items.iter().all(Result::is_ok),
         Err(_) => false,
     }

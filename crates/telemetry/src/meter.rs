@@ -65,6 +65,7 @@ struct KnownSeries {
 struct OperationSeries {
     revision: &'static str,
     ending: CallEnding,
+    // A handle: an observation then needs no look-up by labels.
     histogram: Histogram,
 }
 

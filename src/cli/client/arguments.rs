@@ -43,6 +43,7 @@ impl CallArguments {
                 read.map_err(|e| VerbFailure::Usage(format!("the arguments cannot be read from stdin: {e}")))?;
                 json(&text, "stdin").map(CallArguments::Json)
             }
+            // One argument that is no pair can only be JSON, so its error is about JSON.
             [text] if !is_pair(text) => json(text, "the argument").map(CallArguments::Json),
             pairs => {
                 let mut out: Vec<(ByteString, PairValue)> = Vec::new();
@@ -93,6 +94,7 @@ fn is_pair(text: &str) -> bool {
 }
 
 fn pair(text: &str) -> Result<(ByteString, PairValue), VerbFailure> {
+    // The first `=` splits: values such as URLs and base64 have more of them.
     let Some((key, value)) = text.split_once('=').filter(|(key, _)| !key.is_empty() && *key != ":") else {
         return Err(VerbFailure::Usage(format!(
             "{text:?} is not KEY=VALUE; arguments are one JSON object or such pairs"

@@ -50,6 +50,7 @@ fn server(words: &[String]) -> Result<ServerEntry, String> {
     match words.as_slice() {
         [_, "mcp", "add-json", rest @ ..] => of_json(rest),
         [_, "mcp", "add", rest @ ..] => AddCommand::parse(rest)?.entry(),
+        // An error and no guess: `mcp list` or `mcp remove` would otherwise start as a server.
         [client, "mcp", ..] => Err(format!("`{client} mcp` with something else than `add` adds no server")),
         [command, args @ ..] => {
             let settings = program(command, args);

@@ -18,6 +18,7 @@ use moongate_access::policy::GlobList;
 const RESERVED: [&str; 1] = ["sse"];
 
 /// Length in bytes below which a key can be guessed.
+// A key need not be made by us, so a short one is a warning and no error.
 const SHORT: usize = 16;
 
 impl PlanResolver<'_> {
@@ -93,6 +94,7 @@ impl PlanResolver<'_> {
         let expires = key.expires.as_ref().map(|text| self.expires(&path.key("expires"), text));
         let views = path.key("views");
         for (i, name) in key.views.iter().flatten().enumerate() {
+            // Both name endpoints: a server is at `/mcp/NAME`, as a view is.
             let known: Vec<&str> = self.names_in("views").into_iter().chain(self.server_names()).collect();
             if !known.contains(&name.as_str()) {
                 let path = views.item(i);
@@ -110,6 +112,7 @@ impl PlanResolver<'_> {
 
     pub(super) fn key_hash(&mut self, hash: Option<&str>, key: Option<&str>, path: &ConfigPath) -> Option<KeyHash> {
         match (self.is_written(&path.key("hash")), self.is_written(&path.key("key"))) {
+            // Refused, since it would be a guess which of the two opens the gateway.
             (true, true) => {
                 let message = format!("`{path}` has both `hash` and `key`");
                 self.error_at_key(ProblemKind::Conflict, &path.key("key"), message, "keep `hash`");
@@ -140,6 +143,7 @@ impl PlanResolver<'_> {
             let fix = "use a long random key; `moongate key new NAME` prints one";
             self.warn(&path, format!("`{path}` is short enough to be guessed"), fix);
         }
+        // A header's value is read without the white space around it, so such a key would never match.
         if text.trim() != text {
             let message = format!("`{path}` starts or ends with white space");
             self.error(ProblemKind::Value, &path, message, "remove it: clients cannot send it");

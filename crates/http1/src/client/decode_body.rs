@@ -49,6 +49,7 @@ impl BodyDecoder {
         match &self.remaining {
             BodyRemaining::Length(left) => *left == 0,
             BodyRemaining::Chunks(chunks) => chunks.is_finished(),
+            // Only the end of the connection tells, so such a connection is never used again.
             BodyRemaining::UntilClose => false,
         }
     }
@@ -119,6 +120,7 @@ impl BodyRemaining {
                 chunks.decode(bytes, out)
             }
             BodyRemaining::Length(left) => {
+                // What follows the body stays with the connection, whose owner decides about it.
                 let taken = usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
                 out.extend_from_slice(&bytes[..taken]);
                 *left -= taken as u64;
@@ -145,6 +147,7 @@ fn read_exactly(
         ready!(connection.stream.poll_read_ready(cx))?;
         out.reserve(wanted.min(READ_SIZE));
     }
+    // Never beyond the body: the bytes behind it are not this reader's.
     let mut space = out.limit(wanted);
     let read = ready!(pin!(connection.stream.read_buf(&mut space)).poll(cx))?;
     *left -= read as u64;

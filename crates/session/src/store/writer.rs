@@ -14,6 +14,7 @@ use crate::store::{QueuedChanges, RowChange, StoreBackend, StoreError, StoreInne
 /// Time within which changes are written together.
 const BATCH_DELAY: Duration = Duration::from_millis(100);
 /// Interval between two attempts to lock the file.
+// A lock tells nobody that it is free, so it has to be tried.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest wait for the lock: the time that an operator may take to stop the replaced process.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(120);
@@ -98,6 +99,7 @@ async fn open_first(
         });
         let error = match opened.await {
             Ok(Ok((backend, contents))) => {
+                // Before the phase, whose watchers read the contents as soon as it changes.
                 *inner.contents.lock() = Some(contents);
                 inner.metrics.store.open.set(1);
                 inner.phase.send_replace(StorePhase::Open);
@@ -113,6 +115,7 @@ async fn open_first(
         if Instant::now() >= until {
             return Err(StorePhase::Disabled(Some(format!("{error}, and still does after {LOCK_TIMEOUT:?}"))));
         }
+        // Once only: each further attempt would wake all watchers for nothing.
         inner.phase.send_if_modified(|phase| std::mem::replace(phase, StorePhase::Locked) != StorePhase::Locked);
         if inner.closing.clone().run_until_cancelled(sleep(LOCK_POLL_INTERVAL)).await.is_none() {
             return Err(StorePhase::Closed);

@@ -68,6 +68,7 @@ impl OwnerSubscriptions {
 
     /// Returns a watch of what this owner wants from a server.
     pub(crate) fn watch(self: &Arc<Self>, owner: ConnectionOwner, server: ByteString) -> OwnerDemandWatch {
+        // An entry without any topic: the receiver keeps it until the watch ends.
         let changed = self.lock().entry(owner.clone()).or_default().changed.subscribe();
         OwnerDemandWatch { subscriptions: self.clone(), owner, server, always_lists: false, changed: Some(changed) }
     }
@@ -87,6 +88,7 @@ impl OwnerSubscriptionGuard {
             for topic in &self.topics {
                 differs |= update(&mut demand.topics, topic);
             }
+            // Most subscribers are not the first, and then no server needs to hear of them.
             if differs {
                 demand.changed.send_replace(());
             }

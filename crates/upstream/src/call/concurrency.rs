@@ -37,6 +37,7 @@ impl ReleasePermit for QueuedPermit<'_> {
         if self.queue_place.is_none() {
             self.queue_place = QueuePlace::enter(self.limit, self.settings, self.metrics);
         }
+        // In this order, so that the call never has neither the permit nor a place.
         if self.queue_place.is_some() {
             self.permit = None;
         }
@@ -68,8 +69,10 @@ impl ConcurrencyLimit {
     /// Changes the number of permits.
     pub(crate) fn resize(&self, from: usize, to: usize) {
         if to > from {
+            // Waiting calls get the new permits at once, in their order.
             self.free.add_permits(to - from);
         } else if to < from {
+            // Calls that run are not cut off by a smaller limit.
             let owed = from - to - self.free.forget_permits(from - to);
             // Permits in use are withdrawn once their calls return them.
             let free = self.free.clone();

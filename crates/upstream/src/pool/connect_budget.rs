@@ -17,6 +17,7 @@ use crate::connection::reconnect_backoff::{BUDGET, WINDOW, spread};
 /// soon.
 const UNSPACED_ATTEMPTS: usize = 4;
 /// Limit of pending attempts for dedicated connections.
+// A server that hangs holds a process or a connection for each of them.
 const PENDING_MAX: usize = 6;
 /// Uptime after which a connection counts as serving, although no call on it has ended.
 pub(crate) const PROVEN: Duration = Duration::from_secs(5);
@@ -66,6 +67,7 @@ impl ConnectBudget {
     /// Begins an attempt of the shared connection.
     pub(crate) fn begin_shared(&self, now: Instant) -> CountedAttempt {
         let mut entries = self.lock(now);
+        // Counted and never refused: all clients wait for the shared connection.
         self.add_attempt(&mut entries, now)
     }
 
@@ -91,6 +93,7 @@ impl ConnectBudget {
     /// Forgets failures, because a connection serves.
     pub(crate) fn reset(&self) {
         let mut entries = self.0.entries.lock();
+        // Attempts that are pending stay in the count, since they still are under way.
         entries.all.retain(|entry| !entry.has_failed);
         drop(entries);
         self.0.changed.notify_waiters();

@@ -37,6 +37,7 @@ impl FormField {
             Some("integer") => FieldKind::Integer,
             Some("boolean") => FieldKind::Boolean,
             Some("array") => FieldKind::Several,
+            // A type that is not known here can still be typed, and the server judges it.
             _ => FieldKind::Text,
         };
         let items = schema.get_object("items").unwrap_or_default();

@@ -16,6 +16,7 @@ const COPY_MAX: usize = 4 * 1024;
 /// Converts an error to the legacy code and text. All legacy responses use this function.
 pub(crate) fn rpc_error(error: &Error) -> RpcError {
     let code = match &error.kind {
+        // A server's own error passes as it is: its code may mean something to the client.
         McpErrorKind::ServerError(answered) => return answered.clone(),
         McpErrorKind::Parse => code::PARSE,
         McpErrorKind::InvalidRequest
@@ -23,6 +24,8 @@ pub(crate) fn rpc_error(error: &Error) -> RpcError {
         | McpErrorKind::UnknownSession
         | McpErrorKind::TooLarge => code::INVALID_REQUEST,
         McpErrorKind::UnknownMethod => code::METHOD_NOT_FOUND,
+        // 2025-11-25/server/tools.mdx, Error Handling: unknown tools are protocol errors, with the code
+        // -32602 in its example.
         McpErrorKind::InvalidParams | McpErrorKind::UnknownName | McpErrorKind::HeaderMismatch => code::INVALID_PARAMS,
         McpErrorKind::UnknownResource => RESOURCE_NOT_FOUND,
         McpErrorKind::MissingCapability => code::INVALID_REQUEST,
@@ -64,6 +67,7 @@ pub(crate) fn tool_error(error: &Error) -> JsonObject {
 pub(crate) fn encode_outcome(id: &RequestId, method: &McpMethod, end: Result<Outcome, Error>) -> Vec<Bytes> {
     match end {
         Ok(outcome) => encode_result(id, &outcome.result),
+        // A model sees results only. As an error it would be shown to the user, or to nobody.
         Err(error) if *method == McpMethod::CallTool && error.is_server_failure() => {
             encode_result(id, &tool_error(&error))
         }

@@ -33,6 +33,7 @@ pub(crate) fn initialize(
     server: &Arc<dyn Server>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
+    // Read before the session is opened: a refused request must leave no session behind.
     let caller =
         read_caller(&request.params, headers, principal, state).map_err(|e| LegacyRefusal::for_id(&request.id, e))?;
     let session = state.sessions.open(caller, scope, None).map_err(|e| LegacyRefusal::for_id(&request.id, e))?;

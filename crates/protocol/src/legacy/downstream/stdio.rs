@@ -38,12 +38,14 @@ impl StdioSession {
         state: &Arc<DownstreamState>,
         out: &mpsc::Sender<Bytes>,
     ) -> Result<(Self, Vec<Bytes>), Error> {
+        // A pipe has no headers, so none can be forwarded to servers.
         let headers = HeaderMap::new();
         let caller = initialize::read_caller(&request.params, &headers, principal, state)?;
         // The pipe is the session's only stream: responses and notifications share it.
         let shared_stream = SharedStream { out: out.clone(), frame: encode_line };
         let opened = state.sessions.open(caller, scope, Some(shared_stream));
         initialize::count_initialize(state, opened.as_ref().err(), &request.params, Instant::now());
+        // Counted before it fails: a refused `initialize` is in the metrics, too.
         let session = opened?;
         let response = initialize::initialize_result(request, &session, server);
         let (server, state, out) = (server.clone(), state.clone(), out.clone());
@@ -116,6 +118,7 @@ impl StdioSession {
 
 impl Drop for StdioSession {
     fn drop(&mut self) {
+        // The client cannot come back to a pipe that has ended, so nothing is kept for it.
         self.state.sessions.close(&self.session);
     }
 }

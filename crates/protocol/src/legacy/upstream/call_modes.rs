@@ -25,11 +25,14 @@ pub(crate) fn call_tool(server: Arc<LegacyConnection>, caller: Arc<Caller>, mut 
     if call.params.get("task").is_some() {
         call.params.remove("task");
     }
+    // 2025-11-25/basic/utilities/tasks.mdx, Capability Negotiation: "If `capabilities.tasks` is not defined,
+    // the peer SHOULD NOT attempt to create tasks during requests."
     if server.session.negotiated().description.features.tasks.is_none() {
         call.task_mode = TaskMode::Never;
         return LegacyCall::start(server, caller, call).0;
     }
     let task_params = match (&call.task_mode, task_support(call.definition.as_deref())) {
+        // The client's own wish passes even against the tool's mark: the server answers to that.
         (TaskMode::Required(task_params), _) => task_params.clone(),
         (TaskMode::Allowed, TaskSupport::Optional | TaskSupport::Required) => JsonObject::new(),
         (TaskMode::Never, TaskSupport::Required) => {

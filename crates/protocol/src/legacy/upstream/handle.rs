@@ -69,6 +69,7 @@ impl Server for LegacyHandle {
         if !features.subscribe && !features.subscribe_untried {
             acknowledged.uris.clear();
         }
+        // Before the server is asked, or a first update could come before anybody listens.
         let receiver = self.connection.notifications.subscribe();
         self.connection.sync_subscriptions(&acknowledged.uris);
         NotificationStream {
@@ -152,6 +153,7 @@ fn filter_notifications(
                     let updated = |uri: &ByteString| Notification::ResourceUpdated(uri.clone(), uri_params(uri));
                     pending.extend(ItemKind::ALL.map(Notification::ListChanged));
                     pending.extend(filter.uris.iter().map(updated));
+                    // The catch-up obeys the filter, too: a client gets nothing that it did not ask for.
                     pending.retain(|notification| filter.matches(notification));
                 }
                 Err(broadcast::error::RecvError::Closed) => return None,

@@ -57,6 +57,7 @@ impl SubscriptionTrial {
         server: &Arc<LegacyConnection>,
         uri: &ByteString,
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        // Copied, since the URI is a slice of the client's request and the trial may outlive it.
         let requested_uri = ByteString::from(uri.as_str());
         let mut open = self.open.lock();
         // Checked under the lock, so that no second trial follows one that ends meanwhile.
@@ -69,6 +70,7 @@ impl SubscriptionTrial {
             let Ok(end) = end.wait_for(Option::is_some).await.map(|end| end.clone()) else { return Ok(()) };
             match end {
                 Some(TrialEnd { outcome: Outcome::Failed(error), .. }) => Err(error),
+                // The error of another resource says nothing about this one.
                 Some(TrialEnd { uri, outcome: Outcome::NotThis(error) }) if uri == requested_uri => Err(error),
                 _ => Ok(()),
             }

@@ -35,6 +35,7 @@ pub(crate) async fn read_detailed(
             }
         }
         TaskStatus::Completed | TaskStatus::Failed => {
+            // A finished task asks nothing any more. Its held requests would stay until the connection ends.
             server.task_inputs.forget(&id);
             let wait = Call::for_task(TaskMethod::Result, &id);
             finish(task, LegacyCall::start(server.clone(), caller, wait).0.outcome().await)?;
@@ -86,7 +87,9 @@ pub(crate) async fn deliver_responses(
         return LegacyCall::start(server, caller, get_call).0.outcome().await.map(|_| Outcome::default());
     };
     for (key, response) in responses.iter() {
+        // Skipped and not refused: the other responses of the same message are still wanted.
         let Some(result) = response.as_object() else { continue };
+        // Found and removed under one lock, so that a repeated response is delivered once.
         let mut open = lock(&collector.open);
         if let Some(index) = open.iter().position(|waiting| waiting.key == *key) {
             let OpenTaskInput { server_key, responder, .. } = open.remove(index);

@@ -15,6 +15,7 @@ use moongate_telemetry::logs;
 use moongate_transport::LinkError;
 
 /// Limit of cooldowns that are remembered for one server. Beyond it, the one that ends first is dropped.
+// Keys come from clients' sessions, which can come and go without end.
 const COOLDOWNS_MAX: usize = 1024;
 
 /// Backoff of the dedicated connections of one server, by key. They are opened on use only.
@@ -41,6 +42,7 @@ pub(crate) struct ConnectCooldown {
 impl ConnectCooldown {
     /// Returns true if a call should wait for the end of the cooldown. Otherwise it fails at once.
     pub(crate) fn is_worth_waiting(&self) -> bool {
+        // A wait that cannot end within the grace would only delay the same error.
         self.grace_until.is_some_and(|grace| self.until <= grace)
     }
 }
