@@ -28,7 +28,7 @@ use crate::app::plan_settings::{
 use crate::app::reload::ReloadTargets;
 use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
-use moongate_admin::{AdminState, EventFeed, ToolIndex};
+use moongate_admin::{AdminState, EventFeed, ToolIndex, TryCalls};
 use moongate_config::{LimitSettings, Plan};
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
@@ -268,6 +268,7 @@ impl Bound {
                 draining: draining.clone(),
                 events: EventFeed::new(plan.admin_limits.streams),
                 tool_index: ToolIndex::default(),
+                try_calls: TryCalls::default(),
             };
             serve_admin(listener, admin, settings.clone(), admin_limit.clone());
         }

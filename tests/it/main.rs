@@ -28,5 +28,6 @@ mod reload;
 mod restart;
 mod sim;
 mod soak;
+mod try_call;
 mod users;
 mod wire;

@@ -1,7 +1,7 @@
 //! Admin listener: metrics, health, the API and the page for operators. Owns its routes.
 //!
-//! Does not serve MCP. Invariant: no response shows a secret, an argument or a result. Probes never depend on a server
-//! or a key.
+//! Does not serve MCP. Invariant: no response shows a secret, an argument or a result, beside an operator's own call
+//! (`try_call/`). Probes never depend on a server or a key.
 
 mod access;
 mod actions;
@@ -17,6 +17,7 @@ mod server_details;
 mod sessions;
 mod status;
 mod tool_catalog;
+mod try_call;
 
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ use moongate_telemetry::Metrics;
 
 pub use event_feed::EventFeed;
 pub use tool_catalog::ToolIndex;
+pub use try_call::TryCalls;
 
 /// State of the admin listener.
 pub struct AdminState {
@@ -61,6 +63,8 @@ pub struct AdminState {
     pub draining: CancellationToken,
     /// Changes for pages and programs that watch.
     pub events: EventFeed,
+    /// Calls that operators make here.
+    pub try_calls: TryCalls,
     /// Words of all tools, for searches.
     pub tool_index: ToolIndex,
 }

@@ -47,7 +47,7 @@ fn operation(route: &ApiRoute) -> Value {
     );
     let parameters: Vec<Value> = in_path.chain(in_query).collect();
     let error = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } });
-    let body = match route.path.ends_with("/events") {
+    let body = match route.path.ends_with("/events") || route.path.ends_with("/try") {
         true => json!({ "text/event-stream": {} }),
         false => json!({ "application/json": { "schema": { "type": "object" } } }),
     };

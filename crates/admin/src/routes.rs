@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{MethodRouter, delete, get, post};
 
-use crate::{AdminState, actions, calls, connect, events, items, openapi, sessions, status};
+use crate::{AdminState, actions, calls, connect, events, items, openapi, sessions, status, try_call};
 use moongate_access::auth::AdminRole;
 
 /// Route of the API.
@@ -48,7 +48,7 @@ impl ApiRoute {
 }
 
 /// All routes of the API.
-pub(super) const ROUTES: [ApiRoute; 14] = [
+pub(super) const ROUTES: [ApiRoute; 17] = [
     ApiRoute::view("GET", "/api/v1/openapi.json", "This description of the API.", || get(openapi::openapi)),
     ApiRoute::view("GET", "/api/v1/status", "The state of every server, and why.", || get(status::status)),
     ApiRoute::view("GET", "/api/v1/events", "Changes as they happen, as an event stream.", || get(events::events)),
@@ -79,6 +79,13 @@ pub(super) const ROUTES: [ApiRoute; 14] = [
     ApiRoute::operate("POST", "/api/v1/servers/{name}/refresh", "Asks a server for its lists again.", || {
         post(actions::refresh)
     }),
+    ApiRoute::operate("POST", "/api/v1/try", "Calls a tool as an operator, and streams its events.", || {
+        post(try_call::start)
+    }),
+    ApiRoute::operate("POST", "/api/v1/try/{id}/answer", "Answers a server that asks during such a call.", || {
+        post(try_call::answer)
+    }),
+    ApiRoute::operate("DELETE", "/api/v1/try/{id}", "Cancels such a call.", || delete(try_call::cancel)),
 ];
 
 /// Adds the routes to a router.

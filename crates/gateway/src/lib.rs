@@ -59,6 +59,7 @@ use arc_swap::ArcSwap;
 use crate::current_generation::CurrentGeneration;
 use crate::endpoint::EndpointHost;
 use crate::endpoint_context::{EndpointContext, build_method_meters};
+use crate::endpoint_scope::EndpointScope;
 use crate::event_sink::GatewaySink;
 use crate::events::{EventBus, GatewayEvent};
 use crate::generation::Generation;
@@ -259,6 +260,13 @@ impl Gateway {
 
     fn generation(&self) -> Arc<Generation> {
         self.current.load().generation.clone()
+    }
+
+    /// Returns an endpoint over one server, for operators. Returns `None` for a server that is off or unknown.
+    pub fn operator_endpoint(self: &Arc<Self>, server: &str) -> Option<Endpoint> {
+        let generation = self.generation();
+        let scope = EndpointScope::Server(generation.find_server(server)?.clone());
+        Some(Endpoint::new(self.host(), generation, scope, ByteString::from(server)))
     }
 
     /// Returns the gateway as its endpoints see it.

@@ -30,6 +30,8 @@ pub struct RoleId(pub u32);
 impl RoleId {
     /// Role of every client if no keys are configured.
     pub const ANONYMOUS: RoleId = RoleId(Principal::ANONYMOUS);
+    /// Role of operators, who may use every tool that the config exposes.
+    pub const OPERATOR: RoleId = RoleId(Principal::OPERATOR);
 }
 
 /// Secret of one principal. Stays the same for as long as its credentials do.
@@ -59,6 +61,8 @@ impl Principal {
     pub const GATEWAY: u32 = u32::MAX;
     /// Id of every client if no keys are configured.
     pub const ANONYMOUS: u32 = u32::MAX - 1;
+    /// Id of operators who call a tool from the admin listener.
+    pub const OPERATOR: u32 = u32::MAX - 2;
 
     /// Creates a principal with a role of its own.
     pub fn new(name: &str, id: u32, mark: PrincipalMark) -> Self {
@@ -68,6 +72,11 @@ impl Principal {
     /// Creates the principal of every client if no keys are configured. All processes know it by the same mark.
     pub fn anonymous() -> Self {
         Principal::new("anybody", Principal::ANONYMOUS, [0; 16])
+    }
+
+    /// Creates the principal of operators. It is no client's, and no table holds it.
+    pub fn operator() -> Self {
+        Principal::new("admin", Principal::OPERATOR, [0xff; 16])
     }
 }
 

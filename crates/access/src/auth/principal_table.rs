@@ -58,7 +58,7 @@ impl PrincipalTable {
         }
         let id = table.next_id;
         // Ids never wrap, and the last ones are reserved.
-        table.next_id = id.saturating_add(1).min(Principal::ANONYMOUS - 1);
+        table.next_id = id.saturating_add(1).min(Principal::OPERATOR - 1);
         let principal = Arc::new(Principal { secret, ..Principal::new(name, id, mark) });
         table.by_mark.insert(mark, InternedPrincipal { principal: principal.clone(), method });
         principal
@@ -108,14 +108,16 @@ impl PrincipalTable {
         self.0.read().by_mark.get(mark).map(|known| known.principal.clone())
     }
 
-    /// Returns true if the principal is still admitted.
+    /// Returns true if the principal is still admitted. The admin listener admits operators, so they always are here.
     pub fn admits(&self, principal: &Principal) -> bool {
-        self.0.read().by_mark.get(&principal.mark).is_some_and(|known| *known.principal == *principal)
+        principal.id == Principal::OPERATOR
+            || self.0.read().by_mark.get(&principal.mark).is_some_and(|known| *known.principal == *principal)
     }
 
-    /// Returns the ids of all principals.
+    /// Returns the ids of all principals, and of operators.
     pub fn ids(&self) -> HashSet<u32> {
-        self.0.read().by_mark.values().map(|known| known.principal.id).collect()
+        let table = self.0.read();
+        table.by_mark.values().map(|known| known.principal.id).chain([Principal::OPERATOR]).collect()
     }
 
     /// Returns true if no two callers can be different principals.

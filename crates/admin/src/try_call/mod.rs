@@ -1,0 +1,138 @@
+//! Calls of tools by operators: the routes under `/api/v1/try`.
+//!
+//! Owns the reading of their requests, and who the caller is. Does not follow a call (`stream.rs`). Invariant: a call
+//! takes the path of a client's, so the config's rules about items hold.
+
+mod running;
+mod stream;
+
+use std::sync::Arc;
+
+use axum::body::{Body as AxumBody, to_bytes};
+use axum::extract::{Path, Request};
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::actions::Operator;
+use crate::json;
+use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_model::{Call, Caller, ClientCapabilities, LogFilter, LogLevel, McpMethod, Principal, Server};
+use moongate_server::json_response;
+
+use running::TryAnswer;
+pub use running::TryCalls;
+
+/// Longest body of a request, in bytes.
+const BODY_MAX: usize = 1 << 20;
+
+/// Handles `POST /api/v1/try`.
+pub(super) async fn start(Operator(admin): Operator, request: Request) -> Response {
+    let body = match read_object(request).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    let (Some(server), Some(tool)) = (body.get_string("server"), body.get_string("tool")) else {
+        return bad_request("`server` and `tool` must be strings");
+    };
+    let arguments = body.get("arguments").cloned().unwrap_or_else(|| JsonObject::new().to_raw());
+    if !arguments.is_object() {
+        return bad_request("`arguments` must be an object");
+    }
+    let Some(endpoint) = admin.gateway.operator_endpoint(&server) else {
+        let message = format!("There is no server {server:?} that is switched on");
+        return json_response(StatusCode::NOT_FOUND, "not_found", &message);
+    };
+    let Some(entry) = admin.try_calls.enter() else {
+        let message = "Four calls of operators are running already; stop one, or wait for its end";
+        return json_response(StatusCode::SERVICE_UNAVAILABLE, "too_many_calls", message);
+    };
+    let params = JsonObject::new().with("name", RawJson::string(&tool)).with("arguments", arguments);
+    let call = Call { progress: true, ..Call::new(McpMethod::CallTool, params) };
+    let received = call.received;
+    let exchange = endpoint.call(&operator(), call);
+    let mut response = Response::new(AxumBody::from_stream(stream::event_stream(admin, entry, exchange, received)));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Handles `POST /api/v1/try/{id}/answer`.
+pub(super) async fn answer(Operator(admin): Operator, Path(id): Path<String>, request: Request) -> Response {
+    let body = match read_object(request).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    let action = body.get_string("action");
+    let action = match action.as_deref() {
+        Some("accept") => "accept",
+        Some("decline") => "decline",
+        Some("cancel") => "cancel",
+        _ => return bad_request("`action` must be accept, decline or cancel"),
+    };
+    let mut result = JsonObject::new().with("action", RawJson::string(action));
+    if let Some(content) = body.get("content").filter(|_| action == "accept") {
+        if !content.is_object() {
+            return bad_request("`content` must be an object");
+        }
+        result.set("content", content.clone());
+    }
+    let ask = body.get_string("ask");
+    if ask.is_some_and(|ask| admin.try_calls.answer(&id, TryAnswer { ask: &ask, result })) {
+        return json(StatusCode::OK, &json!({ "outcome": "answered", "id": id }));
+    }
+    json_response(StatusCode::NOT_FOUND, "not_found", "Nobody waits for this answer; the call may have ended")
+}
+
+/// Handles `DELETE /api/v1/try/{id}`.
+pub(super) async fn cancel(Operator(admin): Operator, Path(id): Path<String>) -> Response {
+    if admin.try_calls.cancel(&id) {
+        return json(StatusCode::OK, &json!({ "outcome": "cancelled", "id": id }));
+    }
+    json_response(StatusCode::NOT_FOUND, "not_found", "There is no such call; it may have ended")
+}
+
+/// Returns the caller of all these calls.
+fn operator() -> Arc<Caller> {
+    Arc::new(Caller {
+        principal: Arc::new(Principal::operator()),
+        session: None,
+        declared_capabilities: RawJson::literal(r#"{"elicitation":{"form":{},"url":{}}}"#),
+        capabilities: ClientCapabilities { elicit_form: true, elicit_url: true, ..ClientCapabilities::default() },
+        client_info: Some(moongate_protocol::gateway_info()),
+        log_filter: LogFilter::AtLeast(LogLevel::Debug),
+        revision: moongate_protocol::SUPPORTED.last().copied().unwrap_or_default(),
+        forwarded_headers: Vec::new(),
+        ended: CancellationToken::new(),
+    })
+}
+
+/// Reads a body that must be a JSON object.
+async fn read_object(request: Request) -> Result<JsonObject, Response> {
+    // Browsers send other types to other origins without asking first.
+    if !is_json(request.headers()) {
+        let message = "Send `Content-Type: application/json`";
+        return Err(json_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
+    }
+    let Ok(body) = to_bytes(request.into_body(), BODY_MAX).await else {
+        let message = format!("The body is longer than {BODY_MAX} bytes, or broke off");
+        return Err(json_response(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message));
+    };
+    parse_object(body).ok_or_else(|| bad_request("The body is not a JSON object"))
+}
+
+fn parse_object(body: Bytes) -> Option<JsonObject> {
+    RawJson::parse(body).ok()?.as_object()
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}
+
+fn bad_request(message: &str) -> Response {
+    json_response(StatusCode::BAD_REQUEST, "bad_request", message)
+}

@@ -1,0 +1,172 @@
+//! Events of one operator's call, from its start to its end.
+//!
+//! Owns their bytes and bounds. Does not know routes or callers. Invariant: the last event is `done`. A stream that is
+//! dropped cancels its call.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use futures_util::stream::{self, Stream};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::running::TryEntry;
+use crate::AdminState;
+use crate::calls::call_json;
+use moongate_access::auth::AdminAccess;
+use moongate_jsonrpc::json::JsonObject;
+use moongate_model::{
+    Error, Exchange, ExchangeEvent, InputKind, InputRequired, McpErrorKind, Notification, Outcome, Principal,
+};
+
+/// Longest time of a call.
+const TIME_MAX: Duration = Duration::from_secs(15 * 60);
+/// Interval of the check whether the permission still holds. A comment is sent then, too.
+const PERMISSION_INTERVAL: Duration = Duration::from_millis(500);
+/// Progress and log messages that are passed on. Later ones are left out.
+const NOTIFICATIONS_MAX: usize = 2000;
+/// Longest notification, in bytes.
+const NOTIFICATION_MAX: usize = 64 * 1024;
+/// Longest result, in bytes.
+const RESULT_MAX: usize = 8 << 20;
+
+/// Call and what was not sent of its events.
+struct TryStream {
+    admin: Arc<AdminState>,
+    access: Arc<AdminAccess>,
+    entry: TryEntry,
+    /// Events of the call. `None` once it ended.
+    exchange: Option<Exchange>,
+    queue: VecDeque<Bytes>,
+    notifications: usize,
+    received: Instant,
+}
+
+/// Returns the events of a call as the body of a response.
+pub(super) fn event_stream(
+    admin: Arc<AdminState>,
+    entry: TryEntry,
+    exchange: Exchange,
+    received: Instant,
+) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let started = encode("started", &json!({ "id": entry.id }));
+    let (access, queue) = (admin.access.load_full(), VecDeque::from([started]));
+    let stream = TryStream { admin, access, entry, exchange: Some(exchange), queue, notifications: 0, received };
+    stream::unfold(stream, |mut stream| async {
+        let bytes = stream.next_bytes().await?;
+        Some((Ok(bytes), stream))
+    })
+}
+
+impl TryStream {
+    /// Waits for the next bytes. Returns `None` at the end.
+    async fn next_bytes(&mut self) -> Option<Bytes> {
+        let cancelled = self.entry.cancelled.clone();
+        loop {
+            if let Some(bytes) = self.queue.pop_front() {
+                return Some(bytes);
+            }
+            let exchange = self.exchange.as_mut()?;
+            tokio::select! {
+                // `biased`: a server that never stops reporting can be stopped all the same.
+                biased;
+                () = cancelled.cancelled() => self.break_off("It was stopped"),
+                () = tokio::time::sleep_until(self.received + TIME_MAX) => self.break_off("It took longer than 15 minutes"),
+                event = exchange.next_event() => self.on_event(event),
+                () = tokio::time::sleep(PERMISSION_INTERVAL) => {
+                    // A reload replaces the keys as a whole.
+                    match Arc::ptr_eq(&self.access, &self.admin.access.load()) {
+                        true => self.queue.push_back(Bytes::from_static(b": \n\n")),
+                        false => self.break_off("The keys of operators changed"),
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: ExchangeEvent) {
+        match event {
+            ExchangeEvent::Notification(Notification::Progress(params)) => self.notify("progress", &params),
+            ExchangeEvent::Notification(Notification::Log(_, params)) => self.notify("log", &params),
+            ExchangeEvent::Notification(_) => {}
+            ExchangeEvent::InputRequired(asked) => self.ask(asked),
+            ExchangeEvent::Done(end) => self.finish(&end),
+        }
+    }
+
+    fn notify(&mut self, kind: &str, params: &JsonObject) {
+        self.notifications += 1;
+        if self.notifications > NOTIFICATIONS_MAX || params.size_hint() > NOTIFICATION_MAX {
+            return;
+        }
+        self.queue.push_back(encode(kind, &as_value(params)));
+    }
+
+    fn ask(&mut self, asked: InputRequired) {
+        let (open, refused) = self.entry.open_round(asked);
+        for (id, request) in open {
+            let kind = if request.kind == InputKind::ElicitUrl { "url" } else { "form" };
+            let data = json!({ "ask": id, "kind": kind, "params": as_value(&request.params) });
+            self.queue.push_back(encode("ask", &data));
+        }
+        for method in refused {
+            let text = format!("The server sent {method}; the answer was: not from here");
+            self.queue.push_back(encode("log", &json!({ "level": "notice", "logger": "moongate", "data": text })));
+        }
+    }
+
+    fn break_off(&mut self, why: &'static str) {
+        // Dropping the exchange cancels the call at its server, and records that.
+        self.exchange = None;
+        self.finish(&Err(Error::new(McpErrorKind::Cancelled, why)));
+    }
+
+    fn finish(&mut self, end: &Result<Outcome, Error>) {
+        self.exchange = None;
+        let mut data =
+            json!({ "id": self.entry.id, "ms": milliseconds(self.received.elapsed()), "own_ms": self.own_time() });
+        match end {
+            Ok(outcome) => {
+                let bytes = outcome.result.bytes();
+                let is_error = outcome.result.get("isError").is_some_and(|raw| raw.bytes() == "true");
+                data["bytes"] = bytes.len().into();
+                data["outcome"] = if is_error { "tool_error" } else { "ok" }.into();
+                match std::str::from_utf8(&bytes) {
+                    Ok(text) if text.len() <= RESULT_MAX => data["result"] = text.into(),
+                    _ => data["error"] = format!("The result has more than {RESULT_MAX} bytes").into(),
+                }
+            }
+            Err(error) => {
+                let cancelled = error.kind == McpErrorKind::Cancelled;
+                data["outcome"] = if cancelled { "cancelled" } else { "error" }.into();
+                data["error"] = (&*error.message).into();
+            }
+        }
+        self.queue.push_back(encode("done", &data));
+    }
+
+    /// Returns the gateway's own part of the time, as the record of the call has it.
+    fn own_time(&self) -> Value {
+        let recent = self.admin.gateway.recent_calls().changed_since(0);
+        let is_own = |facts: &moongate_gateway::CallFacts| {
+            facts.principal.id == Principal::OPERATOR && facts.received == self.received
+        };
+        recent.iter().find(|call| is_own(&call.facts)).map_or(Value::Null, |call| call_json(call)["own_ms"].clone())
+    }
+}
+
+fn as_value(object: &JsonObject) -> Value {
+    serde_json::from_slice(&object.bytes()).unwrap_or_default()
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1000.0
+}
+
+fn encode(event: &str, data: &Value) -> Bytes {
+    // JSON that was written here has no line breaks.
+    format!("event: {event}\ndata: {data}\n\n").into()
+}
