@@ -93,6 +93,7 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         ImportFormat::Table => table(&rows),
         ImportFormat::Json => json(&rows, &config.target),
     };
+    // The list comes before the question, so that the answer is an informed one.
     std::io::stdout().write_all(shown.as_bytes())?;
     let new: Vec<&ServerEntry> = rows.iter().filter(|row| row.state.is_new()).map(|row| &row.server).collect();
     if new.is_empty() {

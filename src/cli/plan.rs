@@ -34,6 +34,7 @@ pub(super) async fn plan_of_running(admin: &AdminClient, format: PlanFormat) -> 
     let body = answer.json()?;
     match (answer.status, body["outcome"].as_str()) {
         (200, Some("fine")) => Ok(print(&body, format)),
+        // Another config than a usable one is bad usage, with the exit code of `check` itself.
         (_, Some("refused")) => {
             print_message(body["message"].as_str().unwrap_or_default().trim_end());
             Ok(ExitCode::from(2))

@@ -198,6 +198,8 @@ fn difference(at: Vec<NodeStep>, node: &Value, wanted: &Value) -> Option<Change>
         (Value::Object(old), Value::Object(new)) => {
             let changed = new.iter().find_map(|(key, value)| match old.get(key) {
                 Some(node) => difference(child(&at, NodeStep::Key(key.clone())), node, value),
+                // Additions before removals: a table must not become empty in between, since YAML writes an
+                // empty one in another form.
                 None => Some(Change::Insert { at: at.clone(), key: key.clone(), value: value.clone() }),
             });
             changed.or_else(|| {

@@ -150,8 +150,10 @@ impl ArmedFaults {
             if !fault.names(method, tool) {
                 continue;
             }
+            // Counted for each fault alone: one that lets requests pass must not depend on the others.
             *met += 1;
             if *met > fault.after && (fault.times == 0 || *met <= fault.after + fault.times) {
+                // Several may strike at once, such as a delay before a broken body.
                 acts.push(fault.act.clone());
             }
         }

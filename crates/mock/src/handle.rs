@@ -51,6 +51,7 @@ pub async fn serve_http_recording(
     program: Option<PathBuf>,
 ) -> io::Result<MockHandle> {
     let listener = TcpListener::bind(addr).await?;
+    // Asked of the listener: with port 0 only the system knows it.
     let addr = listener.local_addr()?;
     let server = MockServer::new(script, RequestRecord::to_file(record), program);
     let accepting = tokio::spawn(http::serve(server.clone(), listener));
@@ -191,6 +192,7 @@ impl MockHandle {
     /// Notifies that `tools`, `prompts` or `resources` changed. Returns how many listeners got it.
     pub fn notify_list(&self, list: &str) -> usize {
         let known = ["tools", "prompts", "resources"].into_iter().find(|known| *known == list);
+        // A name that is no list notifies nobody, so a test with a typing error fails at its count.
         known.map_or(0, |list| self.server.publish(&ChangeNotice::List(list)))
     }
 

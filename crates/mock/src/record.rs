@@ -118,6 +118,7 @@ impl RequestRecord {
             let _ = lock(file).write_all(format!("{}\n", request.body).as_bytes());
         }
         if request.body.len() > RECORDED_BODY_MAX {
+            // Cut for the memory alone. The file above has the whole body.
             let end = request.body.floor_char_boundary(RECORDED_BODY_MAX);
             request.body.truncate(end);
         }

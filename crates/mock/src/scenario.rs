@@ -98,6 +98,8 @@ pub(super) async fn run_flow(call: &MockCall, flow: &ScriptedFlow) -> CallOutcom
     let done = flow.steps.iter().rposition(|step| modern && answered(step)).unwrap_or(0);
     for step in &flow.steps[done..] {
         match step {
+            // 2026-07-28/basic/patterns/mrtr.mdx: "Servers MUST NOT assume that clients will fulfill the
+            // `inputRequests` or retry the original request."
             FlowStep::Ask(all) if modern => collect(call, flow, all, &answers)?,
             FlowStep::Ask(all) => request_inputs(call, all, &mut answers).await?,
             FlowStep::Progress(done, total) => call.progress(*done, *total).await,
@@ -131,6 +133,7 @@ fn collect(
             _ => {}
         }
     }
+    // All missing ones go out together: each round trip costs the client a whole call.
     let settled = missing.as_object().is_none_or(serde_json::Map::is_empty);
     if settled { Ok(()) } else { Err(CallStop::InputRequired(missing, flow.state)) }
 }
@@ -145,6 +148,7 @@ async fn request_inputs(
     for (_, request) in wanted.iter().filter(|(_, request)| request.unable != UndeclaredPolicy::Ask) {
         check_declared(call, request)?;
     }
+    // Together, so that a gateway is tested with several open requests of one call.
     let replies = join_all(wanted.iter().map(|(_, request)| call.request(&request.method, params(request)))).await;
     for ((key, request), reply) in wanted.into_iter().zip(replies) {
         match reply {
@@ -237,6 +241,7 @@ fn fill_text(text: &str, known: &Value) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
+        // A brace without its partner is plain text, as in the JSON of an example.
         let Some((path, behind)) = after.split_once('}') else { break };
         // The path becomes a JSON pointer, so arrays may be indexed too.
         let pointer = format!("/{}", path.replace('.', "/"));
@@ -257,6 +262,7 @@ fn fill_text(text: &str, known: &Value) -> String {
 /// Matches a URI against a template, a variable for each part between slashes. Returns the variables.
 pub(super) fn match_template(template: &str, uri: &str) -> Option<Value> {
     let (parts, given) = (template.split('/'), uri.split('/'));
+    // A variable never spans a slash (RFC 6570, section 3.2.2: reserved characters are encoded).
     if parts.clone().count() != given.clone().count() {
         return None;
     }

@@ -32,6 +32,7 @@ use super::{
 /// Limit of sessions. Above it, a new session evicts another one.
 const SESSIONS_MAX: usize = 16_384;
 /// Limit of listeners. Above it, new ones are refused.
+// Refused and not evicted: a listener that vanished unseen would look like a lost notification.
 const LISTENERS_MAX: usize = 16_384;
 
 /// Frame that a call or a listener sends to its transport.
@@ -265,6 +266,7 @@ impl MockServer {
         let name = format!("changed_{n}");
         let new = if list == "prompts" { ListItem::prompt } else { ListItem::tool };
         items.push(new(&name, "Added by a change."));
+        // Released before the notice: a listener may list the contents at once.
         drop(contents);
         self.publish(&ChangeNotice::List(list));
         name

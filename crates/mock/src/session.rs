@@ -17,6 +17,7 @@ use super::{record::lock, revision::Revision, server::ChangeNotice};
 /// Limits of a session: input requests that wait for a response, and subscribed URIs.
 const PENDING_MAX: usize = 1024;
 /// Limit of running requests in a session or pipe. More of them get no response.
+// The mock also runs in load tests, where a client may never end its requests.
 const RUNNING_MAX: usize = 4096;
 /// Events stored for `Last-Event-ID` in a session.
 const REPLAY_MAX: usize = 256;
@@ -101,6 +102,7 @@ impl MockSession {
     pub(super) fn store_event(&self, event: StoredEvent) {
         let mut all = lock(&self.replay);
         all.push_back(event);
+        // The oldest goes: a client that resumes was most likely cut off a moment ago.
         if all.len() > REPLAY_MAX {
             all.pop_front();
         }

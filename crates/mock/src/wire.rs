@@ -49,6 +49,7 @@ impl WireRequest {
     }
 }
 
+// Ids and parameters stay raw, since a value would not keep `1.0` or the order of members.
 #[derive(Deserialize)]
 struct MessageShape {
     jsonrpc: Option<String>,
@@ -66,6 +67,7 @@ pub(super) fn parse(bytes: &[u8]) -> ParsedInput {
     };
     match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
         Some(b'[') => match serde_json::from_slice::<Vec<Box<RawValue>>>(bytes) {
+            // JSON-RPC 2.0, section 6: an empty array is one invalid request, and no batch.
             Ok(all) if all.is_empty() => {
                 ParsedInput::One(IncomingMessage::Broken(RpcFailure::new(-32600, "Invalid Request: empty batch")))
             }
@@ -94,6 +96,7 @@ fn read(text: &str) -> IncomingMessage {
         return invalid("`id` must be a string or a number".into());
     }
     let raw = shape.params.map_or_else(|| "{}".to_owned(), |raw| raw.get().to_owned());
+    // A value beside the raw text: most methods look members up, and few need them as written.
     let params: Value = serde_json::from_str(&raw).unwrap_or_default();
     match (shape.method, id) {
         (Some(_), _) if !params.is_object() => invalid("`params` must be an object".into()),
@@ -169,6 +172,7 @@ impl ResultBody {
     }
 
     pub(super) fn raw(mut self, key: &str, text: String) -> Self {
+        // A member that is set twice would be there twice, and clients differ in which one they read.
         self.0.retain(|(k, _)| k != key);
         self.0.push((key.to_owned(), text));
         self

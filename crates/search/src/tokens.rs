@@ -4,6 +4,7 @@
 //! `MAX_WORD` bytes.
 
 /// Longest word in bytes. The rest of a longer one is cut off.
+// Longer ones are ids or encoded data, which nobody searches for.
 pub(crate) const MAX_WORD: usize = 32;
 
 const LONGEST_STOP_WORD: usize = "please".len();

@@ -123,6 +123,7 @@ pub fn router(shared_state: SharedServerState, local: bool) -> Router {
     let no_oauth = ["/.well-known/{*path}", "/mcp/.well-known/{*path}", "/register", "/authorize", "/token"];
     let mut router = Router::new()
         .route("/mcp", any(mcp_routes::all_servers))
+        // No redirect: RFC 9110, section 15.4.2, lets a client "change the request method from POST to GET".
         .route("/mcp/", any(mcp_routes::all_servers))
         .route("/mcp/{name}", any(mcp_routes::one_endpoint))
         .route("/mcp/{name}/", any(mcp_routes::one_endpoint))

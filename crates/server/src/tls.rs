@@ -181,6 +181,7 @@ impl ServerTls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
+        // A connection keeps the identity that it began with. A reload concerns later ones.
         let acceptor = self.current.load().acceptor.clone();
         let outcome = match tokio::time::timeout(limit, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => return Some(stream),

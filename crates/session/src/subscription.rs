@@ -124,6 +124,7 @@ impl SessionSubscription {
             if let Some(notifications) = self.renewal.notifications.lock().take() {
                 return notifications;
             }
+            // `notify_one` keeps a permit: a renewal between the look and this wait is not missed.
             self.renewal.arrived.notified().await;
         }
     }

@@ -66,6 +66,7 @@ const CLIENT_KEYS: [&str; 52] = [
 ];
 
 /// Limit of keys that the warning names. It counts the rest.
+// Clients' files may have dozens, and the warning is one line.
 const NAMED_MAX: usize = 12;
 
 /// Settings of a file that have no meaning here.

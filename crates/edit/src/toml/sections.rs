@@ -54,6 +54,7 @@ impl TomlEditor<'_> {
         // Without neighbours it goes to the end of the file.
         // Comments right above the next header describe that header, and must stay with it.
         let place = next.map_or(source.text().len(), |header| source.comments_above(source.line_start(header.start)));
+        // Some files indent sections below their parent, and a new one stands as its neighbours do.
         let indent = last
             .and_then(|last| self.layout.sections[last].header.as_ref())
             .map_or("", |header| source.indent(header.start));

@@ -91,6 +91,7 @@ impl YamlStyle {
             }
         });
         style.unit = unit.unwrap_or(style.unit);
+        // Without any list to follow, the file's own step is the best guess.
         style.list_unit = list_unit.unwrap_or(style.unit);
         style.flow_lists = flow_lists.unwrap_or(false);
         style.padded = padded.unwrap_or(false);

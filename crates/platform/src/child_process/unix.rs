@@ -94,6 +94,7 @@ pub fn kill_with_variable(start: &str) -> usize {
     let mut killed = 0;
     for entry in entries.filter_map(Result::ok) {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+        // Processes end meanwhile, and those of other users cannot be read: neither is a child of ours.
         let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
         let marked = environment.split(|b| *b == 0).any(|variable| variable.starts_with(start.as_bytes()));
         if let (true, Some(pid)) = (marked && pid != own, Pid::from_raw(pid.cast_signed())) {

@@ -90,6 +90,7 @@ impl DedicatedPool {
                 DedicatedLookup::Busy(until) => {
                     let _ = tokio::time::timeout_at(until, changed).await;
                 }
+                // A connection that was lost a moment ago is most likely back soon, so the call waits for it.
                 DedicatedLookup::CoolingDown(cooldown) if cooldown.is_worth_waiting() => {
                     tokio::time::sleep_until(cooldown.until).await
                 }
