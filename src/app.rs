@@ -28,7 +28,7 @@ use crate::app::plan_settings::{
 use crate::app::reload::ReloadTargets;
 use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
-use moongate_admin::{AdminState, EventFeed, ToolIndex, TryCalls};
+use moongate_admin::{AdminState, EventFeed, SignInState, ToolIndex, TryCalls};
 use moongate_config::{LimitSettings, Plan};
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
@@ -255,6 +255,8 @@ impl Bound {
                 (targets.server_state.clone(), settings.clone(), connection_limit.clone());
             listeners.spawn(listener.serve_lines(shared_state, settings, limit, draining.clone(), plan.times.drain.0));
         }
+        // One for all: an address has its guesses once, and a ticket of a Unix socket opens the page of another listener.
+        let sign_in = Arc::<SignInState>::default();
         for listener in self.admin {
             let admin = AdminState {
                 gateway: targets.gateway.clone(),
@@ -269,6 +271,7 @@ impl Bound {
                 events: EventFeed::new(plan.admin_limits.streams),
                 tool_index: ToolIndex::default(),
                 try_calls: TryCalls::default(),
+                sign_in: sign_in.clone(),
             };
             serve_admin(listener, admin, settings.clone(), admin_limit.clone());
         }

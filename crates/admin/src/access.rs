@@ -4,7 +4,9 @@
 //! unless they are restricted, are served without a key. With keys, the page's own files are, too.
 
 use moongate_telemetry::DeniedRule;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State as Shared};
 use axum::middleware::Next;
@@ -12,7 +14,8 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::AdminState;
-use moongate_access::auth::{AdminRole, AuthError, MetricsAccess};
+use crate::sign_in::KeyAttempt;
+use moongate_access::auth::{AdminRole, AuthError, MetricsAccess, UNKNOWN_KEY, bearer_hash};
 use moongate_server::{PeerAddress, SlotRequest, json_response};
 
 /// Ground on which a request was let in. Routes read it as an extension of the request.
@@ -33,7 +36,8 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
         path => path.starts_with("/assets/") && !admin.access.load().keys.is_empty(),
     };
     if !needs_none {
-        match find_grant(&admin, request.headers()) {
+        let peer = request.extensions().get::<PeerAddress>().map(|PeerAddress(address)| *address);
+        match find_grant(&admin, peer, request.headers()) {
             Ok(grant) => {
                 // Connections with a valid key are safe from eviction while they have a request.
                 if let Some(slot) = request.extensions().get::<Arc<SlotRequest>>() {
@@ -42,7 +46,6 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
                 request.extensions_mut().insert(grant);
             }
             Err((denied, refused)) => {
-                let peer = request.extensions().get::<PeerAddress>().map(|PeerAddress(address)| *address);
                 admin.server_state.load().refused_keys.log(peer, &denied);
                 return refused;
             }
@@ -55,7 +58,11 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RefusalText(pub(super) &'static str);
 
-fn find_grant(admin: &AdminState, headers: &HeaderMap) -> Result<AccessGrant, (AuthError, Response)> {
+fn find_grant(
+    admin: &AdminState,
+    peer: Option<IpAddr>,
+    headers: &HeaderMap,
+) -> Result<AccessGrant, (AuthError, Response)> {
     let access = admin.access.load();
     if access.keys.is_empty() {
         if !admin.is_reachable_by_others {
@@ -68,8 +75,22 @@ fn find_grant(admin: &AdminState, headers: &HeaderMap) -> Result<AccessGrant, (A
     }
     let message = "A key of admin.keys is needed: Authorization: Bearer <key>; for moongate's own commands --admin-key, or \
                    MOONGATE_ADMIN_KEY";
-    let key = access.authenticate(headers).map_err(|denied| refuse(admin, denied, message))?;
-    Ok(AccessGrant::Key(key.role))
+    let hash = bearer_hash(headers).map_err(|denied| refuse(admin, denied, message))?;
+    match admin.sign_in.wrong_keys.attempt(peer, hash, |hash| access.find(hash).map(|key| key.role)) {
+        KeyAttempt::Right(role) => Ok(AccessGrant::Key(role)),
+        KeyAttempt::Wrong => Err(refuse(admin, UNKNOWN_KEY, message)),
+        KeyAttempt::Refused(wait) => Err((UNKNOWN_KEY, refuse_guesses(admin, wait))),
+    }
+}
+
+/// Refuses a key without a look at it.
+fn refuse_guesses(admin: &AdminState, wait: Duration) -> Response {
+    admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
+    let message = "Too many wrong keys came from this address: wait a minute, then send one of admin.keys";
+    let mut response = json_response(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_keys", message);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+    response.extensions_mut().insert(RefusalText(message));
+    response
 }
 
 fn refuse(admin: &AdminState, denied: AuthError, message: &'static str) -> (AuthError, Response) {

@@ -15,6 +15,7 @@ mod page;
 mod routes;
 mod server_details;
 mod sessions;
+mod sign_in;
 mod status;
 mod tool_catalog;
 mod try_call;
@@ -38,6 +39,7 @@ use moongate_server::{SharedServerState, has_several_hosts, json_response, reque
 use moongate_telemetry::Metrics;
 
 pub use event_feed::EventFeed;
+pub use sign_in::SignInState;
 pub use tool_catalog::ToolIndex;
 pub use try_call::TryCalls;
 
@@ -67,6 +69,8 @@ pub struct AdminState {
     pub try_calls: TryCalls,
     /// Words of all tools, for searches.
     pub tool_index: ToolIndex,
+    /// Keys that were tried. All listeners share them.
+    pub sign_in: Arc<SignInState>,
 }
 
 impl AdminState {

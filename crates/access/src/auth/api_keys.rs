@@ -77,7 +77,7 @@ pub(super) fn is_past(expires: Option<jiff::Timestamp>) -> bool {
 }
 
 /// Error for a key that nobody has.
-pub(super) const UNKNOWN_KEY: AuthError = AuthError::invalid("unknown key");
+pub const UNKNOWN_KEY: AuthError = AuthError::invalid("unknown key");
 /// Error for credentials that are no bearer token, or no text.
 const MALFORMED: AuthError = AuthError::invalid("not a bearer token");
 

@@ -11,7 +11,8 @@ mod key;
 mod principal_table;
 mod api_keys;
 
-pub use admin::{AdminAccess, AdminKey, AdminRole, MetricsAccess};
+pub use admin::{AdminAccess, AdminKey, AdminRole, MetricsAccess, bearer_hash};
+pub use api_keys::UNKNOWN_KEY;
 pub use auth_methods::{AuthMethods, AuthSettings, CachedIdentity};
 pub use authenticator::{AuthError, Authenticator, InvalidCredentials, ProvenIdentity};
 pub use key::{KeyHash, KeySettings, mark_texts, new_key};
