@@ -68,7 +68,7 @@ macro_rules! part {
 }
 
 /// Parts of a plan that are not as the config declares them. The keys say whether a change needs a restart.
-const PARTS: [PlanPart; 23] = [
+const PARTS: [PlanPart; 26] = [
     part!("gateway.public_url", public_url),
     part!("gateway.allowed_hosts", allowed_hosts),
     part!("gateway.allowed_origins", allowed_origins),
@@ -83,6 +83,9 @@ const PARTS: [PlanPart; 23] = [
         copy: |to, from| to.disabled.clone_from(&from.disabled),
     },
     part!("gateway.schema", schema),
+    part!("gateway.discovery", discovery.mode),
+    part!("gateway.always", discovery.always),
+    part!("gateway.search", discovery.search),
     part!("names", names),
     part!("views", views),
     part!("auth.keys", auth.keys),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use moongate_config::{LimitSettings, Plan, ViewSettings};
-use moongate_gateway::{GatewaySettings, NameRules, ViewRules};
+use moongate_config::{Discovery, DiscoverySettings, LimitSettings, Plan, ViewSettings};
+use moongate_gateway::{GatewaySettings, NameRules, SearchRules, ViewRules};
 use moongate_protocol::DownstreamState;
 use moongate_server::{AdmissionSettings, HostRules, RequestLimits};
 use moongate_session::store::StateStore;
@@ -38,7 +38,13 @@ pub(super) fn request_limits(plan: &Plan) -> RequestLimits {
 }
 
 pub(super) fn gateway_settings(plan: &Plan, access: moongate_access::policy::AccessTable) -> GatewaySettings {
-    let view = |v: ViewSettings| ViewRules { name: v.name, servers: v.servers, tools: v.tools, schema: v.schema };
+    let view = |v: ViewSettings| ViewRules {
+        search: search_rules(&v.discovery),
+        name: v.name,
+        servers: v.servers,
+        tools: v.tools,
+        schema: v.schema,
+    };
     let views = plan.views.iter().cloned().map(view);
     GatewaySettings {
         names: NameRules { separator: plan.names.separator.clone(), max_length: plan.names.max_length },
@@ -51,7 +57,14 @@ pub(super) fn gateway_settings(plan: &Plan, access: moongate_access::policy::Acc
         recent_calls: plan.admin_limits.recent_calls,
         uri_max: plan.limits.uri.0,
         schema: plan.schema,
+        search: search_rules(&plan.discovery),
     }
+}
+
+fn search_rules(settings: &DiscoverySettings) -> Option<SearchRules> {
+    let DiscoverySettings { mode, always, search } = settings;
+    let rules = || SearchRules { always: always.clone(), resources: search.resources, split_calls: search.split_calls };
+    (*mode == Discovery::Search).then(rules)
 }
 
 pub(super) fn downstream_state(

@@ -27,6 +27,7 @@ mod pairs;
 mod readme;
 mod reload;
 mod restart;
+mod search;
 mod sim;
 mod soak;
 mod try_call;

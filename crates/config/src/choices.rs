@@ -104,10 +104,15 @@ impl Schemas {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+/// How clients find the tools of an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Discovery {
+pub enum Discovery {
+    /// Lists have all tools.
+    #[default]
     Full,
+    /// Lists have tools that find and call all others.
+    Search,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choices::{Calls, Discovery, LogFormat, Schemas};
-use super::gateway_keys::Gateway;
+use super::gateway_keys::{Gateway, SearchSettings};
 use super::keys::{Admin, Auth};
 use super::limits::LimitSettings;
 use super::server_keys::{Common, Server};
@@ -83,8 +83,12 @@ pub(super) struct View {
     pub(super) servers: Option<Vec<String>>,
     /// Patterns over exposed tool names. `!` excludes. Default: all.
     pub(super) tools: Option<Vec<String>>,
-    /// Items that clients find.
-    pub(super) discovery: Option<Discovery>,
+    /// How clients find tools: `"full"` lists all, `"search"` lists a few tools that find and call the others.
+    pub(super) discovery: Discovery,
+    /// Tools that search mode lists all the same: patterns over exposed names. `!` excludes.
+    pub(super) always: Vec<String>,
+    /// Options of search mode.
+    pub(super) search: SearchSettings,
     /// As `gateway.schema`, for this view. Default: `gateway.schema`.
     pub(super) schema: Option<Schemas>,
 }

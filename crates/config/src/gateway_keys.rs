@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::choices::{AddressOrSwitch, OneOrMore, Schemas, StateKind};
+use super::choices::{AddressOrSwitch, Discovery, OneOrMore, Schemas, StateKind};
 use super::schema_types::DurationSetting;
 
 /// The gateway's own endpoints.
@@ -52,6 +52,13 @@ pub(super) struct Gateway {
     pub(super) state_dir: Option<String>,
     /// How lists show input schemas. `"compatible"`: without `oneOf`, `anyOf`, `allOf` at the top.
     pub(super) schema: Schemas,
+    /// How clients of `/mcp` find tools: `"full"` lists all, `"search"` lists a few tools that find and call the
+    /// others.
+    pub(super) discovery: Discovery,
+    /// Tools that search mode lists all the same: patterns over exposed names. `!` excludes.
+    pub(super) always: Vec<String>,
+    /// Options of search mode.
+    pub(super) search: SearchSettings,
 }
 
 impl Default for Gateway {
@@ -70,6 +77,9 @@ impl Default for Gateway {
             state: None,
             state_dir: None,
             schema: Schemas::AsIs,
+            discovery: Discovery::Full,
+            always: Vec::new(),
+            search: SearchSettings::default(),
         }
     }
 }
@@ -116,6 +126,23 @@ pub(super) struct Tls {
     /// A PEM file with authorities. Only clients with a certificate of theirs may connect.
     #[schemars(example = &"ca.pem")]
     pub(super) client_ca: Option<String>,
+}
+
+/// Options of search mode.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "Search")]
+pub struct SearchSettings {
+    /// Tools that find resources and prompts, where there are any.
+    pub resources: bool,
+    /// A second tool for calls, for tools that say that they only read. Clients can approve it for good.
+    pub split_calls: bool,
+}
+
+impl Default for SearchSettings {
+    fn default() -> Self {
+        SearchSettings { resources: true, split_calls: false }
+    }
 }
 
 /// When the config is read again.

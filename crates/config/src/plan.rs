@@ -1,8 +1,9 @@
 //! Plan: a validated config, from which `app` builds the gateway. Owns the settings of a run. Does not know files, keys
 //! or places. Invariant: each value has passed its checks.
 
+use super::choices::Discovery;
 use super::file::NameSettings;
-use super::gateway_keys::{GatewayTimes, ReloadSettings};
+use super::gateway_keys::{GatewayTimes, ReloadSettings, SearchSettings};
 use super::keys::AdminLimits;
 use super::limits::LimitSettings;
 use moongate_access::auth::{AdminAccess, AuthSettings};
@@ -42,6 +43,8 @@ pub struct Plan {
     pub state: StoreSettings,
     /// Form of tools' input schemas in lists.
     pub schema: SchemaStyle,
+    /// Discovery of tools at the endpoint over everything.
+    pub discovery: DiscoverySettings,
     /// Rules for exposed names.
     pub names: NameSettings,
     /// Enabled servers, sorted by name.
@@ -69,6 +72,19 @@ pub struct ViewSettings {
     pub tools: GlobList,
     /// Form of tools' input schemas, if the view has its own.
     pub schema: Option<SchemaStyle>,
+    /// Discovery of its tools.
+    pub discovery: DiscoverySettings,
+}
+
+/// Discovery of the tools of an endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiscoverySettings {
+    /// Whole lists, or search mode.
+    pub mode: Discovery,
+    /// Exposed names of tools that search mode lists.
+    pub always: GlobList,
+    /// Options of search mode.
+    pub search: SearchSettings,
 }
 
 /// Log settings.

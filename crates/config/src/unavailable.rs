@@ -6,8 +6,6 @@
 /// the value if only that one is missing, and a fix.
 pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("gateway.state", Some("redis"), "use \"embedded\"; sessions are not shared between gateways"),
-    ("gateway.discovery", None, "remove it; every endpoint lists all its tools"),
-    ("gateway.search", None, "remove it; every endpoint lists all its tools"),
     ("gateway.workers", None, "remove it; there is a worker for each core"),
     ("servers.*.auth", None, "remove it; send a fixed credential with `headers`"),
     ("servers.*.oauth", None, "remove it; send a fixed credential with `headers`"),
@@ -23,9 +21,6 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("servers.*.tools.when_hint", None, "use `tools.allow` and `tools.deny`"),
     ("servers.*.resources.ask", None, "use `resources.deny` for those that nobody may read"),
     ("servers.*.prompts.ask", None, "use `prompts.deny` for those that nobody may get"),
-    ("views.*.discovery", Some("search"), "remove it; a view lists all its tools"),
-    ("views.*.search", None, "remove it; a view lists all its tools"),
-    ("views.*.always", None, "remove it; a view lists all its tools"),
     ("views.*.ask", None, "leave the tools out of `tools`"),
     ("views.*.when_hint", None, "leave the tools out of `tools`"),
     ("auth.roles", None, "use `[[auth.keys]]`, each with its `views` and `tools`"),

@@ -90,8 +90,14 @@ impl Snapshot {
         self.resource_servers.iter()
     }
 
-    /// Returns a list, rendered once for each endpoint and role.
-    pub fn list(&self, key: ListKey, public: bool, visible: impl Fn(&CatalogRoute) -> Option<RawJson>) -> RenderedList {
+    /// Returns a list, rendered once for each endpoint and role. `first` are items of the gateway's own.
+    pub fn list(
+        &self,
+        key: ListKey,
+        public: bool,
+        first: impl FnOnce() -> Vec<RawJson>,
+        visible: impl Fn(&CatalogRoute) -> Option<RawJson>,
+    ) -> RenderedList {
         // Rendered without the lock: two callers may render the same list, which is harmless.
         if let Some(list) = self.lock_lists().get(&key) {
             return list.clone();
@@ -108,7 +114,7 @@ impl Snapshot {
                 hint = CacheHint { ttl_ms: hint.ttl_ms.min(given.ttl_ms), public: hint.public && given.public };
             }
         }
-        let array = RawJson::array(items.iter().map(|(_, item)| item));
+        let array = RawJson::array(first().iter().chain(items.iter().map(|(_, item)| item)));
         // A hasher without a random key: each snapshot of the process must give the same digest for the same bytes.
         let digest = BuildHasherDefault::<DefaultHasher>::default().hash_one(array.bytes());
         let list = RenderedList { result: JsonObject::new().with(kind.member(), array).to_shared(), hint, digest };

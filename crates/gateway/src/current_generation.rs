@@ -15,7 +15,7 @@ use moongate_model::{Principal, RoleId};
 /// Generation with its endpoints.
 pub(super) struct CurrentGeneration {
     pub(super) generation: Arc<Generation>,
-    endpoints: HashMap<String, Arc<Endpoint>>,
+    pub(super) endpoints: HashMap<String, Arc<Endpoint>>,
     /// Union endpoints of the roles that may use only some endpoints.
     union_endpoints: HashMap<RoleId, Arc<Endpoint>>,
 }

@@ -9,6 +9,8 @@ use crate::catalog::Snapshot;
 use crate::endpoint_context::EndpointContext;
 use crate::endpoint_scope::EndpointScope;
 use crate::generation::Generation;
+use crate::server_entry::ServerEntry;
+use crate::settings::SearchRules;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{McpMethod, Principal};
 use moongate_telemetry::CallMeter;
@@ -56,6 +58,20 @@ impl Endpoint {
     /// Returns true if items keep their servers' own names here.
     pub(super) fn keeps_local_names(&self) -> bool {
         matches!(self.scope, EndpointScope::Server(_))
+    }
+
+    /// Returns the rules of search mode. `None`: the lists have all tools.
+    pub(super) fn search_rules(&self) -> Option<&SearchRules> {
+        match &self.scope {
+            EndpointScope::All | EndpointScope::Union(_) => self.generation.search.as_ref(),
+            EndpointScope::View(view) => view.search.as_ref(),
+            EndpointScope::Server(_) => None,
+        }
+    }
+
+    /// Returns the servers of this endpoint, sorted by name.
+    pub(super) fn servers(&self) -> impl Iterator<Item = &Arc<ServerEntry>> {
+        self.generation.servers.iter().filter(|server| self.includes(&server.settings.name))
     }
 
     pub(super) fn includes(&self, server: &str) -> bool {

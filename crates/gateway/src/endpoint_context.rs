@@ -11,6 +11,7 @@ use crate::events::EventBus;
 use crate::in_flight::InFlightCalls;
 use crate::recent_calls::RecentCalls;
 use crate::rewrite_links::LearnedUris;
+use crate::search_mode::item_index::ItemIndexes;
 use moongate_access::auth::PrincipalTable;
 use moongate_model::{ItemKind, TaskMethod};
 use moongate_telemetry::{CallLogSwitch, CallMeter, MeterFactory, Metrics};
@@ -30,6 +31,8 @@ pub(super) struct EndpointContext {
     pub(super) method_meters: HashMap<&'static str, Arc<CallMeter>>,
     pub(super) call_log: CallLogSwitch,
     pub(super) recent_calls: RecentCalls,
+    /// Indexes of search mode.
+    pub(super) item_indexes: ItemIndexes,
     /// Longest URI that is looked up, in bytes.
     pub(super) uri_max: AtomicUsize,
 }

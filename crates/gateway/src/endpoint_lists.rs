@@ -7,6 +7,8 @@ use crate::catalog::RenderedList;
 use crate::catalog_route::CatalogRoute;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
+use crate::search_mode::is_meta_name;
+use crate::settings::SearchRules;
 use crate::{SchemaStyle, expose, schemas};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_model::{Caller, Error, ItemKind, McpErrorKind, Outcome, RoleId};
@@ -33,7 +35,8 @@ impl Endpoint {
             hint.ttl_ms = 0;
         }
         // The shortest cache time of any server holds for the whole list.
-        for upstream in self.generation.servers.iter().filter(|upstream| self.includes(&upstream.name)) {
+        let is_own = kind == ItemKind::Tools && self.search_rules().is_some();
+        for upstream in self.servers().filter(|_| !is_own) {
             if let Some(ttl) = upstream.list_ttl(kind) {
                 hint.ttl_ms = hint.ttl_ms.min(ttl);
             }
@@ -46,27 +49,36 @@ impl Endpoint {
         let key = (self.name.clone(), caller.principal.role, kind, with_tasks);
         // Without keys every caller sees the same list, so shared caches may hold it.
         let public = caller.principal.role == RoleId::ANONYMOUS;
+        let snapshot = self.generation.snapshot.load();
+        let search = self.search_rules().filter(|_| kind == ItemKind::Tools);
+        let meta_tools = || search.map(|rules| self.list_meta_tools(rules, &snapshot, with_tasks)).unwrap_or_default();
+        let visible = |route: &CatalogRoute| {
+            let is_found = |rules: &SearchRules| !rules.always.matches(&route.exposed) || is_meta_name(&route.exposed);
+            if search.is_some_and(is_found) {
+                return None;
+            }
+            let listed = || match with_tasks && runs_as_task(&route.upstream) {
+                true => {
+                    let plain = self.listed_definition(kind, route);
+                    moongate_protocol::offer_as_task(&plain).unwrap_or(plain)
+                }
+                false => self.listed_definition(kind, route),
+            };
+            self.permits(&caller.principal, kind, route).then(listed)
+        };
+        snapshot.list(key, public, meta_tools, visible)
+    }
+
+    /// Renders an item as lists show it.
+    pub(super) fn listed_definition(&self, kind: ItemKind, route: &CatalogRoute) -> RawJson {
         let style = match &self.scope {
             EndpointScope::View(view) => view.schema.unwrap_or(self.generation.schema),
             _ => self.generation.schema,
         };
-        let visible = |route: &CatalogRoute| {
-            let plain = || {
-                let plain = if self.keeps_local_names() { render_local(kind, route) } else { route.listed.clone() };
-                let combined = route.combined.as_ref().filter(|_| style == SchemaStyle::Compatible);
-                let compatible = combined.and_then(|combined| combined.compatible.as_ref());
-                compatible.and_then(|schema| schemas::with_schema(&plain, schema)).unwrap_or(plain)
-            };
-            let listed = || match with_tasks && runs_as_task(&route.upstream) {
-                true => {
-                    let plain = plain();
-                    moongate_protocol::offer_as_task(&plain).unwrap_or(plain)
-                }
-                false => plain(),
-            };
-            self.permits(&caller.principal, kind, route).then(listed)
-        };
-        self.generation.snapshot.load().list(key, public, visible)
+        let plain = if self.keeps_local_names() { render_local(kind, route) } else { route.listed.clone() };
+        let combined = route.combined.as_ref().filter(|_| style == SchemaStyle::Compatible);
+        let compatible = combined.and_then(|combined| combined.compatible.as_ref());
+        compatible.and_then(|schema| schemas::with_schema(&plain, schema)).unwrap_or(plain)
     }
 }
 

@@ -12,7 +12,6 @@ use crate::call_watch::UnsentCall;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
 use crate::expose;
-use crate::server_entry::ServerEntry;
 use crate::subscription::ClientSubscription;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
@@ -23,19 +22,10 @@ use moongate_model::{
 /// Maximum length of instructions. Clients cut at about this.
 const INSTRUCTIONS_MAX: usize = 2048;
 
-/// Returns the server's name for models, with the title that the config gives it.
-fn display_title(server: &ServerEntry) -> String {
-    let name = &server.settings.name;
-    match &server.settings.title {
-        Some(title) if title != name => format!("{name} ({title})"),
-        _ => name.clone(),
-    }
-}
-
 impl Server for Endpoint {
     fn describe(&self, _: &Caller) -> ServerDescription {
-        let servers = || self.generation.servers.iter().filter(|u| self.includes(&u.settings.name));
-        let descriptions: Vec<ServerDescription> = servers().filter_map(|upstream| upstream.description()).collect();
+        let descriptions: Vec<ServerDescription> =
+            self.servers().filter_map(|upstream| upstream.description()).collect();
         // Clients read the capabilities once, and servers may come later: every kind is offered.
         let features = ServerCapabilities {
             tools: true,
@@ -56,16 +46,10 @@ impl Server for Endpoint {
                 descriptions.iter().map(|description| &description.features.experimental),
             ),
         };
-        let text = |upstream: &ServerEntry| {
-            upstream
-                .settings
-                .description
-                .clone()
-                .or_else(|| upstream.description().and_then(|description| description.instructions))
-        };
         let instructions = match &self.scope {
-            EndpointScope::Server(only) => expose::paragraphs(text(only), self.absence()),
-            _ => expose::instructions(servers().map(|u| (display_title(u), text(u))), INSTRUCTIONS_MAX),
+            EndpointScope::Server(only) => expose::paragraphs(only.about(), self.absence()),
+            _ if self.search_rules().is_some() => Some(self.search_instructions()),
+            _ => expose::instructions(self.servers().map(|u| (u.display_title(), u.about())), INSTRUCTIONS_MAX),
         };
         // Clients show a single server under the title and icon of its config.
         let info = match &self.scope {
@@ -77,7 +61,7 @@ impl Server for Endpoint {
         ServerDescription { info, instructions, features }
     }
 
-    fn call(&self, caller: &Arc<Caller>, mut call: Call) -> Exchange {
+    fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
         if let McpMethod::List(kind) = call.method {
             let listed = self.list_items(caller, kind, &call.params, call.task_mode != TaskMode::Never);
             return self.answer_locally(caller, UnsentCall::from_call(&call), listed);
@@ -87,9 +71,9 @@ impl Server for Endpoint {
             let listed = self.list_tasks(caller, call);
             return listed.unwrap_or_else(|error| self.answer_locally(caller, unsent, Err(error)));
         }
-        match self.route(caller, &mut call) {
-            Ok(routed) => self.start(caller, routed, call),
-            Err(error) => self.call_unlisted(caller, call, error),
+        match self.search_rules() {
+            Some(rules) if call.method == McpMethod::CallTool => self.call_in_search_mode(rules, caller, call),
+            _ => self.call_item(caller, call),
         }
     }
 
@@ -126,7 +110,7 @@ impl Server for Endpoint {
     }
 
     fn notify(&self, caller: &Arc<Caller>, notification: Notification) {
-        for upstream in self.generation.servers.iter().filter(|u| self.includes(&u.settings.name)) {
+        for upstream in self.servers() {
             upstream.notify(caller, notification.clone());
         }
     }

@@ -14,7 +14,7 @@ use crate::catalog::Snapshot;
 use crate::endpoint_scope::{EndpointScope, EndpointUnion};
 use crate::names::NameRules;
 use crate::server_entry::ServerEntry;
-use crate::settings::ViewRules;
+use crate::settings::{SearchRules, ViewRules};
 use moongate_access::policy::AccessTable;
 use moongate_model::Principal;
 
@@ -29,6 +29,8 @@ pub(super) struct Generation {
     pub(super) snapshot: ArcSwap<Snapshot>,
     /// Style of tools' input schemas, unless a view has its own.
     pub(super) schema: SchemaStyle,
+    /// Rules of search mode at the endpoint over everything.
+    pub(super) search: Option<SearchRules>,
     /// Servers that are configured and disabled.
     pub(super) disabled: Vec<String>,
 }
@@ -48,7 +50,7 @@ impl Generation {
         // Inserted last: the empty name always means the endpoint over everything.
         scopes.insert(String::new(), EndpointScope::All);
         let (snapshot, schema) = (ArcSwap::default(), SchemaStyle::AsIs);
-        Generation { servers, names, access, scopes, snapshot, schema, disabled: Vec::new() }
+        Generation { servers, names, access, scopes, snapshot, schema, search: None, disabled: Vec::new() }
     }
 
     /// Clones the generation, with one server replaced.
@@ -60,7 +62,7 @@ impl Generation {
         });
         let servers = self.servers.iter().map(swapped).collect();
         let next = Generation::new(servers, self.names.clone(), self.access.clone(), views.collect());
-        Generation { disabled: self.disabled.clone(), schema: self.schema, ..next }
+        Generation { disabled: self.disabled.clone(), schema: self.schema, search: self.search.clone(), ..next }
     }
 
     /// Returns the scope of an endpoint for a principal. `None`: no such endpoint, or no access to it.

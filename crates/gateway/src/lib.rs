@@ -33,6 +33,7 @@ mod rewrite_links;
 mod routed_call;
 mod schema_findings;
 mod schemas;
+mod search_mode;
 mod selected_item;
 mod server_entry;
 mod settings;
@@ -66,6 +67,7 @@ use crate::generation::Generation;
 use crate::in_flight::InFlightCalls;
 use crate::pending_replacements::PendingReplacements;
 use crate::rewrite_links::LearnedUris;
+use crate::search_mode::item_index::ItemIndexes;
 use moongate_access::auth::PrincipalTable;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Notification, Principal};
@@ -85,9 +87,10 @@ pub use preview::ToolAccessChange;
 pub use recent_calls::{CallFacts, CallResult, CallState, RecentCall, RecentCalls};
 pub use reconfigure::{ReplacementStatus, RestartOutcome};
 pub use schemas::SchemaStyle;
+pub use search_mode::operator_search::{FoundTool, FoundTools};
 pub use selected_item::ExcludedItem;
 pub use server_entry::ServerEntry;
-pub use settings::{GatewaySettings, ViewRules};
+pub use settings::{GatewaySettings, SearchRules, ViewRules};
 
 /// Pure functions on which much depends, for `fuzz/`.
 #[doc(hidden)]
@@ -141,6 +144,7 @@ impl Gateway {
         let generation = Arc::new(Generation {
             disabled: settings.disabled,
             schema: settings.schema,
+            search: settings.search,
             ..Generation::new(servers, settings.names, settings.access, settings.views)
         });
         let context = Arc::new(EndpointContext {
@@ -153,6 +157,7 @@ impl Gateway {
             metrics,
             call_log: calls,
             recent_calls: RecentCalls::new(settings.recent_calls),
+            item_indexes: ItemIndexes::default(),
             uri_max: AtomicUsize::new(settings.uri_max),
         });
         let gateway = Arc::new(Gateway {

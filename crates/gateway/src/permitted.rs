@@ -54,15 +54,21 @@ impl Permitted<Arc<ServerEntry>> {
 impl Endpoint {
     /// Returns true if a principal may see and use an item through this endpoint.
     pub(super) fn permits(&self, principal: &Principal, kind: ItemKind, route: &CatalogRoute) -> bool {
+        // Globs of keys apply to tools only.
+        self.offers(kind, route)
+            && (kind != ItemKind::Tools || self.generation.access.allows_tool(principal, &route.exposed))
+    }
+
+    /// Returns true if this endpoint has an item, for principals that may use it.
+    pub(super) fn offers(&self, kind: ItemKind, route: &CatalogRoute) -> bool {
         if !self.includes(&route.upstream.settings.name) {
             return false;
         }
-        // Globs of views and keys apply to tools only.
+        // Globs of views apply to tools only.
         if kind != ItemKind::Tools {
             return true;
         }
         self.scope.has_tool(&route.upstream.settings.name, &route.exposed)
-            && self.generation.access.allows_tool(principal, &route.exposed)
     }
 
     /// Permits an item of the catalogue.

@@ -77,7 +77,8 @@ impl Gateway {
         }
         let next = Generation::new(servers, settings.names, settings.access, settings.views);
         let generation =
-            self.publish(Generation { disabled: settings.disabled, schema: settings.schema, ..next }, &before);
+            Generation { disabled: settings.disabled, schema: settings.schema, search: settings.search, ..next };
+        let generation = self.publish(generation, &before);
         // Those that are still disabled are reported again right after this.
         for name in before.disabled.iter().filter(|name| generation.find_server(name).is_none()) {
             self.forget_server(name);

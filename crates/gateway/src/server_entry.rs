@@ -17,6 +17,23 @@ pub struct ServerEntry {
     pub upstream: Arc<Upstream>,
 }
 
+impl ServerEntry {
+    /// Returns the name for models, with the title that the config gives it.
+    pub(super) fn display_title(&self) -> String {
+        let name = &self.settings.name;
+        match &self.settings.title {
+            Some(title) if title != name => format!("{name} ({title})"),
+            _ => name.clone(),
+        }
+    }
+
+    /// Returns the text about the server: the config's description, or the server's own instructions.
+    pub(super) fn about(&self) -> Option<String> {
+        let own = || self.upstream.description().and_then(|description| description.instructions);
+        self.settings.description.clone().or_else(own)
+    }
+}
+
 impl Deref for ServerEntry {
     type Target = Upstream;
     fn deref(&self) -> &Upstream {

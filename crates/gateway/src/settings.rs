@@ -32,6 +32,19 @@ pub struct GatewaySettings {
     pub uri_max: usize,
     /// Style of tools' input schemas, unless a view has its own.
     pub schema: SchemaStyle,
+    /// Rules of search mode at the endpoint over everything. `None`: its lists have all tools.
+    pub search: Option<SearchRules>,
+}
+
+/// Rules of search mode, in which an endpoint lists a few tools that find and call all others.
+#[derive(Clone, Debug)]
+pub struct SearchRules {
+    /// Tools that are listed all the same, by exposed name.
+    pub always: GlobList,
+    /// True if resources and prompts can be found, too.
+    pub resources: bool,
+    /// True if tools that only read have a tool for calls of their own.
+    pub split_calls: bool,
 }
 
 /// Named subset of servers and tools.
@@ -45,6 +58,8 @@ pub struct ViewRules {
     pub tools: GlobList,
     /// Style of tools' input schemas. `None`: the general one.
     pub schema: Option<SchemaStyle>,
+    /// Rules of search mode. `None`: its lists have all tools.
+    pub search: Option<SearchRules>,
 }
 
 impl ViewRules {

@@ -21,6 +21,14 @@ pub(super) fn begin_permitted(routed: &Permitted<RoutedCall>, caller: &Arc<Calle
 }
 
 impl Endpoint {
+    /// Starts a call of an item, if it exists and the caller may use it.
+    pub(super) fn call_item(&self, caller: &Arc<Caller>, mut call: Call) -> Exchange {
+        match self.route(caller, &mut call) {
+            Ok(routed) => self.start(caller, routed, call),
+            Err(error) => self.call_unlisted(caller, call, error),
+        }
+    }
+
     /// Starts a permitted call, and translates what comes back for its client.
     pub(super) fn start(&self, caller: &Arc<Caller>, routed: Permitted<RoutedCall>, call: Call) -> Exchange {
         let method = call.method.clone();

@@ -149,7 +149,10 @@ impl ClientSubscription {
                         // A change on the client's own connection is sent once, whether or not the shared lists differ.
                         Some(Notification::ListChanged(kind)) => {
                             self.diff_lists();
-                            self.queue_list_change(kind);
+                            // In search mode the client's list of tools may be the same still.
+                            if kind != ItemKind::Tools || self.endpoint.search_rules().is_none() {
+                                self.queue_list_change(kind);
+                            }
                         }
                         Some(notification) => return Some(notification),
                         None => {}

@@ -85,10 +85,6 @@ impl Endpoint {
         (!all.is_empty()).then_some(TaskCapabilities { list, cancel, any_tool: false })
     }
 
-    fn servers(&self) -> impl Iterator<Item = &Arc<ServerEntry>> {
-        self.generation.servers.iter().filter(|u| self.includes(&u.settings.name))
-    }
-
     /// Returns the servers whose task lists the callers of this endpoint may read.
     fn task_listing_servers(&self) -> Vec<Permitted<Arc<ServerEntry>>> {
         let lists = |server: &&Arc<ServerEntry>| features(server).is_some_and(|features| features.list);

@@ -42,6 +42,7 @@ pub(crate) fn gateway() -> Arc<Gateway> {
         recent_calls: 0,
         uri_max: 8192,
         schema: SchemaStyle::AsIs,
+        search: None,
     };
     let shared = Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
     Gateway::new(settings, auth.principals().clone(), shared)

@@ -42,7 +42,14 @@ pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<Cat
         let EndpointScope::View(view) = scope else { continue };
         let names =
             exposed().filter(|(server, _)| view.servers.as_ref().is_none_or(|all| all.iter().any(|n| n == server)));
-        of_tools(format!("views.{}.tools", view.name), &view.tools, names.map(|(_, name)| name).collect());
+        let names: Vec<&str> = names.map(|(_, name)| name).collect();
+        if let Some(search) = &view.search {
+            of_tools(format!("views.{}.always", view.name), &search.always, names.clone());
+        }
+        of_tools(format!("views.{}.tools", view.name), &view.tools, names);
+    }
+    if let Some(search) = &generation.search {
+        of_tools("gateway.always".to_owned(), &search.always, exposed().map(|(_, name)| name).collect());
     }
     for (name, globs) in generation.access.tool_globs() {
         of_tools(format!("auth.keys (name {name:?}) tools"), globs, exposed().map(|(_, name)| name).collect());

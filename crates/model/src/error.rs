@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use moongate_jsonrpc::json::RawJson;
+use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_jsonrpc::message::RpcError;
 
 /// Failure of a call. Each revision encodes it in one place.
@@ -118,6 +118,16 @@ impl Error {
             message: message.into(),
             retryable: Retryable::No,
         }
+    }
+
+    /// Adds a hint behind the message.
+    #[must_use]
+    pub fn with_hint(mut self, hint: &str) -> Self {
+        self.message = format!("{}\n{hint}", self.message).into();
+        if let McpErrorKind::ServerError(error) = &mut self.kind {
+            error.message = ByteString::from(&*self.message);
+        }
+        self
     }
 
     /// Creates a failure of the gateway itself.

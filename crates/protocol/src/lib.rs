@@ -5,6 +5,7 @@
 //! other side.
 
 mod admitted;
+mod argument_refusal;
 mod await_task;
 mod background_sender;
 pub mod body;
@@ -43,6 +44,7 @@ mod v2026_07_28;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 pub use admitted::{AdmissionPolicy, Admitted, ClientPayload};
+pub use argument_refusal::refuses_arguments;
 pub use call_timeouts::CallTimeouts;
 pub use client_capabilities::shared_capabilities;
 pub use connect_error::ConnectError;

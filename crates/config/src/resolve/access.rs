@@ -4,10 +4,11 @@
 //! view's path leads to that view alone.
 
 use super::resolver::{PlanResolver, unknown_name_fix};
-use crate::choices::Schemas;
+use crate::choices::{Discovery, Schemas};
 use crate::file::ConfigFile;
+use crate::gateway_keys::{Gateway, SearchSettings};
 use crate::keys::Key;
-use crate::plan::ViewSettings;
+use crate::plan::{DiscoverySettings, ViewSettings};
 use crate::problem::ProblemKind;
 use crate::server_names::is_name_character;
 use crate::tree::ConfigPath;
@@ -43,9 +44,27 @@ impl PlanResolver<'_> {
                 servers: view.servers.clone(),
                 tools: tools.unwrap_or_else(GlobList::all),
                 schema: view.schema.map(Schemas::style),
+                discovery: self.discovery(&path, view.discovery, &view.always, &view.search),
             });
         }
         views
+    }
+
+    /// Resolves the discovery of tools at `/mcp`.
+    pub(super) fn gateway_discovery(&mut self, gateway: &Gateway) -> DiscoverySettings {
+        let path = ConfigPath::of(&["gateway"]);
+        self.discovery(&path, gateway.discovery, &gateway.always, &gateway.search)
+    }
+
+    fn discovery(
+        &mut self,
+        path: &ConfigPath,
+        mode: Discovery,
+        always: &Vec<String>,
+        search: &SearchSettings,
+    ) -> DiscoverySettings {
+        let always = self.patterns(&path.key("always"), Some(always)).unwrap_or_default();
+        DiscoverySettings { mode, always, search: search.clone() }
     }
 
     fn view_name(&mut self, name: &str, path: &ConfigPath) {

@@ -46,6 +46,7 @@ impl PlanResolver<'_> {
             times: file.gateway.times.clone(),
             state: self.state(&file.gateway, &listen),
             schema: file.gateway.schema.style(),
+            discovery: self.gateway_discovery(&file.gateway),
             names,
             // `input_timeout` is one setting of the gateway, and each server's calls need it.
             servers: self.servers(file).into_iter().map(|server| ServerSettings { input_timeout, ..server }).collect(),

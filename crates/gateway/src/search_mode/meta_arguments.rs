@@ -1,0 +1,170 @@
+//! Arguments of meta-tools, as models send them.
+//!
+//! Owns the checks, and the words for what is wrong. Does not run tools. Invariant: each problem names the argument and
+//! says what would be right.
+
+use bytes::Bytes;
+
+use crate::search_mode::meta_tools::MetaTool;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+
+/// Most hits of a search.
+pub(super) const LIMIT_MAX: usize = 20;
+/// Hits of a search that names no limit.
+const LIMIT_DEFAULT: usize = 5;
+/// Most tools that are described at once.
+const NAMES_MAX: usize = 10;
+
+/// Problem with the arguments, as a text for models.
+#[derive(Debug, PartialEq)]
+pub(super) struct ArgumentProblem(pub(super) String);
+
+/// Arguments of one call of a meta-tool.
+pub(super) struct MetaArguments {
+    tool: MetaTool,
+    members: JsonObject,
+}
+
+impl MetaArguments {
+    /// Reads the arguments of a call. None at all are an empty object.
+    pub(super) fn read(tool: MetaTool, raw: Option<&RawJson>) -> Result<Self, ArgumentProblem> {
+        let object = object_text(raw).ok().map(|object| object.map_or(Some(JsonObject::new()), |raw| raw.as_object()));
+        let empty = MetaArguments { tool, members: JsonObject::new() };
+        match object.flatten() {
+            Some(members) => Ok(MetaArguments { tool, members }),
+            None => Err(empty.problem("The arguments must be one JSON object, without a key twice.")),
+        }
+    }
+
+    /// Returns a text that must be there.
+    pub(super) fn text(&self, key: &str) -> Result<ByteString, ArgumentProblem> {
+        match self.optional_text(key)? {
+            Some(text) if !text.trim().is_empty() => Ok(text),
+            _ => Err(self.problem(&format!("`{key}` is missing."))),
+        }
+    }
+
+    /// Returns a text, if it is there.
+    pub(super) fn optional_text(&self, key: &str) -> Result<Option<ByteString>, ArgumentProblem> {
+        let Some(raw) = self.given(key) else { return Ok(None) };
+        raw.as_text().map(Some).ok_or_else(|| self.problem(&format!("`{key}` must be a string.")))
+    }
+
+    /// Returns the number of hits that are wanted.
+    pub(super) fn limit(&self) -> Result<usize, ArgumentProblem> {
+        let Some(raw) = self.given("limit") else { return Ok(LIMIT_DEFAULT) };
+        // Some models write whole numbers as `5.0`.
+        let number = raw.parse_as::<f64>().ok().filter(|number| number.fract() == 0.0);
+        match number {
+            Some(number) if (1.0..=LIMIT_MAX as f64).contains(&number) => Ok(number as usize),
+            _ => Err(self.problem(&format!("`limit` must be an integer from 1 to {LIMIT_MAX}."))),
+        }
+    }
+
+    /// Returns true if whole definitions are wanted.
+    pub(super) fn wants_full(&self) -> Result<bool, ArgumentProblem> {
+        match self.optional_text("detail")?.as_deref() {
+            None | Some("signature") => Ok(false),
+            Some("full") => Ok(true),
+            Some(_) => Err(self.problem("`detail` must be \"signature\" or \"full\".")),
+        }
+    }
+
+    /// Returns the names of tools. A lone name needs no array.
+    pub(super) fn names(&self) -> Result<Vec<ByteString>, ArgumentProblem> {
+        let wrong = || self.problem(&format!("`names` must be an array of 1 to {NAMES_MAX} names of tools."));
+        let raw = self.given("names").ok_or_else(wrong)?;
+        let one = raw.as_text().map(|name| vec![name]);
+        let several = || raw.as_array()?.iter().map(RawJson::as_text).collect();
+        let names: Vec<ByteString> = one.or_else(several).ok_or_else(wrong)?;
+        if names.is_empty() || names.len() > NAMES_MAX { Err(wrong()) } else { Ok(names) }
+    }
+
+    /// Returns the bytes of an object, if it is there. Models often write one as a string.
+    pub(super) fn object(&self, key: &str) -> Result<Option<RawJson>, ArgumentProblem> {
+        let wrong = || self.problem(&format!("`{key}` must be a JSON object, such as {{\"path\": \"a.txt\"}}."));
+        object_text(self.given(key)).map_err(|()| wrong())
+    }
+
+    fn given(&self, key: &str) -> Option<&RawJson> {
+        self.members.get(key).filter(|raw| !raw.is_null())
+    }
+
+    fn problem(&self, text: &str) -> ArgumentProblem {
+        ArgumentProblem(format!("{text}\nArguments of {}: {}", self.tool.name(), self.tool.signature()))
+    }
+}
+
+/// Returns an object's bytes: as they are, or out of a string that holds them.
+fn object_text(raw: Option<&RawJson>) -> Result<Option<RawJson>, ()> {
+    let Some(raw) = raw.filter(|raw| !raw.is_null()) else { return Ok(None) };
+    if raw.is_object() {
+        return Ok(Some(raw.clone()));
+    }
+    let text = raw.as_text().ok_or(())?;
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let parsed = RawJson::parse(Bytes::copy_from_slice(text.as_bytes())).ok();
+    parsed.filter(RawJson::is_object).map(Some).ok_or(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(tool: MetaTool, json: &'static str) -> Result<MetaArguments, ArgumentProblem> {
+        MetaArguments::read(tool, Some(&RawJson::literal(json)))
+    }
+
+    fn problem<T: std::fmt::Debug>(result: Result<T, ArgumentProblem>) -> String {
+        result.unwrap_err().0
+    }
+
+    #[test]
+    fn what_is_wrong_is_answered_with_what_is_right() {
+        let search = |json| read(MetaTool::SearchTools, json).unwrap();
+        let signature = "\nArguments of search_tools: search_tools(query: string, server?: string, ";
+        let missing = problem(search("{}").text("query"));
+        assert!(missing.starts_with(&format!("`query` is missing.{signature}")), "{missing}");
+        assert!(problem(search(r#"{"query":" "}"#).text("query")).starts_with("`query` is missing."));
+        assert!(problem(search(r#"{"query":7}"#).text("query")).starts_with("`query` must be a string."));
+        for limit in ["0", "21", "-1", "2.5", "\"5\"", "[]", "1e99"] {
+            let json = format!(r#"{{"limit":{limit}}}"#);
+            let arguments = read(MetaTool::SearchTools, json.leak()).unwrap();
+            assert!(problem(arguments.limit()).starts_with("`limit` must be an integer from 1 to 20."), "{limit}");
+        }
+        assert!(problem(search(r#"{"detail":"all"}"#).wants_full()).contains("\"signature\" or \"full\""));
+        for names in ["{}", r#"{"names":[]}"#, r#"{"names":[7]}"#, r#"{"names":{}}"#] {
+            let arguments = read(MetaTool::DescribeTool, names).unwrap();
+            assert!(problem(arguments.names()).contains("describe_tool(names: string[])"), "{names}");
+        }
+        for raw in ["[]", "7", r#"{"a":1,"a":2}"#, r#""[]""#] {
+            assert!(read(MetaTool::CallTool, raw).is_err(), "{raw}");
+        }
+    }
+
+    #[test]
+    fn slips_of_models_are_accepted() {
+        let search = read(MetaTool::SearchTools, r#"{"limit":5.0,"server":null}"#).unwrap();
+        assert_eq!((search.limit(), search.optional_text("server")), (Ok(5), Ok(None)));
+        let whole = read(MetaTool::SearchTools, r#""{\"query\":\"x\"}""#).unwrap();
+        assert_eq!(whole.text("query").as_deref(), Ok("x"));
+        let one = read(MetaTool::DescribeTool, r#"{"names":"a"}"#).unwrap();
+        assert_eq!(one.names().unwrap().len(), 1);
+        assert!(MetaArguments::read(MetaTool::ListServers, None).is_ok());
+    }
+
+    #[test]
+    fn objects_keep_their_bytes_and_may_be_strings() {
+        let object = |json| read(MetaTool::CallTool, json).unwrap().object("arguments");
+        assert_eq!(object(r#"{"arguments":{ "n":1.0 }}"#).unwrap().unwrap().bytes(), r#"{ "n":1.0 }"#.as_bytes());
+        assert_eq!(object(r#"{"arguments":"{ \"n\":1.0 }"}"#).unwrap().unwrap().bytes(), r#"{ "n":1.0 }"#.as_bytes());
+        for none in ["{}", r#"{"arguments":null}"#, r#"{"arguments":""}"#] {
+            assert_eq!(object(none), Ok(None), "{none}");
+        }
+        for wrong in [r#"{"arguments":[]}"#, r#"{"arguments":"no"}"#, r#"{"arguments":7}"#, r#"{"arguments":"[1]"}"#] {
+            assert!(problem(object(wrong)).starts_with("`arguments` must be a JSON object"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Search mode: an endpoint lists a few tools that find and call all others.
+//!
+//! Owns the step from the name of a meta-tool to its answer. Does not decide who may use an item (`permitted.rs`).
+//! Invariant: an endpoint in full mode runs nothing of this folder.
+
+mod find_items;
+mod item_calls;
+pub(super) mod item_index;
+mod item_summary;
+mod item_texts;
+mod meta_arguments;
+mod meta_tools;
+mod nearest_names;
+pub(super) mod operator_search;
+mod ranked_items;
+mod server_overview;
+mod text_result;
+
+use std::sync::Arc;
+
+use crate::call_watch::UnsentCall;
+use crate::catalog::Snapshot;
+use crate::endpoint::Endpoint;
+use crate::settings::SearchRules;
+use find_items::ItemQuery;
+use item_calls::NamedItem;
+use item_index::ItemGroup;
+use meta_arguments::{ArgumentProblem, MetaArguments};
+use meta_tools::MetaTool;
+use moongate_jsonrpc::json::RawJson;
+use moongate_model::{Call, Caller, Error, Exchange, ItemKind, McpErrorKind, Outcome, Principal, TaskMode};
+use text_result::error_result;
+
+/// Answer that a meta-tool takes from the catalogue.
+type LocalAnswer = Box<dyn FnOnce(&Endpoint, &Principal) -> Outcome + Send>;
+
+impl Endpoint {
+    /// Starts the call of a tool where the lists have meta-tools. Other names are tools of servers.
+    pub(super) fn call_in_search_mode(&self, rules: &SearchRules, caller: &Arc<Caller>, mut call: Call) -> Exchange {
+        let name = call.params.get_string("name");
+        let tool = name.and_then(|name| MetaTool::from_name(&name)).filter(|tool| tool.is_enabled(rules));
+        let Some(tool) = tool else { return self.call_item(caller, call) };
+        let unsent = UnsentCall::from_call(&call);
+        let raw = call.params.get("arguments").cloned();
+        // The request's headers are compared with the tool that the request names, which is not the one that runs.
+        let checked = call.deferred_check.take().map_or(Ok(()), |check| check(&tool.members(), raw.as_ref()));
+        if let Err(error) = checked.and_then(|()| check_task_mode(tool, &call)) {
+            return self.answer_locally(caller, unsent, Err(error));
+        }
+        let arguments = MetaArguments::read(tool, raw.as_ref());
+        match arguments.and_then(|arguments| self.start_meta_tool(tool, &arguments, caller, call)) {
+            Ok(exchange) => exchange,
+            Err(problem) => self.answer_locally(caller, unsent, Ok(error_result(&problem.0))),
+        }
+    }
+
+    fn start_meta_tool(
+        &self,
+        tool: MetaTool,
+        arguments: &MetaArguments,
+        caller: &Arc<Caller>,
+        call: Call,
+    ) -> Result<Exchange, ArgumentProblem> {
+        let query = |group, full| -> Result<ItemQuery, ArgumentProblem> {
+            let (text, server) = (arguments.text("query")?, arguments.optional_text("server")?);
+            Ok(ItemQuery { group, text, server, limit: arguments.limit()?, full })
+        };
+        let answer: LocalAnswer = match tool {
+            MetaTool::CallTool | MetaTool::CallReadonlyTool => {
+                let (key, values) = (arguments.text("name")?, arguments.object("arguments")?);
+                let read_only = tool == MetaTool::CallReadonlyTool;
+                let item = NamedItem { kind: ItemKind::Tools, key, arguments: values, read_only };
+                return Ok(self.call_named_item(caller, call, item));
+            }
+            MetaTool::ReadResource => {
+                let key = arguments.text("uri")?;
+                let item = NamedItem { kind: ItemKind::Resources, key, arguments: None, read_only: false };
+                return Ok(self.call_named_item(caller, call, item));
+            }
+            MetaTool::GetPrompt => {
+                let (key, values) = (arguments.text("name")?, arguments.object("arguments")?);
+                let item = NamedItem { kind: ItemKind::Prompts, key, arguments: values, read_only: false };
+                return Ok(self.call_named_item(caller, call, item));
+            }
+            MetaTool::SearchTools => answer_query(query(ItemGroup::Tools, arguments.wants_full()?)?),
+            MetaTool::SearchResources => answer_query(query(ItemGroup::Resources, false)?),
+            MetaTool::SearchPrompts => answer_query(query(ItemGroup::Prompts, false)?),
+            MetaTool::DescribeTool => {
+                let names = arguments.names()?;
+                Box::new(move |endpoint, principal| endpoint.describe_tools(principal, &names))
+            }
+            MetaTool::ListServers => Box::new(|endpoint, principal| endpoint.list_servers(principal)),
+        };
+        Ok(self.answer_from_catalog(caller, UnsentCall::from_call(&call), answer))
+    }
+
+    fn answer_from_catalog(&self, caller: &Arc<Caller>, unsent: UnsentCall, answer: LocalAnswer) -> Exchange {
+        let (endpoint, caller) = (self.clone_endpoint(), caller.clone());
+        Exchange::start_with(async move {
+            let principal = caller.principal.clone();
+            let end = endpoint.in_background(move |endpoint| answer(endpoint, &principal)).await;
+            endpoint.answer_locally(&caller, unsent, end)
+        })
+    }
+
+    /// Runs work that takes long on a thread where no call waits for it.
+    async fn in_background<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Endpoint) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let permit = self.gateway.context().item_indexes.searches.clone().acquire_owned().await;
+        let endpoint = self.clone_endpoint();
+        let task = tokio::task::spawn_blocking(move || {
+            // Held by the work, which goes on if nobody waits for it any more.
+            let _permit = permit;
+            work(&endpoint)
+        });
+        task.await.map_err(|_| Error::internal("the search failed"))
+    }
+
+    /// Renders the meta-tools that this endpoint lists.
+    pub(super) fn list_meta_tools(&self, rules: &SearchRules, snapshot: &Snapshot, with_tasks: bool) -> Vec<RawJson> {
+        let has = |group: ItemGroup| {
+            let mut routes = group.kinds().iter().flat_map(|kind| snapshot.iter(*kind));
+            routes.any(|route| !route.hidden && self.includes(&route.upstream.settings.name))
+        };
+        let is_listed = |tool: &MetaTool| match tool {
+            MetaTool::SearchResources | MetaTool::ReadResource => has(ItemGroup::Resources),
+            MetaTool::SearchPrompts | MetaTool::GetPrompt => has(ItemGroup::Prompts),
+            _ => true,
+        };
+        let may_be_task = with_tasks && self.task_features().is_some();
+        let render = |tool: MetaTool| match may_be_task && tool.calls_tools() {
+            true => moongate_protocol::offer_as_task(&tool.definition()).unwrap_or_else(|| tool.definition()),
+            false => tool.definition(),
+        };
+        MetaTool::ALL.into_iter().filter(|tool| tool.is_enabled(rules)).filter(is_listed).map(render).collect()
+    }
+}
+
+fn answer_query(query: ItemQuery) -> LocalAnswer {
+    Box::new(move |endpoint, principal| endpoint.find_items(principal, &query))
+}
+
+/// Refuses a call that must become a task, if its meta-tool is none that can.
+fn check_task_mode(tool: MetaTool, call: &Call) -> Result<(), Error> {
+    match call.task_mode {
+        TaskMode::Required(_) if !tool.calls_tools() => {
+            let message = format!("{} is no task: call it without one", tool.name());
+            Err(Error::new(McpErrorKind::UnknownMethod, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns true if search mode has a tool of this name, which then hides a server's.
+pub(super) fn is_meta_name(name: &str) -> bool {
+    MetaTool::from_name(name).is_some()
+}

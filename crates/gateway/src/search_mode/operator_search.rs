@@ -1,0 +1,63 @@
+//! Searches of operators: the tools that a model would find at an endpoint.
+//!
+//! Owns the form of their hits. Does not rank, and knows no keys. Invariant: the words and the ranking are those of search
+//! mode, whether the endpoint is in it or not.
+
+use crate::Gateway;
+use crate::catalog_route::CatalogRoute;
+use crate::search_mode::item_index::ItemGroup;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Error, ItemKind};
+
+/// Tools that fit an operator's words.
+pub struct FoundTools {
+    /// Tools of the endpoint.
+    pub total: usize,
+    /// Tools that fit, best first.
+    pub tools: Vec<FoundTool>,
+}
+
+/// Tool that fits an operator's words.
+pub struct FoundTool {
+    /// Exposed name.
+    pub name: ByteString,
+    /// Server of the tool.
+    pub server: ByteString,
+    /// Line that says how to call it.
+    pub signature: String,
+    /// Beginning of its description, or nothing.
+    pub about: String,
+    /// Remarks, such as the state of a server that is not ready.
+    pub notes: Vec<&'static str>,
+    /// Share of the best possible score.
+    pub score: f32,
+    /// Words of the search that it has.
+    pub matched_words: Vec<String>,
+}
+
+impl Gateway {
+    /// Finds the tools that fit some words at an endpoint. Returns `None` if there is no such endpoint.
+    pub async fn find_tools(&self, endpoint: &str, words: &str, limit: usize) -> Option<Result<FoundTools, Error>> {
+        let endpoint = self.current.load().endpoints.get(endpoint)?.clone();
+        let words = words.to_owned();
+        let found = endpoint.in_background(move |endpoint| {
+            let snapshot = endpoint.generation.snapshot.load_full();
+            let is_offered = |kind: ItemKind, route: &CatalogRoute| endpoint.offers(kind, route);
+            let found = endpoint.search_items(&snapshot, ItemGroup::Tools, &words, limit, is_offered);
+            let tools = found.items.into_iter().map(|item| {
+                let summary = endpoint.summarize(item.kind, &item.route);
+                FoundTool {
+                    name: item.route.exposed.clone(),
+                    server: item.route.upstream.name.clone(),
+                    signature: summary.signature,
+                    about: summary.about,
+                    notes: summary.notes,
+                    score: item.score,
+                    matched_words: item.matched_words,
+                }
+            });
+            FoundTools { total: found.total, tools: tools.collect() }
+        });
+        Some(found.await)
+    }
+}

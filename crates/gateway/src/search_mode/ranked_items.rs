@@ -1,0 +1,64 @@
+//! Ranked items: those that fit some words best, among those that somebody may see.
+//!
+//! Owns the step from the index to the catalogue. Does not rank (`moongate_search`), and writes no text. Invariant: what
+//! the filter hides changes nothing in the answer.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::catalog::Snapshot;
+use crate::catalog_route::CatalogRoute;
+use crate::endpoint::Endpoint;
+use crate::search_mode::item_index::ItemGroup;
+use crate::search_mode::item_texts::ItemId;
+use moongate_model::ItemKind;
+
+/// Items that fit, best first.
+pub(super) struct RankedItems {
+    pub(super) items: Vec<RankedItem>,
+    /// Items that were searched.
+    pub(super) total: usize,
+    /// True if others fit as well.
+    pub(super) has_more: bool,
+}
+
+/// Item that fits.
+pub(super) struct RankedItem {
+    pub(super) kind: ItemKind,
+    pub(super) route: Arc<CatalogRoute>,
+    /// Share of the best possible score.
+    pub(super) score: f32,
+    /// Words that it has.
+    pub(super) matched_words: Vec<String>,
+}
+
+impl Endpoint {
+    /// Finds the items that fit some words, among those that `is_visible` lets through.
+    pub(super) fn search_items(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        group: ItemGroup,
+        text: &str,
+        limit: usize,
+        is_visible: impl Fn(ItemKind, &CatalogRoute) -> bool,
+    ) -> RankedItems {
+        let index = self.gateway.context().item_indexes.load(group, snapshot);
+        let total = Cell::new(0);
+        let is_searched = |(kind, key): &ItemId| {
+            let route = snapshot.find_exposed(*kind, key);
+            let is_searched = route.is_some_and(|route| !route.hidden && is_visible(*kind, route));
+            total.set(total.get() + usize::from(is_searched));
+            is_searched
+        };
+        // One more than wanted tells whether there are more.
+        let mut hits = index.search(text, is_searched, limit + 1);
+        let has_more = hits.len() > limit;
+        hits.truncate(limit);
+        let items = hits.into_iter().filter_map(|hit| {
+            let (kind, key) = hit.id;
+            let route = snapshot.find_exposed(kind, &key)?.clone();
+            Some(RankedItem { kind, route, score: hit.score, matched_words: hit.matched_words })
+        });
+        RankedItems { items: items.collect(), total: total.get(), has_more }
+    }
+}
