@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 
 /// Names of the commands.
-pub(super) const NAMES: [&str; 13] = [
+pub(super) const NAMES: [&str; 12] = [
     "audit",
     "completions",
     "doctor",
@@ -16,7 +16,6 @@ pub(super) const NAMES: [&str; 13] = [
     "open",
     "pin",
     "popular",
-    "search",
     "undo",
     "upgrade",
 ];
@@ -29,7 +28,7 @@ pub(super) fn refusal(word: &OsStr) -> Option<String> {
         "login" | "logins" | "logout" => "send a fixed credential with `headers`",
         "doctor" => "use `moongate check` and `moongate status`",
         "explain" => "`moongate tools --key KEY` shows what a key may call",
-        "search" | "popular" => "`moongate tools` lists what there is",
+        "popular" => "`moongate tools` lists what there is",
         "audit" => "`telemetry.calls = \"all\"` logs each call",
         "open" => "`moongate status` shows how each server is",
         "pin" => "name the version of each package in the config; `moongate check` says which have none",

@@ -25,6 +25,7 @@ mod plan;
 mod process;
 pub mod restart;
 pub mod schema;
+pub mod search;
 pub mod serve;
 mod signals;
 pub mod status;
@@ -94,6 +95,8 @@ enum CliCommand {
     Restart(restart::RestartArgs),
     /// Show how each server of a running gateway is, and why
     Status(status::StatusArgs),
+    /// Find tools of a running gateway by what they do
+    Search(search::SearchArgs),
     /// Exit 0 if a running gateway is ready (for a container's HEALTHCHECK)
     Health(health::HealthArgs),
     #[command(flatten)]
@@ -157,6 +160,7 @@ pub fn run(cli: CommandLine) -> ExitCode {
         CliCommand::Reload(args) => block_on(restart::reload(args)),
         CliCommand::Restart(args) => block_on(restart::restart(args)),
         CliCommand::Status(args) => block_on(status::run(args)),
+        CliCommand::Search(args) => block_on(search::run(args)),
         CliCommand::Health(args) => block_on(health::run(args)),
         CliCommand::Client(verb) => client::run(verb),
         CliCommand::Mock(args) => mock(args),

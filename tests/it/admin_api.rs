@@ -209,3 +209,25 @@ async fn each_route_of_the_description_is_there() {
         }
     }
 }
+
+#[tokio::test]
+async fn operators_find_what_a_model_would() {
+    let server = serve(only(legacy(), &["read_file", "send_mail"])).await;
+    let setup = Setup::new().http("a", &server.url).with("views.v", "tools = [\"*\", \"!*mail\"]");
+    let gateway = setup.start().await;
+    gateway.ready(&["a"]).await;
+    let search = async |query: &str| gateway.admin(&format!("/api/v1/search?{query}")).await;
+    let found = search("q=send+mail").await.json();
+    assert_eq!((&found["endpoint"], &found["total"]), (&json!("/mcp"), &json!(2)), "{found}");
+    let tool = &found["tools"][0];
+    assert_eq!((&tool["name"], &tool["server"]), (&json!("a__send_mail"), &json!("a")), "{found}");
+    assert_eq!(tool["matched_words"], json!(["send", "mail"]), "{found}");
+    assert!(tool["score"].as_f64() > Some(0.5) && tool["signature"] == "a__send_mail()", "{found}");
+    let viewed = search("q=send+mail&endpoint=/mcp/v").await.json();
+    assert_eq!((&viewed["endpoint"], &viewed["total"], &viewed["tools"]), (&json!("/mcp/v"), &json!(1), &json!([])));
+    let own = search("q=read&endpoint=a&limit=1").await.json();
+    assert_eq!(own["tools"][0]["signature"], "read_file()", "{own}");
+    for (query, status) in [("q=", 400), ("q=a&limit=0", 400), ("q=a&limit=x", 400), ("q=a&endpoint=b", 404)] {
+        assert_eq!(search(query).await.status, status, "{query}");
+    }
+}

@@ -262,6 +262,25 @@ async fn the_default_build_allocates_with_jemalloc_where_it_can() {
 }
 
 #[tokio::test]
+async fn a_search_finds_tools_by_what_they_do() {
+    let gateway = RunningGateway::start().await;
+    let search = async |args: &[&str]| {
+        run_in(gateway.dir.path(), &[&["search", "--admin", &gateway.admin], args].concat()).await
+    };
+    let found = search(&["add", "two", "numbers", "--limit", "1"]).await;
+    assert_eq!(found.code, Some(0), "{}", found.err);
+    assert!(found.out.starts_with("std__add(a: ") && found.out.ends_with(")\n  Adds two numbers.\n"), "{}", found.out);
+    assert!(found.err.starts_with("1 of "), "{}", found.err);
+    let json = search(&["add", "--format", "json", "--endpoint", "std"]).await;
+    let answer: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((&answer["endpoint"], &answer["tools"][0]["name"]), (&"/mcp/std".into(), &"std__add".into()));
+    assert_eq!(search(&["xylophone"]).await.code, Some(1));
+    let unknown = search(&["add", "--endpoint", "nothing"]).await;
+    assert!(unknown.code == Some(1) && unknown.err.contains("There is no endpoint \"nothing\""), "{}", unknown.err);
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn check_takes_a_file_and_commands_of_later_versions_say_so() {
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("a.toml"), "[servers.a]\ncommand = \"npx\"\nargs = [\"-y\", \"pkg\"]\n").unwrap();

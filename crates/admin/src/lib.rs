@@ -13,6 +13,7 @@ mod items;
 mod openapi;
 mod page;
 mod routes;
+mod search;
 mod server_details;
 mod sessions;
 mod sign_in;

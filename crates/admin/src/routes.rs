@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{MethodRouter, delete, get, post};
 
-use crate::{AdminState, actions, calls, connect, events, items, openapi, sessions, status, try_call};
+use crate::{AdminState, actions, calls, connect, events, items, openapi, search, sessions, status, try_call};
 use moongate_access::auth::AdminRole;
 
 /// Route of the API.
@@ -48,13 +48,19 @@ impl ApiRoute {
 }
 
 /// All routes of the API.
-pub(super) const ROUTES: [ApiRoute; 17] = [
+pub(super) const ROUTES: [ApiRoute; 18] = [
     ApiRoute::view("GET", "/api/v1/openapi.json", "This description of the API.", || get(openapi::openapi)),
     ApiRoute::view("GET", "/api/v1/status", "The state of every server, and why.", || get(status::status)),
     ApiRoute::view("GET", "/api/v1/events", "Changes as they happen, as an event stream.", || get(events::events)),
     ApiRoute::view("GET", "/api/v1/servers/{name}/items", "Tools, resources and prompts of a server.", || {
         get(items::items)
     }),
+    ApiRoute::view("GET", "/api/v1/search", "Tools that a model would find at an endpoint.", || get(search::search))
+        .query(&[
+            ("q", "What the tool should do, in a few words."),
+            ("endpoint", "Name of a view or server. Default: all servers."),
+            ("limit", "Maximum number of tools."),
+        ]),
     ApiRoute::view("GET", "/api/v1/calls", "Recent calls, newest first: names and sizes, never values.", || {
         get(calls::calls)
     })

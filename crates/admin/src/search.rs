@@ -1,0 +1,61 @@
+//! Searches of operators: the tools that a model would find.
+//!
+//! Owns their form. Does not rank (`moongate_gateway`). Invariant: nothing is recorded of what was searched.
+
+use std::collections::HashMap;
+
+use axum::extract::RawQuery;
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::actions::Viewer;
+use crate::calls::endpoint_path;
+use crate::json;
+use moongate_gateway::FoundTool;
+use moongate_server::json_response;
+
+/// Hits of a search that names no limit.
+const LIMIT_DEFAULT: usize = 5;
+/// Most hits of a search.
+const LIMIT_MAX: usize = 100;
+
+/// Handles `GET /api/v1/search`.
+pub(super) async fn search(Viewer(admin): Viewer, RawQuery(query): RawQuery) -> Response {
+    let query: HashMap<_, _> = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect();
+    let text = |key: &str| query.get(key).map_or("", String::as_str).trim();
+    if text("q").is_empty() {
+        return json_response(StatusCode::BAD_REQUEST, "no_words", "`q` has no words");
+    }
+    let limit = match query.get("limit").map(|limit| limit.parse::<usize>()) {
+        None => LIMIT_DEFAULT,
+        Some(Ok(limit)) if (1..=LIMIT_MAX).contains(&limit) => limit,
+        Some(_) => {
+            let message = format!("`limit` is not a number from 1 to {LIMIT_MAX}");
+            return json_response(StatusCode::BAD_REQUEST, "bad_limit", &message);
+        }
+    };
+    // A path is as good as a name.
+    let endpoint = text("endpoint");
+    let name = endpoint.strip_prefix("/mcp").unwrap_or(endpoint).trim_matches('/');
+    match admin.gateway.find_tools(name, text("q"), limit).await {
+        None => json_response(StatusCode::NOT_FOUND, "not_found", &format!("There is no endpoint {name:?}")),
+        Some(Err(error)) => json_response(StatusCode::INTERNAL_SERVER_ERROR, "internal", &error.message),
+        Some(Ok(found)) => {
+            let hits: Vec<Value> = found.tools.iter().map(tool_json).collect();
+            json(StatusCode::OK, &json!({ "endpoint": endpoint_path(name), "total": found.total, "tools": hits }))
+        }
+    }
+}
+
+fn tool_json(tool: &FoundTool) -> Value {
+    json!({
+        "name": &*tool.name,
+        "server": &*tool.server,
+        "signature": tool.signature,
+        "description": tool.about,
+        "notes": tool.notes,
+        "score": (f64::from(tool.score) * 1000.0).round() / 1000.0,
+        "matched_words": tool.matched_words,
+    })
+}

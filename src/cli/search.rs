@@ -1,0 +1,90 @@
+//! `moongate search`: tools of a running gateway that fit some words. Owns the lines that it prints.
+//!
+//! Does not rank: the gateway does. Invariant: a model in search mode finds the same tools in the same order.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::cli::admin::GatewayArgs;
+use crate::cli::process::print_message;
+
+/// Flags of `search`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SearchArgs {
+    /// What the tool should do
+    #[arg(required = true, value_name = "WORD")]
+    words: Vec<String>,
+    /// Search only this view or server, as /mcp/NAME
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    endpoint: String,
+    /// How many tools to show
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    limit: u8,
+    #[command(flatten)]
+    gateway: GatewayArgs,
+    /// How it is printed
+    #[arg(long, value_enum, default_value = "table")]
+    format: SearchFormat,
+}
+
+/// How the tools are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum SearchFormat {
+    /// For people: a signature and a description for each tool
+    Table,
+    /// As the gateway answers it, with scores
+    Json,
+}
+
+#[derive(Deserialize)]
+struct SearchAnswer {
+    total: usize,
+    tools: Vec<SearchTool>,
+}
+
+#[derive(Deserialize)]
+struct SearchTool {
+    signature: String,
+    description: String,
+    #[serde(default)]
+    notes: Vec<String>,
+}
+
+/// Body of a refusal.
+#[derive(Default, Deserialize)]
+struct RefusalBody {
+    message: Option<String>,
+}
+
+/// Searches and prints what fits. Returns exit code 1 if nothing does.
+pub async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
+    let admin = args.gateway.client()?;
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    query.append_pair("q", &args.words.join(" "));
+    query.append_pair("endpoint", &args.endpoint).append_pair("limit", &args.limit.to_string());
+    let (status, body) = admin.get(&format!("/api/v1/search?{}", query.finish())).await?;
+    if status != 200 {
+        let refused: RefusalBody = serde_json::from_slice(&body).unwrap_or_default();
+        let why = refused.message.unwrap_or_else(|| "is it an older version?".to_owned());
+        anyhow::bail!("the gateway refuses: HTTP status {status}; {why}");
+    }
+    let answer: SearchAnswer = serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
+    let mut out = std::io::stdout().lock();
+    if args.format == SearchFormat::Json {
+        out.write_all(&body)?;
+        writeln!(out)?;
+    } else {
+        for tool in &answer.tools {
+            let notes: String = tool.notes.iter().map(|note| format!(" [{note}]")).collect();
+            writeln!(out, "{}{notes}", tool.signature)?;
+            if !tool.description.is_empty() {
+                writeln!(out, "  {}", tool.description)?;
+            }
+        }
+        print_message(&format!("{} of {} tools", answer.tools.len(), answer.total));
+    }
+    Ok(if answer.tools.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
