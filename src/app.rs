@@ -28,7 +28,7 @@ use crate::app::plan_settings::{
 use crate::app::reload::ReloadTargets;
 use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
-use moongate_admin::{AdminState, EventFeed, SignInState, ToolIndex, TryCalls};
+use moongate_admin::{AdminState, EventFeed, SignInState, TryCalls};
 use moongate_config::{LimitSettings, Plan};
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
@@ -269,7 +269,6 @@ impl Bound {
                 control: reloader.clone(),
                 draining: draining.clone(),
                 events: EventFeed::new(plan.admin_limits.streams),
-                tool_index: ToolIndex::default(),
                 try_calls: TryCalls::default(),
                 sign_in: sign_in.clone(),
             };

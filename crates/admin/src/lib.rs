@@ -41,7 +41,6 @@ use moongate_telemetry::Metrics;
 
 pub use event_feed::EventFeed;
 pub use sign_in::SignInState;
-pub use tool_catalog::ToolIndex;
 pub use try_call::TryCalls;
 
 /// State of the admin listener.
@@ -68,8 +67,6 @@ pub struct AdminState {
     pub events: EventFeed,
     /// Calls that operators make here.
     pub try_calls: TryCalls,
-    /// Words of all tools, for searches.
-    pub tool_index: ToolIndex,
     /// Keys that were tried. All listeners share them.
     pub sign_in: Arc<SignInState>,
 }

@@ -1,11 +1,10 @@
 //! Tools of an endpoint, by server, and ranked for a query.
 //!
-//! Owns the index of the current catalogue. Does not rank (`moongate_search`) or decide what is exposed
-//! (`moongate_gateway`). Invariant: a query finds what search mode would find, before what is not listed.
+//! Owns what is shown of them. Does not rank or decide what is exposed (`moongate_gateway`). Invariant: a query finds
+//! what search mode would find, before what is not listed.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::AdminState;
@@ -13,7 +12,6 @@ use crate::items::item_summary;
 use moongate_gateway::{CatalogRoute, EndpointCoverage, ServerEntry, Snapshot};
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::ItemKind;
-use moongate_search::{SearchIndex, ServerDocument, ToolDocument, argument_texts};
 
 /// Tools of one server, as an endpoint has them.
 pub(super) struct ServerTools {
@@ -37,56 +35,6 @@ const FOUND_MAX: usize = 500;
 /// Tools that are not listed, and are shown beside those that are.
 const UNLISTED_MAX: usize = 20;
 
-/// Index of the tools of one catalogue. A search of a later one builds it anew.
-#[derive(Default)]
-pub struct ToolIndex(Mutex<Option<BuiltIndex>>);
-
-/// Index, and the catalogue that it was built of.
-struct BuiltIndex {
-    snapshot: Weak<Snapshot>,
-    index: Arc<SearchIndex<ByteString>>,
-}
-
-impl ToolIndex {
-    fn of(&self, admin: &AdminState, snapshot: &Arc<Snapshot>) -> Arc<SearchIndex<ByteString>> {
-        // Held while the index is built: of several searches at once, one builds and the others use it.
-        let mut held = self.0.lock();
-        if let Some(built) = held.as_ref().filter(|built| built.snapshot.as_ptr() == Arc::as_ptr(snapshot)) {
-            return built.index.clone();
-        }
-        let index = Arc::new(build_index(&admin.gateway.servers(), snapshot));
-        // A weak reference keeps no earlier catalogue alive, and its address is not reused.
-        *held = Some(BuiltIndex { snapshot: Arc::downgrade(snapshot), index: index.clone() });
-        index
-    }
-}
-
-fn build_index(servers: &[Arc<ServerEntry>], snapshot: &Snapshot) -> SearchIndex<ByteString> {
-    let mut index = SearchIndex::default();
-    for server in servers {
-        let name = server.settings.name.as_str();
-        let routes: Vec<&Arc<CatalogRoute>> =
-            snapshot.iter(ItemKind::Tools).filter(|route| route.upstream.settings.name == name).collect();
-        let texts: Vec<_> = routes.iter().map(|route| indexed_texts(&route.definition)).collect();
-        let documents = routes.iter().zip(&texts).map(|(route, (description, arguments))| ToolDocument {
-            id: route.exposed.clone(),
-            exposed_name: &route.exposed,
-            own_name: &route.local,
-            description,
-            arguments,
-        });
-        let title = server.settings.title.as_deref().unwrap_or_default();
-        index.replace_server(ServerDocument { name, title, description: "" }, documents);
-    }
-    index
-}
-
-fn indexed_texts(definition: &JsonObject) -> (String, Vec<moongate_search::ArgumentText>) {
-    let text = |key| definition.get_string(key).map(|text| text.to_string()).unwrap_or_default();
-    let schema = definition.get("inputSchema").and_then(|schema| std::str::from_utf8(schema.bytes()).ok());
-    (format!("{} {}", text("title"), text("description")), argument_texts(schema.unwrap_or_default()))
-}
-
 /// Lists the tools of an endpoint by server. A view has exposed tools only, the other endpoints all.
 pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -> Vec<ServerTools> {
     let snapshot = admin.gateway.snapshot();
@@ -109,19 +57,15 @@ pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -
 pub(super) fn find_tools(admin: &AdminState, coverage: &EndpointCoverage, query: &str, shown: usize) -> FoundTools {
     let snapshot = admin.gateway.snapshot();
     let servers = admin.gateway.servers();
-    let is_listed = |id: &ByteString| {
-        let route = snapshot.find_exposed(ItemKind::Tools, id);
-        route.is_some_and(|route| !route.hidden && coverage.has_tool(route))
-    };
     // More than are shown are asked for, since the page tells how many there are.
-    let hits = admin.tool_index.of(admin, &snapshot).search(query, is_listed, FOUND_MAX);
+    let hits = admin.gateway.rank_tools(coverage, query, FOUND_MAX);
     let describe = |id: &ByteString| {
         let route = snapshot.find_exposed(ItemKind::Tools, id)?;
         let name = &route.upstream.settings.name;
         let server = servers.iter().find(|server| server.settings.name == *name)?;
         Some((name.clone(), describe_tool(coverage, server, &route.definition, &snapshot)))
     };
-    let listed = hits.iter().take(shown).filter_map(|hit| describe(&hit.id)).collect();
+    let listed = hits.iter().take(shown).filter_map(describe).collect();
     FoundTools { listed, total: hits.len(), unlisted: find_unlisted(&servers, coverage, query, &snapshot) }
 }
 

@@ -47,7 +47,7 @@ impl Endpoint {
             query.server.as_ref().is_none_or(|name| *name == route.upstream.name)
                 && self.permits(principal, kind, route)
         };
-        let found = self.search_items(&snapshot, query.group, &query.text, query.limit, is_searched);
+        let found = self.indexes().rank(&snapshot, query.group, &query.text, query.limit, is_searched);
         let (plural, how) = match query.group {
             ItemGroup::Tools => ("tools", "Call with call_tool."),
             ItemGroup::Resources => ("resources", "Read with read_resource."),

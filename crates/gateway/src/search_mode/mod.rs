@@ -24,7 +24,7 @@ use crate::endpoint::Endpoint;
 use crate::settings::SearchRules;
 use find_items::ItemQuery;
 use item_calls::NamedItem;
-use item_index::ItemGroup;
+use item_index::{ItemGroup, ItemIndexes};
 use meta_arguments::{ArgumentProblem, MetaArguments};
 use meta_tools::MetaTool;
 use moongate_jsonrpc::json::RawJson;
@@ -103,12 +103,16 @@ impl Endpoint {
         })
     }
 
+    fn indexes(&self) -> &ItemIndexes {
+        &self.gateway.context().item_indexes
+    }
+
     /// Runs work that takes long on a thread where no call waits for it.
     async fn in_background<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Endpoint) -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let permit = self.gateway.context().item_indexes.searches.clone().acquire_owned().await;
+        let permit = self.indexes().searches.clone().acquire_owned().await;
         let endpoint = self.clone_endpoint();
         let task = tokio::task::spawn_blocking(move || {
             // Held by the work, which goes on if nobody waits for it any more.

@@ -5,6 +5,7 @@
 
 use crate::Gateway;
 use crate::catalog_route::CatalogRoute;
+use crate::endpoint_coverage::EndpointCoverage;
 use crate::search_mode::item_index::ItemGroup;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Error, ItemKind};
@@ -36,6 +37,13 @@ pub struct FoundTool {
 }
 
 impl Gateway {
+    /// Returns the names of the tools that fit some words, best first. Blocks for the time of the search.
+    pub fn rank_tools(&self, coverage: &EndpointCoverage, words: &str, limit: usize) -> Vec<ByteString> {
+        let is_covered = |_, route: &CatalogRoute| coverage.has_tool(route);
+        let ranked = self.context.item_indexes.rank(&self.snapshot(), ItemGroup::Tools, words, limit, is_covered);
+        ranked.items.into_iter().map(|item| item.route.exposed.clone()).collect()
+    }
+
     /// Finds the tools that fit some words at an endpoint. Returns `None` if there is no such endpoint.
     pub async fn find_tools(&self, endpoint: &str, words: &str, limit: usize) -> Option<Result<FoundTools, Error>> {
         let endpoint = self.current.load().endpoints.get(endpoint)?.clone();
@@ -43,7 +51,7 @@ impl Gateway {
         let found = endpoint.in_background(move |endpoint| {
             let snapshot = endpoint.generation.snapshot.load_full();
             let is_offered = |kind: ItemKind, route: &CatalogRoute| endpoint.offers(kind, route);
-            let found = endpoint.search_items(&snapshot, ItemGroup::Tools, &words, limit, is_offered);
+            let found = endpoint.indexes().rank(&snapshot, ItemGroup::Tools, &words, limit, is_offered);
             let tools = found.items.into_iter().map(|item| {
                 let summary = endpoint.summarize(item.kind, &item.route);
                 FoundTool {

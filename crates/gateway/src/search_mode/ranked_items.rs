@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use crate::catalog::Snapshot;
 use crate::catalog_route::CatalogRoute;
-use crate::endpoint::Endpoint;
-use crate::search_mode::item_index::ItemGroup;
+use crate::search_mode::item_index::{ItemGroup, ItemIndexes};
 use crate::search_mode::item_texts::ItemId;
 use moongate_model::ItemKind;
 
@@ -32,9 +31,9 @@ pub(super) struct RankedItem {
     pub(super) matched_words: Vec<String>,
 }
 
-impl Endpoint {
-    /// Finds the items that fit some words, among those that `is_visible` lets through.
-    pub(super) fn search_items(
+impl ItemIndexes {
+    /// Finds the items that fit some words, among those that `is_visible` lets through. Takes long after a change.
+    pub(super) fn rank(
         &self,
         snapshot: &Arc<Snapshot>,
         group: ItemGroup,
@@ -42,7 +41,7 @@ impl Endpoint {
         limit: usize,
         is_visible: impl Fn(ItemKind, &CatalogRoute) -> bool,
     ) -> RankedItems {
-        let index = self.gateway.context().item_indexes.load(group, snapshot);
+        let index = self.load(group, snapshot);
         let total = Cell::new(0);
         let is_searched = |(kind, key): &ItemId| {
             let route = snapshot.find_exposed(*kind, key);
