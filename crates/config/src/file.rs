@@ -83,10 +83,11 @@ pub(super) struct View {
     pub(super) servers: Option<Vec<String>>,
     /// Patterns over exposed tool names. `!` excludes. Default: all.
     pub(super) tools: Option<Vec<String>>,
-    /// How clients find tools: `"full"` lists all, `"search"` lists a few tools that find and call the others.
-    pub(super) discovery: Discovery,
-    /// Tools that search mode lists all the same: patterns over exposed names. `!` excludes.
-    pub(super) always: Vec<String>,
+    /// How clients find tools: `"full"` lists all, `"search"` lists a few tools that find and call the others. Default:
+    /// `"full"`.
+    pub(super) discovery: Option<Discovery>,
+    /// Tools that search mode lists all the same: patterns over exposed names. `!` excludes. Default: none.
+    pub(super) always: Option<Vec<String>>,
     /// Options of search mode.
     pub(super) search: SearchSettings,
     /// As `gateway.schema`, for this view. Default: `gateway.schema`.

@@ -165,7 +165,7 @@ async fn hostile_texts_stay_in_their_lines() {
         assert_eq!(lines[0], "2 of 2 tools. Call with call_tool.");
         assert!(text.len() < 4000 && lines.contains(&"  Evil a__good(path: string)"), "{text}");
         let query = "evil ".repeat(100_000);
-        assert!(ask(&client, "search_tools", json!({"query": query})).await.starts_with("2 of 2"));
+        assert!(ask(&client, "search_tools", json!({"query": query})).await.len() < 4000);
         let name = "x".repeat(100_000);
         let unknown = refused(&client, "call_tool", json!({"name": name})).await;
         assert!(unknown.len() < 400, "{}", unknown.len());

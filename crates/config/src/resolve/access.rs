@@ -44,7 +44,12 @@ impl PlanResolver<'_> {
                 servers: view.servers.clone(),
                 tools: tools.unwrap_or_else(GlobList::all),
                 schema: view.schema.map(Schemas::style),
-                discovery: self.discovery(&path, view.discovery, &view.always, &view.search),
+                discovery: self.discovery(
+                    &path,
+                    view.discovery.unwrap_or_default(),
+                    view.always.as_ref(),
+                    &view.search,
+                ),
             });
         }
         views
@@ -53,17 +58,17 @@ impl PlanResolver<'_> {
     /// Resolves the discovery of tools at `/mcp`.
     pub(super) fn gateway_discovery(&mut self, gateway: &Gateway) -> DiscoverySettings {
         let path = ConfigPath::of(&["gateway"]);
-        self.discovery(&path, gateway.discovery, &gateway.always, &gateway.search)
+        self.discovery(&path, gateway.discovery, Some(&gateway.always), &gateway.search)
     }
 
     fn discovery(
         &mut self,
         path: &ConfigPath,
         mode: Discovery,
-        always: &Vec<String>,
+        always: Option<&Vec<String>>,
         search: &SearchSettings,
     ) -> DiscoverySettings {
-        let always = self.patterns(&path.key("always"), Some(always)).unwrap_or_default();
+        let always = self.patterns(&path.key("always"), always).unwrap_or_default();
         DiscoverySettings { mode, always, search: search.clone() }
     }
 
