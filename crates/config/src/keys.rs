@@ -16,6 +16,15 @@ pub(super) struct Auth {
     pub(super) keys: Vec<Key>,
 }
 
+impl Auth {
+    /// Returns true if no method is written. Keys with mistakes count, since they have errors of their own.
+    pub(super) fn is_open(&self) -> bool {
+        // All members are named, so that a new method cannot be forgotten here.
+        let Auth { keys } = self;
+        keys.is_empty()
+    }
+}
+
 /// An API key: either `hash` or `key`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]

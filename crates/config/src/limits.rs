@@ -67,12 +67,13 @@ pub struct LimitSettings {
     /// At the limit: the session's oldest event is dropped. An error replaces a lost answer.
     #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"]))]
     pub replay: SizeSetting,
-    /// Such events of all sessions together.
+    /// Kept events of all sessions together.
     ///
-    /// At the limit: the same. No session gets more than eight times what is free.
+    /// At the limit: the session's oldest event is dropped. The sessions of one key hold at most eight times the bytes
+    /// still free.
     #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"]))]
     pub replay_total: SizeSetting,
-    /// Such events of one session, as a number.
+    /// Number of kept events of one session.
     ///
     /// At the limit: the session's oldest event is dropped.
     #[schemars(range(min = 1, max = 1_000_000))]
@@ -88,9 +89,10 @@ pub struct LimitSettings {
     /// At the limit: the oldest message for the session's stream is dropped. The same happens beyond 256 messages.
     #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"]))]
     pub outbox: SizeSetting,
-    /// Such messages of all sessions together.
+    /// Waiting messages of all sessions together.
     ///
-    /// At the limit: the same. No session gets more than eight times what is free, so that others always find room.
+    /// At the limit: the session's oldest message is dropped. The sessions of one key hold at most eight times the
+    /// bytes still free.
     #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"]))]
     pub outbox_total: SizeSetting,
     /// Resources that one session or stream may subscribe to.

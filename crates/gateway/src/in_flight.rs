@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_keys_come_nobody_is_anybody_any_more() {
+    async fn anonymous_calls_end_once_keys_are_configured() {
         let principals = Arc::new(PrincipalTable::default());
         let inflight = InFlightCalls::new(principals.clone());
         let (mut waits, _end) = call(&inflight, &principals.intern_anonymous());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use moongate_jsonrpc::json::ByteString;
 use moongate_upstream::{ServerSettings, Upstream};
 
-/// Server as it is configured now. The upstream may still be connected with earlier settings.
+/// Configured server and the upstream that serves it.
 pub struct ServerEntry {
     /// Settings that hold for what clients see of it.
     pub settings: Arc<ServerSettings>,

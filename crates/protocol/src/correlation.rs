@@ -299,7 +299,7 @@ impl PendingCalls {
         self.0.silent.notify_one();
     }
 
-    /// Waits for the next such report.
+    /// Waits for the next report of a silent server.
     pub async fn wait_for_silence(&self) {
         self.0.silent.notified().await;
     }
@@ -383,7 +383,7 @@ impl PendingCalls {
         Some(id)
     }
 
-    /// Returns the only client call if it matches `such`.
+    /// Returns the only client call if it matches.
     fn sole_call(&self, matches: impl Fn(&PendingCall) -> bool) -> Option<u64> {
         let id = self.sole_match(|open| open.owner.is_some())?;
         let owner = self.lock().get(&id).filter(|open| matches(open))?.owner.clone();

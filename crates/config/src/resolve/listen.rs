@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use super::resolver::PlanResolver;
 use crate::choices::{AddressOrSwitch, OneOrMore};
 use crate::gateway_keys::Gateway;
+use crate::keys::Auth;
 use crate::problem::ProblemKind;
-use crate::tree::{ConfigPath, ConfigValue};
+use crate::tree::ConfigPath;
 use moongate_server::{INHERITED, ListenAddress, SocketSettings, TCP_LINES, TlsSettings, UNIX};
 
 /// Limit of the path of a Unix socket in bytes. On Linux the address has 108 with a zero at the end.
@@ -95,7 +96,13 @@ impl PlanResolver<'_> {
         texts.into_iter().filter_map(|(path, text)| Some((path.clone(), self.address(&path, text)?))).collect()
     }
 
-    pub(super) fn listen(&mut self, listen: &OneOrMore, admin: Option<&ListenAddress>) -> Vec<ListenAddress> {
+    /// Resolves the addresses for clients. `auth` decides which of them are allowed.
+    pub(super) fn listen(
+        &mut self,
+        listen: &OneOrMore,
+        admin: Option<&ListenAddress>,
+        auth: &Auth,
+    ) -> Vec<ListenAddress> {
         let path = ConfigPath::of(&["gateway", "listen"]);
         if matches!(listen, OneOrMore::More(texts) if texts.is_empty()) {
             self.error(
@@ -105,20 +112,15 @@ impl PlanResolver<'_> {
                 "name at least one address to listen on",
             );
         }
-        // Keys with mistakes count too. They have their own errors.
-        let keys = match self.tree.at(&ConfigPath::of(&["auth", "keys"])).map(|node| &node.value) {
-            Some(ConfigValue::List(keys)) => !keys.is_empty(),
-            written => written.is_some(),
-        };
         let mut addresses: Vec<ListenAddress> = Vec::new();
         for (path, address) in self.addresses(listen) {
-            if address.is_open() && !keys {
+            if address.is_open() && auth.is_open() {
                 let message = format!("{address} can be reached from other machines, but there are no `[[auth.keys]]`");
                 let fix = "add a key (`moongate key new NAME` prints one), or listen on 127.0.0.1";
                 self.error(ProblemKind::Conflict, &path, message, fix);
             }
             // Without this check, lines would be a way around the keys.
-            if keys && matches!(address, ListenAddress::TcpLines(_)) {
+            if !auth.is_open() && matches!(address, ListenAddress::TcpLines(_)) {
                 let message = format!("there are `[[auth.keys]]`, and a client on {address} cannot show one");
                 let fix = "take it out, or the keys; a Unix socket (\"unix:/PATH\") is open to its owner alone";
                 self.error(ProblemKind::Conflict, &path, message, fix);
@@ -183,5 +185,40 @@ impl PlanResolver<'_> {
             self.error(ProblemKind::Value, &path, format!("`{path}`: {}", problem.message), fix);
         }
         Some(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{LoadOptions, load};
+
+    /// Loads a config with this address and `[auth]`. Returns the errors, or whether the gateway is open.
+    fn is_open(listen: &str, auth: &str) -> Result<bool, Vec<String>> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("moongate.toml");
+        std::fs::write(&path, format!("[gateway]\nlisten = \"{listen}\"\n{auth}")).unwrap();
+        let loaded = load(&LoadOptions { paths: vec![path], ..LoadOptions::default() });
+        let messages = |errors: Vec<crate::ConfigProblem>| errors.into_iter().map(|error| error.message).collect();
+        loaded.map(|config| config.plan.auth.is_open()).map_err(|problems| messages(problems.errors))
+    }
+
+    #[test]
+    fn an_address_beyond_loopback_needs_a_method_to_authenticate() {
+        const EVERYWHERE: &str = "0.0.0.0:8080";
+        let key = "[[auth.keys]]\nname = \"me\"\nkey = \"a-long-enough-test-key\"\n";
+        for nothing in ["", "[auth]\n", "[auth]\nkeys = []\n"] {
+            let errors = is_open(EVERYWHERE, nothing).unwrap_err();
+            assert!(errors.len() == 1 && errors[0].contains("can be reached from other machines"), "{errors:?}");
+            assert_eq!(is_open("127.0.0.1:8080", nothing), Ok(true));
+            assert_eq!(is_open("tcp:127.0.0.1:8080", nothing), Ok(true));
+        }
+        assert_eq!(is_open(EVERYWHERE, key), Ok(false));
+        let errors = is_open("tcp:127.0.0.1:8080", key).unwrap_err();
+        assert!(errors.len() == 1 && errors[0].contains("cannot show one"), "{errors:?}");
+        // A key with a mistake has an error of its own, and no second one about the address.
+        for mistake in ["name = \"me\"\n", "name = \"me\"\nhash = \"sha256:12\"\n", "name = 3\nkey = \"\"\n"] {
+            let errors = is_open(EVERYWHERE, &format!("[[auth.keys]]\n{mistake}")).unwrap_err();
+            assert!(!errors.iter().any(|error| error.contains("other machines")), "{errors:?}");
+        }
     }
 }

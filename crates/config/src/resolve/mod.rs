@@ -35,7 +35,7 @@ impl PlanResolver<'_> {
     pub(super) fn plan(mut self, file: &ConfigFile) -> Plan {
         let names = self.names(file);
         let admin = self.admin(&file.gateway.admin);
-        let listen = self.listen(&file.gateway.listen, admin.as_ref());
+        let listen = self.listen(&file.gateway.listen, admin.as_ref(), &file.auth);
         let input_timeout = file.gateway.times.input_timeout.0;
         let keys = self.keys(file);
         self.check_system(&file.gateway);

@@ -59,7 +59,7 @@ pub(super) fn read_state(result: &mut JsonObject) -> Option<TaskState> {
 /// Method of the notification with a task's status. Servers may omit it, and it belongs to no call.
 pub(super) const STATUS_METHOD: &str = "notifications/tasks/status";
 
-/// Reads a task from such a notification.
+/// Reads the task from a notification with its status.
 pub(super) fn read_status(notification: &RpcNotification) -> Option<TaskState> {
     // 2025-11-25/basic/utilities/tasks.mdx, Task Status Notification: "Requestors MUST NOT rely on receiving
     // this notifications, as it is optional." So it only makes a status known sooner.
@@ -69,7 +69,7 @@ pub(super) fn read_status(notification: &RpcNotification) -> Option<TaskState> {
     extract_task(&mut notification.params.clone(), &TIME_MEMBERS)
 }
 
-/// Encodes such a notification.
+/// Encodes the notification with a task's status.
 pub(super) fn write_status(task: &TaskState) -> Bytes {
     encode_notification(STATUS_METHOD, &write_members(task, task.status, &TIME_MEMBERS))
 }

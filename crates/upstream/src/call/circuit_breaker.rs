@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn faults_in_a_row_shut_it_and_one_call_opens_it() {
+    async fn failures_in_a_row_open_it_and_a_probe_closes_it() {
         let breaker = breaker(3);
         // A success between the failures starts the count anew.
         for _ in 0..2 {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answers_and_the_clients_own_errors_shut_nothing() {
+    async fn answers_and_client_errors_do_not_open_it() {
         let breaker = breaker(1);
         for _ in 0..100 {
             assert!(send(&breaker, CallClass::Success) && send(&breaker, CallClass::Ignored));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_share_of_faults_shuts_it_too() {
+    async fn a_share_of_failures_opens_it_too() {
         let breaker = breaker(1000);
         // Nine of ten calls fail.
         let mut sent = 0;

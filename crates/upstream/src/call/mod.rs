@@ -162,7 +162,7 @@ impl CallDispatcher {
             active_call.step = CallStep::Running(connection.open_call(&caller, call));
             return ServerCall::running(active_call);
         }
-        // Releases the turn: the slow path locks it again, and no lock may be held over a wait.
+        // Releases the lock on the shared connection: the slow path takes it again, and no lock is held over a wait.
         drop(checked_out);
         let dispatcher = self.clone();
         active_call.step = CallStep::Starting(Box::pin(async move {

@@ -103,7 +103,7 @@ fn principal_key(principal: u32) -> ByteString {
     ByteString::from(format!("principal {principal}"))
 }
 
-/// Returns the isolated connection of a call: its session's or its principal's. `stays`: true if the client's other
+/// Returns the spec of a call's isolated connection: its session's or its principal's. `stays`: true if the client's other
 /// calls go there, too. `idle`: the idle time of a lazy server.
 ///
 /// A principal's connection declares the capabilities of all clients, since its clients may differ in theirs.

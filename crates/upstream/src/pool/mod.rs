@@ -88,7 +88,7 @@ impl<'a> CheckoutRequest<'a> {
     }
 }
 
-/// Turn of a call, which must begin before this is dropped.
+/// Lock on the shared connection, which makes the choice and the start of a call one step. Drop it after the start.
 pub(crate) struct CallTurn<'a> {
     _turn: Option<MutexGuard<'a, ()>>,
 }

@@ -46,7 +46,7 @@ impl Dialect for LegacyDialect {
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
         let request = request.into_inner();
-        // All but the wait for events is done at once, so that no future holds it and is copied with it.
+        // Runs synchronously up to the first wait, so that the returned future is small.
         if state.sessions.is_restored() {
             return self.start(request, server, state);
         }

@@ -60,7 +60,7 @@ impl ResponseEncoder for LegacyEncoder {
 
     fn input_required(&mut self, input: InputRequired) -> InputAction {
         let InputRequired { requests, state_holder, responder, .. } = input;
-        // The exchange of such a server is over, so nobody is left who could do without the input.
+        // A modern server has ended its exchange with the request, so it cannot continue without the input.
         if let (StateHolder::Client(_), Some((_, input_request))) =
             (&state_holder, requests.iter().find(|(_, q)| !self.caller.capabilities.supports(q.kind)))
         {

@@ -11,7 +11,7 @@ use moongate_jsonrpc::message::{RpcError, RpcRequest, code};
 use moongate_telemetry::{InputKindName, InputOutcome};
 
 impl LegacyConnection {
-    /// Delivers such a request to the call that awaits the task, or holds it until there is one.
+    /// Delivers a task's request to the call that awaits the task, or holds it until there is one.
     ///
     /// "clients SHOULD expect messages to be delivered on any SSE stream"
     /// (2025-11-25/basic/utilities/tasks.mdx, Input Required Status).

@@ -68,7 +68,7 @@ impl Dialect for ModernDialect {
         server: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
-        // All but the wait for events is done at once, so that no future holds it and is copied with it.
+        // Runs synchronously up to the first wait, so that the returned future is small.
         let response = if inbound.method == Verb::POST {
             match read_request(inbound.into_inner(), state) {
                 Ok(ParsedPost::Nothing) => accepted_response(),

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn streams_that_are_opened_again_have_lists_taken_each_minute_and_tell_nobody() {
+    async fn reopened_streams_relist_once_a_minute_and_report_no_change() {
         let relists = Arc::new(DedicatedRelists::default());
         let reporters: Vec<ChangeReporter> =
             (0..100).map(|n| DedicatedRelists::reporter(&relists, owner(&n.to_string()))).collect();

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_who_wait_for_an_attempt_get_what_came_of_it() {
+    async fn callers_share_the_result_of_one_connection_attempt() {
         let memory = MemoryServer::new(&[ServerBehaviour::Mute]);
         let upstream = memory.upstream(|settings| settings.start_timeout = SECOND * 5);
         let caller = testing::caller(1, Some("s"));
