@@ -270,6 +270,27 @@ fn anchors(page: &Path) -> Vec<String> {
     headings.map(|heading| heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")).collect()
 }
 
+/// The targets of a page's links.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+}
+
+/// The book's table of contents has every page below `docs/` once, and nothing else.
+#[test]
+fn the_summary_lists_every_page_once() {
+    let docs = root().join("docs");
+    let mut files = Vec::new();
+    files_below(&docs, &mut files);
+    let pages = files.iter().map(|path| path.strip_prefix(&docs).unwrap().to_string_lossy().into_owned());
+    let mut pages: Vec<String> = pages.filter(|page| page.ends_with(".md") && page != "SUMMARY.md").collect();
+    let summary = std::fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let mut listed: Vec<&str> = links(&summary).collect();
+    pages.sort();
+    listed.sort_unstable();
+    assert!(pages.len() > 20, "the pages were found");
+    assert_eq!(listed, pages);
+}
+
 #[test]
 fn links_in_the_documents_lead_somewhere() {
     let mut problems = Vec::new();
@@ -289,7 +310,7 @@ fn links_in_the_documents_lead_somewhere() {
             problems.push(format!("{document} is missing"));
             continue;
         };
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        for link in links(&text) {
             let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
             if target.contains("://") {
                 continue;
