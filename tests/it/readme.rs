@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use moongate_config::LoadOptions;
 use moongate_protocol::SUPPORTED;
+use moongate_testing::ReservedAddress;
 
 const MOONGATE: &str = env!("CARGO_BIN_EXE_moongate");
 
@@ -214,6 +215,8 @@ fn every_command_works() {
                 let config = &of("toml").remove(0).text;
                 format!("cat > moongate.toml <<'END'\n{config}END\nmoongate check")
             }
+            // The commands of the start have a test of their own, since the last one does not end.
+            text if text == START => continue,
             text => text.to_owned(),
         };
         let (success, text) = demo.run(&script);
@@ -224,6 +227,39 @@ fn every_command_works() {
     }
     assert!(ran >= 15, "commands were run: {ran}");
     assert!(failed.is_empty(), "{}", failed.join("\n---\n"));
+}
+
+/// The three commands of the page to start with.
+const START: &str = "moongate import\nmoongate connect claude-code --write\nmoongate";
+
+#[test]
+fn the_commands_of_the_start_lead_from_a_client_to_a_tool_call() {
+    assert_eq!(blocks_of(&read("docs/guides/start.md"))[0].text.trim(), START);
+    let home = tempfile::tempdir().unwrap();
+    let server = serde_json::json!({ "command": MOONGATE, "args": ["mock", "--demo"] });
+    let client = home.path().join(".claude.json");
+    std::fs::write(&client, serde_json::json!({ "mcpServers": { "own": server } }).to_string()).unwrap();
+    std::os::unix::fs::symlink(MOONGATE, home.path().join("moongate")).unwrap();
+    let reserved = ReservedAddress::new();
+    // Nobody can be asked here, and the gateway runs while the tool is called.
+    let script = format!("{START} & trap 'kill $!; wait' EXIT").replace("import\n", "import --yes\n");
+    let script = script.replace("--write\n", "--write --yes\n")
+        + "\nfor n in $(seq 200); do moongate call own__add a=20 b=22 && exit; sleep 0.1; done; exit 1";
+    let output = Command::new("timeout")
+        .args(["60", "bash", "-euo", "pipefail", "-c", &script])
+        .current_dir(home.path())
+        .env("PATH", format!("{}:{}", home.path().display(), std::env::var("PATH").unwrap()))
+        .env("HOME", home.path())
+        .env_remove("CLAUDE_CONFIG_DIR")
+        .env("XDG_CONFIG_HOME", home.path().join(".config"))
+        .env("MOONGATE_GATEWAY__LISTEN", reserved.address().to_string())
+        .env("MOONGATE_GATEWAY__ADMIN", "127.0.0.1:0")
+        .output()
+        .unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("not checked") && text.contains("\n42\n"), "{text}");
+    let entry = format!("http://{}/mcp", reserved.address());
+    assert!(std::fs::read_to_string(&client).unwrap().contains(&entry), "{text}");
 }
 
 #[test]

@@ -320,6 +320,20 @@ fn every_message_on_the_page_of_the_log_exists() {
     assert!(rows(&page).iter().all(|row| ["error", "warn", "info", "debug"].contains(&row[1]) && !row[2].is_empty()));
 }
 
+/// Symptoms open the items of the page. The texts in them are those of the program.
+#[test]
+fn every_text_on_the_page_of_troubleshooting_exists() {
+    let page = read("docs/guides/troubleshooting.md");
+    let sources = sources();
+    let symptoms = page.split("\n- **").skip(1).map(|item| item.split(".**").next().unwrap().replace("\n  ", " "));
+    let texts: Vec<String> =
+        symptoms.flat_map(|symptom| quoted(&symptom).iter().map(ToString::to_string).collect::<Vec<_>>()).collect();
+    let exists = |text: &&String| text.split('…').all(|part| sources.contains(part.trim()));
+    let missing: Vec<_> = texts.iter().filter(|text| !exists(text)).collect();
+    assert!(texts.len() > 20, "texts were found: {}", texts.len());
+    assert!(missing.is_empty(), "nothing says {missing:?}");
+}
+
 #[test]
 fn every_member_of_the_status_is_on_the_page() {
     let demo = DemoGateway::start();
