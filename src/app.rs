@@ -364,7 +364,7 @@ fn server_state(
 }
 
 /// Gateway without listeners or processes, whose requests and servers are supplied by the caller.
-pub struct Core {
+pub struct GatewayCore {
     /// Gateway with its servers; none is connected before [`Gateway::start`].
     pub gateway: Arc<Gateway>,
     /// State of the request handlers.
@@ -375,7 +375,7 @@ pub struct Core {
     pub draining: CancellationToken,
 }
 
-impl Core {
+impl GatewayCore {
     /// Builds everything between the listeners and the links.
     pub fn new(plan: &Plan, shared: Arc<AllServersContext>) -> Self {
         let (auth, access) = AuthMethods::new(&plan.auth);
@@ -398,6 +398,6 @@ impl Core {
             admin_access,
         };
         let reloader = ConfigReloader::new(plan.clone(), None, targets);
-        Core { gateway, shared_state, reloader, draining }
+        GatewayCore { gateway, shared_state, reloader, draining }
     }
 }

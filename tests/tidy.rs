@@ -219,7 +219,7 @@ const PLACES: [(&str, &[&str]); 17] = [
     // Admission comes only from the listener's limits.
     ("AdmissionPolicy for", &["server/admission.rs"]),
     ("axum::", &["server/", "admin/"]),
-    ("process::Command", &["platform/child_process/", "transport/stdio.rs", "transport/reaper.rs", "mock/"]),
+    ("process::Command", &["platform/child_process/", "transport/stdio_link.rs", "transport/reaper.rs", "mock/"]),
     ("std::os::", &["platform/"]),
     ("rustix::", &["platform/"]),
     ("cfg(unix)", &["platform/", "mock/", "cli/mock.rs"]),

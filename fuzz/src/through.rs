@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
-use moongate::app::Core;
+use moongate::app::GatewayCore;
 use moongate_config::LoadOptions;
 use moongate_protocol::SUPPORTED;
 use moongate_telemetry::Metrics;
@@ -107,7 +107,7 @@ impl World {
         let shared =
             Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()).with_dialer(dialing));
         let (routes, gateway) = {
-            let core = Core::new(&plan, shared);
+            let core = GatewayCore::new(&plan, shared);
             (moongate_server::router(core.shared_state.clone(), false), core.gateway)
         };
         let mut world = World { runtime, routes, calls, session: String::new() };

@@ -133,7 +133,7 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
-    use crate::app::Core;
+    use crate::app::GatewayCore;
     use moongate_config::LoadOptions;
     use moongate_protocol::SUPPORTED;
     use moongate_telemetry::Metrics;
@@ -141,7 +141,7 @@ mod tests {
 
     /// Gateway without servers, and its one client.
     struct Room {
-        core: Core,
+        core: GatewayCore,
         session: String,
     }
 
@@ -149,7 +149,8 @@ mod tests {
         async fn open() -> Self {
             let options = LoadOptions { revisions: &SUPPORTED, ..LoadOptions::default() };
             let plan = moongate_config::load(&options).unwrap().plan;
-            let core = Core::new(&plan, Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled())));
+            let core =
+                GatewayCore::new(&plan, Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled())));
             let mut room = Room { core, session: String::new() };
             let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
             let (status, headers, _) = room.send("POST", &[], hello).await;

@@ -7,7 +7,7 @@
 use crate::catalog::Snapshot;
 use crate::endpoint::Endpoint;
 use crate::permitted::Permitted;
-use crate::routed_call::{RoutedCall, check_resumable};
+use crate::routed_call::{RoutedCall, check_issuer};
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_model::{Call, Caller, Error, ItemKind, McpErrorKind, McpMethod};
@@ -45,7 +45,7 @@ impl Endpoint {
             check(&route.definition, call.params.get("arguments"))?;
         }
         Self::check_task_mode(&route.upstream, call)?;
-        check_resumable(&route.upstream, call)?;
+        check_issuer(&route.upstream, call)?;
         // Most names stay, and then the parameters reach the server as the client's own bytes.
         if route.local != name {
             call.params.set(ByteString::literal("name"), route.local_raw.clone());
@@ -63,7 +63,7 @@ impl Endpoint {
         let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: uri must be a string");
         let uri = call.params.get_string("uri").ok_or_else(wrong)?;
         let (server, local) = self.resolve_uri(snapshot, caller, &uri, &LookupBudget::new())?;
-        check_resumable(&server, call)?;
+        check_issuer(&server, call)?;
         // Most URIs stay, and then the parameters reach the server as the client's own bytes.
         if local != uri {
             call.params.set(ByteString::literal("uri"), RawJson::string(&local));
@@ -95,7 +95,7 @@ impl Endpoint {
             };
             (server, "uri", local)
         };
-        check_resumable(&server, call)?;
+        check_issuer(&server, call)?;
         if reference.get_string(key).as_ref() != Some(&local) {
             reference.set(ByteString::literal(key), RawJson::string(&local));
             call.params.set(ByteString::literal("ref"), reference.to_raw());

@@ -20,7 +20,7 @@ pub(super) struct RoutedCall {
 
 /// Checks that a continuation goes to the server that issued its state. A name may have moved to another server between
 /// two rounds.
-pub(super) fn check_resumable(server: &ServerEntry, call: &Call) -> Result<(), Error> {
+pub(super) fn check_issuer(server: &ServerEntry, call: &Call) -> Result<(), Error> {
     let issuer = call.continuation.as_ref().and_then(|resume| resume.server.as_ref());
     match issuer {
         Some(issuer) if *issuer != server.name => {

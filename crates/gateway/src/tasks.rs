@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::endpoint::Endpoint;
 use crate::permitted::Permitted;
-use crate::routed_call::{RoutedCall, check_resumable};
+use crate::routed_call::{RoutedCall, check_issuer};
 use crate::server_entry::{ServerEntry, server_name};
 use crate::start_call::begin_permitted;
 use crate::templates::LookupBudget;
@@ -56,7 +56,7 @@ impl Endpoint {
         let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: taskId must be a string");
         let handle = call.params.get_string("taskId").ok_or_else(wrong)?;
         let (server, local) = self.locate_task(caller, &handle)?;
-        check_resumable(&server, call)?;
+        check_issuer(&server, call)?;
         if local != handle {
             call.params.set(ByteString::literal("taskId"), RawJson::string(&local));
         }

@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::input_recipient::{CallCandidate, CallTarget, InteractiveTargets};
-use crate::input_record::InputRecord;
-use crate::side_queue::SideQueue;
+use crate::interactive_flag::InteractiveFlag;
+use crate::stray_messages::StrayMessages;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcMessage, RpcRequest};
 use moongate_model::{Caller, ClientCapabilities, InputKind, Principal};
@@ -37,8 +37,8 @@ struct PendingTable {
     last: AtomicU64,
     /// True once the server has answered a call.
     answered: AtomicBool,
-    /// Record of input requests from this server.
-    record: InputRecord,
+    /// Set by the first input request of this server.
+    interactive: InteractiveFlag,
     /// Targets of calls that received an input request while no other call was open.
     interactive_targets: Mutex<InteractiveTargets>,
     /// Number of input requests without a response from their users.
@@ -55,7 +55,7 @@ struct PendingCall {
     /// Number of input requests that the call received.
     input_count: u32,
     /// Last request id in use when the call received its latest input request.
-    last_input_at: u64,
+    id_at_last_input: u64,
     /// Number of input requests that the user has not answered yet.
     open_inputs: u32,
     /// Owner of the call. `None` for the gateway's own calls.
@@ -63,7 +63,7 @@ struct PendingCall {
     /// Task whose result the call awaits, and a second progress token for that task.
     task: Option<(ByteString, Option<u64>)>,
     /// Queue for server requests that arrive on another stream than the call's own.
-    side_queue: Option<SideQueue>,
+    stray_messages: Option<StrayMessages>,
 }
 
 /// Cancelled calls of one client.
@@ -115,7 +115,7 @@ pub(super) struct CallEntry {
     calls: PendingCalls,
     pub(super) id: u64,
     /// Queue for server requests that arrived on another stream.
-    pub(super) side_queue: Option<SideQueue>,
+    pub(super) stray_messages: Option<StrayMessages>,
 }
 
 /// Guard of an input request that waits for its user.
@@ -134,9 +134,9 @@ impl Drop for InputGuard {
 }
 
 impl PendingCalls {
-    /// Creates the table of one connection. Input requests of its server are recorded in `record`.
-    pub fn with_record(record: InputRecord) -> Self {
-        PendingCalls(Arc::new(PendingTable { record, ..PendingTable::default() }))
+    /// Creates the table of one connection. Input requests of its server are recorded in `interactive`.
+    pub fn with_interactive_flag(interactive: InteractiveFlag) -> Self {
+        PendingCalls(Arc::new(PendingTable { interactive, ..PendingTable::default() }))
     }
 
     /// Continues with ids above all that another process may have used in the same session.
@@ -152,21 +152,21 @@ impl PendingCalls {
     pub(super) fn open(&self, caller: &Caller, logs: LogInterest, target: CallTarget) -> CallEntry {
         let id = self.next_id();
         // A call that accepts no input requests needs no side queue.
-        let side_queue = (caller.capabilities != ClientCapabilities::default()).then(SideQueue::default);
-        let (capabilities, owner, side_queue) = (caller.capabilities, owner_of(caller), side_queue.clone());
+        let stray_messages = (caller.capabilities != ClientCapabilities::default()).then(StrayMessages::default);
+        let (capabilities, owner, stray_messages) = (caller.capabilities, owner_of(caller), stray_messages.clone());
         let open = PendingCall {
             capabilities,
             logs,
             target,
             input_count: 0,
-            last_input_at: 0,
+            id_at_last_input: 0,
             open_inputs: 0,
             owner,
             task: None,
-            side_queue: side_queue.clone(),
+            stray_messages: stray_messages.clone(),
         };
         self.lock().insert(id, open);
-        CallEntry { calls: self.clone(), id, side_queue }
+        CallEntry { calls: self.clone(), id, stray_messages }
     }
 
     /// Opens a subscription, whose messages carry its id.
@@ -178,14 +178,14 @@ impl PendingCalls {
             logs,
             target,
             input_count: 0,
-            last_input_at: 0,
+            id_at_last_input: 0,
             open_inputs: 0,
             owner: None,
             task: None,
-            side_queue: None,
+            stray_messages: None,
         };
         self.lock().insert(id, open);
-        CallEntry { calls: self.clone(), id, side_queue: None }
+        CallEntry { calls: self.clone(), id, stray_messages: None }
     }
 
     /// Delivers a server request that arrived on no call's stream to the only call that it can be about.
@@ -194,9 +194,10 @@ impl PendingCalls {
     pub(super) fn deliver_request(&self, request: RpcRequest) -> Result<(), RpcRequest> {
         let kind = InputKind::classify(&request.method, &request.params);
         if kind != InputKind::Other && !self.is_idle() {
-            self.0.record.record();
+            self.0.interactive.set();
         }
-        let Some(id) = self.sole_candidate(|open| open.side_queue.is_some() && open.capabilities.supports(kind)) else {
+        let Some(id) = self.sole_candidate(|open| open.stray_messages.is_some() && open.capabilities.supports(kind))
+        else {
             return Err(request);
         };
         self.push(id, request)
@@ -205,8 +206,9 @@ impl PendingCalls {
     /// Delivers an input request that went to the wrong call of a client to another call of that client.
     pub(super) fn redeliver_request(&self, caller: &Caller, request: RpcRequest) -> Result<(), RpcRequest> {
         let (kind, owner) = (InputKind::classify(&request.method, &request.params), owner_of(caller));
-        let fits =
-            |open: &PendingCall| open.side_queue.is_some() && open.capabilities.supports(kind) && open.owner == owner;
+        let fits = |open: &PendingCall| {
+            open.stray_messages.is_some() && open.capabilities.supports(kind) && open.owner == owner
+        };
         match self.sole_candidate(fits) {
             Some(id) => self.push(id, request),
             None => Err(request),
@@ -222,10 +224,10 @@ impl PendingCalls {
     }
 
     fn push(&self, id: u64, request: RpcRequest) -> Result<(), RpcRequest> {
-        let side_queue = self.lock().get(&id).and_then(|open| open.side_queue.clone());
+        let stray_messages = self.lock().get(&id).and_then(|open| open.stray_messages.clone());
         // The queue may be full, or the call may have ended since it was picked.
-        match side_queue {
-            Some(side_queue) if side_queue.push(RpcMessage::Request(request.clone())) => Ok(()),
+        match stray_messages {
+            Some(stray_messages) if stray_messages.push(RpcMessage::Request(request.clone())) => Ok(()),
             _ => Err(request),
         }
     }
@@ -331,7 +333,7 @@ impl PendingCalls {
                 }
                 let kind = InputKind::classify(&r.method, &r.params);
                 if kind != InputKind::Other && !self.is_idle() {
-                    self.0.record.record();
+                    self.0.interactive.set();
                 }
                 // If no client supports the request, the only open call shall fail with the name of the missing
                 // capability.
@@ -367,7 +369,7 @@ impl PendingCalls {
             id: *id,
             target: call.target,
             input_count: call.input_count,
-            waits_since: (call.open_inputs > 0).then_some(call.last_input_at),
+            waits_since_id: (call.open_inputs > 0).then_some(call.id_at_last_input),
         };
         let candidates: Vec<CallCandidate> = fitting.map(candidate).collect();
         let mut targets = self.0.interactive_targets.lock();
@@ -375,7 +377,7 @@ impl PendingCalls {
         let alone = unread == u64::MAX && open.values().filter(|call| call.owner.is_some()).count() == 1;
         let picked = open.get_mut(&id)?;
         picked.input_count = picked.input_count.saturating_add(1);
-        picked.last_input_at = self.0.last.load(Ordering::Relaxed);
+        picked.id_at_last_input = self.0.last.load(Ordering::Relaxed);
         // Only an unambiguous case is recorded for later choices.
         if alone {
             targets.record(picked.target);
@@ -611,8 +613,8 @@ mod tests {
             calls.redeliver_request(&able(1), request.clone()).is_ok(),
             "the first call is over: it was the second's"
         );
-        let side_queue = second.side_queue.clone().unwrap();
-        assert!(matches!(side_queue.next().await, RpcMessage::Request(_)));
+        let stray_messages = second.stray_messages.clone().unwrap();
+        assert!(matches!(stray_messages.next().await, RpcMessage::Request(_)));
         drop(second);
         let other = open(2);
         assert!(calls.redeliver_request(&able(1), request.clone()).is_err(), "another principal's call is not asked");
@@ -669,12 +671,12 @@ mod tests {
         drop((first, second));
         assert!(!calls.has_other_clients(&moongate_testing::caller(3, None)), "neither of the two can be asked");
         drop(other);
-        let record = InputRecord::default();
-        let calls = PendingCalls::with_record(record.clone());
+        let interactive = InteractiveFlag::default();
+        let calls = PendingCalls::with_interactive_flag(interactive.clone());
         let find = |message: &RpcMessage| calls.find_call(message);
-        assert!(find(&ask).is_none() && !record.was_seen(), "that was in no call");
+        assert!(find(&ask).is_none() && !interactive.is_set(), "that was in no call");
         let _call = calls.open(&able(1), LogInterest::Never, CallTarget::default());
-        assert!(find(&ask).is_some() && record.was_seen());
+        assert!(find(&ask).is_some() && interactive.is_set());
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub trait Dialect: Send + Sync {
     fn serve<'a>(
         &'a self,
         request: Admitted<McpRequest>,
-        server: Arc<dyn Server>,
+        endpoint: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>>;
 

@@ -34,7 +34,7 @@ pub(super) struct CallCandidate {
     /// Number of input requests that the call received.
     pub(super) input_count: u32,
     /// Last request id at its latest input request, while the user has not answered that.
-    pub(super) waits_since: Option<u64>,
+    pub(super) waits_since_id: Option<u64>,
 }
 
 /// Targets that received an input request while no other call was open.
@@ -63,7 +63,7 @@ impl InteractiveTargets {
         let known = || candidates.iter().filter(|call| self.0.contains(&call.target));
         let newest = candidates.iter().max_by_key(|call| call.id)?;
         // `None` if one of the known calls does not wait for its user.
-        let since = known().filter(|call| call.id != newest.id).map(|call| call.waits_since);
+        let since = known().filter(|call| call.id != newest.id).map(|call| call.waits_since_id);
         if let Some(since) = since.collect::<Option<Vec<u64>>>().and_then(|since| since.into_iter().max())
             && newest.id > since
         {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn candidate(id: u64, target: u64, asked: u32) -> CallCandidate {
-        CallCandidate { id, target: CallTarget(target), input_count: asked, waits_since: None }
+        CallCandidate { id, target: CallTarget(target), input_count: asked, waits_since_id: None }
     }
 
     #[test]
@@ -98,14 +98,14 @@ mod tests {
     fn a_call_that_is_sent_while_another_waits_for_its_user_is_asked() {
         let mut targets = InteractiveTargets::default();
         targets.record(CallTarget(7));
-        let waits = CallCandidate { waits_since: Some(2), ..candidate(1, 7, 1) };
+        let waits = CallCandidate { waits_since_id: Some(2), ..candidate(1, 7, 1) };
         assert_eq!(targets.pick_recipient(&[waits, candidate(3, 8, 0)]), Some(3), "sent since then");
         assert_eq!(
             targets.pick_recipient(&[waits, candidate(2, 8, 0)]),
             Some(1),
             "it was there before: the other asks twice"
         );
-        let too = CallCandidate { waits_since: Some(3), ..candidate(3, 8, 1) };
+        let too = CallCandidate { waits_since_id: Some(3), ..candidate(3, 8, 1) };
         assert_eq!(targets.pick_recipient(&[waits, too]), Some(3), "it asks for several things");
         assert_eq!(targets.pick_recipient(&[candidate(1, 7, 1), candidate(3, 8, 0)]), Some(1), "the user has answered");
         assert_eq!(

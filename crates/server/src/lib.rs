@@ -102,9 +102,9 @@ impl ServerState {
         drain: Duration,
     ) -> Result<StdioServer, StdioRefused> {
         let principal = self.auth.authenticate(credentials, None).map_err(|_| StdioRefused::Credentials)?;
-        let server = self.endpoints.find_endpoint(endpoint, &principal).ok_or(StdioRefused::Endpoint)?;
         let scope = ByteString::from(endpoint);
-        Ok(StdioServer { state: self.clone(), principal, server, scope, drain, network: None })
+        let endpoint = self.endpoints.find_endpoint(endpoint, &principal).ok_or(StdioRefused::Endpoint)?;
+        Ok(StdioServer { state: self.clone(), principal, endpoint, scope, drain, network: None })
     }
 }
 

@@ -34,7 +34,7 @@ const WRITE_BUFFER_MAX: usize = 256 * 1024;
 pub struct StdioServer {
     pub(super) state: Arc<ServerState>,
     pub(super) principal: Arc<Principal>,
-    pub(super) server: Arc<dyn Server>,
+    pub(super) endpoint: Arc<dyn Server>,
     pub(super) scope: ByteString,
     pub(super) drain: Duration,
     pub(super) network: Option<NetworkClient>,
@@ -60,14 +60,14 @@ impl StdioServer {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let StdioServer { state: server_state, principal, server, scope, drain, network } = self;
+        let StdioServer { state: server_state, principal, endpoint, scope, drain, network } = self;
         // The bound makes a client that does not read slow down its own calls.
         let (out, lines) = mpsc::channel(QUEUED_LINES_MAX);
         let finished = CancellationToken::new();
         let mut writing = tokio::spawn(write_lines(writer, lines, finished.clone()));
         let state = server_state.downstream.clone();
         let (draining, revoked) = (state.draining.clone(), server_state.endpoints.until_revoked(&principal));
-        let client = StdioClient::new(server, principal.clone(), scope.clone(), state, out.clone());
+        let client = StdioClient::new(endpoint, principal.clone(), scope.clone(), state, out.clone());
         let mut client = LineClient { stdio: client, state: server_state, principal, scope, network };
         let read = tokio::select! {
             ended = read_lines(reader, &mut client) => Some(ended),
@@ -192,12 +192,12 @@ impl LineClient {
             return Ok(());
         }
         let principal = now.auth.authenticate(&http::HeaderMap::new(), None).map_err(|_| ClientDisconnected)?;
-        let server = now.endpoints.find_endpoint(&self.scope, &principal).ok_or(ClientDisconnected)?;
+        let endpoint = now.endpoints.find_endpoint(&self.scope, &principal).ok_or(ClientDisconnected)?;
         // The session and its calls belong to the old principal. The client has to connect again.
         if principal.id != self.principal.id {
             return Err(ClientDisconnected);
         }
-        self.stdio.replace_server(server);
+        self.stdio.replace_endpoint(endpoint);
         self.state = now.clone();
         Ok(())
     }

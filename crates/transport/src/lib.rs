@@ -31,7 +31,7 @@ pub mod pinned;
 pub mod socket;
 pub mod http_sse;
 pub mod stderr;
-pub mod stdio;
+pub mod stdio_link;
 pub mod trust;
 mod tunnel;
 mod retry_after;

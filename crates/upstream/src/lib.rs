@@ -45,7 +45,7 @@ pub use all_servers::session_store::client_session_digest;
 pub use all_servers::{AllServersContext, ServerDialer};
 pub use call::ServerCall;
 pub use connection::UpstreamConnection;
-pub use connection::dial::{ConnectAs, open_connection};
+pub use connection::dial::{ConnectIdentity, open_connection};
 pub use connection_owner::ConnectionOwner;
 #[cfg(any(test, feature = "testing"))]
 pub use event::NoSink;
@@ -160,8 +160,8 @@ impl Upstream {
         if let Some(handshake) = other.pool.last_handshake() {
             self.pool.restore_handshake((*handshake).clone());
         }
-        if other.pool.input_record.was_seen() {
-            self.pool.input_record.restore();
+        if other.pool.interactive_flag.is_set() {
+            self.pool.interactive_flag.restore();
         }
         self.lists.copy_from(&other.lists);
     }
@@ -317,7 +317,7 @@ impl Upstream {
         let Some(row) = RestoredServer::parse(row, longest, &self.settings) else { return false };
         // Restored even if the server was listed meanwhile: the record only ever grows.
         if row.requests_input {
-            self.pool.input_record.restore();
+            self.pool.interactive_flag.restore();
             self.lists.cache.record_input_requests();
         }
         if self.pool.last_handshake().is_some() {

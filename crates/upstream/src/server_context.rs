@@ -64,14 +64,14 @@ impl ServerContext {
     }
 
     /// Borrows the settings in force, for a moment.
-    pub(crate) fn peek_settings(&self) -> Guard<Arc<ServerSettings>> {
+    pub(crate) fn peek_live_settings(&self) -> Guard<Arc<ServerSettings>> {
         self.live_settings.load()
     }
 
     /// Applies settings that can change on a live connection. Returns those before.
     pub(crate) fn apply_settings(&self, settings: &ServerSettings) -> Arc<ServerSettings> {
         // Only what can change on a live connection is taken over. The rest waits for the next connection.
-        let before = self.live_settings.swap(Arc::new(self.settings.with_tunable(settings)));
+        let before = self.live_settings.swap(Arc::new(self.settings.with_live_settings(settings)));
         self.timeouts.update(settings.timeout, settings.input_timeout);
         before
     }

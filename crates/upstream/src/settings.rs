@@ -249,11 +249,11 @@ impl ServerSettings {
     /// Returns true if these settings can replace `other` on its live connection. Such settings concern the look of
     /// items, times and sizes. Any setting not named here needs another connection.
     pub fn same_connection(&self, other: &ServerSettings) -> bool {
-        other.with_tunable(self) == *self
+        other.with_live_settings(self) == *self
     }
 
     /// Returns these settings, with those of `other` that can change on a live connection.
-    pub(crate) fn with_tunable(&self, other: &ServerSettings) -> ServerSettings {
+    pub(crate) fn with_live_settings(&self, other: &ServerSettings) -> ServerSettings {
         let ServerSettings { prefix, title, icon, description, tools, resources, prompts, .. } = other.clone();
         ServerSettings {
             prefix,

@@ -10,7 +10,7 @@ use crate::cli::signals::StopSignals;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{Call, Caller, Error, ItemKind, McpErrorKind, Outcome};
 use moongate_telemetry::{Metrics, logs};
-use moongate_upstream::{AllServersContext, ConnectAs, UpstreamConnection};
+use moongate_upstream::{AllServersContext, ConnectIdentity, UpstreamConnection};
 
 use super::elicitation::UserPrompter;
 use super::output::VerbFailure;
@@ -39,7 +39,7 @@ pub(super) async fn with_client<T>(
     let mut stop = StopSignals::listen().map_err(|e| VerbFailure::Failed(format!("{e:#}")))?;
     let shared = AllServersContext::new(Arc::new(Metrics::new()), target.guard()).with_tls(target.tls());
     let input_round = UserPrompter::new();
-    let identity = ConnectAs { capabilities: input_round.capabilities(), ..ConnectAs::for_all(None) };
+    let identity = ConnectIdentity { capabilities: input_round.capabilities(), ..ConnectIdentity::for_all(None) };
     let opened = tokio::select! {
         opened = moongate_upstream::open_connection(&target.settings, &shared, identity) => opened,
         () = stop.recv() => {

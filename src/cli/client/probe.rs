@@ -11,7 +11,7 @@ use moongate_protocol::ConnectError;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::LinkError;
 use moongate_transport::reaper::Reaper;
-use moongate_upstream::{AllServersContext, ConnectAs, ConnectTarget, ServerSettings};
+use moongate_upstream::{AllServersContext, ConnectIdentity, ConnectTarget, ServerSettings};
 
 use super::target::{child_process, remote};
 
@@ -60,8 +60,9 @@ async fn probe(settings: ServerSettings) -> ProbeOutcome {
     let reaper = program.filter(|_| child).and_then(|program| Reaper::start(&program).ok());
     let shared = AllServersContext::new(Arc::new(Metrics::new()), reaper.unwrap_or_else(Reaper::disabled));
     let listed = async {
-        let active =
-            moongate_upstream::open_connection(&settings, &shared, ConnectAs::for_all(None)).await.map_err(failure)?;
+        let active = moongate_upstream::open_connection(&settings, &shared, ConnectIdentity::for_all(None))
+            .await
+            .map_err(failure)?;
         let listed = moongate_upstream::list_all(&*active.server, ItemKind::Tools, &settings.lists).await;
         // Closed before the result is looked at, or a child would outlive a list that failed.
         active.link.close(Vec::new()).await;

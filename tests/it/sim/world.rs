@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use moongate::app::{Core, ReloadOutcome};
+use moongate::app::{GatewayCore, ReloadOutcome};
 use moongate_config::Plan;
 use moongate_gateway::RestartOutcome;
 use moongate_server::{ConnectionService, ListenSettings};
@@ -188,7 +188,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
         Arc::new(move |name: &str| world.dial(name, &dice, &sites))
     };
     let shared = Arc::new(AllServersContext::new(metrics.clone(), Reaper::disabled()).with_dialer(dialing));
-    let core = Core::new(&plan, shared.clone());
+    let core = GatewayCore::new(&plan, shared.clone());
     let routes = moongate_server::router(core.shared_state.clone(), false);
     let house = HttpHosts {
         service: ConnectionService::new(routes.clone(), Some(core.shared_state.clone()), false),
@@ -244,7 +244,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
 }
 
 /// What an operator does meanwhile: the config changes, and back; servers are restarted.
-async fn operate(world: &SimWorld, core: &Core, plan: &Plan, mut dice: Dice) {
+async fn operate(world: &SimWorld, core: &GatewayCore, plan: &Plan, mut dice: Dice) {
     for _ in 0..dice.below(3) {
         tokio::time::sleep(dice.time(Duration::from_secs(60))).await;
         if dice.one_in(3) {

@@ -63,7 +63,7 @@ impl PlanResolver<'_> {
             listen,
             admin,
         };
-        self.only_exist();
+        self.check_only_names();
         plan
     }
 
@@ -162,7 +162,7 @@ impl PlanResolver<'_> {
     }
 
     /// Checks that the servers of `--only` exist.
-    fn only_exist(&mut self) {
+    fn check_only_names(&mut self) {
         let names = self.server_names();
         for name in self.only {
             if !names.contains(&name.as_str()) {

@@ -12,7 +12,7 @@ mod url_elicitations;
 pub(super) use downstream::dialect::DIALECT;
 pub(super) use downstream::encode::{rpc_error, tool_error};
 pub(super) use downstream::http_sse::DIALECT as HTTP_SSE;
-pub(super) use downstream::stdio::{StdioSession, answer_before_initialize, encode_refusal};
+pub(super) use downstream::stdio_session::{StdioSession, answer_before_initialize, encode_refusal};
 pub(super) use profile::{PROFILES, SESSION_HEADER, profile};
 pub(super) use tasks::{task_of, terminal_error, untag_task};
 pub(super) use upstream::handle::LegacyHandle;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use crate::client_capabilities::read_client_capabilities;
+use crate::client_headers;
 use crate::dialect::DownstreamState;
-use crate::forwarded_headers;
 use crate::v2026_07_28::REVISION;
 use crate::v2026_07_28::meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION};
 use crate::v2026_07_28::tasks;
@@ -68,7 +68,7 @@ pub(super) fn take_caller(
         client_info: info,
         log_filter: log,
         revision: REVISION,
-        forwarded_headers: forwarded_headers::collect_headers(headers, state),
+        forwarded_headers: client_headers::collect_headers(headers, state),
         ended: tokio_util::sync::CancellationToken::new(),
     }))
 }

@@ -4,17 +4,17 @@
 
 mod downstream;
 mod error_codes;
-mod headers;
 mod meta;
 mod meta_keys;
+mod mirrored_headers;
 pub(crate) mod tasks;
 mod upstream;
 
 pub(super) use downstream::dialect::DIALECT;
 pub(super) use downstream::encode::rpc_error;
-pub(super) use downstream::stdio::OpenRequests;
-pub(super) use headers::annotation_problem as tool_problem;
+pub(super) use downstream::open_requests::OpenRequests;
 pub(super) use meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SUBSCRIPTION_ID};
+pub(super) use mirrored_headers::annotation_problem as tool_problem;
 pub(super) use upstream::discover::{discover, is_modern};
 pub(super) use upstream::handle::ModernHandle;
 

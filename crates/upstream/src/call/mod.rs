@@ -219,7 +219,7 @@ impl ActiveCall {
     /// Returns true if a notification is within the quota of one call.
     fn admit_notification(&mut self, notification: &Notification) -> bool {
         let (server, size) = (&self.dispatcher.server, notification.size_hint());
-        let admitted = self.quota.admit(size, server.peek_settings().max_notifications, Instant::now());
+        let admitted = self.quota.admit(size, server.peek_live_settings().max_notifications, Instant::now());
         if !admitted {
             server.metrics().calls.dropped.inc(DroppedItem::CallNotification);
         }
@@ -230,7 +230,7 @@ impl ActiveCall {
     fn with_queue_time(&self, mut error: Error) -> Error {
         if error.kind == McpErrorKind::ServerTimeout && self.queue_time >= QUEUE_TIME_SHOWN {
             let (name, queued) = (&self.dispatcher.server.settings.name, self.queue_time.as_secs_f64());
-            let max = self.dispatcher.server.peek_settings().max_concurrency;
+            let max = self.dispatcher.server.peek_live_settings().max_concurrency;
             error.message = format!(
                 "{}; for {queued:.1} s of that it waited for its turn (servers.{name}.max_concurrency = {max})",
                 error.message

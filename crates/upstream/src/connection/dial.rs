@@ -15,7 +15,7 @@ use crate::settings::{ConnectTarget, HttpTransport, NetworkSettings, ServerSetti
 use moongate_jsonrpc::json::RawJson;
 use moongate_model::Caller;
 use moongate_protocol::{
-    self, CallTimeouts, ConnectError, ConnectOptions, Era, InputRecord, NegotiatedServer, PendingCalls,
+    self, CallTimeouts, ConnectError, ConnectOptions, Era, InteractiveFlag, NegotiatedServer, PendingCalls,
 };
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::http_settings::HttpSettings;
@@ -23,14 +23,14 @@ use moongate_transport::http_sse::SseLink;
 use moongate_transport::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
 use moongate_transport::socket::{SocketAddress, SocketLink, SocketSettings};
 use moongate_transport::stderr::StderrTail;
-use moongate_transport::stdio::{StdioLink, StdioSettings};
+use moongate_transport::stdio_link::{StdioLink, StdioSettings};
 use moongate_transport::streamable_http::HttpLink;
 use moongate_transport::trust::tls_without_roots;
 use moongate_transport::websocket::{WsLink, WsSettings};
 use moongate_transport::{ByteBudget, Link, LinkError, PipeDialer};
 
 /// Identity and state that a connection is opened with.
-pub struct ConnectAs {
+pub struct ConnectIdentity {
     /// Capabilities to declare.
     pub capabilities: RawJson,
     /// `clientInfo` to send.
@@ -43,27 +43,27 @@ pub struct ConnectAs {
     pub persisted_session: Option<RawJson>,
     /// Receiver of the program's stderr.
     pub stderr: StderrTail,
-    /// Record of whether the server sends input requests.
-    pub record: InputRecord,
+    /// Set once the server sends an input request.
+    pub interactive: InteractiveFlag,
 }
 
-impl ConnectAs {
+impl ConnectIdentity {
     /// Creates the identity of a connection for all clients.
     pub fn for_all(era: Option<Era>) -> Self {
         let (capabilities, info) = (moongate_protocol::shared_capabilities(), moongate_protocol::gateway_info());
-        let (stderr, record) = (StderrTail::default(), InputRecord::default());
-        ConnectAs { capabilities, info, era, first_era: None, persisted_session: None, stderr, record }
+        let (stderr, interactive) = (StderrTail::default(), InteractiveFlag::default());
+        ConnectIdentity { capabilities, info, era, first_era: None, persisted_session: None, stderr, interactive }
     }
 }
 
-impl ConnectAs {
+impl ConnectIdentity {
     /// Creates the identity of a connection for one client, with the client's own info and capabilities.
     pub fn for_caller(caller: &Caller, era: Option<Era>) -> Self {
         // A client need not name itself, but a server expects somebody.
         let info = caller.client_info.clone().unwrap_or_else(moongate_protocol::gateway_info);
-        let (stderr, record) = (StderrTail::default(), InputRecord::default());
+        let (stderr, interactive) = (StderrTail::default(), InteractiveFlag::default());
         let capabilities = caller.declared_capabilities.clone();
-        ConnectAs { capabilities, info, era, first_era: None, persisted_session: None, stderr, record }
+        ConnectIdentity { capabilities, info, era, first_era: None, persisted_session: None, stderr, interactive }
     }
 }
 
@@ -71,37 +71,37 @@ impl ConnectAs {
 pub async fn open_connection(
     settings: &ServerSettings,
     common: &AllServersContext,
-    connect_as: ConnectAs,
+    connect_identity: ConnectIdentity,
 ) -> Result<UpstreamConnection, ConnectError> {
     let timeouts = Arc::new(CallTimeouts::new(settings.timeout, settings.input_timeout));
-    dial(settings, common, connect_as, timeouts).await
+    dial(settings, common, connect_identity, timeouts).await
 }
 
 /// Opens a connection whose call timeouts the caller can change later.
 pub(crate) async fn dial(
     settings: &ServerSettings,
     common: &AllServersContext,
-    connect_as: ConnectAs,
+    connect_identity: ConnectIdentity,
     timeouts: Arc<CallTimeouts>,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let record = connect_as.record;
+    let interactive = connect_identity.interactive;
     let options = ConnectOptions {
         server: settings.name.clone(),
         revision: settings.protocol.as_deref().and_then(moongate_protocol::supported_revision),
-        era: connect_as.era,
-        preferred_era: connect_as.first_era,
-        capabilities: connect_as.capabilities,
-        client_info: connect_as.info,
+        era: connect_identity.era,
+        preferred_era: connect_identity.first_era,
+        capabilities: connect_identity.capabilities,
+        client_info: connect_identity.info,
         timeouts,
         max_backlog: settings.max_backlog,
         metrics: common.metrics.clone(),
         closing: common.closing.clone(),
-        persisted_session: connect_as.persisted_session,
+        persisted_session: connect_identity.persisted_session,
     };
     let deadline = Instant::now() + settings.start_timeout;
     let falls_back = match &settings.connect {
         ConnectTarget::Http { transport, .. } => match transport {
-            HttpTransport::Sse => return over_http_sse(settings, common, options, deadline, record).await,
+            HttpTransport::Sse => return over_http_sse(settings, common, options, deadline, interactive).await,
             HttpTransport::Auto => true,
             HttpTransport::Streamable | HttpTransport::WebSocket => false,
         },
@@ -109,15 +109,15 @@ pub(crate) async fn dial(
         ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => false,
     };
     // Made before the link, whose reader needs it for the very first message.
-    let calls = PendingCalls::with_record(record.clone());
+    let calls = PendingCalls::with_interactive_flag(interactive.clone());
     // Link and handshake share one deadline: a slow start must not get the time twice.
-    let opening = async { Ok(open_link(settings, common, &calls, &connect_as.stderr).await?) };
+    let opening = async { Ok(open_link(settings, common, &calls, &connect_identity.stderr).await?) };
     let (link, stderr) = within_deadline(deadline, settings, opening).await?;
     let connecting = moongate_protocol::connect(link.clone(), calls.clone(), options.clone());
     let error = match within_deadline(deadline, settings, connecting).await {
         Ok(connected) => {
             return Ok(UpstreamConnection {
-                stderr: connect_as.stderr,
+                stderr: connect_identity.stderr,
                 ..into_connection(connected, link, calls, common)
             });
         }
@@ -128,7 +128,7 @@ pub(crate) async fn dial(
     // Only the errors that an HTTP+SSE server causes lead to the fallback.
     if falls_back
         && moongate_protocol::may_be_http_sse(&error, &options)
-        && let Ok(connection) = over_http_sse(settings, common, options, deadline, record).await
+        && let Ok(connection) = over_http_sse(settings, common, options, deadline, interactive).await
     {
         return Ok(connection);
     }
@@ -143,9 +143,9 @@ async fn over_http_sse(
     common: &AllServersContext,
     options: ConnectOptions,
     deadline: Instant,
-    record: InputRecord,
+    interactive: InteractiveFlag,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let calls = PendingCalls::with_record(record);
+    let calls = PendingCalls::with_interactive_flag(interactive);
     let opening = async {
         let (http, tls) = http_settings(settings, common)?;
         Ok(SseLink::open(http, tls, calls.correlate(), byte_budget(settings, common)).await?)

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::connection::UpstreamConnection;
 use moongate_model::{Caller, Principal};
-use moongate_protocol::{Era, InputRecord};
+use moongate_protocol::{Era, InteractiveFlag};
 
 /// Connection that a client's calls stick to, at a server that sends input requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,36 +25,36 @@ pub(crate) enum ConnectionAffinity {
 
 /// Clients that have called on the shared connection: the clients of one principal, either with sessions or without.
 #[derive(Default)]
-pub(crate) struct SharedTenant(AtomicU64);
+pub(crate) struct SharedConnectionClients(AtomicU64);
 
 /// No client so far.
-const NO_TENANT: u64 = 0;
+const NO_GROUP: u64 = 0;
 /// Several principals, or both kinds of clients: they came before the first input request was seen.
-const SEVERAL_TENANTS: u64 = 1;
+const SEVERAL_GROUPS: u64 = 1;
 
-fn tenant_of(caller: &Caller) -> u64 {
+fn group_of(caller: &Caller) -> u64 {
     // The numbers below 2 are the constants above.
     2 + u64::from(caller.principal.id) * 2 + u64::from(caller.session.is_some())
 }
 
-/// Returns the principal of a tenant, if it is a single one's.
-fn principal_of(tenant: u64) -> Option<u32> {
-    u32::try_from(tenant.checked_sub(2)? / 2).ok()
+/// Returns the principal of a group, if it is a single one's.
+fn principal_of(group: u64) -> Option<u32> {
+    u32::try_from(group.checked_sub(2)? / 2).ok()
 }
 
-impl SharedTenant {
+impl SharedConnectionClients {
     /// Records that a client's call begins on the shared connection.
     pub(crate) fn record_call(&self, caller: &Caller) {
-        let tenant = tenant_of(caller);
+        let group = group_of(caller);
         // Read first: in the common case nothing is written.
-        if self.0.load(Ordering::Relaxed) == tenant || caller.principal.id == Principal::GATEWAY {
+        if self.0.load(Ordering::Relaxed) == group || caller.principal.id == Principal::GATEWAY {
             return;
         }
-        // An error means that the tenant is the same already.
+        // An error means that the group is the same already.
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| match before {
-            NO_TENANT => Some(tenant),
-            _ if before == tenant => None,
-            _ => Some(SEVERAL_TENANTS),
+            NO_GROUP => Some(group),
+            _ if before == group => None,
+            _ => Some(SEVERAL_GROUPS),
         });
     }
 
@@ -62,9 +62,9 @@ impl SharedTenant {
     /// apart.
     pub(crate) fn affinity_of(&self, caller: &Caller) -> ConnectionAffinity {
         match self.0.load(Ordering::Acquire) {
-            NO_TENANT | SEVERAL_TENANTS => ConnectionAffinity::Shared,
-            tenant if tenant == tenant_of(caller) => ConnectionAffinity::Shared,
-            tenant if principal_of(tenant) == Some(caller.principal.id) && caller.session.is_some() => {
+            NO_GROUP | SEVERAL_GROUPS => ConnectionAffinity::Shared,
+            group if group == group_of(caller) => ConnectionAffinity::Shared,
+            group if principal_of(group) == Some(caller.principal.id) && caller.session.is_some() => {
                 ConnectionAffinity::SessionShared
             }
             _ => ConnectionAffinity::Dedicated,
@@ -73,13 +73,13 @@ impl SharedTenant {
 
     /// Forgets all clients, because the shared connection is new.
     pub(crate) fn reset(&self) {
-        self.0.store(NO_TENANT, Ordering::Release);
+        self.0.store(NO_GROUP, Ordering::Release);
     }
 
     /// Forgets a principal that was revoked.
     pub(crate) fn revoke_principals(&self, revoked: &(dyn Fn(u32) -> bool + Sync)) {
-        let forgotten = |tenant| revoked(principal_of(tenant)?).then_some(NO_TENANT);
-        // An error means that the tenant was not revoked.
+        let forgotten = |group| revoked(principal_of(group)?).then_some(NO_GROUP);
+        // An error means that the group was not revoked.
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, forgotten);
     }
 }
@@ -87,9 +87,9 @@ impl SharedTenant {
 /// Returns true if input requests on this connection name no call.
 ///
 /// Over HTTP they come on the stream of their call. Some servers send them on the GET stream, beside their calls: only
-/// those are in `record`.
-pub(crate) fn input_is_ambiguous(connection: &UpstreamConnection, record: &InputRecord) -> bool {
-    connection.era == Era::Legacy && (connection.link.is_multiplexed() || record.was_seen())
+/// those set `interactive`.
+pub(crate) fn input_is_ambiguous(connection: &UpstreamConnection, interactive: &InteractiveFlag) -> bool {
+    connection.era == Era::Legacy && (connection.link.is_multiplexed() || interactive.is_set())
 }
 
 #[cfg(test)]
@@ -101,46 +101,46 @@ mod tests {
     fn the_first_caller_keeps_the_shared_connection() {
         let (one, other) = (testing::caller(1, None), testing::caller(2, None));
         let session = testing::caller(1, Some("s"));
-        let tenant = SharedTenant::default();
-        assert_eq!([&one, &other, &session].map(|caller| tenant.affinity_of(caller)), [ConnectionAffinity::Shared; 3]);
-        tenant.record_call(&one);
-        assert_eq!(tenant.affinity_of(&one), ConnectionAffinity::Shared);
+        let group = SharedConnectionClients::default();
+        assert_eq!([&one, &other, &session].map(|caller| group.affinity_of(caller)), [ConnectionAffinity::Shared; 3]);
+        group.record_call(&one);
+        assert_eq!(group.affinity_of(&one), ConnectionAffinity::Shared);
         assert_eq!(
-            (tenant.affinity_of(&other), tenant.affinity_of(&session)),
+            (group.affinity_of(&other), group.affinity_of(&session)),
             (ConnectionAffinity::Dedicated, ConnectionAffinity::SessionShared)
         );
-        // Another principal is revoked: the tenant stays.
-        tenant.revoke_principals(&|id| id == 2);
-        assert_eq!(tenant.affinity_of(&other), ConnectionAffinity::Dedicated);
-        tenant.revoke_principals(&|id| id == 1);
-        assert_eq!(tenant.affinity_of(&other), ConnectionAffinity::Shared);
+        // Another principal is revoked: the group stays.
+        group.revoke_principals(&|id| id == 2);
+        assert_eq!(group.affinity_of(&other), ConnectionAffinity::Dedicated);
+        group.revoke_principals(&|id| id == 1);
+        assert_eq!(group.affinity_of(&other), ConnectionAffinity::Shared);
     }
 
     #[test]
-    fn clients_with_sessions_are_one_tenant_and_who_was_there_before_stays() {
+    fn clients_with_sessions_are_one_group_and_who_was_there_before_stays() {
         let (one, session) = (testing::caller(1, None), testing::caller(1, Some("s")));
-        let tenant = SharedTenant::default();
-        tenant.record_call(&session);
-        tenant.record_call(&testing::caller(1, Some("t")));
+        let group = SharedConnectionClients::default();
+        group.record_call(&session);
+        group.record_call(&testing::caller(1, Some("t")));
         assert_eq!(
-            tenant.affinity_of(&testing::caller(2, Some("u"))),
+            group.affinity_of(&testing::caller(2, Some("u"))),
             ConnectionAffinity::Dedicated,
             "another principal's"
         );
         assert_eq!(
-            (tenant.affinity_of(&session), tenant.affinity_of(&one)),
+            (group.affinity_of(&session), group.affinity_of(&one)),
             (ConnectionAffinity::Shared, ConnectionAffinity::Dedicated)
         );
         // Calls before the first input request was seen.
-        tenant.record_call(&one);
+        group.record_call(&one);
         assert_eq!(
-            (tenant.affinity_of(&session), tenant.affinity_of(&one)),
+            (group.affinity_of(&session), group.affinity_of(&one)),
             (ConnectionAffinity::Shared, ConnectionAffinity::Shared)
         );
-        tenant.reset();
-        tenant.record_call(&one);
+        group.reset();
+        group.record_call(&one);
         assert_eq!(
-            (tenant.affinity_of(&one), tenant.affinity_of(&session)),
+            (group.affinity_of(&one), group.affinity_of(&session)),
             (ConnectionAffinity::Shared, ConnectionAffinity::SessionShared)
         );
     }

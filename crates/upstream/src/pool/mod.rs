@@ -20,12 +20,12 @@ use std::time::Duration;
 use arc_swap::{ArcSwapOption, Guard};
 
 use crate::connection::UpstreamConnection;
-use crate::connection::dial::ConnectAs;
+use crate::connection::dial::ConnectIdentity;
 use crate::gateway_caller::gateway_caller;
 use crate::lists::dedicated::DedicatedChanges;
 use crate::pool::connect_budget::ConnectBudget;
 use crate::pool::connect_demand::ConnectDemand;
-use crate::pool::connection_affinity::{ConnectionAffinity, SharedTenant};
+use crate::pool::connection_affinity::{ConnectionAffinity, SharedConnectionClients};
 use crate::pool::dedicated::table::{DedicatedPool, DedicatedRequest, UseGuard};
 use crate::pool::dedicated::{DedicatedContext, ReleasePermit};
 use crate::pool::era_selection::{EraSelection, LastHandshake};
@@ -36,7 +36,7 @@ use crate::server_context::ServerContext;
 use crate::settings::{ServerStart, SharingMode};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, ClientCapabilities, Error, McpErrorKind, ServerDescription, TaskState};
-use moongate_protocol::{Era, InputRecord};
+use moongate_protocol::{Era, InteractiveFlag};
 
 /// Connections of one server.
 pub(crate) struct ConnectionPool {
@@ -48,11 +48,11 @@ pub(crate) struct ConnectionPool {
     last_handshake: ArcSwapOption<LastHandshake>,
     pub(crate) eras: EraSelection,
     /// Record of whether the server ever sent an input request on a pipe.
-    pub(crate) input_record: InputRecord,
+    pub(crate) interactive_flag: InteractiveFlag,
     /// Doubts about the shared connection.
     pub(crate) suspicion: ConnectionSuspicion,
     /// Clients that have called on the shared connection.
-    tenant: SharedTenant,
+    shared_clients: SharedConnectionClients,
     dedicated: DedicatedPool,
     turn_lock: Mutex<()>,
 }
@@ -112,9 +112,9 @@ impl ConnectionPool {
             shared: SharedConnection::new(server.clone()),
             last_handshake: ArcSwapOption::empty(),
             eras: EraSelection::new(settings.as_client && settings.protocol.is_none()),
-            input_record: InputRecord::default(),
+            interactive_flag: InteractiveFlag::default(),
             suspicion: ConnectionSuspicion::default(),
-            tenant: SharedTenant::default(),
+            shared_clients: SharedConnectionClients::default(),
             dedicated: DedicatedPool::default(),
             turn_lock: Mutex::default(),
             list_changes,
@@ -161,7 +161,7 @@ impl ConnectionPool {
         // Stored before the connection, so that a call that sees the connection sees its handshake.
         self.last_handshake.store(Some(Arc::new(handshake)));
         // The clients of the previous connection have no state on this one.
-        self.tenant.reset();
+        self.shared_clients.reset();
         self.shared.set(connection);
     }
 
@@ -231,7 +231,7 @@ impl ConnectionPool {
         if !request.needs_isolation && !self.must_isolate(&connection, caller, request.about_task) {
             return Ok((connection, CheckedOut { use_guard, ..CheckedOut::default() }));
         }
-        let stays = self.tenant.affinity_of(caller) != ConnectionAffinity::Shared;
+        let stays = self.shared_clients.affinity_of(caller) != ConnectionAffinity::Shared;
         let spec = isolation::isolated_for(caller, stays, self.shared_idle());
         match self.checkout_dedicated(request, permit, spec, Some(connection.era)).await {
             Ok((connection, use_guard)) => Ok((connection, CheckedOut { use_guard: Some(use_guard), is_final: true })),
@@ -248,8 +248,8 @@ impl ConnectionPool {
     /// needed.
     fn lock_turn(&self, connection: &UpstreamConnection, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
         // A client without capabilities gets no input requests. Until the first one was seen, its calls need no turn.
-        let matters = caller.capabilities != ClientCapabilities::default() || self.input_record.was_seen();
-        let turn = matters && connection_affinity::input_is_ambiguous(connection, &self.input_record);
+        let matters = caller.capabilities != ClientCapabilities::default() || self.interactive_flag.is_set();
+        let turn = matters && connection_affinity::input_is_ambiguous(connection, &self.interactive_flag);
         turn.then(|| self.turn_lock.lock())
     }
 
@@ -257,10 +257,10 @@ impl ConnectionPool {
     fn note_call_start(&self, connection: &UpstreamConnection, caller: &Caller, about_task: bool) {
         if self.sharing_mode() == SharingMode::Auto
             && !about_task
-            && connection_affinity::input_is_ambiguous(connection, &self.input_record)
+            && connection_affinity::input_is_ambiguous(connection, &self.interactive_flag)
             && self.shared.holds(connection)
         {
-            self.tenant.record_call(caller);
+            self.shared_clients.record_call(caller);
         }
     }
 
@@ -336,10 +336,14 @@ impl ConnectionPool {
         spec: DedicatedSpec,
         era: Option<Era>,
     ) -> Result<(Arc<UpstreamConnection>, UseGuard), Error> {
-        let connect_as =
-            if spec.as_caller { ConnectAs::for_caller(request.caller, era) } else { ConnectAs::for_all(era) };
-        let connect_as = ConnectAs { record: self.input_record.clone(), ..connect_as };
-        let dedicated = DedicatedRequest { key: spec.key, connect_as, lifetime: spec.lifetime, owner: spec.owner };
+        let connect_identity = if spec.as_caller {
+            ConnectIdentity::for_caller(request.caller, era)
+        } else {
+            ConnectIdentity::for_all(era)
+        };
+        let connect_identity = ConnectIdentity { interactive: self.interactive_flag.clone(), ..connect_identity };
+        let dedicated =
+            DedicatedRequest { key: spec.key, connect_identity, lifetime: spec.lifetime, owner: spec.owner };
         let context = DedicatedContext { server: &self.server, list_changes: &self.list_changes };
         self.dedicated.checkout(dedicated, request.caller, context, permit).await
     }
@@ -352,11 +356,11 @@ impl ConnectionPool {
         permit: &mut dyn ReleasePermit,
         shared: &Arc<UpstreamConnection>,
     ) -> Option<(Arc<UpstreamConnection>, Option<UseGuard>)> {
-        let is_ambiguous = self.input_record.was_seen()
-            && connection_affinity::input_is_ambiguous(shared, &self.input_record)
+        let is_ambiguous = self.interactive_flag.is_set()
+            && connection_affinity::input_is_ambiguous(shared, &self.interactive_flag)
             && !request.about_task;
         if !is_ambiguous
-            || self.tenant.affinity_of(request.caller) != ConnectionAffinity::SessionShared
+            || self.shared_clients.affinity_of(request.caller) != ConnectionAffinity::SessionShared
             || self.dedicated.has_dedicated(request.caller)
         {
             return None;
@@ -378,14 +382,14 @@ impl ConnectionPool {
         // A call about a task, and a connection of one session or principal, are never moved.
         if about_task
             || self.sharing_mode() != SharingMode::Auto
-            || !self.input_record.was_seen()
-            || !connection_affinity::input_is_ambiguous(connection, &self.input_record)
+            || !self.interactive_flag.is_set()
+            || !connection_affinity::input_is_ambiguous(connection, &self.interactive_flag)
         {
             return false;
         }
         // The state of a session is on the shared connection. The session leaves it only when an input request could
         // be ambiguous, and then for good.
-        self.shared.holds(connection) && self.tenant.affinity_of(caller) != ConnectionAffinity::Shared
+        self.shared.holds(connection) && self.shared_clients.affinity_of(caller) != ConnectionAffinity::Shared
             || connection.calls.has_other_clients(caller)
             || self.dedicated.has_dedicated(caller)
     }
@@ -491,7 +495,7 @@ impl ConnectionPool {
 
     /// Closes the connections of principals that were revoked.
     pub(crate) async fn revoke_principals(&self, revoked: &(dyn Fn(u32) -> bool + Sync)) {
-        self.tenant.revoke_principals(revoked);
+        self.shared_clients.revoke_principals(revoked);
         self.dedicated.revoke_principals(revoked).await;
     }
 
@@ -532,7 +536,7 @@ mod tests {
         let running = tokio::spawn(upstream.clone().run());
         let connections = &upstream.pool;
         let shared = connections.wait_connected().await.ok().unwrap();
-        connections.input_record.record();
+        connections.interactive_flag.set();
         let can = ClientCapabilities { elicit_form: true, ..ClientCapabilities::default() };
         let [one, other] = ["one", "other"]
             .map(|session| Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some(session))).clone() }));

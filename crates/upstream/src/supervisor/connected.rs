@@ -145,7 +145,7 @@ async fn event_loop(
                 }
                 continue;
             }
-            () = supervised.pool.input_record.wait_seen() => {
+            () = supervised.pool.interactive_flag.wait_set() => {
                 tracing::info!(server = supervised.name(), "server requests input: its clients get dedicated connections from now on");
                 // Lists that failed are persisted once a fetch succeeds.
                 if refresh.failures == 0 {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::connection::UpstreamConnection;
-use crate::connection::dial::{ConnectAs, dial};
+use crate::connection::dial::{ConnectIdentity, dial};
 use crate::connection::reconnect_backoff::{HEALTHY, ReconnectBackoff, ReconnectDelay};
 use crate::settings::{ConnectTarget, ServerStart};
 use crate::status::UpstreamState;
@@ -118,12 +118,14 @@ impl Supervisor {
         let first = supervised.pool.eras.begin_attempt(supervised.pool.last_handshake().as_deref());
         // A remembered era saves the probe, unless a client needs the other era first.
         let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
-        let (stderr, record) = (supervised.stderr_history.begin_process(), supervised.pool.input_record.clone());
-        let connect_as = ConnectAs { first_era: first, stderr: stderr.clone(), record, ..ConnectAs::for_all(era) };
+        let (stderr, interactive) =
+            (supervised.stderr_history.begin_process(), supervised.pool.interactive_flag.clone());
+        let connect_identity =
+            ConnectIdentity { first_era: first, stderr: stderr.clone(), interactive, ..ConnectIdentity::for_all(era) };
         let settings = supervised.server.live_settings();
         let opened = tokio::select! {
             () = report_slow_start(supervised, &stderr) => return AttemptEnd::Stopped,
-            opened = dial(&settings, &supervised.server.common, connect_as, supervised.server.timeouts.clone()) => opened,
+            opened = dial(&settings, &supervised.server.common, connect_identity, supervised.server.timeouts.clone()) => opened,
             () = supervised.server.stop.cancelled() => return AttemptEnd::Stopped,
         };
         match opened {
@@ -192,7 +194,7 @@ const SLOW_START: Duration = Duration::from_secs(10);
 
 /// Reports a server that hangs at its start, again and again. Never returns.
 async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
-    let limit = supervised.server.peek_settings().start_timeout;
+    let limit = supervised.server.peek_live_settings().start_timeout;
     tokio::time::sleep(SLOW_START.min(limit / 2)).await;
     let (name, began) = (supervised.name(), Instant::now() - SLOW_START.min(limit / 2));
     let mut interval = tokio::time::interval(SLOW_START);

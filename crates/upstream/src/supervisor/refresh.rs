@@ -32,7 +32,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Returns the interval between scheduled fetches of the lists.
 pub(super) fn relist_interval(supervised: &SupervisedServer) -> Duration {
-    let relist = supervised.server.peek_settings().relist;
+    let relist = supervised.server.peek_live_settings().relist;
     // A server that announces changes needs only a safety net, so that a short setting does not load it.
     let features = supervised.pool.description().map(|description| description.features);
     if features.is_some_and(|features| fetch::announces_changes(&features)) {
@@ -172,7 +172,7 @@ pub(super) async fn refuses_everything(
         return None;
     }
     let listing = list_once(supervised, connection, ItemKind::Tools);
-    let listed = tokio::time::timeout(supervised.server.peek_settings().list_timeout, listing).await;
+    let listed = tokio::time::timeout(supervised.server.peek_live_settings().list_timeout, listing).await;
     listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
 }
 
@@ -212,7 +212,7 @@ pub(super) async fn refresh_lists(
     let mut answered = false;
     for kind in kinds.iter().copied() {
         let list = if fetch::offers_list(&features, kind) {
-            let limit = supervised.server.peek_settings().list_timeout;
+            let limit = supervised.server.peek_live_settings().list_timeout;
             let listing = tokio::time::timeout(limit, list_with_retry(supervised, connection, kind));
             match while_subscribed(supervised, notifications, refresh, listing).await {
                 Ok(Ok(list)) => {

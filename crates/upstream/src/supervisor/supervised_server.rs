@@ -75,7 +75,7 @@ impl SupervisedServer {
             era: connection.era,
             is_multiplexed: connection.link.is_multiplexed(),
             speaks_other_era: self.pool.last_handshake().and_then(|handshake| handshake.speaks_other_era),
-            requests_input: self.pool.input_record.was_seen(),
+            requests_input: self.pool.interactive_flag.is_set(),
         });
     }
 }

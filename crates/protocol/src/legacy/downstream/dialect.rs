@@ -1,6 +1,6 @@
 //! Legacy dialect for clients: sessions over Streamable HTTP.
 //!
-//! Owns POST, GET and DELETE of a session and the methods that need no server. Does not run calls (`request.rs`) or the
+//! Owns POST, GET and DELETE of a session and the methods that need no server. Does not run calls (`session_request.rs`) or the
 //! GET stream (`get_stream.rs`). Invariant: no session is touched before its principal and endpoint were checked.
 
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::era::VERSION_HEADER;
 use crate::http_response::{accepted_response, json_response};
 use crate::legacy::downstream::initialize::{count_initialize, initialize};
 use crate::legacy::downstream::refusal::{self, LegacyRefusal, request_id};
-use crate::legacy::downstream::{encode, get_stream, request, restore, resumable};
+use crate::legacy::downstream::session_request::SessionRequest;
+use crate::legacy::downstream::{encode, get_stream, restore, resumable};
 use crate::legacy::profile::{NEWEST, SESSION_HEADER, profile};
 use crate::request_checks::{check_content_type, malformed_error};
 use moongate_jsonrpc::json::ByteString;
@@ -42,18 +43,18 @@ impl Dialect for LegacyDialect {
     fn serve<'a>(
         &'a self,
         request: Admitted<McpRequest>,
-        server: Arc<dyn Server>,
+        endpoint: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
         let request = request.into_inner();
         // Runs synchronously up to the first wait, so that the returned future is small.
         if state.sessions.is_restored() {
-            return self.start(request, server, state);
+            return self.start(request, endpoint, state);
         }
         async move {
             match restore::wait_for_store(&request, state).await {
                 Some(later) => later,
-                None => self.start(request, server, state).await,
+                None => self.start(request, endpoint, state).await,
             }
         }
         .boxed()
@@ -68,13 +69,13 @@ impl LegacyDialect {
     fn start(
         &self,
         request: McpRequest,
-        server: Arc<dyn Server>,
+        endpoint: Arc<dyn Server>,
         state: &Arc<DownstreamState>,
     ) -> BoxFuture<'static, Response<Body>> {
         let served = match request.method {
-            Verb::POST => post(request, server, state),
-            Verb::GET => get(&request, &server, state).map(ready),
-            Verb::DELETE => delete(&request, &server, state).map(ready),
+            Verb::POST => post(request, endpoint, state),
+            Verb::GET => get(&request, &endpoint, state).map(ready),
+            Verb::DELETE => delete(&request, &endpoint, state).map(ready),
             _ => Ok(ready(not_allowed())),
         };
         served.unwrap_or_else(|refusal| ready(self.error_response(refusal.id.as_ref(), &refusal.error)))
@@ -99,7 +100,7 @@ fn not_allowed() -> Response<Body> {
 
 fn post(
     inbound: McpRequest,
-    server: Arc<dyn Server>,
+    endpoint: Arc<dyn Server>,
     state: &Arc<DownstreamState>,
 ) -> Result<BoxFuture<'static, Response<Body>>, LegacyRefusal> {
     let McpRequest { headers, payload, principal, scope, received, .. } = inbound;
@@ -113,14 +114,14 @@ fn post(
     if let RpcPayload::One(RpcMessage::Request(request)) = &payload
         && request.method.as_bytes() == b"initialize"
     {
-        let result = initialize(request, &headers, principal, scope, &server, state);
+        let result = initialize(request, &headers, principal, scope, &endpoint, state);
         count_initialize(state, result.as_ref().err().map(|refusal| &refusal.error), &request.params, received);
         return result.map(ready);
     }
     let id = request_id(&payload);
     let session =
-        find_session(&headers, &principal, &scope, &server, state).map_err(|error| LegacyRefusal { id, error })?;
-    let session_request = request::SessionRequest { session, server, received, stream, headers: &headers, state };
+        find_session(&headers, &principal, &scope, &endpoint, state).map_err(|error| LegacyRefusal { id, error })?;
+    let session_request = SessionRequest { session, endpoint, received, stream, headers: &headers, state };
     match payload {
         RpcPayload::One(RpcMessage::Request(request)) => Ok(session_request.serve(request)),
         RpcPayload::One(other) => {
@@ -159,7 +160,7 @@ fn find_session(
     headers: &HeaderMap,
     principal: &Arc<moongate_model::Principal>,
     scope: &ByteString,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     state: &DownstreamState,
 ) -> Result<Arc<Session>, Error> {
     check_version(headers)?;
@@ -172,7 +173,7 @@ fn find_session(
     state
         .sessions
         .find(id, principal, scope)
-        .or_else(|| restore::restore_session(id, headers, principal, scope, (server, state)))
+        .or_else(|| restore::restore_session(id, headers, principal, scope, (endpoint, state)))
         // A session of HTTP+SSE or stdio lives on its own stream and is no session of this transport.
         .filter(|session| session.shared_stream.is_none())
         .ok_or_else(|| Error::new(McpErrorKind::UnknownSession, "Session not found: initialize again"))
@@ -200,23 +201,23 @@ fn check_version(headers: &HeaderMap) -> Result<(), Error> {
 
 fn get(
     request: &McpRequest,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
     if !request.headers.contains_key(SESSION_HEADER) {
         return Ok(not_allowed());
     }
-    let session = find_session(&request.headers, &request.principal, &request.scope, server, state)?;
+    let session = find_session(&request.headers, &request.principal, &request.scope, endpoint, state)?;
     let profile = profile(session.identity.revision()).unwrap_or(NEWEST);
     // Revisions without resumption ignore the header.
     let last = request.headers.get(LAST_EVENT_ID).filter(|_| profile.resumes);
-    let Some(last) = last else { return Ok(get_stream::open_stream(&session, server, state, None)?) };
+    let Some(last) = last else { return Ok(get_stream::open_stream(&session, endpoint, state, None)?) };
     match last.to_str().ok().and_then(parse_id) {
         // The events of a previous process are lost, but its event ids can be told apart.
         Some(event) if session.resumption.is_from_previous_process(event) => {
-            restore::resume(&session, server, event.0, state)
+            restore::resume(&session, endpoint, event.0, state)
         }
-        Some((GET_STREAM, after)) => Ok(get_stream::open_stream(&session, server, state, Some(after))?),
+        Some((GET_STREAM, after)) => Ok(get_stream::open_stream(&session, endpoint, state, Some(after))?),
         Some(event) => {
             get_stream::check_stream_limit(state)?;
             Ok(resumable::resume(&session, profile, event, state)?)
@@ -227,10 +228,10 @@ fn get(
 
 fn delete(
     request: &McpRequest,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
-    let session = find_session(&request.headers, &request.principal, &request.scope, server, state)?;
+    let session = find_session(&request.headers, &request.principal, &request.scope, endpoint, state)?;
     state.sessions.close(&session);
     let mut response = Response::new(Body::empty());
     *response.status_mut() = http::StatusCode::NO_CONTENT;

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
 use crate::dialect::DownstreamState;
-use crate::legacy::downstream::{catch_up, resumable};
+use crate::legacy::downstream::{notify_after_restore, resumable};
 use crate::legacy::profile::{NEWEST, profile};
 use crate::legacy::tasks;
 use crate::{notifications, respond};
@@ -40,7 +40,7 @@ pub(crate) fn check_stream_limit(state: &DownstreamState) -> Result<(), Error> {
 /// Opens the stream and closes the session's previous one. `after` is the last event that the client has.
 pub(crate) fn open_stream(
     session: &Arc<Session>,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     state: &DownstreamState,
     after: Option<u64>,
 ) -> Result<Response<Body>, Error> {
@@ -56,7 +56,7 @@ pub(crate) fn open_stream(
     if after < position {
         state.metrics.clients.resumed.inc(ResumeOutcome::Resumed);
     }
-    catch_up::queue_catch_up(session);
+    notify_after_restore::queue_catch_up(session);
     // 2025-11-25/basic/transports.mdx, Multiple Connections: "The server MUST send each of its JSON-RPC messages on
     // only one of the connected streams". So a second stream replaces the first.
     let replaced = session.open_stream();
@@ -67,7 +67,7 @@ pub(crate) fn open_stream(
         true if after == position => session.resumption.priming_event(GET_STREAM, resumable::RETRY_DELAY),
         _ => Bytes::from_static(sse::KEEP_ALIVE),
     };
-    let mut get_stream = GetStream::new(session, server, state, replaced, first);
+    let mut get_stream = GetStream::new(session, endpoint, state, replaced, first);
     get_stream.last_event = resumes.then_some(after);
     get_stream.deadline = resumable::stream_lifetime(profile, session, state).map(|time| Instant::now() + time);
     Ok(respond(get_stream))
@@ -134,12 +134,12 @@ enum StreamStep {
 impl GetStream {
     pub(crate) fn new(
         session: &Arc<Session>,
-        server: &Arc<dyn Server>,
+        endpoint: &Arc<dyn Server>,
         state: &DownstreamState,
         replaced: CancellationToken,
         first: Bytes,
     ) -> Self {
-        let listen = || server.subscribe(&session.identity.shared_caller(), SubscriptionFilter::all());
+        let listen = || endpoint.subscribe(&session.identity.shared_caller(), SubscriptionFilter::all());
         GetStream {
             replaced,
             draining: state.draining.clone(),

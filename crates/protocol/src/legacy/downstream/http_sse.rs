@@ -1,7 +1,7 @@
 //! Dialect of HTTP+SSE, the HTTP transport of 2024-11-05: one event stream, and POSTs that belong to it.
 //!
 //! Owns the opening of the stream and the POSTs. Does not write the session's own messages (`get_stream.rs`) or run
-//! calls (`request.rs`). Invariant: the session begins and ends with its stream. It accepts messages only from the
+//! calls (`session_request.rs`). Invariant: the session begins and ends with its stream. It accepts messages only from the
 //! principal and on the endpoint that opened the stream.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::body::Body;
 use crate::dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
 use crate::http_response::{accepted_response, json_response};
 use crate::legacy::downstream::refusal::{self, LegacyRefusal};
-use crate::legacy::downstream::request::{LegacyStarted, SessionRequest, collect_array};
+use crate::legacy::downstream::session_request::{LegacyStarted, SessionRequest, collect_array};
 use crate::legacy::downstream::{encode, get_stream, initialize};
 use crate::request_checks::{check_content_type, malformed_error};
 use crate::respond;
@@ -57,13 +57,13 @@ impl Dialect for HttpSseDialect {
     fn serve<'a>(
         &'a self,
         request: Admitted<McpRequest>,
-        server: Arc<dyn Server>,
+        endpoint: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
         async move {
             let served = match (&request.method, session_id(&request)) {
-                (&Verb::GET, _) => open_stream(&request, &server, state),
-                (&Verb::POST, Some(_)) => post(request.into_inner(), server, state).await,
+                (&Verb::GET, _) => open_stream(&request, &endpoint, state),
+                (&Verb::POST, Some(_)) => post(request.into_inner(), endpoint, state).await,
                 _ => Ok(not_allowed()),
             };
             served.unwrap_or_else(|refusal| self.error_response(refusal.id.as_ref(), &refusal.error))
@@ -113,7 +113,7 @@ impl Drop for EndSessionOnDrop {
 /// containing a URI for the client to use for sending messages."
 fn open_stream(
     request: &McpRequest,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
     get_stream::check_stream_limit(state)?;
@@ -136,7 +136,7 @@ fn open_stream(
         sse::encode_named_event("endpoint", &format!("{}?{SESSION}={}", request.uri.path(), session.identity.id));
     // The session is bound to the stream, so a client that disconnects must initialize again.
     let end_guard = EndSessionOnDrop { sessions: state.sessions.clone(), session: session.clone() };
-    let mut open = get_stream::GetStream::new(&session, server, state, session.open_stream(), first);
+    let mut open = get_stream::GetStream::new(&session, endpoint, state, session.open_stream(), first);
     open.calls = Some(get_stream::CallEvents::new(calls, end_guard));
     open.deadline = Some(Instant::now() + INITIALIZE_TIME);
     Ok(get_stream::respond(open))
@@ -146,7 +146,7 @@ fn open_stream(
 
 async fn post(
     inbound: McpRequest,
-    server: Arc<dyn Server>,
+    endpoint: Arc<dyn Server>,
     state: &Arc<DownstreamState>,
 ) -> Result<Response<Body>, LegacyRefusal> {
     check_content_type(&inbound.headers)?;
@@ -173,12 +173,13 @@ async fn post(
             // From here on the session has a caller with a revision, and accepts other requests.
             session.identity.replace_caller(caller);
             initialize::count_initialize(state, None, &request.params, received);
-            write_parts(permit, &initialize::initialize_result(&request, &session, &server));
+            write_parts(permit, &initialize::initialize_result(&request, &session, &endpoint));
         }
         RpcPayload::One(RpcMessage::Request(request)) if first => write_parts(permit, &too_early(&request)),
         RpcPayload::Batch(_) if first => return Err(Error::new(McpErrorKind::InvalidRequest, TOO_EARLY).into()),
         payload => {
-            let session_request = SessionRequest { session, server, received, stream: true, headers: &headers, state };
+            let session_request =
+                SessionRequest { session, endpoint, received, stream: true, headers: &headers, state };
             begin_messages(&session_request, payload, out, permit)?;
         }
     }

@@ -19,7 +19,7 @@ use crate::legacy::downstream::refusal::LegacyRefusal;
 use crate::legacy::profile::{NEWEST, Profile, SESSION_HEADER, profile};
 use crate::legacy::tasks;
 use crate::lookalike_members::reject_lookalikes;
-use crate::{forwarded_headers, server_capabilities};
+use crate::{client_headers, server_capabilities};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::RpcRequest;
 use moongate_model::{Caller, Error, LogFilter, Server, ServerCapabilities};
@@ -30,14 +30,14 @@ pub(crate) fn initialize(
     headers: &HeaderMap,
     principal: Arc<moongate_model::Principal>,
     scope: ByteString,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
     // Read before the session is opened: a refused request must leave no session behind.
     let caller =
         read_caller(&request.params, headers, principal, state).map_err(|e| LegacyRefusal::for_id(&request.id, e))?;
     let session = state.sessions.open(caller, scope, None).map_err(|e| LegacyRefusal::for_id(&request.id, e))?;
-    let mut response = json_response(200, initialize_result(request, &session, server));
+    let mut response = json_response(200, initialize_result(request, &session, endpoint));
     let id = HeaderValue::from_str(&session.identity.id)
         .map_err(|_| Error::internal("the session id is no header value"))?;
     response.headers_mut().insert(SESSION_HEADER, id);
@@ -50,9 +50,9 @@ pub(crate) fn count_initialize(state: &DownstreamState, error: Option<&Error>, p
 }
 
 /// Encodes the result of `initialize`.
-pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, server: &Arc<dyn Server>) -> Vec<Bytes> {
+pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, endpoint: &Arc<dyn Server>) -> Vec<Bytes> {
     let caller = session.identity.caller();
-    let description = server.describe(&caller);
+    let description = endpoint.describe(&caller);
     let mut result = JsonObject::new()
         // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "If the server supports the requested protocol
         // version, it MUST respond with the same version."
@@ -102,7 +102,7 @@ pub(crate) fn read_caller(
         client_info: params.get("clientInfo").filter(|info| info.is_object()).map(RawJson::detached),
         log_filter: LogFilter::ServerDecides,
         revision: profile.name,
-        forwarded_headers: forwarded_headers::collect_headers(headers, state),
+        forwarded_headers: client_headers::collect_headers(headers, state),
         ended: tokio_util::sync::CancellationToken::new(),
     })
 }

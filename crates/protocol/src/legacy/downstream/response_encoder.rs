@@ -1,6 +1,6 @@
 //! Encoder of one exchange for a legacy client.
 //!
-//! Owns the wire form of its events and the client's part in input requests. Does not start calls (`request.rs`).
+//! Owns the wire form of its events and the client's part in input requests. Does not start calls (`session_request.rs`).
 //! Invariant: a disconnected client does not cancel its call.
 
 use moongate_telemetry::{InputKindName, InputOutcome};

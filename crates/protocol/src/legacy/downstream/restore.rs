@@ -18,7 +18,7 @@ use crate::dialect::{DownstreamState, McpRequest};
 use crate::legacy::downstream::refusal::{self, LegacyRefusal};
 use crate::legacy::downstream::{encode, get_stream, resource_updates};
 use crate::legacy::profile::{SESSION_HEADER, profile};
-use crate::{forwarded_headers, respond};
+use crate::{client_headers, respond};
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::sse;
 use moongate_model::{Caller, Error, McpErrorKind, Principal, Server, SubscriptionFilter};
@@ -57,7 +57,7 @@ pub(crate) fn restore_session(
     headers: &HeaderMap,
     principal: &Arc<Principal>,
     scope: &ByteString,
-    (server, state): (&Arc<dyn Server>, &DownstreamState),
+    (endpoint, state): (&Arc<dyn Server>, &DownstreamState),
 ) -> Option<Arc<Session>> {
     let record = state.sessions.persisted_record(id, principal, scope)?;
     let profile = profile(&record.revision)?;
@@ -69,30 +69,30 @@ pub(crate) fn restore_session(
         client_info: record.info.clone(),
         log_filter: record.log(),
         revision: profile.name,
-        forwarded_headers: forwarded_headers::collect_headers(headers, state),
+        forwarded_headers: client_headers::collect_headers(headers, state),
         ended: CancellationToken::new(),
     };
     // Another request may restore the same session meanwhile; both get the same one.
     let (session, restored_from) = state.sessions.restore_session(id, caller, scope.clone(), &record)?;
     if restored_from == RestoredFrom::FromPreviousProcess {
-        resubscribe(&session, server, &record);
+        resubscribe(&session, endpoint, &record);
         session.persist();
         state.metrics.clients.sessions_restored.inc();
     }
     Some(session)
 }
 
-fn resubscribe(session: &Arc<Session>, server: &Arc<dyn Server>, record: &SessionRecord) {
+fn resubscribe(session: &Arc<Session>, endpoint: &Arc<dyn Server>, record: &SessionRecord) {
     for uri in &record.subscriptions {
         let uri = ByteString::from(uri.as_str());
         let SubscribeOutcome::New(subscription) = session.subscribe(&uri) else { continue };
         // Weak, since the task would otherwise keep a session that its client never comes back to.
-        let (server, session) = (server.clone(), Arc::downgrade(session));
+        let (endpoint, session) = (endpoint.clone(), Arc::downgrade(session));
         tokio::spawn(subscription.ended.clone().run_until_cancelled_owned(async move {
             let mut pause = BACKOFF.0;
             let notifications = loop {
                 let caller = session.upgrade()?.identity.shared_caller();
-                let notifications = server.subscribe(
+                let notifications = endpoint.subscribe(
                     &caller,
                     SubscriptionFilter { uris: vec![uri.clone()], ..SubscriptionFilter::default() },
                 );
@@ -119,14 +119,14 @@ fn resubscribe(session: &Arc<Session>, server: &Arc<dyn Server>, record: &Sessio
 /// the session. So the client gets a new stream or, if it waits for a response, the error that this is lost.
 pub(crate) fn resume(
     session: &Arc<Session>,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     stream: u64,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
     state.metrics.clients.resumed.inc(ResumeOutcome::PreviousProcess);
     // Taken and not read: the error answers the request once, and a second resumption gets a new stream.
     let Some(request) = session.missed.take_lost_request(stream) else {
-        return Ok(get_stream::open_stream(session, server, state, None)?);
+        return Ok(get_stream::open_stream(session, endpoint, state, None)?);
     };
     let message = "The gateway was restarted while the call ran: its answer is lost, and the call may have run";
     let error = encode::encode_error(Some(&request), &Error::new(McpErrorKind::Internal, message));

@@ -1,6 +1,6 @@
 //! Methods of a legacy client that change its session: log level, subscriptions, notifications.
 //!
-//! Owns what they do. Does not encode their results (`request.rs`). Invariant: they reach no server by name.
+//! Owns what they do. Does not encode their results (`session_request.rs`). Invariant: they reach no server by name.
 
 use std::sync::Arc;
 
@@ -29,22 +29,22 @@ pub(crate) fn set_level(session: &Session, params: &JsonObject) -> Result<JsonOb
 /// Tries a subscription at a server that may not support them. Returns `None` if the support is known.
 pub(crate) fn try_subscribe(
     session: &Arc<Session>,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     params: &JsonObject,
 ) -> Option<BoxFuture<'static, Result<JsonObject, Error>>> {
     let uri = params.get_string("uri")?;
-    let trial = server.try_subscriptions(&session.identity.shared_caller(), std::slice::from_ref(&uri))?;
-    let (session, server, params) = (session.clone(), server.clone(), params.clone());
+    let trial = endpoint.try_subscriptions(&session.identity.shared_caller(), std::slice::from_ref(&uri))?;
+    let (session, endpoint, params) = (session.clone(), endpoint.clone(), params.clone());
     Some(Box::pin(async move {
         trial.await?;
-        subscribe(&session, &server, &params)
+        subscribe(&session, &endpoint, &params)
     }))
 }
 
 /// Subscribes the session to a resource (`resources/subscribe`). Updates go to the session's stream.
 pub(crate) fn subscribe(
     session: &Arc<Session>,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     params: &JsonObject,
 ) -> Result<JsonObject, Error> {
     let uri = params
@@ -52,7 +52,7 @@ pub(crate) fn subscribe(
         .ok_or_else(|| Error::new(McpErrorKind::InvalidParams, "Invalid params: uri is missing"))?;
     let caller = session.identity.shared_caller();
     let notifications =
-        server.subscribe(&caller, SubscriptionFilter { uris: vec![uri.clone()], ..SubscriptionFilter::default() });
+        endpoint.subscribe(&caller, SubscriptionFilter { uris: vec![uri.clone()], ..SubscriptionFilter::default() });
     if let Some(setting) = notifications.acknowledged.exceeded_limit {
         let message = format!("The server has too many subscriptions ({setting}); end some first");
         return Err(Error::new(McpErrorKind::Overloaded, message));
@@ -99,7 +99,7 @@ pub(crate) fn unsubscribe(session: &Session, params: &JsonObject) -> Result<Json
 /// Handles a notification from the client.
 pub(crate) fn on_notification(
     session: &Arc<Session>,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     notification: &RpcNotification,
     state: &DownstreamState,
 ) {
@@ -115,7 +115,7 @@ pub(crate) fn on_notification(
         }
         "notifications/roots/list_changed" => {
             // To every server of the endpoint, since any of them may have asked for the roots.
-            server.notify(&session.identity.shared_caller(), Notification::RootsChanged)
+            endpoint.notify(&session.identity.shared_caller(), Notification::RootsChanged)
         }
         // `initialized` changes nothing here, and other notifications have no known receiver.
         _ => {}

@@ -11,8 +11,8 @@ use futures_util::stream;
 use tokio::sync::oneshot;
 use tokio::task::coop;
 
+use crate::client_headers;
 use crate::correlation::{CallEntry, LogInterest};
-use crate::forwarded_headers;
 use crate::input_recipient::CallTarget;
 use crate::legacy::tasks;
 use crate::legacy::upstream::call_deadline::{CallDeadline, INPUT_REQUESTS_MAX};
@@ -21,7 +21,7 @@ use crate::legacy::upstream::connection::LegacyConnection;
 use crate::legacy::upstream::forward_responses::forward_responses;
 use crate::legacy::upstream::reply_stream::{IncomingItem, ReplyStream, SendResult};
 use crate::legacy::upstream::session_loss::{SessionLoss, classify_loss, mentions_lost_session, renewal_error};
-use crate::{connect_error, link_error, notifications, pipe_routes};
+use crate::{call_error, connect_error, notifications, pipe_routes};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{
     RequestId, RpcError, RpcMessage, RpcNotification, RpcRequest, RpcResponse, code, encode_with, write_request,
@@ -109,7 +109,7 @@ impl LegacyCall {
         let body = encode_with(params.size_hint(), |out| {
             write_request(out, &RequestId::number(entry.id), method.name(), &params)
         });
-        let forwarded = forwarded_headers::header_list(&caller);
+        let forwarded = client_headers::header_list(&caller);
         // "It MUST block the response until the task reaches a terminal status": longer than a call may take.
         let wait = if task.awaited.is_some() { server.options.timeouts.input_timeout() } else { Duration::ZERO };
         // Time spent in the queue counts towards the call's timeout.
@@ -148,7 +148,7 @@ impl LegacyCall {
             // Some servers wait for an input response before they send even the status of the call's response. So the
             // side queue is read while the request is still being sent.
             let sending = self.send();
-            if self.entry.side_queue.is_some() && !self.server.link.is_multiplexed() {
+            if self.entry.stray_messages.is_some() && !self.server.link.is_multiplexed() {
                 self.reply.send_meanwhile(sending);
             } else {
                 match self.server.options.timeouts.timers().timeout_at(self.deadline.at(), sending).await {
@@ -182,7 +182,7 @@ impl LegacyCall {
                 IncomingItem::Message(Err(error)) => return ExchangeEvent::Done(Err(self.link_error(&error))),
                 IncomingItem::End => {
                     let reason = "the stream ended without an answer";
-                    return ExchangeEvent::Done(Err(link_error::protocol_error(&self.server.options.server, reason)));
+                    return ExchangeEvent::Done(Err(call_error::protocol_error(&self.server.options.server, reason)));
                 }
                 IncomingItem::TimedOut => {
                     if !self.deadline.extend(self.server.options.timeouts.call()) {
@@ -197,7 +197,7 @@ impl LegacyCall {
         let (server, task) = (&self.server, &self.task.awaited);
         let own = self.reply.next();
         let from_other_streams = async {
-            match &self.entry.side_queue {
+            match &self.entry.stray_messages {
                 Some(queue) => queue.next().await,
                 None => std::future::pending().await,
             }
@@ -232,14 +232,14 @@ impl LegacyCall {
         // 2025-11-25/basic/lifecycle.mdx, Timeouts: "the sender SHOULD issue a cancellation notification for
         // that request and stop waiting for a response."
         self.cancel("the gateway's timeout passed");
-        ExchangeEvent::Done(Err(link_error::timeout_error(
+        ExchangeEvent::Done(Err(call_error::timeout_error(
             &self.server.options.server,
             self.server.options.timeouts.call(),
         )))
     }
 
     fn link_error(&self, error: &LinkError) -> Error {
-        link_error::from_link(&self.server.options.server, error)
+        call_error::from_link(&self.server.options.server, error)
     }
 
     // === sending ===
@@ -303,7 +303,7 @@ impl LegacyCall {
     /// Reads a result, with the task that it is or contains.
     fn read_result(&self, mut result: JsonObject) -> Result<Outcome, Error> {
         let task = self.task.read_result(&self.method, &mut result);
-        let task = task.map_err(|wrong| link_error::protocol_error(&self.server.options.server, wrong))?;
+        let task = task.map_err(|wrong| call_error::protocol_error(&self.server.options.server, wrong))?;
         Ok(Outcome { task: task.map(Box::new), ..Outcome::from_result(result) })
     }
 
@@ -399,7 +399,7 @@ async fn send_again(
     changes: bool,
     (sent_in, error): (u64, LinkError),
 ) -> SendResult {
-    let fault = |error: &LinkError| link_error::from_link(&server.options.server, error);
+    let fault = |error: &LinkError| call_error::from_link(&server.options.server, error);
     let proof = classify_loss(&error, server.session.has_id());
     if proof == SessionLoss::No {
         return (Err(fault(&error)), sent_in);
@@ -407,7 +407,7 @@ async fn send_again(
     if let Err(e) = server.renew_session(sent_in).await {
         let failed = match e {
             connect_error::ConnectError::Link(e) => fault(&e),
-            e => link_error::server_down(&server.options.server, &e.to_string()),
+            e => call_error::server_down(&server.options.server, &e.to_string()),
         };
         return (Err(renewal_error(failed, &proof, changes)), sent_in);
     }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use futures_util::stream;
 
 use crate::await_task::{self, TaskHooks};
+use crate::call_error;
 use crate::legacy::upstream::call::LegacyCall;
 use crate::legacy::upstream::connection::LegacyConnection;
 use crate::legacy::upstream::translate_task_methods;
-use crate::link_error;
 use crate::tasks::{TaskSupport, task_support};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Call, Caller, Error, Exchange, ExchangeEvent, Outcome, TaskMethod, TaskMode};
@@ -71,7 +71,7 @@ fn run_as_task(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -
             }
         }),
         timeout: server.options.timeouts.call(),
-        timeout_error: link_error::timeout_error(&server.options.server, server.options.timeouts.call()),
+        timeout_error: call_error::timeout_error(&server.options.server, server.options.timeouts.call()),
     };
     await_task::await_task(created, hooks)
 }

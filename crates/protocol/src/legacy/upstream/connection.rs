@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::PendingCalls;
 use crate::connect_options::ConnectOptions;
+use crate::legacy::upstream::cancellation_barrier::CancellationBarrier;
 use crate::legacy::upstream::handshake::LegacyNegotiated;
 use crate::legacy::upstream::log_level::ServerLogLevel;
-use crate::legacy::upstream::ping_barrier::PingBarrier;
 use crate::legacy::upstream::server_session::ServerSession;
-use crate::legacy::upstream::subscription_state::SubscriptionSync;
+use crate::legacy::upstream::subscription_diff::SubscriptionSync;
 use crate::legacy::upstream::subscription_support::SubscriptionSupport;
 use crate::legacy::upstream::task_inputs::TaskInputs;
 use moongate_model::{ItemKind, Notification, ServerDescription};
@@ -34,7 +34,7 @@ pub(crate) struct LegacyConnection {
     pub(crate) log_level: ServerLogLevel,
     pub(crate) subscriptions: SubscriptionSync,
     pub(crate) subscription_support: SubscriptionSupport,
-    pub(crate) ping_barrier: PingBarrier,
+    pub(crate) cancellation_barrier: CancellationBarrier,
     /// Input requests of the server's tasks.
     pub(crate) task_inputs: TaskInputs,
     /// Cancelled when no further calls begin. Running calls continue.
@@ -64,7 +64,7 @@ impl LegacyConnection {
             log_level: ServerLogLevel::default(),
             subscriptions: SubscriptionSync::default(),
             subscription_support: SubscriptionSupport::default(),
-            ping_barrier: PingBarrier::default(),
+            cancellation_barrier: CancellationBarrier::default(),
             task_inputs: TaskInputs::new(backlog),
             closing: CancellationToken::new(),
             finished: CancellationToken::new(),

@@ -68,7 +68,7 @@ impl LegacyConnection {
             return;
         }
         let has_unread = || self.calls.has_unread_cancellations(caller);
-        self.ping_barrier.wait(has_unread, || drop(tokio::spawn(ping_once(self.clone())))).await;
+        self.cancellation_barrier.wait(has_unread, || drop(tokio::spawn(ping_once(self.clone())))).await;
     }
 
     /// Pings the server. Returns the id of the request and its result.
@@ -88,5 +88,5 @@ async fn ping_once(server: Arc<LegacyConnection>) {
     if let Ok((id, Ok(_) | Err(ConnectError::Answered(_)))) = timeout(OWN_REQUEST_TIME, server.send_ping()).await {
         server.calls.mark_read(id);
     }
-    server.ping_barrier.end_ping();
+    server.cancellation_barrier.end_ping();
 }

@@ -1,7 +1,7 @@
 //! Resource subscriptions of one legacy server.
 //!
 //! Owns the task that aligns the server with the desired subscriptions. Does not decide what to send
-//! (`subscription_state.rs`) and does not know the subscribers. Invariant: a connection has one such task at a time.
+//! (`subscription_diff.rs`) and does not know the subscribers. Invariant: a connection has one such task at a time.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::connect_error::ConnectError;
 use crate::legacy::profile::RESOURCE_NOT_FOUND;
 use crate::legacy::upstream::connection::{LegacyConnection, WeakConnection};
-use crate::legacy::upstream::subscription_state::{ChangeOutcome, SubscriptionChange, SyncStep};
+use crate::legacy::upstream::subscription_diff::{ChangeOutcome, SubscriptionChange, SyncStep};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::code;
 

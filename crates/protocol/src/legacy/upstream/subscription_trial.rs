@@ -14,11 +14,11 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
+use crate::call_error;
 use crate::connect_error::ConnectError;
 use crate::legacy::profile::RESOURCE_NOT_FOUND;
 use crate::legacy::upstream::connection::LegacyConnection;
 use crate::legacy::upstream::resource_subscriptions::uri_params;
-use crate::link_error;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::code;
 use moongate_model::{Error, McpErrorKind};
@@ -121,7 +121,7 @@ async fn run_trial(server: &LegacyConnection, uri: &ByteString) -> Outcome {
 ///
 /// A 4xx for a lost session says nothing about subscriptions.
 fn link_outcome(server: &LegacyConnection, failed: &LinkError) -> Outcome {
-    let error = link_error::from_link(&server.options.server, failed);
+    let error = call_error::from_link(&server.options.server, failed);
     match &error.kind {
         McpErrorKind::ServerError(answered) if answered.code == code::METHOD_NOT_FOUND => {
             server.subscription_support.mark_refused();

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
+use crate::call_error;
 use crate::legacy::upstream::call::LegacyCall;
 use crate::legacy::upstream::collect_task_inputs::wait_for_requests;
 use crate::legacy::upstream::connection::LegacyConnection;
 use crate::legacy::upstream::task_inputs::{OpenTaskInput, lock};
-use crate::link_error;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::code;
 use moongate_model::{Call, Caller, Error, McpErrorKind, Outcome, TaskMethod, TaskState, TaskStatus};
@@ -23,7 +23,7 @@ pub(crate) async fn read_detailed(
     let get_call = Call::for_task(TaskMethod::Get, &id);
     let mut outcome = LegacyCall::start(server.clone(), caller.clone(), get_call).0.outcome().await?;
     let Some(task) = &mut outcome.task else {
-        return Err(link_error::protocol_error(&server.options.server, "the answer to tasks/get is no task"));
+        return Err(call_error::protocol_error(&server.options.server, "the answer to tasks/get is no task"));
     };
     match task.status {
         TaskStatus::Working | TaskStatus::Cancelled => {}

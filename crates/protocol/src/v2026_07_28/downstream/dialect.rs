@@ -21,11 +21,11 @@ use crate::lookalike_members::reject_lookalikes;
 use crate::request_checks::{check_content_type, malformed_error, take_meta};
 use crate::respond::{InputAction, ResponseEncoder, ResponseOptions, respond};
 use crate::v2026_07_28::REVISION;
-use crate::v2026_07_28::downstream::input_rounds::{self, InputRound, Resumption, RetryParams};
+use crate::v2026_07_28::downstream::input_rounds::{self, InputRound, RetryParams, RetryPurpose};
 use crate::v2026_07_28::downstream::request_state::StateContext;
 use crate::v2026_07_28::downstream::{encode, subscriptions};
 use crate::v2026_07_28::meta_keys::PROTOCOL_VERSION;
-use crate::v2026_07_28::{headers, meta, tasks};
+use crate::v2026_07_28::{meta, mirrored_headers, tasks};
 use crate::{legacy, notifications, server_capabilities, trace_context};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcPayload, RpcRequest};
@@ -65,14 +65,14 @@ impl Dialect for ModernDialect {
     fn serve<'a>(
         &'a self,
         inbound: Admitted<McpRequest>,
-        server: Arc<dyn Server>,
+        endpoint: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
         // Runs synchronously up to the first wait, so that the returned future is small.
         let response = if inbound.method == Verb::POST {
             match read_request(inbound.into_inner(), state) {
                 Ok(ParsedPost::Nothing) => accepted_response(),
-                Ok(ParsedPost::Request(request)) => return serve_request(*request, &server, state),
+                Ok(ParsedPost::Request(request)) => return serve_request(*request, &endpoint, state),
                 Err((status, id, error)) => json_response(status, [encode::encode_error(id.as_ref(), &error)]),
             }
         } else {
@@ -180,7 +180,7 @@ pub(crate) fn validate(
         _ => None,
     };
     if let Some(headers) = &headers {
-        headers::check_headers(headers, name, target.as_deref())?;
+        mirrored_headers::check_headers(headers, name, target.as_deref())?;
         trace_context::copy_headers(&mut meta, headers);
     }
     Ok(ValidatedRequest { id, method, params, meta, target, caller, scope: sender.scope, headers, received })
@@ -224,14 +224,14 @@ pub(crate) enum ModernStarted {
 
 fn serve_request(
     request: ValidatedRequest,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     state: &Arc<DownstreamState>,
 ) -> BoxFuture<'static, Response<Body>> {
     let accepts_streams = request.headers.as_ref().is_none_or(accepts_stream);
     // Beyond the limit, the client gets plain JSON without notifications.
     let stream =
         accepts_streams && state.metrics.clients.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
-    let response = match start_request(request, server, state, sse::encode_event) {
+    let response = match start_request(request, endpoint, state, sse::encode_event) {
         ModernStarted::Ready(status, parts) => json_response(status, parts),
         ModernStarted::Subscribed(open) => subscriptions::respond(open),
         ModernStarted::Running(exchange, encoder) => {
@@ -246,7 +246,7 @@ fn serve_request(
 /// Starts a request. `frame` delimits messages on a stream.
 pub(crate) fn start_request(
     request: ValidatedRequest,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     state: &Arc<DownstreamState>,
     frame: FrameFn,
 ) -> ModernStarted {
@@ -260,10 +260,10 @@ pub(crate) fn start_request(
     let method = match &*request.method {
         "server/discover" => {
             count("server/discover", None);
-            return ModernStarted::Ready(200, discover(&request, &**server));
+            return ModernStarted::Ready(200, discover(&request, &**endpoint));
         }
         "subscriptions/listen" => {
-            let subscribed = subscriptions::open_stream(&request.id, &request.params, &request.caller, server, state);
+            let subscribed = subscriptions::open_stream(&request.id, &request.params, &request.caller, endpoint, state);
             count("subscriptions/listen", subscribed.as_ref().err());
             return subscribed.map_or_else(|error| refuse(&request.id, &error), ModernStarted::Subscribed);
         }
@@ -287,14 +287,14 @@ pub(crate) fn start_request(
     // Other methods have no input rounds, so such members are ordinary params there.
     let retry_params = if context.allows_input() { RetryParams::take(&mut params) } else { RetryParams::default() };
     let encoder = ModernEncoder { id, context, token, caller, scope, frame, state: state.clone(), undeclared: None };
-    let exchange = match encoder.input_round().resume(retry_params) {
-        Ok(Resumption::NewCall(resume)) => {
+    let exchange = match encoder.input_round().begin_retry(retry_params) {
+        Ok(RetryPurpose::NewCall(resume)) => {
             // Deferred, since only the endpoint finds the tool's definition.
             // 2026-07-28/basic/transports/streamable-http.mdx: "Any server that processes the message body
             // MUST validate that encoded header values, after decoding if Base64-encoded, match the
             // corresponding values in the request body."
             let check = headers.filter(|_| method == McpMethod::CallTool).map(|headers| -> DeferredCheck {
-                Box::new(move |definition, arguments| headers::check_params(&headers, definition, arguments))
+                Box::new(move |definition, arguments| mirrored_headers::check_params(&headers, definition, arguments))
             });
             let task = if may_task { TaskMode::Allowed } else { TaskMode::Never };
             let (progress, detailed) = (encoder.token.is_some(), method == McpMethod::Task(TaskMethod::Get));
@@ -308,10 +308,10 @@ pub(crate) fn start_request(
                 received,
                 ..Call::new(method, params)
             };
-            server.call(&encoder.caller, call)
+            endpoint.call(&encoder.caller, call)
         }
-        Ok(Resumption::Resumed(exchange)) => exchange,
-        Ok(Resumption::StillOpen(exchange, open)) => {
+        Ok(RetryPurpose::ParkedCall(exchange)) => exchange,
+        Ok(RetryPurpose::StillOpen(exchange, open)) => {
             let (status, parts) = encoder.input_round().repark(exchange, open);
             return ModernStarted::Ready(status, parts);
         }
@@ -340,8 +340,8 @@ fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
 }
 
 /// Encodes the result of `server/discover` (server/discover.mdx).
-fn discover(request: &ValidatedRequest, server: &dyn Server) -> Vec<Bytes> {
-    let description = server.describe(&request.caller);
+fn discover(request: &ValidatedRequest, endpoint: &dyn Server) -> Vec<Bytes> {
+    let description = endpoint.describe(&request.caller);
     let mut result = JsonObject::new()
         .with("supportedVersions", RawJson::from_value(&[REVISION]))
         .with("capabilities", write_capabilities(&description.features).to_raw());

@@ -39,11 +39,11 @@ pub(crate) struct RetryParams {
 }
 
 /// Purpose of a retry.
-pub(crate) enum Resumption {
+pub(crate) enum RetryPurpose {
     /// New call, with the part of the retry that its server gets.
     NewCall(Option<Box<Continuation>>),
     /// Parked exchange that may continue.
-    Resumed(Exchange),
+    ParkedCall(Exchange),
     /// Parked exchange with open requests, which are sent again.
     StillOpen(Exchange, Vec<OpenInput>),
 }
@@ -66,7 +66,7 @@ impl RetryParams {
 
 impl InputRound<'_> {
     /// Resolves the purpose of a request with these members. A failure leaves parked calls and state unused.
-    pub(crate) fn resume(&self, retry_params: RetryParams) -> Result<Resumption, Error> {
+    pub(crate) fn begin_retry(&self, retry_params: RetryParams) -> Result<RetryPurpose, Error> {
         let RetryParams { input_responses: responses, request_state: state } = retry_params;
         // 2026-07-28/basic/patterns/mrtr.mdx, Error Handling: "Servers SHOULD validate that the data provided
         // by the client is a valid `InputResponses` object".
@@ -76,18 +76,18 @@ impl InputRound<'_> {
             return Err(invalid("inputResponses must be an object"));
         }
         let Some(state) = state else {
-            return Ok(Resumption::NewCall(responses.map(|responses| {
+            return Ok(RetryPurpose::NewCall(responses.map(|responses| {
                 Box::new(Continuation { input_responses: Some(responses), ..Continuation::default() })
             })));
         };
         let bindings = self.context.bindings(&self.caller.principal, self.scope);
         match CarriedState::open(&state, &bindings, self.state)? {
-            CarriedState::Server { server, state } => Ok(Resumption::NewCall(Some(Box::new(Continuation {
+            CarriedState::HeldByClient { server, state } => Ok(RetryPurpose::NewCall(Some(Box::new(Continuation {
                 input_responses: responses,
                 request_state: Some(state),
                 server,
             })))),
-            CarriedState::Parked(ticket) => {
+            CarriedState::HeldByServer(ticket) => {
                 // Taken out: of two retries with one ticket, the second finds nothing.
                 let parked = self.state.parked_calls.take(&ticket, &self.caller.principal);
                 let mut parked = parked.ok_or_else(|| request_state::state_error(SealError::Expired, self.state))?;
@@ -102,7 +102,11 @@ impl InputRound<'_> {
                 // 2026-07-28/basic/patterns/mrtr.mdx, Error Handling: "the server SHOULD respond with a new
                 // `InputRequiredResult` requesting the missing information again, rather than returning an
                 // error."
-                Ok(if open.is_empty() { Resumption::Resumed(exchange) } else { Resumption::StillOpen(exchange, open) })
+                Ok(if open.is_empty() {
+                    RetryPurpose::ParkedCall(exchange)
+                } else {
+                    RetryPurpose::StillOpen(exchange, open)
+                })
             }
         }
     }
@@ -116,7 +120,7 @@ impl InputRound<'_> {
     ) -> Vec<Bytes> {
         let state = state.map(|state| {
             let bindings = self.context.bindings(&self.caller.principal, self.scope);
-            CarriedState::Server { server, state }.seal(&bindings, self.state)
+            CarriedState::HeldByClient { server, state }.seal(&bindings, self.state)
         });
         let requests = requests.iter().map(|(key, request)| (key, request));
         encode::encode_input_required(self.id, requests, state.as_ref())
@@ -183,7 +187,7 @@ impl InputRound<'_> {
             return (200, vec![encode::encode_error(Some(self.id), &error)]);
         };
         let bindings = self.context.bindings(&self.caller.principal, self.scope);
-        let state = CarriedState::Parked(ticket).seal(&bindings, self.state);
+        let state = CarriedState::HeldByServer(ticket).seal(&bindings, self.state);
         let requests = shown.iter().map(|(key, request)| (key, request));
         (200, encode::encode_input_required(self.id, requests, Some(&state)))
     }

@@ -6,6 +6,6 @@
 pub(super) mod dialect;
 pub(super) mod encode;
 pub(super) mod input_rounds;
+pub(super) mod open_requests;
 pub(super) mod request_state;
-pub(super) mod stdio;
 pub(super) mod subscriptions;

@@ -16,10 +16,10 @@ use moongate_session::{SealBinding, SealError, Ticket};
 /// State carried by a client.
 #[derive(Debug, PartialEq)]
 pub(crate) enum CarriedState {
-    /// Ticket of an exchange that is parked here.
-    Parked(Ticket),
-    /// State of a server that kept nothing itself.
-    Server {
+    /// Ticket of a parked exchange, whose server holds the state (`StateHolder::Server`).
+    HeldByServer(Ticket),
+    /// State of a server that kept nothing itself (`StateHolder::Client`).
+    HeldByClient {
         /// Name of the server.
         server: Option<ByteString>,
         /// State from the server: a JSON value.
@@ -82,25 +82,20 @@ const SERVER: u8 = 2;
 
 impl CarriedState {
     /// Seals the state into a JSON string for the client.
-    pub(crate) fn seal(&self, bindings: &StateBindings, server_state: &DownstreamState) -> RawJson {
+    pub(crate) fn seal(&self, bindings: &StateBindings, state: &DownstreamState) -> RawJson {
         // 2026-07-28/basic/patterns/mrtr.mdx, Server Requirements: the payload SHOULD have "a short expiry
         // (TTL), rejecting state presented after it lapses". A parked call waits no longer than that.
-        RawJson::string(&server_state.seal.seal(
-            bindings.caller,
-            bindings.request,
-            &self.write(),
-            server_state.input_timeout,
-        ))
+        RawJson::string(&state.seal.seal(bindings.caller, bindings.request, &self.write(), state.input_timeout))
     }
 
     fn write(&self) -> Vec<u8> {
         let mut plain = Vec::new();
         match self {
-            CarriedState::Parked(ticket) => {
+            CarriedState::HeldByServer(ticket) => {
                 plain.push(PARKED);
                 plain.extend_from_slice(&ticket.0);
             }
-            CarriedState::Server { server, state } => {
+            CarriedState::HeldByClient { server, state } => {
                 let server = server.as_ref().map_or("", ByteString::as_str);
                 plain.push(SERVER);
                 // The length first, so that no two states share their bytes.
@@ -116,27 +111,27 @@ impl CarriedState {
     pub(crate) fn open(
         value: &RawJson,
         bindings: &StateBindings,
-        server_state: &DownstreamState,
+        state: &DownstreamState,
     ) -> Result<CarriedState, Error> {
         let opened = match value.as_text() {
-            Some(text) => server_state.seal.open(bindings.caller, bindings.request, &text),
+            Some(text) => state.seal.open(bindings.caller, bindings.request, &text),
             // The gateway hands out strings only.
             None => Err(SealError::Foreign),
         };
         let read = opened.and_then(|plain| CarriedState::read(plain).ok_or(SealError::Foreign));
-        read.map_err(|refused| self::state_error(refused, server_state))
+        read.map_err(|refused| self::state_error(refused, state))
     }
 
     fn read(plain: Vec<u8>) -> Option<CarriedState> {
         let plain = Bytes::from(plain);
         match *plain.first()? {
-            PARKED => Some(CarriedState::Parked(Ticket(plain[1..].try_into().ok()?))),
+            PARKED => Some(CarriedState::HeldByServer(Ticket(plain[1..].try_into().ok()?))),
             SERVER => {
                 let length = usize::try_from(u64::from_be_bytes(plain.get(1..9)?.try_into().ok()?)).ok()?;
                 let end = length.checked_add(9)?;
                 let server = std::str::from_utf8(plain.get(9..end)?).ok()?;
                 let server = (!server.is_empty()).then(|| ByteString::from(server));
-                Some(CarriedState::Server { server, state: RawJson::parse(plain.slice(end..)).ok()? })
+                Some(CarriedState::HeldByClient { server, state: RawJson::parse(plain.slice(end..)).ok()? })
             }
             _ => None,
         }
@@ -144,8 +139,8 @@ impl CarriedState {
 }
 
 /// Builds the error for unusable state. It helps the sender and reveals nothing about other clients.
-pub(crate) fn state_error(refused: SealError, server_state: &DownstreamState) -> Error {
-    server_state.metrics.inputs.state_refused.inc(StateRefusal(refused.label()));
+pub(crate) fn state_error(refused: SealError, state: &DownstreamState) -> Error {
+    state.metrics.inputs.state_refused.inc(StateRefusal(refused.label()));
     let why = match refused {
         // One text for both: an own text for another caller's state would confirm that it exists.
         SealError::Foreign | SealError::OtherCaller => {
@@ -276,9 +271,12 @@ mod tests {
     #[test]
     fn sealed_state_opens_to_the_same_bytes() {
         for state in [
-            CarriedState::Parked(Ticket([7; 16])),
-            CarriedState::Server { server: Some(ByteString::from("files")), state: RawJson::literal(r#""AbC==""#) },
-            CarriedState::Server { server: None, state: RawJson::literal(r#""""#) },
+            CarriedState::HeldByServer(Ticket([7; 16])),
+            CarriedState::HeldByClient {
+                server: Some(ByteString::from("files")),
+                state: RawJson::literal(r#""AbC==""#),
+            },
+            CarriedState::HeldByClient { server: None, state: RawJson::literal(r#""""#) },
         ] {
             assert_eq!(CarriedState::read(state.write()), Some(state));
         }

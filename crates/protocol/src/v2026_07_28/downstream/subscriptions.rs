@@ -40,7 +40,7 @@ pub(crate) fn open_stream(
     id: &RequestId,
     params: &JsonObject,
     caller: &Arc<Caller>,
-    server: &Arc<dyn Server>,
+    endpoint: &Arc<dyn Server>,
     state: &DownstreamState,
 ) -> Result<ListenStream, Error> {
     if state.metrics.clients.streams.get() >= i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
@@ -55,12 +55,12 @@ pub(crate) fn open_stream(
         return Err(tasks::missing_capability());
     }
     // The acknowledgement names the granted resources, so it waits for a trial.
-    let trial = server.try_subscriptions(caller, &filter.uris);
+    let trial = endpoint.try_subscriptions(caller, &filter.uris);
     let (notifications, opening) = match trial {
-        None => (server.subscribe(caller, filter), None),
+        None => (endpoint.subscribe(caller, filter), None),
         Some(trial) => (
             NotificationStream::closed(),
-            Some(Opening { trial, server: server.clone(), caller: caller.clone(), filter }),
+            Some(Opening { trial, endpoint: endpoint.clone(), caller: caller.clone(), filter }),
         ),
     };
     Ok(ListenStream {
@@ -150,7 +150,7 @@ fn tag_subscription(mut params: JsonObject, id: &RequestId) -> JsonObject {
 /// Trial before the acknowledgement: "the subset the server agreed to honor" is not known yet.
 struct Opening {
     trial: BoxFuture<'static, Result<(), Error>>,
-    server: Arc<dyn Server>,
+    endpoint: Arc<dyn Server>,
     caller: Arc<Caller>,
     filter: SubscriptionFilter,
 }
@@ -182,7 +182,7 @@ impl ListenStream {
         if let Some(opening) = &mut self.opening {
             // A resource that cannot be subscribed to is left out, for any reason.
             let _ = (&mut opening.trial).await;
-            self.notifications = opening.server.subscribe(&opening.caller, std::mem::take(&mut opening.filter));
+            self.notifications = opening.endpoint.subscribe(&opening.caller, std::mem::take(&mut opening.filter));
             self.first = Some(acknowledge(&self.id, &self.notifications.acknowledged));
             self.opening = None;
         }

@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 use tokio::task::coop;
 use tokio::time::Instant;
 
+use crate::client_headers;
 use crate::correlation::{CallEntry, LogInterest};
-use crate::forwarded_headers;
 use crate::input_recipient::CallTarget;
 use crate::v2026_07_28::meta_keys::SERVER_INFO;
 use crate::v2026_07_28::upstream::connection::ModernConnection;
 use crate::v2026_07_28::upstream::request_rounds::RequestRounds;
-use crate::v2026_07_28::{headers, meta, tasks};
-use crate::{link_error, notifications};
+use crate::v2026_07_28::{meta, mirrored_headers, tasks};
+use crate::{call_error, notifications};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcNotification, RpcResponse, encode_with, write_request};
 use moongate_model::{
@@ -90,9 +90,14 @@ impl ModernCall {
         let mut headers = if server.link.is_multiplexed() {
             HeaderList::new()
         } else {
-            headers::write_headers(method.name(), target.as_deref(), definition.as_deref(), params.get("arguments"))
+            mirrored_headers::write_headers(
+                method.name(),
+                target.as_deref(),
+                definition.as_deref(),
+                params.get("arguments"),
+            )
         };
-        headers.extend(forwarded_headers::header_list(&caller));
+        headers.extend(client_headers::header_list(&caller));
         // Time spent in the queue counts towards the call's timeout.
         let deadline = received + server.options.timeouts.call();
         let running = ModernCall {
@@ -156,7 +161,7 @@ impl ModernCall {
                 self.messages = Some(reply.messages);
                 Ok(())
             }
-            Ok(Err(e)) => Err(link_error::from_link(name, &e)),
+            Ok(Err(e)) => Err(call_error::from_link(name, &e)),
             Err(_) => Err(self.timed_out()),
         }
     }
@@ -201,7 +206,7 @@ impl ModernCall {
                 Ok(Some(Err(e))) => return ExchangeEvent::Done(Err(self.link_error(&e))),
                 Ok(None) => {
                     let reason = "the stream ended without an answer";
-                    return ExchangeEvent::Done(Err(link_error::protocol_error(&self.server.options.server, reason)));
+                    return ExchangeEvent::Done(Err(call_error::protocol_error(&self.server.options.server, reason)));
                 }
                 Err(_) => return ExchangeEvent::Done(Err(self.timed_out())),
             }
@@ -209,7 +214,7 @@ impl ModernCall {
     }
 
     fn link_error(&self, error: &LinkError) -> Error {
-        link_error::from_link(&self.server.options.server, error)
+        call_error::from_link(&self.server.options.server, error)
     }
 
     fn on_notification(&self, notification: RpcNotification) -> Option<ExchangeEvent> {
@@ -259,7 +264,7 @@ impl ModernCall {
     /// SEP-2663: "A server MUST NOT return `CreateTaskResult` to a client that did not include the extension capability
     /// on its request", and one "in response to an unsupported request type" is "an invalid response".
     fn read_task(&self, mut result: JsonObject) -> Result<Outcome, Error> {
-        let wrong = |what: &str| link_error::protocol_error(&self.server.options.server, what);
+        let wrong = |what: &str| call_error::protocol_error(&self.server.options.server, what);
         if !self.may_task || !matches!(self.method, McpMethod::CallTool | McpMethod::Task(TaskMethod::Get)) {
             return Err(wrong("it answered with a task where none may be"));
         }
@@ -271,7 +276,7 @@ impl ModernCall {
     fn on_input_required(&mut self, result: &JsonObject) -> ExchangeEvent {
         let state = result.get("requestState").cloned();
         let wrong =
-            |what: &str| ExchangeEvent::Done(Err(link_error::protocol_error(&self.server.options.server, what)));
+            |what: &str| ExchangeEvent::Done(Err(call_error::protocol_error(&self.server.options.server, what)));
         let requests = match result.get("inputRequests").map(tasks::read_input_requests) {
             None => Vec::new(),
             Some(Ok(requests)) => requests,
@@ -302,7 +307,7 @@ impl ModernCall {
         // 2026-07-28/basic/patterns/cancellation.mdx, Timeouts: "the sender SHOULD cancel the request and
         // stop waiting for a response".
         self.cancel("the gateway's timeout passed");
-        link_error::timeout_error(&self.server.options.server, self.server.options.timeouts.call())
+        call_error::timeout_error(&self.server.options.server, self.server.options.timeouts.call())
     }
 
     /// Cancels the call. On HTTP, closing the stream is the cancellation; a pipe needs a notification.

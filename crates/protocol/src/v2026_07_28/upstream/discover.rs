@@ -11,7 +11,7 @@ use crate::legacy::first_response;
 use crate::v2026_07_28::REVISION;
 use crate::v2026_07_28::error_codes::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
 use crate::v2026_07_28::meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, SERVER_INFO};
-use crate::v2026_07_28::{headers, tasks};
+use crate::v2026_07_28::{mirrored_headers, tasks};
 use crate::{PendingCalls, server_capabilities};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcResponse, code, encode_with, write_request};
@@ -62,7 +62,7 @@ pub(crate) async fn send_discover(
     let id = calls.next_id();
     let params = JsonObject::new().with("_meta", gateway_meta(options).to_raw());
     let body = encode_with(512, |out| write_request(out, &RequestId::number(id), "server/discover", &params));
-    let headers = headers::write_headers("server/discover", None, None, None);
+    let headers = mirrored_headers::write_headers("server/discover", None, None, None);
     let reply = link.send(OutgoingMessage { body, id: Some(id), headers }).await?;
     first_response(reply.messages).await
 }

@@ -10,8 +10,8 @@ use futures_util::{StreamExt, stream};
 use tokio_util::sync::DropGuard;
 
 use crate::notifications;
-use crate::v2026_07_28::headers;
 use crate::v2026_07_28::meta_keys::SUBSCRIPTION_ID;
+use crate::v2026_07_28::mirrored_headers;
 use crate::v2026_07_28::upstream::connection::ModernConnection;
 use crate::v2026_07_28::upstream::discover::gateway_meta;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -45,7 +45,7 @@ pub(crate) async fn open_listen_stream(
     let id = entry.id;
     let body: Bytes =
         encode_with(512, |out| write_request(out, &RequestId::number(id), "subscriptions/listen", &params));
-    let headers = headers::write_headers("subscriptions/listen", None, None, None);
+    let headers = mirrored_headers::write_headers("subscriptions/listen", None, None, None);
     let sent = connection.link.send(OutgoingMessage { body, id: Some(id), headers }).await;
     let messages: MessageStream = match sent {
         Ok(reply) => reply.messages,

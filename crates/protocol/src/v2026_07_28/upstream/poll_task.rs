@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::await_task::{self, TaskHooks};
+use crate::call_error;
 use crate::legacy::terminal_error;
-use crate::link_error;
 use crate::v2026_07_28::tasks;
 use crate::v2026_07_28::upstream::call::ModernCall;
 use crate::v2026_07_28::upstream::connection::ModernConnection;
@@ -79,7 +79,7 @@ impl TaskPoll {
             }
             // Checked before the wait: a server may ask for an interval that lasts beyond the deadline.
             if self.due >= self.deadline {
-                return ExchangeEvent::Done(Err(link_error::timeout_error(&self.server.options.server, WAIT_MAX)));
+                return ExchangeEvent::Done(Err(call_error::timeout_error(&self.server.options.server, WAIT_MAX)));
             }
             tokio::time::sleep_until(self.due).await;
             let task = match read_state(&self.server, &self.caller, &self.id).await {
@@ -135,7 +135,7 @@ impl TaskPoll {
     }
 
     fn read_end(&self, task: TaskState) -> Result<Outcome, Error> {
-        let broken = |what| Err(link_error::protocol_error(&self.server.options.server, what));
+        let broken = |what| Err(call_error::protocol_error(&self.server.options.server, what));
         match (task.status, task.outcome) {
             (TaskStatus::Cancelled, _) => Err(Error::new(McpErrorKind::Cancelled, "The task was cancelled")),
             (_, Some(Ok(result))) => match result.as_object() {
@@ -166,7 +166,7 @@ fn rpc_error(error: &RawJson) -> Option<RpcError> {
 async fn read_state(server: &Arc<ModernConnection>, caller: &Arc<Caller>, id: &ByteString) -> Result<TaskState, Error> {
     let call = Call { detailed: true, ..Call::for_task(TaskMethod::Get, id) };
     let outcome = ModernCall::start(server.clone(), caller.clone(), call).outcome().await?;
-    let missing = || link_error::protocol_error(&server.options.server, "the answer to tasks/get is no task");
+    let missing = || call_error::protocol_error(&server.options.server, "the answer to tasks/get is no task");
     outcome.task.map(|task| *task).ok_or_else(missing)
 }
 
@@ -251,7 +251,7 @@ fn call_as_task(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) 
             }
         }),
         timeout: server.options.timeouts.call(),
-        timeout_error: link_error::timeout_error(&server.options.server, server.options.timeouts.call()),
+        timeout_error: call_error::timeout_error(&server.options.server, server.options.timeouts.call()),
     };
     await_task::await_task(ModernCall::start(server, caller, call), hooks)
 }

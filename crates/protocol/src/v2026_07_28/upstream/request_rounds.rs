@@ -6,7 +6,7 @@
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Continuation, Error, InputResponses};
 
-use crate::link_error;
+use crate::call_error;
 
 /// Limit of input rounds in one call. A server beyond it is taken to loop.
 const ROUNDS_MAX: usize = 10;
@@ -47,7 +47,7 @@ impl RequestRounds {
         self.retries += 1;
         if self.retries > ROUNDS_MAX {
             let reason = format!("it asked for input more than {ROUNDS_MAX} times in one call");
-            return Err(link_error::protocol_error(server, &reason));
+            return Err(call_error::protocol_error(server, &reason));
         }
         let mut members = JsonObject::new();
         for (key, response) in responses {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::all_servers::AllServersContext;
 use crate::all_servers::owner_subscriptions::OwnerDemandWatch;
 use crate::connection::UpstreamConnection;
-use crate::connection::dial::{ConnectAs, dial};
+use crate::connection::dial::{ConnectIdentity, dial};
 use crate::connection::health_check::HealthCheck;
 use crate::connection::reconnect_backoff::ReconnectBackoff;
 use crate::pool::connect_budget::PROVEN;
@@ -64,7 +64,7 @@ pub(super) struct DialParameters {
     pub(super) settings: Arc<ServerSettings>,
     pub(super) context: Arc<AllServersContext>,
     pub(super) times: Arc<CallTimeouts>,
-    pub(super) connect_as: ConnectAs,
+    pub(super) connect_identity: ConnectIdentity,
     pub(super) backoff: ReconnectBackoff,
 }
 
@@ -148,12 +148,12 @@ impl DedicatedLifecycle {
 pub(super) async fn run_dedicated(lifecycle: DedicatedLifecycle, parameters: DialParameters, caller: Arc<Caller>) {
     let attempt_guard =
         AttemptGuard { pool: lifecycle.pool.clone(), key: lifecycle.key.clone(), entry: lifecycle.entry.clone() };
-    let DialParameters { settings, context: common, times, connect_as, backoff } = parameters;
+    let DialParameters { settings, context: common, times, connect_identity, backoff } = parameters;
     let opened = tokio::select! {
         // Polled first: a connection that no client wants is not dialed.
         biased;
         reason = lifecycle.wait_unwanted(&caller) => Err(DialFailure::Unwanted(reason)),
-        opened = dial(&settings, &common, connect_as, times) => opened.map_err(DialFailure::Dial),
+        opened = dial(&settings, &common, connect_identity, times) => opened.map_err(DialFailure::Dial),
     };
     // The connection may live for long, and needs neither of them any more.
     drop((settings, common));

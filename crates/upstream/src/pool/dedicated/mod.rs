@@ -117,9 +117,9 @@ impl DedicatedPool {
     ) {
         let server = context.server;
         let (settings, common) = (server.live_settings(), server.common.clone());
-        let DedicatedRequest { key, mut connect_as, lifetime, owner } = request;
+        let DedicatedRequest { key, mut connect_identity, lifetime, owner } = request;
         let row = UpstreamSessionRow::of(&settings, &common.session_store, &common.store, caller, lifetime);
-        connect_as.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
+        connect_identity.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
         let router = NotificationRouter::new(server, context.list_changes, &key, owner.clone());
         // Watched before the dial, so that no subscription during it is missed.
         let mut subscriptions = common.subscriptions.watch(owner, server.name.clone());
@@ -138,7 +138,7 @@ impl DedicatedPool {
             settings: settings.clone(),
         };
         let timeouts = server.timeouts.clone();
-        let parameters = DialParameters { settings, context: common, times: timeouts, connect_as, backoff };
+        let parameters = DialParameters { settings, context: common, times: timeouts, connect_identity, backoff };
         tokio::spawn(run_dedicated(lifecycle, parameters, caller.clone()));
     }
 }
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
     use crate::all_servers::owner_subscriptions::SubscriptionTopic;
-    use crate::connection::dial::ConnectAs;
+    use crate::connection::dial::ConnectIdentity;
     use crate::connection_owner::ConnectionOwner;
     use crate::pool::dedicated::lifecycle::UNUSED_TIME;
     use crate::pool::isolation::ConnectionLifetime;
@@ -172,7 +172,7 @@ mod tests {
     fn claim_of(name: &str, lifetime: ConnectionLifetime) -> DedicatedRequest {
         DedicatedRequest {
             key: key(name),
-            connect_as: ConnectAs::for_all(None),
+            connect_identity: ConnectIdentity::for_all(None),
             lifetime,
             owner: ConnectionOwner::Era(Era::Legacy),
         }

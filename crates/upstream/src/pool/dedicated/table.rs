@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::UpstreamConnection;
-use crate::connection::dial::ConnectAs;
+use crate::connection::dial::ConnectIdentity;
 use crate::connection::idle_tracker::IdleTracker;
 use crate::connection::reconnect_backoff::{HEALTHY, ReconnectBackoff};
 use crate::connection_owner::ConnectionOwner;
@@ -30,7 +30,7 @@ pub(crate) struct DedicatedRequest {
     /// Key in the table.
     pub(crate) key: ByteString,
     /// Parameters of the handshake.
-    pub(crate) connect_as: ConnectAs,
+    pub(crate) connect_identity: ConnectIdentity,
     /// Lifetime of the connection.
     pub(crate) lifetime: ConnectionLifetime,
     /// Clients that the connection belongs to.

@@ -23,7 +23,7 @@ use moongate_model::{Error, McpErrorKind, Principal, Server};
 
 /// Client on a pipe.
 pub struct StdioClient {
-    server: Arc<dyn Server>,
+    endpoint: Arc<dyn Server>,
     principal: Arc<Principal>,
     scope: ByteString,
     state: Arc<DownstreamState>,
@@ -44,22 +44,22 @@ type OutboxPermit = mpsc::OwnedPermit<Bytes>;
 impl StdioClient {
     /// Creates a client without a session. Messages for it go to `out`, one line each.
     pub fn new(
-        server: Arc<dyn Server>,
+        endpoint: Arc<dyn Server>,
         principal: Arc<Principal>,
         scope: ByteString,
         state: Arc<DownstreamState>,
         out: mpsc::Sender<Bytes>,
     ) -> Self {
         let (requests, tasks) = (v2026_07_28::OpenRequests::default(), TaskTracker::new());
-        StdioClient { server, principal, scope, state, out, session: None, requests, tasks }
+        StdioClient { endpoint, principal, scope, state, out, session: None, requests, tasks }
     }
 
     /// Replaces the server for all later requests.
-    pub fn replace_server(&mut self, server: Arc<dyn Server>) {
+    pub fn replace_endpoint(&mut self, endpoint: Arc<dyn Server>) {
         if let Some(session) = &mut self.session {
-            session.replace_server(server.clone());
+            session.replace_endpoint(endpoint.clone());
         }
-        self.server = server;
+        self.endpoint = endpoint;
     }
 
     /// Handles one admitted line of input. Waits while the client does not read.
@@ -123,7 +123,7 @@ impl StdioClient {
         // Each request decides its era, so both eras can share a pipe.
         let answer = if v2026_07_28::OpenRequests::is_modern(&request) {
             let (sender, out) = (self.sender(), (&self.out, &self.tasks));
-            self.requests.start(request, sender, &self.server, &self.state, out)
+            self.requests.start(request, sender, &self.endpoint, &self.state, out)
         } else {
             match &self.session {
                 Some(session) => session.request(request, &self.tasks),
@@ -138,7 +138,7 @@ impl StdioClient {
 
     fn initialize(&mut self, request: &RpcRequest, permit: OutboxPermit) {
         let sender = self.sender();
-        match legacy::StdioSession::open(request, sender, &self.server, &self.state, &self.out) {
+        match legacy::StdioSession::open(request, sender, &self.endpoint, &self.state, &self.out) {
             Ok((session, response)) => {
                 write_parts(permit, &response);
                 // After the response: a client may not expect notifications before it.

@@ -14,12 +14,12 @@ const SETTLE_TIME: Duration = Duration::from_millis(500);
 
 /// Ping of one connection.
 #[derive(Default)]
-pub(crate) struct PingBarrier {
+pub(crate) struct CancellationBarrier {
     is_open: AtomicBool,
     settled: Notify,
 }
 
-impl PingBarrier {
+impl CancellationBarrier {
     /// Waits for a ping if there are unread cancellations. `start_ping` starts one that ends in [`Self::end_ping`].
     pub(crate) async fn wait(&self, has_unread: impl Fn() -> bool, start_ping: impl Fn()) {
         if !has_unread() {

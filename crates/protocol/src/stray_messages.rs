@@ -1,4 +1,4 @@
-//! Queue of messages for one call that arrived on another stream than its own.
+//! Stray messages of one call: those that arrived on another stream than its own.
 //!
 //! Owns the messages until the call takes them. Does not choose the call (`correlation.rs`). Small while it is empty,
 //! since every call that accepts input requests has one. Invariant: it is bounded, and gives out each message once.
@@ -16,7 +16,7 @@ const WAITING_MAX: usize = 16;
 
 /// Queue of one call. Clones share the messages.
 #[derive(Clone, Default)]
-pub(super) struct SideQueue(Arc<QueueState>);
+pub(super) struct StrayMessages(Arc<QueueState>);
 
 #[derive(Default)]
 struct QueueState {
@@ -24,7 +24,7 @@ struct QueueState {
     added: Notify,
 }
 
-impl SideQueue {
+impl StrayMessages {
     /// Adds a message. Returns false if the queue is full.
     pub(super) fn push(&self, message: RpcMessage) -> bool {
         let mut messages = self.0.messages.lock();
@@ -58,8 +58,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn side_queue_items_keep_their_order_and_are_bounded() {
-        let queue = SideQueue::default();
+    async fn stray_messages_keep_their_order_and_are_bounded() {
+        let queue = StrayMessages::default();
         assert!(queue.next().now_or_never().is_none());
         let message = |n: usize| {
             RpcMessage::parse(&Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"roots/list"}}"#))).unwrap()

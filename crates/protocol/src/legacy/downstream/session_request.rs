@@ -26,7 +26,7 @@ use crate::legacy::profile::profile;
 use crate::lookalike_members::reject_lookalikes;
 use crate::request_checks::{malformed_error, take_meta};
 use crate::respond::{self, ResponseEncoder, ResponseOptions};
-use crate::{forwarded_headers, trace_context};
+use crate::{client_headers, trace_context};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_jsonrpc::message::{MalformedMessage, RequestId, RpcMessage, RpcRequest};
 use moongate_model::{
@@ -37,7 +37,7 @@ use moongate_session::{OpenCall, Session};
 /// Context of one POST.
 pub(crate) struct SessionRequest<'a> {
     pub(crate) session: Arc<Session>,
-    pub(crate) server: Arc<dyn Server>,
+    pub(crate) endpoint: Arc<dyn Server>,
     pub(crate) received: Instant,
     /// True if the client accepts event streams.
     pub(crate) stream: bool,
@@ -70,7 +70,7 @@ impl SessionRequest<'_> {
     pub(crate) fn accept(&self, message: RpcMessage) {
         match message {
             RpcMessage::Notification(n) => {
-                session_methods::on_notification(&self.session, &self.server, &n, self.state)
+                session_methods::on_notification(&self.session, &self.endpoint, &n, self.state)
             }
             RpcMessage::Response(response) => {
                 let known =
@@ -144,11 +144,12 @@ impl SessionRequest<'_> {
                 return answer("logging/setLevel", session_methods::set_level(&self.session, &params));
             }
             "resources/subscribe" => {
-                return match session_methods::try_subscribe(&self.session, &self.server, &params) {
+                return match session_methods::try_subscribe(&self.session, &self.endpoint, &params) {
                     Some(subscribing) => self.start_subscribing(id, subscribing),
-                    None => {
-                        answer("resources/subscribe", session_methods::subscribe(&self.session, &self.server, &params))
-                    }
+                    None => answer(
+                        "resources/subscribe",
+                        session_methods::subscribe(&self.session, &self.endpoint, &params),
+                    ),
                 };
             }
             "resources/unsubscribe" => {
@@ -162,7 +163,7 @@ impl SessionRequest<'_> {
             return answer("_OTHER", Err(Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {name}"))));
         }
         let caller = self.caller();
-        let offered = || self.server.describe(&caller).features.tasks.is_some();
+        let offered = || self.endpoint.describe(&caller).features.tasks.is_some();
         let task_augmentation =
             match task_augmentation::take_augmentation(caller.revision, &method, &mut params, offered) {
                 Ok(task_augmentation) => task_augmentation,
@@ -185,16 +186,15 @@ impl SessionRequest<'_> {
         // The client's token stays on this hop. The request to the server gets one of its own.
         let token = meta.remove("progressToken");
         let (task, detailed) = (task_augmentation.mode.clone(), method == McpMethod::Task(TaskMethod::Cancel));
-        let progress = token.is_some();
         let call = Call {
             meta,
-            progress,
+            progress: token.is_some(),
             task_mode: task,
             detailed,
             received: self.received,
             ..Call::new(method.clone(), params)
         };
-        let exchange = self.server.call(&caller, call);
+        let exchange = self.endpoint.call(&caller, call);
         let encoder = self.encoder(id, (method, task_augmentation, token), caller, open, stream);
         LegacyStarted::Running(exchange, Box::new(encoder))
     }
@@ -260,7 +260,7 @@ impl SessionRequest<'_> {
             return caller;
         }
         Arc::new(Caller {
-            forwarded_headers: forwarded_headers::collect_headers(self.headers, self.state),
+            forwarded_headers: client_headers::collect_headers(self.headers, self.state),
             ..(*caller).clone()
         })
     }

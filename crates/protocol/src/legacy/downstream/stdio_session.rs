@@ -1,6 +1,6 @@
 //! Session on a pipe: it begins with `initialize`, ends with the pipe, and all its messages go there.
 //!
-//! Owns the session's lifetime. Does not run calls (`request.rs`) or write messages outside of calls (`get_stream.rs`).
+//! Owns the session's lifetime. Does not run calls (`session_request.rs`) or write messages outside of calls (`get_stream.rs`).
 //! Invariant: a pipe has one session.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::dialect::DownstreamState;
-use crate::legacy::downstream::request::{LegacyStarted, SessionRequest, collect_array};
+use crate::legacy::downstream::session_request::{LegacyStarted, SessionRequest, collect_array};
 use crate::legacy::downstream::{encode, get_stream, initialize};
 use crate::respond;
 use moongate_jsonrpc::json::ByteString;
@@ -23,7 +23,7 @@ use moongate_session::{Session, SharedStream};
 /// Session of a pipe.
 pub(crate) struct StdioSession {
     session: Arc<Session>,
-    server: Arc<dyn Server>,
+    endpoint: Arc<dyn Server>,
     state: Arc<DownstreamState>,
     out: mpsc::Sender<Bytes>,
     headers: HeaderMap,
@@ -34,7 +34,7 @@ impl StdioSession {
     pub(crate) fn open(
         request: &RpcRequest,
         (principal, scope): (Arc<Principal>, ByteString),
-        server: &Arc<dyn Server>,
+        endpoint: &Arc<dyn Server>,
         state: &Arc<DownstreamState>,
         out: &mpsc::Sender<Bytes>,
     ) -> Result<(Self, Vec<Bytes>), Error> {
@@ -47,21 +47,21 @@ impl StdioSession {
         initialize::count_initialize(state, opened.as_ref().err(), &request.params, Instant::now());
         // Counted before it fails: a refused `initialize` is in the metrics, too.
         let session = opened?;
-        let response = initialize::initialize_result(request, &session, server);
-        let (server, state, out) = (server.clone(), state.clone(), out.clone());
-        Ok((StdioSession { session, server, state, out, headers }, response))
+        let response = initialize::initialize_result(request, &session, endpoint);
+        let (endpoint, state, out) = (endpoint.clone(), state.clone(), out.clone());
+        Ok((StdioSession { session, endpoint, state, out, headers }, response))
     }
 
     /// Replaces the server for all later requests.
-    pub(crate) fn replace_server(&mut self, server: Arc<dyn Server>) {
-        self.server = server;
+    pub(crate) fn replace_endpoint(&mut self, endpoint: Arc<dyn Server>) {
+        self.endpoint = endpoint;
     }
 
     /// Starts to forward messages outside of calls. Called once the client has the `initialize` response.
     pub(crate) fn start_stream(&self) {
         let (session, out) = (&self.session, self.out.clone());
         let mut open =
-            get_stream::GetStream::new(session, &self.server, &self.state, session.open_stream(), Bytes::new());
+            get_stream::GetStream::new(session, &self.endpoint, &self.state, session.open_stream(), Bytes::new());
         tokio::spawn(async move {
             while let Some(message) = open.next_message().await {
                 if out.send(encode_line(&message)).await.is_err() {
@@ -107,7 +107,7 @@ impl StdioSession {
     fn session_request(&self) -> SessionRequest<'_> {
         SessionRequest {
             session: self.session.clone(),
-            server: self.server.clone(),
+            endpoint: self.endpoint.clone(),
             received: Instant::now(),
             stream: true,
             headers: &self.headers,

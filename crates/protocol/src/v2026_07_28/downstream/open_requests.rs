@@ -43,7 +43,7 @@ impl OpenRequests {
         &self,
         request: RpcRequest,
         (principal, scope): (Arc<Principal>, ByteString),
-        server: &Arc<dyn Server>,
+        endpoint: &Arc<dyn Server>,
         state: &Arc<DownstreamState>,
         (out, tasks): (&mpsc::Sender<Bytes>, &TaskTracker),
     ) -> Option<Vec<Bytes>> {
@@ -62,7 +62,7 @@ impl OpenRequests {
             return Some(vec![encode::encode_error(Some(&id), &error)]);
         };
         let out = out.clone();
-        match dialect::start_request(checked, server, state, encode_line) {
+        match dialect::start_request(checked, endpoint, state, encode_line) {
             ModernStarted::Ready(_, parts) => return Some(parts),
             ModernStarted::Running(exchange, encoder) => {
                 // A cancelled future drops its exchange, and that cancels the call at the server.
