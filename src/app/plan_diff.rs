@@ -68,7 +68,7 @@ macro_rules! part {
 }
 
 /// Parts of a plan that are not as the config declares them. The keys say whether a change needs a restart.
-const PARTS: [PlanPart; 26] = [
+const PARTS: [PlanPart; 28] = [
     part!("gateway.public_url", public_url),
     part!("gateway.allowed_hosts", allowed_hosts),
     part!("gateway.allowed_origins", allowed_origins),
@@ -91,6 +91,8 @@ const PARTS: [PlanPart; 26] = [
     part!("auth.keys", auth.keys),
     part!("admin.keys", admin_access.keys),
     part!("admin.metrics", admin_access.metrics),
+    part!("admin.edit", admin_edits.edit),
+    part!("admin.allow_commands", admin_edits.allow_commands),
     part!("admin.recent_calls", admin_limits.recent_calls),
     part!("admin.streams", admin_limits.streams),
     part!("telemetry.log", log.filter),

@@ -3,6 +3,8 @@
 //! Does not decide when to reload (`watch_files.rs`, SIGHUP, an operator). Invariant: one reload at a time. A config
 //! with any problem changes nothing.
 
+mod change_config;
+
 use parking_lot::Mutex;
 use std::hash::RandomState;
 use std::path::PathBuf;
@@ -20,8 +22,9 @@ use crate::app::plan_settings::{
     request_limits,
 };
 use moongate_access::auth::AdminAccess;
-use moongate_admin::AdminControl;
-use moongate_config::{ConfigProblems, LoadedConfig, Plan, ReloadSettings};
+use moongate_admin::{AdminControl, AppliedChange, ChangeRefusal, ConfigChange, ConfigStatus};
+use moongate_config::edit::{EditHistory, PastEdit};
+use moongate_config::{ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings};
 use moongate_gateway::{Gateway, ToolAccessChange};
 use moongate_model::Principal;
 use moongate_server::{ServerState, ServerTls, SharedServerState};
@@ -44,8 +47,12 @@ const BLANK_CHECKS_MAX: u32 = 10;
 pub struct ReloadSource {
     /// Reads the config.
     pub load: Box<dyn Fn() -> Result<LoadedConfig, ConfigProblems> + Send + Sync>,
+    /// Returns the options that it is read with, for edits.
+    pub options: Box<dyn Fn() -> LoadOptions<'static> + Send + Sync>,
     /// Files that the config came from.
     pub files: Vec<PathBuf>,
+    /// Places in them.
+    pub places: ConfigPlaces,
 }
 
 /// Outcome of a reload.
@@ -57,6 +64,27 @@ pub enum ReloadOutcome {
     Unchanged(PlanDiff),
     /// Config cannot be used, for this reason. Nothing changed.
     Refused(String),
+}
+
+impl ReloadOutcome {
+    fn name(&self) -> &'static str {
+        match self {
+            ReloadOutcome::Applied(_) => "applied",
+            ReloadOutcome::Unchanged(_) => "unchanged",
+            ReloadOutcome::Refused(_) => "refused",
+        }
+    }
+
+    /// Returns whether the config can be used, and a report for operators.
+    fn report(&self) -> (bool, serde_json::Value) {
+        let outcome = self.name();
+        match self {
+            ReloadOutcome::Applied(diff) | ReloadOutcome::Unchanged(diff) => {
+                (true, serde_json::json!({ "outcome": outcome, "changes": diff }))
+            }
+            ReloadOutcome::Refused(why) => (false, serde_json::json!({ "outcome": outcome, "message": why })),
+        }
+    }
 }
 
 /// Effects that a reload would have.
@@ -90,6 +118,10 @@ pub struct ConfigReloader {
     files: Mutex<Vec<PathBuf>>,
     /// Number of reload requests so far.
     requests: AtomicU64,
+    /// Config in use, for operators.
+    status: ArcSwap<ConfigStatus>,
+    /// Past edits. A new place of the state needs a restart.
+    history: Option<EditHistory>,
     self_ref: Weak<ConfigReloader>,
     metrics: Arc<Metrics>,
 }
@@ -106,6 +138,14 @@ impl ConfigReloader {
         metrics.config.reloaded_at.set(now());
         Arc::new_cyclic(|own| ConfigReloader {
             files: Mutex::new(source.as_ref().map(|source| source.files.clone()).unwrap_or_default()),
+            status: ArcSwap::from_pointee(ConfigStatus {
+                places: source.as_ref().map(|source| source.places.clone()).unwrap_or_default(),
+                edits: plan.admin_edits,
+                at: timestamp(),
+                outcome: "applied",
+                ..ConfigStatus::default()
+            }),
+            history: EditHistory::of_plan(&plan),
             source,
             targets: parts,
             settings: ArcSwap::from_pointee(plan.reload.clone()),
@@ -151,13 +191,7 @@ impl ConfigReloader {
         let began = self.requests.load(Ordering::Acquire);
         self.reload_certificate().await;
         let outcome = match self.load_when_stable().await {
-            Ok(loaded) => {
-                // Replaced even if the plan is refused below: these are the files that a correction goes into.
-                self.watch_files(&loaded.files, true);
-                let warnings = loaded.warnings.iter().map(|warning| warning.render("warning"));
-                warnings.for_each(|warning| tracing::warn!("config reloaded with a warning: {}", warning.trim_end()));
-                self.apply(&mut running, loaded.plan)
-            }
+            Ok(loaded) => self.adopt(&mut running, loaded),
             Err(refused) => ReloadOutcome::Refused(refused),
         };
         if is_final || !matches!(outcome, ReloadOutcome::Refused(_)) {
@@ -167,6 +201,23 @@ impl ConfigReloader {
         // An outcome that was not logged is no answer for other callers.
         running.last = is_final.then(|| (began, outcome.clone()));
         outcome
+    }
+
+    /// Applies a config that was read, and follows its files.
+    fn adopt(&self, running: &mut RunningPlan, loaded: LoadedConfig) -> ReloadOutcome {
+        // Replaced even if the plan is refused below: these are the files that a correction goes into.
+        self.watch_files(&loaded.files, true);
+        let warnings = loaded.warnings.iter().map(|warning| warning.render("warning"));
+        warnings.for_each(|warning| tracing::warn!("config reloaded with a warning: {}", warning.trim_end()));
+        self.update_status(|status| status.places = loaded.places);
+        self.apply(running, loaded.plan)
+    }
+
+    fn update_status(&self, change: impl FnOnce(&mut ConfigStatus)) {
+        let mut next = ConfigStatus::clone(&self.status.load());
+        next.version += 1;
+        change(&mut next);
+        self.status.store(Arc::new(next));
     }
 
     /// Checks the certificate's files now instead of at the next interval.
@@ -256,7 +307,10 @@ impl ConfigReloader {
         }
         guard_children(&plan, self.targets.program.as_deref(), &self.targets.shared.reaper);
         // First of all: an operator whose key was removed loses access at once.
-        self.targets.admin_access.store(Arc::new(plan.admin_access.clone()));
+        // Unchanged keys stay as they are, since a new set ends the event streams.
+        if **self.targets.admin_access.load() != plan.admin_access {
+            self.targets.admin_access.store(Arc::new(plan.admin_access.clone()));
+        }
         let before = self.targets.server_state.load_full();
         let (auth, access) = before.auth.reloaded(&plan.auth);
         // The access table comes before the keys: a removed principal finds nothing, and a new one gets in a moment
@@ -290,6 +344,7 @@ impl ConfigReloader {
             logs::change(&plan.log.filter);
         }
         self.settings.store(Arc::new(plan.reload.clone()));
+        self.update_status(|status| status.edits = plan.admin_edits);
         running.plan = plan;
         ReloadOutcome::Applied(difference)
     }
@@ -320,6 +375,13 @@ impl ConfigReloader {
     }
 
     fn log_outcome(&self, outcome: &ReloadOutcome) {
+        self.update_status(|status| {
+            (status.at, status.outcome) = (timestamp(), outcome.name());
+            status.message = match outcome {
+                ReloadOutcome::Refused(problems) => Some(problems.clone()),
+                ReloadOutcome::Applied(_) | ReloadOutcome::Unchanged(_) => None,
+            };
+        });
         let (label, difference) = match outcome {
             ReloadOutcome::Refused(problems) => {
                 self.metrics.config.reload_failed.set(1);
@@ -355,22 +417,17 @@ fn is_same(one: &Result<LoadedConfig, String>, other: &Result<LoadedConfig, Stri
     }
 }
 
+fn timestamp() -> String {
+    format!("{:.0}", jiff::Timestamp::now())
+}
+
 fn now() -> f64 {
     unix_now() as f64
 }
 
 impl AdminControl for ConfigReloader {
     fn reload(&self) -> BoxFuture<'_, (bool, serde_json::Value)> {
-        Box::pin(async {
-            let outcome = ConfigReloader::reload(self, true).await;
-            match &*outcome {
-                ReloadOutcome::Applied(diff) => (true, serde_json::json!({ "outcome": "applied", "changes": diff })),
-                ReloadOutcome::Unchanged(diff) => {
-                    (true, serde_json::json!({ "outcome": "unchanged", "changes": diff }))
-                }
-                ReloadOutcome::Refused(why) => (false, serde_json::json!({ "outcome": "refused", "message": why })),
-            }
-        })
+        Box::pin(async { ConfigReloader::reload(self, true).await.report() })
     }
 
     fn plan(&self) -> BoxFuture<'_, (bool, serde_json::Value)> {
@@ -382,5 +439,18 @@ impl AdminControl for ConfigReloader {
                 Err(why) => (false, serde_json::json!({ "outcome": "refused", "message": why })),
             }
         })
+    }
+
+    fn config(&self) -> Arc<ConfigStatus> {
+        self.status.load_full()
+    }
+
+    fn change_config(&self, change: ConfigChange) -> BoxFuture<'_, Result<AppliedChange, ChangeRefusal>> {
+        Box::pin(self.change_config_files(change))
+    }
+
+    fn past_edits(&self) -> Vec<PastEdit> {
+        let files: Vec<PathBuf> = self.status.load().places.files().iter().map(|file| file.path.clone()).collect();
+        self.history.as_ref().map(|history| history.edits(&files)).unwrap_or_default()
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::process::{BAD_CONFIG, environment, print_message};
 use moongate_config::LoadOptions;
-use moongate_config::edit::{ConfigOperation, prepare_edit};
+use moongate_config::edit::{ConfigOperation, EditHistory, prepare_edit};
 use moongate_protocol::SUPPORTED;
 
 /// Time that a command waits for a server to become ready.
@@ -67,7 +67,7 @@ impl EditedConfig {
     ) -> anyhow::Result<ExitCode> {
         let options = self.options();
         let created = moongate_config::users_file(&options.env);
-        let prepared = match prepare_edit(&options, created.as_deref(), operation) {
+        let prepared = match prepare_edit(&options, created.as_deref(), std::slice::from_ref(operation)) {
             Ok(prepared) => prepared,
             Err(error) => {
                 print_message(&format!("error: {error}"));
@@ -84,8 +84,17 @@ impl EditedConfig {
             print_message(&format!("{}:\n{}", prepared.path().display(), diff.trim_end()));
             return Ok(ExitCode::SUCCESS);
         }
+        for problem in prepared.failed() {
+            print_message(problem.render("warning").trim_end());
+        }
+        let history = EditHistory::of_plan(&prepared.loaded().plan);
         match prepared.write() {
-            Ok(written) => print_message(&format!("{}:{}\n{}", written.path.display(), written.line, diff.trim_end())),
+            Ok(written) => {
+                print_message(&format!("{}:{}\n{}", written.path.display(), written.line, diff.trim_end()));
+                if let Some(Err(error)) = history.map(|history| history.record(&written)) {
+                    print_message(&format!("`moongate undo` will not know this edit: {error}"));
+                }
+            }
             Err(error) => {
                 print_message(&format!("error: {error}"));
                 return Ok(ExitCode::FAILURE);

@@ -44,11 +44,13 @@ pub fn run(args: &ServeArgs) -> ExitCode {
         print_message(warning.render("warning").trim_end());
     }
     report_failed(&loaded.failed);
-    let again = args.clone();
+    let (again, for_edits) = (args.clone(), args.clone());
     let source = ReloadSource {
         // At the start the gateway goes without a broken server. A reload keeps the config that works.
         load: Box::new(move || load(&again, ErrorTolerance::None).map(|(loaded, _)| loaded)),
+        options: Box::new(move || options(&for_edits, ErrorTolerance::None)),
         files: loaded.files.clone(),
+        places: loaded.places.clone(),
     };
     match runtime().and_then(|runtime| runtime.block_on(serve(loaded, source, demo))) {
         Ok(()) => ExitCode::SUCCESS,
@@ -58,14 +60,8 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 
 /// Loads the config. Without one, the plan has a demo server, so that the first run shows something that works.
 pub(super) fn load(args: &ServeArgs, tolerance: ErrorTolerance) -> Result<(LoadedConfig, bool), ConfigProblems> {
-    let env = process::environment();
-    let mut paths = args.config.clone();
-    if paths.is_empty() {
-        paths.extend(moongate_config::search(std::path::Path::new("."), &env));
-    }
-    let demo = paths.is_empty();
-    let (listen, only) = (args.listen.clone(), args.only.clone());
-    let options = LoadOptions { paths, env, listen, only, revisions: &SUPPORTED, tolerance, ..LoadOptions::default() };
+    let options = options(args, tolerance);
+    let demo = options.paths.is_empty();
     let mut loaded = moongate_config::load(&options)?;
     // Servers may also come from the environment. Then there is nothing to demonstrate.
     let demo = demo && loaded.plan.servers.is_empty();
@@ -73,6 +69,17 @@ pub(super) fn load(args: &ServeArgs, tolerance: ErrorTolerance) -> Result<(Loade
         loaded.plan.servers.push(demo_server(&program));
     }
     Ok((loaded, demo))
+}
+
+/// Returns the options that the config is read with.
+fn options(args: &ServeArgs, tolerance: ErrorTolerance) -> LoadOptions<'static> {
+    let env = process::environment();
+    let mut paths = args.config.clone();
+    if paths.is_empty() {
+        paths.extend(moongate_config::search(std::path::Path::new("."), &env));
+    }
+    let (listen, only) = (args.listen.clone(), args.only.clone());
+    LoadOptions { paths, env, listen, only, revisions: &SUPPORTED, tolerance, ..LoadOptions::default() }
 }
 
 /// Reports the problems of servers that the gateway starts without.

@@ -8,6 +8,7 @@
 
 mod admin_access;
 mod admin_api;
+mod admin_edit;
 mod cli;
 mod clients;
 mod config;

@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 
 use crate::AdminState;
 use crate::calls::call_json;
+use crate::config_view::config_json;
 use crate::sessions::sessions_json;
 use crate::status::{servers_json, status_json};
 
@@ -85,6 +86,7 @@ struct LastLook {
     servers: HashMap<String, Value>,
     sessions: Vec<Value>,
     call_change: u64,
+    config_version: u64,
 }
 
 impl LastLook {
@@ -93,6 +95,7 @@ impl LastLook {
             call_change: admin.gateway.recent_calls().last_change(),
             servers: by_name(servers_json(admin)),
             sessions: sessions_json(admin),
+            config_version: admin.control.config().version,
         }
     }
 
@@ -119,6 +122,11 @@ impl LastLook {
             events.push(AdminEvent { kind: "sessions", data: json!({ "sessions": sessions }) });
             self.sessions = sessions;
         }
+        let config = admin.control.config();
+        if config.version != self.config_version {
+            self.config_version = config.version;
+            events.push(AdminEvent { kind: "config", data: config_json(&config) });
+        }
         events
     }
 }
@@ -129,6 +137,7 @@ pub(super) fn snapshot_event(admin: &AdminState) -> AdminEvent {
     let mut data = status_json(admin);
     data["calls"] = calls.iter().map(call_json).collect();
     data["sessions"] = sessions_json(admin).into();
+    data["config"] = config_json(&admin.control.config());
     AdminEvent { kind: "snapshot", data }
 }
 

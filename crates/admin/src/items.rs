@@ -12,6 +12,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::actions::Viewer;
+use crate::config_view::{RuleTable, rule_json};
 use crate::{AdminState, json};
 use moongate_gateway::{ServerEntry, Snapshot};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -72,7 +73,7 @@ pub(super) async fn items(Viewer(admin): Viewer, Path(name): Path<String>) -> Re
         let message = format!("There is no server {name:?} that is switched on; those are {}", names.join(", "));
         return json_response(StatusCode::NOT_FOUND, "not_found", &message);
     };
-    json(StatusCode::OK, &describe_items(server, &admin.gateway.snapshot()))
+    json(StatusCode::OK, &describe_items(&admin, server))
 }
 
 /// Describes one tool of a server with its schemas, by its own name there.
@@ -91,13 +92,27 @@ pub(super) fn tool_json(admin: &AdminState, server: &str, local: &str) -> Option
 pub(super) fn items_json(admin: &AdminState, name: &str) -> Option<Value> {
     let servers = admin.gateway.servers();
     let server = servers.iter().find(|server| server.settings.name == name)?;
-    Some(describe_items(server, &admin.gateway.snapshot()))
+    Some(describe_items(admin, server))
 }
 
-fn describe_items(server: &ServerEntry, snapshot: &Snapshot) -> Value {
+fn describe_items(admin: &AdminState, server: &ServerEntry) -> Value {
+    let (snapshot, config) = (admin.gateway.snapshot(), admin.control.config());
+    let settings = &server.settings;
+    let name = settings.name.as_str();
     let listed = |kind| {
-        let lists = server.lists();
-        lists.get(kind).items.iter().map(|item| item_json(kind, server, item, snapshot)).collect::<Vec<_>>()
+        let (table, rules) = match kind {
+            ItemKind::Tools => ("tools", &settings.tools),
+            ItemKind::Prompts => ("prompts", &settings.prompts),
+            ItemKind::Resources | ItemKind::Templates => ("resources", &settings.resources),
+        };
+        let table = RuleTable { server: name, kind: table, rules };
+        let item = |item: &JsonObject| {
+            let mut described = item_json(kind, server, item, &snapshot);
+            let local = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
+            described["rule"] = rule_json(&config, table, &local, described["state"] == "hidden");
+            described
+        };
+        server.lists().get(kind).items.iter().map(|each| item(each)).collect::<Vec<_>>()
     };
     json!({
         "server": server.settings.name,

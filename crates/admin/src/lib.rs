@@ -7,9 +7,13 @@ mod access;
 mod actions;
 mod calls;
 mod connect;
+mod config_change;
+mod config_control;
+mod config_view;
 mod event_feed;
 mod events;
 mod items;
+mod json_body;
 mod openapi;
 mod page;
 mod routes;
@@ -35,10 +39,12 @@ use http::{HeaderValue, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use moongate_access::auth::AdminAccess;
+use moongate_config::edit::PastEdit;
 use moongate_gateway::Gateway;
 use moongate_server::{SharedServerState, has_several_hosts, json_response, request_hosts};
 use moongate_telemetry::Metrics;
 
+pub use config_control::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange, ConfigStatus};
 pub use event_feed::EventFeed;
 pub use sign_in::SignInState;
 pub use try_call::TryCalls;
@@ -89,6 +95,15 @@ pub trait AdminControl: Send + Sync {
 
     /// Reports the changes that a reload would make.
     fn plan(&self) -> BoxFuture<'_, (bool, serde_json::Value)>;
+
+    /// Returns the config in use, and its last reload.
+    fn config(&self) -> Arc<ConfigStatus>;
+
+    /// Writes a change into the config, and applies it.
+    fn change_config(&self, change: ConfigChange) -> BoxFuture<'_, Result<AppliedChange, ChangeRefusal>>;
+
+    /// Reads the edits that can be undone, the last one first. Reads a file, so it may block.
+    fn past_edits(&self) -> Vec<PastEdit>;
 }
 
 /// Builds the routes of the admin listener.

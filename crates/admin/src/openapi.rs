@@ -17,7 +17,7 @@ pub(super) async fn openapi(Viewer(_): Viewer) -> Response {
 
 fn description() -> Value {
     let mut paths: Map<String, Value> = Map::new();
-    for route in &ROUTES {
+    for route in ROUTES {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.method.to_ascii_lowercase()] = operation(route);
     }
@@ -71,7 +71,7 @@ mod tests {
         let all = description();
         let described = all["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len());
         assert_eq!(described.sum::<usize>(), ROUTES.len(), "no route is declared twice");
-        for route in &ROUTES {
+        for route in ROUTES {
             let operation = &all["paths"][route.path][route.method.to_ascii_lowercase()];
             assert_eq!(operation["summary"], route.summary);
             let in_path = operation["parameters"].as_array().unwrap().iter().filter(|p| p["in"] == "path").count();

@@ -6,9 +6,12 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, delete, get, patch, post};
 
-use crate::{AdminState, actions, calls, connect, events, items, openapi, search, sessions, status, try_call};
+use crate::{
+    AdminState, actions, calls, config_change, config_view, connect, events, items, openapi, search, sessions, status,
+    try_call,
+};
 use moongate_access::auth::AdminRole;
 
 /// Route of the API.
@@ -48,10 +51,20 @@ impl ApiRoute {
 }
 
 /// All routes of the API.
-pub(super) const ROUTES: [ApiRoute; 18] = [
+pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::view("GET", "/api/v1/openapi.json", "This description of the API.", || get(openapi::openapi)),
     ApiRoute::view("GET", "/api/v1/status", "The state of every server, and why.", || get(status::status)),
     ApiRoute::view("GET", "/api/v1/events", "Changes as they happen, as an event stream.", || get(events::events)),
+    ApiRoute::view("GET", "/api/v1/servers/{name}", "The state of one server.", || get(status::server)),
+    ApiRoute::operate(
+        "PATCH",
+        "/api/v1/servers/{name}",
+        "Switches a server or tools, or sets keys, in the config.",
+        || patch(config_change::patch_server),
+    ),
+    ApiRoute::operate("DELETE", "/api/v1/servers/{name}", "Removes a server from the config.", || {
+        delete(config_change::remove_server)
+    }),
     ApiRoute::view("GET", "/api/v1/servers/{name}/items", "Tools, resources and prompts of a server.", || {
         get(items::items)
     }),
@@ -79,6 +92,12 @@ pub(super) const ROUTES: [ApiRoute; 18] = [
         ("client", "Id of the client."),
         ("endpoint", "Name or path of the endpoint; all servers without it."),
     ]),
+    ApiRoute::view("GET", "/api/v1/config", "The files of the config, without secrets, and its last reload.", || {
+        get(config_view::config)
+    }),
+    ApiRoute::operate("POST", "/api/v1/config/undo", "Restores the file as it was before the last edit.", || {
+        post(config_change::undo)
+    }),
     ApiRoute::view("GET", "/api/v1/plan", "The changes that a reload would make.", || get(actions::plan)),
     ApiRoute::operate("POST", "/api/v1/reload", "Reads the config again and applies it.", || post(actions::reload)),
     ApiRoute::operate("POST", "/api/v1/servers/{name}/restart", "Starts a server anew.", || post(actions::restart)),

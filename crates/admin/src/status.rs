@@ -4,20 +4,33 @@
 
 use std::sync::Arc;
 
-use axum::extract::State as Shared;
+use axum::extract::{Path, State as Shared};
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::config_view::source_json;
 use crate::{AdminState, items, json, server_details};
 use moongate_gateway::FindingTopic;
 use moongate_model::ItemKind;
+use moongate_server::json_response;
 use moongate_telemetry::logs;
 use moongate_upstream::{Upstream, UpstreamState};
 
 /// Reports the state of every server, and its cause.
 pub(super) async fn status(Shared(admin): Shared<Arc<AdminState>>) -> Response {
     json(StatusCode::OK, &status_json(&admin))
+}
+
+/// Handles `GET /api/v1/servers/{name}`.
+pub(super) async fn server(Shared(admin): Shared<Arc<AdminState>>, Path(name): Path<String>) -> Response {
+    match servers_json(&admin).into_iter().find(|server| server["name"] == *name) {
+        Some(server) => json(StatusCode::OK, &server),
+        None => {
+            let message = format!("There is no server {name:?}; /api/v1/status lists them");
+            json_response(StatusCode::NOT_FOUND, "not_found", &message)
+        }
+    }
 }
 
 /// Builds the body of the status page.
@@ -36,6 +49,7 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
     let snapshot = admin.gateway.snapshot();
     let members = admin.gateway.servers();
     let totals = items::totals_by_server(&snapshot);
+    let config = admin.control.config();
     let servers = members.iter().map(|upstream| {
         let pending = admin
             .gateway
@@ -68,6 +82,7 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
             (FindingTopic::Schema.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Schema),
             // Programs print keys when they fail, and operators paste this page into reports.
             "stderr": upstream.stderr().iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
+            "source": source_json(&config, &upstream.settings.name),
         });
         if let Some(server) = server.as_object_mut() {
             server.extend(server_details::describe_server(upstream, &admin.metrics));
@@ -84,7 +99,7 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
             "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
             "title": null, "icon": null, "prefix": null, "server": { "name": null, "version": null }, "transport": null,
             "target": null, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0, "enabled": false,
-            "tools_on": 0, "tokens_all": 0, "calls": { "ok": 0, "tool_error": 0, "error": 0 }, "p50_ms": null, "p95_ms": null,
+            "source": source_json(&config, name), "tools_on": 0, "tokens_all": 0, "calls": { "ok": 0, "tool_error": 0, "error": 0 }, "p50_ms": null, "p95_ms": null,
             (FindingTopic::Name.name()): [], (FindingTopic::Filter.name()): [], (FindingTopic::Schema.name()): [],
         })
     });

@@ -59,7 +59,25 @@ pub(super) struct Admin {
     #[schemars(example = &"key")]
     pub(super) metrics: Option<MetricsReaders>,
     #[serde(flatten)]
+    pub(super) edits: AdminEdits,
+    #[serde(flatten)]
     pub(super) limits: AdminLimits,
+}
+
+/// Changes of the config that the admin listener takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct AdminEdits {
+    /// `false`: the page and the API change no file. Commands still do.
+    pub edit: bool,
+    /// `true`: the page and the API may add servers that start programs, or that refer to files.
+    pub allow_commands: bool,
+}
+
+impl Default for AdminEdits {
+    fn default() -> Self {
+        AdminEdits { edit: true, allow_commands: false }
+    }
 }
 
 /// What the admin listener keeps for operators.

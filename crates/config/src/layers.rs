@@ -6,6 +6,8 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use moongate_edit::FileTag;
+
 use super::collector::ProblemCollector;
 use super::options::LoadOptions;
 use super::problem::{ConfigProblems, ProblemKind};
@@ -48,8 +50,12 @@ fn read(
         Some(text) => Ok(text.clone()),
         None => std::fs::read_to_string(path),
     };
+    let tag = text.as_ref().ok().map(|text| FileTag::of_bytes(text.as_bytes()));
     let text = text.map(|text| text.trim_start_matches('\u{feff}').to_owned());
     let index = sources.file(path, text.as_ref().cloned().unwrap_or_default());
+    if let Some(tag) = tag {
+        sources.set_tag(index, &tag);
+    }
     let whole = SourceSpan { source: index, start: 0, end: 0 };
     let text = match text {
         Ok(text) => text,

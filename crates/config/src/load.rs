@@ -9,6 +9,7 @@ use super::collector::ProblemCollector;
 use super::file::ConfigFile;
 use super::layers::{expand_all, read_layers};
 use super::options::{ErrorTolerance, LoadOptions};
+use super::places::ConfigPlaces;
 use super::plan::Plan;
 use super::problem::{ConfigProblem, ConfigProblems, ProblemKind};
 use super::resolve;
@@ -31,6 +32,8 @@ pub struct LoadedConfig {
     pub sources: Vec<PathBuf>,
     /// Files that were read, and files that values refer to.
     pub files: Vec<PathBuf>,
+    /// Places of servers and of their rules.
+    pub places: ConfigPlaces,
     resolved: serde_json::Value,
 }
 
@@ -38,6 +41,11 @@ impl LoadedConfig {
     /// True if both configs resolve to the same values.
     pub fn is_same(&self, other: &LoadedConfig) -> bool {
         self.resolved == other.resolved
+    }
+
+    /// Returns the merged config as JSON, with secrets as `***` and dollar signs doubled.
+    pub(super) fn resolved(&self) -> &serde_json::Value {
+        &self.resolved
     }
 
     /// Prints the merged config as JSON, with defaults and references resolved. It is a config itself. Secrets become
@@ -60,6 +68,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
         broken(&mut faults, &error);
         ConfigNode::table(SourceSpan::BUILT_IN)
     });
+    let places = ConfigPlaces::find(&layers, &sources);
     let mut files = options.paths.clone();
     let mut advice = ProblemCollector::default();
     // Before references are replaced: advice is about the text that somebody wrote.
@@ -109,7 +118,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     escape(&mut resolved);
     let ConfigProblems { errors: failed, warnings, .. } = problems;
     let advice = advice.finish(&sources).warnings;
-    Ok(LoadedConfig { plan, warnings, advice, failed, sources: options.paths.clone(), files, resolved })
+    Ok(LoadedConfig { plan, warnings, advice, failed, sources: options.paths.clone(), files, places, resolved })
 }
 
 /// Reports an internal mistake. An error is better than a gateway that runs with less than its config.

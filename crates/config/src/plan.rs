@@ -4,7 +4,7 @@
 use super::choices::Discovery;
 use super::file::NameSettings;
 use super::gateway_keys::{GatewayTimes, ReloadSettings, SearchSettings};
-use super::keys::AdminLimits;
+use super::keys::{AdminEdits, AdminLimits};
 use super::limits::LimitSettings;
 use moongate_access::auth::{AdminAccess, AuthSettings};
 use moongate_access::policy::GlobList;
@@ -23,6 +23,8 @@ pub struct Plan {
     pub admin: Option<ListenAddress>,
     /// Keys and rights of the admin listener.
     pub admin_access: AdminAccess,
+    /// Changes of the config that the admin listener takes.
+    pub admin_edits: AdminEdits,
     /// What the admin listener keeps for operators.
     pub admin_limits: AdminLimits,
     /// Options of the sockets.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use moongate_edit::FileTag;
 use moongate_platform::Platform;
 
 use super::problem::{ProblemKind, ProblemOrigin, SourceSnippet};
@@ -47,6 +48,8 @@ enum ConfigSource {
     File {
         path: PathBuf,
         text: String,
+        /// Tag of the file's bytes.
+        tag: String,
         secrets: Vec<Range<usize>>,
     },
     /// Environment variables. Places are indexes into the names.
@@ -64,8 +67,33 @@ impl ConfigSources {
     }
 
     pub(super) fn file(&mut self, path: &Path, text: String) -> usize {
-        self.0.push(ConfigSource::File { path: path.to_owned(), text, secrets: Vec::new() });
+        self.0.push(ConfigSource::File { path: path.to_owned(), text, tag: String::new(), secrets: Vec::new() });
         self.0.len() - 1
+    }
+
+    /// Notes the tag of a file's bytes, which are not always those of its text.
+    pub(super) fn set_tag(&mut self, index: usize, tag_of_bytes: &FileTag) {
+        if let Some(ConfigSource::File { tag, .. }) = self.0.get_mut(index) {
+            tag_of_bytes.as_str().clone_into(tag);
+        }
+    }
+
+    /// Returns path and tag of each file. Files are the first sources.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&Path, String)> {
+        self.0.iter().map_while(|source| match source {
+            ConfigSource::File { path, tag, .. } => Some((path.as_path(), tag.clone())),
+            ConfigSource::Variables(_) => None,
+        })
+    }
+
+    /// Returns the offsets at which the lines of each file start.
+    pub(super) fn line_starts(&self) -> Vec<Vec<usize>> {
+        let starts = |text: &str| std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        let files = self.0.iter().map_while(|source| match source {
+            ConfigSource::File { text, .. } => Some(starts(text)),
+            ConfigSource::Variables(_) => None,
+        });
+        files.collect()
     }
 
     pub(super) fn variables(&mut self, names: Vec<String>) {
@@ -101,7 +129,7 @@ impl ConfigSources {
             Some(ConfigSource::File { path, text, .. }) if text.is_empty() => {
                 (ProblemOrigin::File { path: path.clone(), line: 0, column: 0 }, None)
             }
-            Some(ConfigSource::File { path, text, secrets }) => {
+            Some(ConfigSource::File { path, text, secrets, .. }) => {
                 let start = floor(text, place.start.min(text.len()));
                 let end = floor(text, place.end.clamp(start, text.len()));
                 let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);

@@ -28,8 +28,6 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("auth.jwt", None, "use `[[auth.keys]]`"),
     ("auth.oauth", None, "use `[[auth.keys]]`"),
     ("telemetry.otlp", None, "remove it; metrics are served on `gateway.admin`"),
-    ("admin.edit", None, "remove it; nothing here changes the config's files"),
-    ("admin.allow_commands", None, "remove it; nothing here changes the config's files"),
     ("admin.registry", None, "remove it"),
     ("admin.trusted_proxies", None, "remove it; through a proxy, send a key of `admin.keys`"),
     ("telemetry.sample", None, "remove it; there are no traces"),

@@ -26,13 +26,18 @@ impl FileTag {
     }
 
     /// Creates the tag of a file that does not exist.
-    fn absent() -> FileTag {
+    pub fn absent() -> FileTag {
         FileTag("absent".to_owned())
     }
 
     /// Returns the tag as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Returns true for the tag of a file that does not exist.
+    pub fn is_absent(&self) -> bool {
+        *self == FileTag::absent()
     }
 }
 
@@ -93,6 +98,27 @@ impl ConfigFile {
         self.write_in_steps(text, &mut |_| Ok(()))
     }
 
+    /// Removes the file. Refuses if somebody else changed it since it was read.
+    pub fn remove(&self) -> Result<(), WriteError> {
+        let target = self.target()?;
+        let _lock = self.lock(target.parent().unwrap_or(Path::new("/")), &mut |_| Ok(()))?;
+        self.compare(&target)?;
+        fs::remove_file(&target).map_err(|cause| explain(&target, cause))
+    }
+
+    /// Checks that the file can be replaced, as far as a look can tell.
+    pub fn check_writable(path: &Path) -> Result<(), WriteError> {
+        let file = ConfigFile { path: path.to_owned(), text: String::new(), tag: FileTag::absent() };
+        // A missing file is no problem, and its folder is created only when it is written.
+        if path.exists() { open_target(&file.target()?).map(drop) } else { Ok(()) }
+    }
+
+    fn compare(&self, target: &Path) -> Result<(), WriteError> {
+        // The digest decides, since modification times are too coarse and editors may set them back.
+        let found = read_bytes(target)?.map_or_else(FileTag::absent, |bytes| FileTag::of_bytes(&bytes));
+        if found == self.tag { Ok(()) } else { Err(WriteError::Changed { path: self.path.clone() }) }
+    }
+
     fn write_in_steps(&self, text: &str, before: StepHook<'_>) -> Result<FileTag, WriteError> {
         let target = self.target()?;
         let folder = target.parent().unwrap_or(Path::new("/")).to_owned();
@@ -100,11 +126,7 @@ impl ConfigFile {
         let lock = self.lock(&folder, before)?;
         let run = |step: WriteStep, before: StepHook<'_>| before(step).map_err(|cause| explain(&target, cause));
         run(WriteStep::Compare, before)?;
-        // The digest decides, since modification times are too coarse and editors may set them back.
-        let found = read_bytes(&target)?.map_or_else(FileTag::absent, |bytes| FileTag::of_bytes(&bytes));
-        if found != self.tag {
-            return Err(WriteError::Changed { path: self.path.clone() });
-        }
+        self.compare(&target)?;
         let old = open_target(&target)?;
         let temporary = TemporaryFile::beside(&target, before)?;
         temporary.fill(text, old.as_ref(), before).map_err(|cause| explain(&target, cause))?;

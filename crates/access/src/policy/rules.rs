@@ -105,10 +105,7 @@ impl GlobList {
         if self.patterns.iter().all(|pattern| plain(pattern) == "*") {
             return Vec::new();
         }
-        let glob = |pattern: &String| GlobBuilder::new(&plain(pattern)).literal_separator(false).build().ok();
-        // Compiled on first use: only reports need the patterns one by one.
-        let each =
-            self.compiled.get_or_init(|| GlobSet::new(self.patterns.iter().filter_map(glob)).unwrap_or_default());
+        let each = self.one_by_one();
         let (mut matched, mut found) = (vec![false; self.patterns.len()], Vec::new());
         for name in names {
             each.matches_into(name, &mut found);
@@ -116,6 +113,22 @@ impl GlobList {
         }
         let left = self.patterns.iter().zip(matched).filter(|(pattern, matched)| !matched && plain(pattern) != "*");
         left.map(|(pattern, _)| pattern.as_str()).collect()
+    }
+
+    /// Returns the patterns one by one, without their `!`. Compiled on first use: only reports need them.
+    fn one_by_one(&self) -> &GlobSet {
+        let plain = |pattern: &'_ String| pattern.strip_prefix('!').unwrap_or(pattern).to_owned();
+        let glob = |pattern: &String| GlobBuilder::new(&plain(pattern)).literal_separator(false).build().ok();
+        self.compiled.get_or_init(|| GlobSet::new(self.patterns.iter().filter_map(glob)).unwrap_or_default())
+    }
+
+    /// Returns the index of the pattern that decides about a name, if one does: an exclusion, or else one that includes.
+    /// The last one of several, since exact names are written last.
+    pub fn deciding(&self, name: &str) -> Option<usize> {
+        let mut found = self.one_by_one().matches(name);
+        found.sort_unstable();
+        let excludes = |at: &usize| self.patterns[*at].starts_with('!');
+        found.iter().rev().copied().find(excludes).or_else(|| found.last().copied())
     }
 
     /// Returns true if `name` matches.
@@ -147,6 +160,18 @@ impl ItemRules {
         self.allow.matches(name) && !self.deny.matches(name)
     }
 
+    /// Returns the rule that decides whether the item exists: its list, and the place in it. `None` if it exists because
+    /// everything does, or is missing because no pattern allows it.
+    pub fn deciding(&self, name: &str) -> Option<(&'static str, usize)> {
+        if self.allow.matches(name)
+            && let Some(at) = self.deny.deciding(name)
+        {
+            return Some(("deny", at));
+        }
+        let at = self.allow.deciding(name)?;
+        (self.allow.patterns[at] != "*").then_some(("allow", at))
+    }
+
     /// Returns true if patterns other than a lone `*` decide which items exist.
     pub fn has_patterns(&self) -> bool {
         !matches!(
@@ -171,6 +196,26 @@ mod tests {
 
     fn globs(patterns: &[&str]) -> GlobList {
         GlobList::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn the_deciding_pattern_is_the_one_that_a_person_would_change() {
+        let rules = |allow: &[&str], deny: &[&str]| ItemRules {
+            allow: globs(allow),
+            deny: globs(deny),
+            ..ItemRules::default()
+        };
+        for (allow, deny, name, rule) in [
+            (&["*"][..], &["a*", "ab"][..], "ab", Some(("deny", 1))),
+            (&["*"], &["a*", "!ab"], "ab", Some(("deny", 1))),
+            (&["*"], &["a*"], "b", None),
+            (&["*", "!b"], &[], "b", Some(("allow", 1))),
+            (&["a*"], &[], "ab", Some(("allow", 0))),
+            (&["a*"], &[], "b", None),
+        ] {
+            let rules = rules(allow, deny);
+            assert_eq!(rules.deciding(name), rule, "{allow:?} {deny:?} {name}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::fmt;
 
 use moongate_edit::WriteError;
 
-use crate::problem::ConfigProblems;
+use crate::problem::{ConfigProblem, ConfigProblems};
 
 /// Reason why the config was not edited. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct ConfigEditError {
     pub message: String,
     /// Lines to paste instead, if the file cannot be written.
     pub snippet: Option<String>,
+    /// Problems that the config would have, for the code `problems`.
+    pub problems: Vec<ConfigProblem>,
 }
 
 impl fmt::Display for ConfigEditError {
@@ -33,14 +35,20 @@ impl fmt::Display for ConfigEditError {
 impl std::error::Error for ConfigEditError {}
 
 impl ConfigEditError {
-    pub(super) fn new(code: &'static str, message: impl Into<String>) -> Self {
-        ConfigEditError { code, message: message.into(), snippet: None }
+    /// Creates an error without lines to paste and without problems.
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        ConfigEditError { code, message: message.into(), snippet: None, problems: Vec::new() }
     }
 
     pub(super) fn invalid(problems: &ConfigProblems) -> Self {
         let message =
             format!("the config would not work any more, so nothing was changed:\n{}", problems.to_string().trim_end());
-        ConfigEditError::new("invalid_config", message)
+        ConfigEditError { problems: problems.errors.clone(), ..ConfigEditError::new("problems", message) }
+    }
+
+    pub(super) fn of_problem(problem: &ConfigProblem) -> Self {
+        let message = format!("nothing was changed: {}; {}", problem.message, problem.fix);
+        ConfigEditError { problems: vec![problem.clone()], ..ConfigEditError::new("problems", message) }
     }
 
     /// Adds the lines to paste, if there are any.

@@ -1,65 +1,71 @@
-//! Edits of the config in place: one server, its tools, one key.
+//! Edits of the config in place: servers, their tools, keys.
 //!
 //! Owns the operations, and the proof that the whole config still works and has the wanted effect. Does not know formats
 //! (`moongate_edit`), and applies nothing to a running gateway. Invariant: a config that cannot be edited safely stays as
 //! it is.
 
 mod edit_error;
+mod effect;
+mod history;
 mod line_diff;
 mod operation;
+mod prepared;
 mod server_entry;
 #[cfg(test)]
 mod tests;
 mod tool_rules;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use moongate_edit::{ConfigFile, Edit, Format};
 
 pub use edit_error::ConfigEditError;
+pub use history::{EditHistory, PastEdit};
 pub use operation::{ConfigOperation, KeyList};
+pub use prepared::{PreparedEdit, WrittenEdit};
+pub use tool_rules::is_pattern_of;
 
-use crate::load::{LoadedConfig, load};
+use crate::load::load;
 use crate::options::LoadOptions;
 
-/// Edit that is proved and not written.
-pub struct PreparedEdit {
-    file: ConfigFile,
-    text: String,
-    loaded: LoadedConfig,
-}
-
-/// Edit that was written.
-#[derive(Clone, Debug)]
-pub struct WrittenEdit {
-    /// File that was written.
-    pub path: PathBuf,
-    /// First line that changed, from 1.
-    pub line: usize,
-    /// Contents before, for an undo.
-    pub before: String,
-}
-
-/// Prepares an operation: edits the text, and proves that the config with it has the wanted effect.
+/// Prepares operations on one file: edits the text, and proves that the config with it has the wanted effects.
 ///
 /// `options` are those that the gateway would load. Without files, `created` is the file to begin.
 pub fn prepare_edit(
     options: &LoadOptions<'_>,
     created: Option<&Path>,
-    operation: &ConfigOperation,
+    operations: &[ConfigOperation],
 ) -> Result<PreparedEdit, ConfigEditError> {
-    let target = operation.target(options, created)?;
-    let file = ConfigFile::read(&target.path)
-        .map_err(|error| ConfigEditError::from_write(error).with_snippet(operation.snippet()))?;
-    let text = edit_text(&target.path, file.text(), &target.edits, operation)?;
     let mut options = options.clone();
-    options.texts.insert(target.path.clone(), text.clone());
-    if options.paths.is_empty() {
-        options.paths.push(target.path);
+    let mut edited: Option<ConfigFile> = None;
+    for operation in operations {
+        let target = operation.target(&options, created)?;
+        let file = match edited.take() {
+            Some(file) if file.path() == target.path => file,
+            Some(file) => {
+                let (one, other) = (file.path().display(), target.path.display());
+                let message = format!("this would change {one} and {other}: make one change at a time");
+                return Err(ConfigEditError::new("cannot_edit", message));
+            }
+            None => ConfigFile::read(&target.path)
+                .map_err(|error| ConfigEditError::from_write(error).with_snippet(operation.snippet()))?,
+        };
+        let before = options.texts.get(&target.path).map_or(file.text(), String::as_str);
+        let text = edit_text(&target.path, before, &target.edits, operation)?;
+        options.texts.insert(target.path.clone(), text);
+        if options.paths.is_empty() {
+            options.paths.push(target.path);
+        }
+        edited = Some(file);
     }
+    let Some(file) = edited else { return Err(ConfigEditError::new("bad_value", "this changes nothing")) };
+    let text = options.texts.remove(file.path()).unwrap_or_default();
+    options.texts.insert(file.path().to_owned(), text.clone());
     let loaded = load(&options).map_err(|problems| ConfigEditError::invalid(&problems))?;
-    operation.check_effect(&loaded)?;
-    Ok(PreparedEdit { file, text, loaded })
+    operations.iter().try_for_each(|operation| operation.check_effect(&loaded))?;
+    let summary = operations.iter().map(ConfigOperation::summary).collect::<Vec<_>>().join(", ");
+    let snippet = operations.first().and_then(ConfigOperation::snippet).filter(|_| operations.len() == 1);
+    Ok(PreparedEdit { file, text: Some(text), loaded, summary, snippet })
 }
 
 fn edit_text(path: &Path, text: &str, edits: &[Edit], operation: &ConfigOperation) -> Result<String, ConfigEditError> {
@@ -71,41 +77,4 @@ fn edit_text(path: &Path, text: &str, edits: &[Edit], operation: &ConfigOperatio
         let message = format!("{}: {error}", path.display());
         ConfigEditError::new("cannot_edit", message).with_snippet(operation.snippet())
     })
-}
-
-impl PreparedEdit {
-    /// Returns the file that it is about.
-    pub fn path(&self) -> &Path {
-        self.file.path()
-    }
-
-    /// Returns true if the file is already as wanted.
-    pub fn is_unchanged(&self) -> bool {
-        self.file.text() == self.text
-    }
-
-    /// Returns the tag of the file's contents before the edit.
-    pub fn tag(&self) -> &str {
-        self.file.tag().as_str()
-    }
-
-    /// Returns the changed lines, each with `-` or `+`.
-    pub fn diff(&self) -> String {
-        line_diff::changed_lines(self.file.text(), &self.text)
-    }
-
-    /// Returns the config with the edit.
-    pub fn loaded(&self) -> &LoadedConfig {
-        &self.loaded
-    }
-
-    /// Writes the file, if nobody else changed it meanwhile.
-    pub fn write(self) -> Result<WrittenEdit, ConfigEditError> {
-        let line = line_diff::first_changed_line(self.file.text(), &self.text);
-        let written = WrittenEdit { path: self.file.path().to_owned(), line, before: self.file.text().to_owned() };
-        if !self.is_unchanged() {
-            self.file.write(&self.text).map_err(ConfigEditError::from_write)?;
-        }
-        Ok(written)
-    }
 }

@@ -1,17 +1,16 @@
-//! Operations on the config, each with its edits and its wanted effect.
+//! Operations on the config, each with its edits.
 //!
-//! Owns both. Does not write (`mod.rs`). Invariant: an operation without its effect is an error, so that an override by a
-//! variable or by another file is never silent.
+//! Owns the choice of the file, and the edits in it. Does not write (`mod.rs`) or check the effect (`effect.rs`).
+//! Invariant: an operation changes one file.
 
 use std::path::{Path, PathBuf};
 
-use moongate_edit::{Edit, EditAction, Format, PathStep};
-use serde_json::{Value, json};
+use moongate_edit::{Edit, EditAction, PathStep};
+use serde_json::{Map, Value, json};
 
 use super::edit_error::ConfigEditError;
 use super::server_entry::{self, ServerEntry};
 use super::tool_rules::ToolLists;
-use crate::load::LoadedConfig;
 use crate::options::LoadOptions;
 use crate::server_names;
 use crate::suggest::alternatives;
@@ -55,6 +54,13 @@ pub enum ConfigOperation {
     EnableTools(String, Vec<String>),
     /// Switches tools of a server off, by the server's own names.
     DisableTools(String, Vec<String>),
+    /// Sets keys of a server, or removes those that are null.
+    SetKeys {
+        /// Name of the server.
+        server: String,
+        /// New values by key. Their dollar signs are doubled, so that they refer to nothing.
+        values: Map<String, Value>,
+    },
     /// Adds a key.
     AddKey {
         /// List that it goes into.
@@ -99,65 +105,10 @@ impl ConfigOperation {
             }
             ConfigOperation::EnableTools(server, tools) => switch_tools(options, server, tools, ToolSwitch::On),
             ConfigOperation::DisableTools(server, tools) => switch_tools(options, server, tools, ToolSwitch::Off),
-            ConfigOperation::AddKey { list, entry } => {
-                let name = entry["name"].as_str().unwrap_or_default();
-                let path = last_file(options, created)?;
-                Ok(EditTarget { path, edits: vec![Edit::new(key_path(*list, name), EditAction::Set(entry.clone()))] })
-            }
+            ConfigOperation::SetKeys { server, values } => set_keys(options, server, values),
+            ConfigOperation::AddKey { list, entry } => add_key(options, created, *list, entry),
             ConfigOperation::RemoveKey(list, name) => remove_key(options, *list, name),
         }
-    }
-
-    /// Returns TOML to paste, for operations that add something.
-    pub(super) fn snippet(&self) -> Option<String> {
-        let edit = match self {
-            ConfigOperation::AddServer { name, settings } => {
-                Edit::new(["servers", name.as_str()], EditAction::Set(settings.clone()))
-            }
-            ConfigOperation::AddKey { list, entry } => {
-                let name = entry["name"].as_str().unwrap_or_default();
-                Edit::new(key_path(*list, name), EditAction::Set(entry.clone()))
-            }
-            _ => return None,
-        };
-        moongate_edit::edit(Format::Toml, "", &[edit]).ok()
-    }
-
-    /// Checks that the config with the edit does what was wanted.
-    pub(super) fn check_effect(&self, loaded: &LoadedConfig) -> Result<(), ConfigEditError> {
-        let plan = &loaded.plan;
-        let find = |name: &String| plan.servers.iter().find(|server| server.name == *name);
-        let is_off = |name: &String| plan.disabled.contains(name);
-        if let ConfigOperation::AddServer { name, .. } | ConfigOperation::EnableServer(name) = self
-            && let Some(problem) = loaded.failed.iter().find(|problem| problem.server.as_ref() == Some(name))
-        {
-            let message = format!("nothing was changed: {}; {}", problem.message, problem.fix);
-            return Err(ConfigEditError::new("invalid_config", message));
-        }
-        let has_tools = |server: &String, tools: &[String], on: bool| {
-            // The rules of a server that is off are not part of the plan.
-            find(server).is_none_or(|server| tools.iter().all(|tool| server.tools.allows_name(tool) == on))
-        };
-        let has_key = |list: &KeyList, name: &str| match list {
-            KeyList::Clients => plan.auth.keys.iter().any(|key| key.name == name),
-            KeyList::Operators => plan.admin_access.keys.iter().any(|key| key.name == name),
-        };
-        let done = match self {
-            ConfigOperation::AddServer { name, .. } => find(name).is_some() || is_off(name),
-            ConfigOperation::RemoveServer(name) => find(name).is_none() && !is_off(name),
-            ConfigOperation::EnableServer(name) => find(name).is_some(),
-            ConfigOperation::DisableServer(name) => is_off(name),
-            ConfigOperation::EnableTools(server, tools) => has_tools(server, tools, true),
-            ConfigOperation::DisableTools(server, tools) => has_tools(server, tools, false),
-            ConfigOperation::AddKey { list, entry } => has_key(list, entry["name"].as_str().unwrap_or_default()),
-            ConfigOperation::RemoveKey(list, name) => !has_key(list, name),
-        };
-        if done {
-            return Ok(());
-        }
-        let message = "nothing was changed: a variable (MOONGATE_…), a flag or another file decides this, and the edit \
-                       would have no effect";
-        Err(ConfigEditError::new("overridden", message))
     }
 }
 
@@ -172,12 +123,12 @@ fn add_server(
         return Err(ConfigEditError::new("bad_name", format!("the name {name:?} {wrong}{other}")));
     }
     // All files are searched: an entry of the same name would be merged with the other one, key by key.
-    if let Some(entry) = server_entry::find_entries(&options.paths, name)?.first() {
+    if let Some(entry) = server_entry::find_entries(options, name)?.first() {
         let message = format!("there is a server {name:?} already, in {}", entry.path.display());
         return Err(ConfigEditError::new("already_there", message));
     }
     let path = last_file(options, created)?;
-    let mut steps = server_entry::map_of_file(&path)?;
+    let mut steps = server_entry::map_of_file(options, &path)?;
     steps.push(PathStep::from(name));
     Ok(EditTarget { path, edits: vec![Edit::new(steps, EditAction::Set(settings.clone()))] })
 }
@@ -190,11 +141,11 @@ fn last_file(options: &LoadOptions<'_>, created: Option<&Path>) -> Result<PathBu
 
 fn strongest_entry(options: &LoadOptions<'_>, name: &str) -> Result<ServerEntry, ConfigEditError> {
     // Later files win, so an edit of an earlier entry might have no effect.
-    server_entry::find_entries(&options.paths, name)?.pop().ok_or_else(|| unknown_server(options, name))
+    server_entry::find_entries(options, name)?.pop().ok_or_else(|| unknown_server(options, name))
 }
 
 fn only_entry(options: &LoadOptions<'_>, name: &str) -> Result<ServerEntry, ConfigEditError> {
-    let mut entries = server_entry::find_entries(&options.paths, name)?;
+    let mut entries = server_entry::find_entries(options, name)?;
     let Some(entry) = entries.pop() else { return Err(unknown_server(options, name)) };
     if entries.is_empty() {
         return Ok(entry);
@@ -243,7 +194,9 @@ fn enable(entry: &ServerEntry, options: &LoadOptions<'_>) -> Result<Vec<Edit>, C
 fn default_is(options: &LoadOptions<'_>, key: &str, value: &ConfigValue) -> Result<bool, ConfigEditError> {
     let mut found = false;
     for path in &options.paths {
-        if let Some(node) = server_entry::read_tree(path)?.child("defaults").and_then(|defaults| defaults.child(key)) {
+        if let Some(node) =
+            server_entry::read_tree(options, path)?.child("defaults").and_then(|defaults| defaults.child(key))
+        {
             found = node.value == *value;
         }
     }
@@ -266,7 +219,7 @@ fn switch_tools(
     let mut defaults = None;
     for path in &options.paths {
         // The last file with the table wins, as it does when the config is loaded.
-        defaults = server_entry::read_tree(path)?.child("defaults").cloned().or(defaults);
+        defaults = server_entry::read_tree(options, path)?.child("defaults").cloned().or(defaults);
     }
     let mut lists = ToolLists::of(&entry, defaults.as_ref());
     let mut edits = Vec::new();
@@ -279,22 +232,88 @@ fn switch_tools(
     Ok(EditTarget { path: entry.path.clone(), edits })
 }
 
-fn key_path(list: KeyList, name: &str) -> Vec<PathStep> {
+/// Keys of a server that may be set: how it looks, and its times. None of them decides what runs or where it leads.
+const SETTABLE: [&str; 12] = [
+    "title",
+    "icon",
+    "description",
+    "prefix",
+    "share",
+    "start",
+    "idle_stop",
+    "timeout",
+    "connect_timeout",
+    "start_timeout",
+    "list_timeout",
+    "relist",
+];
+
+fn set_keys(
+    options: &LoadOptions<'_>,
+    server: &str,
+    values: &Map<String, Value>,
+) -> Result<EditTarget, ConfigEditError> {
+    let entry = strongest_entry(options, server)?;
+    let mut edits = Vec::new();
+    for (key, value) in values {
+        if !SETTABLE.contains(&key.as_str()) {
+            let message = format!("`{key}` is no key that can be set here; those are {}", SETTABLE.join(", "));
+            return Err(ConfigEditError::new("bad_value", message));
+        }
+        edits.push(match value {
+            Value::Null if entry.node.child(key).is_none() => continue,
+            Value::Null => Edit::new(entry.key(&[key]), EditAction::Remove),
+            Value::String(text) => Edit::new(entry.key(&[key]), EditAction::Set(without_references(text).into())),
+            _ => return Err(ConfigEditError::new("bad_value", format!("`{key}` must be a text, or null"))),
+        });
+    }
+    Ok(EditTarget { path: entry.path, edits })
+}
+
+/// Doubles each dollar sign: one alone would begin a reference to a variable or a file.
+pub(super) fn without_references(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+pub(super) fn key_path(list: KeyList, name: &str) -> Vec<PathStep> {
     let item = PathStep::Item { field: "name".to_owned(), value: name.to_owned() };
     vec![PathStep::from(list.table()), PathStep::from("keys"), item]
 }
 
-fn remove_key(options: &LoadOptions<'_>, list: KeyList, name: &str) -> Result<EditTarget, ConfigEditError> {
+/// Finds the file whose list has a key.
+fn file_with_key(options: &LoadOptions<'_>, list: KeyList, name: &str) -> Result<Option<PathBuf>, ConfigEditError> {
     // The last file is searched first, since its entry is the one that counts.
     for path in options.paths.iter().rev() {
-        let tree = server_entry::read_tree(path)?;
+        let tree = server_entry::read_tree(options, path)?;
         let keys = tree.child(list.table()).and_then(|table| table.child("keys"));
         let Some(ConfigValue::List(keys)) = keys.map(|keys| &keys.value) else { continue };
         if keys.iter().any(|key| key.child("name").and_then(|node| node.as_text()) == Some(name)) {
-            let edits = vec![Edit::new(key_path(list, name), EditAction::Remove)];
-            return Ok(EditTarget { path: path.clone(), edits });
+            return Ok(Some(path.clone()));
         }
     }
-    let message = format!("there is no key {name:?} in {}.keys of a file", list.table());
-    Err(ConfigEditError::new("unknown_key", message))
+    Ok(None)
+}
+
+fn add_key(
+    options: &LoadOptions<'_>,
+    created: Option<&Path>,
+    list: KeyList,
+    entry: &Value,
+) -> Result<EditTarget, ConfigEditError> {
+    let name = entry["name"].as_str().unwrap_or_default();
+    if file_with_key(options, list, name)?.is_some() {
+        // The old key would no longer work.
+        let message = format!("there is a key {name:?} already in {}.keys: give another name", list.table());
+        return Err(ConfigEditError::new("already_there", message));
+    }
+    let edits = vec![Edit::new(key_path(list, name), EditAction::Set(entry.clone()))];
+    Ok(EditTarget { path: last_file(options, created)?, edits })
+}
+
+fn remove_key(options: &LoadOptions<'_>, list: KeyList, name: &str) -> Result<EditTarget, ConfigEditError> {
+    let Some(path) = file_with_key(options, list, name)? else {
+        let message = format!("there is no key {name:?} in {}.keys of a file", list.table());
+        return Err(ConfigEditError::new("unknown_key", message));
+    };
+    Ok(EditTarget { path, edits: vec![Edit::new(key_path(list, name), EditAction::Remove)] })
 }

@@ -10,6 +10,7 @@ use moongate_edit::PathStep;
 use super::edit_error::ConfigEditError;
 use crate::client_formats::SERVER_MAPS;
 use crate::collector::ProblemCollector;
+use crate::options::LoadOptions;
 use crate::parse;
 use crate::source::FileFormat;
 use crate::tree::{ConfigNode, ConfigValue};
@@ -39,9 +40,10 @@ impl ServerEntry {
     }
 }
 
-/// Reads the tree of a file. A missing file is an empty table.
-pub(super) fn read_tree(path: &Path) -> Result<ConfigNode, ConfigEditError> {
-    let text = match std::fs::read_to_string(path) {
+/// Reads the tree of a file, or of the text in its place. A missing file is an empty table.
+pub(super) fn read_tree(options: &LoadOptions<'_>, path: &Path) -> Result<ConfigNode, ConfigEditError> {
+    let read = options.texts.get(path).map_or_else(|| std::fs::read_to_string(path), |text| Ok(text.clone()));
+    let text = match read {
         Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
         // The first edit creates the file, so its absence is no error.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -56,10 +58,10 @@ pub(super) fn read_tree(path: &Path) -> Result<ConfigNode, ConfigEditError> {
 }
 
 /// Finds the entries of a server in the files, weakest file first.
-pub(super) fn find_entries(paths: &[PathBuf], name: &str) -> Result<Vec<ServerEntry>, ConfigEditError> {
+pub(super) fn find_entries(options: &LoadOptions<'_>, name: &str) -> Result<Vec<ServerEntry>, ConfigEditError> {
     let mut entries = Vec::new();
-    for path in paths {
-        let tree = read_tree(path)?;
+    for path in &options.paths {
+        let tree = read_tree(options, path)?;
         for (map, steps) in server_maps() {
             let node = steps.iter().try_fold(&tree, |node, key| node.as_table()?.get(*key));
             let Some((step, node)) = node.and_then(|node| entry_in(node, name)) else { continue };
@@ -73,8 +75,8 @@ pub(super) fn find_entries(paths: &[PathBuf], name: &str) -> Result<Vec<ServerEn
 }
 
 /// Returns the path of the map that a file keeps its servers in.
-pub(super) fn map_of_file(path: &Path) -> Result<Vec<PathStep>, ConfigEditError> {
-    let tree = read_tree(path)?;
+pub(super) fn map_of_file(options: &LoadOptions<'_>, path: &Path) -> Result<Vec<PathStep>, ConfigEditError> {
+    let tree = read_tree(options, path)?;
     let used = server_maps().find(|(_, steps)| {
         let node = steps.iter().try_fold(&tree, |node, key| node.as_table()?.get(*key));
         // `mcp` may be a table of servers or of settings. Only servers are tables themselves.

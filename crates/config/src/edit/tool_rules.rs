@@ -108,11 +108,16 @@ fn texts(node: &ConfigNode) -> Option<Vec<String>> {
 }
 
 fn glob_list(patterns: &[String]) -> Result<GlobList, ConfigEditError> {
-    GlobList::new(patterns).map_err(|problem| ConfigEditError::new("invalid_config", problem))
+    GlobList::new(patterns).map_err(|problem| ConfigEditError::new("problems", problem))
+}
+
+/// Returns true for a pattern that means one name and no other, as an edit writes it.
+pub fn is_pattern_of(pattern: &str, name: &str) -> bool {
+    escape(name).is_ok_and(|escaped| pattern.strip_prefix('!').unwrap_or(pattern) == escaped)
 }
 
 /// Writes a name as a pattern that matches nothing else.
-fn escape(name: &str) -> Result<String, ConfigEditError> {
+pub(super) fn escape(name: &str) -> Result<String, ConfigEditError> {
     // A leading `!` would exclude, and a reference or an escape would be read as one.
     if name.is_empty() || name.starts_with('!') || name.contains(['$', '\\']) || name.chars().any(char::is_control) {
         let message = format!("the tool {name:?} cannot be named by a pattern; write a rule for it into the config");

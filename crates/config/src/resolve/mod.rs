@@ -54,6 +54,7 @@ impl PlanResolver<'_> {
             views: self.views(file),
             admin_access: self.admin_access(file, &keys, admin.as_ref()),
             auth: AuthSettings { keys },
+            admin_edits: file.admin.edits,
             admin_limits: file.admin.limits.clone(),
             limits: self.limits(&file.limits),
             reload: file.gateway.reload.clone(),

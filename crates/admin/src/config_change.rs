@@ -1,0 +1,177 @@
+//! Changes of the config by operators: switch servers and tools, set how they look, remove, undo.
+//!
+//! Owns the bodies and the answers. Does not edit files (`moongate_config::edit`) or reload. Invariant: an answer says
+//! what is true afterwards, and shows no secret.
+
+use axum::extract::{FromRequestParts, Path};
+use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderValue, StatusCode, header};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::actions::Operator;
+use crate::config_control::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
+use crate::json_body::JsonBody;
+use crate::status::servers_json;
+use crate::{AdminState, json};
+use moongate_config::edit::ConfigOperation;
+use moongate_config::{ConfigProblem, ProblemOrigin};
+use moongate_telemetry::logs;
+
+/// Tag that the client expects, from `If-Match`. `*` and no header accept any contents.
+pub(super) struct ExpectedTag(Option<String>);
+
+impl<S: Sync> FromRequestParts<S> for ExpectedTag {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let given = parts.headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default().trim());
+        let tag = given.filter(|tag| *tag != "*").map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
+        Ok(ExpectedTag(tag))
+    }
+}
+
+/// Body of `PATCH /api/v1/servers/{name}`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ServerPatch {
+    enabled: Option<bool>,
+    tools: ToolSwitches,
+    /// Keys of the server's entry. Null removes one.
+    set: Map<String, Value>,
+}
+
+/// Tools to switch, by the server's own names.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ToolSwitches {
+    on: Vec<String>,
+    off: Vec<String>,
+}
+
+/// Body of `POST /api/v1/config/undo`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct UndoRequest {
+    /// Tag that the edit left, as its answer had it.
+    etag: Option<String>,
+}
+
+/// Handles `PATCH /api/v1/servers/{name}`.
+pub(super) async fn patch_server(
+    Operator(admin): Operator,
+    Path(server): Path<String>,
+    tag: ExpectedTag,
+    JsonBody(patch): JsonBody<ServerPatch>,
+) -> Response {
+    let ServerPatch { enabled, tools: ToolSwitches { on, off }, set } = patch;
+    let mut operations = Vec::new();
+    if !off.is_empty() {
+        operations.push(ConfigOperation::DisableTools(server.clone(), off));
+    }
+    if !on.is_empty() {
+        operations.push(ConfigOperation::EnableTools(server.clone(), on));
+    }
+    if !set.is_empty() {
+        operations.push(ConfigOperation::SetKeys { server: server.clone(), values: set });
+    }
+    operations.extend(enabled.map(|on| match on {
+        true => ConfigOperation::EnableServer(server.clone()),
+        false => ConfigOperation::DisableServer(server),
+    }));
+    change(&admin, ChangeKind::Edit(operations), tag).await
+}
+
+/// Handles `DELETE /api/v1/servers/{name}`.
+pub(super) async fn remove_server(Operator(admin): Operator, Path(server): Path<String>, tag: ExpectedTag) -> Response {
+    change(&admin, ChangeKind::Edit(vec![ConfigOperation::RemoveServer(server)]), tag).await
+}
+
+/// Handles `POST /api/v1/config/undo`.
+pub(super) async fn undo(
+    Operator(admin): Operator,
+    ExpectedTag(header): ExpectedTag,
+    JsonBody(request): JsonBody<UndoRequest>,
+) -> Response {
+    change(&admin, ChangeKind::Undo, ExpectedTag(request.etag.or(header))).await
+}
+
+async fn change(admin: &AdminState, kind: ChangeKind, ExpectedTag(expected_tag): ExpectedTag) -> Response {
+    match admin.control.change_config(ConfigChange { kind, expected_tag }).await {
+        Ok(applied) => answer(admin, StatusCode::OK, applied),
+        Err(refusal) => refuse(admin, &refusal),
+    }
+}
+
+fn answer(admin: &AdminState, status: StatusCode, applied: AppliedChange) -> Response {
+    let AppliedChange { file, line, diff, tag, summary, can_undo, mut servers, reload } = applied;
+    for kind in ["added", "removed", "replaced", "changed"] {
+        let names = reload["changes"][kind].as_array().into_iter().flatten().filter_map(Value::as_str);
+        servers.extend(names.map(str::to_owned));
+    }
+    let states: Vec<Value> =
+        servers_json(admin).into_iter().filter(|state| servers.iter().any(|name| state["name"] == **name)).collect();
+    let body = json!({
+        "outcome": if diff.is_empty() { "unchanged" } else { "changed" },
+        "summary": summary,
+        "file": file.display().to_string(),
+        "line": line,
+        "diff": diff,
+        "etag": tag,
+        "undo": can_undo,
+        "reload": reload,
+        "servers": states,
+    });
+    with_tag(json(status, &body), &tag)
+}
+
+fn with_tag(mut response: Response, tag: &str) -> Response {
+    // The tag is made of hex digits.
+    if let Ok(value) = HeaderValue::from_str(&format!("\"{tag}\"")) {
+        response.headers_mut().insert(header::ETAG, value);
+    }
+    response
+}
+
+fn refuse(admin: &AdminState, ChangeRefusal { error, tag }: &ChangeRefusal) -> Response {
+    let (status, setting) = match error.code {
+        "unknown_server" => (StatusCode::NOT_FOUND, None),
+        "bad_value" | "bad_name" => (StatusCode::BAD_REQUEST, None),
+        "edit_off" => (StatusCode::FORBIDDEN, Some("admin.edit")),
+        "commands_not_allowed" => (StatusCode::FORBIDDEN, Some("admin.allow_commands")),
+        "changed" => (StatusCode::PRECONDITION_FAILED, None),
+        "already_there" | "busy" | "locked" | "nothing_to_undo" | "overridden" => (StatusCode::CONFLICT, None),
+        "no_space" => (StatusCode::INSUFFICIENT_STORAGE, None),
+        "io" | "internal" => (StatusCode::INTERNAL_SERVER_ERROR, None),
+        _ => (StatusCode::UNPROCESSABLE_ENTITY, None),
+    };
+    // GitOps and a file system refuse for one reason: this config is changed elsewhere.
+    let code = if error.code == "edit_off" { "read_only" } else { error.code };
+    let mut body = json!({
+        "error": code,
+        "message": logs::redact(&error.message),
+        "setting": setting,
+        "snippet": error.snippet,
+        "problems": error.problems.iter().map(problem_json).collect::<Vec<_>>(),
+    });
+    let Some(tag) = tag else { return json(status, &body) };
+    body["etag"] = tag.as_str().into();
+    // The state that the client did not know.
+    body["servers"] = servers_json(admin).into();
+    with_tag(json(status, &body), tag)
+}
+
+fn problem_json(problem: &ConfigProblem) -> Value {
+    let (file, line, column) = match &problem.origin {
+        ProblemOrigin::File { path, line, column } => (Some(path.display().to_string()), *line, *column),
+        ProblemOrigin::Variable(name) => (Some(format!("${name}")), 0, 0),
+        ProblemOrigin::Flag(name) => (Some(name.clone()), 0, 0),
+        ProblemOrigin::Nowhere => (None, 0, 0),
+    };
+    let number = |number: usize| (number > 0).then_some(number);
+    json!({
+        "file": file, "line": number(line), "column": number(column), "message": problem.message, "hint": problem.fix,
+        "server": problem.server,
+    })
+}

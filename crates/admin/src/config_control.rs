@@ -1,0 +1,79 @@
+//! Requests to change the config, and what becomes of them: the words between this listener and the gateway's reload.
+//!
+//! Owns the types. Does not edit or reload anything. Invariant: a change that was applied says which file it is in.
+
+use std::path::PathBuf;
+
+use moongate_config::edit::{ConfigEditError, ConfigOperation};
+use moongate_config::{AdminEdits, ConfigPlaces};
+
+/// Change of the config that an operator wants.
+#[derive(Clone, Debug)]
+pub struct ConfigChange {
+    /// Kind of the change.
+    pub kind: ChangeKind,
+    /// Tag that the file must have, from `If-Match`. Without it, any contents will do.
+    pub expected_tag: Option<String>,
+}
+
+/// Kind of a change.
+#[derive(Clone, Debug)]
+pub enum ChangeKind {
+    /// Operations on one file, which are one edit.
+    Edit(Vec<ConfigOperation>),
+    /// Undo of the last edit.
+    Undo,
+}
+
+/// Change that was written, or that was not needed.
+#[derive(Clone, Debug)]
+pub struct AppliedChange {
+    /// File that has it.
+    pub file: PathBuf,
+    /// First line that changed, from 1.
+    pub line: usize,
+    /// Changed lines, without secrets. Empty if the file is as it was.
+    pub diff: String,
+    /// Tag of the file's contents now.
+    pub tag: String,
+    /// Description in a few words.
+    pub summary: String,
+    /// True if the change can be undone.
+    pub can_undo: bool,
+    /// Servers that it is about.
+    pub servers: Vec<String>,
+    /// Report of the reload that followed: `outcome`, and `changes` or a `message`.
+    pub reload: serde_json::Value,
+}
+
+/// Refusal of a change. Nothing was written.
+#[derive(Clone, Debug)]
+pub struct ChangeRefusal {
+    /// Reason.
+    pub error: ConfigEditError,
+    /// Tag of the file's contents, if the reason is another one.
+    pub tag: Option<String>,
+}
+
+impl From<ConfigEditError> for ChangeRefusal {
+    fn from(error: ConfigEditError) -> Self {
+        ChangeRefusal { error, tag: None }
+    }
+}
+
+/// Config in use, and its last reload.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigStatus {
+    /// Number that grows with each reload and each edit.
+    pub version: u64,
+    /// Files, and places in them. None without a config that can be read again.
+    pub places: ConfigPlaces,
+    /// Changes that are taken here.
+    pub edits: AdminEdits,
+    /// Time of the last reload.
+    pub at: String,
+    /// Outcome of the last reload: `applied`, `unchanged` or `refused`.
+    pub outcome: &'static str,
+    /// Problems of a config that was refused, for people.
+    pub message: Option<String>,
+}

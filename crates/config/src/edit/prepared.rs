@@ -1,0 +1,91 @@
+//! Edits that are proved, and edits that were written.
+//!
+//! Owns the write, and the difference that people see. Does not make edits (`mod.rs`). Invariant: a shown line has its
+//! secrets redacted.
+
+use std::path::{Path, PathBuf};
+
+use moongate_edit::{ConfigFile, FileTag};
+
+use super::edit_error::ConfigEditError;
+use super::line_diff::{changed_lines, first_changed_line};
+use crate::load::LoadedConfig;
+use crate::problem::ConfigProblem;
+use crate::redact_file::redact_file;
+
+/// Edit that is proved and not written.
+pub struct PreparedEdit {
+    pub(super) file: ConfigFile,
+    /// New text. `None` removes the file.
+    pub(super) text: Option<String>,
+    pub(super) loaded: LoadedConfig,
+    pub(super) summary: String,
+    /// Lines to paste if the file cannot be written.
+    pub(super) snippet: Option<String>,
+}
+
+/// Edit that was written.
+#[derive(Clone, Debug)]
+pub struct WrittenEdit {
+    /// File that was written.
+    pub path: PathBuf,
+    /// First line that changed, from 1.
+    pub line: usize,
+    /// Contents before, for an undo. `None` if there was no file.
+    pub before: Option<String>,
+    /// Tag of the contents now.
+    pub tag: FileTag,
+    /// Description in a few words.
+    pub summary: String,
+}
+
+impl PreparedEdit {
+    /// Returns the file that it is about.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Returns true if the file is already as wanted.
+    pub fn is_unchanged(&self) -> bool {
+        self.text.as_deref() == Some(self.file.text()) && !self.file.tag().is_absent()
+    }
+
+    /// Returns the tag of the file's contents before the edit.
+    pub fn tag(&self) -> &str {
+        self.file.tag().as_str()
+    }
+
+    /// Returns the changed lines, each with `-` or `+`, and without secrets.
+    pub fn diff(&self) -> String {
+        let shown = |text: &str| redact_file(self.file.path(), text);
+        let (before, after) = (self.file.text(), self.new_text());
+        changed_lines((before, &shown(before)), (after, &shown(after)))
+    }
+
+    /// Returns the config with the edit.
+    pub fn loaded(&self) -> &LoadedConfig {
+        &self.loaded
+    }
+
+    /// Returns problems of the entries that cost only their servers.
+    pub fn failed(&self) -> &[ConfigProblem] {
+        &self.loaded.failed
+    }
+
+    /// Writes the file, if nobody else changed it meanwhile.
+    pub fn write(self) -> Result<WrittenEdit, ConfigEditError> {
+        let line = first_changed_line(self.file.text(), self.new_text());
+        let explain = |error| ConfigEditError::from_write(error).with_snippet(self.snippet.clone());
+        let tag = match &self.text {
+            _ if self.is_unchanged() => self.file.tag().clone(),
+            Some(text) => self.file.write(text).map_err(explain)?,
+            None => self.file.remove().map(|()| FileTag::absent()).map_err(explain)?,
+        };
+        let before = (!self.file.tag().is_absent()).then(|| self.file.text().to_owned());
+        Ok(WrittenEdit { path: self.file.path().to_owned(), line, before, tag, summary: self.summary })
+    }
+
+    fn new_text(&self) -> &str {
+        self.text.as_deref().unwrap_or_default()
+    }
+}

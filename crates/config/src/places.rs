@@ -1,0 +1,120 @@
+//! Places of servers and of their rules, for people who look for them.
+//!
+//! Owns the search in the layers. Does not report problems (`source`). Invariant: a place is a line of a file, as the
+//! file was when the config was read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use moongate_edit::ConfigFile;
+
+use super::source::ConfigSources;
+use super::tree::{ConfigNode, SourceSpan};
+
+/// Tables of a server that have rules.
+const KINDS: [&str; 3] = ["tools", "resources", "prompts"];
+/// Lists of patterns in such a table.
+const LISTS: [&str; 3] = ["allow", "deny", "hide"];
+
+/// Places in the files of a config.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigPlaces {
+    files: Vec<ReadFile>,
+    servers: BTreeMap<String, ServerPlace>,
+    defaults: RuleLines,
+}
+
+/// File as it was read.
+#[derive(Clone, Debug)]
+pub struct ReadFile {
+    /// Absolute path.
+    pub path: PathBuf,
+    /// Tag of its bytes.
+    pub tag: String,
+    /// Reason why it cannot be written, if there is one.
+    pub why_not: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct ServerPlace {
+    line: FileLine,
+    rules: RuleLines,
+}
+
+/// Line of a file, by the file's index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileLine {
+    file: usize,
+    line: usize,
+}
+
+/// Lines of the patterns of each list. `None` for patterns of no file.
+type RuleLines = BTreeMap<(&'static str, &'static str), Vec<Option<FileLine>>>;
+
+impl ReadFile {
+    fn new(path: &Path, tag: String) -> Self {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let why_not = ConfigFile::check_writable(&path).err().map(|error| error.to_string());
+        ReadFile { path, tag, why_not }
+    }
+}
+
+impl ConfigPlaces {
+    /// Finds the places. The weakest layer comes first.
+    pub(super) fn find(layers: &[ConfigNode], sources: &ConfigSources) -> Self {
+        let files: Vec<ReadFile> = sources.files().map(|(path, tag)| ReadFile::new(path, tag)).collect();
+        let starts: Vec<Vec<usize>> = sources.line_starts();
+        let line_of = |span: SourceSpan| {
+            let line = starts.get(span.source)?.partition_point(|start| *start <= span.start);
+            Some(FileLine { file: span.source, line })
+        };
+        let rules = |path: &[&str]| {
+            let mut found = RuleLines::new();
+            for (kind, list) in KINDS.into_iter().flat_map(|kind| LISTS.map(|list| (kind, list))) {
+                let at = |layer: &&ConfigNode| {
+                    path.iter().chain(&[kind, list]).try_fold(*layer, |node, key| node.child(key)).is_some()
+                };
+                let Some(layer) = layers.iter().rev().find(at) else { continue };
+                let node = path.iter().chain(&[kind, list]).try_fold(layer, |node, key| node.child(key));
+                let items = (0..).map_while(|at| node?.child(&format!("[{at}]"))).map(|item| line_of(item.span));
+                found.insert((kind, list), items.collect());
+            }
+            found
+        };
+        let mut servers = BTreeMap::new();
+        for (name, node) in layers.iter().filter_map(|layer| layer.child("servers")?.as_table()).flatten() {
+            // A later file is stronger. Variables are no place to edit.
+            if let Some(line) = line_of(node.key) {
+                servers.insert(name.clone(), ServerPlace { line, rules: RuleLines::new() });
+            }
+        }
+        for (name, place) in &mut servers {
+            place.rules = rules(&["servers", name]);
+        }
+        ConfigPlaces { files, servers, defaults: rules(&["defaults"]) }
+    }
+
+    /// Returns the files that were read, weakest first.
+    pub fn files(&self) -> &[ReadFile] {
+        &self.files
+    }
+
+    /// Returns the file and the line of a server's entry, if a file has it.
+    pub fn server(&self, name: &str) -> Option<(&ReadFile, usize)> {
+        let line = self.servers.get(name)?.line;
+        Some((self.files.get(line.file)?, line.line))
+    }
+
+    /// Returns the file and the line of a pattern. `kind` is a table of the server, such as `tools`, `list` a list in it,
+    /// such as `deny`, and `index` the place in the list.
+    pub fn rule(&self, server: &str, kind: &str, list: &str, index: usize) -> Option<(&Path, usize)> {
+        let own = self.servers.get(server).map(|place| &place.rules);
+        let found = own.into_iter().chain([&self.defaults]);
+        // An own list replaces that of the defaults.
+        let lines = found.into_iter().find_map(|rules| {
+            rules.iter().find(|((of_kind, of_list), _)| (*of_kind, *of_list) == (kind, list)).map(|(_, lines)| lines)
+        });
+        let line = (*lines?.get(index)?)?;
+        Some((&self.files.get(line.file)?.path, line.line))
+    }
+}

@@ -1,0 +1,141 @@
+//! Changes of the config files by operators.
+//!
+//! Owns the order: wait for a reload under way, edit, write, note for an undo, apply. Does not edit texts
+//! (`moongate_config::edit`). Invariant: one change or reload at a time, and a change that was written is applied even if
+//! nobody waits for it any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{ConfigReloader, ReloadOutcome, ReloadSource};
+use moongate_admin::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
+use moongate_config::edit::{ConfigEditError, ConfigOperation, EditHistory, PastEdit, PreparedEdit, prepare_edit};
+
+/// Time that a change waits for a reload or another change.
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for the whole change. A network file system may stall.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl ConfigReloader {
+    /// Writes a change and applies it. Goes on in the background if its caller disconnects, or if it takes too long.
+    pub(super) async fn change_config_files(&self, change: ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
+        let Some(own) = self.self_ref.upgrade().filter(|own| own.source.is_some()) else {
+            let message = "this gateway was started without a config that could be written";
+            return Err(ConfigEditError::new("read_only", message).into());
+        };
+        let changing = tokio::spawn(async move { own.change_in_turn(change).await });
+        match tokio::time::timeout(CHANGE_TIMEOUT, changing).await {
+            Ok(Ok(changed)) => changed,
+            Ok(Err(_)) => Err(ConfigEditError::new("internal", "the change broke off").into()),
+            Err(_) => Err(busy("the change takes longer than expected; /api/v1/config shows what becomes of it")),
+        }
+    }
+
+    async fn change_in_turn(self: Arc<Self>, change: ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
+        let Ok(mut running) = tokio::time::timeout(TURN_TIMEOUT, self.running.lock()).await else {
+            return Err(busy("another change or a reload is under way; try again"));
+        };
+        if !running.plan.admin_edits.edit {
+            let message = "changes of the config are switched off here (admin.edit)";
+            return Err(ConfigEditError::new("edit_off", message).into());
+        }
+        let own = self.clone();
+        // `spawn_blocking`: files are read and written.
+        let writing = tokio::task::spawn_blocking(move || match &own.source {
+            Some(source) => PendingChange { source, history: own.history.as_ref() }.write(&change),
+            None => Err(busy("there is no config")),
+        });
+        let Ok(written) = writing.await else {
+            return Err(ConfigEditError::new("internal", "the change broke off").into());
+        };
+        let mut applied = written?;
+        if !applied.diff.is_empty() {
+            tracing::info!("config changed by an operator: {}", applied.summary);
+            let outcome = match self.load().await {
+                Ok(loaded) => self.adopt(&mut running, loaded),
+                Err(refused) => ReloadOutcome::Refused(refused),
+            };
+            self.log_outcome(&outcome);
+            applied.reload = outcome.report().1;
+        }
+        Ok(applied)
+    }
+}
+
+fn busy(message: &str) -> ChangeRefusal {
+    ConfigEditError::new("busy", message).into()
+}
+
+/// Change that is about to be written.
+struct PendingChange<'a> {
+    source: &'a ReloadSource,
+    history: Option<&'a EditHistory>,
+}
+
+impl PendingChange<'_> {
+    fn write(&self, change: &ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
+        match &change.kind {
+            ChangeKind::Edit(operations) => self.write_edit(operations, change.expected_tag.as_deref()),
+            ChangeKind::Undo => self.undo(change.expected_tag.as_deref()),
+        }
+    }
+
+    fn write_edit(
+        &self,
+        operations: &[ConfigOperation],
+        expected: Option<&str>,
+    ) -> Result<AppliedChange, ChangeRefusal> {
+        let options = (self.source.options)();
+        let created = moongate_config::users_file(&options.env);
+        let prepared = prepare_edit(&options, created.as_deref(), operations)?;
+        check_tag(&prepared, expected)?;
+        let servers = operations.iter().filter_map(|operation| operation.server().map(str::to_owned)).collect();
+        self.finish(prepared, servers, |history, written| history.record(written))
+    }
+
+    fn undo(&self, expected: Option<&str>) -> Result<AppliedChange, ChangeRefusal> {
+        let Some(history) = self.history else {
+            let message = "this gateway keeps no past edits, since it keeps no state (gateway.state)";
+            return Err(ConfigEditError::new("nothing_to_undo", message).into());
+        };
+        let (prepared, past): (PreparedEdit, PastEdit) = history.prepare_undo(&(self.source.options)())?;
+        check_tag(&prepared, expected)?;
+        self.finish(prepared, Vec::new(), |history, _| history.forget(&past))
+    }
+
+    fn finish(
+        &self,
+        prepared: PreparedEdit,
+        servers: Vec<String>,
+        note: impl FnOnce(&EditHistory, &moongate_config::edit::WrittenEdit) -> Result<(), ConfigEditError>,
+    ) -> Result<AppliedChange, ChangeRefusal> {
+        let (is_unchanged, diff) = (prepared.is_unchanged(), prepared.diff());
+        let written = prepared.write()?;
+        let noted = self.history.filter(|_| !is_unchanged).map(|history| note(history, &written));
+        if let Some(Err(error)) = &noted {
+            tracing::warn!("edit of the config cannot be undone: {error}");
+        }
+        Ok(AppliedChange {
+            file: std::path::absolute(&written.path).unwrap_or(written.path),
+            line: written.line,
+            diff,
+            tag: written.tag.as_str().to_owned(),
+            summary: written.summary,
+            can_undo: matches!(noted, Some(Ok(()))),
+            servers,
+            reload: serde_json::Value::Null,
+        })
+    }
+}
+
+/// Refuses a change of a file that is not as its caller knew it.
+fn check_tag(prepared: &PreparedEdit, expected: Option<&str>) -> Result<(), ChangeRefusal> {
+    match expected {
+        Some(expected) if expected != prepared.tag() => {
+            let message = format!("{} is not as it was when you looked at it", prepared.path().display());
+            let error = ConfigEditError::new("changed", message);
+            Err(ChangeRefusal { error, tag: Some(prepared.tag().to_owned()) })
+        }
+        _ => Ok(()),
+    }
+}

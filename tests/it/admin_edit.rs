@@ -1,0 +1,250 @@
+//! Changes of the config through the admin API: what they write, what they refuse, and who may make them.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Era, EventStream, HttpClient, HttpReply, McpClient, Process, Setup, legacy, only, serve, until};
+
+/// Type of a body that is accepted.
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+/// Gateway as a process, with the file that it reads.
+struct EditedGateway {
+    gateway: Process,
+    setup: Setup,
+}
+
+impl EditedGateway {
+    async fn start(setup: Setup) -> EditedGateway {
+        let setup = setup.lasting();
+        EditedGateway { gateway: setup.program().await, setup }
+    }
+
+    /// Writes the file as it is, and returns a gateway that runs with it.
+    fn text(&self) -> String {
+        std::fs::read_to_string(self.setup.path("moongate.toml")).unwrap()
+    }
+
+    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> HttpReply {
+        let headers = [&[JSON], headers].concat();
+        let url = format!("{}/api/v1{path}", self.gateway.admin_url());
+        HttpClient::new().send(method, &url, &headers, body.to_string()).await
+    }
+
+    async fn patch(&self, server: &str, body: Value) -> HttpReply {
+        self.send("PATCH", &format!("/servers/{server}"), &[], &body).await
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        self.gateway.admin(&format!("/api/v1{path}")).await.json()
+    }
+
+    async fn ready(&self, server: &str) {
+        until("the server is ready", || async {
+            let status = self.gateway.status(server).await;
+            (status["state"] == "ready" && status["tools_on"].as_u64() > Some(0)).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_tool_is_switched_off_and_the_undo_restores_the_bytes() {
+    let server = serve(only(legacy(), &["echo", "fail"])).await;
+    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
+    edited.ready("a").await;
+    let before = edited.text();
+    let source = edited.get("/servers/a").await["source"].clone();
+    assert_eq!((&source["editable"], &source["why_not"]), (&json!(true), &Value::Null));
+    let etag = source["etag"].as_str().unwrap().to_owned();
+    let tagged = format!("\"{etag}\"");
+    let body = json!({ "tools": { "off": ["fail"] } });
+    let reply = edited.send("PATCH", "/servers/a", &[("if-match", &tagged)], &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.text_body());
+    let answer = reply.json();
+    assert!(answer["diff"].as_str().unwrap().contains("+ tools = { deny = [\"fail\"] }"), "{answer}");
+    assert_eq!((&answer["outcome"], &answer["undo"]), (&json!("changed"), &json!(true)));
+    assert_eq!(
+        (&answer["reload"]["outcome"], &answer["summary"]),
+        (&json!("applied"), &json!("switched off fail of a"))
+    );
+    let line = answer["line"].as_u64().unwrap() as usize;
+    assert!(edited.text().lines().nth(line - 1).unwrap().contains("fail"));
+    let client = McpClient::open(&edited.gateway.mcp(), Era::Modern).await;
+    assert_eq!(client.tools().await, ["a__echo"]);
+    let items = edited.get("/servers/a/items").await;
+    let rule = |name: &str| {
+        items["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == name).unwrap()["rule"].clone()
+    };
+    assert_eq!((&rule("fail")["pattern"], &rule("fail")["exact"]), (&json!("fail"), &json!(true)));
+    assert_eq!(
+        (&rule("fail")["list"], &rule("fail")["line"], &rule("echo")),
+        (&json!("deny"), &json!(line), &Value::Null)
+    );
+    // The old tag is refused, with the new state.
+    let reply = edited.send("PATCH", "/servers/a", &[("if-match", &tagged)], &json!({ "enabled": false })).await;
+    assert_eq!(
+        (reply.status, &reply.json()["error"], &reply.json()["etag"]),
+        (412, &json!("changed"), &answer["etag"])
+    );
+    assert_eq!(reply.json()["servers"][0]["tools_on"], 1);
+    // Written as it is already: nothing to do.
+    let reply = edited.patch("a", body).await;
+    assert_eq!((reply.status, &reply.json()["outcome"]), (200, &json!("unchanged")));
+    let config = edited.get("/config").await;
+    assert_eq!(
+        (&config["undo"][0]["summary"], &config["files"][0]["etag"]),
+        (&json!("switched off fail of a"), &answer["etag"])
+    );
+    let undone = edited.send("POST", "/config/undo", &[], &json!({ "etag": answer["etag"] })).await;
+    assert_eq!((undone.status, edited.text()), (200, before), "{}", undone.text_body());
+    assert_eq!(client.tools().await.len(), 2);
+    let again = edited.send("POST", "/config/undo", &[], &json!({})).await;
+    assert_eq!((again.status, &again.json()["error"]), (409, &json!("nothing_to_undo")));
+}
+
+#[tokio::test]
+async fn servers_are_switched_named_and_removed() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::start(Setup::new().http("a", &server.url).http("b", &server.url)).await;
+    edited.ready("b").await;
+    let before = edited.text();
+    let reply =
+        edited.patch("b", json!({ "set": { "title": "Cost: $HOME ${HOME}", "prefix": "bb", "timeout": "5s" } })).await;
+    assert_eq!(reply.status, 200, "{}", reply.text_body());
+    assert_eq!(reply.json()["servers"][0]["title"], "Cost: $HOME ${HOME}", "nothing is looked up");
+    let client = McpClient::open(&edited.gateway.mcp(), Era::Modern).await;
+    until("the prefix", async || client.tools().await.contains(&"bb__echo".to_owned()).then_some(())).await;
+    let reply = edited.patch("b", json!({ "set": { "title": null, "prefix": null, "timeout": null } })).await;
+    assert_eq!((reply.status, edited.text()), (200, before.clone()));
+    let off = edited.patch("b", json!({ "enabled": false })).await.json();
+    assert_eq!(
+        (&off["servers"][0]["state"], &off["servers"][0]["source"]["editable"]),
+        (&json!("disabled"), &json!(true))
+    );
+    assert_eq!((edited.patch("b", json!({ "enabled": true })).await.status, edited.text()), (200, before.clone()));
+    let removed = edited.send("DELETE", "/servers/b", &[], &Value::Null).await;
+    assert_eq!((removed.status, &removed.json()["reload"]["changes"]["removed"]), (200, &json!(["b"])));
+    assert!(!edited.text().contains("servers.b"));
+    for _ in 0..5 {
+        edited.send("POST", "/config/undo", &[], &json!({})).await;
+    }
+    assert_eq!(edited.text(), before);
+    let state = edited.setup.path("state/edits.json");
+    assert!(std::fs::read_to_string(&state).unwrap().len() < 100, "all were undone");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        assert_eq!(std::fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_changed_is_refused_and_says_why() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
+    edited.ready("a").await;
+    let before = edited.text();
+    for (body, status, error) in [
+        (json!({}), 400, "bad_value"),
+        (json!({ "set": { "url": "http://127.0.0.1:1/mcp" } }), 400, "bad_value"),
+        (json!({ "set": { "command": "sh" } }), 400, "bad_value"),
+        (json!({ "set": { "title": 5 } }), 400, "bad_value"),
+        (json!({ "set": { "timeout": "soon" } }), 422, "problems"),
+        (json!({ "tools": { "off": ["!x"] } }), 422, "cannot_edit"),
+        (json!({ "unknown": 1 }), 400, "bad_body"),
+    ] {
+        let reply = edited.patch("a", body.clone()).await;
+        assert_eq!((reply.status, &reply.json()["error"]), (status, &json!(error)), "{body}: {}", reply.text_body());
+    }
+    let problems = edited.patch("a", json!({ "set": { "timeout": "soon" } })).await.json();
+    assert!(problems["problems"][0]["message"].as_str().unwrap().contains("timeout"), "{problems}");
+    assert!(problems["problems"][0]["line"].is_number() && problems["problems"][0]["hint"].is_string(), "{problems}");
+    assert_eq!(edited.patch("none", json!({ "enabled": false })).await.status, 404);
+    assert_eq!(edited.text(), before);
+    // An undo is refused once somebody else has written.
+    assert_eq!(edited.patch("a", json!({ "enabled": false })).await.status, 200);
+    let file = edited.setup.path("moongate.toml");
+    let theirs = format!("{}# mine\n", edited.text());
+    std::fs::write(&file, &theirs).unwrap();
+    let reply = edited.send("POST", "/config/undo", &[], &json!({})).await;
+    assert_eq!((reply.status, &reply.json()["error"], edited.text()), (412, &json!("changed"), theirs));
+}
+
+#[tokio::test]
+async fn a_config_that_is_kept_elsewhere_is_not_changed_here() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::start(Setup::new().http("a", &server.url).with("admin", "edit = false")).await;
+    let before = edited.text();
+    let reply = edited.patch("a", json!({ "enabled": false })).await;
+    assert_eq!(
+        (reply.status, &reply.json()["error"], &reply.json()["setting"]),
+        (403, &json!("read_only"), &json!("admin.edit"))
+    );
+    assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 403);
+    assert_eq!(edited.text(), before);
+    let source = edited.get("/servers/a").await["source"].clone();
+    assert_eq!((&source["editable"], &source["why_not"]), (&json!(false), &json!("admin.edit is false")));
+}
+
+#[tokio::test]
+async fn the_config_is_shown_without_secrets_and_watchers_hear_of_its_changes() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let table = format!("url = {:?}\nheaders = {{ Authorization = \"Bearer s3cr3t-value\" }}", server.url);
+    let edited = EditedGateway::start(Setup::new().with("servers.a", &table)).await;
+    edited.ready("a").await;
+    let config = edited.gateway.admin("/api/v1/config").await;
+    assert!(!config.text_body().contains("s3cr3t"), "{}", config.text_body());
+    let config = config.json();
+    assert!(config["files"][0]["text_masked"].as_str().unwrap().contains("[servers.a]"), "{config}");
+    let url = format!("{}/api/v1/events", edited.gateway.admin_url());
+    let mut stream = EventStream::new(HttpClient::new().open("GET", &url, &[], "").await);
+    while !stream.next().await.unwrap().contains("event: snapshot") {}
+    let reply = edited.send("DELETE", "/servers/a", &[], &Value::Null).await;
+    assert!(reply.status == 200 && !reply.text_body().contains("s3cr3t"), "{}", reply.text_body());
+    while !stream.next().await.unwrap().contains("event: config") {}
+}
+
+/// Ways of other pages to send a request that a browser does not ask about first.
+const FOREIGN: [(&str, &[(&str, &str)]); 7] = [
+    ("another origin", &[("origin", "https://evil.example"), JSON]),
+    ("another site", &[("sec-fetch-site", "cross-site"), JSON]),
+    ("another port", &[("sec-fetch-site", "same-site"), JSON]),
+    ("a form", &[("content-type", "application/x-www-form-urlencoded"), ("origin", "null")]),
+    ("plain text", &[("content-type", "text/plain;charset=UTF-8"), ("sec-fetch-mode", "no-cors")]),
+    ("a proxy", &[("x-forwarded-for", "203.0.113.9"), JSON]),
+    ("a rebinding host", &[("host", "evil.example:9090"), JSON]),
+];
+
+#[tokio::test]
+async fn other_pages_change_nothing() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
+    edited.ready("a").await;
+    assert_eq!(edited.patch("a", json!({ "set": { "title": "x" } })).await.status, 200);
+    let before = edited.text();
+    let admin = format!("{}/api/v1", edited.gateway.admin_url());
+    for (way, headers) in FOREIGN {
+        for (method, path, body) in [
+            ("PATCH", "/servers/a", json!({ "enabled": false })),
+            ("DELETE", "/servers/a", json!({})),
+            ("POST", "/config/undo", json!({})),
+        ] {
+            // No type of a body is needed where there is none, and no page can send a DELETE without asking.
+            if method == "DELETE" && matches!(way, "a form" | "plain text") {
+                continue;
+            }
+            let reply = HttpClient::new().send(method, &format!("{admin}{path}"), headers, body.to_string()).await;
+            assert!(matches!(reply.status, 403 | 415), "{way}, {method} {path}: {}", reply.status);
+        }
+        // A page may ask beforehand, and is not told yes.
+        let ask = [
+            headers,
+            &[("access-control-request-method", "PATCH"), ("access-control-request-headers", "content-type")],
+        ]
+        .concat();
+        let reply = HttpClient::new().send("OPTIONS", &format!("{admin}/servers/a"), &ask, "").await;
+        let allowed = reply.headers.get("access-control-allow-origin");
+        assert!(allowed.is_none(), "{way}: {allowed:?}");
+        assert_eq!(edited.text(), before, "{way}");
+    }
+}
