@@ -25,6 +25,7 @@ COPY crates/admin/Cargo.toml crates/admin/
 COPY crates/clients/Cargo.toml crates/clients/
 COPY crates/config/Cargo.toml crates/config/
 COPY crates/edit/Cargo.toml crates/edit/
+COPY crates/form/Cargo.toml crates/form/
 COPY crates/gateway/Cargo.toml crates/gateway/
 COPY crates/http1/Cargo.toml crates/http1/
 COPY crates/jsonrpc/Cargo.toml crates/jsonrpc/

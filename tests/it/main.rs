@@ -24,6 +24,7 @@ mod interop;
 mod limits;
 mod mock;
 mod page;
+mod page_try;
 mod pairs;
 mod readme;
 mod reload;

@@ -149,6 +149,7 @@ pub(super) fn item_summary(kind: ItemKind, server: &ServerEntry, item: &JsonObje
     let text = |key: &str| item.get_string(key).map(|text| text.to_string());
     let totals = route.map(|route| route.meter.totals()).unwrap_or_default();
     json!({
+        "server": server.settings.name,
         "name": &*local,
         "exposed": route.map(|route| route.exposed.to_string()),
         "title": text("title"),

@@ -7,10 +7,10 @@ use std::io::Read;
 
 use bytes::Bytes;
 
+use moongate_form::schema;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 use super::output::VerbFailure;
-use super::schema;
 
 /// Arguments of a call, before the tool's schema is known.
 #[derive(Debug, PartialEq)]

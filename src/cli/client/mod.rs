@@ -14,7 +14,6 @@ mod output;
 mod probe;
 mod prompt;
 mod progress;
-mod schema;
 mod table;
 mod target;
 

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
+use moongate_form::schema::{self, SchemaArgument};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::ItemKind;
 
 use super::output::without_control_characters;
-use super::schema::{self, SchemaArgument};
 
 /// Returns the section. `instructions` are the server's own.
 pub(super) fn lists(lists: &[(ItemKind, Vec<Arc<JsonObject>>)], instructions: Option<&str>) -> String {

@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
+use moongate_form::schema::{self, SchemaArgument};
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::ItemKind;
-
-use super::schema::{self, SchemaArgument};
 
 /// Maximum width of a cell between the first and the last.
 const CELL: usize = 40;

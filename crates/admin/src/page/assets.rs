@@ -41,7 +41,7 @@ macro_rules! script {
     };
 }
 
-static ASSETS: [PageAsset; 10] = [
+static ASSETS: [PageAsset; 16] = [
     PageAsset::new("app.css", "text/css; charset=utf-8", include_bytes!("assets/app.css")),
     PageAsset::new("icon.svg", "image/svg+xml", include_bytes!("assets/icon.svg")),
     script!("theme.js"),
@@ -52,6 +52,12 @@ static ASSETS: [PageAsset; 10] = [
     script!("navigate.js"),
     script!("actions.js"),
     script!("keyboard.js"),
+    script!("form.js"),
+    script!("fill.js"),
+    script!("result.js"),
+    script!("arguments.js"),
+    script!("try.js"),
+    script!("try-view.js"),
 ];
 
 /// Handles `GET /assets/{path}`.

@@ -9,6 +9,7 @@ mod connect;
 mod context;
 mod endpoint_choice;
 mod facts;
+mod form;
 mod icons;
 mod server_tabs;
 mod servers;
@@ -19,6 +20,7 @@ mod tests;
 mod text;
 mod tool_row;
 mod tools;
+mod try_it;
 mod view_query;
 mod viewer;
 
@@ -99,6 +101,8 @@ pub(super) fn routes() -> Router<Arc<AdminState>> {
             "/connect",
             get(async |viewer: PageViewer| whole(&viewer, "Connect", connect_view(&viewer, |view| view.page()))),
         )
+        .route("/try/{server}/{tool}", get(try_it::page))
+        .route("/parts/try/{id}/{ask}", get(try_it::ask_part))
         .route("/parts/summary", get(summary_part))
         .route("/parts/chips", get(async |viewer: PageViewer| part(servers_view(&viewer, None, |view| view.chips()))))
         .route("/parts/servers", get(servers_part))

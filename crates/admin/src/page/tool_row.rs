@@ -60,6 +60,9 @@ pub(super) fn tool_details(tool: &Value) -> Markup {
         div class="more" {
             @if !text(tool, "title").is_empty() { p { b { (VisibleText(text(tool, "title"))) } } }
             p class="prose" { (VisibleText(text(tool, "description"))) }
+            @if let Some(server) = tool["server"].as_str() {
+                p { a class="btn" href=(format!("/try/{}/{}", segment(server), segment(text(tool, "name")))) { "Try it" } }
+            }
             (details(tool))
             (argument_table(&tool["input_schema"]))
             (schema("Input schema", &tool["input_schema"]))

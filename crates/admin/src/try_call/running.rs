@@ -35,6 +35,7 @@ struct RunningTry {
 
 /// Request of a server that waits for an operator.
 struct OpenAsk {
+    request: InputRequest,
     key: ByteString,
     round: u64,
 }
@@ -97,6 +98,11 @@ impl TryCalls {
         responder.send(responses).is_ok()
     }
 
+    /// Finds a request that waits for an answer.
+    pub(crate) fn find_ask(&self, id: &str, ask: &str) -> Option<InputRequest> {
+        Some(self.running.lock().get(id)?.asks.get(ask)?.request.clone())
+    }
+
     /// Cancels a call. Returns false if there is none with this id.
     pub(super) fn cancel(&self, id: &str) -> bool {
         self.running.lock().get(id).map(|call| call.cancelled.cancel()).is_some()
@@ -126,7 +132,7 @@ impl TryEntry {
             }
             let id = format!("a-{}", self.next_ask);
             self.next_ask += 1;
-            call.asks.insert(id.clone(), OpenAsk { key, round: number });
+            call.asks.insert(id.clone(), OpenAsk { request: request.clone(), key, round: number });
             open.push((id, request));
         }
         if open.is_empty() {

@@ -4,6 +4,7 @@
 
 mod downstream;
 mod error_codes;
+mod example_call;
 mod meta;
 mod meta_keys;
 mod mirrored_headers;
@@ -13,6 +14,7 @@ mod upstream;
 pub(super) use downstream::dialect::DIALECT;
 pub(super) use downstream::encode::rpc_error;
 pub(super) use downstream::open_requests::OpenRequests;
+pub(super) use example_call::example_call;
 pub(super) use meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SUBSCRIPTION_ID};
 pub(super) use mirrored_headers::annotation_problem as tool_problem;
 pub(super) use upstream::discover::{discover, is_modern};

@@ -7,13 +7,13 @@ mod field;
 
 use std::io::{BufRead, Write};
 
+use moongate_form::{FieldKind, read_form};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{InputKind, InputRequest};
 
 use super::output::without_control_characters;
-use super::schema;
 
-use field::FormField;
+use field::FieldPrompt;
 
 /// End of a form without a response.
 #[derive(Debug, PartialEq)]
@@ -65,12 +65,13 @@ impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
     fn form(&mut self, server: &str, params: &JsonObject) -> Result<JsonObject, FormAborted> {
         self.open(server, params)?;
         let schema = params.get_object("requestedSchema").unwrap_or_default();
-        let required = schema::texts(schema.get("required"));
         let mut form = JsonObject::new();
-        for (name, raw) in schema.get_object("properties").unwrap_or_default().iter() {
-            let field = FormField::read(name, &raw.as_object().unwrap_or_default(), required.contains(name));
-            if let Some(value) = self.field(&field)? {
-                form.set(name.clone(), value);
+        if let FieldKind::Object { fields, .. } = read_form(&schema).kind {
+            for field in fields {
+                let name = ByteString::from(&*field.name);
+                if let Some(value) = self.field(&FieldPrompt::new(field))? {
+                    form.set(name, value);
+                }
             }
         }
         match self.confirm("Send this?", true)? {
@@ -105,7 +106,7 @@ impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
     }
 
     /// Asks until the answer fits. Returns `None` for a field that stays empty.
-    fn field(&mut self, field: &FormField) -> Result<Option<RawJson>, FormAborted> {
+    fn field(&mut self, field: &FieldPrompt) -> Result<Option<RawJson>, FormAborted> {
         write!(self.output, "{}", without_control_characters(&field.intro()))?;
         loop {
             let line = self.line(&field.prompt())?;

@@ -26,6 +26,7 @@ export async function go(path, entry = "push") {
     if (!old || !fresh) return location.assign(path);
     morph(old, fresh);
   }
+  document.dispatchEvent(new Event("shown"));
   if (isOtherView) {
     scrollTo(0, 0);
     document.getElementById("main")?.focus({ preventScroll: true });

@@ -4,6 +4,7 @@ import { startActions } from "./actions.js";
 import { startKeyboard } from "./keyboard.js";
 import { connect, isPaused, setPaused } from "./live.js";
 import { startNavigation } from "./navigate.js";
+import { startTry } from "./try-view.js";
 
 const THEMES = ["system", "light", "dark"];
 
@@ -31,6 +32,7 @@ startTheme();
 startActions();
 startNavigation();
 startKeyboard();
+startTry();
 // A link to an open card or row shows it.
 document.querySelector(".card .body, .toolrow > div > .more")?.closest(".card, .toolrow")?.scrollIntoView({ block: "nearest" });
 // A page for readers without a key has no light.

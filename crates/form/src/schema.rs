@@ -9,18 +9,23 @@ const DEPTH: usize = 8;
 
 /// Argument of a tool or prompt.
 #[derive(Debug)]
-pub(super) struct SchemaArgument {
-    pub(super) name: ByteString,
+pub struct SchemaArgument {
+    /// Name.
+    pub name: ByteString,
     /// Allowed types. Empty if any type is, or none is named.
-    pub(super) types: Vec<String>,
-    pub(super) required: bool,
-    pub(super) description: Option<ByteString>,
-    pub(super) default: Option<RawJson>,
-    pub(super) choices: Vec<RawJson>,
+    pub types: Vec<String>,
+    /// True if it must be given.
+    pub required: bool,
+    /// Text about it.
+    pub description: Option<ByteString>,
+    /// Default.
+    pub default: Option<RawJson>,
+    /// Values that it may have. Empty if any value of its type may be given.
+    pub choices: Vec<RawJson>,
 }
 
 /// Returns the arguments of an input schema, in its order.
-pub(super) fn arguments(schema: &JsonObject) -> Vec<SchemaArgument> {
+pub fn arguments(schema: &JsonObject) -> Vec<SchemaArgument> {
     let required: Vec<ByteString> = texts(schema.get("required"));
     let properties = schema.get_object("properties").unwrap_or_default();
     let argument = |(name, raw): (&ByteString, &RawJson)| {
@@ -38,7 +43,7 @@ pub(super) fn arguments(schema: &JsonObject) -> Vec<SchemaArgument> {
 }
 
 /// Returns the arguments of a prompt, which are all strings.
-pub(super) fn prompt_arguments(prompt: &JsonObject) -> Vec<SchemaArgument> {
+pub fn prompt_arguments(prompt: &JsonObject) -> Vec<SchemaArgument> {
     let listed = prompt.get("arguments").and_then(RawJson::as_array).unwrap_or_default();
     let argument = |raw: RawJson| {
         let argument = raw.as_object()?;
@@ -55,19 +60,19 @@ pub(super) fn prompt_arguments(prompt: &JsonObject) -> Vec<SchemaArgument> {
 }
 
 /// Returns the types that a property may have, as far as the schema says.
-pub(super) fn types_of(schema: &JsonObject, property: &str) -> Vec<String> {
+pub fn types_of(schema: &JsonObject, property: &str) -> Vec<String> {
     let property = schema.get_object("properties").and_then(|properties| properties.get_object(property));
     property.map(|property| types(schema, &property, DEPTH)).unwrap_or_default()
 }
 
 /// Returns the values that a schema allows, if it lists them.
-pub(super) fn choices(schema: &JsonObject) -> Vec<RawJson> {
+pub fn choices(schema: &JsonObject) -> Vec<RawJson> {
     let listed = schema.get("enum").and_then(RawJson::as_array);
     listed.or_else(|| Some(vec![schema.get("const")?.clone()])).unwrap_or_default()
 }
 
 /// True if a value has a type, as schemas name them.
-pub(super) fn is_a(value: &RawJson, name: &str) -> bool {
+pub fn is_a(value: &RawJson, name: &str) -> bool {
     let number = || value.parse_as::<serde_json::Number>().is_ok();
     match name {
         "number" => number(),
@@ -86,12 +91,12 @@ pub(super) fn is_a(value: &RawJson, name: &str) -> bool {
 }
 
 /// True if a member is `true`.
-pub(super) fn is_true(raw: &RawJson) -> bool {
+pub fn is_true(raw: &RawJson) -> bool {
     &raw.bytes()[..] == b"true"
 }
 
 /// Returns the strings of an array.
-pub(super) fn texts(array: Option<&RawJson>) -> Vec<ByteString> {
+pub fn texts(array: Option<&RawJson>) -> Vec<ByteString> {
     array.and_then(RawJson::as_array).unwrap_or_default().iter().filter_map(RawJson::as_text).collect()
 }
 
@@ -127,7 +132,7 @@ fn types(root: &JsonObject, schema: &JsonObject, depth: usize) -> Vec<String> {
 }
 
 /// Follows `$ref` within the schema. Members beside it take precedence.
-fn resolve(root: &JsonObject, mut schema: JsonObject) -> JsonObject {
+pub(crate) fn resolve(root: &JsonObject, mut schema: JsonObject) -> JsonObject {
     // Bounded: references may form a cycle.
     for _ in 0..DEPTH {
         let Some(target) = schema.remove("$ref").and_then(|raw| raw.as_text()) else { break };

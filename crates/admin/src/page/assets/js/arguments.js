@@ -1,0 +1,84 @@
+// Arguments of a call in its view: as a form or as JSON, with what is wrong beside each field.
+
+import { writeField } from "./fill.js";
+import { parse, readField, toText } from "./form.js";
+import { element } from "./result.js";
+
+/** @param {Element} place @param {string} selector @returns {any} */
+const find = (place, selector) => place.querySelector(selector);
+/** @param {Element} section */
+const isJson = (section) => !find(section, "[data-json]").hidden;
+
+/** Shows what is wrong beside its field. @param {{ node: HTMLElement, text: string }[]} errors */
+export function showErrors(errors) {
+  for (const { node, text } of errors) {
+    const note = element("p", text, "err red");
+    note.id = `err-${Math.random().toString(36).slice(2)}`;
+    const control = find(node, "input, textarea, select");
+    control?.setAttribute("aria-invalid", "true");
+    control?.setAttribute("aria-describedby", note.id);
+    node.append(note);
+  }
+  const first = errors[0] && find(errors[0].node, "input, textarea, select");
+  first?.focus();
+}
+
+/** @param {Element} place */
+export function clearErrors(place) {
+  place.querySelectorAll(".err").forEach((note) => note.remove());
+  place.querySelectorAll("[aria-invalid]").forEach((control) => control.removeAttribute("aria-invalid"));
+}
+
+/** The arguments as JSON, or undefined if they are wrong. @param {HTMLElement} section @param {boolean} aloud */
+export function readArguments(section, aloud) {
+  /** @type {{ node: HTMLElement, text: string }[]} */
+  const errors = [];
+  let text;
+  if (isJson(section)) {
+    try {
+      text = toText(parse(find(section, "[data-json] textarea").value || "{}"));
+      if (!text.startsWith("{")) throw new Error("the arguments must be an object");
+    } catch (error) {
+      text = undefined;
+      errors.push({ node: find(section, "[data-json]"), text: `This is no JSON: ${error instanceof Error ? error.message : error}` });
+    }
+  } else {
+    text = readField(find(section, "[data-root] > [data-f]"), errors);
+  }
+  if (aloud) {
+    clearErrors(section);
+    showErrors(errors);
+  }
+  return errors.length ? undefined : text;
+}
+
+/** @param {HTMLElement} section @param {boolean} json */
+export function setMode(section, json) {
+  const form = find(section, "[data-root]");
+  const box = find(section, "[data-json] textarea");
+  if (json !== isJson(section)) {
+    if (json) {
+      box.value = toText(parse(readField(find(form, ":scope > [data-f]"), []) ?? "{}"), "");
+    } else {
+      const text = readArguments(section, true);
+      if (text === undefined) return;
+      writeField(find(form, ":scope > [data-f]"), parse(text));
+    }
+  }
+  form.hidden = json;
+  find(section, "[data-json]").hidden = !json;
+  for (const button of section.querySelectorAll("[data-mode]")) button.setAttribute("aria-pressed", String((button.getAttribute("data-mode") === "json") === json));
+}
+
+/** Keeps the arguments for this tab, and writes the lines that repeat the call. @param {HTMLElement} section */
+export function keep(section) {
+  const text = readArguments(section, false);
+  if (text === undefined) return;
+  for (const line of section.querySelectorAll("[data-before]")) {
+    const { before, after } = /** @type {HTMLElement} */ (line).dataset;
+    line.textContent = before + text.replaceAll("'", "'\\''") + after;
+  }
+  try {
+    sessionStorage.setItem(section.id, text);
+  } catch { /* Storage may be off or full; then a reload starts empty. */ }
+}

@@ -1,0 +1,73 @@
+// Buttons, fields and keys of the view that tries a tool.
+
+import { keep, setMode } from "./arguments.js";
+import { addRow, writeField } from "./fill.js";
+import { parse, sync } from "./form.js";
+import { answer, call, leaveCall, stopCall } from "./try.js";
+
+/** @param {Element} from @param {string} selector @returns {any} */
+const above = (from, selector) => from.closest(selector);
+
+/** Prepares a view that was just shown: its fields, and what was typed before in this tab. */
+export function prepare() {
+  leaveCall();
+  const section = /** @type {HTMLElement | null} */ (document.querySelector("[data-try]:not([data-ready])"));
+  if (!section) return;
+  section.dataset.ready = "";
+  for (const field of section.querySelectorAll("[data-f]")) sync(/** @type {HTMLElement} */ (field));
+  try {
+    const text = sessionStorage.getItem(section.id);
+    if (text) writeField(/** @type {HTMLElement} */ (section.querySelector("[data-root] > [data-f]")), parse(text));
+  } catch { /* Storage may be off; then the form is empty. */ }
+  keep(section);
+}
+
+/** @param {Element} target */
+function onClick(target) {
+  const button = above(target, "button");
+  if (!button) return;
+  const field = above(button, "[data-f]");
+  const section = above(button, "[data-try]");
+  if (button.matches("[data-add]")) addRow(field).querySelector("input, textarea, select")?.focus();
+  else if (button.matches("[data-del]")) {
+    const list = above(button.parentElement, "[data-f=list], [data-f=map]");
+    button.parentElement.remove();
+    list.querySelector(":scope > [data-add]").focus();
+  } else if (button.matches("[data-use]")) writeField(field, parse(button.dataset.use));
+  else if (button.matches("[data-mode]")) setMode(section, button.dataset.mode === "json");
+  else if (button.matches("[data-stop]")) stopCall();
+  else if (button.matches("[data-answer]")) answer(button.form, button.dataset.answer);
+  else return;
+  if (section) keep(section);
+}
+
+export function startTry() {
+  document.addEventListener("click", (event) => onClick(/** @type {Element} */ (event.target)));
+  document.addEventListener("submit", (event) => {
+    const form = /** @type {HTMLFormElement} */ (event.target);
+    if (form.matches("[data-ask]")) answer(form, "accept");
+    else if (form.matches("[data-try-form]")) call(above(form, "[data-try]"));
+    else return;
+    event.preventDefault();
+  });
+  for (const kind of ["input", "change"]) {
+    document.addEventListener(kind, (event) => {
+      const control = /** @type {any} */ (event.target);
+      const field = above(control, "[data-f]");
+      const section = above(control, "[data-try]");
+      if (field && control.matches("[data-v]")) {
+        // Who types a value wants it to be sent. An emptied number is unset.
+        const state = field.querySelector(":scope > select[data-state]");
+        if (state) state.value = control.value === "" && field.dataset.f !== "text" ? "unset" : "value";
+      }
+      if (field) sync(field);
+      if (section && kind === "change") keep(section);
+    });
+  }
+  document.addEventListener("keydown", (event) => {
+    const form = above(/** @type {Element} */ (event.target), "form[data-try-form], form[data-ask]");
+    if (form && event.key === "Enter" && (event.metaKey || event.ctrlKey)) form.requestSubmit();
+  });
+  document.addEventListener("shown", prepare);
+  prepare();
+}

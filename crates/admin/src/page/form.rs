@@ -1,0 +1,228 @@
+//! Forms as HTML: each field of a schema as the control that a person expects.
+//!
+//! Owns the markup of fields. Does not read schemas (`moongate_form`) or values (`assets/js/form.js`). Invariant: the
+//! server's texts are text. Each control has a name for screen readers.
+
+use maud::{Markup, html};
+use moongate_form::{FieldChoice, FieldKind, FormField};
+use moongate_jsonrpc::json::RawJson;
+
+use super::text::VisibleText;
+
+/// Choices that are shown all at once. More are a list to open.
+const RADIOS_MAX: usize = 4;
+/// Longest suggested value, in characters. Longer ones can be used, too, but are cut on their button.
+const SUGGESTION_MAX: usize = 60;
+
+/// Renders the field of a whole form.
+pub(super) fn render_form(root: &FormField) -> Markup {
+    FormRenderer { groups: 0 }.field(root, FieldPlace::Root)
+}
+
+/// Place of a field in its form.
+#[derive(Clone, Copy, PartialEq)]
+enum FieldPlace {
+    Root,
+    Member,
+    /// Row of a list, value of a map, or variant. It is there as soon as it is shown.
+    Item,
+}
+
+struct FormRenderer {
+    /// Groups of radio buttons so far.
+    groups: usize,
+}
+
+impl FormRenderer {
+    fn field(&mut self, field: &FormField, place: FieldPlace) -> Markup {
+        let (kind, limits) = (kind_name(&field.kind), &field.limits);
+        let required = (place == FieldPlace::Member && field.required).then_some("");
+        let null = field.nullable.then_some("");
+        let control = self.control(field, place);
+        let has_state = match field.kind {
+            FieldKind::Choice(_) | FieldKind::Boolean => false,
+            FieldKind::Text { .. } => place == FieldPlace::Member || field.nullable,
+            _ => (place == FieldPlace::Member && !field.required) || field.nullable,
+        };
+        let body = html! {
+            (control)
+            @if has_state { (state_select(field, place)) }
+            @if place != FieldPlace::Root { (about(field)) }
+        };
+        // A group of controls is a fieldset, a single one has its label around it.
+        let is_group =
+            !matches!(field.kind, FieldKind::Text { .. } | FieldKind::Number | FieldKind::Integer | FieldKind::Json);
+        let name = &field.name;
+        html! {
+            @if is_group && place != FieldPlace::Root {
+                fieldset class="f" data-f=(kind) data-name=(name) data-required=[required] data-null=[null]
+                    data-least=[limits.least] data-most=[limits.most] {
+                    legend { (caption(field, place)) }
+                    (body)
+                }
+            } @else {
+                div class="f" data-f=(kind) data-name=(name) data-required=[required] data-null=[null] data-least=[limits.least]
+                    data-most=[limits.most] data-above=[limits.above] data-below=[limits.below] { (body) }
+            }
+        }
+    }
+
+    fn control(&mut self, field: &FormField, place: FieldPlace) -> Markup {
+        match &field.kind {
+            FieldKind::Text { is_long: true, .. } => {
+                labelled(field, place, &html! { textarea class="in" rows="4" data-v {} })
+            }
+            FieldKind::Text { format, .. } => {
+                let (kind, mode, hint) = match format.as_deref() {
+                    Some("date") => ("date", None, None),
+                    Some("date-time") => ("text", None, Some("2026-11-23T14:00:00Z")),
+                    Some("time") => ("text", None, Some("14:00:00Z")),
+                    Some("email") => ("text", Some("email"), None),
+                    Some("uri" | "url") => ("text", Some("url"), None),
+                    _ => ("text", None, None),
+                };
+                let control = html! { input class="in" type=(kind) inputmode=[mode] placeholder=[hint] autocomplete="off" spellcheck="false" data-v; };
+                labelled(field, place, &control)
+            }
+            FieldKind::Number | FieldKind::Integer => labelled(
+                field,
+                place,
+                &html! { input class="in" type="text" inputmode="decimal" autocomplete="off" data-v; },
+            ),
+            FieldKind::Boolean => {
+                let choice = |text: &'static str| FieldChoice { value: RawJson::literal(text), title: text.to_owned() };
+                self.choices(field, &[choice("true"), choice("false")], place)
+            }
+            FieldKind::Choice(choices) => self.choices(field, choices, place),
+            FieldKind::Object { fields, omitted } => html! {
+                div class="kids" {
+                    @for member in fields { (self.field(member, FieldPlace::Member)) }
+                    label class="rest" hidden[*omitted == 0] {
+                        span class="cap" {
+                            "Other members, as JSON"
+                            @if *omitted > 0 { " " span class="soft" { (omitted) " more than this form shows" } }
+                        }
+                        textarea class="in mono" rows="3" {}
+                    }
+                }
+            },
+            FieldKind::List(item) => self.rows(item, false),
+            FieldKind::Map(values) => self.rows(values, true),
+            FieldKind::Variants(variants) => html! {
+                div class="kids" {
+                    select class="in" data-variant aria-label=(format!("Form of {}", spoken(field))) {
+                        @for (n, variant) in variants.iter().enumerate() {
+                            option value=(n) { (VisibleText(variant.title.as_deref().unwrap_or(variant.type_name()))) }
+                        }
+                    }
+                    @for variant in variants { (self.field(variant, FieldPlace::Item)) }
+                }
+            },
+            FieldKind::Json => {
+                labelled(field, place, &html! { textarea class="in mono" rows="3" spellcheck="false" data-v {} })
+            }
+        }
+    }
+
+    fn rows(&mut self, item: &FormField, is_map: bool) -> Markup {
+        html! {
+            div class="kids" {}
+            template {
+                div class="rowf" {
+                    @if is_map { label { span class="cap" { "name" } input class="in" type="text" data-key; } }
+                    (self.field(item, FieldPlace::Item))
+                    button type="button" class="btn small" data-del { "Remove" }
+                }
+            }
+            button type="button" class="btn small js-only" data-add { "Add" }
+        }
+    }
+
+    fn choices(&mut self, field: &FormField, choices: &[FieldChoice], place: FieldPlace) -> Markup {
+        let is_optional = place == FieldPlace::Member && !field.required;
+        let null = FieldChoice { value: RawJson::NULL, title: "null".to_owned() };
+        let all = || choices.iter().chain(field.nullable.then_some(&null));
+        let json = |choice: &FieldChoice| format!("{:?}", choice.value);
+        if choices.len() > RADIOS_MAX {
+            return html! {
+                select class="in" data-v aria-label=(spoken(field)) {
+                    option value="" { "unset" }
+                    @for choice in all() { option value=(json(choice)) { (VisibleText(&choice.title)) } }
+                }
+            };
+        }
+        self.groups += 1;
+        let group = format!("g{}", self.groups);
+        html! {
+            div class="radios" {
+                @if is_optional { label { input type="radio" name=(group) value="" data-v checked; " " span class="soft" { "unset" } } }
+                @for choice in all() {
+                    label { input type="radio" name=(group) value=(json(choice)) data-v; " " (VisibleText(&choice.title)) }
+                }
+            }
+        }
+    }
+}
+
+fn kind_name(kind: &FieldKind) -> &'static str {
+    match kind {
+        FieldKind::Text { .. } => "text",
+        FieldKind::Number => "number",
+        FieldKind::Integer => "integer",
+        FieldKind::Boolean | FieldKind::Choice(_) => "choice",
+        FieldKind::Object { .. } => "object",
+        FieldKind::Map(_) => "map",
+        FieldKind::List(_) => "list",
+        FieldKind::Variants(_) => "variants",
+        FieldKind::Json => "json",
+    }
+}
+
+/// Returns the name of a field for screen readers, where no label is beside the control.
+fn spoken(field: &FormField) -> String {
+    super::text::show_invisible(if field.name.is_empty() { field.type_name() } else { &field.name })
+}
+
+fn labelled(field: &FormField, place: FieldPlace, control: &Markup) -> Markup {
+    html! { label { span class="cap" { (caption(field, place)) } (control) } }
+}
+
+fn caption(field: &FormField, place: FieldPlace) -> Markup {
+    let limits =
+        [("≥", field.limits.least), ("≤", field.limits.most), (">", field.limits.above), ("<", field.limits.below)];
+    html! {
+        @if !field.name.is_empty() { b { (VisibleText(&field.name)) } }
+        @if place == FieldPlace::Member && field.required { " " b title="required" { "*" } }
+        " " span class="soft" {
+            (VisibleText(field.type_name()))
+            @for (sign, limit) in limits { @if let Some(limit) = limit { " " (sign) " " (limit) } }
+            @if let Some(title) = &field.title { @if *title != field.name { " · " (VisibleText(title)) } }
+        }
+    }
+}
+
+fn state_select(field: &FormField, place: FieldPlace) -> Markup {
+    let is_item = place == FieldPlace::Item;
+    html! {
+        select class="in st js-only" data-state aria-label=(format!("State of {}", spoken(field))) {
+            @if !is_item { option value="unset" { "unset" } }
+            option value="value" { "value" }
+            @if field.nullable { option value="null" { "null" } }
+        }
+    }
+}
+
+fn about(field: &FormField) -> Markup {
+    let suggestions = [("default", &field.default), ("example", &field.example)];
+    html! {
+        @if let Some(text) = &field.description { p class="hint prose" { (VisibleText(text)) } }
+        @for (what, value) in suggestions {
+            @if let Some(value) = value {
+                @let json = format!("{value:?}");
+                button type="button" class="plain use js-only" data-use=(json) {
+                    "use the " (what) " " code { (VisibleText(&json.chars().take(SUGGESTION_MAX).collect::<String>())) }
+                }
+            }
+        }
+    }
+}

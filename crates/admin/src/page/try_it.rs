@@ -1,0 +1,237 @@
+//! View that tries a tool: its form, the lines that repeat the call, and the place for its result.
+//!
+//! Owns the view and the questions of servers. Does not call tools (`try_call/`). Invariant: nothing that is typed
+//! reaches the gateway before its person calls the tool.
+
+use std::sync::Arc;
+
+use axum::extract::Path;
+use axum::response::Response;
+use http::StatusCode;
+use maud::{Markup, html};
+
+use super::form::render_form;
+use super::text::VisibleText;
+use super::view_query::segment;
+use super::viewer::PageViewer;
+use crate::AdminState;
+use moongate_form::read_form;
+use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_model::{InputKind, InputRequest, ItemKind};
+use moongate_server::json_response;
+
+/// Tool that is tried.
+pub(super) struct TriedTool {
+    pub(super) server: String,
+    pub(super) tool: String,
+    pub(super) definition: Arc<JsonObject>,
+    /// Name on the endpoint over everything, if it is exposed.
+    pub(super) exposed: Option<String>,
+}
+
+impl TriedTool {
+    fn find(admin: &AdminState, server: &str, tool: &str) -> Option<Self> {
+        let servers = admin.gateway.servers();
+        let entry = servers.iter().find(|entry| entry.settings.name == server)?;
+        let lists = entry.lists();
+        let listed = &lists.get(ItemKind::Tools).items;
+        let definition = listed.iter().find(|item| item.get_string("name").as_deref() == Some(tool))?.clone();
+        let snapshot = admin.gateway.snapshot();
+        let route = snapshot.find_local(ItemKind::Tools, &ByteString::from(server), &ByteString::from(tool));
+        let exposed = route.map(|route| route.exposed.to_string());
+        Some(TriedTool { server: server.to_owned(), tool: tool.to_owned(), definition, exposed })
+    }
+}
+
+/// Handles `GET /try/{server}/{tool}`.
+pub(super) async fn page(viewer: PageViewer, Path((server, tool)): Path<(String, String)>) -> Response {
+    match TriedTool::find(&viewer.admin, &server, &tool) {
+        Some(tried) => super::whole(&viewer, "Tools", view(&tried, &viewer.admin.endpoint_url, viewer.may_act)),
+        None => {
+            let body = html! {
+                h1 { "Try" }
+                p { "The server " code { (VisibleText(&server)) } " lists no tool " code { (VisibleText(&tool)) } "." }
+            };
+            let mut response = super::whole(&viewer, "Tools", body);
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            response
+        }
+    }
+}
+
+/// Handles `GET /parts/try/{id}/{ask}`: the form of a server that asks.
+pub(super) async fn ask_part(viewer: PageViewer, Path((id, ask)): Path<(String, String)>) -> Response {
+    // What a server asks of an operator is for operators.
+    match viewer.admin.try_calls.find_ask(&id, &ask).filter(|_| viewer.may_act) {
+        Some(request) => super::part(question(&id, &ask, &request)),
+        None => json_response(StatusCode::NOT_FOUND, "not_found", "The server waits for this answer no more"),
+    }
+}
+
+/// Renders the view.
+pub(super) fn view(tried: &TriedTool, endpoint: &str, may_act: bool) -> Markup {
+    let (server, tool) = (segment(&tried.server), segment(&tried.tool));
+    let schema = tried.definition.get_object("inputSchema").unwrap_or_default();
+    let description = tried.definition.get_string("description");
+    html! {
+        section id=(format!("try-{server}-{tool}")) data-try data-server=(tried.server) data-tool=(tried.tool) {
+            h1 class="mono" {
+                a href=(format!("/servers/{server}")) { (VisibleText(&tried.server)) } " / " (VisibleText(&tried.tool))
+            }
+            @if tried.exposed.is_none() {
+                p class="orange" { "Clients do not see this tool: a rule of the config has it off. A call is refused." }
+            }
+            @if let Some(text) = description {
+                details { summary { "What the server says about it" } p class="prose" { (VisibleText(&text)) } }
+            }
+            div class="try" {
+                form class="panel" method="post" data-try-form novalidate {
+                    div class="chips js-only" role="group" aria-label="Form or JSON" {
+                        button type="button" class="chip" data-mode="form" aria-pressed="true" { "Form" }
+                        button type="button" class="chip" data-mode="json" aria-pressed="false" { "JSON" }
+                    }
+                    div data-root { (render_form(&read_form(&schema))) }
+                    div data-json hidden { label { span class="cap" { b { "Arguments" } } textarea class="in mono" rows="14" spellcheck="false" {} } }
+                    @if may_act {
+                        div class="row js-only" {
+                            button class="btn main" data-call { "Call" }
+                            button type="button" class="btn red" data-stop hidden { "Stop" }
+                            span class="soft grow" { "Ctrl Enter" }
+                        }
+                    }
+                    (repeat_lines(tried, endpoint))
+                }
+                section class="panel" aria-label="Result" data-out { p class="soft" { "The result will stand here." } }
+                template data-fresh {
+                    p role="status" data-status { "Running" }
+                    progress hidden aria-label="Progress" {}
+                    p data-message {}
+                    ul class="lines mono" data-log aria-label="Log" {}
+                    div data-asks {}
+                    div data-result {}
+                }
+            }
+        }
+    }
+}
+
+/// Renders the lines that repeat the call elsewhere. A script puts the arguments between their parts.
+fn repeat_lines(tried: &TriedTool, endpoint: &str) -> Markup {
+    let Some(exposed) = &tried.exposed else { return html! {} };
+    let example = moongate_protocol::example_call(exposed);
+    let mut curl = format!("curl -sS {} -H \"authorization: Bearer $MOONGATE_KEY\"", quoted(endpoint));
+    for (name, value) in &example.headers {
+        curl.push_str(&format!(" \\\n  -H {}", quoted(&format!("{name}: {value}"))));
+    }
+    let before = quoted(&example.body_before);
+    // Without the last quote: the arguments follow inside.
+    curl.push_str(&format!(" \\\n  -d {}", before.strip_suffix('\'').unwrap_or(&before)));
+    let command = format!("moongate call {} '", quoted(exposed));
+    let lines = [("curl", curl, format!("{}'", example.body_after)), ("moongate call", command, "'".to_owned())];
+    html! {
+        @for (n, (label, before, after)) in lines.iter().enumerate() {
+            @if n > 0 || !endpoint.is_empty() {
+                details class="js-only repeat" {
+                    summary { (label) }
+                    pre id=(format!("repeat-{n}")) tabindex="0" role="region" aria-label=(label) data-before=(before) data-after=(after) {}
+                    button type="button" class="btn small" data-copy=(format!("repeat-{n}")) { "copy" }
+                }
+            }
+        }
+    }
+}
+
+/// Quotes a text for a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Renders what a server asks.
+pub(super) fn question(id: &str, ask: &str, request: &InputRequest) -> Markup {
+    let params = &request.params;
+    let text = |key: &str| params.get_string(key).map(|text| text.to_string()).unwrap_or_default();
+    let is_page = request.kind == InputKind::ElicitUrl;
+    html! {
+        form class="ask" method="post" data-call=(id) data-ask=(ask) novalidate {
+            h2 { "The server asks" }
+            p class="prose" { (VisibleText(&text("message"))) }
+            @if is_page { (page_link(&text("url"))) }
+            @else { (render_form(&read_form(&params.get_object("requestedSchema").unwrap_or_default()))) }
+            div class="row" {
+                button class="btn main" { @if is_page { "I opened it" } @else { "Send" } }
+                button type="button" class="btn" data-answer="decline" { "Decline" }
+                button type="button" class="btn" data-answer="cancel" { "Cancel" }
+            }
+        }
+    }
+}
+
+/// Renders the link of a URL elicitation. The host is bold, since it says who will read what is typed there.
+fn page_link(text: &str) -> Markup {
+    let parsed = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let Some(url) = parsed else {
+        return html! { p class="red" { "It names no web page: " code { (VisibleText(text)) } } };
+    };
+    let whole = url.as_str();
+    // The parsed URL shows look-alike letters of a host in punycode.
+    let host = url.host_str().unwrap_or_default();
+    let (before, after) = whole.split_once(host).unwrap_or((whole, ""));
+    html! {
+        p {
+            a href=(whole) target="_blank" rel="noopener noreferrer" {
+                (VisibleText(before)) b { (VisibleText(host)) } (VisibleText(after))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moongate_jsonrpc::json::RawJson;
+
+    #[test]
+    fn shells_take_names_and_pages_show_their_host() {
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        let html = page_link("https://user@ex\u{e4}mple.com/login?a=<b>").into_string();
+        assert!(html.contains("<b>xn--exmple-cua.com</b>") && html.contains("noopener noreferrer"), "{html}");
+        let html = page_link("javascript:alert(1)").into_string();
+        assert!(!html.contains("href"), "{html}");
+    }
+
+    #[test]
+    fn hostile_schemas_stay_text_and_small() {
+        let bad = r#"</textarea><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"#;
+        let field =
+            format!(r#"{{"type":"string","title":"{bad}","description":"{bad}","default":"{bad}","format":"{bad}"}}"#);
+        let many: Vec<String> = (0..1020).map(|n| format!(r#""{bad}{n}":{field}"#)).collect();
+        let text =
+            format!(r#"{{"name":"x","description":"{bad}","inputSchema":{{"properties":{{{}}}}}}}"#, many.join(","));
+        let definition = RawJson::parse(text.into()).unwrap().as_object().unwrap();
+        let name = "</pre><script>alert(1)</script>'; rm".to_owned();
+        let tried = TriedTool {
+            server: name.clone(),
+            tool: name.clone(),
+            definition: Arc::new(definition),
+            exposed: Some(name),
+        };
+        let html = view(&tried, "http://127.0.0.1:8080/mcp", true).into_string();
+        assert!(!html.contains("<script") && !html.contains("<img"), "texts are text");
+        assert!(html.len() < 8_000_000 && html.contains("more than this form shows"), "{} bytes", html.len());
+    }
+
+    #[test]
+    fn a_question_is_the_form_of_its_schema() {
+        let params = RawJson::literal(
+            r#"{"message":"<b>Who?","requestedSchema":{"type":"object","properties":{"size":{"enum":["s","m"]}},"required":["size"]}}"#,
+        );
+        let request = InputRequest {
+            kind: InputKind::ElicitForm,
+            method: ByteString::literal("elicitation/create"),
+            params: params.as_object().unwrap(),
+        };
+        let html = question("t-1", "a-1", &request).into_string();
+        assert!(html.contains("&lt;b&gt;Who?") && html.contains("value=\"&quot;m&quot;\""), "{html}");
+        assert!(html.contains("data-call=\"t-1\" data-ask=\"a-1\"") && !html.contains("unset"), "{html}");
+    }
+}

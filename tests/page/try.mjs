@@ -1,0 +1,153 @@
+// Tries tools as a person does: fills forms, watches a call, answers a server, stops.
+
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { check, checkAxe, checkClean, checkNoSideScroll, failures, openBrowser, openTab } from "./browser.mjs";
+
+const base = process.env.PAGE_BASE;
+const pictures = process.env.PAGE_PICTURES;
+mkdirSync(pictures, { recursive: true });
+const browser = await openBrowser();
+
+const status = (page) => page.locator("[data-status]");
+const ended = (page) => page.locator("[data-status]:not(:text('Running'))").waitFor();
+const json = async (page) => {
+  await page.getByRole("button", { name: "JSON" }).click();
+  const text = await page.getByLabel("Arguments").inputValue();
+  await page.getByRole("button", { name: "Form", exact: true }).click();
+  return text;
+};
+
+async function fillsAForm(page) {
+  await page.goto(`${base}/servers/a`);
+  await page.locator("summary.tool", { hasText: "plan_trip" }).click();
+  await page.getByRole("link", { name: "Try it" }).first().click();
+  await page.waitForURL(/\/try\/a\/plan_trip$/);
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  check(await page.getByText("This is required.").first().isVisible(), "what is required is asked for");
+  await page.getByLabel(/^place/).fill("Rhein \"Main\" 'süd'");
+  await page.getByLabel(/^days/).fill("0");
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  check(await page.getByText("At least 1.").isVisible(), "a bound is checked");
+  await page.getByLabel(/^days/).fill("12345678901234567890");
+  await page.getByRole("radio", { name: "train" }).check();
+  await page.getByLabel("State of note").selectOption("value");
+  await page.getByLabel("State of budget").selectOption("null");
+  await page.getByRole("group", { name: /^stops/ }).getByLabel("State of stops").selectOption("value");
+  for (const name of ["Mainz", "Koblenz"]) {
+    await page.getByRole("button", { name: "Add", exact: true }).first().click();
+    await page.keyboard.type(name);
+  }
+  const text = await json(page);
+  check(text.includes("12345678901234567890") && text.includes('"note": ""') && text.includes('"budget": null') && /"stops": \[\s*"Mainz",\s*"Koblenz"\s*\]/.test(text) && !text.includes("colour"), `unset, empty and null differ, digits stay: ${text}`);
+  await page.getByRole("button", { name: "JSON" }).click();
+  await page.getByLabel("Arguments").fill('{"place":"x","days":1.0,"by":"train","extra":[1.50,"<b>"],"stops":["a",7]}');
+  await page.getByRole("button", { name: "Form", exact: true }).click();
+  check((await page.getByLabel("Other members, as JSON").last().inputValue()).includes("1.50"), "members without a field are kept");
+  check((await json(page)).includes("1.50"), "both ways keep the values");
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  check(await page.getByText("This is not a whole number.").count() === 0, "1.0 is whole");
+  await ended(page);
+  check((await status(page).textContent()).startsWith("Done, "), `it is done: ${await status(page).textContent()}`);
+  await page.getByRole("button", { name: "raw" }).click();
+  check((await page.getByRole("region", { name: "Raw result" }).textContent()).includes("1.50"), "the result is shown as it came");
+  await page.getByText("curl", { exact: true }).click();
+  const line = await page.locator("#repeat-0").textContent();
+  check(line.startsWith("curl -sS 'http") && line.includes("$MOONGATE_KEY") && line.includes("1.50"), `a line repeats it: ${line}`);
+  await page.reload();
+  check((await page.getByLabel(/^place/).inputValue()) === "x", "what was typed stays in this tab");
+  check((await page.evaluate(() => localStorage.length)) === 0, "nothing is stored beyond it");
+}
+
+async function watchesAndAnswers(page) {
+  await page.goto(`${base}/try/a/count`);
+  await page.getByLabel(/^steps/).fill("8");
+  await page.getByLabel(/^ms/).fill("150");
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  await page.locator("progress[value]:not([hidden])").waitFor();
+  check(await page.getByText(/\d of 8/).isVisible(), "progress is shown");
+  await ended(page);
+  await page.goto(`${base}/try/a/ask_name`);
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  await page.getByRole("heading", { name: "The server asks" }).waitFor();
+  await checkAxe(page, "a question");
+  await page.getByRole("button", { name: "Send" }).click();
+  check(await page.getByText("This is required.").isVisible(), "the same form asks for what is required");
+  await page.locator("form.ask").getByLabel(/^name/).fill("Ada");
+  await page.getByRole("button", { name: "Send" }).click();
+  await ended(page);
+  check((await page.locator("[data-result]").textContent()).includes("Ada"), "the answer arrives");
+  await page.goto(`${base}/try/a/ask_page`);
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  const link = page.locator("form.ask a");
+  await link.waitFor();
+  check((await link.locator("b").textContent()) === "example.com" && /noopener/.test(await link.getAttribute("rel")), "a page is a link with its host in bold");
+  await page.getByRole("button", { name: "Decline" }).click();
+  await ended(page);
+  await page.goto(`${base}/try/a/fail`);
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  await ended(page);
+  check((await status(page).getAttribute("class")) === "red" && (await page.locator(".failed").count()) === 1, "a tool's own error is red");
+}
+
+async function stops(page) {
+  await page.goto(`${base}/try/a/wait`);
+  await page.getByLabel(/^ms/).fill("60000");
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  await page.getByRole("button", { name: "Stop" }).click();
+  await page.getByText(/^Stopped, /).waitFor();
+  check(true, "a call is stopped");
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  await page.locator("[data-status]").waitFor();
+  await page.getByRole("link", { name: "Calls" }).click();
+  await page.locator("tbody").getByText("cancelled").nth(1).waitFor();
+  check((await page.locator("tbody").getByText("admin").count()) > 0, "leaving cancels, and calls are recorded as the operator's");
+}
+
+async function everyLook() {
+  for (const colorScheme of ["light", "dark"]) {
+    for (const [width, height] of [[1280, 800], [390, 844]]) {
+      const { context, page, seen } = await openTab(browser, base, { colorScheme, viewport: { width, height } });
+      const what = `try ${colorScheme} ${width}`;
+      await page.goto(`${base}/try/a/plan_trip`);
+      await page.locator("#live[data-state=live]").waitFor();
+      await checkAxe(page, `${what} empty`);
+      await page.getByLabel(/^place/).fill("Mainz");
+      await page.getByLabel("State of stops").selectOption("value");
+      await page.getByRole("button", { name: "Add", exact: true }).first().click();
+      await page.getByLabel(/^days/).fill("3");
+      await page.getByRole("radio", { name: "train" }).check();
+      await page.getByRole("button", { name: "Call", exact: true }).click();
+      await ended(page);
+      await checkAxe(page, what);
+      await checkNoSideScroll(page, what);
+      await page.screenshot({ path: join(pictures, `try-${colorScheme}-${width}.png`), fullPage: true });
+      await page.goto(`${base}/try/a/hostile`);
+      await page.getByRole("button", { name: "Call", exact: true }).click();
+      await ended(page);
+      await checkNoSideScroll(page, `${what} hostile`);
+      checkClean(seen, base, what);
+      await context.close();
+    }
+  }
+  const { context, page } = await openTab(browser, base, { javaScriptEnabled: false });
+  const response = await page.goto(`${base}/try/a/plan_trip`);
+  check(response.status() === 200 && !(await page.getByRole("button", { name: "Call", exact: true }).isVisible()), "without script no dead button is shown");
+  await context.close();
+}
+
+const { context, page, seen } = await openTab(browser, base);
+page.setDefaultTimeout(10_000);
+for (const step of [fillsAForm, watchesAndAnswers, stops, everyLook]) {
+  try {
+    await step(page);
+  } catch (error) {
+    check(false, `${step.name}: ${error}`);
+    await page.screenshot({ path: join(pictures, `failed-${step.name}.png`) });
+  }
+}
+checkClean(seen, base, "in use");
+await context.close();
+await browser.close();
+console.log(failures.length ? `end: ${failures.length} failed` : "end: all passed");
+process.exit(failures.length ? 1 : 0);
