@@ -28,7 +28,7 @@ use crate::app::plan_settings::{
 use crate::app::reload::ReloadTargets;
 use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
-use moongate_admin::{AdminState, EventFeed, SignInState, TryCalls};
+use moongate_admin::{AdminState, EventFeed, TryCalls};
 use moongate_config::{LimitSettings, Plan};
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
@@ -115,6 +115,7 @@ impl GatewayApp {
             tls: tls.clone(),
             open_listener: bound.clients.iter().find(|listener| is_open(listener)).map(ServerListener::name),
             admin_access: Arc::new(ArcSwap::from_pointee(plan.admin_access.clone())),
+            sign_in: Arc::default(),
         };
         let reloader = ConfigReloader::new(plan.clone(), source, targets);
         let (addresses, sockets) = listener_names(&bound.clients);
@@ -255,8 +256,6 @@ impl Bound {
                 (targets.server_state.clone(), settings.clone(), connection_limit.clone());
             listeners.spawn(listener.serve_lines(shared_state, settings, limit, draining.clone(), plan.times.drain.0));
         }
-        // One for all: an address has its guesses once, and a ticket of a Unix socket opens the page of another listener.
-        let sign_in = Arc::<SignInState>::default();
         for listener in self.admin {
             let admin = AdminState {
                 gateway: targets.gateway.clone(),
@@ -270,7 +269,7 @@ impl Bound {
                 draining: draining.clone(),
                 events: EventFeed::new(plan.admin_limits.streams),
                 try_calls: TryCalls::default(),
-                sign_in: sign_in.clone(),
+                sign_in: targets.sign_in.clone(),
             };
             serve_admin(listener, admin, settings.clone(), admin_limit.clone());
         }
@@ -396,6 +395,7 @@ impl GatewayCore {
             tls,
             open_listener,
             admin_access,
+            sign_in: Arc::default(),
         };
         let reloader = ConfigReloader::new(plan.clone(), None, targets);
         GatewayCore { gateway, shared_state, reloader, draining }

@@ -22,7 +22,7 @@ use crate::app::plan_settings::{
     request_limits,
 };
 use moongate_access::auth::AdminAccess;
-use moongate_admin::{AdminControl, AppliedChange, ChangeRefusal, ConfigChange, ConfigStatus};
+use moongate_admin::{AdminControl, AppliedChange, ChangeRefusal, ConfigChange, ConfigStatus, SignInState};
 use moongate_config::edit::{EditHistory, PastEdit};
 use moongate_config::{ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings};
 use moongate_gateway::{Gateway, ToolAccessChange};
@@ -106,6 +106,8 @@ pub(super) struct ReloadTargets {
     pub(super) open_listener: Option<String>,
     /// Keys of the admin listener.
     pub(super) admin_access: Arc<ArcSwap<AdminAccess>>,
+    /// Sessions and tickets of operators. All admin listeners share them: a ticket of one opens the page of another.
+    pub(super) sign_in: Arc<SignInState>,
 }
 
 /// Reload of a running gateway's config.
@@ -311,6 +313,7 @@ impl ConfigReloader {
         if **self.targets.admin_access.load() != plan.admin_access {
             self.targets.admin_access.store(Arc::new(plan.admin_access.clone()));
         }
+        self.targets.sign_in.end_removed(&plan.admin_access);
         let before = self.targets.server_state.load_full();
         let (auth, access) = before.auth.reloaded(&plan.auth);
         // The access table comes before the keys: a removed principal finds nothing, and a new one gets in a moment

@@ -19,6 +19,9 @@ use crate::harness::{Era, HttpClient, McpClient, Process, Setup, lasting_port, l
 const DESCRIPTION: &str = "</p><script>fetch('http://attacker.example')</script><img src=\"http://attacker.example/x.png\"> \
                            \u{202e}desrever\u{202c} zero\u{200b}width \u{7}bell **bold** [link](http://attacker.example)";
 
+/// Key of the operator who signs in.
+const OPERATOR: &str = "operator-key-0123456789";
+
 fn tool(name: &str, description: &str, annotations: Value) -> Value {
     let properties = json!({
         "text": { "type": "string", "description": "What to ask for." },
@@ -143,6 +146,19 @@ impl PageScene {
                 gateway.ended().await;
             }
             "start-gateway" => self.start_gateway().await,
+            "ask-for-keys" => {
+                drop(self.gateway.take());
+                let setup = std::mem::replace(&mut self.setup, Setup::new());
+                self.setup =
+                    setup.with("admin.keys.1", &format!("name = \"me\"\nkey = {OPERATOR:?}\nrole = \"operate\""));
+                self.gateway = Some(self.setup.program().await);
+                return OPERATOR.to_owned();
+            }
+            "ticket" => {
+                let (url, bearer) = (format!("http://{}/api/v1/tickets", self.admin), format!("Bearer {OPERATOR}"));
+                let reply = HttpClient::new().send("POST", &url, &[("authorization", &bearer)], "").await;
+                return reply.json()["path"].as_str().unwrap().to_owned();
+            }
             other => panic!("the script orders {other:?}"),
         }
         "done".to_owned()

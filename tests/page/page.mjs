@@ -235,6 +235,38 @@ async function restart(page) {
   check((await page.evaluate(() => window.same)) === true, "without loading the page anew");
 }
 
+/** With keys the page asks for one, and a ticket does as well. */
+async function signIn(page) {
+  const key = await order("ask-for-keys");
+  await page.goto(base + "/calls");
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    for (const width of [1280, 390]) {
+      await page.setViewportSize({ width, height: 800 });
+      await checkAxe(page, `sign-in ${colorScheme} ${width}`);
+      await checkNoSideScroll(page, `sign-in ${width}`);
+    }
+  }
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await page.getByLabel("Admin key").fill("no-key-at-all");
+  await page.keyboard.press("Enter");
+  await page.locator("#failure:visible").waitFor();
+  check((await page.getByLabel("Admin key").inputValue()) === "", "a wrong key is not left in the field");
+  await page.getByLabel("Admin key").fill(key);
+  await page.keyboard.press("Enter");
+  await page.locator("#live[data-state=live]").waitFor();
+  check(page.url() === base + "/calls", `the page that was asked for appears: ${page.url()}`);
+  check((await page.evaluate(() => document.cookie)) === "", "no script sees the cookie");
+  await checkAxe(page, "signed in");
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.waitForURL(base + "/signin");
+  await page.goto(base + await order("ticket"));
+  await page.locator("#live[data-state=live]").waitFor();
+  check(page.url() === base + "/", `the ticket is not in the address: ${page.url()}`);
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByLabel("Admin key").waitFor();
+}
+
 async function sessionEnds(page) {
   await order("session");
   await page.goto(base + "/sessions");
@@ -267,6 +299,12 @@ try {
   await restart(page);
 } catch (error) {
   check(false, `restart: ${error}`);
+}
+try {
+  await signIn(page);
+} catch (error) {
+  check(false, `signing in: ${error}`);
+  await page.screenshot({ path: join(pictures, "failed-signin.png") });
 }
 await context.close();
 await browser.close();

@@ -13,18 +13,38 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use crate::AdminState;
+use crate::cookie::cookie_hash;
 use crate::sign_in::KeyAttempt;
-use moongate_access::auth::{AdminRole, AuthError, MetricsAccess, UNKNOWN_KEY, bearer_hash};
+use crate::{AdminState, routes};
+use moongate_access::auth::{AdminKey, AuthError, KeyHash, MetricsAccess, UNKNOWN_KEY, bearer_hash};
 use moongate_server::{PeerAddress, SlotRequest, json_response};
 
 /// Ground on which a request was let in. Routes read it as an extension of the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum AccessGrant {
     /// Listener without keys, on loopback or a Unix socket.
     Loopback,
-    /// Valid key with this role.
-    Key(AdminRole),
+    /// Valid key, and what carried it.
+    Key { key: AdminKey, carrier: KeyCarrier },
+}
+
+/// Part of a request that carries a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyCarrier {
+    /// `Authorization: Bearer`.
+    Bearer,
+    /// Cookie of this session. Browsers send it by themselves, whichever page asks.
+    Cookie(KeyHash),
+}
+
+impl AccessGrant {
+    /// Returns true if a session has not ended meanwhile. The end of a key is another matter (`events.rs`).
+    pub(super) fn is_open(&self, admin: &AdminState) -> bool {
+        match self {
+            AccessGrant::Key { carrier: KeyCarrier::Cookie(session), .. } => admin.sign_in.sessions.is_open(session),
+            AccessGrant::Key { carrier: KeyCarrier::Bearer, .. } | AccessGrant::Loopback => true,
+        }
+    }
 }
 
 /// Lets in probes, requests with a valid key, and requests that need none.
@@ -32,8 +52,11 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
     let needs_none = match request.uri().path() {
         "/healthz" | "/livez" | "/readyz" => true,
         "/metrics" => admin.access.load().metrics == MetricsAccess::Open,
-        // The page that asks for a key needs its style.
-        path => path.starts_with("/assets/") && !admin.access.load().keys.is_empty(),
+        // The page that asks for a key needs its files, and the routes that take one.
+        path => {
+            let asks = path == "/signin" || path.starts_with("/assets/") || routes::needs_no_key(path);
+            asks && !admin.access.load().keys.is_empty()
+        }
     };
     if !needs_none {
         let peer = request.extensions().get::<PeerAddress>().map(|PeerAddress(address)| *address);
@@ -54,9 +77,14 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
     next.run(request).await
 }
 
-/// Text of a refusal, for people. The page reads it as an extension of the response.
+/// Refusal, for people. The page reads it as an extension of the response.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RefusalText(pub(super) &'static str);
+pub(super) enum RefusalText {
+    /// Signing in helps.
+    SignIn,
+    /// Something else would help.
+    Other(&'static str),
+}
 
 fn find_grant(
     admin: &AdminState,
@@ -71,29 +99,37 @@ fn find_grant(
         let message = "This address can be reached from other machines, and there are no admin.keys: without one, only \
                        /healthz, /livez, /readyz and /metrics are answered here. Add [[admin.keys]] to the config; \
                        `moongate key new NAME --admin` prints an entry";
-        return Err(refuse(admin, AuthError::Missing, message));
+        return Err(refuse(admin, AuthError::Missing, message, RefusalText::Other(message)));
     }
     let message = "A key of admin.keys is needed: Authorization: Bearer <key>; for moongate's own commands --admin-key, or \
                    MOONGATE_ADMIN_KEY";
-    let hash = bearer_hash(headers).map_err(|denied| refuse(admin, denied, message))?;
-    match admin.sign_in.wrong_keys.attempt(peer, hash, |hash| access.find(hash).map(|key| key.role)) {
-        KeyAttempt::Right(role) => Ok(AccessGrant::Key(role)),
-        KeyAttempt::Wrong => Err(refuse(admin, UNKNOWN_KEY, message)),
+    // A program that sends a key wants that one to count.
+    if !headers.contains_key(header::AUTHORIZATION)
+        && let Some(session) = cookie_hash(headers)
+        && let Some(key) = admin.sign_in.sessions.find(&session, &access)
+    {
+        return Ok(AccessGrant::Key { key: key.clone(), carrier: KeyCarrier::Cookie(session) });
+    }
+    let refused = |denied| refuse(admin, denied, message, RefusalText::SignIn);
+    let hash = bearer_hash(headers).map_err(refused)?;
+    match admin.sign_in.wrong_keys.attempt(peer, hash, |hash| access.find(hash)) {
+        KeyAttempt::Right(key) => Ok(AccessGrant::Key { key: key.clone(), carrier: KeyCarrier::Bearer }),
+        KeyAttempt::Wrong => Err(refused(UNKNOWN_KEY)),
         KeyAttempt::Refused(wait) => Err((UNKNOWN_KEY, refuse_guesses(admin, wait))),
     }
 }
 
 /// Refuses a key without a look at it.
-fn refuse_guesses(admin: &AdminState, wait: Duration) -> Response {
+pub(super) fn refuse_guesses(admin: &AdminState, wait: Duration) -> Response {
     admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
     let message = "Too many wrong keys came from this address: wait a minute, then send one of admin.keys";
     let mut response = json_response(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_keys", message);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
-    response.extensions_mut().insert(RefusalText(message));
+    response.extensions_mut().insert(RefusalText::Other(message));
     response
 }
 
-fn refuse(admin: &AdminState, denied: AuthError, message: &'static str) -> (AuthError, Response) {
+fn refuse(admin: &AdminState, denied: AuthError, message: &'static str, text: RefusalText) -> (AuthError, Response) {
     admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
     // RFC 6750, section 3.1: without credentials in a request, the response "SHOULD NOT include an error
     // code".
@@ -103,6 +139,6 @@ fn refuse(admin: &AdminState, denied: AuthError, message: &'static str) -> (Auth
     };
     let mut response = json_response(StatusCode::UNAUTHORIZED, "unauthorized", message);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-    response.extensions_mut().insert(RefusalText(message));
+    response.extensions_mut().insert(text);
     (denied, response)
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, Path};
 use axum::response::Response;
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 
-use crate::access::AccessGrant;
+use crate::access::{AccessGrant, KeyCarrier};
 use crate::{AdminState, json};
 use moongate_access::auth::AdminRole;
 use moongate_gateway::RestartOutcome;
@@ -32,6 +32,17 @@ pub(super) struct Operator(pub(super) Arc<AdminState>);
 /// Reader of what only operators may see.
 pub(super) struct Viewer(pub(super) Arc<AdminState>);
 
+/// Proof that no page of another origin sent a request. Routes that need no key ask for it.
+pub(super) struct SameSite;
+
+impl<S: Sync> FromRequestParts<S> for SameSite {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
+        check_site(&parts.headers).map(|()| SameSite)
+    }
+}
+
 impl FromRequestParts<Arc<AdminState>> for Operator {
     type Rejection = Response;
 
@@ -50,23 +61,39 @@ impl FromRequestParts<Arc<AdminState>> for Viewer {
 
 fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Result<(), Response> {
     match parts.extensions.get::<AccessGrant>() {
-        Some(AccessGrant::Key(role)) if *role >= needed => {}
-        Some(AccessGrant::Key(role)) => {
-            let (role, needed) = (role.name(), needed.name());
+        Some(AccessGrant::Key { key, .. }) if key.role >= needed => {}
+        Some(AccessGrant::Key { key, .. }) => {
+            let (role, needed) = (key.role.name(), needed.name());
             let message = format!("The role of this key is \"{role}\", and this needs \"{needed}\" (admin.keys)");
             return Err(json_response(StatusCode::FORBIDDEN, "role_not_allowed", &message));
         }
         // Without keys the grant says where the listener is. A proxy on this machine would still let in others.
-        Some(AccessGrant::Loopback) if is_direct(parts, admin) => {}
+        Some(AccessGrant::Loopback) if is_direct(admin, parts.extensions.get(), &parts.headers) => {}
         Some(AccessGrant::Loopback) | None => {
             let message = "Without admin.keys only this machine may do this, directly and on a loopback address; elsewhere send \
                            SIGHUP, or change the config file";
             return Err(json_response(StatusCode::FORBIDDEN, "not_local", message));
         }
     }
+    check_site(&parts.headers)?;
+    // A browser adds its cookie by itself, so it must also say that our own page asks.
+    let has_cookie = matches!(parts.extensions.get(), Some(AccessGrant::Key { carrier: KeyCarrier::Cookie(_), .. }));
+    let is_own = parts.headers.get("sec-fetch-site").is_some_and(|site| site == "same-origin");
+    if has_cookie && needed == AdminRole::Operate && parts.method != Method::GET && !is_own {
+        return Err(json_response(
+            StatusCode::FORBIDDEN,
+            "origin_not_allowed",
+            "With a cookie only the page itself may do this; programs send Authorization: Bearer",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses requests of pages under other origins.
+fn check_site(headers: &HeaderMap) -> Result<(), Response> {
     // Browsers send `Sec-Fetch-Site` with each request. Our own pages are of the same origin, which the origin check
     // has verified. Pages under an origin of `gateway.allowed_origins` may call tools, but must not act here.
-    let site = parts.headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
         return Err(json_response(
             StatusCode::FORBIDDEN,
@@ -78,11 +105,10 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
 }
 
 /// True if a request comes from this machine and through no proxy.
-fn is_direct(parts: &Parts, admin: &AdminState) -> bool {
-    let peer = parts.extensions.get::<PeerAddress>();
+pub(super) fn is_direct(admin: &AdminState, peer: Option<&PeerAddress>, headers: &HeaderMap) -> bool {
     // Only processes of this machine can open the file of a Unix socket.
     let local = admin.local || peer.is_some_and(|PeerAddress(address)| address.is_loopback());
-    local && !is_proxied(&parts.headers)
+    local && !is_proxied(headers)
 }
 
 fn answer((done, body): (bool, serde_json::Value)) -> Response {

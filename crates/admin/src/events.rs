@@ -1,11 +1,12 @@
 //! Event stream of the admin listener.
 //!
 //! Owns its bytes and its end. Does not look for changes (`event_feed.rs`). Invariant: a stream ends when the gateway
-//! drains, or when the keys of operators change, so that it is never older than its permission.
+//! drains, when the keys of operators change, or with its reader's session, so that it is never older than its permission.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body as AxumBody, Bytes};
 use axum::response::Response;
 use futures_util::stream::{self, Stream};
@@ -14,6 +15,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 use crate::AdminState;
+use crate::access::AccessGrant;
 use crate::actions::Viewer;
 use crate::event_feed::{AdminEvent, Watcher, snapshot_event};
 use moongate_server::json_response;
@@ -25,12 +27,12 @@ const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
 const PERMISSION_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Handles `GET /api/v1/events`.
-pub(super) async fn events(Viewer(admin): Viewer) -> Response {
+pub(super) async fn events(Viewer(admin): Viewer, Extension(grant): Extension<AccessGrant>) -> Response {
     let Some(watcher) = admin.events.watch(&admin) else {
         let message = "There are too many event streams (admin.streams); close a page, or raise the limit";
         return json_response(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", message);
     };
-    let mut response = Response::new(AxumBody::from_stream(event_stream(admin, watcher)));
+    let mut response = Response::new(AxumBody::from_stream(event_stream(admin, grant, watcher)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -40,6 +42,7 @@ pub(super) async fn events(Viewer(admin): Viewer) -> Response {
 /// State of one event stream.
 struct OpenStream {
     admin: Arc<AdminState>,
+    grant: AccessGrant,
     watcher: Watcher,
     access: Arc<moongate_access::auth::AdminAccess>,
     next_id: u64,
@@ -49,11 +52,12 @@ struct OpenStream {
 
 fn event_stream(
     admin: Arc<AdminState>,
+    grant: AccessGrant,
     watcher: Watcher,
 ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> {
     let count = CountGuard::new(&admin.metrics.clients.admin_streams);
     let access = admin.access.load_full();
-    let stream = OpenStream { admin, watcher, access, next_id: 1, last_sent: Instant::now(), _count: count };
+    let stream = OpenStream { admin, grant, watcher, access, next_id: 1, last_sent: Instant::now(), _count: count };
     stream::unfold(stream, |mut stream| async {
         let bytes = stream.next_bytes().await?;
         stream.last_sent = Instant::now();
@@ -76,7 +80,7 @@ impl OpenStream {
                 next = tokio::time::timeout(PERMISSION_INTERVAL, self.watcher.events.recv()) => next,
             };
             // A reload replaces the keys as a whole. The client connects again, with the key that it has now.
-            if !Arc::ptr_eq(&self.access, &self.admin.access.load()) {
+            if !Arc::ptr_eq(&self.access, &self.admin.access.load()) || !self.grant.is_open(&self.admin) {
                 return None;
             }
             match next {

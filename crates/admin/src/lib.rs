@@ -10,6 +10,7 @@ mod connect;
 mod config_change;
 mod config_control;
 mod config_view;
+mod cookie;
 mod event_feed;
 mod events;
 mod items;
@@ -21,6 +22,7 @@ mod search;
 mod server_details;
 mod sessions;
 mod sign_in;
+mod signin_routes;
 mod status;
 mod tool_catalog;
 mod try_call;
@@ -73,7 +75,7 @@ pub struct AdminState {
     pub events: EventFeed,
     /// Calls that operators make here.
     pub try_calls: TryCalls,
-    /// Keys that were tried. All listeners share them.
+    /// Sessions, tickets and wrong keys. All listeners share them.
     pub sign_in: Arc<SignInState>,
 }
 

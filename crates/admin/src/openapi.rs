@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::actions::Viewer;
 use crate::json;
 use crate::routes::{ApiRoute, ROUTES};
+use moongate_access::auth::AdminRole;
 
 /// Handles `GET /api/v1/openapi.json`.
 pub(super) async fn openapi(Viewer(_): Viewer) -> Response {
@@ -26,7 +27,10 @@ fn description() -> Value {
         "info": { "title": "Moongate admin API", "version": env!("CARGO_PKG_VERSION") },
         "paths": paths,
         "components": {
-            "securitySchemes": { "key": { "type": "http", "scheme": "bearer", "description": "A key of admin.keys." } },
+            "securitySchemes": {
+                "key": { "type": "http", "scheme": "bearer", "description": "A key of admin.keys." },
+                "session": { "type": "apiKey", "in": "cookie", "name": "moongate_admin", "description": "Over TLS __Host-moongate." },
+            },
             "schemas": { "Error": {
                 "type": "object",
                 "required": ["error", "message"],
@@ -34,7 +38,7 @@ fn description() -> Value {
             } },
         },
         // The empty alternative is a loopback listener without `admin.keys`.
-        "security": [{ "key": [] }, {}],
+        "security": [{ "key": [] }, { "session": [] }, {}],
     })
 }
 
@@ -54,7 +58,7 @@ fn operation(route: &ApiRoute) -> Value {
     json!({
         "summary": route.summary,
         "parameters": parameters,
-        "x-role": route.role.name(),
+        "x-role": route.role.map_or("none", AdminRole::name),
         "responses": {
             "200": { "description": "Done.", "content": body },
             "default": { "description": "An error, with a message for people.", "content": error },

@@ -9,8 +9,8 @@ use axum::Router;
 use axum::routing::{MethodRouter, delete, get, patch, post};
 
 use crate::{
-    AdminState, actions, calls, config_change, config_view, connect, events, items, openapi, search, sessions, status,
-    try_call,
+    AdminState, actions, calls, config_change, config_view, connect, events, items, openapi, search, sessions,
+    signin_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 
@@ -18,8 +18,8 @@ use moongate_access::auth::AdminRole;
 pub(super) struct ApiRoute {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
-    /// Role that it needs. Without keys, a request from this machine.
-    pub(super) role: AdminRole,
+    /// Role that it needs: without keys, a request from this machine. `None`: it takes keys, so it needs none.
+    pub(super) role: Option<AdminRole>,
     pub(super) summary: &'static str,
     /// Query parameters, each with its meaning.
     pub(super) query: &'static [(&'static str, &'static str)],
@@ -33,7 +33,7 @@ impl ApiRoute {
         summary: &'static str,
         handler: fn() -> MethodRouter<Arc<AdminState>>,
     ) -> Self {
-        ApiRoute { method, path, role: AdminRole::View, summary, query: &[], handler }
+        ApiRoute { method, path, role: Some(AdminRole::View), summary, query: &[], handler }
     }
 
     const fn operate(
@@ -42,7 +42,16 @@ impl ApiRoute {
         summary: &'static str,
         handler: fn() -> MethodRouter<Arc<AdminState>>,
     ) -> Self {
-        ApiRoute { role: AdminRole::Operate, ..ApiRoute::view(method, path, summary, handler) }
+        ApiRoute { role: Some(AdminRole::Operate), ..ApiRoute::view(method, path, summary, handler) }
+    }
+
+    const fn open(
+        method: &'static str,
+        path: &'static str,
+        summary: &'static str,
+        handler: fn() -> MethodRouter<Arc<AdminState>>,
+    ) -> Self {
+        ApiRoute { role: None, ..ApiRoute::view(method, path, summary, handler) }
     }
 
     const fn query(self, query: &'static [(&'static str, &'static str)]) -> Self {
@@ -53,6 +62,12 @@ impl ApiRoute {
 /// All routes of the API.
 pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::view("GET", "/api/v1/openapi.json", "This description of the API.", || get(openapi::openapi)),
+    ApiRoute::open("POST", "/api/v1/signin", "Trades a key or a ticket for a cookie.", || post(signin_routes::sign_in)),
+    ApiRoute::open("POST", "/api/v1/signout", "Ends the session of a cookie.", || post(signin_routes::sign_out)),
+    ApiRoute::view("POST", "/api/v1/tickets", "Makes a ticket, which signs a browser in once.", || {
+        post(signin_routes::make_ticket)
+    }),
+    ApiRoute::view("GET", "/api/v1/me", "Name and role of the key that a request has.", || get(signin_routes::me)),
     ApiRoute::view("GET", "/api/v1/status", "The state of every server, and why.", || get(status::status)),
     ApiRoute::view("GET", "/api/v1/events", "Changes as they happen, as an event stream.", || get(events::events)),
     ApiRoute::view("GET", "/api/v1/servers/{name}", "The state of one server.", || get(status::server)),
@@ -112,6 +127,12 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     }),
     ApiRoute::operate("DELETE", "/api/v1/try/{id}", "Cancels such a call.", || delete(try_call::cancel)),
 ];
+
+/// Returns true for paths of which no route needs a key.
+pub(super) fn needs_no_key(path: &str) -> bool {
+    let mut routes = ROUTES.iter().filter(|route| route.path == path).peekable();
+    routes.peek().is_some() && routes.all(|route| route.role.is_none())
+}
 
 /// Adds the routes to a router.
 pub(super) fn mount(router: Router<Arc<AdminState>>) -> Router<Arc<AdminState>> {

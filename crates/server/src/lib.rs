@@ -50,7 +50,7 @@ pub use connection_limit::SlotRequest;
 pub use h2_stall::StallDetector;
 pub use listener::{ListenSettings, ServerListener, serve_connection};
 pub use origin::HostRules;
-pub use origin::{has_several_hosts, request_hosts};
+pub use origin::{has_several_hosts, is_loopback_host, request_hosts};
 pub use refused_keys::RefusedKeys;
 pub use service::{ConnectionService, PeerAddress};
 pub use socket::SocketSettings;

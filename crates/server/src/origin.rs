@@ -72,6 +72,13 @@ pub fn has_several_hosts(headers: &HeaderMap) -> bool {
     headers.get_all(header::HOST).iter().nth(1).is_some()
 }
 
+/// True if a Host value names this machine.
+pub fn is_loopback_host(value: &str) -> bool {
+    let host = without_port(value);
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.is_ok_and(|address| address.to_canonical().is_loopback()) || host.eq_ignore_ascii_case("localhost")
+}
+
 fn matches(rule: &str, host: &str) -> bool {
     match rule.strip_prefix("*.") {
         // A wildcard such as `*.example.com` does not cover `example.com` itself.

@@ -41,7 +41,7 @@ macro_rules! script {
     };
 }
 
-static ASSETS: [PageAsset; 16] = [
+static ASSETS: [PageAsset; 17] = [
     PageAsset::new("app.css", "text/css; charset=utf-8", include_bytes!("assets/app.css")),
     PageAsset::new("icon.svg", "image/svg+xml", include_bytes!("assets/icon.svg")),
     script!("theme.js"),
@@ -58,6 +58,7 @@ static ASSETS: [PageAsset; 16] = [
     script!("arguments.js"),
     script!("try.js"),
     script!("try-view.js"),
+    script!("signin.js"),
 ];
 
 /// Handles `GET /assets/{path}`.

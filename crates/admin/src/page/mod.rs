@@ -15,6 +15,7 @@ mod server_tabs;
 mod servers;
 mod sessions;
 mod shell;
+mod sign_in;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body as AxumBody;
-use axum::extract::{Path, Request};
+use axum::extract::{Path, Request, State as Shared};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
@@ -103,6 +104,7 @@ pub(super) fn routes() -> Router<Arc<AdminState>> {
         )
         .route("/try/{server}/{tool}", get(try_it::page))
         .route("/parts/try/{id}/{ask}", get(try_it::ask_part))
+        .route("/signin", get(signin_page))
         .route("/parts/summary", get(summary_part))
         .route("/parts/chips", get(async |viewer: PageViewer| part(servers_view(&viewer, None, |view| view.chips()))))
         .route("/parts/servers", get(servers_part))
@@ -121,14 +123,14 @@ pub(super) async fn explain_refusal(request: Request, next: Next) -> Response {
     let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let wants_page = accept.contains("text/html") && !request.uri().path().starts_with("/api/");
     let response = next.run(request).await;
-    let Some(RefusalText(message)) = response.extensions().get().copied().filter(|_| wants_page) else {
+    let Some(refusal) = response.extensions().get::<RefusalText>().copied().filter(|_| wants_page) else {
         return response;
     };
     let (mut parts, _) = response.into_parts();
     parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     // The length was that of the JSON body.
     parts.headers.remove(header::CONTENT_LENGTH);
-    let body = AxumBody::from(shell::signed_out(message).into_string());
+    let body = AxumBody::from(sign_in::refusal_page(refusal).into_string());
     add_headers(Response::from_parts(parts, body)).await
 }
 
@@ -147,6 +149,11 @@ async fn server_page(viewer: PageViewer, Path(name): Path<String>) -> Response {
         *response.status_mut() = StatusCode::NOT_FOUND;
     }
     response
+}
+
+async fn signin_page(Shared(admin): Shared<Arc<AdminState>>) -> Response {
+    let has_keys = !admin.access.load().keys.is_empty();
+    part(if has_keys { sign_in::sign_in_page() } else { sign_in::no_keys_page() })
 }
 
 async fn sessions_page(viewer: PageViewer) -> Response {

@@ -46,6 +46,7 @@ pub(super) fn document(viewer: &PageViewer, content: &PageContent) -> Markup {
                 (summary(servers))
                 span id="live" class="live js-only" role="status" data-state="waiting" { "connecting" }
                 button type="button" class="plain js-only" id="theme" { "Theme: system" }
+                @if viewer.is_signed_in { button type="button" class="plain js-only" id="signout" { "Sign out" } }
             }
             nav aria-label="Views" { (navigation(content.view)) }
             (banners(viewer, &status))
@@ -57,7 +58,8 @@ pub(super) fn document(viewer: &PageViewer, content: &PageContent) -> Markup {
     }
 }
 
-fn head(title: &str) -> Markup {
+/// Opens the document.
+pub(super) fn head(title: &str) -> Markup {
     html! {
         (DOCTYPE)
         (PreEscaped(concat!("<html lang=\"en\" data-version=\"", env!("CARGO_PKG_VERSION"), "\">")))
@@ -74,7 +76,8 @@ fn head(title: &str) -> Markup {
     }
 }
 
-fn brand() -> Markup {
+/// Renders the wordmark.
+pub(super) fn brand() -> Markup {
     html! {
         a class="brand" href="/" title=(concat!("Moongate ", env!("CARGO_PKG_VERSION"))) {
             svg viewBox="0 0 24 24" aria-hidden="true" focusable="false" {
@@ -184,22 +187,6 @@ fn help_dialog() -> Markup {
             form method="dialog" class="row" {
                 label { input type="checkbox" id="keys-on" checked; " Keys without Ctrl are on" }
                 button class="btn" autofocus { "Close" }
-            }
-        }
-    }
-}
-
-/// Renders the page for a browser that is not let in.
-pub(super) fn signed_out(message: &str) -> Markup {
-    html! {
-        (head("Signed out"))
-        body {
-            header { (brand()) }
-            main id="main" class="narrow" {
-                h1 { "A key is needed" }
-                p { (message) }
-                p { "A browser cannot send a key yet: signing in comes with a later version. Until then the commands show the same:" }
-                pre { "MOONGATE_ADMIN_KEY=… moongate status" }
             }
         }
     }

@@ -10,7 +10,8 @@ use super::server_tabs::OpenServer;
 use super::servers::ServersView;
 use super::tools::{ToolRows, ToolsView, open_tool};
 use super::view_query::ViewQuery;
-use super::{sessions, shell};
+use super::{sessions, sign_in};
+use crate::access::RefusalText;
 use crate::tool_catalog::{FoundTools, ServerTools};
 
 /// Text of a server that tries to be markup, and to hide what it is.
@@ -242,7 +243,7 @@ fn context_sorts_by_cost_and_warns() {
 fn empty_views_say_so() {
     assert!(sessions::page(&[], true).into_string().contains("No client has a session"));
     assert!(calls_page(&[], "", true).contains("No call yet"));
-    let page: Markup = shell::signed_out("A key of admin.keys is needed");
+    let page: Markup = sign_in::refusal_page(RefusalText::SignIn);
     let html = page.into_string();
     assert!(html.contains("moongate status") && html.starts_with("<!DOCTYPE html><html lang=\"en\""));
     assert_nothing_inline(&html);

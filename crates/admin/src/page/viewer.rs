@@ -11,6 +11,7 @@ use http::request::Parts;
 
 use super::view_query::ViewQuery;
 use crate::AdminState;
+use crate::access::{AccessGrant, KeyCarrier};
 use crate::actions::{Operator, Viewer};
 
 /// Reader of a page.
@@ -18,6 +19,8 @@ pub(super) struct PageViewer {
     pub(super) admin: Arc<AdminState>,
     /// True if the reader may act. Otherwise the page has no buttons for actions.
     pub(super) may_act: bool,
+    /// True if the reader has a session that can be ended.
+    pub(super) is_signed_in: bool,
     pub(super) query: ViewQuery,
 }
 
@@ -28,7 +31,9 @@ impl FromRequestParts<Arc<AdminState>> for PageViewer {
         let Viewer(admin) = Viewer::from_request_parts(parts, admin).await?;
         // This decides only which buttons are drawn. The API checks again at each action.
         let may_act = Operator::from_request_parts(parts, &admin).await.is_ok();
+        let grant = parts.extensions.get::<AccessGrant>();
+        let is_signed_in = matches!(grant, Some(AccessGrant::Key { carrier: KeyCarrier::Cookie(_), .. }));
         let query = ViewQuery::parse(parts.uri.query().unwrap_or_default());
-        Ok(PageViewer { admin, may_act, query })
+        Ok(PageViewer { admin, may_act, is_signed_in, query })
     }
 }

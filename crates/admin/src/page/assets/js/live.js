@@ -143,6 +143,12 @@ function onSnapshot(event) {
   markChanged("snapshot");
 }
 
+/** A key or a session may have ended. Then the page asks for a key. */
+async function askForKey() {
+  const response = await fetch("/api/v1/me", { credentials: "same-origin", redirect: "error" }).catch(() => null);
+  if (response?.status === 401) location.reload();
+}
+
 export function connect() {
   source?.close();
   const stream = new EventSource("/api/v1/events");
@@ -152,6 +158,7 @@ export function connect() {
   stream.addEventListener("call", onCall);
   stream.addEventListener("sessions", () => markChanged("sessions"));
   stream.onerror = () => {
+    if (stream.readyState === EventSource.CLOSED) askForKey();
     stream.close();
     const delay = DELAYS[Math.min(attempts, DELAYS.length - 1)];
     attempts += 1;

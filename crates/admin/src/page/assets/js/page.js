@@ -5,6 +5,7 @@ import { startKeyboard } from "./keyboard.js";
 import { connect, isPaused, setPaused } from "./live.js";
 import { startNavigation } from "./navigate.js";
 import { startTry } from "./try-view.js";
+import { startSignIn } from "./signin.js";
 
 const THEMES = ["system", "light", "dark"];
 
@@ -33,6 +34,7 @@ startActions();
 startNavigation();
 startKeyboard();
 startTry();
+startSignIn();
 // A link to an open card or row shows it.
 document.querySelector(".card .body, .toolrow > div > .more")?.closest(".card, .toolrow")?.scrollIntoView({ block: "nearest" });
 // A page for readers without a key has no light.

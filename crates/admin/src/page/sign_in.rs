@@ -1,0 +1,64 @@
+//! View that asks for a key of an operator.
+//!
+//! Owns its HTML. Does not check keys. Invariant: the form has no field with a name, so that no browser puts a key into a
+//! URL or a plain request.
+
+use maud::{Markup, html};
+
+use super::shell::{brand, head};
+use crate::access::RefusalText;
+
+/// Renders the page for a browser that is not let in.
+pub(super) fn refusal_page(refusal: RefusalText) -> Markup {
+    match refusal {
+        RefusalText::SignIn => sign_in_page(),
+        RefusalText::Other(message) => narrow(
+            "Not let in",
+            &html! {
+                h1 { "The page is closed" }
+                p { (message) }
+            },
+        ),
+    }
+}
+
+/// Renders the page without keys: nobody needs to sign in.
+pub(super) fn no_keys_page() -> Markup {
+    narrow(
+        "Sign in",
+        &html! {
+            h1 { "No sign-in is needed" }
+            p { "There are no " code { "admin.keys" } ". " a href="/" { "Go to the page" } }
+        },
+    )
+}
+
+/// Renders the form.
+pub(super) fn sign_in_page() -> Markup {
+    narrow(
+        "Sign in",
+        &html! {
+            h1 { "Sign in" }
+            noscript { p class="banner" { "Signing in needs JavaScript." } }
+            form id="signin" class="signin" method="post" {
+                label for="key" { "Admin key" }
+                input id="key" type="password" autocomplete="current-password" required autofocus;
+                button class="btn" { "Sign in" }
+            }
+            div id="failure" class="banner red" role="alert" hidden {}
+            p { "or run " code { "moongate open" } " on the machine" }
+            p { "Commands take a key of " code { "admin.keys" } " from a variable:" }
+            pre { "MOONGATE_ADMIN_KEY=… moongate status" }
+        },
+    )
+}
+
+fn narrow(title: &str, body: &Markup) -> Markup {
+    html! {
+        (head(title))
+        body {
+            header { (brand()) }
+            main id="main" class="narrow" { (body) }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Routes of signing in: a key or a ticket for a cookie, sign-out, tickets, and who one is.
+//!
+//! Owns their bodies and answers. Does not keep sessions (`sign_in`). Invariant: a session begins only with a key that is
+//! right, and no answer says why one is wrong.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State as Shared;
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::access::{AccessGrant, KeyCarrier, refuse_guesses};
+use crate::actions::{SameSite, Viewer, is_direct};
+use crate::cookie::{BrowserPath, CLEAR_COOKIES, cookie_hash};
+use crate::json_body::JsonBody;
+use crate::sign_in::{KeyAttempt, TICKET_LIFETIME};
+use crate::{AdminState, json};
+use moongate_access::auth::{AdminRole, KeyHash, UNKNOWN_KEY};
+use moongate_server::{PeerAddress, json_response};
+use moongate_telemetry::DeniedRule;
+
+/// Body of `POST /api/v1/signin`.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum SignInRequest {
+    /// Key of `admin.keys`.
+    Key(String),
+    /// Ticket of `POST /api/v1/tickets`.
+    Ticket(String),
+}
+
+/// Handles `POST /api/v1/signin`.
+pub(super) async fn sign_in(
+    _: SameSite,
+    Shared(admin): Shared<Arc<AdminState>>,
+    peer: Option<Extension<PeerAddress>>,
+    headers: HeaderMap,
+    uri: Uri,
+    JsonBody(request): JsonBody<SignInRequest>,
+) -> Response {
+    let access = admin.access.load_full();
+    if access.keys.is_empty() {
+        return no_keys();
+    }
+    let Some(path) = BrowserPath::of(&headers, &uri) else {
+        let message = "A cookie would cross the network in plain text here: open the page over HTTPS, or on a loopback \
+                       address (ssh -L reaches that from elsewhere)";
+        return json_response(StatusCode::FORBIDDEN, "needs_tls", message);
+    };
+    let peer = peer.map(|Extension(PeerAddress(address))| address);
+    let attempt = match request {
+        SignInRequest::Key(key) => {
+            admin.sign_in.wrong_keys.attempt(peer, KeyHash::of(key.trim()), |hash| access.find(hash))
+        }
+        SignInRequest::Ticket(ticket) => admin.sign_in.wrong_keys.attempt(peer, KeyHash::of(&ticket), |hash| {
+            admin.sign_in.tickets.redeem(hash).and_then(|key| access.find(&key))
+        }),
+    };
+    let key = match attempt {
+        KeyAttempt::Right(key) => key,
+        KeyAttempt::Wrong => {
+            admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
+            admin.server_state.load().refused_keys.log(peer, &UNKNOWN_KEY);
+            let message = "This is no key of admin.keys, or a ticket that was used or is too old";
+            return json_response(StatusCode::UNAUTHORIZED, "unauthorized", message);
+        }
+        KeyAttempt::Refused(wait) => return refuse_guesses(&admin, wait),
+    };
+    // A browser has one session: the earlier one of its cookie ends.
+    if let Some(earlier) = cookie_hash(&headers) {
+        admin.sign_in.sessions.end(&earlier);
+    }
+    let cookie = path.set_cookie(&admin.sign_in.sessions.begin(key.hash));
+    let address = peer.map_or_else(|| "local".to_owned(), |address| address.to_string());
+    tracing::info!(key = key.name, address, "operator signed in");
+    let mut response = no_store(json(StatusCode::OK, &who(Some((&key.name, key.role)), "session")));
+    // The secret is made of letters, digits, `-` and `_`.
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// Handles `POST /api/v1/signout`. Without a session there is nothing to end, which is as well.
+pub(super) async fn sign_out(_: SameSite, Shared(admin): Shared<Arc<AdminState>>, headers: HeaderMap) -> Response {
+    if let Some(session) = cookie_hash(&headers) {
+        admin.sign_in.sessions.end(&session);
+    }
+    let mut response = no_store(json(StatusCode::OK, &json!({ "outcome": "signed_out" })));
+    for cookie in CLEAR_COOKIES {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// Handles `POST /api/v1/tickets`.
+pub(super) async fn make_ticket(
+    Viewer(admin): Viewer,
+    Extension(grant): Extension<AccessGrant>,
+    peer: Option<Extension<PeerAddress>>,
+    headers: HeaderMap,
+) -> Response {
+    match grant {
+        AccessGrant::Loopback => no_keys(),
+        AccessGrant::Key { key, carrier: KeyCarrier::Bearer }
+            if is_direct(&admin, peer.as_ref().map(|Extension(peer)| peer), &headers) =>
+        {
+            let ticket = admin.sign_in.tickets.issue(key.hash);
+            let path = format!("/signin#t={ticket}");
+            let body = json!({ "ticket": ticket, "path": path, "expires_seconds": TICKET_LIFETIME.as_secs() });
+            no_store(json(StatusCode::OK, &body))
+        }
+        AccessGrant::Key { .. } => {
+            let message = "Only this machine gets tickets: over loopback or a Unix socket, with a key and no proxy";
+            json_response(StatusCode::FORBIDDEN, "not_local", message)
+        }
+    }
+}
+
+/// Handles `GET /api/v1/me`.
+pub(super) async fn me(_: Viewer, Extension(grant): Extension<AccessGrant>) -> Response {
+    let body = match &grant {
+        AccessGrant::Loopback => who(None, "loopback"),
+        AccessGrant::Key { key, carrier: KeyCarrier::Bearer } => who(Some((&key.name, key.role)), "key"),
+        AccessGrant::Key { key, carrier: KeyCarrier::Cookie(_) } => who(Some((&key.name, key.role)), "session"),
+    };
+    no_store(json(StatusCode::OK, &body))
+}
+
+/// Describes who a request is of. Without keys, this machine operates.
+fn who(key: Option<(&str, AdminRole)>, by: &str) -> Value {
+    let role = key.map_or(AdminRole::Operate, |(_, role)| role).name();
+    json!({ "name": key.map(|(name, _)| name), "role": role, "by": by, "keys": key.is_some() })
+}
+
+fn no_keys() -> Response {
+    let message = "There are no admin.keys: the page needs no sign-in here";
+    json_response(StatusCode::CONFLICT, "no_keys", message)
+}
+
+fn no_store(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
