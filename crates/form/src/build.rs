@@ -123,7 +123,7 @@ impl FormBuilder<'_> {
     /// Reads the values that a schema lists: `enum`, `const`, or branches with a `const` each.
     fn listed_choices(&mut self, schema: &JsonObject, nullable: &mut bool) -> Option<FieldKind> {
         let mut choices: Vec<FieldChoice> = match branches(schema).filter(|(key, _)| *key != "allOf") {
-            Some((_, branches)) => branches.iter().map(|branch| titled(branch)).collect::<Option<_>>()?,
+            Some((_, branches)) => branches.iter().map(titled).collect::<Option<_>>()?,
             None => {
                 let names = texts(schema.get("enumNames"));
                 let title = |n: usize, raw: &RawJson| names.get(n).map_or_else(|| plain(raw), ByteString::to_string);

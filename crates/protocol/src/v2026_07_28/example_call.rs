@@ -4,7 +4,7 @@
 
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 
-use super::headers::write_headers;
+use super::mirrored_headers::write_headers;
 use super::meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION};
 use crate::example_call::ExampleCall;
 
