@@ -362,6 +362,13 @@ fn server_state(
     }
 }
 
+/// Creates the gateway of a plan, and its methods of authentication. Nothing is started or connected.
+pub fn gateway_at_rest(plan: &Plan) -> (Arc<Gateway>, Arc<AuthMethods>) {
+    let shared = Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
+    let (auth, access) = AuthMethods::new(&plan.auth);
+    (Gateway::new(gateway_settings(plan, access), auth.principals().clone(), shared), auth)
+}
+
 /// Gateway without listeners or processes, whose requests and servers are supplied by the caller.
 pub struct GatewayCore {
     /// Gateway with its servers; none is connected before [`Gateway::start`].

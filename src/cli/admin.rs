@@ -11,6 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::cli::locate::{self, LocatedGateway};
+use crate::cli::process::load_options;
+use moongate_config::LoadOptions;
 use moongate_server::UNIX;
 
 /// Time limit for a page that needs no work.
@@ -49,6 +51,16 @@ impl GatewayArgs {
     /// Returns a client for the listener that the flags, or else the config, name.
     pub(super) fn client(&self) -> anyhow::Result<AdminClient> {
         self.admin.client(&self.config)
+    }
+
+    /// Returns the options to load the gateway's config.
+    pub(super) fn load_options(&self) -> LoadOptions<'static> {
+        load_options(&self.config)
+    }
+
+    /// True if a flag says where the gateway is.
+    pub(super) fn names_gateway(&self) -> bool {
+        self.admin.admin.is_some()
     }
 }
 

@@ -3,7 +3,7 @@
 //! Owns which config is edited, and the report of what became of the edit. Does not edit (`moongate_config::edit`).
 //! Invariant: a command works whether a gateway runs or not, and says which.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::cli::admin::{AdminArgs, AdminClient};
-use crate::cli::process::{BAD_CONFIG, environment, print_message};
+use crate::cli::process::{BAD_CONFIG, load_options, print_message};
 use moongate_config::LoadOptions;
 use moongate_config::edit::{ConfigOperation, EditHistory, prepare_edit};
 use moongate_protocol::SUPPORTED;
@@ -49,15 +49,6 @@ impl EditArgs {
 }
 
 impl EditedConfig {
-    fn options(&self) -> LoadOptions<'static> {
-        let env = environment();
-        let mut paths = self.config.clone();
-        if paths.is_empty() {
-            paths.extend(moongate_config::search(Path::new("."), &env));
-        }
-        LoadOptions { revisions: &SUPPORTED, ..LoadOptions::of_files(paths, env) }
-    }
-
     /// Makes the edit and reports what became of it in the gateway that runs with this config.
     pub(super) async fn apply(
         &self,
@@ -65,7 +56,7 @@ impl EditedConfig {
         operation: &ConfigOperation,
         server: Option<&str>,
     ) -> anyhow::Result<ExitCode> {
-        let options = self.options();
+        let options = load_options(&self.config);
         let created = moongate_config::users_file(&options.env);
         let prepared = match prepare_edit(&options, created.as_deref(), std::slice::from_ref(operation)) {
             Ok(prepared) => prepared,

@@ -5,20 +5,8 @@
 use std::ffi::OsStr;
 
 /// Names of the commands.
-pub(super) const NAMES: [&str; 12] = [
-    "audit",
-    "completions",
-    "doctor",
-    "explain",
-    "login",
-    "logins",
-    "logout",
-    "open",
-    "pin",
-    "popular",
-    "undo",
-    "upgrade",
-];
+pub(super) const NAMES: [&str; 11] =
+    ["audit", "completions", "doctor", "login", "logins", "logout", "open", "pin", "popular", "undo", "upgrade"];
 
 /// Returns the refusal of a command of a later version.
 pub(super) fn refusal(word: &OsStr) -> Option<String> {
@@ -27,7 +15,6 @@ pub(super) fn refusal(word: &OsStr) -> Option<String> {
         "undo" => "edit the config file: it is read again when it changes",
         "login" | "logins" | "logout" => "send a fixed credential with `headers`",
         "doctor" => "use `moongate check` and `moongate status`",
-        "explain" => "`moongate tools --key KEY` shows what a key may call",
         "popular" => "`moongate tools` lists what there is",
         "audit" => "`telemetry.calls = \"all\"` logs each call",
         "open" => "`moongate status` shows how each server is",

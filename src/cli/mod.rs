@@ -11,6 +11,7 @@ mod config_edit;
 mod check_servers;
 mod confirm;
 pub mod connect;
+pub mod explain;
 pub mod health;
 pub mod key;
 mod command_first;
@@ -89,6 +90,8 @@ enum CliCommand {
     Import(import::ImportArgs),
     /// Make keys for clients
     Key(key::KeyArgs),
+    /// Tell whether a key may call a tool, and which line of the config decides
+    Explain(explain::ExplainArgs),
     /// Have a running gateway read its config again
     Reload(restart::ReloadArgs),
     /// Start a server of a running gateway anew; the old one serves until the new one is ready
@@ -157,6 +160,7 @@ pub fn run(cli: CommandLine) -> ExitCode {
         CliCommand::Connect(args) => block_on(connect::run(args)),
         CliCommand::Import(args) => block_on(async { import::run(&args) }),
         CliCommand::Key(args) => key::run(args),
+        CliCommand::Explain(args) => block_on(explain::run(args)),
         CliCommand::Reload(args) => block_on(restart::reload(args)),
         CliCommand::Restart(args) => block_on(restart::restart(args)),
         CliCommand::Status(args) => block_on(status::run(args)),

@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use moongate_config::ConfigProblems;
+use moongate_config::{ConfigProblems, LoadOptions};
+use moongate_protocol::SUPPORTED;
 
 /// Creates a runtime with the default number of workers.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
@@ -38,6 +40,16 @@ pub(super) fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
+}
+
+/// Returns the options to load these files, or else the config that `serve` would find.
+pub(super) fn load_options(config: &[PathBuf]) -> LoadOptions<'static> {
+    let env = environment();
+    let mut paths = config.to_vec();
+    if paths.is_empty() {
+        paths.extend(moongate_config::search(Path::new("."), &env));
+    }
+    LoadOptions { revisions: &SUPPORTED, ..LoadOptions::of_files(paths, env) }
 }
 
 /// Prints the problems of a config that cannot be used, for commands that need one.

@@ -15,6 +15,7 @@ mod config;
 mod deploy;
 mod edit;
 mod examples;
+mod explain;
 mod faults;
 mod fronts;
 mod fuzz_corpus;

@@ -13,6 +13,7 @@ mod config_view;
 mod cookie;
 mod event_feed;
 mod events;
+mod explain;
 mod items;
 mod json_body;
 mod openapi;

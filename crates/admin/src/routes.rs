@@ -9,8 +9,8 @@ use axum::Router;
 use axum::routing::{MethodRouter, delete, get, patch, post};
 
 use crate::{
-    AdminState, actions, calls, config_change, config_view, connect, events, items, openapi, search, sessions,
-    signin_routes, status, try_call,
+    AdminState, actions, calls, config_change, config_view, connect, events, explain, items, openapi, search,
+    sessions, signin_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 
@@ -113,6 +113,14 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::operate("POST", "/api/v1/config/undo", "Restores the file as it was before the last edit.", || {
         post(config_change::undo)
     }),
+    ApiRoute::view("GET", "/api/v1/explain", "Whether a principal may call a tool, and which rules decide.", || {
+        get(explain::explain)
+    })
+    .query(&[
+        ("principal", "Name of the key; `anybody` if there are no keys."),
+        ("tool", "Name of the tool, as clients of the endpoint see it."),
+        ("endpoint", "Name of a view or server; none for `/mcp`."),
+    ]),
     ApiRoute::view("GET", "/api/v1/plan", "The changes that a reload would make.", || get(actions::plan)),
     ApiRoute::operate("POST", "/api/v1/reload", "Reads the config again and applies it.", || post(actions::reload)),
     ApiRoute::operate("POST", "/api/v1/servers/{name}/restart", "Starts a server anew.", || post(actions::restart)),

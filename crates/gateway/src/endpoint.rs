@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use crate::catalog::Snapshot;
+use crate::catalog_route::CatalogRoute;
 use crate::endpoint_context::EndpointContext;
 use crate::endpoint_scope::EndpointScope;
 use crate::generation::Generation;
-use crate::server_entry::ServerEntry;
+use crate::server_entry::{ServerEntry, server_name};
 use crate::settings::SearchRules;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{McpMethod, Principal};
+use moongate_model::{ItemKind, McpMethod, Principal};
 use moongate_telemetry::CallMeter;
 
 /// Gateway, as its endpoints see it.
@@ -76,6 +77,20 @@ impl Endpoint {
 
     pub(super) fn includes(&self, server: &str) -> bool {
         self.scope.includes(server)
+    }
+
+    /// Finds the route of an item, by the key that clients of this endpoint use.
+    pub(super) fn find_route<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        kind: ItemKind,
+        key: &ByteString,
+    ) -> Option<&'a Arc<CatalogRoute>> {
+        match &self.scope {
+            // Servers' own names are unique within one server only.
+            EndpointScope::Server(upstream) => snapshot.find_local(kind, &server_name(upstream), key),
+            _ => snapshot.find_exposed(kind, key),
+        }
     }
 
     /// Explains why the one server of this endpoint never came up. An endpoint with several servers has other items to

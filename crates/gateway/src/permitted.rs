@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::catalog::Snapshot;
 use crate::catalog_route::CatalogRoute;
+use crate::decision::{DecisionRecorder, DecisionRule};
 use crate::endpoint::Endpoint;
 use crate::endpoint_context::EndpointContext;
 use crate::endpoint_scope::EndpointScope;
@@ -54,21 +55,37 @@ impl Permitted<Arc<ServerEntry>> {
 impl Endpoint {
     /// Returns true if a principal may see and use an item through this endpoint.
     pub(super) fn permits(&self, principal: &Principal, kind: ItemKind, route: &CatalogRoute) -> bool {
+        self.decide(principal, kind, (&route.upstream.settings.name, &route.exposed), &mut ())
+    }
+
+    /// Decides about an item, by its server and its exposed name. `recorder` sees each rule.
+    pub(super) fn decide(
+        &self,
+        principal: &Principal,
+        kind: ItemKind,
+        (server, exposed): (&str, &str),
+        recorder: &mut impl DecisionRecorder,
+    ) -> bool {
         // Globs of keys apply to tools only.
-        self.offers(kind, route)
-            && (kind != ItemKind::Tools || self.generation.access.allows_tool(principal, &route.exposed))
+        self.offers_named(kind, (server, exposed), recorder)
+            && (kind != ItemKind::Tools
+                || recorder.record(DecisionRule::Principal, self.generation.access.allows_tool(principal, exposed)))
     }
 
     /// Returns true if this endpoint has an item, for principals that may use it.
     pub(super) fn offers(&self, kind: ItemKind, route: &CatalogRoute) -> bool {
-        if !self.includes(&route.upstream.settings.name) {
-            return false;
-        }
+        self.offers_named(kind, (&route.upstream.settings.name, &route.exposed), &mut ())
+    }
+
+    fn offers_named(
+        &self,
+        kind: ItemKind,
+        (server, exposed): (&str, &str),
+        recorder: &mut impl DecisionRecorder,
+    ) -> bool {
         // Globs of views apply to tools only.
-        if kind != ItemKind::Tools {
-            return true;
-        }
-        self.scope.has_tool(&route.upstream.settings.name, &route.exposed)
+        recorder.record(DecisionRule::Servers, self.includes(server))
+            && (kind != ItemKind::Tools || recorder.record(DecisionRule::Tools, self.scope.has_tool(server, exposed)))
     }
 
     /// Permits an item of the catalogue.
@@ -89,12 +106,7 @@ impl Endpoint {
         kind: ItemKind,
         key: &ByteString,
     ) -> Option<Permitted<Arc<CatalogRoute>>> {
-        let route = match &self.scope {
-            // Servers' own names are unique within one server only.
-            EndpointScope::Server(upstream) => snapshot.find_local(kind, &server_name(upstream), key),
-            _ => snapshot.find_exposed(kind, key),
-        };
-        let permitted = self.permit_item(&caller.principal, kind, route?);
+        let permitted = self.permit_item(&caller.principal, kind, self.find_route(snapshot, kind, key)?);
         if permitted.is_none() {
             // Operators see the refusal here. Clients get the error of an unknown name.
             self.gateway.context().metrics.access.policy_denied.inc(DeniedRule(kind.member()));

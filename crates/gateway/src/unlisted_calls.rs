@@ -52,7 +52,8 @@ impl Endpoint {
         (!servers.is_empty()).then_some((kind, servers))
     }
 
-    fn may_belong_to(&self, name: &ByteString, server: &ServerEntry) -> bool {
+    /// Returns true if the name could be one of the server's, by its prefix.
+    pub(super) fn may_belong_to(&self, name: &ByteString, server: &ServerEntry) -> bool {
         let rest = match self.scope {
             // Names have no prefix on a single server's endpoint.
             EndpointScope::Server(_) => return true,

@@ -69,6 +69,10 @@ impl Authenticator for ApiKeys {
         }
         Ok(ProvenIdentity { principal, expires })
     }
+
+    fn expires(&self, principal: &Principal) -> Option<jiff::Timestamp> {
+        self.0.values().find(|known| *known.principal == *principal)?.expires
+    }
 }
 
 /// Returns true if the time from which credentials are refused has come.

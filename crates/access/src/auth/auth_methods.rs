@@ -142,6 +142,12 @@ impl AuthMethods {
         Err(refused)
     }
 
+    /// Returns the time since which the credentials of a principal are refused. `None`: they are not.
+    pub fn expired(&self, principal: &Principal) -> Option<jiff::Timestamp> {
+        let expires = self.methods.iter().find_map(|method| method.expires(principal));
+        expires.filter(|_| is_past(expires))
+    }
+
     /// Returns the text that tells a refused client what to send.
     pub fn advice(&self) -> String {
         self.methods.iter().map(|method| method.advice()).collect::<Vec<_>>().join("; ")

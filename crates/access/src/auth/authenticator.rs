@@ -21,6 +21,12 @@ pub trait Authenticator: Send + Sync {
 
     /// Proves the identity behind a request. Fails with [`AuthError::Missing`] if no credentials are of this method.
     fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthError>;
+
+    /// Returns the time from which the credentials of a principal are refused. `None`: they do not expire, or are another
+    /// method's.
+    fn expires(&self, _: &Principal) -> Option<jiff::Timestamp> {
+        None
+    }
 }
 
 /// Identity that credentials prove.

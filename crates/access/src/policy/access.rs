@@ -47,6 +47,14 @@ impl AccessTable {
         self.0.iter().map(|(_, access)| (access.name.as_str(), &access.tools))
     }
 
+    /// Returns the globs over tools of a role. `None`: it has no entry.
+    pub fn tools_of(&self, role: RoleId) -> Option<&GlobList> {
+        match self.row(role) {
+            AccessEntry::Some(access) => Some(&access.tools),
+            AccessEntry::Everything | AccessEntry::Nothing => None,
+        }
+    }
+
     /// Returns the roles that may use only some endpoints, with the names of those.
     pub fn restricted(&self) -> impl Iterator<Item = (RoleId, &HashSet<String>)> {
         self.0.iter().filter_map(|(id, access)| Some((*id, access.endpoints.as_ref()?)))

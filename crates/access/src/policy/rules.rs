@@ -105,7 +105,7 @@ impl GlobList {
         if self.patterns.iter().all(|pattern| plain(pattern) == "*") {
             return Vec::new();
         }
-        let each = self.one_by_one();
+        let each = self.compiled_patterns();
         let (mut matched, mut found) = (vec![false; self.patterns.len()], Vec::new());
         for name in names {
             each.matches_into(name, &mut found);
@@ -115,9 +115,9 @@ impl GlobList {
         left.map(|(pattern, _)| pattern.as_str()).collect()
     }
 
-    /// Returns the patterns one by one, without their `!`. Compiled on first use: only reports need them.
-    fn one_by_one(&self) -> &GlobSet {
-        let plain = |pattern: &'_ String| pattern.strip_prefix('!').unwrap_or(pattern).to_owned();
+    /// Returns the patterns one by one, without their `!`. Compiled on first use, since only reports need them.
+    fn compiled_patterns(&self) -> &GlobSet {
+        let plain = |pattern: &String| pattern.strip_prefix('!').unwrap_or(pattern).to_owned();
         let glob = |pattern: &String| GlobBuilder::new(&plain(pattern)).literal_separator(false).build().ok();
         self.compiled.get_or_init(|| GlobSet::new(self.patterns.iter().filter_map(glob)).unwrap_or_default())
     }
@@ -125,10 +125,15 @@ impl GlobList {
     /// Returns the index of the pattern that decides about a name, if one does: an exclusion, or else one that includes.
     /// The last one of several, since exact names are written last.
     pub fn deciding(&self, name: &str) -> Option<usize> {
-        let mut found = self.one_by_one().matches(name);
+        let mut found = self.compiled_patterns().matches(name);
         found.sort_unstable();
         let excludes = |at: &usize| self.patterns[*at].starts_with('!');
         found.iter().rev().copied().find(excludes).or_else(|| found.last().copied())
+    }
+
+    /// Returns the pattern that decides about a name.
+    pub fn deciding_pattern(&self, name: &str) -> Option<&str> {
+        self.deciding(name).map(|at| self.patterns[at].as_str())
     }
 
     /// Returns true if `name` matches.
@@ -238,6 +243,9 @@ mod tests {
         ];
         for (patterns, name, expected) in cases {
             assert_eq!(globs(patterns).matches(name), *expected, "{patterns:?} {name:?}");
+            let deciding = globs(patterns);
+            let deciding = deciding.deciding_pattern(name);
+            assert_eq!(deciding.is_some_and(|pattern| !pattern.starts_with('!')), *expected, "{patterns:?} {name:?}");
         }
     }
 

@@ -1,0 +1,101 @@
+//! Places of settings, for commands that tell which line decides.
+//!
+//! Owns the search for a key in the merged layers. Does not read values (`load`). Invariant: a setting that a server takes
+//! from the defaults has their place.
+
+use super::collector::ProblemCollector;
+use super::layers::read_layers;
+use super::merge;
+use super::options::LoadOptions;
+use super::problem::{ConfigProblems, ProblemKind, ProblemOrigin};
+use super::source::ConfigSources;
+use super::tree::{ConfigNode, ConfigPath, ConfigValue};
+
+/// Settings of a config with their places.
+pub struct SettingPlaces {
+    tree: ConfigNode,
+    sources: ConfigSources,
+}
+
+/// Place of a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingPlace {
+    /// Path of the key, as messages write it.
+    pub key: String,
+    /// Origin of its value.
+    pub origin: ProblemOrigin,
+}
+
+impl SettingPlaces {
+    /// Reads the layers of a config. Fails if a file cannot be read or parsed.
+    pub fn read(options: &LoadOptions<'_>) -> Result<Self, ConfigProblems> {
+        let (mut faults, mut sources) = (ProblemCollector::default(), ConfigSources::default());
+        let layers = read_layers(options, &mut sources, &mut faults)?;
+        let tree = merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(super::tree::SourceSpan::BUILT_IN));
+        Ok(SettingPlaces { tree, sources })
+    }
+
+    /// Finds a key by its path. Items of a list go by their `name`. `None`: nobody wrote it.
+    pub fn find(&self, keys: &[String]) -> Option<SettingPlace> {
+        let own = self.path(keys);
+        let defaults = match keys {
+            [servers, _, rest @ ..] if servers == "servers" && !rest.is_empty() => {
+                self.path(&[&["defaults".to_owned()], rest].concat())
+            }
+            _ => None,
+        };
+        [own, defaults].into_iter().flatten().find_map(|path| {
+            let node = self.tree.at(&path)?;
+            // A table may span the whole file, so its key marks the place.
+            let span = if matches!(node.value, ConfigValue::Table(_)) { node.key } else { node.span };
+            let (origin, _) = self.sources.locate(span, ProblemKind::Value);
+            (origin != ProblemOrigin::Nowhere).then(|| SettingPlace { key: path.to_string(), origin })
+        })
+    }
+
+    fn path(&self, keys: &[String]) -> Option<ConfigPath> {
+        let mut path = ConfigPath::root();
+        for key in keys {
+            path = match &self.tree.at(&path)?.value {
+                ConfigValue::List(items) => {
+                    let named = |item: &ConfigNode| item.child("name").and_then(ConfigNode::as_text) == Some(key);
+                    path.item(items.iter().position(named)?)
+                }
+                _ => path.key(key),
+            };
+        }
+        Some(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn a_key_has_the_line_of_its_value() {
+        let text = "[defaults]\ntools = { deny = ['x'] }\n[servers.a]\nurl = 'http://a.example'\n\
+                    [servers.b]\nurl = 'http://b.example'\ntools.deny = ['y']\n\
+                    [[auth.keys]]\nname = 'ci'\ntools = ['*']\n";
+        let path = PathBuf::from("m.toml");
+        let options = LoadOptions {
+            texts: [(path.clone(), text.to_owned())].into(),
+            paths: vec![path],
+            ..LoadOptions::default()
+        };
+        let places = SettingPlaces::read(&options).unwrap();
+        let find = |keys: &[&str]| {
+            let place = places.find(&keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>())?;
+            let ProblemOrigin::File { line, .. } = place.origin else { panic!("{place:?}") };
+            Some((place.key, line))
+        };
+        assert_eq!(find(&["servers", "a", "tools", "deny"]), Some(("defaults.tools.deny".to_owned(), 2)));
+        assert_eq!(find(&["servers", "b", "tools", "deny"]), Some(("servers.b.tools.deny".to_owned(), 7)));
+        assert_eq!(find(&["auth", "keys", "ci", "tools"]), Some(("auth.keys[0].tools".to_owned(), 10)));
+        assert_eq!(find(&["servers", "b"]), Some(("servers.b".to_owned(), 5)));
+        assert_eq!((find(&["auth", "keys", "cd"]), find(&["views", "v", "tools"])), (None, None));
+    }
+}

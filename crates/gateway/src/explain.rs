@@ -1,0 +1,401 @@
+//! Explanation of a decision, for operators: whether a principal may call a tool, and which rules decide.
+//!
+//! Owns the order of the rules. Does not repeat them: it runs the decisions of real calls with a recorder. Invariant: a
+//! call is refused for the rule that decides here.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Gateway;
+use crate::decision::RecordedDecision;
+use crate::endpoint::Endpoint;
+use crate::explained_item::{ExplainedItem, ItemListing};
+pub use crate::explained_rules::ExplainedRule;
+use crate::explained_rules::server_rules;
+use crate::generation::Generation;
+use moongate_access::auth::AuthMethods;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{ItemKind, Principal};
+use moongate_telemetry::logs;
+
+/// Answer to the question whether a principal may call a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolExplanation {
+    /// True if a call would reach the server.
+    pub callable: bool,
+    /// Name of the principal.
+    pub principal: String,
+    /// Tool, as it was asked for.
+    pub tool: String,
+    /// Path of the endpoint.
+    pub endpoint: String,
+    /// Server of the tool, as far as the name tells.
+    pub server: Option<String>,
+    /// State of the server.
+    pub state: Option<String>,
+    /// Server's own name of the tool.
+    pub local_name: Option<String>,
+    /// True if the server's list has the tool. `None`: nobody has the list yet.
+    pub listed: Option<bool>,
+    /// Rules in the order in which they decide.
+    pub rules: Vec<ExplainedRule>,
+    /// Other endpoints at which the principal may call it.
+    pub other_endpoints: Vec<String>,
+}
+
+/// Error for a principal that does not exist, with the names of those that do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPrincipal(pub Vec<String>);
+
+impl Gateway {
+    /// Explains whether a principal may call a tool at an endpoint. The empty name is the endpoint over everything.
+    pub fn explain_tool(
+        self: &Arc<Self>,
+        auth: &AuthMethods,
+        principal: &str,
+        endpoint: &str,
+        tool: &str,
+    ) -> Result<ToolExplanation, UnknownPrincipal> {
+        let mut known = auth.principals().all();
+        known.sort_by(|a, b| a.name.cmp(&b.name));
+        let Some(principal) = known.iter().find(|known| known.name == principal) else {
+            return Err(UnknownPrincipal(known.iter().map(|known| known.name.clone()).collect()));
+        };
+        let mut rules: Vec<ExplainedRule> =
+            auth.expired(principal).map(|at| expired_rule(principal, at)).into_iter().collect();
+        let current = self.current.load();
+        let generation = &current.generation;
+        let path = if endpoint.is_empty() { "/mcp".to_owned() } else { format!("/mcp/{endpoint}") };
+        let mut item = None;
+        match current.endpoint(endpoint, principal) {
+            None => rules.push(ExplainedRule::new(&[], false, format!("there is no endpoint {path}"))),
+            Some((found, is_allowed)) => {
+                rules.extend((!is_allowed).then(|| endpoint_rule(generation, principal, &path)));
+                item = found.find_explained(&generation.snapshot.load(), &ByteString::from(tool));
+                match &item {
+                    None => rules.push(self.nowhere_rule(generation, tool)),
+                    Some(item) => rules.extend(found.explain_item(principal, item)),
+                }
+            }
+        }
+        if let Some(rule) = rules.iter_mut().find(|rule| !rule.allows) {
+            rule.decides = true;
+        }
+        let others = item.iter().flat_map(|item| self.endpoints_with(generation, principal, item));
+        Ok(ToolExplanation {
+            callable: rules.iter().all(|rule| rule.allows),
+            principal: principal.name.clone(),
+            tool: tool.to_owned(),
+            other_endpoints: others.filter(|other| *other != path).collect(),
+            endpoint: path,
+            server: item.as_ref().map(|item| item.server.settings.name.clone()),
+            state: item.as_ref().map(|item| item.server.status().state.name().to_owned()),
+            local_name: item.as_ref().map(|item| item.local.to_string()),
+            listed: item.as_ref().and_then(|item| match item.listing {
+                ItemListing::Listed | ItemListing::Excluded(_) => Some(true),
+                ItemListing::Missing => Some(false),
+                ItemListing::Unknown => None,
+            }),
+            rules,
+        })
+    }
+
+    /// Explains that no server has the name.
+    fn nowhere_rule(&self, generation: &Generation, tool: &str) -> ExplainedRule {
+        let disabled = generation.disabled.iter().find(|name| {
+            tool.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(&generation.names.separator))
+        });
+        match disabled {
+            Some(name) => ExplainedRule::new(&["servers", name, "enabled"], false, "the server is switched off"),
+            None => ExplainedRule::new(&[], false, "no server has a tool of this name"),
+        }
+    }
+
+    /// Returns the endpoints at which the principal may call the item, sorted.
+    fn endpoints_with(
+        self: &Arc<Self>,
+        generation: &Arc<Generation>,
+        principal: &Principal,
+        item: &ExplainedItem,
+    ) -> Vec<String> {
+        if !server_rules(item).iter().all(|rule| rule.allows) {
+            return Vec::new();
+        }
+        let mut paths = Vec::new();
+        for name in generation.scopes.keys() {
+            let Some(scope) = generation.scope(name, principal) else { continue };
+            let endpoint = Endpoint::new(self.clone(), generation.clone(), scope, ByteString::from(name.as_str()));
+            if endpoint.decide(principal, ItemKind::Tools, (&item.server.settings.name, &item.exposed), &mut ()) {
+                paths.push(if name.is_empty() { "/mcp".to_owned() } else { format!("/mcp/{name}") });
+            }
+        }
+        paths.sort();
+        paths
+    }
+}
+
+impl Endpoint {
+    /// Runs the decision about an item, and returns its rules.
+    fn explain_item(&self, principal: &Principal, item: &ExplainedItem) -> Vec<ExplainedRule> {
+        let mut rules = server_rules(item);
+        rules.iter_mut().for_each(|rule| rule.reason = logs::one_line(&logs::redact(&rule.reason)));
+        let mut decision = RecordedDecision::default();
+        self.decide(principal, ItemKind::Tools, (&item.server.settings.name, &item.exposed), &mut decision);
+        rules.extend(decision.0.iter().filter_map(|recorded| self.explain_rule(*recorded, principal, item)));
+        // A refusal without a rule of its own is still a refusal.
+        if !decision.allows() && rules.iter().all(|rule| rule.allows) {
+            rules.push(ExplainedRule::new(&[], false, "this endpoint does not have the tool"));
+        }
+        rules
+    }
+}
+
+fn expired_rule(principal: &Principal, at: impl std::fmt::Display) -> ExplainedRule {
+    ExplainedRule::new(&["auth", "keys", &principal.name, "expires"], false, format!("the key is refused since {at}"))
+}
+
+fn endpoint_rule(generation: &Generation, principal: &Principal, path: &str) -> ExplainedRule {
+    let names = generation.access.allowed_endpoints(principal.role).into_iter().flatten();
+    let mut value: Vec<String> = names.cloned().collect();
+    value.sort();
+    let rule =
+        ExplainedRule::new(&["auth", "keys", &principal.name, "views"], false, format!("{path} is none of them"));
+    ExplainedRule { value, ..rule }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::HeaderMap;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{GatewaySettings, NameRules, SchemaStyle, ViewRules};
+    use moongate_access::auth::{AuthSettings, KeyHash, KeySettings};
+    use moongate_access::policy::{GlobList, ItemRules};
+    use moongate_jsonrpc::json::{JsonObject, RawJson};
+    use moongate_model::{Call, Caller, McpMethod};
+    use moongate_telemetry::{CallLog, Metrics};
+    use moongate_transport::reaper::Reaper;
+    use moongate_upstream::{AllServersContext, ConnectTarget, ItemList, ServerLists, ServerSettings};
+
+    /// Gateway over the servers `a` and `b` with the tools `get`, `put` and `del`.
+    struct Rig {
+        gateway: Arc<Gateway>,
+        auth: Arc<AuthMethods>,
+    }
+
+    fn globs(patterns: &[&str]) -> GlobList {
+        GlobList::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    fn server(name: &str, tools: ItemRules) -> ServerSettings {
+        let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
+        ServerSettings { tools, ..ServerSettings::new(name, connect) }
+    }
+
+    fn key(tools: GlobList, views: Option<Vec<String>>, is_expired: bool) -> KeySettings {
+        let expires = is_expired.then(|| "2020-01-01T00:00:00Z".parse().unwrap());
+        KeySettings { name: "ci".to_owned(), hash: KeyHash::of("mg_ci"), views, tools, rate: None, expires }
+    }
+
+    fn view(servers: Option<&[&str]>, tools: GlobList) -> ViewRules {
+        let servers = servers.map(|names| names.iter().map(|&name| name.to_owned()).collect());
+        ViewRules { name: "v".to_owned(), servers, tools, schema: None, search: None }
+    }
+
+    impl Rig {
+        fn new(servers: Vec<ServerSettings>, views: Vec<ViewRules>, keys: Vec<KeySettings>) -> Rig {
+            let (auth, access) = AuthMethods::new(&AuthSettings { keys });
+            let settings = GatewaySettings {
+                names: NameRules { separator: "__".to_owned(), max_length: 64 },
+                servers,
+                disabled: vec!["off".to_owned()],
+                views,
+                access,
+                drain: Duration::ZERO,
+                call_log: CallLog::default(),
+                recent_calls: 0,
+                uri_max: 8192,
+                schema: SchemaStyle::AsIs,
+                search: None,
+            };
+            let shared = Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
+            let gateway = Gateway::new(settings, auth.principals().clone(), shared);
+            for entry in gateway.servers() {
+                let tool = |name: &str| {
+                    let schema = if name == "bad" { "[]" } else { r#"{"type":"object"}"# };
+                    Arc::new(
+                        JsonObject::parse(format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#).into()).unwrap(),
+                    )
+                };
+                let mut lists = ServerLists::default();
+                let items = ["get", "put", "del", "bad"].map(tool).to_vec();
+                // The lists of `new` are not known yet.
+                if entry.settings.name != "new" {
+                    lists.set(ItemKind::Tools, ItemList { items, ..ItemList::default() });
+                }
+                entry.serve_lists(lists);
+            }
+            gateway.rebuild_catalog();
+            Rig { gateway, auth }
+        }
+
+        fn explain(&self, endpoint: &str, tool: &str) -> ToolExplanation {
+            self.gateway.explain_tool(&self.auth, "ci", endpoint, tool).unwrap()
+        }
+
+        /// Resolves a real call, as `tools/call` does.
+        fn can_call(&self, endpoint: &str, tool: &str) -> bool {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-api-key", "mg_ci".parse().unwrap());
+            let Ok(principal) = self.auth.authenticate(&headers, None) else { return false };
+            let Some(endpoint) = self.gateway.endpoints().find_endpoint(endpoint, &principal) else { return false };
+            let caller = Caller { principal, ..(*moongate_testing::caller(0, None)).clone() };
+            let params = JsonObject::new().with("name", RawJson::string(tool));
+            endpoint.route(&caller, &mut Call::new(McpMethod::CallTool, params)).is_ok()
+        }
+    }
+
+    #[tokio::test]
+    async fn each_rule_that_can_decide_is_named() {
+        let all = || key(GlobList::all(), None, false);
+        let rules = |allow: &[&str], deny: &[&str]| ItemRules {
+            allow: globs(allow),
+            deny: globs(deny),
+            ..ItemRules::default()
+        };
+        let plain = || server("a", ItemRules::allow_all());
+        let with = |server, view, key| Rig::new(vec![server], vec![view], vec![key]);
+        let every = || view(None, GlobList::all());
+        let only_v = |tools| key(tools, Some(vec!["v".to_owned()]), false);
+        let cases: [(&str, Rig, &str, &str, &[&str]); 15] = [
+            ("yes", with(plain(), every(), all()), "", "a__get", &[]),
+            (
+                "expired",
+                with(plain(), every(), key(GlobList::all(), None, true)),
+                "",
+                "a__get",
+                &["auth", "keys", "ci", "expires"],
+            ),
+            ("no endpoint", with(plain(), every(), all()), "w", "a__get", &[]),
+            (
+                "key's views",
+                with(plain(), every(), only_v(GlobList::all())),
+                "a",
+                "get",
+                &["auth", "keys", "ci", "views"],
+            ),
+            ("off", with(plain(), every(), all()), "", "off__get", &["servers", "off", "enabled"]),
+            ("nowhere", with(plain(), every(), all()), "", "x__get", &[]),
+            ("not listed", with(plain(), every(), all()), "", "a__nothing", &["servers", "a"]),
+            ("left out", with(plain(), every(), all()), "", "a__bad", &["servers", "a"]),
+            (
+                "allow",
+                with(server("a", rules(&["put"], &[])), every(), all()),
+                "",
+                "a__get",
+                &["servers", "a", "tools", "allow"],
+            ),
+            (
+                "deny",
+                with(server("a", rules(&["*"], &["g*"])), every(), all()),
+                "",
+                "a__get",
+                &["servers", "a", "tools", "deny"],
+            ),
+            (
+                "view's servers",
+                with(plain(), view(Some(&["b"]), GlobList::all()), all()),
+                "v",
+                "a__get",
+                &["views", "v", "servers"],
+            ),
+            (
+                "view's tools",
+                with(plain(), view(None, globs(&["*put"])), all()),
+                "v",
+                "a__get",
+                &["views", "v", "tools"],
+            ),
+            (
+                "union",
+                with(plain(), view(None, globs(&["*put"])), only_v(GlobList::all())),
+                "",
+                "a__get",
+                &["auth", "keys", "ci", "views"],
+            ),
+            (
+                "key's tools",
+                with(plain(), every(), key(globs(&["*", "!*get"]), None, false)),
+                "",
+                "a__get",
+                &["auth", "keys", "ci", "tools"],
+            ),
+            (
+                "own names",
+                with(server("a", rules(&["*"], &["get"])), every(), all()),
+                "a",
+                "get",
+                &["servers", "a", "tools", "deny"],
+            ),
+        ];
+        for (what, rig, endpoint, tool, expected) in &cases {
+            let explanation = rig.explain(endpoint, tool);
+            let deciding = explanation.rules.iter().find(|rule| rule.decides);
+            assert_eq!(explanation.callable, rig.can_call(endpoint, tool), "{what}: {explanation:?}");
+            assert_eq!(deciding.is_none(), explanation.callable, "{what}: {explanation:?}");
+            assert_eq!(deciding.map(|rule| rule.key.clone()).unwrap_or_default(), *expected, "{what}: {explanation:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_unknown_list_and_an_unknown_key_are_told() {
+        let rig =
+            Rig::new(vec![server("new", ItemRules::allow_all())], Vec::new(), vec![key(GlobList::all(), None, false)]);
+        let explanation = rig.explain("", "new__get");
+        assert_eq!((explanation.callable, explanation.listed), (true, None));
+        assert_eq!(explanation.local_name.as_deref(), Some("get"));
+        let unknown = rig.gateway.explain_tool(&rig.auth, "cd", "", "new__get");
+        assert_eq!(unknown, Err(UnknownPrincipal(vec!["ci".to_owned()])));
+    }
+
+    fn patterns() -> impl Strategy<Value = GlobList> {
+        let pattern = prop::sample::select(vec!["*", "get", "*get", "a__*", "!put", "!a__*", "p*", "!*del", "b__put"]);
+        prop::collection::vec(pattern, 0..4).prop_map(|patterns| globs(&patterns))
+    }
+
+    fn item_rules() -> impl Strategy<Value = ItemRules> {
+        let rename = prop::option::of(prop::sample::select(vec!["get", "fetch"]));
+        (patterns(), patterns(), patterns(), rename).prop_map(|(allow, deny, hide, to)| {
+            let rename = to.map(|to| ("put".to_owned(), to.to_owned())).into_iter().collect();
+            ItemRules { allow, deny, hide, rename, ..ItemRules::default() }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn an_explanation_says_what_a_call_does(
+            (a, b) in (item_rules(), item_rules()),
+            servers in prop::option::of(prop::sample::subsequence(vec!["a", "b"], 0..=2)),
+            (view_tools, key_tools) in (patterns(), patterns()),
+            views in prop::option::of(prop::sample::subsequence(vec!["a", "b", "v"], 0..=3)),
+            is_expired in prop::bool::weighted(0.1),
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let _entered = runtime.enter();
+            let views = views.map(|names| names.into_iter().map(str::to_owned).collect());
+            let view = view(servers.as_deref(), view_tools);
+            let rig = Rig::new(vec![server("a", a), server("b", b)], vec![view], vec![key(key_tools, views, is_expired)]);
+            for endpoint in ["", "a", "b", "v", "w"] {
+                for tool in ["a__get", "b__get", "a__put", "b__put", "a__fetch", "b__del", "get", "put", "fetch", "a__bad", "c__x"] {
+                    let explanation = rig.explain(endpoint, tool);
+                    prop_assert_eq!(explanation.callable, rig.can_call(endpoint, tool), "{} {} {:?}", endpoint, tool, explanation);
+                    prop_assert_eq!(explanation.callable, explanation.rules.iter().all(|rule| !rule.decides));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Search for the tool that an operator asks about, also where the catalogue has none.
+//!
+//! Owns the guess of its server. Does not decide about it (`explain.rs`). Invariant: a name that the catalogue knows leads
+//! where a call would go.
+
+use std::sync::Arc;
+
+use crate::catalog::Snapshot;
+use crate::endpoint::Endpoint;
+use crate::endpoint_scope::EndpointScope;
+use crate::names::{NameRequest, assign};
+use crate::selected_item::select_item;
+use crate::server_entry::ServerEntry;
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::ItemKind;
+
+/// Tool of a server, as far as it is known.
+pub(super) struct ExplainedItem {
+    pub(super) server: Arc<ServerEntry>,
+    pub(super) local: ByteString,
+    pub(super) exposed: ByteString,
+    pub(super) listing: ItemListing,
+}
+
+/// Knowledge about an item from its server's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ItemListing {
+    /// The list has it.
+    Listed,
+    /// The list has it, and it cannot be exposed for this reason.
+    Excluded(String),
+    /// The list lacks it.
+    Missing,
+    /// Nobody has the list yet.
+    Unknown,
+}
+
+impl Endpoint {
+    /// Finds the tool that a name means. `None`: no server's prefix fits.
+    pub(super) fn find_explained(&self, snapshot: &Snapshot, name: &ByteString) -> Option<ExplainedItem> {
+        if let Some(route) = self.find_route(snapshot, ItemKind::Tools, name) {
+            let (server, local, exposed) = (route.upstream.clone(), route.local.clone(), route.exposed.clone());
+            return Some(ExplainedItem { server, local, exposed, listing: ItemListing::Listed });
+        }
+        let servers = self.generation.servers.iter().filter(|server| match &self.scope {
+            EndpointScope::Server(only) => only.settings.name == server.settings.name,
+            _ => true,
+        });
+        let candidates: Vec<_> = servers.filter(|server| self.may_belong_to(name, server)).collect();
+        let listed = candidates.iter().find_map(|server| self.find_unexposed(server, name));
+        listed.or_else(|| {
+            // Of several prefixes the longest is meant: the others only begin like it.
+            let server = candidates.into_iter().max_by_key(|server| server.settings.prefix.len())?;
+            Some(self.guess_item(server, name))
+        })
+    }
+
+    /// Finds an item that the server lists and the catalogue lacks.
+    fn find_unexposed(&self, server: &Arc<ServerEntry>, name: &ByteString) -> Option<ExplainedItem> {
+        let lists = server.lists();
+        lists.get(ItemKind::Tools).items.iter().find_map(|item| {
+            let local = item.get_string(ItemKind::Tools.item_key())?;
+            let exposed = self.exposed_name(server, &local);
+            let own = if self.keeps_local_names() { &local } else { &exposed };
+            let listing = match select_item(ItemKind::Tools, server, item) {
+                _ if own != name => return None,
+                // Another item has the name, or the catalogue is about to be built.
+                Ok(Some(_)) => return None,
+                Ok(None) => ItemListing::Listed,
+                Err(excluded) => ItemListing::Excluded(excluded.reason),
+            };
+            Some(ExplainedItem { server: server.clone(), local, exposed, listing })
+        })
+    }
+
+    /// Assumes a tool of this name at a server whose list does not have it.
+    fn guess_item(&self, server: &Arc<ServerEntry>, name: &ByteString) -> ExplainedItem {
+        let is_known = server.is_listed() || !server.lists().get(ItemKind::Tools).items.is_empty();
+        let listing = if is_known { ItemListing::Missing } else { ItemListing::Unknown };
+        let prefix = format!("{}{}", server.settings.prefix, self.generation.names.separator);
+        let is_plain = self.keeps_local_names() || server.settings.prefix.is_empty();
+        let base = if is_plain { name } else { name.strip_prefix(prefix.as_str()).unwrap_or(name) };
+        let renamed = server.settings.tools.rename.iter().find(|(_, to)| to.as_str() == base).map(|(local, _)| local);
+        let local = ByteString::from(renamed.map_or(base, String::as_str));
+        let exposed = if self.keeps_local_names() { self.exposed_name(server, &local) } else { name.clone() };
+        ExplainedItem { server: server.clone(), local, exposed, listing }
+    }
+
+    /// Returns the name that an item would get without other items.
+    fn exposed_name(&self, server: &ServerEntry, local: &ByteString) -> ByteString {
+        let settings = &server.settings;
+        let name = settings.tools.rename.get(local.as_str()).map_or(local.as_str(), String::as_str);
+        let request = NameRequest { server: &settings.name, prefix: &settings.prefix, name, local };
+        let names = assign(&[request], &self.generation.names);
+        ByteString::from(names.into_iter().next().map(|(name, _)| name).unwrap_or_default())
+    }
+}

@@ -1,0 +1,131 @@
+//! Rules of an explanation, each with its key in the config.
+//!
+//! Owns how a rule is told. Does not decide (`permitted.rs`, `selected_item.rs`). Invariant: a rule says what the decision
+//! said.
+
+use serde::{Deserialize, Serialize};
+
+use crate::decision::DecisionRule;
+use crate::endpoint::Endpoint;
+use crate::endpoint_scope::EndpointScope;
+use crate::explained_item::{ExplainedItem, ItemListing};
+use moongate_access::policy::GlobList;
+use moongate_model::Principal;
+use moongate_upstream::UpstreamState;
+
+/// Rule that takes part in a decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedRule {
+    /// Path of its key in the config. Items of `auth.keys` go by their names. Empty: no key decides.
+    pub key: Vec<String>,
+    /// Value of the key: patterns or names.
+    pub value: Vec<String>,
+    /// True if the rule allows the call.
+    pub allows: bool,
+    /// True for the first rule that refuses.
+    pub decides: bool,
+    /// Reason in words.
+    pub reason: String,
+}
+
+impl ExplainedRule {
+    pub(super) fn new(key: &[&str], allows: bool, reason: impl Into<String>) -> Self {
+        let key = key.iter().map(|step| (*step).to_owned()).collect();
+        ExplainedRule { key, allows, reason: reason.into(), ..ExplainedRule::default() }
+    }
+
+    fn with_value(self, value: &[String]) -> Self {
+        ExplainedRule { value: value.to_vec(), ..self }
+    }
+
+    /// Describes a list of patterns.
+    fn of_globs(key: &[&str], globs: &GlobList, name: &str, allows: bool) -> Self {
+        let reason = match globs.deciding_pattern(name) {
+            Some(pattern) => format!("{pattern:?} fits {name}"),
+            None => format!("nothing fits {name}"),
+        };
+        ExplainedRule::new(key, allows, reason).with_value(globs.patterns())
+    }
+}
+
+/// Returns the rules of the item's server.
+pub(super) fn server_rules(item: &ExplainedItem) -> Vec<ExplainedRule> {
+    let (settings, status) = (&item.server.settings, item.server.status());
+    let (name, local) = (settings.name.as_str(), item.local.as_str());
+    let (allow, deny) = (&settings.tools.allow, &settings.tools.deny);
+    let mut rules = Vec::new();
+    let is_failed = matches!(status.state, UpstreamState::Failed | UpstreamState::NeedsLogin);
+    if is_failed || item.server.is_misconfigured() {
+        let reason = format!("the server cannot be used: {}", status.reason);
+        rules.push(ExplainedRule::new(&["servers", name], false, reason));
+    }
+    match &item.listing {
+        ItemListing::Missing => {
+            rules.push(ExplainedRule::new(&["servers", name], false, format!("the server lists no tool {local}")));
+        }
+        ItemListing::Excluded(reason) => rules.push(ExplainedRule::new(&["servers", name], false, reason.clone())),
+        ItemListing::Listed | ItemListing::Unknown => {}
+    }
+    if allow.patterns() != ["*"] {
+        let key = ["servers", name, "tools", "allow"];
+        rules.push(ExplainedRule::of_globs(&key, allow, local, allow.matches(local)));
+    }
+    if !deny.patterns().is_empty() {
+        let key = ["servers", name, "tools", "deny"];
+        rules.push(ExplainedRule::of_globs(&key, deny, local, !deny.matches(local)));
+    }
+    if settings.tools.hide.matches(local) {
+        let key = ["servers", name, "tools", "hide"];
+        rules.push(ExplainedRule {
+            reason: "no list has it".to_owned(),
+            ..ExplainedRule::of_globs(&key, &settings.tools.hide, local, true)
+        });
+    }
+    rules
+}
+
+impl Endpoint {
+    /// Describes what the decision recorded about a rule. `None`: the config has no such rule.
+    pub(super) fn explain_rule(
+        &self,
+        (rule, allows): (DecisionRule, bool),
+        principal: &Principal,
+        item: &ExplainedItem,
+    ) -> Option<ExplainedRule> {
+        let exposed = item.exposed.as_str();
+        let access = &self.generation.access;
+        match (rule, &self.scope) {
+            (DecisionRule::Servers, EndpointScope::View(view)) => {
+                let reason =
+                    format!("{} {} of the view", item.server.settings.name, if allows { "is" } else { "is no server" });
+                let key = ["views", view.name.as_str(), "servers"];
+                let rule = ExplainedRule::new(&key, allows, reason);
+                Some(rule.with_value(view.servers.as_ref()?))
+            }
+            (DecisionRule::Tools, EndpointScope::View(view)) => {
+                let key = ["views", view.name.as_str(), "tools"];
+                let is_all = view.tools.patterns() == ["*"];
+                (!is_all).then(|| ExplainedRule::of_globs(&key, &view.tools, exposed, allows))
+            }
+            (DecisionRule::Tools, EndpointScope::Union(_)) => {
+                let key = ["auth", "keys", principal.name.as_str(), "views"];
+                let reason = if allows { "one of them has it" } else { "none of them has it" };
+                let mut names: Vec<String> =
+                    access.allowed_endpoints(principal.role).into_iter().flatten().cloned().collect();
+                names.sort();
+                Some(ExplainedRule::new(&key, allows, reason).with_value(&names))
+            }
+            (DecisionRule::Principal, _) => {
+                let key = ["auth", "keys", principal.name.as_str(), "tools"];
+                match access.tools_of(principal.role) {
+                    Some(tools) if allows && tools.patterns() == ["*"] => None,
+                    Some(tools) => Some(ExplainedRule::of_globs(&key, tools, exposed, allows)),
+                    None if allows => None,
+                    None => Some(ExplainedRule::new(&key, false, "the key may use nothing")),
+                }
+            }
+            // The other endpoints have all servers, or their own. A union's servers show in its tools.
+            (DecisionRule::Servers | DecisionRule::Tools, _) => None,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! `moongate explain`, from the config alone and from a running gateway.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Era, Setup, legacy, only, serve};
+
+/// Runs a command of the program in an empty environment. Returns its exit code, stdout and stderr.
+async fn moongate(dir: &Path, line: &str) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
+    command.args(line.split(' ')).current_dir(dir).env("HOME", dir).env_remove("XDG_CONFIG_HOME");
+    command.env_remove("MOONGATE_CONFIG");
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+const CONFIG: &str = r#"[gateway]
+listen = "127.0.0.1:1"
+admin = "127.0.0.1:2"
+[servers.github]
+url = "http://127.0.0.1:1/mcp"
+prefix = "gh"
+tools.deny = ["delete_*"]
+[[auth.keys]]
+name = "ci"
+hash = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+tools = ["*", "!*__merge"]
+"#;
+
+#[tokio::test]
+async fn without_a_gateway_the_config_decides_and_its_line_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("moongate.toml"), CONFIG).unwrap();
+    let (code, out, _) = moongate(dir.path(), "explain ci gh__delete_repo").await;
+    assert_eq!(code, 1, "{out}");
+    for part in [
+        "no: ci may not call gh__delete_repo at /mcp (it looks unknown to ci)",
+        "server github  not asked, since no gateway is running",
+        "servers.github.tools.deny = [\"delete_*\"]  ./moongate.toml:7  <- decides: \"delete_*\" fits delete_repo",
+        "auth.keys[0].tools \"ci\" = [\"*\", \"!*__merge\"]  ./moongate.toml:11  allows: \"*\" fits gh__delete_repo",
+        "to change: moongate enable github delete_repo",
+    ] {
+        assert!(out.contains(part), "{part}\n{out}");
+    }
+    let (code, out, _) = moongate(dir.path(), "explain ci gh__merge --format json").await;
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let deciding = report["rules"].as_array().unwrap().iter().find(|rule| rule["decides"] == true).unwrap();
+    assert_eq!((code, &report["callable"], &report["running"]), (1, &json!(false), &json!(false)));
+    assert_eq!(
+        (&deciding["key"], &deciding["place"]),
+        (&json!(["auth", "keys", "ci", "tools"]), &json!("./moongate.toml:11"))
+    );
+    let (code, out, _) = moongate(dir.path(), "explain ci gh__get --endpoint /mcp").await;
+    assert_eq!((code, out.contains("yes: ci may call gh__get at /mcp, if its server has it")), (0, true), "{out}");
+    let (code, _, said) = moongate(dir.path(), "explain cd gh__get").await;
+    assert_eq!((code, said.contains("there is no key \"cd\"; known are ci")), (2, true), "{said}");
+}
+
+#[tokio::test]
+async fn a_running_gateway_explains_what_its_calls_do() {
+    let server = serve(only(legacy(), &["echo", "fail"])).await;
+    let gateway = Setup::new().http("a", &server.url).start().await;
+    gateway.ready(&["a"]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let admin = gateway.app.admin.unwrap();
+    let run = async |line: &str| moongate(dir.path(), &format!("explain anybody {line} --admin {admin}")).await;
+    let (code, out, _) = run("a__echo").await;
+    assert_eq!((code, out.contains("yes: anybody may call a__echo at /mcp\n  server a  ready")), (0, true), "{out}");
+    assert!(out.contains("also at /mcp/a"), "{out}");
+    gateway.client(Era::Modern).await.call("a__echo", json!({"text": "x"})).await.result();
+    let (code, out, _) = run("a__nothing").await;
+    assert_eq!((code, out.contains("<- decides: the server lists no tool nothing")), (1, true), "{out}");
+    gateway.client(Era::Modern).await.call("a__nothing", json!({})).await.error();
+    let answer = gateway.admin("/api/v1/explain?principal=anybody&tool=a__echo&endpoint=a").await;
+    assert_eq!((answer.status, &answer.json()["callable"]), (200, &json!(false)));
+    let answer = gateway.admin("/api/v1/explain?principal=anybody").await;
+    assert_eq!((answer.status, &answer.json()["error"]), (400, &json!("bad_query")));
+}
