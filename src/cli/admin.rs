@@ -53,6 +53,13 @@ impl GatewayArgs {
         self.admin.client(&self.config)
     }
 
+    /// Creates the flags from their values.
+    pub(super) fn of(admin: Option<String>, config: Vec<PathBuf>) -> Self {
+        // As `clap` reads it, for a command line that is not complete.
+        let admin_key = std::env::var("MOONGATE_ADMIN_KEY").ok();
+        GatewayArgs { admin: AdminArgs { admin, admin_key }, config }
+    }
+
     /// Returns the options to load the gateway's config.
     pub(super) fn load_options(&self) -> LoadOptions<'static> {
         load_options(&self.config)
@@ -93,6 +100,12 @@ impl AdminResponse {
 }
 
 impl AdminClient {
+    /// Returns the address of the page. `None` for a Unix socket.
+    pub(super) fn page_url(&self) -> Option<String> {
+        let place = &self.located.address;
+        (!place.starts_with(UNIX)).then(|| format!("http://{place}/"))
+    }
+
     /// Returns the header line with the key.
     fn authorization(&self) -> anyhow::Result<String> {
         let Some(key) = self.key.as_deref().map(str::trim).filter(|key| !key.is_empty()) else {

@@ -16,19 +16,24 @@ use moongate_telemetry::logs;
 use moongate_upstream::UpstreamState;
 
 /// Connects the servers and reports on them. Returns exit code 1 if a server could not be connected.
-pub(super) async fn run(mut plan: Plan) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(plan: Plan) -> anyhow::Result<ExitCode> {
+    let app = start_without_listeners(plan).await?;
+    app.gateway.until_settled().await;
+    let (text, is_fine) = report(&app.gateway);
+    app.stop().await;
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Starts the servers of a plan for a look at them.
+pub(super) async fn start_without_listeners(mut plan: Plan) -> anyhow::Result<GatewayApp> {
     // No listener: the gateway in service may hold these addresses.
     plan.listen.clear();
     plan.admin = None;
     // Without a store: cached lists would hide what the servers offer now, and this run must leave no trace.
     plan.state = StoreSettings { file: None, required: false, has_no_directory: false, is_temporary: false };
     let program = std::env::current_exe().ok();
-    let app = GatewayApp::start(plan, program.as_deref()).await?;
-    app.gateway.until_settled().await;
-    let (text, is_fine) = report(&app.gateway);
-    app.stop().await;
-    std::io::stdout().write_all(text.as_bytes())?;
-    Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    GatewayApp::start(plan, program.as_deref()).await
 }
 
 fn report(gateway: &Gateway) -> (String, bool) {

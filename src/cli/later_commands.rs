@@ -5,8 +5,7 @@
 use std::ffi::OsStr;
 
 /// Names of the commands.
-pub(super) const NAMES: [&str; 11] =
-    ["audit", "completions", "doctor", "login", "logins", "logout", "open", "pin", "popular", "undo", "upgrade"];
+pub(super) const NAMES: [&str; 8] = ["audit", "login", "logins", "logout", "pin", "popular", "undo", "upgrade"];
 
 /// Returns the refusal of a command of a later version.
 pub(super) fn refusal(word: &OsStr) -> Option<String> {
@@ -14,10 +13,8 @@ pub(super) fn refusal(word: &OsStr) -> Option<String> {
     let instead = match name {
         "undo" => "edit the config file: it is read again when it changes",
         "login" | "logins" | "logout" => "send a fixed credential with `headers`",
-        "doctor" => "use `moongate check` and `moongate status`",
         "popular" => "`moongate tools` lists what there is",
         "audit" => "`telemetry.calls = \"all\"` logs each call",
-        "open" => "`moongate status` shows how each server is",
         "pin" => "name the version of each package in the config; `moongate check` says which have none",
         _ => "`moongate --help` lists what there is",
     };

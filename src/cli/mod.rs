@@ -10,7 +10,9 @@ pub mod add;
 mod config_edit;
 mod check_servers;
 mod confirm;
+pub mod complete;
 pub mod connect;
+pub mod doctor;
 pub mod explain;
 pub mod health;
 pub mod key;
@@ -21,6 +23,7 @@ mod later_commands;
 mod locate;
 pub mod mock;
 mod notes;
+pub mod open;
 mod own_config;
 mod plan;
 mod process;
@@ -90,8 +93,16 @@ enum CliCommand {
     Import(import::ImportArgs),
     /// Make keys for clients
     Key(key::KeyArgs),
+    /// Look for what is wrong, and tell what fixes it
+    Doctor(doctor::DoctorArgs),
     /// Tell whether a key may call a tool, and which line of the config decides
     Explain(explain::ExplainArgs),
+    /// Open the page of a running gateway in a browser
+    Open(open::OpenArgs),
+    /// Print a script that completes words in a shell
+    Completions(complete::CompletionsArgs),
+    #[command(name = "__complete", hide = true)]
+    Complete(complete::CompleteArgs),
     /// Have a running gateway read its config again
     Reload(restart::ReloadArgs),
     /// Start a server of a running gateway anew; the old one serves until the new one is ready
@@ -160,7 +171,11 @@ pub fn run(cli: CommandLine) -> ExitCode {
         CliCommand::Connect(args) => block_on(connect::run(args)),
         CliCommand::Import(args) => block_on(async { import::run(&args) }),
         CliCommand::Key(args) => key::run(args),
+        CliCommand::Doctor(args) => block_on(doctor::run(args)),
         CliCommand::Explain(args) => block_on(explain::run(args)),
+        CliCommand::Open(args) => block_on(open::run(args)),
+        CliCommand::Completions(args) => block_on(async { complete::print_script(&args) }),
+        CliCommand::Complete(args) => block_on(complete::complete(args)),
         CliCommand::Reload(args) => block_on(restart::reload(args)),
         CliCommand::Restart(args) => block_on(restart::restart(args)),
         CliCommand::Status(args) => block_on(status::run(args)),

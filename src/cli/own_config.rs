@@ -59,7 +59,7 @@ impl OwnConfig {
                 read.servers.into_iter().map(|entry| KnownServer { name: entry.name, settings: entry.settings }),
             );
         }
-        let own = OwnGateway { addresses: addresses(&paths, env) };
+        let own = own_gateway(&paths, env);
         Ok(OwnConfig { paths, env: env.clone(), target, wrapper, known, own })
     }
 
@@ -134,8 +134,8 @@ impl OwnConfig {
     }
 }
 
-/// Addresses of the gateway, as URLs have them. None if the config does not say them.
-fn addresses(paths: &[PathBuf], env: &BTreeMap<String, String>) -> Vec<String> {
+/// Returns the addresses of the gateway, as URLs have them. None if the config does not say them.
+pub(super) fn own_gateway(paths: &[PathBuf], env: &BTreeMap<String, String>) -> OwnGateway {
     let options = LoadOptions::of_files(paths.to_vec(), env.clone());
     let listen = moongate_config::gateway_addresses(&options).map(|addresses| addresses.listen).unwrap_or_default();
     let tcp = listen.iter().filter_map(|address| match address {
@@ -144,5 +144,5 @@ fn addresses(paths: &[PathBuf], env: &BTreeMap<String, String>) -> Vec<String> {
         ListenAddress::Tcp(address) => Some(address.to_string()),
         _ => None,
     });
-    tcp.collect()
+    OwnGateway { addresses: tcp.collect() }
 }

@@ -434,7 +434,7 @@ fn problems_of_variables_and_flags_name_them() {
         found,
         [
             (ProblemKind::Value, variable("MOONGATE_GATEWAY__DRAIN")),
-            (ProblemKind::Conflict, variable("MOONGATE_GATEWAY__LISTEN")),
+            (ProblemKind::OpenListener, variable("MOONGATE_GATEWAY__LISTEN")),
             (ProblemKind::UnknownKey, variable("MOONGATE_GATWAY__ADMIN")),
             (ProblemKind::Type, variable("MOONGATE_LIMITS__SESSIONS")),
             (ProblemKind::Conflict, ProblemOrigin::Flag("--only".to_owned())),

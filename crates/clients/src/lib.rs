@@ -7,6 +7,7 @@
 mod command_line;
 mod connect_file;
 mod entry;
+mod entry_shape;
 pub mod import;
 mod link;
 mod places;
@@ -19,6 +20,7 @@ mod template;
 pub use command_line::add_command;
 pub use connect_file::{ConnectError, ExistingEntry, connect_text, disconnect_text, existing_entry, format_of};
 pub use entry::{ConnectKey, ConnectRequest, ConnectRoute, EntryError, client_entry};
+pub use entry_shape::shape_problem;
 pub use link::deeplink;
 pub use places::{UserDirectories, shown_file};
 pub use profile::{

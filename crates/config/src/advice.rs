@@ -51,13 +51,13 @@ pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut P
     });
     if let Some(who) = who {
         let message = format!("{who} may write {shown}, and with it start programs here");
-        faults.warn(ProblemKind::Value, place, message, format!("chmod go-w {shown}"));
+        faults.warn(ProblemKind::Access, place, message, format!("chmod go-w {shown}"));
     }
     // The mode of the file is no use where anybody may rename another file over it.
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(FilePath::new("."));
     if private_file::is_open_folder(parent) {
         let message = format!("everybody on this machine may replace {shown}, and with it start programs here");
-        faults.warn(ProblemKind::Value, place, message, format!("chmod o-w {}", parent.display()));
+        faults.warn(ProblemKind::Access, place, message, format!("chmod o-w {}", parent.display()));
     }
 }
 
@@ -96,7 +96,7 @@ fn package(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector
     let bare = word.strip_suffix("@latest").unwrap_or(word);
     let message = format!("`{path}` runs whatever version of `{bare}` is newest when it starts");
     let fix = format!("name the version that you looked at: `{bare}{mark}1.2.3`");
-    faults.about(path).warn(ProblemKind::Value, args[at].span, message, fix);
+    faults.about(path).warn(ProblemKind::Package, args[at].span, message, fix);
 }
 
 /// Finds the word that names the package.

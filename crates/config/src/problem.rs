@@ -23,6 +23,12 @@ pub enum ProblemKind {
     Conflict,
     /// Reference to a variable or file that does not exist.
     Reference,
+    /// File that others may write.
+    Access,
+    /// Package without a version.
+    Package,
+    /// Listener for other machines without keys.
+    OpenListener,
     /// Key or value of Moongate's design that this version does not have.
     Unavailable,
 }

@@ -5,11 +5,12 @@
 
 use super::collector::ProblemCollector;
 use super::layers::read_layers;
-use super::merge;
+use super::load::before;
 use super::options::LoadOptions;
 use super::problem::{ConfigProblems, ProblemKind, ProblemOrigin};
 use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
+use super::{merge, redact};
 
 /// Settings of a config with their places.
 pub struct SettingPlaces {
@@ -53,6 +54,34 @@ impl SettingPlaces {
         })
     }
 
+    /// Finds the secrets that stand in files as they are, by their names.
+    pub fn literal_secrets(&self) -> Vec<SettingPlace> {
+        let mut found = Vec::new();
+        self.collect_secrets(&self.tree, &ConfigPath::root(), &mut found);
+        found
+    }
+
+    fn collect_secrets(&self, node: &ConfigNode, path: &ConfigPath, found: &mut Vec<SettingPlace>) {
+        match &node.value {
+            ConfigValue::Table(table) => {
+                table.iter().for_each(|(key, child)| self.collect_secrets(child, &path.key(key), found));
+            }
+            ConfigValue::List(items) => {
+                items.iter().enumerate().for_each(|(at, item)| self.collect_secrets(item, &path.item(at), found));
+            }
+            ConfigValue::Text(text) => {
+                // A value of `env` is in doubt by its table alone. Here the name must say it, or an argument.
+                let is_named = path.0.last().is_some_and(|key| key.starts_with('[') || redact::sounds_secret(key));
+                let (origin, _) = self.sources.locate(node.span, ProblemKind::Value);
+                let is_written = matches!(origin, ProblemOrigin::File { .. });
+                if is_named && is_written && redact::is_secret(path, text, before(&self.tree, path)) {
+                    found.push(SettingPlace { key: path.to_string(), origin });
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn path(&self, keys: &[String]) -> Option<ConfigPath> {
         let mut path = ConfigPath::root();
         for key in keys {
@@ -79,7 +108,9 @@ mod tests {
     fn a_key_has_the_line_of_its_value() {
         let text = "[defaults]\ntools = { deny = ['x'] }\n[servers.a]\nurl = 'http://a.example'\n\
                     [servers.b]\nurl = 'http://b.example'\ntools.deny = ['y']\n\
-                    [[auth.keys]]\nname = 'ci'\ntools = ['*']\n";
+                    [[auth.keys]]\nname = 'ci'\ntools = ['*']\n[[auth.keys]]\nname = 'x'\nkey = 'mg_secret'\n\
+                    [servers.c]\ncommand = 'x'\nargs = ['--token', 's3cr3t']\n\
+                    env = { API_KEY = 'abc', LOG = 'debug', TOKEN = '${TOKEN}' }\n";
         let path = PathBuf::from("m.toml");
         let options = LoadOptions {
             texts: [(path.clone(), text.to_owned())].into(),
@@ -96,6 +127,8 @@ mod tests {
         assert_eq!(find(&["servers", "b", "tools", "deny"]), Some(("servers.b.tools.deny".to_owned(), 7)));
         assert_eq!(find(&["auth", "keys", "ci", "tools"]), Some(("auth.keys[0].tools".to_owned(), 10)));
         assert_eq!(find(&["servers", "b"]), Some(("servers.b".to_owned(), 5)));
+        let secrets: Vec<String> = places.literal_secrets().into_iter().map(|secret| secret.key).collect();
+        assert_eq!(secrets, ["auth.keys[1].key", "servers.c.args[1]", "servers.c.env.API_KEY"]);
         assert_eq!((find(&["auth", "keys", "cd"]), find(&["views", "v", "tools"])), (None, None));
     }
 }

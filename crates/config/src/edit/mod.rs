@@ -28,6 +28,12 @@ pub use tool_rules::is_pattern_of;
 use crate::load::load;
 use crate::options::LoadOptions;
 
+/// Returns the entry of a server as a file has it, under our key or those of clients.
+pub fn raw_entry(path: &Path, name: &str) -> Option<serde_json::Value> {
+    let entry = server_entry::find_entries(&[path.to_owned()], name).ok()?.pop()?;
+    Some(entry.node.to_json(&|_, _| false))
+}
+
 /// Prepares operations on one file: edits the text, and proves that the config with it has the wanted effects.
 ///
 /// `options` are those that the gateway would load. Without files, `created` is the file to begin.

@@ -117,7 +117,7 @@ impl PlanResolver<'_> {
             if address.is_open() && auth.is_open() {
                 let message = format!("{address} can be reached from other machines, but there are no `[[auth.keys]]`");
                 let fix = "add a key (`moongate key new NAME` prints one), or listen on 127.0.0.1";
-                self.error(ProblemKind::Conflict, &path, message, fix);
+                self.error(ProblemKind::OpenListener, &path, message, fix);
             }
             // Without this check, lines would be a way around the keys.
             if !auth.is_open() && matches!(address, ListenAddress::TcpLines(_)) {

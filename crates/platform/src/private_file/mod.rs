@@ -12,7 +12,7 @@ mod windows;
 #[cfg(windows)]
 use windows as system;
 
-pub use system::{is_open_folder, open, other_writers};
+pub use system::{is_open_folder, is_readable_by_others, make_private, open, other_writers};
 
 /// Others than the owner who may write a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -105,6 +105,21 @@ pub fn other_writers(file: &Path) -> Option<OtherWriters> {
     }
 }
 
+/// True if others than the owner may read a file. A group of the user's own number is the user.
+pub fn is_readable_by_others(file: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(file).is_ok_and(|file| {
+        let own_group = file.gid() == file.uid() || file.gid() == 0;
+        file.mode() & 0o004 != 0 || (file.mode() & 0o040 != 0 && !own_group)
+    })
+}
+
+/// Takes the access to a file away from all but its owner.
+pub fn make_private(file: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600))
+}
+
 /// True if everybody may replace the files in a folder. In one like `/tmp` nobody may replace the files of others.
 pub fn is_open_folder(folder: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;

@@ -34,6 +34,16 @@ pub fn other_writers(_: &Path) -> Option<OtherWriters> {
     None
 }
 
+/// Returns false: files have no modes.
+pub fn is_readable_by_others(_: &Path) -> bool {
+    false
+}
+
+/// Changes nothing: files have no modes.
+pub fn make_private(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
 /// Returns false: folders have no modes.
 pub fn is_open_folder(_: &Path) -> bool {
     false

@@ -1,0 +1,284 @@
+//! `moongate completions` and the hidden `moongate __complete`: words for TAB in a shell.
+//!
+//! Owns the scripts, and the words that can follow. Does not parse flags (`clap`). Invariant: a word comes within a quarter
+//! of a second, and without a gateway there is silence.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Arg, Command, CommandFactory};
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use crate::cli::CommandLine;
+use crate::cli::admin::{AdminClient, GatewayArgs};
+
+/// Time limit of all answers of a running gateway together.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Script for bash. Files are offered where nothing else fits.
+const BASH: &str = r#"_moongate() {
+  local IFS=$'\n'
+  COMPREPLY=($(moongate __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -F _moongate moongate
+"#;
+/// Script for zsh.
+const ZSH: &str = r#"#compdef moongate
+_moongate() {
+  local -a found
+  found=("${(@f)$(moongate __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  if [[ -n "$found" ]]; then compadd -- $found; else _files; fi
+}
+compdef _moongate moongate
+"#;
+/// Script for fish.
+const FISH: &str = "complete -c moongate -a \
+                    '(moongate __complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'\n";
+/// Script for PowerShell.
+const POWERSHELL: &str = r#"Register-ArgumentCompleter -Native -CommandName moongate -ScriptBlock {
+  param($word, $line, $at)
+  $words = @($line.CommandElements | Select-Object -Skip 1 | ForEach-Object { $_.ToString() })
+  if ($word -eq '') { $words += '' }
+  moongate __complete @words 2>$null | ForEach-Object {
+    [System.Management.Automation.CompletionResult]::new($_, $_, 'ParameterValue', $_)
+  }
+}
+"#;
+
+/// Flags of `completions`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    shell: CompletionShell,
+}
+
+/// Shell that gets completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum CompletionShell {
+    /// `source <(moongate completions bash)` in ~/.bashrc
+    Bash,
+    /// `source <(moongate completions zsh)` in ~/.zshrc
+    Zsh,
+    /// `moongate completions fish | source` in ~/.config/fish/config.fish
+    Fish,
+    /// `moongate completions powershell | Out-String | Invoke-Expression` in $PROFILE
+    Powershell,
+}
+
+/// Words of a command line so far. The last one is being typed.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CompleteArgs {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+/// Names that only a gateway or a config knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameSource {
+    Servers,
+    /// Tools of the server that the word before names.
+    ToolsOfServer,
+    /// Tools by their exposed names.
+    Tools,
+    Clients,
+    /// Names of keys.
+    Principals,
+    /// Views and servers.
+    Endpoints,
+}
+
+/// Prints the script of a shell.
+pub fn print_script(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+    let script = match args.shell {
+        CompletionShell::Bash => BASH,
+        CompletionShell::Zsh => ZSH,
+        CompletionShell::Fish => FISH,
+        CompletionShell::Powershell => POWERSHELL,
+    };
+    std::io::stdout().write_all(script.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the words that can stand in the last place, a line each.
+pub async fn complete(args: CompleteArgs) -> anyhow::Result<ExitCode> {
+    let typed = args.words.last().cloned().unwrap_or_default();
+    let CompletionPlace { mut words, source, positionals } = find_place(&args.words);
+    if let Some(source) = source {
+        words.extend(names(source, &args.words, &positionals).await);
+    }
+    words.retain(|word| word.starts_with(&typed));
+    words.sort();
+    words.dedup();
+    let text: String = words.into_iter().map(|word| word + "\n").collect();
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Place in a command line.
+#[derive(Default)]
+struct CompletionPlace {
+    /// Words that the command line itself knows.
+    words: Vec<String>,
+    /// Source of further words.
+    source: Option<NameSource>,
+    /// Words of the command before this place, without its flags.
+    positionals: Vec<String>,
+}
+
+/// Finds out what can stand in the place of the last word.
+fn find_place(words: &[String]) -> CompletionPlace {
+    let Some((typed, before)) = words.split_last() else { return CompletionPlace::default() };
+    let mut root = CommandLine::command();
+    root.build();
+    let (mut command, mut positionals, mut flag) = (&root, Vec::new(), None);
+    for word in before {
+        if word == "--" {
+            return CompletionPlace::default();
+        }
+        if flag.take().is_some() {
+            continue;
+        }
+        match command.find_subcommand(word) {
+            Some(below) => (command, positionals) = (below, Vec::new()),
+            None if word.starts_with('-') => flag = takes_value(command, word),
+            None => positionals.push(word.clone()),
+        }
+    }
+    let (place, name) = (positionals.len(), command.get_name());
+    if let Some(flag) = flag {
+        let source = source_of(name, flag.get_id().as_str(), 0);
+        return CompletionPlace { words: values(flag), source, positionals };
+    }
+    if typed.starts_with('-') {
+        let flags = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_long);
+        return CompletionPlace { words: flags.map(|long| format!("--{long}")).collect(), source: None, positionals };
+    }
+    let below = command.get_subcommands().filter(|below| !below.is_hide_set() && place == 0);
+    let below: Vec<String> = below.map(|below| below.get_name().to_owned()).collect();
+    let positional = command.get_positionals().nth(place).map(values).unwrap_or_default();
+    CompletionPlace { words: [below, positional].concat(), source: source_of(name, "", place), positionals }
+}
+
+/// Returns the flag, if the word after it is its value.
+fn takes_value<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
+    let is_it = |arg: &&Arg| match word.strip_prefix("--") {
+        Some(long) => arg.get_long() == Some(long),
+        None => arg.get_short().is_some_and(|short| word.strip_prefix('-') == Some(&short.to_string())),
+    };
+    command.get_arguments().find(is_it).filter(|arg| arg.get_action().takes_values())
+}
+
+fn values(arg: &Arg) -> Vec<String> {
+    arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect()
+}
+
+/// Returns where the names of an argument come from: of a flag, or of the positional in a place.
+fn source_of(command: &str, flag: &str, place: usize) -> Option<NameSource> {
+    match (command, flag, place) {
+        (_, "server", _) | ("serve" | "stdio", "only", _) => Some(NameSource::Servers),
+        (_, "endpoint", _) => Some(NameSource::Endpoints),
+        ("restart" | "remove" | "enable" | "disable" | "doctor", "", 0) => Some(NameSource::Servers),
+        ("enable" | "disable", "", _) => Some(NameSource::ToolsOfServer),
+        ("explain", "", 0) => Some(NameSource::Principals),
+        ("explain", "", 1) | ("call", "", 0) => Some(NameSource::Tools),
+        ("connect", "", _) | ("import", "", 0) => Some(NameSource::Clients),
+        _ => None,
+    }
+}
+
+/// Returns names of a source. Nothing if nobody knows them in time.
+async fn names(source: NameSource, words: &[String], positionals: &[String]) -> Vec<String> {
+    let gateway = gateway_of(words);
+    let config = || moongate_config::load(&gateway.load_options()).map(|loaded| loaded.plan).ok();
+    match source {
+        NameSource::Clients => moongate_clients::clients().map(|client| client.id.to_owned()).collect(),
+        NameSource::Principals => {
+            let keys = config().map(|plan| plan.auth.keys).unwrap_or_default();
+            let names: Vec<String> = keys.into_iter().map(|key| key.name).collect();
+            if names.is_empty() { vec!["anybody".to_owned()] } else { names }
+        }
+        NameSource::Endpoints => {
+            let views = config().map(|plan| plan.views).unwrap_or_default().into_iter().map(|view| view.name);
+            views.chain(server_names(&gateway).await).collect()
+        }
+        NameSource::Servers => server_names(&gateway).await,
+        NameSource::ToolsOfServer => tools(&gateway, &positionals[..1.min(positionals.len())], "name").await,
+        NameSource::Tools => tools(&gateway, &server_names(&gateway).await, "exposed").await,
+    }
+}
+
+/// Returns the gateway that the flags among the words name.
+fn gateway_of(words: &[String]) -> GatewayArgs {
+    let after = |flag: &str| words.windows(2).find(|pair| pair[0] == flag).map(|pair| pair[1].clone());
+    let config = after("--config").or_else(|| after("-c")).map(PathBuf::from);
+    let config = config.or_else(|| std::env::var_os("MOONGATE_CONFIG").map(PathBuf::from));
+    GatewayArgs::of(after("--admin"), config.into_iter().collect())
+}
+
+async fn server_names(gateway: &GatewayArgs) -> Vec<String> {
+    let Ok(client) = gateway.client() else { return Vec::new() };
+    let status = ask(&client, "/api/v1/status", Instant::now() + ANSWER_TIMEOUT).await;
+    texts(&status["servers"], "name")
+}
+
+/// Returns the tools of these servers, by the name under a key.
+async fn tools(gateway: &GatewayArgs, servers: &[String], key: &str) -> Vec<String> {
+    let Ok(client) = gateway.client() else { return Vec::new() };
+    let until = Instant::now() + ANSWER_TIMEOUT;
+    let mut found = Vec::new();
+    for server in
+        servers.iter().filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')))
+    {
+        let items = ask(&client, &format!("/api/v1/servers/{server}/items"), until).await;
+        found.extend(texts(&items["tools"], key));
+    }
+    found
+}
+
+/// Requests a page until a point in time. `null` stands for no answer.
+async fn ask(client: &AdminClient, path: &str, until: Instant) -> Value {
+    let answer = timeout_at(until, client.send_request("GET", path, ANSWER_TIMEOUT)).await;
+    answer.ok().and_then(Result::ok).and_then(|response| response.json().ok()).unwrap_or_default()
+}
+
+fn texts(list: &Value, key: &str) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(|item| Some(item[key].as_str()?.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> (Vec<String>, Option<NameSource>) {
+        let place = find_place(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        (place.words, place.source)
+    }
+
+    #[test]
+    fn words_come_from_the_command_line_s_own_declaration() {
+        let all = words("").0;
+        assert!(all.contains(&"restart".to_owned()) && !all.contains(&"__complete".to_owned()), "{all:?}");
+        assert!(words("status --f").0.contains(&"--format".to_owned()));
+        assert_eq!(words("status --format ").0, ["table", "json"]);
+        assert_eq!(words("completions ").0, ["bash", "zsh", "fish", "powershell"]);
+        assert!(words("key ").0.contains(&"new".to_owned()));
+        for (line, source) in [
+            ("restart ", Some(NameSource::Servers)),
+            ("restart --config a.toml ", Some(NameSource::Servers)),
+            ("disable github ", Some(NameSource::ToolsOfServer)),
+            ("explain ", Some(NameSource::Principals)),
+            ("explain ci ", Some(NameSource::Tools)),
+            ("explain --endpoint ", Some(NameSource::Endpoints)),
+            ("tools --server ", Some(NameSource::Servers)),
+            ("connect ", Some(NameSource::Clients)),
+            ("tools -- ", None),
+            ("restart a ", None),
+        ] {
+            assert_eq!(words(line).1, source, "{line}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Codes of `moongate doctor`, each declared once.
+//!
+//! Owns code, severity, title, reason and remedy. Does not look for anything (the files beside it). Invariant: the page of
+//! codes has exactly these, since it is made of them.
+
+/// Facts about one code.
+pub(super) struct CodeInfo {
+    /// Code, as people search for it.
+    pub(super) id: &'static str,
+    pub(super) severity: CodeSeverity,
+    pub(super) title: &'static str,
+    /// Reason why it matters.
+    pub(super) why: &'static str,
+    /// General remedy. A finding names the exact one.
+    pub(super) fix: &'static str,
+}
+
+/// Weight of a finding. The worst comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum CodeSeverity {
+    /// Something does not work.
+    Broken,
+    /// It works, and probably not as meant.
+    Warning,
+}
+
+impl CodeSeverity {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            CodeSeverity::Broken => "broken",
+            CodeSeverity::Warning => "warning",
+        }
+    }
+}
+
+macro_rules! codes {
+    ($($name:ident $id:literal $severity:ident $title:literal $why:literal $fix:literal)*) => {
+        /// Code of a finding.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(super) enum DoctorCode { $(#[doc = $title] $name),* }
+
+        impl DoctorCode {
+            /// List of every code.
+            pub(super) const ALL: &[DoctorCode] = &[$(DoctorCode::$name),*];
+
+            /// Returns the facts about the code.
+            pub(super) fn info(self) -> CodeInfo {
+                match self {
+                    $(DoctorCode::$name => CodeInfo {
+                        id: $id, severity: CodeSeverity::$severity, title: $title, why: $why, fix: $fix,
+                    }),*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    NoConfig "MG-C01" Warning "No config was found"
+        "Moongate then serves a demo, and none of your servers."
+        "`moongate add NAME URL` begins one; `--config PATH` names another."
+    ConfigSyntax "MG-C02" Broken "A config file does not parse"
+        "The gateway does not start, and a reload changes nothing."
+        "Correct the line that is shown."
+    UnknownKey "MG-C03" Broken "A key is unknown"
+        "A misspelled key has no effect, so Moongate refuses it."
+        "Use the name that is suggested; `moongate schema` prints all keys."
+    UnsetReference "MG-C04" Broken "A variable or a file that the config refers to is missing"
+        "The server that needs it cannot start."
+        "Set the variable where the gateway starts, or give a default: `${NAME:-value}`."
+    LiteralSecret "MG-C05" Warning "A secret stands in the config"
+        "Copies of the file, such as commits and backups, carry it along."
+        "Put it into a variable or a file: `${NAME}` or `${file:/path}`."
+    OpenFile "MG-C06" Warning "Others can read or write the config"
+        "A reader learns its secrets. A writer can start programs as you."
+        "`chmod 600 FILE`; `moongate doctor --fix` does it."
+    UnpinnedPackage "MG-C07" Warning "A package has no version"
+        "Each start runs whatever version is newest, also a hijacked one."
+        "Name the version that you looked at."
+    ArchivedPackage "MG-C08" Warning "A package is archived"
+        "Nobody repairs its security holes any more."
+        "Use its successor."
+    NeedsRestart "MG-C11" Warning "A changed setting needs a restart"
+        "The running gateway goes on with the old value."
+        "Restart the gateway."
+    InvalidConfig "MG-C13" Broken "A value of the config cannot be used"
+        "The gateway does not start with it, or runs without the server that it belongs to."
+        "Correct the line that is shown."
+    PortTaken "MG-L01" Broken "Another program has the port"
+        "The gateway cannot listen there."
+        "End that program, or set `gateway.listen` to another port."
+    AdminUnreachable "MG-L02" Broken "The admin listener does not answer"
+        "`moongate status`, `reload` and the page need it."
+        "Set `gateway.admin`, or give `--admin` and `--admin-key`."
+    OpenWithoutKeys "MG-L03" Broken "Other machines can connect without a key"
+        "Anybody in the network could call every tool, so Moongate refuses to start."
+        "`moongate key new NAME --write` adds a key; or listen on 127.0.0.1."
+    HostNotAllowed "MG-L05" Warning "Clients of other machines cannot use a name"
+        "A request with an unknown `Host` is refused, so that no web page can reach the gateway."
+        "Add the name to `gateway.allowed_hosts`, or set `gateway.public_url`."
+    CommandNotFound "MG-E01" Broken "The program of a server is not there"
+        "The server cannot start. The gateway's PATH may differ from your shell's."
+        "Install it, or write its whole path as `command`."
+    ContainerLocalhost "MG-E04" Warning "A server is on localhost, and this is a container"
+        "In a container, localhost is the container itself."
+        "Use `host.docker.internal`, or the name of the other container."
+    StateNotWritable "MG-E05" Broken "The state cannot be written"
+        "Sessions and lists are lost with each restart."
+        "Correct the owner of the directory, or set `gateway.state_dir`."
+    Unreachable "MG-S01" Broken "A server cannot be reached"
+        "Its tools fail or are missing."
+        "Check its address and your network; `moongate tools --server NAME` tries it directly."
+    LoginNeeded "MG-S02" Broken "A server wants a login"
+        "It answers only with credentials, and the config has none for it."
+        "Add a header: `headers = { Authorization = \"Bearer ${TOKEN}\" }`."
+    LoginRefused "MG-S03" Broken "A server refuses the credentials"
+        "The token is wrong, has expired, or lacks a right."
+        "Make a new token, and check the header that the config sends."
+    ProgramEnds "MG-S04" Broken "The program of a server does not stay up"
+        "Its tools fail or are missing."
+        "Its last lines say why; run the command in a shell."
+    ItemsLeftOut "MG-S07" Warning "Items of a server are left out"
+        "Clients could not use them, so they are not listed."
+        "Report it to the server's author; the reason names what is wrong."
+    ClientElsewhere "MG-K01" Warning "A client's entry leads elsewhere"
+        "The client does not use this gateway."
+        "`moongate connect CLIENT --write --force` replaces the entry."
+    ClientShape "MG-K04" Warning "A client cannot read its entry"
+        "Clients spell the same settings differently, and ignore what they do not know."
+        "`moongate connect CLIENT --write` writes it as the client wants it."
+    LargeContext "MG-X01" Warning "The tools cost much context"
+        "Every conversation starts with all definitions, and models choose worse among many tools."
+        "`moongate disable SERVER TOOL` switches tools off."
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use super::*;
+
+    /// Writes the page of the codes.
+    fn page() -> String {
+        let mut page =
+            "# Codes of `moongate doctor`\n\n[`moongate doctor`](commands.md#doctor) prints only what is wrong. \
+                        A code that is broken makes it exit 1.\nThis page is made of the codes' declaration.\n"
+                .to_owned();
+        for code in DoctorCode::ALL {
+            let CodeInfo { id, severity, title, why, fix } = code.info();
+            page += &format!("\n## {id}\n\n{title} ({}). {why}\n\nFix: {fix}\n", severity.name());
+        }
+        page
+    }
+
+    #[test]
+    fn the_page_of_codes_is_made_of_the_declaration() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/codes.md");
+        if std::env::var_os("UPDATE_EXPECTED").is_some() {
+            std::fs::write(&path, page()).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(page(), written, "UPDATE_EXPECTED=1 writes the page anew");
+        let mut ids: Vec<&str> = DoctorCode::ALL.iter().map(|code| code.info().id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), DoctorCode::ALL.len(), "each code stands for one thing");
+    }
+}

@@ -1,0 +1,71 @@
+//! Checks of this machine.
+//!
+//! Owns the search for programs and folders. Does not start programs. Invariant: what is written for a check is removed.
+
+use std::path::{Path, PathBuf};
+
+use moongate_platform::Platform;
+use moongate_upstream::ConnectTarget;
+
+use super::codes::DoctorCode;
+use super::examined::ExaminedGateway;
+use super::finding::DoctorFinding;
+
+/// Looks for problems of this machine.
+pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
+    let mut found = Vec::new();
+    for (name, command, _) in gateway.programs() {
+        if find_program(command, gateway.options.env.get("PATH").map(String::as_str)).is_none() {
+            let message = format!("server {name}: there is no program {command:?}");
+            let fix = format!("install it, or write its whole path as `servers.{name}.command`");
+            found.push(DoctorFinding::new(DoctorCode::CommandNotFound, message, fix).about(name));
+        }
+    }
+    if gateway.is_container {
+        found.extend(gateway.servers().filter_map(|server| match &server.connect {
+            // A server in the same container works.
+            ConnectTarget::Http { url, socket: None, .. } if is_local(url) && !gateway.is_ready(&server.name) => {
+                let message = format!("server {} is at {}, which is this container", server.name, url.authority());
+                let fix = "write `host.docker.internal`, or the name of the other container, in its `url`";
+                Some(DoctorFinding::new(DoctorCode::ContainerLocalhost, message, fix).about(&server.name))
+            }
+            _ => None,
+        }));
+    }
+    let state = gateway.loaded.as_ref().ok().and_then(|loaded| loaded.plan.state.file.as_deref());
+    // A running gateway has the file open, and says itself if it cannot write.
+    if let Some(file) = state.filter(|_| gateway.running.is_none())
+        && let Err(error) = try_folder(file)
+    {
+        let message = format!("the state cannot be written to {}: {error}", file.display());
+        let fix = "correct the owner of the folder, or set `gateway.state_dir`";
+        found.push(DoctorFinding::new(DoctorCode::StateNotWritable, message, fix));
+    }
+    found
+}
+
+fn is_local(url: &url::Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
+}
+
+/// Finds a program, by its path or in the folders of `PATH`.
+fn find_program(command: &str, path: Option<&str>) -> Option<PathBuf> {
+    let endings: &[&str] = if Platform::CURRENT.app_data_folders { &["", ".exe", ".cmd", ".bat"] } else { &[""] };
+    let is_path = command.contains(['/', '\\']);
+    let folders = match is_path {
+        true => vec![PathBuf::new()],
+        false => std::env::split_paths(path.unwrap_or_default()).collect(),
+    };
+    let named =
+        folders.iter().flat_map(|folder| endings.iter().map(move |ending| folder.join(format!("{command}{ending}"))));
+    named.into_iter().find(|file| file.is_file())
+}
+
+/// Writes into the nearest folder that exists, and removes that again.
+fn try_folder(file: &Path) -> std::io::Result<()> {
+    let folder = file.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    let probe = folder.join(format!(".moongate-doctor-{}", std::process::id()));
+    std::fs::write(&probe, "")?;
+    std::fs::remove_file(probe)
+}

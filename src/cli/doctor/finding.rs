@@ -1,0 +1,102 @@
+//! Findings of `moongate doctor`.
+//!
+//! Owns their order and their printed form. Does not look for them. Invariant: a finding names the command or the line
+//! that fixes it.
+
+use std::path::{Path, PathBuf};
+
+use moongate_config::{ConfigProblem, ProblemOrigin};
+use moongate_telemetry::logs;
+use serde_json::{Value, json};
+
+use super::codes::{CodeSeverity, DoctorCode};
+
+/// Thing that is wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct DoctorFinding {
+    pub(super) code: DoctorCode,
+    pub(super) severity: CodeSeverity,
+    /// Server that it is about.
+    pub(super) server: Option<String>,
+    pub(super) message: String,
+    /// Place in a file, as far as there is one.
+    pub(super) place: Option<String>,
+    pub(super) fix: String,
+    pub(super) repair: Option<FileRepair>,
+}
+
+/// Repair that is safe to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FileRepair {
+    /// Takes a file's access away from all others.
+    MakePrivate(PathBuf),
+}
+
+impl FileRepair {
+    /// Returns the change, as people would make it.
+    pub(super) fn command(&self) -> String {
+        match self {
+            FileRepair::MakePrivate(path) => format!("chmod 600 {}", path.display()),
+        }
+    }
+
+    /// Makes the change.
+    pub(super) fn apply(&self) -> std::io::Result<()> {
+        match self {
+            FileRepair::MakePrivate(path) => moongate_platform::private_file::make_private(path),
+        }
+    }
+}
+
+impl DoctorFinding {
+    pub(super) fn new(code: DoctorCode, message: impl Into<String>, fix: impl Into<String>) -> Self {
+        DoctorFinding {
+            code,
+            severity: code.info().severity,
+            server: None,
+            message: logs::one_line(&message.into()),
+            place: None,
+            fix: fix.into(),
+            repair: None,
+        }
+    }
+
+    /// Creates the finding of a problem of the config.
+    pub(super) fn of_problem(code: DoctorCode, severity: CodeSeverity, problem: &ConfigProblem) -> Self {
+        let place = match &problem.origin {
+            ProblemOrigin::File { path, line: 0, .. } => Some(path.display().to_string()),
+            ProblemOrigin::File { path, line, .. } => Some(place(path, *line)),
+            ProblemOrigin::Variable(name) => Some(format!("variable {name}")),
+            ProblemOrigin::Flag(name) => Some(format!("flag {name}")),
+            ProblemOrigin::Nowhere => None,
+        };
+        let server = problem.server.clone();
+        DoctorFinding { severity, server, place, ..DoctorFinding::new(code, &problem.message, &problem.fix) }
+    }
+
+    pub(super) fn about(self, server: &str) -> Self {
+        DoctorFinding { server: Some(server.to_owned()), ..self }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let info = self.code.info();
+        json!({
+            "code": info.id, "severity": self.severity.name(), "title": info.title, "server": self.server,
+            "message": self.message, "place": self.place, "why": info.why, "fix": self.fix,
+            "remedy": info.fix, "can_fix": self.repair.is_some(),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let info = self.code.info();
+        let place = self.place.as_ref().map(|place| format!("  {place}")).unwrap_or_default();
+        let can = if self.repair.is_some() { "  (`moongate doctor --fix` does it)" } else { "" };
+        let head = format!("{} {}: {}{place}", info.id, self.severity.name(), self.message);
+        format!("{head}\n  why: {}\n  fix: {}{can}\n", info.why, self.fix)
+    }
+}
+
+/// Returns a place as editors and terminals know it.
+pub(super) fn place(path: &Path, line: usize) -> String {
+    format!("{}:{line}", path.display())
+}

@@ -1,0 +1,130 @@
+//! `moongate doctor`: what is wrong with the config, this machine, the gateway, its servers and its clients. Owns the
+//! flags, the order of the findings and the exit code.
+//!
+//! Does not look for problems itself: there is a file for each group of codes. Invariant: without `--fix`, nothing is
+//! written.
+
+mod clients;
+mod codes;
+mod config;
+mod environment;
+mod examined;
+mod finding;
+mod listening;
+mod servers;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use moongate_telemetry::logs;
+use serde_json::json;
+
+use crate::cli::admin::GatewayArgs;
+use crate::cli::confirm::confirm;
+use crate::cli::process::print_message;
+use codes::{CodeSeverity, DoctorCode};
+use examined::ExaminedGateway;
+use finding::DoctorFinding;
+
+/// Flags of `doctor`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DoctorArgs {
+    /// Only findings about this server
+    server: Option<String>,
+    /// Also list what is fine
+    #[arg(long)]
+    all: bool,
+    /// Make the repairs that are safe, after showing them
+    #[arg(long)]
+    fix: bool,
+    /// Do not ask before a repair
+    #[arg(long, short = 'y', requires = "fix")]
+    yes: bool,
+    /// How it is printed
+    #[arg(long, value_enum, default_value = "text")]
+    format: DoctorFormat,
+    #[command(flatten)]
+    gateway: GatewayArgs,
+}
+
+/// How the findings are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum DoctorFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Looks for problems. Returns exit code 1 if something is broken.
+pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
+    // The findings say it all.
+    logs::start("off", false);
+    let mut found = look(&ExaminedGateway::gather(&args.gateway).await?);
+    if args.fix {
+        found = repair(found, args.yes)?;
+    }
+    if let Some(server) = &args.server {
+        found.retain(|finding| finding.server.as_ref() == Some(server));
+    }
+    std::io::stdout().write_all(render(&found, &args).as_bytes())?;
+    let count = |severity| found.iter().filter(|finding| finding.severity == severity).count();
+    let (broken, warnings) = (count(CodeSeverity::Broken), count(CodeSeverity::Warning));
+    match (broken, warnings) {
+        (0, 0) => print_message("nothing is wrong"),
+        _ => print_message(&format!("{broken} broken, {warnings} to look at")),
+    }
+    Ok(if broken > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Runs all checks. The worst findings come first.
+fn look(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
+    let mut found = config::check(gateway);
+    found.extend(listening::check(gateway));
+    found.extend(environment::check(gateway));
+    let unstartable: Vec<Option<String>> = found
+        .iter()
+        .filter(|finding| finding.code == DoctorCode::CommandNotFound)
+        .map(|it| it.server.clone())
+        .collect();
+    // A program that is not there cannot start either: one finding is enough.
+    let is_known =
+        |finding: &DoctorFinding| finding.code == DoctorCode::ProgramEnds && unstartable.contains(&finding.server);
+    found.extend(servers::check(gateway).into_iter().filter(|finding| !is_known(finding)));
+    found.extend(clients::check(gateway));
+    found.sort_by_key(|finding| (finding.severity, finding.code));
+    found
+}
+
+/// Makes the safe repairs. Returns the findings that are left.
+fn repair(found: Vec<DoctorFinding>, is_confirmed: bool) -> anyhow::Result<Vec<DoctorFinding>> {
+    let mut left = Vec::new();
+    for finding in found {
+        let Some(repair) = &finding.repair else {
+            left.push(finding);
+            continue;
+        };
+        print_message(&format!("{}: {}\n  {}", finding.code.info().id, finding.message, repair.command()));
+        if is_confirmed || confirm("Do this?")? {
+            repair.apply()?;
+        } else {
+            left.push(finding);
+        }
+    }
+    Ok(left)
+}
+
+fn render(found: &[DoctorFinding], args: &DoctorArgs) -> String {
+    let fine = DoctorCode::ALL.iter().filter(|code| args.all && !found.iter().any(|finding| finding.code == **code));
+    match args.format {
+        DoctorFormat::Json => {
+            let fine: Vec<&str> = fine.map(|code| code.info().id).collect();
+            let findings: Vec<_> = found.iter().map(DoctorFinding::json).collect();
+            format!("{:#}\n", json!({ "findings": findings, "fine": fine }))
+        }
+        DoctorFormat::Text => {
+            let fine = fine.map(|code| format!("{} is not the case: {}\n", code.info().id, code.info().title));
+            found.iter().map(DoctorFinding::text).chain(fine).collect()
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Words for TAB in a shell, and the address of the page.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{Setup, legacy, only, serve};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
+
+/// Runs a script of a shell with the program on the path. `None`: the shell is not installed.
+async fn run(shell: &str, args: &[&str], script: String, dir: &Path) -> Option<String> {
+    let program = Path::new(PROGRAM).parent().unwrap().display().to_string();
+    let mut command = Command::new(shell);
+    command.args(args).arg(script).current_dir(dir).env("HOME", dir).env_remove("MOONGATE_CONFIG");
+    command.env("PATH", format!("{program}:{}", std::env::var("PATH").unwrap()));
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
+    let output = output.ok()?;
+    assert!(output.stderr.is_empty(), "{shell}: {output:?}");
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// Completes a line in bash, as TAB does.
+async fn bash(line: &[&str], dir: &Path) -> Vec<String> {
+    let words: Vec<String> = line.iter().map(|word| format!("'{word}'")).collect();
+    let script = format!(
+        "source <(moongate completions bash); COMP_WORDS=(moongate {}); COMP_CWORD={}; _moongate; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        words.join(" "),
+        line.len()
+    );
+    let out = run("bash", &["--norc", "-c"], script, dir).await.expect("bash is there");
+    out.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn tab_offers_the_servers_of_the_running_gateway() {
+    let server = serve(only(legacy(), &["echo", "fail"])).await;
+    let gateway = Setup::new().http("first", &server.url).http("second", &server.url).start().await;
+    gateway.ready(&["first", "second"]).await;
+    let admin = gateway.app.admin.unwrap().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(bash(&["restart", "--admin", &admin, ""], dir.path()).await, ["first", "second"]);
+    assert_eq!(bash(&["restart", "--admin", &admin, "s"], dir.path()).await, ["second"]);
+    assert_eq!(bash(&["disable", "--admin", &admin, "first", ""], dir.path()).await, ["echo", "fail"]);
+    assert_eq!(bash(&["explain", "--admin", &admin, "ci", "first__e"], dir.path()).await, ["first__echo"]);
+    assert_eq!(bash(&["compl"], dir.path()).await, ["completions"]);
+    let config = format!("[gateway]\nadmin = \"{admin}\"\n");
+    std::fs::write(dir.path().join("moongate.toml"), config).unwrap();
+    assert_eq!(bash(&["restart", ""], dir.path()).await, ["first", "second"]);
+    let fish = "moongate completions fish | source; complete -C 'moongate restart '".to_owned();
+    if let Some(out) = run("fish", &["-c"], fish, dir.path()).await {
+        assert_eq!(out.lines().collect::<Vec<_>>(), ["first", "second"]);
+    }
+    let zsh = "autoload -U compinit; compinit -D; source <(moongate completions zsh); whence -w _moongate".to_owned();
+    if let Some(out) = run("zsh", &["-f", "-c"], zsh, dir.path()).await {
+        assert_eq!(out.trim(), "_moongate: function");
+    }
+}
+
+#[tokio::test]
+async fn without_a_gateway_there_is_silence_and_clients_are_known() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("moongate.toml"), "[gateway]\nadmin = \"127.0.0.1:2\"\n[views.work]\n").unwrap();
+    assert!(bash(&["restart", ""], dir.path()).await.is_empty());
+    assert_eq!(bash(&["connect", "curs"], dir.path()).await, ["cursor"]);
+    assert_eq!(bash(&["explain", "--endpoint", ""], dir.path()).await, ["work"]);
+}
+
+#[tokio::test]
+async fn the_address_of_the_page_is_printed() {
+    let gateway = Setup::new().start().await;
+    let admin = gateway.app.admin.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let out = run("sh", &["-c"], format!("moongate open --print --admin {admin}"), dir.path()).await.unwrap();
+    assert_eq!(out, format!("http://{admin}/\n"));
+    let refused = "moongate open --print --admin unix:/x 2>&1; echo $?".to_owned();
+    let out = run("sh", &["-c"], refused, dir.path()).await.unwrap();
+    assert!(out.contains("no browser opens a Unix socket") && out.trim_end().ends_with('1'), "{out}");
+}

@@ -1,0 +1,177 @@
+//! `moongate doctor`: each code is provoked once, and repairs cure what they promise.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use moongate_mock::MockScript;
+use serde_json::Value;
+
+use crate::harness::{Setup, legacy, only, serve};
+
+const ADMIN: &str = "127.0.0.1:2";
+
+/// Runs `doctor` in a directory of its own, which is also the home. Returns its exit code and its findings.
+async fn doctor(dir: &Path, args: &[&str], env: &[(&str, &str)]) -> (i32, Vec<Value>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
+    command.args(["doctor", "--format", "json"]).args(args).current_dir(dir).env("HOME", dir);
+    for name in ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "MOONGATE_CONFIG", "container"] {
+        command.env_remove(name);
+    }
+    command.envs(env.iter().copied());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (output.status.code().unwrap(), report["findings"].as_array().unwrap().clone())
+}
+
+fn codes(findings: &[Value]) -> BTreeSet<String> {
+    findings.iter().map(|finding| finding["code"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A server that refuses every request with a 401.
+fn refusing_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    url
+}
+
+/// A config with addresses that nobody has, and more.
+fn config(more: &str) -> String {
+    format!("[gateway]\nlisten = \"127.0.0.1:1\"\nadmin = \"{ADMIN}\"\nstate = \"memory\"\n{more}")
+}
+
+/// A code, the config that provokes it, and the environment.
+type ProvokedCode<'a> = (&'a str, String, &'a [(&'a str, &'a str)]);
+
+#[tokio::test]
+async fn each_code_is_found_where_it_is_provoked() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken_at = taken.local_addr().unwrap();
+    let refusing = refusing_server();
+    let bad = MockScript { tools: vec![r#"{"name":"bad","inputSchema":[]}"#.into()], ..MockScript::default() };
+    let long =
+        format!(r#"{{"name":"long","description":"{}","inputSchema":{{"type":"object"}}}}"#, "word ".repeat(12_000));
+    let long = MockScript { tools: vec![long.as_str().into()], ..MockScript::default() };
+    let (bad, long) = (serve(bad).await, serve(long).await);
+    let server = |settings: String| config(&format!("[servers.a]\n{settings}\n"));
+    let url = |url: &str| server(format!("url = \"{url}\""));
+    let key = "[[auth.keys]]\nname = \"k\"\nhash = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n";
+    let nowhere = "http://127.0.0.1:1/mcp";
+    let listening =
+        |address: &str| format!("[gateway]\nlisten = \"{address}\"\nadmin = \"{ADMIN}\"\nstate = \"memory\"\n{key}");
+    let cases: Vec<ProvokedCode<'_>> = vec![
+        ("MG-C02", "x = [".to_owned(), &[]),
+        ("MG-C03", url(nowhere) + "prefx = \"b\"\n", &[]),
+        ("MG-C04", url("${NOT_SET_ANYWHERE}"), &[]),
+        ("MG-C05", url(nowhere) + "headers = { Authorization = \"Bearer s3cr3t\" }\n", &[]),
+        ("MG-C06", url(nowhere) + "headers = { Authorization = \"Bearer s3cr3t\" }\n", &[]),
+        ("MG-C07", server("command = \"npx\"\nargs = [\"-y\", \"some-server\"]".to_owned()), &[("PATH", "")]),
+        (
+            "MG-C08",
+            server("command = \"npx\"\nargs = [\"@modelcontextprotocol/server-github@1.0.0\"]".to_owned()),
+            &[("PATH", "")],
+        ),
+        ("MG-C13", "[gateway]\nlisten = 5\n".to_owned(), &[]),
+        ("MG-L01", listening(&taken_at.to_string()), &[]),
+        ("MG-L03", "[gateway]\nlisten = \"0.0.0.0:1\"\n".to_owned(), &[]),
+        ("MG-L05", listening("0.0.0.0:1"), &[]),
+        ("MG-E01", server("command = \"no-such-program\"".to_owned()), &[]),
+        ("MG-E04", url("http://localhost:1/mcp"), &[("container", "podman")]),
+        ("MG-E05", config("").replace("state = \"memory\"", "state_dir = \"/proc/moongate\""), &[]),
+        ("MG-S01", url(nowhere), &[]),
+        ("MG-S02", url(&refusing), &[]),
+        ("MG-S03", url(&refusing) + "headers = { Authorization = \"Bearer ${TOKEN}\" }\n", &[("TOKEN", "x")]),
+        ("MG-S04", server("command = \"sh\"\nargs = [\"-c\", \"echo boom >&2; exit 3\"]".to_owned()), &[]),
+        ("MG-S07", url(&bad.url), &[]),
+        ("MG-X01", url(&long.url), &[]),
+    ];
+    for (code, text, env) in &cases {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("moongate.toml"), text).unwrap();
+        std::fs::set_permissions(dir.path().join("moongate.toml"), std::fs::Permissions::from_mode(0o644)).unwrap();
+        let (exit, findings) = doctor(dir.path(), &[], env).await;
+        let found = findings.iter().find(|finding| finding["code"] == *code);
+        let found = found.unwrap_or_else(|| panic!("{code} in {text}: {findings:#?}"));
+        assert!(
+            !found["fix"].as_str().unwrap().is_empty() && !found["message"].as_str().unwrap().contains("s3cr3t"),
+            "{found}"
+        );
+        let is_broken = findings.iter().any(|finding| finding["severity"] == "broken");
+        assert_eq!(exit, i32::from(is_broken), "{findings:#?}");
+    }
+    let mut provoked: BTreeSet<String> = cases.iter().map(|(code, ..)| (*code).to_owned()).collect();
+    provoked.extend(["MG-C01", "MG-C11", "MG-L02", "MG-K01", "MG-K04"].map(str::to_owned));
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/codes.md")).unwrap();
+    let known: BTreeSet<String> = page.lines().filter_map(|line| Some(line.strip_prefix("## ")?.to_owned())).collect();
+    assert_eq!(provoked, known, "each code has a test that provokes it");
+}
+
+#[tokio::test]
+async fn a_repair_cures_its_finding_and_clients_are_judged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, findings) = doctor(dir.path(), &[], &[("MOONGATE_GATEWAY__ADMIN", ADMIN)]).await;
+    assert!(codes(&findings).contains("MG-C01"), "{findings:#?}");
+    let file = dir.path().join("moongate.toml");
+    let text =
+        config("[servers.a]\nurl = \"http://127.0.0.1:1/mcp\"\nheaders = { Authorization = \"Bearer s3cr3t\" }\n");
+    std::fs::write(&file, text).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let (_, findings) = doctor(dir.path(), &["--fix", "--yes"], &[]).await;
+    assert!(!codes(&findings).contains("MG-C06"), "{findings:#?}");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let (_, findings) = doctor(dir.path(), &["b"], &[]).await;
+    assert!(findings.is_empty(), "nothing is about b: {findings:#?}");
+    let entry = |path: &str, text: &str| {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    entry(".cursor/mcp.json", r#"{"mcpServers":{"moongate":{"url":"http://elsewhere.example/mcp"}}}"#);
+    entry(".codeium/windsurf/mcp_config.json", r#"{"mcpServers":{"moongate":{"url":"http://127.0.0.1:1/mcp"}}}"#);
+    let (_, findings) = doctor(dir.path(), &[], &[]).await;
+    let of = |code: &str| {
+        findings.iter().find(|finding| finding["code"] == code).unwrap_or_else(|| panic!("{code}: {findings:#?}"))
+    };
+    assert!(of("MG-K01")["fix"].as_str().unwrap().starts_with("moongate connect cursor"));
+    assert!(of("MG-K04")["message"].as_str().unwrap().contains("`serverUrl`"), "{findings:#?}");
+}
+
+#[tokio::test]
+async fn a_running_gateway_is_asked() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let setup = Setup::new().http("a", &server.url).lasting();
+    let gateway = setup.program().await;
+    let file = setup.file();
+    let admin = gateway.admin_url().trim_start_matches("http://").to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    let config = file.display().to_string();
+    let (code, findings) = doctor(dir.path(), &["--config", &config, "--admin", &admin], &[]).await;
+    assert_eq!((code, findings.len()), (0, 0), "{findings:#?}");
+    // The gateway goes on with its own address.
+    let text = std::fs::read_to_string(&file).unwrap();
+    let moved = |line: &str| {
+        if line.starts_with("listen = ") { "listen = \"127.0.0.1:3\"".to_owned() } else { line.to_owned() }
+    };
+    std::fs::write(&file, text.lines().map(moved).collect::<Vec<_>>().join("\n")).unwrap();
+    let (_, findings) = doctor(dir.path(), &["--config", &config, "--admin", &admin], &[]).await;
+    assert!(codes(&findings).contains("MG-C11"), "{findings:#?}");
+    let port = gateway.mcp().split(':').nth(2).unwrap().split('/').next().unwrap().to_owned();
+    let other = dir.path().join("other.toml");
+    std::fs::write(
+        &other,
+        format!("[gateway]\nlisten = \"127.0.0.1:{port}\"\nadmin = \"{ADMIN}\"\nstate = \"memory\"\n"),
+    )
+    .unwrap();
+    let (_, findings) = doctor(dir.path(), &["--config", &other.display().to_string()], &[]).await;
+    assert!(codes(&findings).contains("MG-L02"), "{findings:#?}");
+}
