@@ -2,6 +2,8 @@
 //!
 //! `tests/page/setup.sh` installs the browser's drivers. This starts the gateway, and does what the script orders.
 
+mod many_tools;
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, UNIX_EPOCH};
@@ -169,19 +171,21 @@ fn target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned()
 }
 
-#[tokio::test]
-async fn the_page_works_in_a_browser() {
+/// Folder of the browser's drivers.
+fn page_home() -> PathBuf {
     let home = target().join("page");
     assert!(home.join("npm/.stamp").is_file(), "the browser's drivers are missing: run tests/page/setup.sh");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let is_update = std::env::var_os("UPDATE_PICTURES").is_some();
-    let pictures = home.join("pictures");
-    let mut scene = PageScene::start().await;
+    home
+}
+
+/// Runs a script of `tests/page` at an admin listener, and does what it orders.
+async fn run_script(name: &str, admin: &str, pictures: &Path, obey: impl AsyncFn(&str) -> String) {
     let mut script = Command::new("node")
-        .arg(root.join("tests/page/page.mjs"))
-        .env("PAGE_HOME", &home)
-        .env("PAGE_BASE", format!("http://{}", scene.admin))
-        .env("PAGE_PICTURES", &pictures)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page").join(name))
+        .env("PAGE_HOME", page_home())
+        .env("PAGE_BASE", format!("http://{admin}"))
+        .env("PAGE_PICTURES", pictures)
+        .env("PAGE_SLOWNESS", if cfg!(debug_assertions) { "12" } else { "1" })
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
@@ -193,24 +197,36 @@ async fn the_page_works_in_a_browser() {
     let run = async {
         while let Some(line) = lines.next_line().await.unwrap() {
             if let Some(order) = line.strip_prefix("do: ") {
-                let answer = scene.obey(order).await;
+                let answer = obey(order).await;
                 input.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
             }
             said.push(line);
         }
     };
-    let ended = tokio::time::timeout(Duration::from_secs(240), run).await;
+    let ended = tokio::time::timeout(Duration::from_secs(300), run).await;
     assert!(ended.is_ok(), "the script did not end:\n{}", said.join("\n"));
     let status = script.wait().await.unwrap();
     let failed: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("FAILED: ")).collect();
-    assert!(status.success(), "{status}\n{}", failed.join("\n"));
-    if is_update {
-        let docs = root.join("docs/pictures");
-        std::fs::create_dir_all(&docs).unwrap();
-        for name in ["servers-light-1280", "calls-light-1280"] {
-            std::fs::copy(pictures.join(format!("{name}.png")), docs.join(format!("{name}.png"))).unwrap();
-        }
-    }
+    assert!(status.success(), "{status}\n{}\nall:\n{}", failed.join("\n"), said.join("\n"));
+    println!("{}", said.join("\n"));
+}
+
+#[tokio::test]
+async fn the_page_works_in_a_browser() {
+    let scene = PageScene::start().await;
+    let admin = scene.admin.clone();
+    let scene = tokio::sync::Mutex::new(scene);
+    let pictures = page_home().join("pictures");
+    run_script("page.mjs", &admin, &pictures, async |order| scene.lock().await.obey(order).await).await;
+}
+
+/// Types are comments in the scripts, so that what is in the tree is what browsers run.
+#[tokio::test]
+async fn the_scripts_of_the_page_pass_strict_type_checks() {
+    let compiler = page_home().join("npm/node_modules/typescript/bin/tsc");
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page");
+    let checked = Command::new("node").arg(compiler).arg("-p").arg(project).output().await.unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
 }
 
 /// A page as a browser asks for it.

@@ -28,32 +28,43 @@ pub(super) fn tokens(bytes: usize) -> u64 {
     (bytes as f64 / BYTES_PER_TOKEN).round() as u64
 }
 
-/// Sums up the calls of each server's items.
-pub(super) fn totals_by_server(snapshot: &Snapshot) -> HashMap<String, CallTotals> {
-    let mut totals: HashMap<String, CallTotals> = HashMap::new();
-    for route in [ItemKind::Tools, ItemKind::Prompts].into_iter().flat_map(|kind| snapshot.iter(kind)) {
-        totals.entry(route.upstream.settings.name.clone()).or_default().add(&route.meter.totals());
+/// Calls of a server's items, and the cost of its listed tools.
+#[derive(Clone, Default)]
+pub(super) struct ServerUse {
+    calls: CallTotals,
+    /// Number of listed tools.
+    listed: usize,
+    /// Bytes of their definitions.
+    bytes: usize,
+}
+
+/// Sums up the use of each server, in one pass over the catalogue.
+pub(super) fn use_by_server(snapshot: &Snapshot) -> HashMap<&str, ServerUse> {
+    let mut all: HashMap<&str, ServerUse> = HashMap::new();
+    for kind in [ItemKind::Tools, ItemKind::Prompts] {
+        for route in snapshot.iter(kind) {
+            let server = all.entry(&route.upstream.settings.name).or_default();
+            server.calls.add(&route.meter.totals());
+            // Hidden tools are in no list that a model reads, so they cost nothing.
+            if kind == ItemKind::Tools && !route.hidden {
+                server.listed += 1;
+                server.bytes += route.listed.bytes().len();
+            }
+        }
     }
-    totals
+    all
 }
 
 /// Describes what a server costs a model, and how it is used.
-pub(super) fn describe_use(
-    server: &ServerEntry,
-    snapshot: &Snapshot,
-    totals: Option<&CallTotals>,
-) -> Map<String, Value> {
-    let exposed = snapshot.iter(ItemKind::Tools).filter(|route| route.upstream.settings.name == server.settings.name);
-    // Hidden tools are in no list that a model reads, so they cost nothing.
-    let listed: Vec<usize> = exposed.filter(|route| !route.hidden).map(|route| route.listed.bytes().len()).collect();
+pub(super) fn describe_use(server: &ServerEntry, used: Option<&ServerUse>) -> Map<String, Value> {
+    let ServerUse { calls: totals, listed, bytes } = used.cloned().unwrap_or_default();
     let all = server.lists().get(ItemKind::Tools).items.iter().map(|tool| tool.bytes().len()).sum();
-    let ms = |part| totals.and_then(|totals| totals.quantile(part)).map(|seconds| (seconds * 1e4).round() / 10.0);
+    let ms = |part| totals.quantile(part).map(|seconds| (seconds * 1e4).round() / 10.0);
     let (p50, p95) = (ms(0.5), ms(0.95));
-    let totals = totals.cloned().unwrap_or_default();
     let about = json!({
         "enabled": true,
-        "tools_on": listed.len(),
-        "tokens": tokens(listed.iter().sum()),
+        "tools_on": listed,
+        "tokens": tokens(bytes),
         "tokens_all": tokens(all),
         "calls": { "ok": totals.ok, "tool_error": totals.tool_errors, "error": totals.errors },
         "p50_ms": p50,

@@ -48,7 +48,7 @@ pub(super) fn status_json(admin: &AdminState) -> Value {
 pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
     let snapshot = admin.gateway.snapshot();
     let members = admin.gateway.servers();
-    let totals = items::totals_by_server(&snapshot);
+    let uses = items::use_by_server(&snapshot);
     let config = admin.control.config();
     let servers = members.iter().map(|upstream| {
         let pending = admin
@@ -86,7 +86,7 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
         });
         if let Some(server) = server.as_object_mut() {
             server.extend(server_details::describe_server(upstream, &admin.metrics));
-            server.extend(items::describe_use(upstream, &snapshot, totals.get(&upstream.settings.name)));
+            server.extend(items::describe_use(upstream, uses.get(upstream.settings.name.as_str())));
         }
         server
     });

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::AdminState;
 use crate::items::item_summary;
@@ -15,19 +15,26 @@ use moongate_model::ItemKind;
 
 /// Tools of one server, as an endpoint has them.
 pub(super) struct ServerTools {
-    pub(super) server: String,
-    pub(super) title: String,
+    /// Name and title of the server.
+    pub(super) server: Value,
     pub(super) tools: Vec<Value>,
+}
+
+impl ServerTools {
+    /// Name in the config.
+    pub(super) fn name(&self) -> &str {
+        self.server["name"].as_str().unwrap_or_default()
+    }
 }
 
 /// Tools that fit a query.
 pub(super) struct FoundTools {
-    /// Listed tools, best first, each with the name of its server.
-    pub(super) listed: Vec<(String, Value)>,
+    /// Listed tools, best first, each with its server.
+    pub(super) listed: Vec<(Value, Value)>,
     /// Number of listed tools that fit.
     pub(super) total: usize,
     /// Tools that fit by their texts, and that no client sees.
-    pub(super) unlisted: Vec<(String, Value)>,
+    pub(super) unlisted: Vec<(Value, Value)>,
 }
 
 /// Tools that the search returns at most, with those that are not shown.
@@ -47,8 +54,7 @@ pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -
             None => !coverage.is_view(),
         });
         let tools = tools.map(|item| describe_tool(coverage, server, item, &snapshot)).collect();
-        let name = server.settings.name.clone();
-        ServerTools { title: server.settings.title.clone().unwrap_or_else(|| name.clone()), server: name, tools }
+        ServerTools { server: describe_owner(server), tools }
     };
     admin.gateway.servers().iter().filter(covered).map(describe).collect()
 }
@@ -61,9 +67,8 @@ pub(super) fn find_tools(admin: &AdminState, coverage: &EndpointCoverage, query:
     let hits = admin.gateway.rank_tools(coverage, query, FOUND_MAX);
     let describe = |id: &ByteString| {
         let route = snapshot.find_exposed(ItemKind::Tools, id)?;
-        let name = &route.upstream.settings.name;
-        let server = servers.iter().find(|server| server.settings.name == *name)?;
-        Some((name.clone(), describe_tool(coverage, server, &route.definition, &snapshot)))
+        let server = servers.iter().find(|server| server.settings.name == route.upstream.settings.name)?;
+        Some((describe_owner(server), describe_tool(coverage, server, &route.definition, &snapshot)))
     };
     let listed = hits.iter().take(shown).filter_map(describe).collect();
     FoundTools { listed, total: hits.len(), unlisted: find_unlisted(&servers, coverage, query, &snapshot) }
@@ -75,7 +80,7 @@ fn find_unlisted(
     coverage: &EndpointCoverage,
     query: &str,
     snapshot: &Snapshot,
-) -> Vec<(String, Value)> {
+) -> Vec<(Value, Value)> {
     // A view has the exposed tools it names. Others are not hidden in it, they are not part of it.
     if coverage.is_view() {
         return Vec::new();
@@ -92,9 +97,7 @@ fn find_unlisted(
         let items = lists.get(ItemKind::Tools).items.iter();
         let unlisted = items.filter(|item| find_route(snapshot, server, item).is_none_or(|route| route.hidden));
         let fitting = unlisted.filter(|item| fits(item)).take(UNLISTED_MAX - found.len());
-        found.extend(
-            fitting.map(|item| (server.settings.name.clone(), describe_tool(coverage, server, item, snapshot))),
-        );
+        found.extend(fitting.map(|item| (describe_owner(server), describe_tool(coverage, server, item, snapshot))));
     }
     found
 }
@@ -102,6 +105,11 @@ fn find_unlisted(
 fn find_route<'a>(snapshot: &'a Snapshot, server: &ServerEntry, item: &JsonObject) -> Option<&'a Arc<CatalogRoute>> {
     let local = item.get_string(ItemKind::Tools.item_key())?;
     snapshot.find_local(ItemKind::Tools, &ByteString::from(server.settings.name.as_str()), &local)
+}
+
+/// Describes a server as far as the rows of its tools need it.
+fn describe_owner(server: &ServerEntry) -> Value {
+    json!({ "name": server.settings.name, "title": server.settings.title })
 }
 
 fn describe_tool(coverage: &EndpointCoverage, server: &ServerEntry, item: &JsonObject, snapshot: &Snapshot) -> Value {

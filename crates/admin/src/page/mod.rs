@@ -16,6 +16,7 @@ mod servers;
 mod sessions;
 mod shell;
 mod sign_in;
+mod switch;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -199,7 +200,7 @@ fn context_view(viewer: &PageViewer, render: impl FnOnce(&mut ContextView<'_>) -
     let endpoint = EndpointChoice::read(&viewer.admin, &viewer.query);
     let tools = endpoint.coverage.as_ref().map(|coverage| tools_by_server(&viewer.admin, coverage)).unwrap_or_default();
     let costs = tools.into_iter().map(|tools| {
-        let server = servers.iter().find(|server| server["name"] == tools.server.as_str());
+        let server = servers.iter().find(|server| server["name"] == tools.name());
         ServerCost::new(server.unwrap_or(&Value::Null), tools.tools)
     });
     render(&mut ContextView { costs: costs.collect(), endpoint: &endpoint, query: &viewer.query })
@@ -234,7 +235,8 @@ fn tools_view(viewer: &PageViewer, render: impl FnOnce(&ToolsView<'_>) -> Markup
     let open = tools::open_tool(query).and_then(|(server, tool)| {
         Some(with_exposed_name(endpoint.coverage.as_ref()?, tool_json(admin, server, tool)?))
     });
-    render(&ToolsView { url: admin.url_of_endpoint(&endpoint.name), endpoint: &endpoint, rows, query, open })
+    let (url, may_act) = (admin.url_of_endpoint(&endpoint.name), viewer.may_act);
+    render(&ToolsView { url, endpoint: &endpoint, rows, query, open, may_act })
 }
 
 fn whole(viewer: &PageViewer, view: &'static str, body: Markup) -> Response {

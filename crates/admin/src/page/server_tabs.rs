@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::facts::{list, number, text};
 use super::icons::StateIcon;
+use super::switch::{ConfigButton, is_editable, is_locked, place, server_url, tools_body};
 use super::text::{VisibleText, count, duration, estimate};
 use super::tool_row::{schema, tool_row};
 use super::view_query::{ViewQuery, segment};
@@ -40,30 +41,79 @@ pub(super) fn render(server: &Value, OpenServer(items): &OpenServer, query: &Vie
                 "resources" => { (resource_list(items)) }
                 "prompts" => { (prompt_list(items)) }
                 "log" => { (log(server)) }
-                _ => { (tools(server, items, query, &path)) }
+                _ => { (tools(server, items, query, may_act)) }
             }
-            @if may_act && !items.is_null() { (actions(server)) }
+            @if may_act { (actions(server, items)) }
         }
     }
 }
 
-fn actions(server: &Value) -> Markup {
-    let name = segment(text(server, "name"));
+fn actions(server: &Value, items: &Value) -> Markup {
+    let name = text(server, "name");
+    let url = server_url(name);
     let button = |label: &str, action: &str, done: &str, key: Option<&str>| {
         html! {
-            button type="button" class="btn js-only" data-method="POST" data-action=(format!("/api/v1/servers/{name}/{action}"))
+            button type="button" class="btn js-only" data-method="POST" data-action=(format!("{url}/{action}"))
                 data-done=(done) data-key=[key] { (label) }
         }
     };
+    let from = text(&server["source"], "file").rsplit(['/', '\\']).next().unwrap_or_default();
     html! {
         div class="foot" {
-            (button("Refresh", "refresh", "The lists were asked for again.", Some("r")))
-            (button("Restart", "restart", "The server was started anew.", None))
+            @if !items.is_null() {
+                (button("Refresh", "refresh", "The lists were asked for again.", Some("r")))
+                (button("Restart", "restart", "The server was started anew.", None))
+            }
+            span class="soft grow entry" {
+                @if from.is_empty() { (VisibleText(text(&server["source"], "why_not"))) }
+                @else {
+                    "servers." (VisibleText(name)) (place(&server["source"]))
+                    @if !is_editable(server) { " · " (VisibleText(text(&server["source"], "why_not"))) }
+                }
+            }
+            @if is_editable(server) {
+                (ConfigButton {
+                    label: "Remove…",
+                    method: "DELETE",
+                    url: url.clone(),
+                    body: None,
+                    done: format!("{name} is removed."),
+                    confirm: Some((format!("Remove {name}? Its entry goes out of {from}, and its running calls end."), "Remove it")),
+                }.draw())
+            }
         }
     }
 }
 
-fn tools(server: &Value, items: &Value, query: &ViewQuery, path: &str) -> Markup {
+/// Renders the buttons that switch several tools in one edit.
+fn bulk_buttons(server: &Value, all: &[Value]) -> Markup {
+    let with =
+        |state: &str| all.iter().filter(|tool| text(tool, "state") == state && !is_locked(tool)).collect::<Vec<_>>();
+    let names = |tools: &[&Value]| tools.iter().map(|tool| text(tool, "name")).map(str::to_owned).collect::<Vec<_>>();
+    let button = |label, to: &str, tools: Vec<String>| {
+        let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
+        ConfigButton {
+            label,
+            method: "PATCH",
+            url: server_url(text(server, "name")),
+            body: Some(tools_body(to, &tools)),
+            done: format!("{} switched {to}.", count(tools.len() as u64, "tool is", "tools are")),
+            confirm: None,
+        }
+        .draw()
+    };
+    let (on, off) = (with("on"), with("off"));
+    let writing: Vec<&Value> = on.iter().copied().filter(|tool| tool["annotations"]["readOnlyHint"] != true).collect();
+    html! {
+        span class="grow" {}
+        @if !off.is_empty() { (button("All on", "on", names(&off))) }
+        @if !on.is_empty() { (button("All off", "off", names(&on))) }
+        @if !writing.is_empty() && writing.len() < on.len() { (button("Only read-only", "off", names(&writing))) }
+    }
+}
+
+fn tools(server: &Value, items: &Value, query: &ViewQuery, may_act: bool) -> Markup {
+    let path = format!("/servers/{}", segment(text(server, "name")));
     let wanted = query.get("q").unwrap_or_default().to_lowercase();
     let fits = |tool: &&Value| {
         let matches = |member| text(tool, member).to_lowercase().contains(&wanted);
@@ -79,11 +129,12 @@ fn tools(server: &Value, items: &Value, query: &ViewQuery, path: &str) -> Markup
             input class="in" type="search" name="q" value=[query.get("q")] placeholder=(label) aria-label=(label) data-search;
             noscript { button class="btn" { "Filter" } }
             span class="soft" { "on " (on) @if on < all.len() { " · not listed " (all.len() - on) } }
+            @if may_act && is_editable(server) { (bulk_buttons(server, all)) }
         }
         @if shown.is_empty() {
             p class="empty" { @if all.is_empty() { "It offers no tools, or has not been asked yet." } @else { "No tool fits." } }
         }
-        ul class="rows" { @for tool in shown { (tool_row(tool)) } }
+        ul class="rows" { @for tool in shown { (tool_row(server, tool, may_act)) } }
         @let excluded: Vec<&str> = super::facts::excluded(server).collect();
         @if !excluded.is_empty() {
             details class="note" id=(format!("excluded-{}", text(server, "name"))) {

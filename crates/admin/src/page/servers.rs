@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::facts::{GROUPS, count_group, group, number, text, title};
 use super::icons::{StateIcon, draw_chevron};
 use super::server_tabs::{self, OpenServer};
+use super::switch::{ConfigSwitch, place};
 use super::text::{VisibleText, count, duration, estimate, seconds};
 use super::view_query::{ViewQuery, segment};
 
@@ -78,12 +79,7 @@ impl ServersView<'_> {
             div id="servers" data-part=(part) data-on=(on) {
                 @for server in &shown { (self.card(server)) }
                 @if self.servers.is_empty() {
-                    div class="empty" {
-                        p { "Nothing is connected yet." }
-                        p { "Add a server to the config file, such as:" }
-                        pre { "[servers.deepwiki]\nurl = \"https://mcp.deepwiki.com/mcp\"" }
-                        p { "The gateway reads the file when it changes." }
-                    }
+                    (no_server())
                 } @else if shown.is_empty() {
                     p class="empty" { "No server is in this state. " a href="/" { "Show all" } }
                 }
@@ -113,7 +109,13 @@ impl ServersView<'_> {
                         (tags(server))
                     }
                     (cost(server))
-                    span class="onoff" { @if group(server) == "off" { "off" } @else { "on" } }
+                    span class="onoff" {
+                        @match ConfigSwitch::of_server(server).filter(|_| self.may_act) {
+                            Some(switch) => { (switch.draw()) }
+                            None if group(server) == "off" => { "off" }
+                            None => { "on" }
+                        }
+                    }
                     (draw_chevron(open.is_some()))
                     div class="why" { (self.reason(server)) }
                 }
@@ -146,13 +148,26 @@ impl ServersView<'_> {
                 @if state == "ready" { span class="unseen" { "Ready. " } (facts(server)) }
                 @else {
                     b class=(color) { (lead) }
-                    @if !reason.is_empty() && state != "starting" { ": " (VisibleText(reason)) }
+                    @if state == "disabled" && !server["source"].is_null() { (place(&server["source"])) }
+                    @else if !reason.is_empty() && state != "starting" { ": " (VisibleText(reason)) }
                     @if let Some(again) = again { " · tries again in " (seconds(again.ceil() as u64)) }
                 }
                 @if !server["replacement"].is_null() { " · a new one is coming up; the old one serves" }
                 @if server["stale"] == true && state != "disabled" { " · lists are of an earlier connection" }
             }
             @if retry { (action_button("Retry now", "POST", &action, "It was tried again.")) }
+        }
+    }
+}
+
+/// Renders what to do first.
+fn no_server() -> Markup {
+    html! {
+        div class="empty" {
+            p { "Nothing is connected yet." }
+            p { "Add a server to the config file, such as:" }
+            pre { "[servers.deepwiki]\nurl = \"https://mcp.deepwiki.com/mcp\"" }
+            p { "The gateway reads the file when it changes. A command does both: " code { "moongate add deepwiki https://mcp.deepwiki.com/mcp" } }
         }
     }
 }

@@ -95,26 +95,32 @@ fn hostile_texts_are_text_in_every_view() {
     assert_harmless(&context_page(vec![ServerCost::new(&hostile, vec![tool.clone()])]));
     let query = ViewQuery::default().with("open", Some(&format!("a/{HOSTILE}"))).link("");
     let all = |tool: &Value| {
-        ToolRows::All(vec![ServerTools { title: HOSTILE.to_owned(), ..server_tools("a", vec![tool.clone()]) }])
+        let mut server = server_tools("a", vec![tool.clone()]);
+        (server.server["title"], server.server["source"]["editable"]) = (HOSTILE.into(), true.into());
+        ToolRows::All(vec![server])
     };
     assert_harmless(&tools_page(all(&tool), ""));
     let found = |tool: &Value| FoundTools {
-        listed: vec![("a".to_owned(), tool.clone())],
+        listed: vec![(named("a"), tool.clone())],
         total: 1,
-        unlisted: vec![("b".to_owned(), tool.clone())],
+        unlisted: vec![(named("b"), tool.clone())],
     };
     assert_harmless(&tools_page(ToolRows::Found(found(&tool)), query.trim_start_matches('?')));
 }
 
 fn server_tools(server: &str, tools: Vec<Value>) -> ServerTools {
-    ServerTools { server: server.to_owned(), title: server.to_owned(), tools }
+    ServerTools { server: named(server), tools }
+}
+
+fn named(server: &str) -> Value {
+    json!({ "name": server, "source": { "file": "/etc/moongate.toml", "line": 12, "editable": true, "why_not": null } })
 }
 
 fn tools_page(rows: ToolRows, query: &str) -> String {
     let (query, endpoint) = (ViewQuery::parse(query), EndpointChoice::of(&["", "coding"], ""));
     let open = open_tool(&query).map(|_| hostile_items()["tools"][0].clone());
     let url = "http://127.0.0.1:8080/mcp".to_owned();
-    ToolsView { endpoint: &endpoint, url, rows, query: &query, open }.page().into_string()
+    ToolsView { endpoint: &endpoint, url, rows, query: &query, open, may_act: true }.page().into_string()
 }
 
 fn context_page(costs: Vec<ServerCost<'_>>) -> String {
@@ -148,8 +154,8 @@ fn tools_stand_by_server_and_many_are_closed() {
 
 #[test]
 fn found_tools_keep_their_order_and_say_how_many_there_are() {
-    let listed = ["zebra", "ant"].map(|name| ("a".to_owned(), tool(name, "on"))).to_vec();
-    let unlisted = vec![("b".to_owned(), tool("bee", "off"))];
+    let listed = ["zebra", "ant"].map(|name| (named("a"), tool(name, "on"))).to_vec();
+    let unlisted = vec![(named("b"), tool("bee", "off"))];
     let html = tools_page(ToolRows::Found(FoundTools { listed, total: 70, unlisted }), "q=x");
     assert!(
         html.find("zebra") < html.find(">ant<") && html.find(">ant<") < html.find("Not listed to clients"),
@@ -160,8 +166,43 @@ fn found_tools_keep_their_order_and_say_how_many_there_are() {
     assert!(tools_page(ToolRows::Found(none), "q=x").contains("No listed tool fits"));
     let endpoint = EndpointChoice::of(&[""], "gone");
     let rows = ToolRows::All(Vec::new());
-    let view = ToolsView { endpoint: &endpoint, url: String::new(), rows, query: &ViewQuery::default(), open: None };
+    let view = ToolsView {
+        endpoint: &endpoint,
+        url: String::new(),
+        rows,
+        query: &ViewQuery::default(),
+        open: None,
+        may_act: true,
+    };
     assert!(view.page().into_string().contains("There is no endpoint"));
+}
+
+#[test]
+fn switches_follow_the_rule_that_decides() {
+    let rule = |pattern: &str, exact: bool| json!({ "list": "deny", "pattern": pattern, "exact": exact, "file": "/etc/moongate.toml", "line": 14 });
+    let (mut on, mut off, mut locked) = (tool("one", "on"), tool("two", "off"), tool("delete_all", "off"));
+    (on["rule"], off["rule"], locked["rule"]) = (Value::Null, rule("two", true), rule("delete_*", false));
+    let items = json!({ "tools": [on, off, locked], "resources": [], "prompts": [] });
+    let mut editable = server("a", "ready");
+    editable["source"] = named("a")["source"].clone();
+    let html = servers_page(&[editable.clone()], "", Some(("a", items.clone())));
+    assert_eq!(html.matches("role=\"switch\"").count(), 3, "server, one and two: {html}");
+    assert!(
+        html.contains("{&quot;enabled&quot;:false}")
+            && html.contains("{&quot;tools&quot;:{&quot;on&quot;:[&quot;two&quot;]}}")
+    );
+    assert!(html.contains("off by <code>delete_*</code> in tools.deny") && html.contains("moongate.toml:14"), "{html}");
+    assert!(
+        html.contains("Add an exception")
+            && html.contains("All off")
+            && html.contains("Remove a? Its entry goes out of moongate.toml")
+    );
+    editable["source"] = json!({ "editable": false, "why_not": "admin.edit is false" });
+    let html = servers_page(&[editable], "", Some(("a", items)));
+    assert!(
+        !html.contains("role=\"switch\"") && !html.contains("Remove a?") && html.contains("admin.edit is false"),
+        "{html}"
+    );
 }
 
 #[test]

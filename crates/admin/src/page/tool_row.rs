@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::endpoint_choice::copy_button;
 use super::facts::{number, text};
-use super::icons::StateIcon;
+use super::icons::{StateIcon, draw_lock};
+use super::switch::{ConfigButton, ConfigSwitch, is_editable, is_locked, rule_text, server_url, tools_body};
 use super::text::{VisibleText, count, duration, estimate};
 use super::view_query::segment;
 
@@ -15,22 +16,31 @@ use super::view_query::segment;
 const SCHEMA_MAX: usize = 20_000;
 
 /// Renders the row of a tool of an open server.
-pub(super) fn tool_row(tool: &Value) -> Markup {
+pub(super) fn tool_row(server: &Value, tool: &Value, may_act: bool) -> Markup {
     html! {
         li class="toolrow" data-filter {
-            (state_cell(tool))
+            (state_cell(server, tool, may_act))
             details id=(format!("tool-{}", segment(text(tool, "name")))) {
                 summary class="tool" data-row { (tool_line(tool, None)) }
-                (tool_details(tool))
+                (tool_details(server, tool, may_act))
             }
         }
     }
 }
 
-/// Renders the state of a tool, which stands before its row.
-pub(super) fn state_cell(tool: &Value) -> Markup {
+/// Renders the switch of a tool, which stands before its row, or else its state.
+pub(super) fn state_cell(server: &Value, tool: &Value, may_act: bool) -> Markup {
     let state = text(tool, "state");
-    html! { span class="switch" { (StateIcon::of_tool(state).draw()) span { (state_text(state)) } } }
+    let switch = ConfigSwitch::of_tool(server, tool).filter(|_| may_act);
+    html! {
+        span class="switch" {
+            @match switch {
+                Some(switch) => { (switch.draw()) @if state == "hidden" { span { "hidden" } } }
+                None if state == "off" && is_locked(tool) => { (draw_lock()) span { "off" } }
+                None => { (StateIcon::of_tool(state).draw()) span { (state_text(state)) } }
+            }
+        }
+    }
 }
 
 /// Renders the line of a tool. `server` names the server where the tools of several stand together.
@@ -43,6 +53,7 @@ pub(super) fn tool_line(tool: &Value, server: Option<&str>) -> Markup {
         span class="d" {
             @if let Some(server) = server { span class="tag" { (VisibleText(server)) } " " }
             @if text(tool, "state") == "left_out" { span class="orange" { "left out: " (VisibleText(text(tool, "reason"))) } }
+            @else if is_locked(tool) { (rule_text(tool)) }
             @else { (VisibleText(first_line)) }
         }
         (claim(&tool["annotations"]))
@@ -55,7 +66,7 @@ pub(super) fn tool_line(tool: &Value, server: Option<&str>) -> Markup {
 }
 
 /// Renders what an open row shows.
-pub(super) fn tool_details(tool: &Value) -> Markup {
+pub(super) fn tool_details(server: &Value, tool: &Value, may_act: bool) -> Markup {
     html! {
         div class="more" {
             @if !text(tool, "title").is_empty() { p { b { (VisibleText(text(tool, "title"))) } } }
@@ -64,6 +75,7 @@ pub(super) fn tool_details(tool: &Value) -> Markup {
                 p { a class="btn" href=(format!("/try/{}/{}", segment(server), segment(text(tool, "name")))) { "Try it" } }
             }
             (details(tool))
+            @if may_act && is_editable(server) && is_locked(tool) { (exception_button(server, tool)) }
             (argument_table(&tool["input_schema"]))
             (schema("Input schema", &tool["input_schema"]))
             (schema("Output schema", &tool["output_schema"]))
@@ -92,6 +104,22 @@ fn claim(annotations: &Value) -> Markup {
     html! { span class=(class) { (label) } }
 }
 
+/// Renders the button that lets one tool through a pattern. The pattern stays.
+fn exception_button(server: &Value, tool: &Value) -> Markup {
+    let (name, pattern) = (text(tool, "name"), text(&tool["rule"], "pattern"));
+    let question =
+        format!("Switch on {name}, although {pattern} stays? The config gets an exception, !{name}, after it.");
+    ConfigButton {
+        label: "Add an exception",
+        method: "PATCH",
+        url: server_url(text(server, "name")),
+        body: Some(tools_body("on", &[name])),
+        done: format!("{name} is switched on."),
+        confirm: Some((question, "Add it")),
+    }
+    .draw()
+}
+
 fn details(tool: &Value) -> Markup {
     let says = |member: &str, yes: &'static str, no: &'static str| {
         tool["annotations"][member].as_bool().map(|is| if is { yes } else { no })
@@ -108,7 +136,7 @@ fn details(tool: &Value) -> Markup {
     html! {
         dl {
             @if !exposed.is_empty() { dt { "Name for clients" } dd { code { (VisibleText(exposed)) } " " (copy_button("the name")) } }
-            @if text(tool, "state") == "off" { dt { "State" } dd { "off by a rule of the config (tools.allow, tools.deny)" } }
+            @if text(tool, "state") == "off" { dt { "State" } dd { @if tool["rule"].is_null() { "off" } @else { (rule_text(tool)) } } }
             @if text(tool, "state") == "hidden" { dt { "State" } dd { "callable, but not listed (tools.hide)" } }
             @if !text(tool, "reason").is_empty() { dt { "Left out" } dd { (VisibleText(text(tool, "reason"))) } }
             @if !claims.is_empty() { dt { "The server says" } dd { (claims.join(", ")) ". This is a claim, not a guarantee." } }

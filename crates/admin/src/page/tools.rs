@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::endpoint_choice::{EndpointChoice, copy_button};
-use super::facts::{number, text};
+use super::facts::{number, text, title};
 use super::text::{VisibleText, count, duration, estimate};
 use super::tool_row::{state_cell, tool_details, tool_line};
 use super::view_query::{ViewQuery, segment};
@@ -35,6 +35,7 @@ pub(super) struct ToolsView<'a> {
     pub(super) query: &'a ViewQuery,
     /// Open tool, with its schemas.
     pub(super) open: Option<Value>,
+    pub(super) may_act: bool,
 }
 
 /// Returns the number of found tools that a URL asks for.
@@ -101,17 +102,17 @@ impl ToolsView<'_> {
                 }
             }
             @for server in servers.iter().filter(|server| !server.tools.is_empty()) {
-                @let is_open = total <= ROWS_MAX || chosen == Some(&server.server);
-                section class="panel group" id=(format!("tools-{}", server.server)) {
+                @let is_open = total <= ROWS_MAX || chosen == Some(server.name());
+                section class="panel group" id=(format!("tools-{}", server.name())) {
                     div class="grouphead" {
-                        h2 { a href=(format!("/servers/{}", segment(&server.server))) { (VisibleText(&server.title)) } }
+                        h2 { a href=(format!("/servers/{}", segment(server.name()))) { (VisibleText(title(&server.server))) } }
                         span class="soft grow" {
                             @if on(server) < server.tools.len() { (on(server)) " of " }
                             (count(server.tools.len() as u64, "tool", "tools")) " · " (estimate(cost(server))) " tokens"
                         }
                         @if total > ROWS_MAX {
-                            a href=(link((!is_open).then_some(&server.server))) aria-expanded=(is_open.to_string()) data-row {
-                                @if is_open { "Close" } @else { "Open" } span class="unseen" { " " (VisibleText(&server.title)) }
+                            a href=(link((!is_open).then_some(server.name()))) aria-expanded=(is_open.to_string()) data-row {
+                                @if is_open { "Close" } @else { "Open" } span class="unseen" { " " (VisibleText(title(&server.server))) }
                             }
                         }
                     }
@@ -146,21 +147,21 @@ impl ToolsView<'_> {
         }
     }
 
-    fn row(&self, server: &str, tool: &Value, with_server: bool) -> Markup {
-        let name = text(tool, "name");
-        let is_open = open_tool(self.query) == Some((server, name));
-        let open = format!("{server}/{name}");
+    fn row(&self, server: &Value, tool: &Value, with_server: bool) -> Markup {
+        let (server_name, name) = (text(server, "name"), text(tool, "name"));
+        let is_open = open_tool(self.query) == Some((server_name, name));
+        let open = format!("{server_name}/{name}");
         let href = self.query.with("open", (!is_open).then_some(&open)).link("/tools");
         let details = self.open.as_ref().filter(|_| is_open).unwrap_or(tool);
         html! {
-            li class="toolrow" id=(format!("row-{}-{}", segment(server), segment(name))) {
-                (state_cell(tool))
+            li class="toolrow" id=(format!("row-{}-{}", segment(server_name), segment(name))) {
+                (state_cell(server, tool, self.may_act))
                 div {
                     a class="tool" href=(href) aria-expanded=(is_open.to_string()) data-row {
-                        (tool_line(tool, with_server.then_some(server)))
+                        (tool_line(tool, with_server.then_some(server_name)))
                         span class="n p95" { @if let Some(p95) = tool["p95_ms"].as_f64() { "p95 " (duration(p95)) } }
                     }
-                    @if is_open { (tool_details(details)) }
+                    @if is_open { (tool_details(server, details, self.may_act)) }
                 }
             }
         }

@@ -1,7 +1,9 @@
 // Fetches HTML of our own origin and turns it into elements. The only place that makes markup of text.
 
 const rules = { createHTML: (/** @type {string} */ text) => text };
-const policy = globalThis.trustedTypes ? globalThis.trustedTypes.createPolicy("moongate", rules) : rules;
+// Not every browser has it, nor do the types of the DOM.
+const trusted = /** @type {any} */ (globalThis).trustedTypes;
+const policy = trusted ? trusted.createPolicy("moongate", rules) : rules;
 
 /** @param {string} path @returns {Promise<Response>} */
 async function fetchOwn(path) {

@@ -1,6 +1,6 @@
-// Keys: `/` to the filter, `g` and a letter to a view, `j` and `k` between rows, `r`, `?`.
+// Keys: `/` to the filter, `g` and a letter to a view, `j` and `k` between rows, `?`, and those of buttons.
 
-import { act } from "./actions.js";
+import { showFailure } from "./actions.js";
 import { go } from "./navigate.js";
 
 let wentAt = 0;
@@ -32,6 +32,7 @@ async function focusSearch() {
 function onKey(event) {
   const target = /** @type {HTMLElement} */ (event.target);
   const types = target.matches("input:not([type=checkbox]), textarea, select");
+  if (event.key === "Escape") showFailure("");
   if (event.key === "Escape" && types) return target.blur();
   if (types || event.metaKey || event.ctrlKey || event.altKey || document.querySelector("dialog[open]")) return;
   const help = /** @type {HTMLDialogElement} */ (document.getElementById("help"));
@@ -46,15 +47,15 @@ function onKey(event) {
     case "g": wentAt = Date.now(); break;
     case "j": move(1); break;
     case "k": move(-1); break;
-    case "r": {
-      const button = document.querySelector("button[data-key=r]");
-      if (button instanceof HTMLButtonElement) act(button);
-      break;
-    }
     case "/": {
       event.preventDefault();
       focusSearch();
       break;
+    }
+    // Views name the keys of their buttons and links.
+    default: {
+      const target = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+      if (target instanceof HTMLElement) target.click();
     }
   }
 }

@@ -156,6 +156,7 @@ export function connect() {
   stream.addEventListener("snapshot", onSnapshot);
   stream.addEventListener("server", (event) => onServer(JSON.parse(event.data)));
   stream.addEventListener("call", onCall);
+  stream.addEventListener("config", () => markChanged("config"));
   stream.addEventListener("sessions", () => markChanged("sessions"));
   stream.onerror = () => {
     if (stream.readyState === EventSource.CLOSED) askForKey();

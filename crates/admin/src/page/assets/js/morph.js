@@ -8,6 +8,8 @@ const fits = (from, to) => from.nodeName === to.nodeName && key(from) === key(to
 
 /** @param {Element} from @param {Element} to */
 function morphAttributes(from, to) {
+  // The reader switched it, and the answer is under way.
+  if (from.ariaBusy === "true") return;
   for (const { name } of [...from.attributes]) {
     // The reader opened or closed it, or a script hid it.
     if (to.hasAttribute(name) || (name === "open" && from.nodeName === "DETAILS") || name === "hidden") continue;

@@ -1,0 +1,155 @@
+//! Switches of servers and tools, and buttons that call the API.
+//!
+//! Owns their markup. Does not decide what may be switched (`source` and `rule` of the API). Invariant: a body in the HTML
+//! is ASCII, so that no character of a name can hide there.
+
+use std::fmt::Write as _;
+
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use super::facts::text;
+use super::text::{VisibleText, show_invisible};
+use super::view_query::segment;
+
+/// Switch of a server or a tool, as its config has it.
+pub(super) struct ConfigSwitch {
+    label: String,
+    url: String,
+    is_on: bool,
+    /// Body of the request that changes it.
+    body: String,
+}
+
+impl ConfigSwitch {
+    /// Describes the switch of a server. `None` if its entry cannot be edited.
+    pub(super) fn of_server(server: &Value) -> Option<Self> {
+        let (name, is_on) = (text(server, "name"), server["enabled"] == true);
+        let label = show_invisible(name);
+        is_editable(server).then(|| ConfigSwitch {
+            label,
+            url: server_url(name),
+            is_on,
+            body: ascii(&json!({ "enabled": !is_on })),
+        })
+    }
+
+    /// Describes the switch of a tool. `None` if a pattern decides, or if the tool is left out.
+    pub(super) fn of_tool(server: &Value, tool: &Value) -> Option<Self> {
+        let (name, state) = (text(tool, "name"), text(tool, "state"));
+        let can_switch = match state {
+            "on" | "hidden" => true,
+            "off" => !is_locked(tool),
+            _ => false,
+        };
+        let is_on = state != "off";
+        let label = show_invisible(name);
+        let body = tools_body(if is_on { "off" } else { "on" }, &[name]);
+        (can_switch && is_editable(server)).then(|| ConfigSwitch {
+            label,
+            url: server_url(text(server, "name")),
+            is_on,
+            body,
+        })
+    }
+
+    /// Renders the switch. Without scripts it is text.
+    pub(super) fn draw(&self) -> Markup {
+        let state = if self.is_on { "on" } else { "off" };
+        let done = format!("{} is switched {}.", self.label, if self.is_on { "off" } else { "on" });
+        html! {
+            button type="button" class="toggle js-only" role="switch" aria-checked=(self.is_on.to_string()) aria-label=(self.label)
+                data-switch=(self.url) data-body=(self.body) data-done=(done) {}
+            span class="no-js" { (state) }
+        }
+    }
+}
+
+/// Returns true if the config's entry of a server can be edited here.
+pub(super) fn is_editable(server: &Value) -> bool {
+    server["source"]["editable"] == true
+}
+
+/// Returns true if a pattern switches the tool off, which no single switch may change.
+pub(super) fn is_locked(tool: &Value) -> bool {
+    tool["rule"]["list"] == "deny" && tool["rule"]["exact"] == false
+}
+
+/// Renders the rule that keeps a tool off: its pattern, list and place.
+pub(super) fn rule_text(tool: &Value) -> Markup {
+    let rule = &tool["rule"];
+    let (pattern, list) = (text(rule, "pattern"), text(rule, "list"));
+    html! {
+        @if pattern.is_empty() { "off: " code { "tools." (list) } " does not name it" }
+        @else { "off by " code { (VisibleText(pattern)) } " in tools." (list) }
+        (place(rule))
+    }
+}
+
+/// Renders the place of an entry or a rule in the config.
+pub(super) fn place(at: &Value) -> Markup {
+    let (file, line) = (text(at, "file"), at["line"].as_u64().unwrap_or_default());
+    html! {
+        @if let Some(name) = file.rsplit(['/', '\\']).next().filter(|name| !name.is_empty()) {
+            ", " span title=(show_invisible(file)) { (VisibleText(name)) @if line > 0 { ":" (line) } }
+        }
+    }
+}
+
+/// Button that changes the config.
+pub(super) struct ConfigButton<'a> {
+    pub(super) label: &'a str,
+    pub(super) method: &'a str,
+    pub(super) url: String,
+    pub(super) body: Option<String>,
+    pub(super) done: String,
+    /// Question and verb of the dialog that comes first.
+    pub(super) confirm: Option<(String, &'a str)>,
+}
+
+impl ConfigButton<'_> {
+    /// Renders the button.
+    pub(super) fn draw(&self) -> Markup {
+        let (question, verb) = self.confirm.as_ref().map(|(question, verb)| (show_invisible(question), *verb)).unzip();
+        html! {
+            button type="button" class="btn js-only" data-action=(self.url) data-method=(self.method) data-body=[self.body.as_ref()]
+                data-done=(show_invisible(&self.done)) data-confirm=[question] data-verb=[verb] { (self.label) }
+        }
+    }
+}
+
+/// Returns the address of a server in the API.
+pub(super) fn server_url(name: &str) -> String {
+    format!("/api/v1/servers/{}", segment(name))
+}
+
+/// Returns the body that switches tools `on` or `off`.
+pub(super) fn tools_body(to: &str, tools: &[&str]) -> String {
+    ascii(&json!({ "tools": { to: tools } }))
+}
+
+/// Writes JSON in ASCII.
+fn ascii(value: &Value) -> String {
+    let mut out = String::new();
+    for unit in value.to_string().encode_utf16() {
+        match u8::try_from(unit).ok().filter(u8::is_ascii) {
+            Some(byte) => out.push(char::from(byte)),
+            // Fails never: a `String` takes all.
+            None => drop(write!(out, "\\u{unit:04x}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_ascii_and_says_the_same() {
+        let name = "a\u{202e}\u{1f600}\"\\ü";
+        let body = tools_body("off", &[name]);
+        assert!(body.is_ascii());
+        assert_eq!(serde_json::from_str::<Value>(&body).ok(), Some(json!({ "tools": { "off": [name] } })));
+    }
+}
