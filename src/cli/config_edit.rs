@@ -12,9 +12,7 @@ use tokio::time::Instant;
 
 use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::process::{BAD_CONFIG, load_options, print_message};
-use moongate_config::LoadOptions;
 use moongate_config::edit::{ConfigOperation, EditHistory, prepare_edit};
-use moongate_protocol::SUPPORTED;
 
 /// Time that a command waits for a server to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);

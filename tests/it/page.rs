@@ -185,7 +185,6 @@ async fn run_script(name: &str, admin: &str, pictures: &Path, obey: impl AsyncFn
         .env("PAGE_HOME", page_home())
         .env("PAGE_BASE", format!("http://{admin}"))
         .env("PAGE_PICTURES", pictures)
-        .env("PAGE_SLOWNESS", if cfg!(debug_assertions) { "12" } else { "1" })
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
@@ -208,7 +207,6 @@ async fn run_script(name: &str, admin: &str, pictures: &Path, obey: impl AsyncFn
     let status = script.wait().await.unwrap();
     let failed: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("FAILED: ")).collect();
     assert!(status.success(), "{status}\n{}\nall:\n{}", failed.join("\n"), said.join("\n"));
-    println!("{}", said.join("\n"));
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use axum::Router;
 use axum::routing::{MethodRouter, delete, get, patch, post};
 
 use crate::{
-    AdminState, actions, calls, config_change, config_view, connect, events, explain, items, openapi, search,
-    sessions, signin_routes, status, try_call,
+    AdminState, actions, calls, config_change, config_view, connect, events, explain, items, openapi, search, sessions,
+    signin_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 
@@ -136,13 +136,21 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::operate("DELETE", "/api/v1/try/{id}", "Cancels such a call.", || delete(try_call::cancel)),
 ];
 
-/// Returns true for paths of which no route needs a key.
-pub(super) fn needs_no_key(path: &str) -> bool {
-    let mut routes = ROUTES.iter().filter(|route| route.path == path).peekable();
-    routes.peek().is_some() && routes.all(|route| route.role.is_none())
-}
-
 /// Adds the routes to a router.
 pub(super) fn mount(router: Router<Arc<AdminState>>) -> Router<Arc<AdminState>> {
     ROUTES.iter().fold(router, |router, route| router.route(route.path, (route.handler)()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ROUTES;
+    use crate::access::OPEN_ROUTES;
+
+    #[test]
+    fn only_sign_in_and_sign_out_need_no_key() {
+        for route in ROUTES {
+            assert_eq!(route.role.is_none(), OPEN_ROUTES.contains(&route.path), "{} {}", route.method, route.path);
+        }
+        assert!(OPEN_ROUTES.iter().all(|path| ROUTES.iter().any(|route| route.path == *path)));
+    }
 }

@@ -61,7 +61,6 @@ pub use options::{ErrorTolerance, LoadOptions};
 pub use parse_units::duration;
 pub use places::{ConfigPlaces, ReadFile};
 pub use plan::{DiscoverySettings, LogSettings, Plan, ViewSettings};
-pub use plan::{LogSettings, Plan, ViewSettings};
 pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, SourceSnippet};
 pub use redact_file::read_redacted;
 pub use schema_types::{DurationSetting, RateSetting, SizeSetting};

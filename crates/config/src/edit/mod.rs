@@ -30,7 +30,8 @@ use crate::options::LoadOptions;
 
 /// Returns the entry of a server as a file has it, under our key or those of clients.
 pub fn raw_entry(path: &Path, name: &str) -> Option<serde_json::Value> {
-    let entry = server_entry::find_entries(&[path.to_owned()], name).ok()?.pop()?;
+    let options = LoadOptions::of_files(vec![path.to_owned()], Default::default());
+    let entry = server_entry::find_entries(&options, name).ok()?.pop()?;
     Some(entry.node.to_json(&|_, _| false))
 }
 

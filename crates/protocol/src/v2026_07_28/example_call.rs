@@ -4,8 +4,8 @@
 
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 
-use super::mirrored_headers::write_headers;
 use super::meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION};
+use super::mirrored_headers::write_headers;
 use crate::example_call::ExampleCall;
 
 /// Writes the call of a tool.
