@@ -10,7 +10,7 @@ const median = (times) => [...times].sort((a, b) => a - b)[Math.floor(times.leng
 
 async function firstPaint(path) {
   const times = [];
-  for (let round = 0; round < 5; round += 1) {
+  for (let round = 0; round < 3; round += 1) {
     await page.goto(base + path);
     times.push(await page.evaluate(() => new Promise((resolve) => {
       new PerformanceObserver((list) => {

@@ -286,6 +286,9 @@ fn the_clock_on_the_wall_ends_nothing() {
         "search/benches/",
         // A date until when a host asks to be left alone, if it does not show its own clock.
         "transport/retry_after.rs",
+        // When an edit was made and the config was read, as dates that people read.
+        "config/edit/history.rs",
+        "app/reload.rs",
         // The name of a copy of a client's file.
         "cli/connect/backup.rs",
         // The header that says it.

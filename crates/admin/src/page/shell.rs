@@ -14,14 +14,13 @@ use crate::status::status_json;
 
 /// Views, in the order of the navigation: path, label, and the key that leads there after `g`. Without a path the view
 /// does not exist yet.
-const VIEWS: [(Option<&str>, &str, &str); 7] = [
-    (Some("/"), "Servers", "s"),
-    (Some("/tools"), "Tools", "t"),
-    (Some("/calls"), "Calls", "c"),
-    (Some("/sessions"), "Sessions", "e"),
-    (Some("/context"), "Context", "x"),
-    (Some("/connect"), "Connect", "o"),
-    (None, "Keys", "k"),
+const VIEWS: [(&str, &str, &str); 6] = [
+    ("/", "Servers", "s"),
+    ("/tools", "Tools", "t"),
+    ("/calls", "Calls", "c"),
+    ("/sessions", "Sessions", "e"),
+    ("/context", "Context", "x"),
+    ("/connect", "Connect", "o"),
 ];
 
 /// Content of the document beside the frame.
@@ -124,12 +123,7 @@ pub(super) fn summary(servers: &[Value]) -> Markup {
 fn navigation(current: &str) -> Markup {
     html! {
         @for (path, label, key) in VIEWS {
-            @match path {
-                Some(path) => {
-                    a href=(path) aria-current=[(label == current).then_some("page")] data-go=(key) { (label) }
-                }
-                None => { span class="later" title="Not part of the page yet" { (label) } }
-            }
+            a href=(path) aria-current=[(label == current).then_some("page")] data-go=(key) { (label) }
         }
     }
 }
@@ -179,9 +173,7 @@ fn help_dialog() -> Markup {
         dialog id="help" aria-labelledby="help-title" {
             h2 id="help-title" { "Keys" }
             dl {
-                @for (path, label, key) in VIEWS {
-                    @if path.is_some() { dt { kbd { "g" } " " kbd { (key) } } dd { (label) } }
-                }
+                @for (_, label, key) in VIEWS { dt { kbd { "g" } " " kbd { (key) } } dd { (label) } }
                 @for (key, meaning) in keys { dt { kbd { (key) } } dd { (meaning) } }
             }
             form method="dialog" class="row" {

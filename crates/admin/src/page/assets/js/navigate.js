@@ -104,5 +104,8 @@ export function startNavigation() {
     if (form?.matches("[data-live-filter]")) reapplyFilter();
     else if (form?.matches("[data-search-live]") && /** @type {Element} */ (event.target).matches("[data-search]")) search(form);
   });
-  addEventListener("popstate", () => go(location.pathname + location.search, "keep"));
+  addEventListener("popstate", () => {
+    // The page that asks for a key has no views. To load it anew would break off the trade of a ticket.
+    if (document.querySelector("nav")) go(location.pathname + location.search, "keep");
+  });
 }

@@ -28,7 +28,7 @@ function onClick(target) {
   if (!button) return;
   const field = above(button, "[data-f]");
   const section = above(button, "[data-try]");
-  if (button.matches("[data-add]")) addRow(field).querySelector("input, textarea, select")?.focus();
+  if (button.matches("[data-add]")) /** @type {HTMLElement | null} */ (addRow(field).querySelector("input, textarea, select"))?.focus();
   else if (button.matches("[data-del]")) {
     const list = above(button.parentElement, "[data-f=list], [data-f=map]");
     button.parentElement.remove();
