@@ -46,8 +46,10 @@ struct FormBuilder<'a> {
 
 impl FormBuilder<'_> {
     fn field(&mut self, name: &str, schema: JsonObject, required: bool, depth: usize) -> FormField {
+        // Depth alone is no bound: a definition that refers to itself fifty times would make 50^8 fields.
         let size = schema.size_hint();
         let within = self.fields > 0 && self.bytes >= size && depth <= DEPTH_MAX;
+        // Paid even beyond a bound: the field is drawn all the same, as JSON.
         self.fields = self.fields.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(size);
         let mut nullable = false;
@@ -71,16 +73,21 @@ impl FormBuilder<'_> {
     /// Follows references, and takes up branches that leave no choice.
     fn flatten(&mut self, schema: JsonObject, nullable: &mut bool) -> JsonObject {
         let mut schema = resolve(self.root, schema);
+        // A branch may lead back to itself by a reference, so the loop needs an end of its own.
         for _ in 0..DEPTH_MAX {
             let Some((key, mut branches)) = branches(&schema) else { break };
             let all = branches.len();
             branches.retain(|branch| branch.get_string("type").as_deref() != Some("null"));
+            // In `allOf`, `null` beside another type allows no value at all, so it is no option.
             *nullable |= branches.len() < all && key != "allOf";
+            // Several branches are a choice for people. Several parts of `allOf` stay apart, too: merging
+            // them needs a validator.
             let [only] = branches.as_slice() else { break };
             let only = resolve(self.root, only.clone());
             self.bytes = self.bytes.saturating_sub(only.size_hint());
             schema.remove(key);
             for (key, value) in only.iter() {
+                // The outer member wins, since it describes this use: its own title or default, for example.
                 if schema.get(key).is_none() {
                     schema.set(key.clone(), value.clone());
                 }
@@ -93,6 +100,7 @@ impl FormBuilder<'_> {
     }
 
     fn kind(&mut self, name: &str, schema: &JsonObject, nullable: &mut bool, depth: usize) -> FieldKind {
+        // Before the type, which `enum` narrows: a free text would offer values that the server refuses.
         if let Some(choices) = self.listed_choices(schema, nullable) {
             return choices;
         }
@@ -107,6 +115,7 @@ impl FormBuilder<'_> {
             ["array"] => self.list(schema, depth),
             ["object"] => self.object(schema, depth),
             [_, _, ..] => {
+                // A copy for each type keeps the other members, such as `items` and `minimum`.
                 let variant = |name: &&str| schema.clone().with("type", RawJson::string(name));
                 self.variants(types.iter().map(variant).collect(), depth)
             }
@@ -134,6 +143,7 @@ impl FormBuilder<'_> {
         let all = choices.len();
         choices.retain(|choice| !choice.value.is_null());
         *nullable |= choices.len() < all;
+        // Too many choices are no choice at all: a list that is cut would hide legal values.
         if choices.is_empty() || choices.len() > self.choices {
             return None;
         }
@@ -171,6 +181,7 @@ impl FormBuilder<'_> {
     }
 
     fn list(&mut self, schema: &JsonObject, depth: usize) -> FieldKind {
+        // Each place of a tuple has a schema of its own, which a list of equal items cannot show.
         if schema.get("prefixItems").is_some() {
             return FieldKind::Json;
         }
@@ -179,6 +190,7 @@ impl FormBuilder<'_> {
     }
 
     fn variants(&mut self, schemas: Vec<JsonObject>, depth: usize) -> FieldKind {
+        // All variants or none: a form without one of them would look complete.
         if schemas.len() > self.fields {
             return FieldKind::Json;
         }
@@ -192,6 +204,7 @@ fn branches(schema: &JsonObject) -> Option<(&'static str, Vec<JsonObject>)> {
     let branches = |key: &'static str| {
         let branches = schema.get(key).and_then(RawJson::as_array)?;
         let objects: Vec<JsonObject> = branches.iter().filter_map(RawJson::as_object).collect();
+        // A branch such as `{"required": ["a"]}` only restricts. As a variant it would be an empty form.
         let tells = |branch: &JsonObject| TELLING.iter().any(|key| branch.get(key).is_some());
         (!objects.is_empty() && objects.iter().all(tells)).then_some((key, objects))
     };
@@ -232,6 +245,7 @@ fn text_kind(name: &str, schema: &JsonObject) -> FieldKind {
     let name = name.to_lowercase();
     let is_named = name.split(|c: char| !c.is_alphanumeric()).any(|word| LONG_NAMES.contains(&word));
     let is_long = longest.map_or(is_named, |longest| longest > LINE_MAX);
+    // A format such as a date or an address is one line, however long it may be.
     FieldKind::Text { is_long: is_long && format.is_none(), format }
 }
 

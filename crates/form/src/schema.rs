@@ -107,6 +107,7 @@ fn types(root: &JsonObject, schema: &JsonObject, depth: usize) -> Vec<String> {
             out.push(name);
         }
     };
+    // A branch may refer to the schema that it is in. Without the count this recursion would not end.
     let Some(depth) = depth.checked_sub(1) else { return out };
     let schema = resolve(root, schema.clone());
     match schema.get("type") {
@@ -136,6 +137,7 @@ pub(crate) fn resolve(root: &JsonObject, mut schema: JsonObject) -> JsonObject {
     // Bounded: references may form a cycle.
     for _ in 0..DEPTH {
         let Some(target) = schema.remove("$ref").and_then(|raw| raw.as_text()) else { break };
+        // References to other documents are not followed: a server must not make this machine fetch them.
         let Some(found) = target.strip_prefix("#/").and_then(|path| at(root, path)) else { break };
         for (key, value) in found.iter() {
             if schema.get(key).is_none() {

@@ -63,6 +63,7 @@ impl Gateway {
             return Err(UnknownPrincipal(known.iter().map(|known| known.name.clone()).collect()));
         };
         let mut rules: Vec<ExplainedRule> =
+            // First, as in a call: an expired key is refused before any endpoint or tool is looked at.
             auth.expired(principal).map(|at| expired_rule(principal, at)).into_iter().collect();
         let current = self.current.load();
         let generation = &current.generation;
@@ -71,6 +72,8 @@ impl Gateway {
         match current.endpoint(endpoint, principal) {
             None => rules.push(ExplainedRule::new(&[], false, format!("there is no endpoint {path}"))),
             Some((found, is_allowed)) => {
+                // The walk goes on after this refusal. Otherwise people repair one rule and only then meet
+                // the next.
                 rules.extend((!is_allowed).then(|| endpoint_rule(generation, principal, &path)));
                 item = found.find_explained(&generation.snapshot.load(), &ByteString::from(tool));
                 match &item {
@@ -79,6 +82,7 @@ impl Gateway {
                 }
             }
         }
+        // A call stops at its first refusal. Later ones stay in the report and decide nothing.
         if let Some(rule) = rules.iter_mut().find(|rule| !rule.allows) {
             rule.decides = true;
         }
@@ -103,6 +107,8 @@ impl Gateway {
 
     /// Explains that no server has the name.
     fn nowhere_rule(&self, generation: &Generation, tool: &str) -> ExplainedRule {
+        // The generation keeps only the names of disabled servers. A prefix that differs from the name is not
+        // recognised.
         let disabled = generation.disabled.iter().find(|name| {
             tool.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(&generation.names.separator))
         });
@@ -119,6 +125,7 @@ impl Gateway {
         principal: &Principal,
         item: &ExplainedItem,
     ) -> Vec<String> {
+        // Rules of a server hold at every endpoint, so no other endpoint could help.
         if !server_rules(item).iter().all(|rule| rule.allows) {
             return Vec::new();
         }
@@ -139,6 +146,7 @@ impl Endpoint {
     /// Runs the decision about an item, and returns its rules.
     fn explain_item(&self, principal: &Principal, item: &ExplainedItem) -> Vec<ExplainedRule> {
         let mut rules = server_rules(item);
+        // Reasons quote servers, whose texts may hold secrets or line breaks.
         rules.iter_mut().for_each(|rule| rule.reason = logs::one_line(&logs::redact(&rule.reason)));
         let mut decision = RecordedDecision::default();
         self.decide(principal, ItemKind::Tools, (&item.server.settings.name, &item.exposed), &mut decision);
@@ -158,6 +166,7 @@ fn expired_rule(principal: &Principal, at: impl std::fmt::Display) -> ExplainedR
 fn endpoint_rule(generation: &Generation, principal: &Principal, path: &str) -> ExplainedRule {
     let names = generation.access.allowed_endpoints(principal.role).into_iter().flatten();
     let mut value: Vec<String> = names.cloned().collect();
+    // A set has no order, and two explanations should be easy to compare.
     value.sort();
     let rule =
         ExplainedRule::new(&["auth", "keys", &principal.name, "views"], false, format!("{path} is none of them"));

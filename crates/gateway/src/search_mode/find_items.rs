@@ -38,6 +38,8 @@ impl Endpoint {
             let visible = self.visible_servers(principal, &snapshot);
             visible.iter().map(|visible| visible.server.name.to_string()).collect::<Vec<_>>().join(", ")
         };
+        // A server that the caller may not see gets the answer of one that does not exist. A refusal of its
+        // own would tell its name.
         if let Some(server) = &query.server
             && !self.visible_servers(principal, &snapshot).iter().any(|visible| visible.server.name == *server)
         {
@@ -47,12 +49,14 @@ impl Endpoint {
             query.server.as_ref().is_none_or(|name| *name == route.upstream.name)
                 && self.permits(principal, kind, route)
         };
+        // The filter goes into the ranking. A filter afterwards would let hidden items use up the limit.
         let found = self.indexes().rank(&snapshot, query.group, &query.text, query.limit, is_searched);
         let (plural, how) = match query.group {
             ItemGroup::Tools => ("tools", "Call with call_tool."),
             ItemGroup::Resources => ("resources", "Read with read_resource."),
             ItemGroup::Prompts => ("prompts", "Get with get_prompt."),
         };
+        // No match is no error: the model should try other words, and not report a failure.
         if found.items.is_empty() {
             let text = repeated(&query.text);
             return text_result(&format!("No good match for \"{text}\". Try other words. Servers: {}.", servers()));
@@ -65,6 +69,7 @@ impl Endpoint {
             });
         }
         if found.has_more {
+            // At the highest limit, advice to raise it would only lead to a refusal.
             let higher = if query.limit < LIMIT_MAX { format!(", or limit {LIMIT_MAX}") } else { String::new() };
             lines.push(format!("More: search again with other words{higher}."));
         }
@@ -88,6 +93,7 @@ impl Endpoint {
             blocks.push(text_block(&text));
         }
         let mut outcome = content_result(&blocks);
+        // One wrong name must not spoil the definitions of the others, so only a complete miss is an error.
         if !is_found {
             outcome.result.set(ByteString::literal("isError"), RawJson::literal("true"));
         }
@@ -121,11 +127,13 @@ impl Endpoint {
         (kind, key): &ItemId,
     ) -> Option<&'a Arc<CatalogRoute>> {
         let route = snapshot.find_exposed(*kind, key)?;
+        // A hidden item is unknown here, since its definition would tell that it exists.
         (!route.hidden && self.permits(principal, *kind, route)).then_some(route)
     }
 }
 
 /// Returns the beginning of a caller's text in one line.
 fn repeated(text: &str) -> String {
+    // A query may quote the text of a server, and its line breaks would look like further items.
     one_line(text).chars().take(REPEATED_MAX).collect()
 }

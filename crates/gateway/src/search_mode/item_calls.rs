@@ -34,16 +34,21 @@ impl Endpoint {
             ItemKind::Resources | ItemKind::Templates => (McpMethod::ReadResource, "uri"),
         };
         call.method = method;
+        // Built anew: members beside the arguments were meant for the meta-tool, and not for the item.
         call.params = JsonObject::new().with(member, RawJson::string(&item.key));
         if let Some(arguments) = &item.arguments {
             call.params.set(ByteString::literal("arguments"), arguments.clone());
         }
+        // The client offered a task for a tool call. A read or a prompt, which this becomes, has none.
         if item.kind != ItemKind::Tools {
             call.task_mode = TaskMode::Never;
         }
         if item.read_only {
+            // Checked with the definition that the route has. A look at the catalogue here could see an older
+            // one.
             call.deferred_check = Some(read_only_check(item.key.clone()));
         }
+        // The path of direct calls, so that search mode cannot loosen a rule.
         let exchange = self.call_item(caller, call);
         let guide = Arc::new(CallGuide { endpoint: self.clone_endpoint(), caller: caller.clone(), item });
         Exchange::new(exchange.then(move |event| {
@@ -82,8 +87,11 @@ impl CallGuide {
         match end {
             Err(error) if matches!(error.kind, McpErrorKind::UnknownName | McpErrorKind::UnknownResource) => {
                 let guide = self.clone();
+                // The comparison of names walks the catalogue, which would hold up other calls on this
+                // thread.
                 self.endpoint.in_background(move |endpoint| error_result(&guide.unknown(endpoint))).await
             }
+            // A result, since the model must choose `call_tool` instead. A protocol error may never reach it.
             Err(error) if self.item.read_only && error.kind == McpErrorKind::InvalidParams => {
                 Ok(error_result(&error.message))
             }
@@ -140,10 +148,12 @@ fn prompt_blocks(result: &JsonObject) -> Vec<RawJson> {
     let messages = result.get("messages").and_then(RawJson::as_array).unwrap_or_default();
     let mut blocks = Vec::new();
     for message in messages.iter().filter_map(RawJson::as_object) {
+        // A result of a tool has no roles. Without these lines several speakers would look like one.
         if let Some(role) = message.get_string("role").filter(|_| messages.len() > 1) {
             blocks.push(text_block(&format!("{role}:")));
         }
         let content = message.get("content");
+        // A message has one block. An array is spread, since an array within the content would be invalid.
         blocks.extend(content.into_iter().flat_map(|content| content.as_array().unwrap_or(vec![content.clone()])));
     }
     blocks

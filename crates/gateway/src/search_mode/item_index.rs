@@ -31,6 +31,7 @@ pub(crate) enum ItemGroup {
 
 /// Indexes of all groups, as far as somebody searched.
 pub(crate) struct ItemIndexes {
+    // A lock for each group: an update for tools must not hold up a search for prompts.
     groups: [Mutex<GroupIndex>; 3],
     /// Permits of searches.
     pub(super) searches: Arc<Semaphore>,
@@ -39,6 +40,8 @@ pub(crate) struct ItemIndexes {
 /// Index of one group, as of one snapshot.
 #[derive(Default)]
 struct GroupIndex {
+    // Weak, or the index would keep a replaced catalogue in memory until the next search. It also keeps the
+    // address from reuse, so equal pointers mean the same snapshot.
     snapshot: Weak<Snapshot>,
     index: SearchIndex<ItemId>,
     /// Digest of each server's items.
@@ -54,11 +57,14 @@ impl Default for ItemIndexes {
 impl ItemIndexes {
     /// Returns the index of a group for a snapshot. Takes long after a change, so no async task may call it.
     pub(super) fn load(&self, group: ItemGroup, snapshot: &Arc<Snapshot>) -> SearchIndex<ItemId> {
+        // Held during an update: a second search waits for that one, and does not repeat it.
         let mut cached = self.groups[group as usize].lock();
         if !Weak::ptr_eq(&cached.snapshot, &Arc::downgrade(snapshot)) {
             cached.update(group, snapshot);
+            // Noted last: after a panic in the update, the next search updates again.
             cached.snapshot = Arc::downgrade(snapshot);
         }
+        // A copy shares its words and costs little. A search under the lock would hold up all others.
         cached.index.clone()
     }
 }
@@ -90,6 +96,7 @@ impl GroupIndex {
             let about = items.first().and_then(|(_, route)| route.upstream.about()).unwrap_or_default();
             let title =
                 items.first().and_then(|(_, route)| route.upstream.settings.title.as_deref()).unwrap_or_default();
+            // A change of any server makes a new snapshot. The digest spares the servers that did not change.
             let digest = digest(title, &about, &items);
             if self.digests.get(&name) == Some(&digest) {
                 continue;
@@ -106,6 +113,7 @@ impl GroupIndex {
 fn digest(title: &str, about: &str, items: &[(ItemKind, &CatalogRoute)]) -> u64 {
     let parts: Vec<(ItemKind, &[u8], &[u8])> =
         items.iter().map(|(kind, route)| (*kind, route.exposed.as_bytes(), &route.listed.bytes()[..])).collect();
+    // Fixed keys suffice. A server that forges a collision makes only its own entries stale.
     BuildHasherDefault::<DefaultHasher>::default().hash_one((title, about, parts))
 }
 

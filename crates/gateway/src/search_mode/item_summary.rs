@@ -29,6 +29,7 @@ impl Endpoint {
         let members = definition.as_object().unwrap_or_default();
         let key = if self.keeps_local_names() { &route.local } else { &route.exposed };
         let is_split = self.search_rules().is_some_and(|rules| rules.split_calls);
+        // Without the split one tool makes all calls, so the remark would only cost context.
         let reads = (kind == ItemKind::Tools && is_split && is_read_only(&members)).then_some("reads only");
         let notes = reads.into_iter().chain(state_note(route.upstream.status().state)).collect();
         let description = members.get_string("description").or_else(|| members.get_string("title"));
@@ -55,6 +56,7 @@ impl ItemSummary {
 /// Returns true if a tool says that it only reads.
 pub(super) fn is_read_only(tool: &JsonObject) -> bool {
     let annotations = tool.get_object("annotations");
+    // A missing hint counts as no, as the specification has it for `readOnlyHint`.
     annotations.is_some_and(|hints| hints.get("readOnlyHint").is_some_and(|hint| hint.bytes() == "true"))
 }
 
@@ -90,6 +92,7 @@ fn prompt_signature(name: &str, prompt: &JsonObject) -> String {
     let argument = |argument: JsonObject| {
         let is_required = argument.get("required").is_some_and(|required| required.bytes() == "true");
         let name = argument.get_string("name")?;
+        // A server chooses the name of an argument: `summary` bounds it, and keeps it in one line.
         Some(format!("{}{}", moongate_search::summary(&name), if is_required { "" } else { "?" }))
     };
     let arguments = arguments.iter().take(PROMPT_ARGUMENTS_MAX).filter_map(RawJson::as_object).filter_map(argument);

@@ -39,6 +39,7 @@ impl MetaArguments {
     /// Returns a text that must be there.
     pub(super) fn text(&self, key: &str) -> Result<ByteString, ArgumentProblem> {
         match self.optional_text(key)? {
+            // An empty text finds nothing. Its refusal shows how to call instead.
             Some(text) if !text.trim().is_empty() => Ok(text),
             _ => Err(self.problem(&format!("`{key}` is missing."))),
         }
@@ -87,10 +88,12 @@ impl MetaArguments {
     }
 
     fn given(&self, key: &str) -> Option<&RawJson> {
+        // Models write `null` for arguments that they leave out.
         self.members.get(key).filter(|raw| !raw.is_null())
     }
 
     fn problem(&self, text: &str) -> ArgumentProblem {
+        // Each problem repeats the signature, so that the model can correct its call without another step.
         ArgumentProblem(format!("{text}\nArguments of {}: {}", self.tool.name(), self.tool.signature()))
     }
 }
@@ -102,9 +105,11 @@ fn object_text(raw: Option<&RawJson>) -> Result<Option<RawJson>, ()> {
         return Ok(Some(raw.clone()));
     }
     let text = raw.as_text().ok_or(())?;
+    // Models send an empty text for a tool that takes no arguments.
     if text.trim().is_empty() {
         return Ok(None);
     }
+    // Unwrapped once only. A text within this text is a mistake that the model should see.
     let parsed = RawJson::parse(Bytes::copy_from_slice(text.as_bytes())).ok();
     parsed.filter(RawJson::is_object).map(Some).ok_or(())
 }

@@ -12,6 +12,7 @@ use moongate_jsonrpc::json::{JsonObject, RawJson};
 
 /// Definitions in the order of [`MetaTool::ALL`].
 static DEFINITIONS: LazyLock<Vec<RawJson>> = LazyLock::new(|| {
+    // No panic in service: a test fails first if the file does not parse.
     let definitions: Vec<Value> = serde_json::from_str(include_str!("meta_tools.json")).unwrap_or_default();
     definitions.iter().map(RawJson::from_value).collect()
 });
@@ -82,6 +83,7 @@ impl MetaTool {
 
     /// Returns the definition as lists show it.
     pub(super) fn definition(self) -> RawJson {
+        // Only the order ties a definition to its variant. A test compares their names.
         DEFINITIONS.get(self as usize).cloned().unwrap_or(RawJson::NULL)
     }
 

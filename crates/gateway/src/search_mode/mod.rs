@@ -38,6 +38,7 @@ impl Endpoint {
     /// Starts the call of a tool where the lists have meta-tools. Other names are tools of servers.
     pub(super) fn call_in_search_mode(&self, rules: &SearchRules, caller: &Arc<Caller>, mut call: Call) -> Exchange {
         let name = call.params.get_string("name");
+        // A meta-tool that is switched off must not catch a call of a server's tool with its name.
         let tool = name.and_then(|name| MetaTool::from_name(&name)).filter(|tool| tool.is_enabled(rules));
         let Some(tool) = tool else { return self.call_item(caller, call) };
         let unsent = UnsentCall::from_call(&call);
@@ -50,6 +51,7 @@ impl Endpoint {
         let arguments = MetaArguments::read(tool, raw.as_ref());
         match arguments.and_then(|arguments| self.start_meta_tool(tool, &arguments, caller, call)) {
             Ok(exchange) => exchange,
+            // A result: the model reads it and corrects the call. A protocol error may stop at the client.
             Err(problem) => self.answer_locally(caller, unsent, Ok(error_result(&problem.0))),
         }
     }
@@ -112,6 +114,7 @@ impl Endpoint {
         &self,
         work: impl FnOnce(&Endpoint) -> T + Send + 'static,
     ) -> Result<T, Error> {
+        // Searches queue here. On blocking threads, waiting ones could use up the whole pool.
         let permit = self.indexes().searches.clone().acquire_owned().await;
         let endpoint = self.clone_endpoint();
         let task = tokio::task::spawn_blocking(move || {
@@ -129,6 +132,7 @@ impl Endpoint {
             routes.any(|route| !route.hidden && self.includes(&route.upstream.settings.name))
         };
         let is_listed = |tool: &MetaTool| match tool {
+            // The principal does not count here: a search for denied items finds nothing anyway.
             MetaTool::SearchResources | MetaTool::ReadResource => has(ItemGroup::Resources),
             MetaTool::SearchPrompts | MetaTool::GetPrompt => has(ItemGroup::Prompts),
             _ => true,

@@ -10,6 +10,7 @@ use moongate_model::{ItemKind, Principal};
 /// Names that are offered.
 const NEAREST_MAX: usize = 3;
 /// Longest names that are compared, in bytes.
+// A comparison takes the product of both lengths, and the caller chooses one of them.
 const COMPARED_BYTES_MAX: usize = 128;
 /// Items that are compared.
 const COMPARED_MAX: usize = 10_000;
@@ -34,6 +35,7 @@ impl Endpoint {
                 (exposed.max(own), &route.exposed)
             })
             .collect();
+        // Equally near names sort by spelling, so that the same mistake gets the same answer.
         near.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
         near.into_iter().take(NEAREST_MAX).map(|(_, key)| key.clone()).collect()
     }

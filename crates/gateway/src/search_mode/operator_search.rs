@@ -50,6 +50,7 @@ impl Gateway {
         let words = words.to_owned();
         let found = endpoint.in_background(move |endpoint| {
             let snapshot = endpoint.generation.snapshot.load_full();
+            // `offers` and not `permits`: an operator is no principal, so rules of keys do not apply.
             let is_offered = |kind: ItemKind, route: &CatalogRoute| endpoint.offers(kind, route);
             let found = endpoint.indexes().rank(&snapshot, ItemGroup::Tools, &words, limit, is_offered);
             let tools = found.items.into_iter().map(|item| {

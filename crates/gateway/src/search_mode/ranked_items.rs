@@ -42,6 +42,7 @@ impl ItemIndexes {
         is_visible: impl Fn(ItemKind, &CatalogRoute) -> bool,
     ) -> RankedItems {
         let index = self.load(group, snapshot);
+        // Counted in the filter, which sees each item once. A second walk would look up every route again.
         let total = Cell::new(0);
         let is_searched = |(kind, key): &ItemId| {
             let route = snapshot.find_exposed(*kind, key);

@@ -43,6 +43,7 @@ impl Endpoint {
         let visible = self.servers().filter_map(|server| {
             let name = server.settings.name.as_str();
             let (all, tools) = counts.get(name).copied().unwrap_or_default();
+            // `all == 0`: a server that is starting has no tools yet, and must not look unknown.
             (tools > 0 || all == 0 || others.contains(name)).then_some(VisibleServer { server, tools })
         });
         visible.collect()
@@ -74,6 +75,7 @@ impl Endpoint {
             let line = format!("\n- {}{colon}{}", server.display_title(), words.join(" "));
             let is_last = n + 1 == servers.len();
             let room = if is_last { 0 } else { REST_LINE };
+            // The line about the rest must still fit after this one, unless no server is left for it.
             if text.len() + line.len() + room > INSTRUCTIONS_MAX {
                 text += &format!("\n- {} more: list_servers", servers.len() - n);
                 break;
