@@ -19,6 +19,7 @@ use crate::cli::admin::{AdminClient, GatewayArgs};
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Script for bash. Files are offered where nothing else fits.
+// Errors go nowhere: a message would land in the middle of the line that is typed.
 const BASH: &str = r#"_moongate() {
   local IFS=$'\n'
   COMPREPLY=($(moongate __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
@@ -133,12 +134,15 @@ struct CompletionPlace {
 fn find_place(words: &[String]) -> CompletionPlace {
     let Some((typed, before)) = words.split_last() else { return CompletionPlace::default() };
     let mut root = CommandLine::command();
+    // Passes global flags down to the commands, where they would be missing otherwise.
     root.build();
     let (mut command, mut positionals, mut flag) = (&root, Vec::new(), None);
     for word in before {
+        // After `add`, what follows are the words of another program.
         if word == "--" {
             return CompletionPlace::default();
         }
+        // The value of a flag may look like a command.
         if flag.take().is_some() {
             continue;
         }
@@ -213,6 +217,7 @@ async fn names(source: NameSource, words: &[String], positionals: &[String]) -> 
 
 /// Returns the gateway that the flags among the words name.
 fn gateway_of(words: &[String]) -> GatewayArgs {
+    // By hand, since `clap` refuses a line that is not finished.
     let after = |flag: &str| words.windows(2).find(|pair| pair[0] == flag).map(|pair| pair[1].clone());
     let config = after("--config").or_else(|| after("-c")).map(PathBuf::from);
     let config = config.or_else(|| std::env::var_os("MOONGATE_CONFIG").map(PathBuf::from));
@@ -228,9 +233,11 @@ async fn server_names(gateway: &GatewayArgs) -> Vec<String> {
 /// Returns the tools of these servers, by the name under a key.
 async fn tools(gateway: &GatewayArgs, servers: &[String], key: &str) -> Vec<String> {
     let Ok(client) = gateway.client() else { return Vec::new() };
+    // One deadline for all servers: limits of each would add up while the shell waits.
     let until = Instant::now() + ANSWER_TIMEOUT;
     let mut found = Vec::new();
     for server in
+        // A name may come from the line, and becomes part of a path here.
         servers.iter().filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')))
     {
         let items = ask(&client, &format!("/api/v1/servers/{server}/items"), until).await;

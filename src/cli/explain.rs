@@ -74,6 +74,7 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
+    // The decision is right without places, too.
     let places = SettingPlaces::read(&options).ok();
     let places = explanation.rules.iter().map(|rule| place(places.as_ref()?, rule)).collect();
     let report = ExplainReport { explanation, is_running, places };
@@ -100,6 +101,7 @@ async fn ask_gateway(args: &ExplainArgs) -> anyhow::Result<Option<Answer>> {
     let is_named = args.gateway.names_gateway();
     let client = match args.gateway.client() {
         Ok(client) => client,
+        // A gateway that was named must answer: the config here may belong to another one.
         Err(error) if is_named => return Err(error),
         Err(_) => return Ok(None),
     };
@@ -116,6 +118,7 @@ async fn ask_gateway(args: &ExplainArgs) -> anyhow::Result<Option<Answer>> {
     match response.status {
         200 => Ok(Some(Ok(serde_json::from_value(body).context("this gateway explains in another way")?))),
         _ if body["error"] == "unknown_principal" => Ok(Some(Err(message()))),
+        // No answer by the config here: the running gateway may have other rules.
         _ => anyhow::bail!(message()),
     }
 }

@@ -25,7 +25,9 @@ pub async fn run(args: OpenArgs) -> anyhow::Result<ExitCode> {
         print_message("error: no browser opens a Unix socket; set gateway.admin = \"127.0.0.1:9090\" for the page");
         return Ok(ExitCode::FAILURE);
     };
+    // Asked first: an error of the browser would not tell what to do.
     client.get("/livez").await?;
+    // Printed in any case: over SSH the browser of this machine is no help.
     writeln!(std::io::stdout(), "{url}")?;
     if !args.print
         && let Err(error) = moongate_platform::browser::open(&url)

@@ -26,7 +26,9 @@ impl<S: Sync> FromRequestParts<S> for ExpectedTag {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        // A tag that cannot be read fits no file. To ignore it would overwrite changes of others.
         let given = parts.headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default().trim());
+        // Proxies that compress make a tag weak. It stands for the bytes of the file, so it stays good.
         let tag = given.filter(|tag| *tag != "*").map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
         Ok(ExpectedTag(tag))
     }
@@ -66,6 +68,7 @@ pub(super) async fn patch_server(
     JsonBody(patch): JsonBody<ServerPatch>,
 ) -> Response {
     let ServerPatch { enabled, tools: ToolSwitches { on, off }, set } = patch;
+    // One list makes one write, and one undo takes back all of it.
     let mut operations = Vec::new();
     if !off.is_empty() {
         operations.push(ConfigOperation::DisableTools(server.clone(), off));
@@ -106,6 +109,7 @@ async fn change(admin: &AdminState, kind: ChangeKind, ExpectedTag(expected_tag):
 
 fn answer(admin: &AdminState, status: StatusCode, applied: AppliedChange) -> Response {
     let AppliedChange { file, line, diff, tag, summary, can_undo, mut servers, reload } = applied;
+    // A reload may touch servers that the request does not name. Their states belong to the answer.
     for kind in ["added", "removed", "replaced", "changed"] {
         let names = reload["changes"][kind].as_array().into_iter().flatten().filter_map(Value::as_str);
         servers.extend(names.map(str::to_owned));

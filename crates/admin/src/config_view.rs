@@ -25,6 +25,7 @@ pub(super) async fn config(Viewer(admin): Viewer) -> Response {
     let control = admin.control.clone();
     let read = {
         let status = status.clone();
+        // The timeout ends the request only. The thread stays until its file system answers.
         tokio::task::spawn_blocking(move || {
             let files: Vec<Value> = status.places.files().iter().map(file_with_text).collect();
             let undo: Vec<Value> = control.past_edits().iter().map(past_edit_json).collect();
@@ -58,6 +59,7 @@ fn file_with_text(file: &ReadFile) -> Value {
     let mut shown = file_json(file);
     match moongate_config::read_redacted(&file.path) {
         Ok((tag, text)) => {
+            // The tag of the text beside it. The one of the loaded config may be older.
             shown["etag"] = tag.into();
             shown["text_masked"] = text.into();
         }

@@ -91,6 +91,7 @@ fn endpoint_name(text: &str) -> &str {
 pub(super) fn steps_json(admin: &AdminState, profile: &ClientProfile, url: &str) -> Vec<Value> {
     let needs_key = !admin.server_state.load().auth.is_open();
     let key = ConnectKey::Variable { name: KEY_VARIABLE.to_owned(), value: Some(KEY_PLACEHOLDER.to_owned()) };
+    // The whole path: clients often start programs without the `PATH` of a shell.
     let program = std::env::current_exe().map(|path| path.display().to_string());
     let request = ConnectRequest {
         name: ENTRY_NAME.to_owned(),

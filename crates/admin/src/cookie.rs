@@ -32,6 +32,7 @@ impl BrowserPath {
             return Some(BrowserPath::Tls);
         }
         let host = match origin {
+            // An opaque origin, `null`, tells nothing about the way, so it gets no cookie.
             Some(origin) => origin.strip_prefix("http://"),
             None => request_hosts(headers, uri).next().flatten(),
         };
@@ -42,6 +43,7 @@ impl BrowserPath {
     pub(super) fn set_cookie(self, secret: &str) -> String {
         match self {
             BrowserPath::Tls => format!("{TLS_NAME}={secret}; Secure; HttpOnly; SameSite=Strict; Path=/"),
+            // Without `Secure`: not every browser keeps such a cookie over plain HTTP, even on loopback.
             BrowserPath::Loopback => format!("{PLAIN_NAME}={secret}; HttpOnly; SameSite=Strict; Path=/"),
         }
     }
@@ -60,6 +62,7 @@ pub(super) fn cookie_hash(headers: &HeaderMap) -> Option<KeyHash> {
         let mut cookies = values.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
         cookies.find(|(name, _)| *name == wanted).map(|(_, secret)| KeyHash::of(secret))
     };
+    // The name for TLS first: a page on another port of this host can set the plain one.
     find(TLS_NAME).or_else(|| find(PLAIN_NAME))
 }
 

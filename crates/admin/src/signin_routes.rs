@@ -45,6 +45,7 @@ pub(super) async fn sign_in(
     if access.keys.is_empty() {
         return no_keys();
     }
+    // Before the key is compared: a refusal after that would tell that the key is right.
     let Some(path) = BrowserPath::of(&headers, &uri) else {
         let message = "A cookie would cross the network in plain text here: open the page over HTTPS, or on a loopback \
                        address (ssh -L reaches that from elsewhere)";
@@ -55,6 +56,7 @@ pub(super) async fn sign_in(
         SignInRequest::Key(key) => {
             admin.sign_in.wrong_keys.attempt(peer, KeyHash::of(key.trim()), |hash| access.find(hash))
         }
+        // Tickets count as guesses, too, since they open the same sessions.
         SignInRequest::Ticket(ticket) => admin.sign_in.wrong_keys.attempt(peer, KeyHash::of(&ticket), |hash| {
             admin.sign_in.tickets.redeem(hash).and_then(|key| access.find(&key))
         }),
@@ -90,6 +92,7 @@ pub(super) async fn sign_out(_: SameSite, Shared(admin): Shared<Arc<AdminState>>
         admin.sign_in.sessions.end(&session);
     }
     let mut response = no_store(json(StatusCode::OK, &json!({ "outcome": "signed_out" })));
+    // By both names: an earlier sign-in may have come another way.
     for cookie in CLEAR_COOKIES {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
@@ -105,10 +108,12 @@ pub(super) async fn make_ticket(
 ) -> Response {
     match grant {
         AccessGrant::Loopback => no_keys(),
+        // Not for cookies: a ticket would let a stolen session outlive its sign-out.
         AccessGrant::Key { key, carrier: KeyCarrier::Bearer }
             if is_direct(&admin, peer.as_ref().map(|Extension(peer)| peer), &headers) =>
         {
             let ticket = admin.sign_in.tickets.issue(key.hash);
+            // Behind `#`, which browsers never send: no log on the way has the ticket.
             let path = format!("/signin#t={ticket}");
             let body = json!({ "ticket": ticket, "path": path, "expires_seconds": TICKET_LIFETIME.as_secs() });
             no_store(json(StatusCode::OK, &body))

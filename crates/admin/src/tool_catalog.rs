@@ -51,6 +51,7 @@ pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -
         let items = lists.get(ItemKind::Tools).items.iter();
         let tools = items.filter(|item| match find_route(&snapshot, server, item) {
             Some(route) => coverage.has_tool(route),
+            // A tool that is off has no route. Operators must see it here to switch it on.
             None => !coverage.is_view(),
         });
         let tools = tools.map(|item| describe_tool(coverage, server, item, &snapshot)).collect();
@@ -85,6 +86,7 @@ fn find_unlisted(
     if coverage.is_view() {
         return Vec::new();
     }
+    // The index lacks tools that are not listed, so their texts are compared here.
     let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
     let fits = |item: &JsonObject| {
         let text = |key| item.get_string(key).map(|text| text.to_lowercase()).unwrap_or_default();
@@ -96,6 +98,7 @@ fn find_unlisted(
         let lists = server.lists();
         let items = lists.get(ItemKind::Tools).items.iter();
         let unlisted = items.filter(|item| find_route(snapshot, server, item).is_none_or(|route| route.hidden));
+        // Never below zero: each server adds at most what is left.
         let fitting = unlisted.filter(|item| fits(item)).take(UNLISTED_MAX - found.len());
         found.extend(fitting.map(|item| (describe_owner(server), describe_tool(coverage, server, item, snapshot))));
     }
@@ -118,6 +121,7 @@ fn describe_tool(coverage: &EndpointCoverage, server: &ServerEntry, item: &JsonO
 
 /// Gives a tool the name that clients of the endpoint see.
 pub(super) fn with_exposed_name(coverage: &EndpointCoverage, mut tool: Value) -> Value {
+    // A tool that no client sees must not get a name here.
     if coverage.keeps_local_names() && !tool["exposed"].is_null() {
         tool["exposed"] = tool["name"].clone();
     }

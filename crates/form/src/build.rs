@@ -100,7 +100,7 @@ impl FormBuilder<'_> {
     }
 
     fn kind(&mut self, name: &str, schema: &JsonObject, nullable: &mut bool, depth: usize) -> FieldKind {
-        // Before the type, which `enum` narrows: a free text would offer values that the server refuses.
+        // Before the type, which `enum` narrows: a free text would accept values that the server refuses.
         if let Some(choices) = self.listed_choices(schema, nullable) {
             return choices;
         }

@@ -23,7 +23,9 @@ impl ConfigReloader {
             let message = "this gateway was started without a config that could be written";
             return Err(ConfigEditError::new("read_only", message).into());
         };
+        // A task of its own: a caller that disconnects would otherwise stop it between write and reload.
         let changing = tokio::spawn(async move { own.change_in_turn(change).await });
+        // The timeout drops the handle only, and the task goes on.
         match tokio::time::timeout(CHANGE_TIMEOUT, changing).await {
             Ok(Ok(changed)) => changed,
             Ok(Err(_)) => Err(ConfigEditError::new("internal", "the change broke off").into()),
@@ -32,9 +34,11 @@ impl ConfigReloader {
     }
 
     async fn change_in_turn(self: Arc<Self>, change: ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
+        // Locked until the change is applied: a reload in between would take its effect from this report.
         let Ok(mut running) = tokio::time::timeout(TURN_TIMEOUT, self.running.lock()).await else {
             return Err(busy("another change or a reload is under way; try again"));
         };
+        // Read under the lock, since the reload before may have switched edits off.
         if !running.plan.admin_edits.edit {
             let message = "changes of the config are switched off here (admin.edit)";
             return Err(ConfigEditError::new("edit_off", message).into());
@@ -49,6 +53,7 @@ impl ConfigReloader {
             return Err(ConfigEditError::new("internal", "the change broke off").into());
         };
         let mut applied = written?;
+        // Without a difference, a reload would report what others did to the files.
         if !applied.diff.is_empty() {
             tracing::info!("config changed by an operator: {}", applied.summary);
             let outcome = match self.load().await {
@@ -88,6 +93,7 @@ impl PendingChange<'_> {
         let options = (self.source.options)();
         let created = moongate_config::users_file(&options.env);
         let prepared = prepare_edit(&options, created.as_deref(), operations)?;
+        // After the file was read: the tag must be that of the bytes that the edit began with.
         check_tag(&prepared, expected)?;
         let servers = operations.iter().filter_map(|operation| operation.server().map(str::to_owned)).collect();
         self.finish(prepared, servers, |history, written| history.record(written))
@@ -111,6 +117,7 @@ impl PendingChange<'_> {
     ) -> Result<AppliedChange, ChangeRefusal> {
         let (is_unchanged, diff) = (prepared.is_unchanged(), prepared.diff());
         let written = prepared.write()?;
+        // After the write: a note of a change that failed would offer an undo of nothing.
         let noted = self.history.filter(|_| !is_unchanged).map(|history| note(history, &written));
         if let Some(Err(error)) = &noted {
             tracing::warn!("edit of the config cannot be undone: {error}");

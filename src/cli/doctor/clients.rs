@@ -35,6 +35,7 @@ fn check_client(
     let path = directories.file(profile).filter(|path| path.is_file())?;
     let text = std::fs::read_to_string(&path).ok()?;
     let (title, id) = (profile.title, profile.id);
+    // The shape first: an entry that cannot be read may look foreign, and the shape is the cause.
     let finding = if let Some(problem) = entry_problem(profile, &path) {
         let fix = format!("moongate connect {id} --write --force");
         DoctorFinding::new(DoctorCode::ClientShape, format!("{title}: {problem}"), fix)

@@ -55,6 +55,7 @@ macro_rules! codes {
     };
 }
 
+// Findings of one severity come in this order.
 codes! {
     NoConfig "MG-C01" Warning "No config was found"
         "Moongate then serves a demo, and none of your servers."

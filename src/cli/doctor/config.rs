@@ -79,6 +79,7 @@ fn of_problem(problem: &ConfigProblem, severity: CodeSeverity) -> DoctorFinding 
 
 /// Finds secrets in the files, and files with secrets that others can read.
 fn secrets(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
+    // Files that do not parse have a finding already.
     let Ok(places) = SettingPlaces::read(&gateway.options) else { return Vec::new() };
     let (mut found, mut files) = (Vec::new(), Vec::new());
     for secret in places.literal_secrets() {
@@ -106,6 +107,7 @@ fn archived_packages(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     for (name, _, args) in gateway.programs() {
         for (package, successor) in ARCHIVED {
             let is_it = |arg: &String| {
+                // `@` begins a version of npm, and `=` one of Python. A longer name is another package.
                 arg.strip_prefix(package).is_some_and(|rest| rest.is_empty() || rest.starts_with(['@', '=']))
             };
             if args.iter().any(is_it) {

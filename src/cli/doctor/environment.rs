@@ -65,7 +65,9 @@ fn find_program(command: &str, path: Option<&str>) -> Option<PathBuf> {
 /// Writes into the nearest folder that exists, and removes that again.
 fn try_folder(file: &Path) -> std::io::Result<()> {
     let folder = file.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    // With the process id: two runs at once must not remove the file of each other.
     let probe = folder.join(format!(".moongate-doctor-{}", std::process::id()));
+    // Only a write tells: mode bits do not show a read-only file system.
     std::fs::write(&probe, "")?;
     std::fs::remove_file(probe)
 }

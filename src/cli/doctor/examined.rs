@@ -79,6 +79,7 @@ impl ExaminedGateway {
             RunningGateway::Refused(_) | RunningGateway::None(_) => None,
         };
         let states = match (&running, &loaded) {
+            // Not started a second time: two copies of a program may fight over a port or a file.
             (Some(status), _) => serde_json::from_value(status["servers"].clone()).unwrap_or_default(),
             (None, Ok(loaded)) => connect_once(loaded).await?,
             (None, Err(_)) => Vec::new(),
@@ -141,6 +142,7 @@ async fn connect_once(loaded: &LoadedConfig) -> anyhow::Result<Vec<ServerFacts>>
     let app = start_without_listeners(loaded.plan.clone()).await?;
     // A server that hangs is told by its state.
     let _ = tokio::time::timeout(CONNECT_TIMEOUT, app.gateway.until_settled()).await;
+    // Before the stop, which changes the state of every server.
     let facts = facts_of(&app.gateway);
     app.stop().await;
     Ok(facts)

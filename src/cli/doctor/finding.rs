@@ -54,6 +54,7 @@ impl DoctorFinding {
             code,
             severity: code.info().severity,
             server: None,
+            // A reason of a server may span lines, which would look like further findings.
             message: logs::one_line(&message.into()),
             place: None,
             fix: fix.into(),

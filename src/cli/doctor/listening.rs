@@ -41,6 +41,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 
 /// Tries a port that no gateway of ours answers on.
 fn check_port(address: SocketAddr, setting: &str, why: &str) -> Option<DoctorFinding> {
+    // Other errors, such as a missing right for a low port, say nothing about another program.
     let taken = TcpListener::bind(address).err().filter(|error| error.kind() == std::io::ErrorKind::AddrInUse)?;
     let owner = moongate_platform::port_owner::find(address.port());
     match owner {

@@ -71,6 +71,7 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let count = |severity| found.iter().filter(|finding| finding.severity == severity).count();
     let (broken, warnings) = (count(CodeSeverity::Broken), count(CodeSeverity::Warning));
     match (broken, warnings) {
+        // Not on stdout, where a program reads JSON.
         (0, 0) => print_message("nothing is wrong"),
         _ => print_message(&format!("{broken} broken, {warnings} to look at")),
     }

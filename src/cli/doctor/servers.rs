@@ -30,6 +30,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 }
 
 fn check_connection(gateway: &ExaminedGateway, server: &ServerFacts) -> Option<DoctorFinding> {
+    // A server that is starting is not judged: it may be well in a moment.
     if !matches!(server.state.as_str(), "failed" | "backing_off" | "needs_login" | "degraded") {
         return None;
     }

@@ -63,6 +63,7 @@ impl ConnectView<'_> {
                 input class="in wide-in" type="search" aria-label="Filter clients" placeholder="Filter clients" data-search;
             }
             ul class="links" {
+                // The API still knows discontinued clients. Nobody should begin with one.
                 @for profile in moongate_clients::clients().filter(|profile| profile.method != ConnectMethod::Discontinued) {
                     li data-filter {
                         a href=(self.query.only(&["endpoint"]).with("client", Some(profile.id)).link("/connect")) data-row

@@ -131,6 +131,7 @@ pub(super) fn tools_body(to: &str, tools: &[&str]) -> String {
 /// Writes JSON in ASCII.
 fn ascii(value: &Value) -> String {
     let mut out = String::new();
+    // Escapes of JSON are units of UTF-16: a character beyond the first plane needs two.
     for unit in value.to_string().encode_utf16() {
         match u8::try_from(unit).ok().filter(u8::is_ascii) {
             Some(byte) => out.push(char::from(byte)),

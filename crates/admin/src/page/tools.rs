@@ -45,6 +45,7 @@ pub(super) fn shown_rows(query: &ViewQuery) -> usize {
 
 /// Returns server and tool of the open row.
 pub(super) fn open_tool(query: &ViewQuery) -> Option<(&str, &str)> {
+    // At the first slash: names of tools may have further ones, and those of servers have none.
     query.get("open")?.split_once('/')
 }
 
@@ -102,6 +103,7 @@ impl ToolsView<'_> {
                 }
             }
             @for server in servers.iter().filter(|server| !server.tools.is_empty()) {
+                // Thousands of rows would make each redraw slow, so then one server is open at a time.
                 @let is_open = total <= ROWS_MAX || chosen == Some(server.name());
                 section class="panel group" id=(format!("tools-{}", server.name())) {
                     div class="grouphead" {

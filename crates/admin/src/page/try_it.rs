@@ -35,6 +35,7 @@ impl TriedTool {
         let entry = servers.iter().find(|entry| entry.settings.name == server)?;
         let lists = entry.lists();
         let listed = &lists.get(ItemKind::Tools).items;
+        // From the list of the server: the catalogue lacks tools that are off, and people may look at those.
         let definition = listed.iter().find(|item| item.get_string("name").as_deref() == Some(tool))?.clone();
         let snapshot = admin.gateway.snapshot();
         let route = snapshot.find_local(ItemKind::Tools, &ByteString::from(server), &ByteString::from(tool));
@@ -85,6 +86,7 @@ pub(super) fn view(tried: &TriedTool, endpoint: &str, may_act: bool) -> Markup {
                 details { summary { "What the server says about it" } p class="prose" { (VisibleText(&text)) } }
             }
             div class="try" {
+                // The server validates. A browser that checks as well could block values that it allows.
                 form class="panel" method="post" data-try-form novalidate {
                     div class="chips js-only" role="group" aria-label="Form or JSON" {
                         button type="button" class="chip" data-mode="form" aria-pressed="true" { "Form" }
@@ -119,6 +121,7 @@ pub(super) fn view(tried: &TriedTool, endpoint: &str, may_act: bool) -> Markup {
 fn repeat_lines(tried: &TriedTool, endpoint: &str) -> Markup {
     let Some(exposed) = &tried.exposed else { return html! {} };
     let example = moongate_protocol::example_call(exposed);
+    // A variable stands for the key, so that no shell history gets it.
     let mut curl = format!("curl -sS {} -H \"authorization: Bearer $MOONGATE_KEY\"", quoted(endpoint));
     for (name, value) in &example.headers {
         curl.push_str(&format!(" \\\n  -H {}", quoted(&format!("{name}: {value}"))));
@@ -143,6 +146,7 @@ fn repeat_lines(tried: &TriedTool, endpoint: &str) -> Markup {
 
 /// Quotes a text for a shell.
 fn quoted(text: &str) -> String {
+    // Names come from servers: unquoted, a copied line could run a command of theirs.
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
@@ -168,6 +172,7 @@ pub(super) fn question(id: &str, ask: &str, request: &InputRequest) -> Markup {
 
 /// Renders the link of a URL elicitation. The host is bold, since it says who will read what is typed there.
 fn page_link(text: &str) -> Markup {
+    // A link with `javascript:` would run as the page, with the rights of the operator.
     let parsed = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let Some(url) = parsed else {
         return html! { p class="red" { "It names no web page: " code { (VisibleText(text)) } } };

@@ -32,6 +32,7 @@ impl BrowserSessions {
     pub(crate) fn begin(&self, key: KeyHash) -> String {
         let (secret, now) = (new_secret(), Instant::now());
         let mut sessions = self.0.lock();
+        // Ended sessions go first, so that they cost nobody a place.
         sessions.retain(|_, session| !session.is_over(now));
         let idlest = sessions.iter().min_by_key(|(_, session)| session.last_used).map(|(hash, _)| *hash);
         if let Some(idlest) = idlest.filter(|_| sessions.len() >= SESSIONS_MAX) {
@@ -48,6 +49,7 @@ impl BrowserSessions {
         let found = sessions.get_mut(session).filter(|session| !session.is_over(now));
         let key = found.and_then(|found| {
             found.last_used = now;
+            // Looked up each time: a reload may have removed the key or changed its role.
             access.find(&found.key)
         });
         if key.is_none() {
@@ -64,6 +66,7 @@ impl BrowserSessions {
     /// Returns true if there is such a session.
     pub(crate) fn is_open(&self, session: &KeyHash) -> bool {
         let now = Instant::now();
+        // Not marked as used: an open stream of events would keep an abandoned browser signed in.
         self.0.lock().get(session).is_some_and(|session| !session.is_over(now))
     }
 

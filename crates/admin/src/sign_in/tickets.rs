@@ -45,6 +45,7 @@ impl TicketTable {
         let mut tickets = self.0.lock();
         tickets.retain(|ticket| now < ticket.made + TICKET_LIFETIME);
         let at = tickets.iter().position(|ticket| ticket.hash.matches(hash))?;
+        // Found and removed under one lock: two requests cannot both trade the same ticket.
         tickets.remove(at).map(|ticket| ticket.key)
     }
 

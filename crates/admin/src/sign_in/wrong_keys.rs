@@ -79,6 +79,7 @@ fn make_room(addresses: &mut HashMap<Option<IpAddr>, Guesses>, address: Option<I
         return;
     }
     addresses.retain(|_, guesses| now < guesses.since + WINDOW);
+    // Memory comes first: whoever has a thousand networks can push out its own count.
     let oldest = addresses.iter().min_by_key(|(_, guesses)| guesses.since).map(|(address, _)| *address);
     if let Some(oldest) = oldest.filter(|_| addresses.len() >= ADDRESSES_MAX) {
         addresses.remove(&oldest);

@@ -45,12 +45,14 @@ pub(super) async fn start(Operator(admin): Operator, request: Request) -> Respon
         let message = format!("There is no server {server:?} that is switched on");
         return json_response(StatusCode::NOT_FOUND, "not_found", &message);
     };
+    // After the other checks, so that a wrong request takes no slot.
     let Some(entry) = admin.try_calls.enter() else {
         let message = "Four calls of operators are running already; stop one, or wait for its end";
         return json_response(StatusCode::SERVICE_UNAVAILABLE, "too_many_calls", message);
     };
     let params = JsonObject::new().with("name", RawJson::string(&tool)).with("arguments", arguments);
     let call = Call { progress: true, ..Call::new(McpMethod::CallTool, params) };
+    // The stream finds the record of its own call by this instant.
     let received = call.received;
     let exchange = endpoint.call(&operator(), call);
     let mut response = Response::new(AxumBody::from_stream(stream::event_stream(admin, entry, exchange, received)));
@@ -74,6 +76,7 @@ pub(super) async fn answer(Operator(admin): Operator, Path(id): Path<String>, re
         _ => return bad_request("`action` must be accept, decline or cancel"),
     };
     let mut result = JsonObject::new().with("action", RawJson::string(action));
+    // Only with `accept`: people may have typed a secret before they decline.
     if let Some(content) = body.get("content").filter(|_| action == "accept") {
         if !content.is_object() {
             return bad_request("`content` must be an object");
@@ -100,12 +103,14 @@ fn operator() -> Arc<Caller> {
     Arc::new(Caller {
         principal: Arc::new(Principal::operator()),
         session: None,
+        // No sampling and no roots: the page has neither a model nor folders to offer.
         declared_capabilities: RawJson::literal(r#"{"elicitation":{"form":{},"url":{}}}"#),
         capabilities: ClientCapabilities { elicit_form: true, elicit_url: true, ..ClientCapabilities::default() },
         client_info: Some(moongate_protocol::gateway_info()),
         log_filter: LogFilter::AtLeast(LogLevel::Debug),
         revision: moongate_protocol::SUPPORTED.last().copied().unwrap_or_default(),
         forwarded_headers: Vec::new(),
+        // Never cancelled: the stream ends its call, and drops the exchange for that.
         ended: CancellationToken::new(),
     })
 }

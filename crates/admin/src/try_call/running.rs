@@ -23,7 +23,9 @@ const ASKS_MAX: usize = 16;
 /// Table of the calls that operators make.
 pub struct TryCalls {
     slots: Arc<Semaphore>,
+    // Ids may be guessed: each route that takes one asks for an operator.
     next: AtomicU64,
+    // Never locked across an await: `Drop` of an entry takes this lock as well.
     running: Arc<Mutex<HashMap<String, RunningTry>>>,
 }
 
@@ -60,6 +62,7 @@ pub(super) struct TryEntry {
     pub(super) cancelled: CancellationToken,
     running: Arc<Mutex<HashMap<String, RunningTry>>>,
     next_ask: u64,
+    // Dropped after the entry has left the table, so the table never exceeds the cap.
     _slot: OwnedSemaphorePermit,
 }
 
@@ -86,15 +89,18 @@ impl TryCalls {
     pub(super) fn answer(&self, id: &str, TryAnswer { ask, result }: TryAnswer<'_>) -> bool {
         let mut running = self.running.lock();
         let Some(call) = running.get_mut(id) else { return false };
+        // Removed first: a second answer from another tab finds nothing, and is refused.
         let Some(OpenAsk { key, round, .. }) = call.asks.remove(ask) else { return false };
         let Some(at) = call.rounds.iter().position(|other| other.number == round) else { return false };
         let open = &mut call.rounds[at];
         open.responses.push((key, Ok(result)));
         open.missing -= 1;
+        // The server gets the answers of a round together, so the first ones wait here.
         if open.missing > 0 {
             return true;
         }
         let InputRound { responses, responder, .. } = call.rounds.swap_remove(at);
+        // Fails if the call has just ended. People must learn that nobody read their answer.
         responder.send(responses).is_ok()
     }
 
@@ -105,6 +111,7 @@ impl TryCalls {
 
     /// Cancels a call. Returns false if there is none with this id.
     pub(super) fn cancel(&self, id: &str) -> bool {
+        // Cancelled only: the entry and its slot stay until the stream has ended.
         self.running.lock().get(id).map(|call| call.cancelled.cancel()).is_some()
     }
 }
@@ -115,10 +122,12 @@ impl TryEntry {
     pub(super) fn open_round(&mut self, asked: InputRequired) -> (Vec<(String, InputRequest)>, Vec<ByteString>) {
         let mut running = self.running.lock();
         let Some(call) = running.get_mut(&self.id) else { return (Vec::new(), Vec::new()) };
+        // Open requests of all rounds count: a server could otherwise begin rounds without end.
         if call.asks.len().saturating_add(asked.requests.len()) > ASKS_MAX {
             // Dropping the responder refuses the whole round.
             return (Vec::new(), asked.requests.into_iter().map(|(_, request)| request.method).collect());
         }
+        // That of its first request. A round without open ones is not kept, so no number occurs twice.
         let number = self.next_ask;
         let (mut open, mut refused, mut responses) = (Vec::new(), Vec::new(), Vec::new());
         for (key, request) in asked.requests {

@@ -99,6 +99,7 @@ impl TryStream {
 
     fn notify(&mut self, kind: &str, params: &JsonObject) {
         self.notifications += 1;
+        // Left out, and no end of the call: its result is what people wait for.
         if self.notifications > NOTIFICATIONS_MAX || params.size_hint() > NOTIFICATION_MAX {
             return;
         }
@@ -112,6 +113,7 @@ impl TryStream {
             let data = json!({ "ask": id, "kind": kind, "params": as_value(&request.params) });
             self.queue.push_back(encode("ask", &data));
         }
+        // Shown to people, or a tool that needs a model would fail without a visible reason.
         for method in refused {
             let text = format!("The server sent {method}; the answer was: not from here");
             self.queue.push_back(encode("log", &json!({ "level": "notice", "logger": "moongate", "data": text })));
@@ -135,6 +137,7 @@ impl TryStream {
                 data["bytes"] = bytes.len().into();
                 data["outcome"] = if is_error { "tool_error" } else { "ok" }.into();
                 match std::str::from_utf8(&bytes) {
+                    // A text within the JSON: a browser that parsed the result would round its large numbers.
                     Ok(text) if text.len() <= RESULT_MAX => data["result"] = text.into(),
                     _ => data["error"] = format!("The result has more than {RESULT_MAX} bytes").into(),
                 }
@@ -154,6 +157,7 @@ impl TryStream {
         let is_own = |facts: &moongate_gateway::CallFacts| {
             facts.principal.id == Principal::OPERATOR && facts.received == self.received
         };
+        // The table of recent calls is bounded and may have lost this one. Then the time is unknown.
         recent.iter().find(|call| is_own(&call.facts)).map_or(Value::Null, |call| call_json(call)["own_ms"].clone())
     }
 }

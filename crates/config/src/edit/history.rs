@@ -86,6 +86,7 @@ impl EditHistory {
         let past = self.edits(&options.paths).into_iter().next().ok_or_else(nothing)?;
         let path = options.paths.iter().find(|path| absolute(path) == past.file).ok_or_else(nothing)?;
         let file = ConfigFile::read(path).map_err(ConfigEditError::from_write)?;
+        // Otherwise the old bytes would erase later changes of people and other programs.
         if file.tag().as_str() != past.tag {
             let message = format!("{} was changed after the last edit, so nothing was undone", path.display());
             return Err(ConfigEditError::new("changed", message));
@@ -95,6 +96,7 @@ impl EditHistory {
             Some(text) => drop(options.texts.insert(path.clone(), text.clone())),
             None => options.paths.retain(|other| other != file.path()),
         }
+        // The old text may be invalid by now: other files and variables change, too.
         let loaded = load(&options).map_err(|problems| ConfigEditError::invalid(&problems))?;
         let summary = format!("undid: {}", past.summary);
         Ok((PreparedEdit { file, text: past.before.clone(), loaded, summary, snippet: None }, past))
@@ -103,6 +105,7 @@ impl EditHistory {
     /// Removes an edit that was undone.
     pub fn forget(&self, undone: &PastEdit) -> Result<(), ConfigEditError> {
         self.change(|edits| {
+            // From the end: of two equal edits the older one may still be undone later.
             if let Some(at) = edits.iter().rposition(|edit| edit == undone) {
                 edits.remove(at);
             }
@@ -116,6 +119,7 @@ impl EditHistory {
         Ok((file, past))
     }
 
+    // `Fn`, since whoever loses a race reads the file again and repeats its change.
     fn change(&self, change: impl Fn(&mut Vec<PastEdit>)) -> Result<(), ConfigEditError> {
         let mut attempt = 0;
         loop {
@@ -141,6 +145,7 @@ fn make_room(edits: &mut Vec<PastEdit>) {
     let mut room = BYTES_MAX;
     let mut kept = 0;
     for edit in edits.iter().rev().take(EDITS_MAX) {
+        // Ends at the first that does not fit: older edits can be undone only after it.
         let Some(left) = room.checked_sub(edit.before.as_deref().map_or(0, str::len)) else { break };
         (room, kept) = (left, kept + 1);
     }

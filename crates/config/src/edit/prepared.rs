@@ -47,6 +47,7 @@ impl PreparedEdit {
 
     /// Returns true if the file is already as wanted.
     pub fn is_unchanged(&self) -> bool {
+        // A missing file reads as empty text. It still must be written if its new text is empty.
         self.text.as_deref() == Some(self.file.text()) && !self.file.tag().is_absent()
     }
 
@@ -57,6 +58,7 @@ impl PreparedEdit {
 
     /// Returns the changed lines, each with `-` or `+`, and without secrets.
     pub fn diff(&self) -> String {
+        // Whole files are redacted: a single line does not tell which key it belongs to.
         let shown = |text: &str| redact_file(self.file.path(), text);
         let (before, after) = (self.file.text(), self.new_text());
         changed_lines((before, &shown(before)), (after, &shown(after)))
@@ -77,6 +79,7 @@ impl PreparedEdit {
         let line = first_changed_line(self.file.text(), self.new_text());
         let explain = |error| ConfigEditError::from_write(error).with_snippet(self.snippet.clone());
         let tag = match &self.text {
+            // No write: a new modification time would wake whatever watches the file.
             _ if self.is_unchanged() => self.file.tag().clone(),
             Some(text) => self.file.write(text).map_err(explain)?,
             None => self.file.remove().map(|()| FileTag::absent()).map_err(explain)?,

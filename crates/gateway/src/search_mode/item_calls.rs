@@ -44,8 +44,7 @@ impl Endpoint {
             call.task_mode = TaskMode::Never;
         }
         if item.read_only {
-            // Checked with the definition that the route has. A look at the catalogue here could see an older
-            // one.
+            // Checked with the route's definition. A look at the catalogue here could see an older one.
             call.deferred_check = Some(read_only_check(item.key.clone()));
         }
         // The path of direct calls, so that search mode cannot loosen a rule.
@@ -87,8 +86,7 @@ impl CallGuide {
         match end {
             Err(error) if matches!(error.kind, McpErrorKind::UnknownName | McpErrorKind::UnknownResource) => {
                 let guide = self.clone();
-                // The comparison of names walks the catalogue, which would hold up other calls on this
-                // thread.
+                // The comparison of names walks the catalogue, and would hold up other calls here.
                 self.endpoint.in_background(move |endpoint| error_result(&guide.unknown(endpoint))).await
             }
             // A result, since the model must choose `call_tool` instead. A protocol error may never reach it.
