@@ -197,6 +197,8 @@ fn source_of(command: &str, flag: &str, place: usize) -> Option<NameSource> {
 /// Returns names of a source. Nothing if nobody knows them in time.
 async fn names(source: NameSource, words: &[String], positionals: &[String]) -> Vec<String> {
     let gateway = gateway_of(words);
+    // One deadline for all requests: limits of each would add up while the shell waits.
+    let until = Instant::now() + ANSWER_TIMEOUT;
     let config = || moongate_config::load(&gateway.load_options()).map(|loaded| loaded.plan).ok();
     match source {
         NameSource::Clients => moongate_clients::clients().map(|client| client.id.to_owned()).collect(),
@@ -207,11 +209,11 @@ async fn names(source: NameSource, words: &[String], positionals: &[String]) -> 
         }
         NameSource::Endpoints => {
             let views = config().map(|plan| plan.views).unwrap_or_default().into_iter().map(|view| view.name);
-            views.chain(server_names(&gateway).await).collect()
+            views.chain(server_names(&gateway, until).await).collect()
         }
-        NameSource::Servers => server_names(&gateway).await,
-        NameSource::ToolsOfServer => tools(&gateway, &positionals[..1.min(positionals.len())], "name").await,
-        NameSource::Tools => tools(&gateway, &server_names(&gateway).await, "exposed").await,
+        NameSource::Servers => server_names(&gateway, until).await,
+        NameSource::ToolsOfServer => tools(&gateway, &positionals[..1.min(positionals.len())], "name", until).await,
+        NameSource::Tools => tools(&gateway, &server_names(&gateway, until).await, "exposed", until).await,
     }
 }
 
@@ -224,17 +226,15 @@ fn gateway_of(words: &[String]) -> GatewayArgs {
     GatewayArgs::of(after("--admin"), config.into_iter().collect())
 }
 
-async fn server_names(gateway: &GatewayArgs) -> Vec<String> {
+async fn server_names(gateway: &GatewayArgs, until: Instant) -> Vec<String> {
     let Ok(client) = gateway.client() else { return Vec::new() };
-    let status = ask(&client, "/api/v1/status", Instant::now() + ANSWER_TIMEOUT).await;
+    let status = ask(&client, "/api/v1/status", until).await;
     texts(&status["servers"], "name")
 }
 
 /// Returns the tools of these servers, by the name under a key.
-async fn tools(gateway: &GatewayArgs, servers: &[String], key: &str) -> Vec<String> {
+async fn tools(gateway: &GatewayArgs, servers: &[String], key: &str, until: Instant) -> Vec<String> {
     let Ok(client) = gateway.client() else { return Vec::new() };
-    // One deadline for all servers: limits of each would add up while the shell waits.
-    let until = Instant::now() + ANSWER_TIMEOUT;
     let mut found = Vec::new();
     for server in
         // A name may come from the line, and becomes part of a path here.

@@ -11,8 +11,11 @@ const LISTENING: &str = "0A";
 pub fn find(port: u16) -> Option<String> {
     let inodes: Vec<String> =
         ["/proc/net/tcp", "/proc/net/tcp6"].iter().flat_map(|table| inodes(table, port)).collect();
-    let processes = std::fs::read_dir("/proc").ok()?.filter_map(Result::ok).map(|entry| entry.path());
-    processes.filter(|process| has_socket(process, &inodes)).find_map(|process| describe(&process))
+    let entries = std::fs::read_dir("/proc").ok()?.filter_map(Result::ok);
+    // Only numbers are processes: `self` and `thread-self` lead to this one a second time.
+    let processes = entries.filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
+    let mut owners = processes.map(|entry| entry.path()).filter(|process| has_socket(process, &inodes));
+    owners.find_map(|process| describe(&process))
 }
 
 /// Returns the inodes of the sockets that listen on a port.

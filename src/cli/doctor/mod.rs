@@ -61,11 +61,12 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     // The findings say it all.
     logs::start("off", false);
     let mut found = look(&ExaminedGateway::gather(&args.gateway).await?);
-    if args.fix {
-        found = repair(found, args.yes)?;
-    }
+    // Before the repairs, which are of this server only, too.
     if let Some(server) = &args.server {
         found.retain(|finding| finding.server.as_ref() == Some(server));
+    }
+    if args.fix {
+        found = repair(found, args.yes)?;
     }
     std::io::stdout().write_all(render(&found, &args).as_bytes())?;
     let count = |severity| found.iter().filter(|finding| finding.severity == severity).count();

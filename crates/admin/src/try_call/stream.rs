@@ -43,6 +43,8 @@ struct TryStream {
     queue: VecDeque<Bytes>,
     notifications: usize,
     received: Instant,
+    /// Time of the next check whether the permission still holds.
+    check_at: Instant,
 }
 
 /// Returns the events of a call as the body of a response.
@@ -54,7 +56,8 @@ pub(super) fn event_stream(
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let started = encode("started", &json!({ "id": entry.id }));
     let (access, queue) = (admin.access.load_full(), VecDeque::from([started]));
-    let stream = TryStream { admin, access, entry, exchange: Some(exchange), queue, notifications: 0, received };
+    let (exchange, check_at) = (Some(exchange), Instant::now() + PERMISSION_INTERVAL);
+    let stream = TryStream { admin, access, entry, exchange, queue, notifications: 0, received, check_at };
     stream::unfold(stream, |mut stream| async {
         let bytes = stream.next_bytes().await?;
         Some((Ok(bytes), stream))
@@ -75,14 +78,16 @@ impl TryStream {
                 biased;
                 () = cancelled.cancelled() => self.break_off("It was stopped"),
                 () = tokio::time::sleep_until(self.received + TIME_MAX) => self.break_off("It took longer than 15 minutes"),
-                event = exchange.next_event() => self.on_event(event),
-                () = tokio::time::sleep(PERMISSION_INTERVAL) => {
+                // A time, and before the events: a server that reports often must not put the check off.
+                () = tokio::time::sleep_until(self.check_at) => {
+                    self.check_at = Instant::now() + PERMISSION_INTERVAL;
                     // A reload replaces the keys as a whole.
                     match Arc::ptr_eq(&self.access, &self.admin.access.load()) {
                         true => self.queue.push_back(Bytes::from_static(b": \n\n")),
                         false => self.break_off("The keys of operators changed"),
                     }
                 }
+                event = exchange.next_event() => self.on_event(event),
             }
         }
     }
