@@ -143,6 +143,7 @@ impl ConfigReloader {
             status: ArcSwap::from_pointee(ConfigStatus {
                 places: source.as_ref().map(|source| source.places.clone()).unwrap_or_default(),
                 edits: plan.admin_edits,
+                client_keys: plan.auth.keys.clone(),
                 at: timestamp(),
                 outcome: "applied",
                 ..ConfigStatus::default()
@@ -347,7 +348,9 @@ impl ConfigReloader {
             logs::change(&plan.log.filter);
         }
         self.settings.store(Arc::new(plan.reload.clone()));
-        self.update_status(|status| status.edits = plan.admin_edits);
+        self.update_status(|status| {
+            (status.edits, status.client_keys) = (plan.admin_edits, plan.auth.keys.clone());
+        });
         running.plan = plan;
         ReloadOutcome::Applied(difference)
     }

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use crate::cli::admin::AdminArgs;
 use crate::cli::config_edit::EditedConfig;
 use crate::cli::process::block_on;
-use moongate_access::auth::{KeyHash, new_key};
-use moongate_config::edit::{ConfigOperation, KeyList};
+use moongate_access::auth::{KeyHash, is_key_name, new_key};
+use moongate_config::edit::{ConfigOperation, KeyList, without_references};
 
 /// Make keys for clients and operators.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub enum KeyCommand {
 /// Runs the command. Returns exit code 1 if standard output fails, 2 for a name that a key cannot have.
 pub fn run(args: KeyArgs) -> ExitCode {
     let KeyCommand::New { name, admin, write, config } = args.command;
-    if !is_legal_name(&name) {
+    if !is_key_name(&name) {
         // Without a standard error, the exit code alone tells the mistake.
         let _ = writeln!(std::io::stderr(), "a key's name has 1 to 64 characters");
         return ExitCode::from(2);
@@ -68,7 +68,7 @@ pub fn run(args: KeyArgs) -> ExitCode {
 /// Writes the entry of a key into the config.
 async fn write_entry(table: KeyTable, name: String, key: String, config: EditedConfig) -> anyhow::Result<ExitCode> {
     // A dollar sign is doubled, or it would begin a reference.
-    let mut entry = serde_json::json!({ "name": name.replace('$', "$$"), "hash": KeyHash::of(&key).to_string() });
+    let mut entry = serde_json::json!({ "name": without_references(&name), "hash": KeyHash::of(&key).to_string() });
     let list = match table {
         KeyTable::Clients => KeyList::Clients,
         KeyTable::Admin => {
@@ -79,11 +79,6 @@ async fn write_entry(table: KeyTable, name: String, key: String, config: EditedC
     // The flag `--admin` has another meaning here, so only the variable can carry an operator's key.
     let admin = AdminArgs { admin: None, admin_key: std::env::var("MOONGATE_ADMIN_KEY").ok() };
     config.apply(&admin, &ConfigOperation::AddKey { list, entry }, None).await
-}
-
-/// True for a name that a key may have.
-pub(super) fn is_legal_name(name: &str) -> bool {
-    !name.is_empty() && name.chars().count() <= 64 && !name.chars().any(char::is_control)
 }
 
 /// Table of the config that a key goes into.

@@ -2,50 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Era, EventStream, HttpClient, HttpReply, McpClient, Process, Setup, legacy, only, serve, until};
-
-/// Type of a body that is accepted.
-const JSON: (&str, &str) = ("content-type", "application/json");
-
-/// Gateway as a process, with the file that it reads.
-struct EditedGateway {
-    gateway: Process,
-    setup: Setup,
-}
-
-impl EditedGateway {
-    async fn start(setup: Setup) -> EditedGateway {
-        let setup = setup.lasting();
-        EditedGateway { gateway: setup.program().await, setup }
-    }
-
-    /// Writes the file as it is, and returns a gateway that runs with it.
-    fn text(&self) -> String {
-        std::fs::read_to_string(self.setup.path("moongate.toml")).unwrap()
-    }
-
-    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> HttpReply {
-        let headers = [&[JSON], headers].concat();
-        let url = format!("{}/api/v1{path}", self.gateway.admin_url());
-        HttpClient::new().send(method, &url, &headers, body.to_string()).await
-    }
-
-    async fn patch(&self, server: &str, body: Value) -> HttpReply {
-        self.send("PATCH", &format!("/servers/{server}"), &[], &body).await
-    }
-
-    async fn get(&self, path: &str) -> Value {
-        self.gateway.admin(&format!("/api/v1{path}")).await.json()
-    }
-
-    async fn ready(&self, server: &str) {
-        until("the server is ready", || async {
-            let status = self.gateway.status(server).await;
-            (status["state"] == "ready" && status["tools_on"].as_u64() > Some(0)).then_some(())
-        })
-        .await;
-    }
-}
+use crate::harness::{EditedGateway, Era, EventStream, HttpClient, JSON, McpClient, Setup, legacy, only, serve, until};
 
 #[tokio::test]
 async fn a_tool_is_switched_off_and_the_undo_restores_the_bytes() {

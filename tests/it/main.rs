@@ -9,6 +9,7 @@
 mod admin_access;
 mod admin_api;
 mod admin_edit;
+mod admin_keys;
 mod cli;
 mod clients;
 mod completions;

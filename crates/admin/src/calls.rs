@@ -2,22 +2,21 @@
 //!
 //! Owns their form and filters. Does not record calls (`moongate_gateway`). Invariant: no argument and no result is shown.
 
-use std::collections::HashMap;
 use std::time::SystemTime;
 
-use axum::extract::{Path, RawQuery};
+use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::actions::{Operator, Viewer};
 use crate::json;
+use crate::query_map::QueryMap;
 use moongate_gateway::RecentCall;
 use moongate_server::json_response;
 
 /// Handles `GET /api/v1/calls`.
-pub(super) async fn calls(Viewer(admin): Viewer, RawQuery(query): RawQuery) -> Response {
-    let query: HashMap<_, _> = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect();
+pub(super) async fn calls(Viewer(admin): Viewer, query: QueryMap) -> Response {
     let limit = match query.get("limit").map(|limit| limit.parse::<usize>()) {
         None => usize::MAX,
         Some(Ok(limit)) => limit,

@@ -100,14 +100,31 @@ pub(super) async fn undo(
     change(&admin, ChangeKind::Undo, ExpectedTag(request.etag.or(header))).await
 }
 
-async fn change(admin: &AdminState, kind: ChangeKind, ExpectedTag(expected_tag): ExpectedTag) -> Response {
-    match admin.control.change_config(ConfigChange { kind, expected_tag }).await {
-        Ok(applied) => answer(admin, StatusCode::OK, applied),
-        Err(refusal) => refuse(admin, &refusal),
+async fn change(admin: &AdminState, kind: ChangeKind, tag: ExpectedTag) -> Response {
+    match apply(admin, kind, tag).await {
+        Ok(body) => changed(StatusCode::OK, &body),
+        Err(refused) => refused,
     }
 }
 
-fn answer(admin: &AdminState, status: StatusCode, applied: AppliedChange) -> Response {
+/// Makes a change. Returns the body of the answer, or the refusal.
+pub(super) async fn apply(
+    admin: &AdminState,
+    kind: ChangeKind,
+    ExpectedTag(expected_tag): ExpectedTag,
+) -> Result<Value, Response> {
+    match admin.control.change_config(ConfigChange { kind, expected_tag }).await {
+        Ok(applied) => Ok(describe_change(admin, applied)),
+        Err(refusal) => Err(refuse(admin, &refusal)),
+    }
+}
+
+/// Answers with a change that was made, and the tag of its file.
+pub(super) fn changed(status: StatusCode, body: &Value) -> Response {
+    with_tag(json(status, body), body["etag"].as_str().unwrap_or_default())
+}
+
+fn describe_change(admin: &AdminState, applied: AppliedChange) -> Value {
     let AppliedChange { file, line, diff, tag, summary, can_undo, mut servers, reload } = applied;
     // A reload may touch servers that the request does not name. Their states belong to the answer.
     for kind in ["added", "removed", "replaced", "changed"] {
@@ -116,7 +133,7 @@ fn answer(admin: &AdminState, status: StatusCode, applied: AppliedChange) -> Res
     }
     let states: Vec<Value> =
         servers_json(admin).into_iter().filter(|state| servers.iter().any(|name| state["name"] == **name)).collect();
-    let body = json!({
+    json!({
         "outcome": if diff.is_empty() { "unchanged" } else { "changed" },
         "summary": summary,
         "file": file.display().to_string(),
@@ -126,8 +143,7 @@ fn answer(admin: &AdminState, status: StatusCode, applied: AppliedChange) -> Res
         "undo": can_undo,
         "reload": reload,
         "servers": states,
-    });
-    with_tag(json(status, &body), &tag)
+    })
 }
 
 fn with_tag(mut response: Response, tag: &str) -> Response {
@@ -140,7 +156,8 @@ fn with_tag(mut response: Response, tag: &str) -> Response {
 
 fn refuse(admin: &AdminState, ChangeRefusal { error, tag }: &ChangeRefusal) -> Response {
     let (status, setting) = match error.code {
-        "unknown_server" => (StatusCode::NOT_FOUND, None),
+        "unknown_server" | "unknown_key" => (StatusCode::NOT_FOUND, None),
+        "last_operator" => (StatusCode::CONFLICT, Some("admin.keys")),
         "bad_value" | "bad_name" => (StatusCode::BAD_REQUEST, None),
         "edit_off" => (StatusCode::FORBIDDEN, Some("admin.edit")),
         "commands_not_allowed" => (StatusCode::FORBIDDEN, Some("admin.allow_commands")),

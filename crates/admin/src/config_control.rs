@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use moongate_access::auth::KeySettings;
 use moongate_config::edit::{ConfigEditError, ConfigOperation};
 use moongate_config::{AdminEdits, ConfigPlaces};
 
@@ -70,6 +71,8 @@ pub struct ConfigStatus {
     pub places: ConfigPlaces,
     /// Changes that are taken here.
     pub edits: AdminEdits,
+    /// Keys of clients, as they are in use.
+    pub client_keys: Vec<KeySettings>,
     /// Time of the last reload.
     pub at: String,
     /// Outcome of the last reload: `applied`, `unchanged` or `refused`.

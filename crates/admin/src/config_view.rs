@@ -13,7 +13,7 @@ use crate::config_control::ConfigStatus;
 use crate::json;
 use moongate_access::policy::ItemRules;
 use moongate_config::ReadFile;
-use moongate_config::edit::PastEdit;
+use moongate_config::edit::{KeyList, PastEdit};
 use moongate_server::json_response;
 
 /// Time for reading the files. A network file system may stall.
@@ -74,7 +74,15 @@ fn past_edit_json(edit: &PastEdit) -> Value {
 
 /// Describes where a server is configured, and why that cannot be edited.
 pub(super) fn source_json(status: &ConfigStatus, server: &str) -> Value {
-    let place = status.places.server(server);
+    place_json(status, status.places.server(server))
+}
+
+/// Describes where a key is configured, and why that cannot be edited.
+pub(super) fn key_source_json(status: &ConfigStatus, list: KeyList, key: &str) -> Value {
+    place_json(status, status.places.key(list, key))
+}
+
+fn place_json(status: &ConfigStatus, place: Option<(&ReadFile, usize)>) -> Value {
     let why_not = match place {
         _ if !status.edits.edit => Some("admin.edit is false".to_owned()),
         None => Some("no file has its entry: the built-in demo, or variables".to_owned()),

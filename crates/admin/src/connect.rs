@@ -3,14 +3,12 @@
 //! Owns the request for the steps, and the search for a client that is connected. Does not know how an entry looks
 //! (`moongate_clients`). Invariant: no file of a client is read, and no key is shown.
 
-use std::collections::HashMap;
-
-use axum::extract::RawQuery;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::actions::Viewer;
+use crate::query_map::QueryMap;
 use crate::sessions::sessions_json;
 use crate::{AdminState, json};
 use moongate_clients::{
@@ -59,10 +57,8 @@ fn method_name(method: ConnectMethod) -> &'static str {
 }
 
 /// Handles `GET /api/v1/connect`.
-pub(super) async fn connect(Viewer(admin): Viewer, RawQuery(query): RawQuery) -> Response {
-    let query: HashMap<_, _> = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect();
-    let text = |key: &str| query.get(key).map(String::as_str).unwrap_or_default();
-    let (id, endpoint) = (text("client"), endpoint_name(text("endpoint")));
+pub(super) async fn connect(Viewer(admin): Viewer, query: QueryMap) -> Response {
+    let (id, endpoint) = (query.text("client"), endpoint_name(query.text("endpoint")));
     let Some(profile) = moongate_clients::client(id) else {
         let near = moongate_clients::nearest_client(id).map(|near| format!("; did you mean {:?}?", near.id));
         let message = format!("There is no client {id:?}{}", near.unwrap_or_default());

@@ -16,8 +16,10 @@ mod events;
 mod explain;
 mod items;
 mod json_body;
+mod keys;
 mod openapi;
 mod page;
+mod query_map;
 mod routes;
 mod search;
 mod server_details;
@@ -194,5 +196,11 @@ fn json(status: StatusCode, body: &serde_json::Value) -> Response {
     let mut response = Response::new(AxumBody::from(body.to_string()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Keeps a response out of every cache.
+fn no_store(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -9,8 +9,8 @@ use axum::Router;
 use axum::routing::{MethodRouter, delete, get, patch, post};
 
 use crate::{
-    AdminState, actions, calls, config_change, config_view, connect, events, explain, items, openapi, search, sessions,
-    signin_routes, status, try_call,
+    AdminState, actions, calls, config_change, config_view, connect, events, explain, items, keys, openapi, search,
+    sessions, signin_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 
@@ -113,6 +113,20 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::operate("POST", "/api/v1/config/undo", "Restores the file as it was before the last edit.", || {
         post(config_change::undo)
     }),
+    ApiRoute::view(
+        "GET",
+        "/api/v1/keys",
+        "Keys of clients and operators, each with the first digits of its hash.",
+        || get(keys::keys),
+    ),
+    ApiRoute::operate(
+        "POST",
+        "/api/v1/keys",
+        "Makes a key, shows it once, and writes its hash into the config.",
+        || post(keys::make_key),
+    ),
+    ApiRoute::operate("DELETE", "/api/v1/keys/{name}", "Removes a key from the config.", || delete(keys::remove_key))
+        .query(&[("list", "`clients` (default) or `operators`.")]),
     ApiRoute::view("GET", "/api/v1/explain", "Whether a principal may call a tool, and which rules decide.", || {
         get(explain::explain)
     })

@@ -2,9 +2,6 @@
 //!
 //! Owns their form. Does not rank (`moongate_gateway`). Invariant: nothing is recorded of what was searched.
 
-use std::collections::HashMap;
-
-use axum::extract::RawQuery;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -12,6 +9,7 @@ use serde_json::{Value, json};
 use crate::actions::Viewer;
 use crate::calls::endpoint_path;
 use crate::json;
+use crate::query_map::QueryMap;
 use moongate_gateway::FoundTool;
 use moongate_server::json_response;
 
@@ -21,9 +19,8 @@ const LIMIT_DEFAULT: usize = 5;
 const LIMIT_MAX: usize = 100;
 
 /// Handles `GET /api/v1/search`.
-pub(super) async fn search(Viewer(admin): Viewer, RawQuery(query): RawQuery) -> Response {
-    let query: HashMap<_, _> = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect();
-    let text = |key: &str| query.get(key).map_or("", String::as_str).trim();
+pub(super) async fn search(Viewer(admin): Viewer, query: QueryMap) -> Response {
+    let text = |key: &str| query.text(key).trim();
     if text("q").is_empty() {
         return json_response(StatusCode::BAD_REQUEST, "no_words", "`q` has no words");
     }

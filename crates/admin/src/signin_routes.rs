@@ -17,7 +17,7 @@ use crate::actions::{SameSite, Viewer, is_direct};
 use crate::cookie::{BrowserPath, CLEAR_COOKIES, cookie_hash};
 use crate::json_body::JsonBody;
 use crate::sign_in::{KeyAttempt, TICKET_LIFETIME};
-use crate::{AdminState, json};
+use crate::{AdminState, json, no_store};
 use moongate_access::auth::{AdminRole, KeyHash, UNKNOWN_KEY};
 use moongate_server::{PeerAddress, json_response};
 use moongate_telemetry::DeniedRule;
@@ -144,9 +144,4 @@ fn who(key: Option<(&str, AdminRole)>, by: &str) -> Value {
 fn no_keys() -> Response {
     let message = "There are no admin.keys: the page needs no sign-in here";
     json_response(StatusCode::CONFLICT, "no_keys", message)
-}
-
-fn no_store(mut response: Response) -> Response {
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }

@@ -8,6 +8,25 @@ use serde::{Deserialize, Serialize};
 
 use super::schema_types::RateSetting;
 
+/// List of keys in the config.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeyList {
+    /// Keys of clients, `auth.keys`.
+    Clients,
+    /// Keys of operators, `admin.keys`.
+    Operators,
+}
+
+impl KeyList {
+    /// Returns the table that has the list.
+    pub(super) fn table(self) -> &'static str {
+        match self {
+            KeyList::Clients => "auth",
+            KeyList::Operators => "admin",
+        }
+    }
+}
+
 /// Who may connect.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]

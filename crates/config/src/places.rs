@@ -1,4 +1,4 @@
-//! Places of servers and of their rules, for people who look for them.
+//! Places of servers, of their rules and of keys, for people who look for them.
 //!
 //! Owns the search in the layers. Does not report problems (`source`). Invariant: a place is a line of a file, as the
 //! file was when the config was read.
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use moongate_edit::ConfigFile;
 
+use super::keys::KeyList;
 use super::source::ConfigSources;
 use super::tree::{ConfigNode, SourceSpan};
 
@@ -22,6 +23,8 @@ pub struct ConfigPlaces {
     files: Vec<ReadFile>,
     servers: BTreeMap<String, ServerPlace>,
     defaults: RuleLines,
+    /// Lines of keys, by list and name.
+    keys: BTreeMap<(KeyList, String), FileLine>,
 }
 
 /// File as it was read.
@@ -91,7 +94,19 @@ impl ConfigPlaces {
         for (name, place) in &mut servers {
             place.rules = rules(&["servers", name]);
         }
-        ConfigPlaces { files, servers, defaults: rules(&["defaults"]) }
+        let mut keys = BTreeMap::new();
+        for list in [KeyList::Clients, KeyList::Operators] {
+            // A later list replaces an earlier one as a whole.
+            let found = layers.iter().rev().find_map(|layer| layer.child(list.table())?.child("keys"));
+            for item in (0..).map_while(|at| found?.child(&format!("[{at}]"))) {
+                // The line of the name: a table of TOML may begin elsewhere.
+                let name = item.child("name");
+                if let Some((name, line)) = name.and_then(|name| Some((name.as_text()?, line_of(name.span)?))) {
+                    keys.insert((list, name.replace("$$", "$")), line);
+                }
+            }
+        }
+        ConfigPlaces { files, servers, defaults: rules(&["defaults"]), keys }
     }
 
     /// Returns the files that were read, weakest first.
@@ -102,6 +117,12 @@ impl ConfigPlaces {
     /// Returns the file and the line of a server's entry, if a file has it.
     pub fn server(&self, name: &str) -> Option<(&ReadFile, usize)> {
         let line = self.servers.get(name)?.line;
+        Some((self.files.get(line.file)?, line.line))
+    }
+
+    /// Returns the file and the line of a key's entry, if a file has it.
+    pub fn key(&self, list: KeyList, name: &str) -> Option<(&ReadFile, usize)> {
+        let line = self.keys.get(&(list, name.to_owned()))?;
         Some((self.files.get(line.file)?, line.line))
     }
 

@@ -160,6 +160,9 @@ impl RecentCalls {
     /// Records the start of a call. Returns `None` if calls are not recorded, or too many are running.
     pub(super) fn begin(&self, caller: &Caller, facts: CallFacts) -> Option<CallTicket> {
         let max = u64::try_from(self.max).ok().filter(|max| *max > 0)?;
+        let at = SystemTime::now();
+        // Also where no slot is free: the record may lack the call, and the key was used.
+        facts.principal.last_call.note(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs());
         // Relaxed: the number only has to be unique.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         for tried in 0..SLOTS_TRIED.min(max) {
@@ -172,7 +175,7 @@ impl RecentCalls {
             let mut client_info = call.take().map(|before| before.client_info).unwrap_or_default();
             copy_client_info(caller.client_info.as_ref(), &mut client_info);
             let change = self.next_change();
-            *call = Some(RecentCall { id, change, at: SystemTime::now(), facts, result: None, client_info });
+            *call = Some(RecentCall { id, change, at, facts, result: None, client_info });
             return Some(CallTicket { slot, id });
         }
         None

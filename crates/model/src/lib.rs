@@ -23,6 +23,6 @@ pub use exchange::{CacheHint, Exchange, ExchangeEvent, InputRequired, InputRespo
 pub use input_request::{InputKind, InputRequest};
 pub use notification::{Notification, SubscriptionFilter};
 pub use notification_stream::NotificationStream;
-pub use principal::{Principal, PrincipalMark, PrincipalSecret, RoleId};
+pub use principal::{LastCall, Principal, PrincipalMark, PrincipalSecret, RoleId};
 pub use server::{Server, ServerCapabilities, ServerDescription};
 pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};

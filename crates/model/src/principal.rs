@@ -4,6 +4,7 @@
 //! whatever is stored or leaves the process is bound to a mark, never to an id.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Identity that the credentials prove.
 #[derive(Debug)]
@@ -18,6 +19,25 @@ pub struct Principal {
     pub role: RoleId,
     /// Secret that marks handles as its own. `None` where callers cannot be told apart.
     pub secret: Option<PrincipalSecret>,
+    /// Time of its last call, for people.
+    pub last_call: LastCall,
+}
+
+/// Time of a principal's last call. Lives as long as the principal, and no longer than the process.
+#[derive(Debug, Default)]
+pub struct LastCall(AtomicU64);
+
+impl LastCall {
+    /// Notes a call at this time, in seconds since 1970.
+    pub fn note(&self, at: u64) {
+        // Relaxed, and no maximum: of calls at the same time any one will do.
+        self.0.store(at, Ordering::Relaxed);
+    }
+
+    /// Returns the time, in seconds since 1970. `None` before the first call.
+    pub fn time(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|at| *at > 0)
+    }
 }
 
 /// Identity of a principal in every process. Made from its credentials, not from its place in the config.
@@ -66,7 +86,7 @@ impl Principal {
 
     /// Creates a principal with a role of its own.
     pub fn new(name: &str, id: u32, mark: PrincipalMark) -> Self {
-        Principal { name: name.to_owned(), id, mark, role: RoleId(id), secret: None }
+        Principal { name: name.to_owned(), id, mark, role: RoleId(id), secret: None, last_call: LastCall::default() }
     }
 
     /// Creates the principal of every client if no keys are configured. All processes know it by the same mark.

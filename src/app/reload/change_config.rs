@@ -8,8 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ConfigReloader, ReloadOutcome, ReloadSource};
+use moongate_access::auth::AdminRole;
 use moongate_admin::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
-use moongate_config::edit::{ConfigEditError, ConfigOperation, EditHistory, PastEdit, PreparedEdit, prepare_edit};
+use moongate_config::Plan;
+use moongate_config::edit::{
+    ConfigEditError, ConfigOperation, EditHistory, KeyList, PastEdit, PreparedEdit, prepare_edit,
+};
 
 /// Time that a change waits for a reload or another change.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,7 +50,7 @@ impl ConfigReloader {
         let own = self.clone();
         // `spawn_blocking`: files are read and written.
         let writing = tokio::task::spawn_blocking(move || match &own.source {
-            Some(source) => PendingChange { source, history: own.history.as_ref() }.write(&change),
+            Some(source) => PendingChange { reloader: &own, source, history: own.history.as_ref() }.write(&change),
             None => Err(busy("there is no config")),
         });
         let Ok(written) = writing.await else {
@@ -73,6 +77,7 @@ fn busy(message: &str) -> ChangeRefusal {
 
 /// Change that is about to be written.
 struct PendingChange<'a> {
+    reloader: &'a ConfigReloader,
     source: &'a ReloadSource,
     history: Option<&'a EditHistory>,
 }
@@ -95,6 +100,10 @@ impl PendingChange<'_> {
         let prepared = prepare_edit(&options, created.as_deref(), operations)?;
         // After the file was read: the tag must be that of the bytes that the edit began with.
         check_tag(&prepared, expected)?;
+        let plan = &prepared.loaded().plan;
+        operations.iter().try_for_each(|operation| check_operators(operation, plan))?;
+        // The reload would refuse it, and the file would keep what is not in use.
+        self.reloader.check_open(plan).map_err(|why| ConfigEditError::new("problems", why))?;
         let servers = operations.iter().filter_map(|operation| operation.server().map(str::to_owned)).collect();
         self.finish(prepared, servers, |history, written| history.record(written))
     }
@@ -133,6 +142,22 @@ impl PendingChange<'_> {
             reload: serde_json::Value::Null,
         })
     }
+}
+
+/// Refuses a change of the operators' keys after which nobody could make another one.
+fn check_operators(operation: &ConfigOperation, plan: &Plan) -> Result<(), ConfigEditError> {
+    let message = match operation {
+        _ if plan.admin_access.keys.iter().any(|key| key.role == AdminRole::Operate) => return Ok(()),
+        ConfigOperation::RemoveKey(KeyList::Operators, name) => {
+            format!("{name:?} is the last of admin.keys with the role \"operate\": make another one first")
+        }
+        ConfigOperation::AddKey { list: KeyList::Operators, .. } => {
+            "the first of admin.keys needs the role \"operate\": without one nobody could change anything here"
+                .to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(ConfigEditError::new("last_operator", message))
 }
 
 /// Refuses a change of a file that is not as its caller knew it.

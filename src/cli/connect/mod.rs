@@ -17,11 +17,11 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 
+use crate::cli::locate;
 use crate::cli::own_config::OwnConfig;
 use crate::cli::process::{environment, print_message};
-use crate::cli::{key, locate};
 use change::{ChangeConsent, ClientFile};
-use moongate_access::auth::{KeyHash, new_key};
+use moongate_access::auth::{KeyHash, is_key_name, new_key};
 use moongate_clients::import::OwnGateway;
 use moongate_clients::{
     ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, StepKind, UserDirectories, connect_steps,
@@ -185,7 +185,7 @@ fn request(args: &ConnectArgs, env: &BTreeMap<String, String>) -> Result<Connect
 
 /// Makes a key, and adds its hash to the config.
 fn new_client_key(args: &ConnectArgs, name: &str, env: &BTreeMap<String, String>) -> anyhow::Result<ConnectKey> {
-    ensure!(key::is_legal_name(name), "--key: a key's name has 1 to 64 characters");
+    ensure!(is_key_name(name), "--key: a key's name has 1 to 64 characters");
     let value = new_key();
     OwnConfig::find(&args.config, env)?.add_key(name, &KeyHash::of(&value), args.yes)?;
     Ok(match args.key_inline {

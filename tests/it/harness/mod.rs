@@ -3,6 +3,7 @@
 //! Everything listens on loopback and on ports that the system picks. A wait that does not end within [`LONG`] fails
 //! its test: the bound is there against hangs, and measures nothing.
 
+mod edited;
 mod gateway;
 mod process;
 pub(crate) mod program;
@@ -11,6 +12,7 @@ pub(crate) mod relay;
 mod scripts;
 pub(crate) mod tls;
 
+pub(crate) use edited::{EditedGateway, JSON};
 pub(crate) use gateway::{Gateway, Setup};
 pub(crate) use moongate_testing::messages::{modern_meta, request as body_of};
 pub(crate) use moongate_testing::wait::{LONG, holds, until, within};

@@ -62,6 +62,11 @@ impl KeyHash {
         )
     }
 
+    /// Returns the first digits, for people who compare. They prove nothing.
+    pub fn prefix(&self) -> String {
+        self.0.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Compares in constant time.
     pub fn matches(&self, other: &KeyHash) -> bool {
         aws_lc_rs::constant_time::verify_slices_are_equal(&self.0, &other.0).is_ok()
@@ -94,6 +99,11 @@ pub fn mark_texts(secret: &PrincipalSecret, texts: &[&str]) -> [u8; 16] {
     // 128 bits are enough for a mark.
     mark.copy_from_slice(&context.sign().as_ref()[..16]);
     mark
+}
+
+/// Returns true for a name that a key may have.
+pub fn is_key_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().count() <= 64 && !name.chars().any(char::is_control)
 }
 
 /// Generates a key: 256 random bits, recognisable by its first letters.

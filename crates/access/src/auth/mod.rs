@@ -15,5 +15,5 @@ pub use admin::{AdminAccess, AdminKey, AdminRole, MetricsAccess, bearer_hash};
 pub use api_keys::UNKNOWN_KEY;
 pub use auth_methods::{AuthMethods, AuthSettings, CachedIdentity};
 pub use authenticator::{AuthError, Authenticator, InvalidCredentials, ProvenIdentity};
-pub use key::{KeyHash, KeySettings, mark_texts, new_key};
+pub use key::{KeyHash, KeySettings, is_key_name, mark_texts, new_key};
 pub use principal_table::{PrincipalChange, PrincipalTable};

@@ -4,10 +4,12 @@
 //! memory only, and holds hashes only.
 
 mod browser_session;
+mod key_uses;
 mod tickets;
 mod wrong_keys;
 
 pub(crate) use browser_session::BrowserSessions;
+pub(crate) use key_uses::KeyUses;
 pub(crate) use tickets::{TICKET_LIFETIME, TicketTable};
 pub(crate) use wrong_keys::{KeyAttempt, WrongKeyLimit};
 
@@ -20,6 +22,7 @@ pub struct SignInState {
     pub(crate) wrong_keys: WrongKeyLimit,
     pub(crate) sessions: BrowserSessions,
     pub(crate) tickets: TicketTable,
+    pub(crate) key_uses: KeyUses,
 }
 
 impl SignInState {
@@ -27,6 +30,7 @@ impl SignInState {
     pub fn end_removed(&self, access: &AdminAccess) {
         self.sessions.end_removed(access);
         self.tickets.end_removed(access);
+        self.key_uses.end_removed(access);
     }
 }
 

@@ -7,8 +7,9 @@ use moongate_edit::{Edit, EditAction, Format, PathStep};
 use serde_json::{Map, Value};
 
 use super::edit_error::ConfigEditError;
-use super::operation::{ConfigOperation, KeyList, key_path, without_references};
+use super::operation::{ConfigOperation, key_path, without_references};
 use super::tool_rules::escape;
+use crate::keys::KeyList;
 use crate::load::LoadedConfig;
 use crate::problem::ProblemKind;
 

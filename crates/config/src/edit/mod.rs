@@ -21,10 +21,11 @@ use moongate_edit::{ConfigFile, Edit, Format};
 
 pub use edit_error::ConfigEditError;
 pub use history::{EditHistory, PastEdit};
-pub use operation::{ConfigOperation, KeyList};
+pub use operation::{ConfigOperation, without_references};
 pub use prepared::{PreparedEdit, WrittenEdit};
 pub use tool_rules::is_pattern_of;
 
+pub use crate::keys::KeyList;
 use crate::load::load;
 use crate::options::LoadOptions;
 

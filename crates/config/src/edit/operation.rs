@@ -11,28 +11,11 @@ use serde_json::{Map, Value, json};
 use super::edit_error::ConfigEditError;
 use super::server_entry::{self, ServerEntry};
 use super::tool_rules::ToolLists;
+use crate::keys::KeyList;
 use crate::options::LoadOptions;
 use crate::server_names;
 use crate::suggest::alternatives;
 use crate::tree::ConfigValue;
-
-/// List of keys in the config.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyList {
-    /// Keys of clients, `auth.keys`.
-    Clients,
-    /// Keys of operators, `admin.keys`.
-    Operators,
-}
-
-impl KeyList {
-    fn table(self) -> &'static str {
-        match self {
-            KeyList::Clients => "auth",
-            KeyList::Operators => "admin",
-        }
-    }
-}
 
 /// Operation on the config.
 #[derive(Clone, Debug, PartialEq)]
@@ -271,7 +254,7 @@ fn set_keys(
 }
 
 /// Doubles each dollar sign: one alone would begin a reference to a variable or a file.
-pub(super) fn without_references(text: &str) -> String {
+pub fn without_references(text: &str) -> String {
     text.replace('$', "$$")
 }
 
@@ -280,15 +263,22 @@ pub(super) fn key_path(list: KeyList, name: &str) -> Vec<PathStep> {
     vec![PathStep::from(list.table()), PathStep::from("keys"), item]
 }
 
-/// Finds the file whose list has a key.
-fn file_with_key(options: &LoadOptions<'_>, list: KeyList, name: &str) -> Result<Option<PathBuf>, ConfigEditError> {
+/// Finds the file whose list has a key, and the key's name as the file has it.
+fn file_with_key(
+    options: &LoadOptions<'_>,
+    list: KeyList,
+    name: &str,
+) -> Result<Option<(PathBuf, String)>, ConfigEditError> {
+    let written = without_references(name);
     // The last file is searched first, since its entry is the one that counts.
     for path in options.paths.iter().rev() {
         let tree = server_entry::read_tree(options, path)?;
         let keys = tree.child(list.table()).and_then(|table| table.child("keys"));
         let Some(ConfigValue::List(keys)) = keys.map(|keys| &keys.value) else { continue };
-        if keys.iter().any(|key| key.child("name").and_then(|node| node.as_text()) == Some(name)) {
-            return Ok(Some(path.clone()));
+        let names = keys.iter().filter_map(|key| key.child("name")?.as_text());
+        // A dollar sign that begins no reference may also stand alone in the file.
+        if let Some(found) = names.into_iter().find(|found| *found == written || *found == name) {
+            return Ok(Some((path.clone(), found.to_owned())));
         }
     }
     Ok(None)
@@ -301,7 +291,7 @@ fn add_key(
     entry: &Value,
 ) -> Result<EditTarget, ConfigEditError> {
     let name = entry["name"].as_str().unwrap_or_default();
-    if file_with_key(options, list, name)?.is_some() {
+    if file_with_key(options, list, &name.replace("$$", "$"))?.is_some() {
         // The old key would no longer work.
         let message = format!("there is a key {name:?} already in {}.keys: give another name", list.table());
         return Err(ConfigEditError::new("already_there", message));
@@ -311,9 +301,9 @@ fn add_key(
 }
 
 fn remove_key(options: &LoadOptions<'_>, list: KeyList, name: &str) -> Result<EditTarget, ConfigEditError> {
-    let Some(path) = file_with_key(options, list, name)? else {
+    let Some((path, written)) = file_with_key(options, list, name)? else {
         let message = format!("there is no key {name:?} in {}.keys of a file", list.table());
         return Err(ConfigEditError::new("unknown_key", message));
     };
-    Ok(EditTarget { path, edits: vec![Edit::new(key_path(list, name), EditAction::Remove)] })
+    Ok(EditTarget { path, edits: vec![Edit::new(key_path(list, &written), EditAction::Remove)] })
 }

@@ -1,0 +1,48 @@
+//! A gateway whose config is changed through its admin API.
+
+use serde_json::Value;
+
+use super::{HttpClient, HttpReply, Process, Setup, until};
+
+/// Type of a body that is accepted.
+pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
+
+/// Gateway as a process, with the file that it reads.
+pub(crate) struct EditedGateway {
+    pub(crate) gateway: Process,
+    pub(crate) setup: Setup,
+}
+
+impl EditedGateway {
+    pub(crate) async fn start(setup: Setup) -> EditedGateway {
+        let setup = setup.lasting();
+        EditedGateway { gateway: setup.program().await, setup }
+    }
+
+    /// Text of the file as it is.
+    pub(crate) fn text(&self) -> String {
+        std::fs::read_to_string(self.setup.path("moongate.toml")).unwrap()
+    }
+
+    pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> HttpReply {
+        let headers = [&[JSON], headers].concat();
+        let url = format!("{}/api/v1{path}", self.gateway.admin_url());
+        HttpClient::new().send(method, &url, &headers, body.to_string()).await
+    }
+
+    pub(crate) async fn patch(&self, server: &str, body: Value) -> HttpReply {
+        self.send("PATCH", &format!("/servers/{server}"), &[], &body).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        self.gateway.admin(&format!("/api/v1{path}")).await.json()
+    }
+
+    pub(crate) async fn ready(&self, server: &str) {
+        until("the server is ready", || async {
+            let status = self.gateway.status(server).await;
+            (status["state"] == "ready" && status["tools_on"].as_u64() > Some(0)).then_some(())
+        })
+        .await;
+    }
+}
