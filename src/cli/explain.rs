@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::app::gateway_at_rest;
 use crate::cli::admin::GatewayArgs;
 use crate::cli::process::{print_message, report_unusable};
+use crate::cli::table_format::TableFormat;
 
 /// Time limit of the running gateway's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,19 +32,10 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     endpoint: String,
     /// How it is printed
-    #[arg(long, value_enum, default_value = "table")]
-    format: ExplainFormat,
+    #[arg(long, value_enum, default_value_t)]
+    format: TableFormat,
     #[command(flatten)]
     gateway: GatewayArgs,
-}
-
-/// How the explanation is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum ExplainFormat {
-    /// For people
-    Table,
-    /// For programs
-    Json,
 }
 
 /// Explanation, and the knowledge behind it.
@@ -79,8 +71,8 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let places = explanation.rules.iter().map(|rule| place(places.as_ref()?, rule)).collect();
     let report = ExplainReport { explanation, is_running, places };
     let text = match args.format {
-        ExplainFormat::Table => report.text(),
-        ExplainFormat::Json => format!("{:#}\n", report.json()),
+        TableFormat::Table => report.text(),
+        TableFormat::Json => format!("{:#}\n", report.json()),
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(if report.explanation.callable { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 
 /// Names of the commands.
-pub(super) const NAMES: [&str; 8] = ["audit", "login", "logins", "logout", "pin", "popular", "undo", "upgrade"];
+pub(super) const NAMES: [&str; 7] = ["audit", "login", "logins", "logout", "pin", "undo", "upgrade"];
 
 /// Returns the refusal of a command of a later version.
 pub(super) fn refusal(word: &OsStr) -> Option<String> {
@@ -13,7 +13,6 @@ pub(super) fn refusal(word: &OsStr) -> Option<String> {
     let instead = match name {
         "undo" => "edit the config file: it is read again when it changes",
         "login" | "logins" | "logout" => "send a fixed credential with `headers`",
-        "popular" => "`moongate tools` lists what there is",
         "audit" => "`telemetry.calls = \"all\"` logs each call",
         "pin" => "name the version of each package in the config; `moongate check` says which have none",
         _ => "`moongate --help` lists what there is",

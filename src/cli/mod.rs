@@ -26,6 +26,7 @@ mod notes;
 pub mod open;
 mod own_config;
 mod plan;
+pub mod popular;
 mod process;
 pub mod restart;
 pub mod schema;
@@ -35,6 +36,7 @@ mod signals;
 pub mod status;
 pub mod stdio;
 pub mod switch;
+pub mod table_format;
 mod text_diff;
 
 use std::ffi::OsString;
@@ -81,6 +83,8 @@ enum CliCommand {
     Schema(schema::SchemaArgs),
     /// Add a server to the config
     Add(add::AddArgs),
+    /// List servers that can be added by their name
+    Popular(popular::PopularArgs),
     /// Remove a server from the config
     Remove(switch::RemoveArgs),
     /// Switch a server or some of its tools on
@@ -165,6 +169,7 @@ pub fn run(cli: CommandLine) -> ExitCode {
         CliCommand::Check(args) => check::run(&args, &SUPPORTED),
         CliCommand::Schema(args) => schema::run(&args),
         CliCommand::Add(args) => block_on(add::run(args)),
+        CliCommand::Popular(args) => block_on(async { popular::run(&args) }),
         CliCommand::Remove(args) => block_on(switch::remove(args)),
         CliCommand::Enable(args) => block_on(switch::enable(args)),
         CliCommand::Disable(args) => block_on(switch::disable(args)),

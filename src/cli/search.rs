@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use crate::cli::admin::GatewayArgs;
 use crate::cli::process::print_message;
+use crate::cli::table_format::TableFormat;
 
 /// Flags of `search`.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,17 +27,8 @@ pub struct SearchArgs {
     #[command(flatten)]
     gateway: GatewayArgs,
     /// How it is printed
-    #[arg(long, value_enum, default_value = "table")]
-    format: SearchFormat,
-}
-
-/// How the tools are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum SearchFormat {
-    /// For people: a signature and a description for each tool
-    Table,
-    /// As the gateway answers it, with scores
-    Json,
+    #[arg(long, value_enum, default_value_t)]
+    format: TableFormat,
 }
 
 #[derive(Deserialize)]
@@ -73,7 +65,7 @@ pub async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
     }
     let answer: SearchAnswer = serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
     let mut out = std::io::stdout().lock();
-    if args.format == SearchFormat::Json {
+    if args.format == TableFormat::Json {
         out.write_all(&body)?;
         writeln!(out)?;
     } else {

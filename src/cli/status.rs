@@ -11,6 +11,7 @@ use serde::Deserialize;
 use crate::cli::admin::GatewayArgs;
 use crate::cli::check_servers::topic_title;
 use crate::cli::notes::{self, ServerNotes};
+use crate::cli::table_format::TableFormat;
 use moongate_gateway::FindingTopic;
 
 /// Maximum length of a target that is shown whole, in characters.
@@ -22,17 +23,8 @@ pub struct StatusArgs {
     #[command(flatten)]
     gateway: GatewayArgs,
     /// How it is printed
-    #[arg(long, value_enum, default_value = "table")]
-    format: StatusFormat,
-}
-
-/// How the status is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum StatusFormat {
-    /// For people: a line for each server
-    Table,
-    /// As the gateway answers it
-    Json,
+    #[arg(long, value_enum, default_value_t)]
+    format: TableFormat,
 }
 
 /// Body of a refusal.
@@ -117,7 +109,7 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
         anyhow::bail!("the gateway refuses: HTTP status {status}; {why}");
     }
     let mut out = std::io::stdout().lock();
-    if args.format == StatusFormat::Json {
+    if args.format == TableFormat::Json {
         // The body as it came: a newer gateway may send members that this version does not know.
         out.write_all(&body)?;
         writeln!(out)?;

@@ -289,7 +289,7 @@ async fn check_takes_a_file_and_commands_of_later_versions_say_so() {
         assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.err);
         assert!(ran.err.contains("whatever version of `pkg` is newest"), "{}", ran.err);
     }
-    for command in ["login", "logout", "popular", "pin"] {
+    for command in ["login", "logout", "audit", "pin"] {
         let ran = run(&[command, "x"]).await;
         assert_eq!(ran.code, Some(2));
         assert!(ran.err.contains("is not available in this version"), "{}", ran.err);

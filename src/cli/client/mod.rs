@@ -14,7 +14,7 @@ mod output;
 mod probe;
 mod prompt;
 mod progress;
-mod table;
+pub(in crate::cli) mod table;
 mod target;
 
 use std::process::ExitCode;

@@ -51,7 +51,8 @@ fn names(arguments: &[SchemaArgument]) -> String {
     arguments.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
-fn columns(headings: &[&str], rows: &[Vec<String>]) -> String {
+/// Returns rows below their headings. The first column is never cut.
+pub(in crate::cli) fn columns(headings: &[&str], rows: &[Vec<String>]) -> String {
     let last = headings.len() - 1;
     let limit = |column: usize| match column {
         // The first column is what has to be typed.
