@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use moongate_config::{Discovery, DiscoverySettings, LimitSettings, Plan, ViewSettings};
+use moongate_config::{DiscoveryMode, DiscoverySettings, LimitSettings, Plan, ViewSettings};
 use moongate_gateway::{GatewaySettings, NameRules, SearchRules, ViewRules};
 use moongate_protocol::DownstreamState;
 use moongate_server::{AdmissionSettings, HostRules, RequestLimits};
@@ -64,7 +64,7 @@ pub(super) fn gateway_settings(plan: &Plan, access: moongate_access::policy::Acc
 fn search_rules(settings: &DiscoverySettings) -> Option<SearchRules> {
     let DiscoverySettings { mode, always, search } = settings;
     let rules = || SearchRules { always: always.clone(), resources: search.resources, split_calls: search.split_calls };
-    (*mode == Discovery::Search).then(rules)
+    (*mode == DiscoveryMode::Search).then(rules)
 }
 
 pub(super) fn downstream_state(

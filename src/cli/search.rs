@@ -15,7 +15,7 @@ use crate::cli::table_format::TableFormat;
 /// Flags of `search`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SearchArgs {
-    /// What the tool should do
+    /// Purpose of the tool, in a few words
     #[arg(required = true, value_name = "WORD")]
     words: Vec<String>,
     /// Search only this view or server, as /mcp/NAME

@@ -107,7 +107,7 @@ impl Schemas {
 /// How clients find the tools of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Discovery {
+pub enum DiscoveryMode {
     /// Lists have all tools.
     #[default]
     Full,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::choices::{Calls, Discovery, LogFormat, Schemas};
+use super::choices::{Calls, DiscoveryMode, LogFormat, Schemas};
 use super::gateway_keys::{Gateway, SearchSettings};
 use super::keys::{Admin, Auth};
 use super::limits::LimitSettings;
@@ -85,7 +85,7 @@ pub(super) struct View {
     pub(super) tools: Option<Vec<String>>,
     /// How clients find tools: `"full"` lists all, `"search"` lists a few tools that find and call the others. Default:
     /// `"full"`.
-    pub(super) discovery: Option<Discovery>,
+    pub(super) discovery: Option<DiscoveryMode>,
     /// Tools that search mode lists all the same: patterns over exposed names. `!` excludes. Default: none.
     pub(super) always: Option<Vec<String>>,
     /// Options of search mode.

@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::choices::{AddressOrSwitch, Discovery, OneOrMore, Schemas, StateKind};
+use super::choices::{AddressOrSwitch, DiscoveryMode, OneOrMore, Schemas, StateKind};
 use super::schema_types::DurationSetting;
 
 /// The gateway's own endpoints.
@@ -54,7 +54,7 @@ pub(super) struct Gateway {
     pub(super) schema: Schemas,
     /// How clients of `/mcp` find tools: `"full"` lists all, `"search"` lists a few tools that find and call the
     /// others.
-    pub(super) discovery: Discovery,
+    pub(super) discovery: DiscoveryMode,
     /// Tools that search mode lists all the same: patterns over exposed names. `!` excludes.
     pub(super) always: Vec<String>,
     /// Options of search mode.
@@ -77,7 +77,7 @@ impl Default for Gateway {
             state: None,
             state_dir: None,
             schema: Schemas::AsIs,
-            discovery: Discovery::Full,
+            discovery: DiscoveryMode::Full,
             always: Vec::new(),
             search: SearchSettings::default(),
         }

@@ -48,7 +48,7 @@ mod supervision;
 mod tree;
 mod unavailable;
 
-pub use choices::Discovery;
+pub use choices::DiscoveryMode;
 pub use client_formats::split_command;
 pub use declarations::{differing_keys, restart_keys, with_keys_of};
 pub use editor_schema::json_schema;

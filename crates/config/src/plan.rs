@@ -1,7 +1,7 @@
 //! Plan: a validated config, from which `app` builds the gateway. Owns the settings of a run. Does not know files, keys
 //! or places. Invariant: each value has passed its checks.
 
-use super::choices::Discovery;
+use super::choices::DiscoveryMode;
 use super::file::NameSettings;
 use super::gateway_keys::{GatewayTimes, ReloadSettings, SearchSettings};
 use super::keys::{AdminEdits, AdminLimits};
@@ -82,7 +82,7 @@ pub struct ViewSettings {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiscoverySettings {
     /// Whole lists, or search mode.
-    pub mode: Discovery,
+    pub mode: DiscoveryMode,
     /// Exposed names of tools that search mode lists.
     pub always: GlobList,
     /// Options of search mode.

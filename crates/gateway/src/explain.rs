@@ -175,23 +175,21 @@ fn endpoint_rule(generation: &Generation, principal: &Principal, path: &str) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use http::HeaderMap;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{GatewaySettings, NameRules, SchemaStyle, ViewRules};
-    use moongate_access::auth::{AuthSettings, KeyHash, KeySettings};
+    use crate::ViewRules;
+    use crate::testing::gateway_of;
+    use moongate_access::auth::{KeyHash, KeySettings};
     use moongate_access::policy::{GlobList, ItemRules};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
     use moongate_model::{Call, Caller, McpMethod};
-    use moongate_telemetry::{CallLog, Metrics};
-    use moongate_transport::reaper::Reaper;
-    use moongate_upstream::{AllServersContext, ConnectTarget, ItemList, ServerLists, ServerSettings};
+    use moongate_upstream::{ConnectTarget, ItemList, ServerLists, ServerSettings};
 
     /// Gateway over the servers `a` and `b` with the tools `get`, `put` and `del`.
-    struct Rig {
+    struct ExplainRig {
         gateway: Arc<Gateway>,
         auth: Arc<AuthMethods>,
     }
@@ -215,24 +213,9 @@ mod tests {
         ViewRules { name: "v".to_owned(), servers, tools, schema: None, search: None }
     }
 
-    impl Rig {
-        fn new(servers: Vec<ServerSettings>, views: Vec<ViewRules>, keys: Vec<KeySettings>) -> Rig {
-            let (auth, access) = AuthMethods::new(&AuthSettings { keys });
-            let settings = GatewaySettings {
-                names: NameRules { separator: "__".to_owned(), max_length: 64 },
-                servers,
-                disabled: vec!["off".to_owned()],
-                views,
-                access,
-                drain: Duration::ZERO,
-                call_log: CallLog::default(),
-                recent_calls: 0,
-                uri_max: 8192,
-                schema: SchemaStyle::AsIs,
-                search: None,
-            };
-            let shared = Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
-            let gateway = Gateway::new(settings, auth.principals().clone(), shared);
+    impl ExplainRig {
+        fn new(servers: Vec<ServerSettings>, views: Vec<ViewRules>, keys: Vec<KeySettings>) -> ExplainRig {
+            let (gateway, auth) = gateway_of(servers, views, keys);
             for entry in gateway.servers() {
                 let tool = |name: &str| {
                     let schema = if name == "bad" { "[]" } else { r#"{"type":"object"}"# };
@@ -249,7 +232,7 @@ mod tests {
                 entry.serve_lists(lists);
             }
             gateway.rebuild_catalog();
-            Rig { gateway, auth }
+            ExplainRig { gateway, auth }
         }
 
         fn explain(&self, endpoint: &str, tool: &str) -> ToolExplanation {
@@ -277,10 +260,10 @@ mod tests {
             ..ItemRules::default()
         };
         let plain = || server("a", ItemRules::allow_all());
-        let with = |server, view, key| Rig::new(vec![server], vec![view], vec![key]);
+        let with = |server, view, key| ExplainRig::new(vec![server], vec![view], vec![key]);
         let every = || view(None, GlobList::all());
         let only_v = |tools| key(tools, Some(vec!["v".to_owned()]), false);
-        let cases: [(&str, Rig, &str, &str, &str); 15] = [
+        let cases: [(&str, ExplainRig, &str, &str, &str); 15] = [
             ("yes", with(plain(), every(), all()), "", "a__get", ""),
             ("expired", with(plain(), every(), key(GlobList::all(), None, true)), "", "a__get", "auth.keys.ci.expires"),
             ("no endpoint", with(plain(), every(), all()), "w", "a__get", ""),
@@ -336,8 +319,11 @@ mod tests {
 
     #[tokio::test]
     async fn an_unknown_list_and_an_unknown_key_are_told() {
-        let rig =
-            Rig::new(vec![server("new", ItemRules::allow_all())], Vec::new(), vec![key(GlobList::all(), None, false)]);
+        let rig = ExplainRig::new(
+            vec![server("new", ItemRules::allow_all())],
+            Vec::new(),
+            vec![key(GlobList::all(), None, false)],
+        );
         let explanation = rig.explain("", "new__get");
         assert_eq!((explanation.callable, explanation.listed), (true, None));
         assert_eq!(explanation.local_name.as_deref(), Some("get"));
@@ -371,7 +357,7 @@ mod tests {
             let _entered = runtime.enter();
             let views = views.map(|names| names.into_iter().map(str::to_owned).collect());
             let view = view(servers.as_deref(), view_tools);
-            let rig = Rig::new(vec![server("a", a), server("b", b)], vec![view], vec![key(key_tools, views, is_expired)]);
+            let rig = ExplainRig::new(vec![server("a", a), server("b", b)], vec![view], vec![key(key_tools, views, is_expired)]);
             for endpoint in ["", "a", "b", "v", "w"] {
                 for tool in ["a__get", "b__get", "a__put", "b__put", "a__fetch", "b__del", "get", "put", "fetch", "a__bad", "c__x"] {
                     let explanation = rig.explain(endpoint, tool);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::catalog::Snapshot;
 use crate::names::NameRules;
 use crate::server_entry::ServerEntry;
-use crate::{Gateway, GatewaySettings, SchemaStyle};
-use moongate_access::auth::{AuthMethods, AuthSettings};
+use crate::{Gateway, GatewaySettings, SchemaStyle, ViewRules};
+use moongate_access::auth::{AuthMethods, AuthSettings, KeySettings};
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::ItemKind;
 use moongate_telemetry::{CallLog, MeterFactory, Metrics};
@@ -30,12 +30,21 @@ pub(crate) fn server_entry(name: &str, kind: ItemKind, items: impl Iterator<Item
 /// Creates a gateway with the server `a` and without keys.
 pub(crate) fn gateway() -> Arc<Gateway> {
     let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
-    let (auth, access) = AuthMethods::new(&AuthSettings::default());
+    gateway_of(vec![ServerSettings::new("a", connect)], Vec::new(), Vec::new()).0
+}
+
+/// Creates a gateway with these servers, views and keys. The server `off` is disabled.
+pub(crate) fn gateway_of(
+    servers: Vec<ServerSettings>,
+    views: Vec<ViewRules>,
+    keys: Vec<KeySettings>,
+) -> (Arc<Gateway>, Arc<AuthMethods>) {
+    let (auth, access) = AuthMethods::new(&AuthSettings { keys });
     let settings = GatewaySettings {
         names: NameRules { separator: "__".to_owned(), max_length: 64 },
-        servers: vec![ServerSettings::new("a", connect)],
-        disabled: Vec::new(),
-        views: Vec::new(),
+        servers,
+        disabled: vec!["off".to_owned()],
+        views,
         access,
         drain: Duration::ZERO,
         call_log: CallLog::default(),
@@ -45,7 +54,7 @@ pub(crate) fn gateway() -> Arc<Gateway> {
         search: None,
     };
     let shared = Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
-    Gateway::new(settings, auth.principals().clone(), shared)
+    (Gateway::new(settings, auth.principals().clone(), shared), auth)
 }
 
 /// Builds the catalogue of these servers.

@@ -34,6 +34,23 @@ pub struct Caller {
     pub ended: CancellationToken,
 }
 
+impl Caller {
+    /// Creates a caller that declares no capabilities, outside of any session.
+    pub fn without_capabilities(principal: Arc<Principal>) -> Self {
+        Caller {
+            principal,
+            session: None,
+            declared_capabilities: RawJson::literal("{}"),
+            capabilities: ClientCapabilities::default(),
+            client_info: None,
+            log_filter: LogFilter::Nothing,
+            revision: "",
+            forwarded_headers: Vec::new(),
+            ended: CancellationToken::new(),
+        }
+    }
+}
+
 /// Input requests that a client supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientCapabilities {

@@ -21,16 +21,8 @@ pub(super) async fn all_servers(State(shared_state): State<SharedServerState>, r
 }
 
 /// Serves `/mcp/{view}` and `/mcp/{server}`.
-pub(super) async fn one_endpoint(
-    State(shared_state): State<SharedServerState>,
-    Path(name): Path<String>,
-    request: Request,
-) -> Response {
-    match name.is_empty() {
-        // Two slashes: the router finds an empty name between them.
-        true => not_found().await,
-        false => serve_route(&shared_state, &name, request, None).await,
-    }
+pub(super) async fn one_endpoint(shared: State<SharedServerState>, name: Path<String>, request: Request) -> Response {
+    serve_named(&shared, &name, request, None).await
 }
 
 /// Serves `/sse`.
@@ -40,13 +32,23 @@ pub(super) async fn sse_all_servers(State(shared_state): State<SharedServerState
 
 /// Serves `/sse/{view}` and `/sse/{server}`.
 pub(super) async fn sse_one_endpoint(
-    State(shared_state): State<SharedServerState>,
-    Path(name): Path<String>,
+    shared: State<SharedServerState>,
+    name: Path<String>,
     request: Request,
 ) -> Response {
+    serve_named(&shared, &name, request, Some(http_sse_dialect())).await
+}
+
+async fn serve_named(
+    shared_state: &SharedServerState,
+    name: &str,
+    request: Request,
+    dialect: Option<&'static dyn Dialect>,
+) -> Response {
     match name.is_empty() {
+        // Two slashes: the router finds an empty name between them.
         true => not_found().await,
-        false => serve_route(&shared_state, &name, request, Some(http_sse_dialect())).await,
+        false => serve_route(shared_state, name, request, dialect).await,
     }
 }
 

@@ -53,7 +53,7 @@ pub use identity::SessionIdentity;
 pub use missed_events::MissedEvents;
 pub use outbox::Outbox;
 pub use overview::SessionSummary;
-pub use parked::{OpenInput, OpenInputRequest, ParkedCall, ParkedCallSettings, ParkedCalls, Ticket};
+pub use parked::{OpenInput, OpenInputRequest, ParkTicket, ParkedCall, ParkedCallSettings, ParkedCalls};
 pub use persisted::{RestoredFrom, SessionRecord};
 pub use resumption::{GET_STREAM, NextEvent, ReplaySettings, ResumptionBuffer, ResumptionReader, parse_id};
 pub use sealed_state::{SealBinding, SealError, StateSealer};

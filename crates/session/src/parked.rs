@@ -1,7 +1,7 @@
 //! Parked calls: exchanges whose server waits for input while the client is away.
 //!
 //! Owns the table, its limit and its clock. Does not know how a client finds its exchange again: it gives out only a
-//! [`Ticket`]. Invariant: an exchange is returned once, to the principal that it was parked for. An expired one is
+//! [`ParkTicket`]. Invariant: an exchange is returned once, to the principal that it was parked for. An expired one is
 //! dropped, which cancels it.
 
 use parking_lot::{Mutex, MutexGuard};
@@ -19,7 +19,7 @@ use moongate_telemetry::{Limit, Metrics};
 
 /// Name of one parked exchange. Random, so that none can be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(pub [u8; 16]);
+pub struct ParkTicket(pub [u8; 16]);
 
 /// Exchange whose server waits for input responses.
 pub struct ParkedCall {
@@ -60,7 +60,7 @@ pub struct ParkedCallSettings {
 
 /// Table of parked calls.
 pub struct ParkedCalls {
-    table: Mutex<HashMap<Ticket, ParkedEntry>>,
+    table: Mutex<HashMap<ParkTicket, ParkedEntry>>,
     settings: ArcSwap<ParkedCallSettings>,
     metrics: Arc<Metrics>,
     changed: Notify,
@@ -83,16 +83,16 @@ impl ParkedCalls {
     ///
     /// Where there are too many, the oldest of the principal with the most makes room. An absent user never costs
     /// another principal its place. Returns `None` if the limit is zero.
-    pub fn park(&self, principal: Arc<Principal>, parked: ParkedCall) -> Option<Ticket> {
+    pub fn park(&self, principal: Arc<Principal>, parked: ParkedCall) -> Option<ParkTicket> {
         if self.settings.load().max == 0 {
             return None;
         }
-        let ticket = Ticket(moongate_random::random_bytes());
+        let ticket = ParkTicket(moongate_random::random_bytes());
         self.insert(ticket, principal, parked);
         Some(ticket)
     }
 
-    fn insert(&self, ticket: Ticket, principal: Arc<Principal>, parked: ParkedCall) {
+    fn insert(&self, ticket: ParkTicket, principal: Arc<Principal>, parked: ParkedCall) {
         let until = Instant::now() + self.settings.load().input_timeout;
         let mut table = self.lock();
         // One at a time, even after a reload lowered the limit. Each newcomer then only takes an old place.
@@ -110,7 +110,7 @@ impl ParkedCalls {
     }
 
     /// Takes an exchange out of the table.
-    pub fn take(&self, ticket: &Ticket, principal: &Principal) -> Option<ParkedCall> {
+    pub fn take(&self, ticket: &ParkTicket, principal: &Principal) -> Option<ParkedCall> {
         let mut table = self.lock();
         // A foreign ticket stays parked, and looks like an unknown one.
         if *table.get(ticket)?.principal != *principal {
@@ -124,7 +124,7 @@ impl ParkedCalls {
 
     /// Parks an exchange again under its ticket, after its client sent something that is no response. Its time and its
     /// place start anew.
-    pub fn repark(&self, ticket: Ticket, principal: Arc<Principal>, parked: ParkedCall) {
+    pub fn repark(&self, ticket: ParkTicket, principal: Arc<Principal>, parked: ParkedCall) {
         self.insert(ticket, principal, parked);
     }
 
@@ -175,24 +175,25 @@ impl ParkedCalls {
         // Dropped after the lock is released: dropping an exchange cancels it, which may take a while.
         let mut expired = Vec::new();
         let mut table = self.lock();
-        let overdue: Vec<Ticket> = table.iter().filter(|(_, e)| e.until <= now).map(|(ticket, _)| *ticket).collect();
+        let overdue: Vec<ParkTicket> =
+            table.iter().filter(|(_, e)| e.until <= now).map(|(ticket, _)| *ticket).collect();
         expired.extend(overdue.iter().filter_map(|ticket| table.remove(ticket)));
         self.count(&table);
         drop(table);
         self.metrics.inputs.parked_expired.inc_by(expired.len() as u64);
     }
 
-    fn count(&self, table: &HashMap<Ticket, ParkedEntry>) {
+    fn count(&self, table: &HashMap<ParkTicket, ParkedEntry>) {
         self.metrics.inputs.parked.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Ticket, ParkedEntry>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ParkTicket, ParkedEntry>> {
         self.table.lock()
     }
 }
 
 /// Finds the longest parked exchange of the principal with the most.
-fn oldest(table: &HashMap<Ticket, ParkedEntry>) -> Option<Ticket> {
+fn oldest(table: &HashMap<ParkTicket, ParkedEntry>) -> Option<ParkTicket> {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for entry in table.values() {
         *counts.entry(entry.principal.id).or_default() += 1;

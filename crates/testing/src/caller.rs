@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use moongate_jsonrpc::json::{ByteString, RawJson};
-use moongate_model::{Caller, ClientCapabilities, LogFilter, Principal};
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Caller, Principal};
 
 /// Creates a principal. Its mark repeats the last byte of its id.
 pub fn principal(id: u32) -> Arc<Principal> {
@@ -18,14 +18,7 @@ pub fn principal(id: u32) -> Arc<Principal> {
 /// Creates a caller without capabilities.
 pub fn caller(principal: u32, session: Option<&str>) -> Arc<Caller> {
     Arc::new(Caller {
-        principal: self::principal(principal),
         session: session.map(ByteString::from),
-        declared_capabilities: RawJson::literal("{}"),
-        capabilities: ClientCapabilities::default(),
-        client_info: None,
-        log_filter: LogFilter::Nothing,
-        revision: "",
-        forwarded_headers: Vec::new(),
-        ended: tokio_util::sync::CancellationToken::new(),
+        ..Caller::without_capabilities(self::principal(principal))
     })
 }

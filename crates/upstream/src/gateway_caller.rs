@@ -3,26 +3,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tokio_util::sync::CancellationToken;
-
-use moongate_jsonrpc::json::RawJson;
-use moongate_model::{Caller, ClientCapabilities, LogFilter, Principal};
+use moongate_model::{Caller, Principal};
 
 /// Returns the gateway's own identity, for its own requests to servers.
 pub fn gateway_caller() -> Arc<Caller> {
     static OWN: OnceLock<Arc<Caller>> = OnceLock::new();
     let make = || {
-        Arc::new(Caller {
-            principal: Arc::new(Principal::new("moongate", Principal::GATEWAY, [u8::MAX; 16])),
-            session: None,
-            declared_capabilities: RawJson::literal("{}"),
-            capabilities: ClientCapabilities::default(),
-            client_info: None,
-            log_filter: LogFilter::Nothing,
-            revision: "",
-            forwarded_headers: Vec::new(),
-            ended: CancellationToken::new(),
-        })
+        let principal = Principal::new("moongate", Principal::GATEWAY, [u8::MAX; 16]);
+        Arc::new(Caller::without_capabilities(Arc::new(principal)))
     };
     OWN.get_or_init(make).clone()
 }

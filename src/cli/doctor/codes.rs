@@ -20,7 +20,7 @@ pub(super) struct CodeInfo {
 pub(super) enum CodeSeverity {
     /// Something does not work.
     Broken,
-    /// It works, and probably not as meant.
+    /// Something works, and probably not as meant.
     Warning,
 }
 

@@ -18,9 +18,9 @@ const TICKETS_MAX: usize = 32;
 
 /// Tickets, the oldest first.
 #[derive(Default)]
-pub(crate) struct TicketTable(Mutex<VecDeque<Ticket>>);
+pub(crate) struct TicketTable(Mutex<VecDeque<SignInTicket>>);
 
-struct Ticket {
+struct SignInTicket {
     hash: KeyHash,
     /// Hash of the key whose holder asked for it.
     key: KeyHash,
@@ -35,7 +35,7 @@ impl TicketTable {
         if tickets.len() >= TICKETS_MAX {
             tickets.pop_front();
         }
-        tickets.push_back(Ticket { hash: KeyHash::of(&secret), key, made });
+        tickets.push_back(SignInTicket { hash: KeyHash::of(&secret), key, made });
         secret
     }
 

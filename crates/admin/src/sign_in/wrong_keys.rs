@@ -23,7 +23,7 @@ const NETWORK_BITS: u32 = 64;
 
 /// Limit of wrong keys for each address.
 #[derive(Default)]
-pub(crate) struct WrongKeyLimit(Mutex<HashMap<Option<IpAddr>, Guesses>>);
+pub(crate) struct WrongKeyLimit(Mutex<HashMap<Option<IpAddr>, WrongGuesses>>);
 
 /// Outcome of a comparison of keys.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) enum KeyAttempt<T> {
 }
 
 /// Wrong keys of one address.
-struct Guesses {
+struct WrongGuesses {
     since: Instant,
     /// Only different keys count: a program that repeats an old key guesses nothing, and must not lock out its neighbours.
     wrong: Vec<KeyHash>,
@@ -68,13 +68,13 @@ impl WrongKeyLimit {
         }
         if !repeats {
             make_room(&mut addresses, address, now);
-            addresses.entry(address).or_insert(Guesses { since: now, wrong: Vec::new() }).wrong.push(hash);
+            addresses.entry(address).or_insert(WrongGuesses { since: now, wrong: Vec::new() }).wrong.push(hash);
         }
         KeyAttempt::Wrong
     }
 }
 
-fn make_room(addresses: &mut HashMap<Option<IpAddr>, Guesses>, address: Option<IpAddr>, now: Instant) {
+fn make_room(addresses: &mut HashMap<Option<IpAddr>, WrongGuesses>, address: Option<IpAddr>, now: Instant) {
     if addresses.len() < ADDRESSES_MAX || addresses.contains_key(&address) {
         return;
     }

@@ -4,7 +4,7 @@
 //! view's path leads to that view alone.
 
 use super::resolver::{PlanResolver, unknown_name_fix};
-use crate::choices::{Discovery, Schemas};
+use crate::choices::{DiscoveryMode, Schemas};
 use crate::file::ConfigFile;
 use crate::gateway_keys::{Gateway, SearchSettings};
 use crate::keys::Key;
@@ -64,7 +64,7 @@ impl PlanResolver<'_> {
     fn discovery(
         &mut self,
         path: &ConfigPath,
-        mode: Discovery,
+        mode: DiscoveryMode,
         always: Option<&Vec<String>>,
         search: &SearchSettings,
     ) -> DiscoverySettings {

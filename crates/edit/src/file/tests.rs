@@ -145,13 +145,9 @@ fn a_failure_at_any_step_leaves_the_old_file_or_the_new_one() {
     }
 }
 
-/// Runs in a process of its own, which ends itself before the step of this number.
-#[test]
-#[ignore = "started by the test below"]
-fn dies_before_a_step() {
-    let path = std::env::var("MOONGATE_EDIT_FILE").unwrap();
-    let dying = STEPS[std::env::var("MOONGATE_EDIT_STEP").unwrap().parse::<usize>().unwrap()];
-    let _ = ConfigFile::read(Path::new(&path)).unwrap().write_in_steps(NEW, &mut |step| {
+/// Writes the file, and ends this process before a step.
+fn die_before(dying: WriteStep, path: &Path) {
+    let _ = ConfigFile::read(path).unwrap().write_in_steps(NEW, &mut |step| {
         if step == dying {
             std::process::abort();
         }
@@ -161,10 +157,15 @@ fn dies_before_a_step() {
 
 #[test]
 fn a_kill_between_any_two_steps_leaves_the_old_file_or_the_new_one() {
+    // Only another process can be killed, so this test starts itself once a step with these variables.
+    if let Some(path) = std::env::var_os("MOONGATE_EDIT_FILE") {
+        let number: usize = std::env::var("MOONGATE_EDIT_STEP").unwrap().parse().unwrap();
+        return die_before(STEPS[number], Path::new(&path));
+    }
     for (number, step) in STEPS.iter().enumerate() {
         let (dir, path) = folder_with_file();
         let status = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "file::tests::dies_before_a_step", "--ignored"])
+            .args(["--exact", "file::tests::a_kill_between_any_two_steps_leaves_the_old_file_or_the_new_one"])
             .env("MOONGATE_EDIT_FILE", &path)
             .env("MOONGATE_EDIT_STEP", number.to_string())
             .output()

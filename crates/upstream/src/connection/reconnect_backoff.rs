@@ -158,7 +158,7 @@ pub(crate) fn backoff_delay(backoff: BackoffSettings, failures: u32) -> Duration
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -167,11 +167,11 @@ mod tests {
         BackoffSettings::default()
     }
 
-    fn refused() -> ConnectError {
+    pub(crate) fn refused() -> ConnectError {
         LinkError::Unreachable("refused".to_owned()).into()
     }
 
-    fn status(status: u16, retry_after: Option<u64>) -> ConnectError {
+    pub(crate) fn status(status: u16, retry_after: Option<u64>) -> ConnectError {
         LinkError::Status { status, hint: String::new(), message: None, retry_after }.into()
     }
 

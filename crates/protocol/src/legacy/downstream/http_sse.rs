@@ -13,7 +13,6 @@ use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method as Verb, Response, header};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::admitted::Admitted;
 use crate::body::Body;
@@ -24,10 +23,9 @@ use crate::legacy::downstream::session_request::{LegacyStarted, SessionRequest, 
 use crate::legacy::downstream::{encode, get_stream, initialize};
 use crate::request_checks::{check_content_type, malformed_error};
 use crate::respond;
-use moongate_jsonrpc::json::RawJson;
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcPayload, RpcRequest};
 use moongate_jsonrpc::sse;
-use moongate_model::{Caller, ClientCapabilities, Error, McpErrorKind, Server};
+use moongate_model::{Caller, Error, McpErrorKind, Server};
 use moongate_session::{Session, Sessions, SharedStream};
 
 /// Limit of events that wait for a client to read them. Further writers wait.
@@ -118,16 +116,9 @@ fn open_stream(
 ) -> Result<Response<Body>, LegacyRefusal> {
     get_stream::check_stream_limit(state)?;
     let caller = Caller {
-        principal: request.principal.clone(),
-        session: None,
-        capabilities: ClientCapabilities::default(),
-        declared_capabilities: RawJson::literal("{}"),
-        client_info: None,
         log_filter: moongate_model::LogFilter::ServerDecides,
-        // An empty revision marks a session before `initialize`.
-        revision: "",
-        forwarded_headers: Vec::new(),
-        ended: CancellationToken::new(),
+        // Its empty revision marks a session before `initialize`.
+        ..Caller::without_capabilities(request.principal.clone())
     };
     let (out, calls) = mpsc::channel(EVENTS_MAX);
     let session =

@@ -52,11 +52,10 @@ mod tests {
     use moongate_model::{Notification, SubscriptionFilter};
     use std::sync::Arc;
     use std::time::Duration;
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use moongate_jsonrpc::json::{JsonObject, RawJson};
-    use moongate_model::{Caller, ClientCapabilities, LogFilter};
+    use moongate_jsonrpc::json::JsonObject;
+    use moongate_model::{Caller, LogFilter};
     use moongate_session::{ReplaySettings, SessionSettings, Sessions, SubscribeOutcome};
     use moongate_telemetry::Metrics;
 
@@ -71,15 +70,8 @@ mod tests {
             subscriptions: 10,
         };
         let caller = Caller {
-            principal: moongate_testing::principal(1),
-            session: None,
-            declared_capabilities: RawJson::literal("{}"),
-            capabilities: ClientCapabilities::default(),
-            client_info: None,
             log_filter: LogFilter::ServerDecides,
-            revision: "",
-            forwarded_headers: Vec::new(),
-            ended: CancellationToken::new(),
+            ..Caller::without_capabilities(moongate_testing::principal(1))
         };
         Sessions::new(settings, Arc::new(Metrics::new())).open(caller, ByteString::literal(""), None).unwrap()
     }

@@ -11,13 +11,13 @@ use moongate_telemetry::StateRefusal;
 use crate::dialect::DownstreamState;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Error, McpErrorKind, McpMethod, Principal};
-use moongate_session::{SealBinding, SealError, Ticket};
+use moongate_session::{ParkTicket, SealBinding, SealError};
 
 /// State carried by a client.
 #[derive(Debug, PartialEq)]
 pub(crate) enum CarriedState {
-    /// Ticket of a parked exchange, whose server holds the state (`StateHolder::Server`).
-    HeldByServer(Ticket),
+    /// ParkTicket of a parked exchange, whose server holds the state (`StateHolder::Server`).
+    HeldByServer(ParkTicket),
     /// State of a server that kept nothing itself (`StateHolder::Client`).
     HeldByClient {
         /// Name of the server.
@@ -125,7 +125,7 @@ impl CarriedState {
     fn read(plain: Vec<u8>) -> Option<CarriedState> {
         let plain = Bytes::from(plain);
         match *plain.first()? {
-            PARKED => Some(CarriedState::HeldByServer(Ticket(plain[1..].try_into().ok()?))),
+            PARKED => Some(CarriedState::HeldByServer(ParkTicket(plain[1..].try_into().ok()?))),
             SERVER => {
                 let length = usize::try_from(u64::from_be_bytes(plain.get(1..9)?.try_into().ok()?)).ok()?;
                 let end = length.checked_add(9)?;
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn sealed_state_opens_to_the_same_bytes() {
         for state in [
-            CarriedState::HeldByServer(Ticket([7; 16])),
+            CarriedState::HeldByServer(ParkTicket([7; 16])),
             CarriedState::HeldByClient {
                 server: Some(ByteString::from("files")),
                 state: RawJson::literal(r#""AbC==""#),

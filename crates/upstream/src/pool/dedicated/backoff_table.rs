@@ -140,17 +140,10 @@ impl BackoffTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::reconnect_backoff::tests::{refused, status};
 
     fn backoff() -> BackoffSettings {
         BackoffSettings::default()
-    }
-
-    fn refused() -> ConnectError {
-        LinkError::Unreachable("refused".to_owned()).into()
-    }
-
-    fn status(status: u16) -> ConnectError {
-        LinkError::Status { status, hint: String::new(), message: None, retry_after: None }.into()
     }
 
     #[tokio::test(start_paused = true)]
@@ -161,7 +154,7 @@ mod tests {
             let pace = paces.try_begin(key, backoff(), Instant::now()).unwrap();
             paces.on_failure(key, pace, error, Instant::now())
         };
-        let pause = fail(&mut paces, &one, &status(401));
+        let pause = fail(&mut paces, &one, &status(401, None));
         let began =
             |paces: &mut BackoffTable, key: &ByteString| paces.try_begin(key, backoff(), Instant::now()).map(drop);
         assert_eq!(began(&mut paces, &one), Err(pause), "refused credentials are one client's");

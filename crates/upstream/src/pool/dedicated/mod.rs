@@ -178,6 +178,19 @@ mod tests {
         }
     }
 
+    /// A task that runs for some milliseconds more.
+    fn running_task(ttl: u64) -> TaskState {
+        TaskState {
+            id: ByteString::literal("t"),
+            status: TaskStatus::Working,
+            ttl: Some(RawJson::number(ttl)),
+            poll_interval: None,
+            other_members: JsonObject::new(),
+            input_requests: Vec::new(),
+            outcome: None,
+        }
+    }
+
     fn request(leases: &DedicatedPool, name: &str) -> Option<UseGuard> {
         match leases.look_up(&claim_of(name, ConnectionLifetime::Never), 2, BackoffSettings::default()) {
             DedicatedLookup::Existing(use_guard) | DedicatedLookup::New(use_guard, _) => Some(use_guard),
@@ -208,17 +221,7 @@ mod tests {
     async fn a_connection_on_which_a_task_runs_makes_no_room() {
         let leases = DedicatedPool::default();
         let (first, second) = (request(&leases, "first").unwrap(), request(&leases, "second").unwrap());
-        let (status, ttl) = (TaskStatus::Working, Some(RawJson::number(60_000)));
-        let (id, rest) = (ByteString::literal("t"), JsonObject::new());
-        first.track_task(&TaskState {
-            id,
-            status,
-            ttl,
-            poll_interval: None,
-            other_members: rest,
-            input_requests: Vec::new(),
-            outcome: None,
-        });
+        first.track_task(&running_task(60_000));
         let evicted = (first.0.evicted.clone(), second.0.evicted.clone());
         drop(first);
         tokio::time::advance(SECOND).await;
@@ -434,17 +437,7 @@ mod tests {
         });
         tokio::time::sleep(UNUSED_TIME * 2).await;
         assert!(!waiting.is_finished(), "a call has it");
-        let (status, ttl) = (TaskStatus::Working, Some(RawJson::number(1_200_000)));
-        let (id, rest) = (ByteString::literal("t"), JsonObject::new());
-        use_guard.track_task(&TaskState {
-            id,
-            status,
-            ttl,
-            poll_interval: None,
-            other_members: rest,
-            input_requests: Vec::new(),
-            outcome: None,
-        });
+        use_guard.track_task(&running_task(1_200_000));
         drop(use_guard);
         tokio::time::sleep(UNUSED_TIME * 3).await;
         assert!(!waiting.is_finished() && leases.len() == 1, "a task runs there");

@@ -1,0 +1,201 @@
+//! Tests of `correlation.rs`.
+
+use bytes::Bytes;
+
+use super::*;
+
+fn caller() -> Caller {
+    Caller {
+        capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
+        ..(*moongate_testing::caller(1, None)).clone()
+    }
+}
+
+#[test]
+fn an_input_request_reaches_no_other_session() {
+    let calls = PendingCalls::default();
+    let find = |message: &RpcMessage| calls.find_call(message);
+    let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
+    let ask = RpcMessage::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
+    let open = |session: &str, sample| {
+        let caller = moongate_testing::caller(1, Some(session));
+        calls.open(
+            &Caller {
+                capabilities: ClientCapabilities { sample, ..ClientCapabilities::default() },
+                ..(*caller).clone()
+            },
+            LogInterest::Never,
+            CallTarget::default(),
+        )
+    };
+    let unable = open("a", false);
+    assert_eq!(find(&ask), Some(unable.id), "its client lacks what the server asks for");
+    let second = open("b", false);
+    assert_eq!(find(&ask), None, "it could be about either");
+    drop((unable, second));
+    let able = open("a", true);
+    assert_eq!(find(&ask), Some(able.id));
+    let same = open("a", false);
+    assert_eq!(find(&ask), Some(able.id));
+    let other = open("b", false);
+    assert_eq!(find(&ask), None, "the server may ask because of the other session's call");
+    drop((other, same));
+    let second = open("a", true);
+    assert_eq!(find(&ask), Some(second.id), "the same client");
+    let _third = open("b", true);
+    assert_eq!(find(&ask), None, "two could answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_request_of_an_abandoned_call_reaches_no_other_caller() {
+    let calls = PendingCalls::default();
+    let find = |message: &RpcMessage| calls.find_call(message);
+    let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
+    let ask = RpcMessage::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
+    let caller = |session: &str| {
+        let principal = if session == "other" { 2 } else { 1 };
+        let caller = moongate_testing::caller(principal, Some(session));
+        Caller {
+            capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
+            ..(*caller).clone()
+        }
+    };
+    let open = |session: &str| calls.open(&caller(session), LogInterest::Never, CallTarget::default());
+    let left = open("a");
+    let beside = open("a");
+    left.mark_cancelled();
+    drop(left);
+    assert_eq!(find(&ask), Some(beside.id), "the same client's, which was there before");
+    drop(beside);
+    let other = open("b");
+    assert_eq!(find(&ask), None, "the server may ask because of the call that was given up");
+    assert!(calls.has_other_clients(&caller("b")) && calls.has_other_clients(&caller("a")));
+    other.mark_answered();
+    assert_eq!(find(&ask), Some(other.id), "the server has read what was cancelled before");
+    drop(other);
+    let others = ["a", "b", "other"].map(|session| calls.has_other_clients(&caller(session)));
+    assert_eq!(others, [false, false, true]);
+    let other = open("other");
+    assert_eq!(find(&ask), None, "a tool may go on all the same: it is another principal's");
+    drop(other);
+    let same = open("a");
+    assert!(!calls.has_unread_cancellations(&caller("a")), "a later request was answered");
+    assert_eq!(find(&ask), Some(same.id), "the same client");
+    same.mark_cancelled();
+    drop(same);
+    let same = open("a");
+    assert!(calls.has_unread_cancellations(&caller("a")) && !calls.has_unread_cancellations(&caller("b")));
+    assert_eq!(find(&ask), None, "what it cancelled may not be read yet, and asks for the last time");
+    calls.mark_read(same.id);
+    assert_eq!(find(&ask), Some(same.id), "it is read");
+    drop(same);
+    tokio::time::advance(CANCELLED_TIME).await;
+    let other = open("other");
+    assert_eq!(find(&ask), Some(other.id), "after so long it has heard of it");
+}
+
+#[tokio::test]
+async fn a_misdirected_input_request_stays_with_its_client() {
+    let calls = PendingCalls::default();
+    let find = |message: &RpcMessage| calls.find_call(message);
+    let json = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
+    let ask = RpcMessage::parse(&Bytes::from_static(json.as_bytes())).unwrap();
+    let RpcMessage::Request(request) = ask.clone() else { unreachable!() };
+    let able = |id| {
+        let caller = moongate_testing::caller(id, None);
+        Caller {
+            capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
+            ..(*caller).clone()
+        }
+    };
+    let open = |id| calls.open(&able(id), LogInterest::Never, CallTarget::default());
+    let (first, second) = (open(1), open(1));
+    assert_eq!(find(&ask), Some(first.id));
+    drop(first);
+    assert!(calls.redeliver_request(&able(1), request.clone()).is_ok(), "the first call is over: it was the second's");
+    let stray_messages = second.stray_messages.clone().unwrap();
+    assert!(matches!(stray_messages.next().await, RpcMessage::Request(_)));
+    drop(second);
+    let other = open(2);
+    assert!(calls.redeliver_request(&able(1), request.clone()).is_err(), "another principal's call is not asked");
+    let _third = open(1);
+    assert!(calls.redeliver_request(&able(1), request).is_err(), "nor is anybody, beside it");
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_abandoned_calls_of_one_principal_are_remembered() {
+    let calls = PendingCalls::default();
+    let able = |session: &str| {
+        let caller = moongate_testing::caller(1, Some(session));
+        Caller {
+            capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
+            ..(*caller).clone()
+        }
+    };
+    for n in 0..CANCELLED_MAX + 10 {
+        calls.open(&able(&format!("{n}")), LogInterest::Never, CallTarget::default()).mark_cancelled();
+    }
+    assert!(calls.0.cancelled.lock().len() <= CANCELLED_MAX + 1);
+    for n in [0, CANCELLED_MAX + 5] {
+        assert!(calls.has_other_clients(&able(&format!("{n}"))), "others gave up calls, too");
+    }
+    for _ in 0..CANCELLED_MAX * 2 {
+        calls.open(&able("one"), LogInterest::Never, CallTarget::default()).mark_cancelled();
+    }
+    assert!(calls.has_other_clients(&able("1")) && calls.has_other_clients(&able("new")));
+    tokio::time::advance(CANCELLED_TIME).await;
+    assert!(!calls.has_other_clients(&able("new")));
+}
+
+#[test]
+fn an_input_request_reaches_one_call_of_its_principal_only() {
+    let calls = PendingCalls::default();
+    let find = |message: &RpcMessage| calls.find_call(message);
+    let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
+    let ask = RpcMessage::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
+    let able = |id| {
+        let caller = moongate_testing::caller(id, None);
+        Caller {
+            capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
+            ..(*caller).clone()
+        }
+    };
+    let open = |caller: &Caller| calls.open(caller, LogInterest::Never, CallTarget::default());
+    let (first, second) = (open(&able(1)), open(&able(1)));
+    assert_eq!([find(&ask), find(&ask)], [Some(first.id), Some(second.id)], "each in its turn");
+    let unable = moongate_testing::caller(2, None);
+    let other = open(&unable);
+    assert_eq!(find(&ask), None, "it could be about the other principal's call");
+    assert!(calls.has_other_clients(&able(1)) && calls.has_other_clients(&unable));
+    drop((first, second));
+    assert!(!calls.has_other_clients(&moongate_testing::caller(3, None)), "neither of the two can be asked");
+    drop(other);
+    let interactive = InteractiveFlag::default();
+    let calls = PendingCalls::with_interactive_flag(interactive.clone());
+    let find = |message: &RpcMessage| calls.find_call(message);
+    assert!(find(&ask).is_none() && !interactive.is_set(), "that was in no call");
+    let _call = calls.open(&able(1), LogInterest::Never, CallTarget::default());
+    assert!(find(&ask).is_some() && interactive.is_set());
+}
+
+#[test]
+fn a_log_message_is_about_the_only_call_that_wants_any() {
+    let calls = PendingCalls::default();
+    let find = |message: &RpcMessage| calls.find_call(message);
+    let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+    let log = RpcMessage::parse(&Bytes::from_static(log.as_bytes())).unwrap();
+    // For example the stream on which the gateway listens for list changes.
+    let _stream = calls.open(&caller(), LogInterest::Never, CallTarget::default());
+    assert_eq!(find(&log), None);
+    let first = calls.open(&caller(), LogInterest::Wanted(1), CallTarget::default());
+    assert_eq!(find(&log), Some(first.id));
+    let second = calls.open(&caller(), LogInterest::Wanted(1), CallTarget::default());
+    assert_eq!(find(&log), None, "it could be about either");
+    drop(first);
+    let quiet = calls.open(&caller(), LogInterest::Unwanted(1), CallTarget::default());
+    assert_eq!(find(&log), Some(second.id));
+    drop(quiet);
+    let _other = calls.open(&caller(), LogInterest::Unwanted(2), CallTarget::default());
+    assert_eq!(find(&log), None, "it could tell of another principal");
+}
