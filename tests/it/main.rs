@@ -30,6 +30,7 @@ mod mock;
 mod page;
 mod page_try;
 mod pairs;
+mod pictures;
 mod readme;
 mod reload;
 mod restart;

@@ -172,14 +172,14 @@ fn target() -> PathBuf {
 }
 
 /// Folder of the browser's drivers.
-fn page_home() -> PathBuf {
+pub(crate) fn page_home() -> PathBuf {
     let home = target().join("page");
     assert!(home.join("npm/.stamp").is_file(), "the browser's drivers are missing: run tests/page/setup.sh");
     home
 }
 
 /// Runs a script of `tests/page` at an admin listener, and does what it orders.
-async fn run_script(name: &str, admin: &str, pictures: &Path, obey: impl AsyncFn(&str) -> String) {
+pub(crate) async fn run_script(name: &str, admin: &str, pictures: &Path, obey: impl AsyncFn(&str) -> String) {
     let mut script = Command::new("node")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page").join(name))
         .env("PAGE_HOME", page_home())

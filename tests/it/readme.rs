@@ -1,5 +1,6 @@
 //! The README and the pages below `docs/` are true: every block in them is run, loaded or used as a client would.
 
+mod index;
 mod prose;
 mod reference;
 
@@ -180,11 +181,12 @@ case "$answer" in *'"result"'*) echo "$answer" ;; *) echo "no result: $answer"; 
 "#;
 
 #[test]
-fn the_first_command_says_what_the_readme_says() {
-    let first = of("sh").remove(0);
-    assert_eq!(first.text.trim(), "cargo run", "the first command runs the binary of this crate, without arguments");
+fn the_readme_begins_with_the_start_and_its_demo_says_what_it_shows() {
+    let blocks = blocks_of(&read("README.md"));
+    assert_eq!(blocks[0].text.trim(), START);
+    let at = blocks.iter().position(|block| block.text.trim() == "cargo run").expect("the demo has a command");
     let demo = DemoGateway::start();
-    let shown = of("text").remove(0).text.replace("127.0.0.1:8080", &demo.gateway.to_string());
+    let shown = blocks[at + 1].text.replace("127.0.0.1:8080", &demo.gateway.to_string());
     let shown = shown.replace("127.0.0.1:9090", &demo.admin.to_string());
     for line in shown.lines() {
         assert!(demo.said.contains(line), "{line:?} is not in {:?}", demo.said);
