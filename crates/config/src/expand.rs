@@ -5,18 +5,18 @@
 //! and no message quotes it.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
 
 use super::collector::ProblemCollector;
 use super::problem::ProblemKind;
 use super::redact::sounds_secret;
+use super::reference_variables::ReferenceVariables;
 use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
 
 /// Sources of references.
 pub(super) struct ReferenceLookup<'a> {
-    pub(super) env: &'a BTreeMap<String, String>,
+    pub(super) variables: &'a ReferenceVariables<'a>,
     pub(super) sources: &'a ConfigSources,
     /// Files that texts name, even if they do not exist.
     pub(super) files: RefCell<Vec<PathBuf>>,
@@ -24,8 +24,8 @@ pub(super) struct ReferenceLookup<'a> {
 
 /// Text with its references replaced.
 #[derive(Debug, Default, PartialEq)]
-struct ExpandedText {
-    text: String,
+pub(super) struct ExpandedText {
+    pub(super) text: String,
     /// True if the text had a reference.
     has_reference: bool,
     /// True if a reference led to a file, or to a variable that sounds like a secret.
@@ -34,7 +34,7 @@ struct ExpandedText {
 
 /// Problem of a reference that leads nowhere, and its fix.
 #[derive(Debug, PartialEq)]
-struct DanglingReference {
+pub(super) struct DanglingReference {
     message: String,
     fix: String,
 }
@@ -55,7 +55,7 @@ pub(super) fn expand(
             let directory = lookup.sources.directory(node.span);
             // Missing files count too: a watch has to notice when they appear.
             lookup.files.borrow_mut().extend(files(text, directory));
-            match expand_text(text, lookup.env, directory) {
+            match expand_text(text, lookup.variables, directory) {
                 Ok(expanded) => {
                     node.expanded |= expanded.has_reference;
                     node.secret |= expanded.secret;
@@ -83,9 +83,9 @@ pub(super) fn expand(
     }
 }
 
-fn expand_text(
+pub(super) fn expand_text(
     text: &str,
-    env: &BTreeMap<String, String>,
+    env: &ReferenceVariables<'_>,
     directory: Option<&FilePath>,
 ) -> Result<ExpandedText, DanglingReference> {
     let mut out = ExpandedText::default();
@@ -133,7 +133,7 @@ fn closing_brace(text: &str) -> Option<usize> {
 
 fn reference(
     inside: &str,
-    env: &BTreeMap<String, String>,
+    env: &ReferenceVariables<'_>,
     directory: Option<&FilePath>,
 ) -> Result<ExpandedText, DanglingReference> {
     // Every file counts as a secret: that is what people keep in files of their own.
@@ -151,24 +151,23 @@ fn reference(
         return Err(not_a_name(name));
     }
     // Configs of editors have these references. An error about a missing variable would not help.
-    if name.starts_with("workspaceFolder") && !env.contains_key(name) {
+    if name.starts_with("workspaceFolder") && env.get(name).is_none() {
         return Err(DanglingReference {
             message: format!("`${{{name}}}` is the folder that is open in an editor, and a gateway has none"),
             fix: "write the path".to_owned(),
         });
     }
-    let secret = sounds_secret(name);
+    let sounds_secret = sounds_secret(name);
     match (env.get(name), default) {
         // As in a shell, `:-` treats an empty variable as unset.
-        (Some(value), None) => Ok(ExpandedText { text: value.clone(), has_reference: true, secret }),
-        (Some(value), Some(_)) if !value.is_empty() => {
-            Ok(ExpandedText { text: value.clone(), has_reference: true, secret })
+        (Some((value, in_file)), default) if default.is_none() || !value.is_empty() => {
+            Ok(ExpandedText { text: value.to_owned(), has_reference: true, secret: sounds_secret || in_file })
         }
         (_, Some(default)) => {
             let inner = expand_text(default, env, directory)?;
-            Ok(ExpandedText { has_reference: true, secret: secret || inner.secret, ..inner })
+            Ok(ExpandedText { has_reference: true, secret: sounds_secret || inner.secret, ..inner })
         }
-        (None, None) => Err(DanglingReference {
+        (_, None) => Err(DanglingReference {
             message: format!("the environment variable {name} is not set"),
             fix: format!("set {name}, or give a default: `${{{name}:-default}}`"),
         }),
@@ -224,6 +223,8 @@ pub(super) fn reason(error: &std::io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -232,7 +233,9 @@ mod tests {
     }
 
     fn run(text: &str) -> Result<String, String> {
-        expand_text(text, &env(), None).map(|found| found.text).map_err(|problem| problem.message)
+        expand_text(text, &ReferenceVariables::of_process(&env()), None)
+            .map(|found| found.text)
+            .map_err(|problem| problem.message)
     }
 
     #[test]
@@ -261,9 +264,10 @@ mod tests {
     fn files() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("secret"), "hush\n").unwrap();
-        let found = expand_text("<${file:secret}>", &env(), Some(directory.path())).unwrap();
+        let found =
+            expand_text("<${file:secret}>", &ReferenceVariables::of_process(&env()), Some(directory.path())).unwrap();
         assert_eq!((found.text.as_str(), found.secret), ("<hush>", true));
-        assert!(expand_text("${file:none}", &env(), Some(directory.path())).is_err());
+        assert!(expand_text("${file:none}", &ReferenceVariables::of_process(&env()), Some(directory.path())).is_err());
     }
 
     proptest! {
@@ -280,7 +284,8 @@ mod tests {
         #[test]
         fn what_was_put_in_is_not_expanded(value in ".*", before in "[^$]*", after in "[^$]*") {
             let env = BTreeMap::from([("V".to_owned(), value.clone())]);
-            let found = expand_text(&format!("{before}${{V}}{after}"), &env, None).unwrap();
+            let variables = ReferenceVariables::of_process(&env);
+            let found = expand_text(&format!("{before}${{V}}{after}"), &variables, None).unwrap();
             prop_assert_eq!(found.text, format!("{before}{value}{after}"));
         }
 

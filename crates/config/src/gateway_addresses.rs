@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use super::collector::ProblemCollector;
+use super::env_setting::read_variables;
 use super::file::ConfigFile;
 use super::layers::{expand_all, read_layers};
 use super::options::LoadOptions;
@@ -39,7 +40,9 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
     if let Some(table) = merged.as_table_mut() {
         table.retain(|name, _| name == "gateway");
     }
-    expand_all(&mut merged, options, &sources, &mut faults);
+    // Only the gateway's user may be able to read the env file, and an address seldom needs it.
+    let variables = read_variables(&merged, options, &sources, &mut ProblemCollector::default());
+    expand_all(&mut merged, options, &variables, &sources, &mut faults);
     let mut checked = merged.clone();
     check::check_tree(&mut checked, &|_| false, &mut faults);
     let file: ConfigFile = serde_json::from_value(checked.to_json(&|_, _| false)).unwrap_or_default();

@@ -50,6 +50,9 @@ pub(super) struct Gateway {
     #[schemars(extend("x-reload" = "restart"))]
     #[schemars(example = &"/var/lib/moongate")]
     pub(super) state_dir: Option<String>,
+    /// A file with variables for references, one `NAME=value` a line. Those of the process win.
+    #[schemars(example = &"moongate.env")]
+    pub(super) env_file: Option<String>,
     /// How lists show input schemas. `"compatible"`: without `oneOf`, `anyOf`, `allOf` at the top.
     pub(super) schema: Schemas,
     /// How clients of `/mcp` find tools: `"full"` lists all, `"search"` lists a few tools that find and call the
@@ -76,6 +79,7 @@ impl Default for Gateway {
             reload: ReloadSettings::default(),
             state: None,
             state_dir: None,
+            env_file: None,
             schema: Schemas::AsIs,
             discovery: DiscoveryMode::Full,
             always: Vec::new(),

@@ -11,6 +11,7 @@ use moongate_edit::FileTag;
 use super::collector::ProblemCollector;
 use super::options::LoadOptions;
 use super::problem::{ConfigProblems, ProblemKind};
+use super::reference_variables::ReferenceVariables;
 use super::source::{ConfigSources, FileFormat, LISTEN_PLACE};
 use super::tree::{ConfigNode, ConfigPath, SourceSpan};
 use super::{advice, client_formats, expand, merge, parse};
@@ -88,13 +89,16 @@ fn read(
 pub(super) fn expand_all(
     tree: &mut ConfigNode,
     options: &LoadOptions<'_>,
+    variables: &ReferenceVariables<'_>,
     sources: &ConfigSources,
     faults: &mut ProblemCollector,
 ) -> Vec<PathBuf> {
     // `expand` changes the tree while `unused` reads it.
     let before = tree.clone();
     let unused = |path: &ConfigPath| before.is_unused(path, &options.only);
-    let lookup = expand::ReferenceLookup { env: &options.env, sources, files: RefCell::default() };
+    let lookup = expand::ReferenceLookup { variables, sources, files: RefCell::default() };
     expand::expand(tree, &ConfigPath::root(), &lookup, &unused, faults);
-    lookup.files.into_inner()
+    let mut files = lookup.files.into_inner();
+    files.extend(variables.path.clone());
+    files
 }

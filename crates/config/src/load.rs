@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use super::collector::ProblemCollector;
+use super::env_setting::read_variables;
 use super::file::ConfigFile;
 use super::layers::{expand_all, read_layers};
 use super::options::{ErrorTolerance, LoadOptions};
@@ -73,7 +74,8 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     let mut advice = ProblemCollector::default();
     // Before references are replaced: advice is about the text that somebody wrote.
     advice::advise_on_servers(&merged, &mut advice);
-    files.extend(expand_all(&mut merged, options, &sources, &mut faults));
+    let variables = read_variables(&merged, options, &sources, &mut faults);
+    files.extend(expand_all(&mut merged, options, &variables, &sources, &mut faults));
     // The resolver needs the whole tree for places, so the check works on a copy.
     let mut checked = merged.clone();
     check::check_tree(&mut checked, &|path| merged.is_unused(path, &options.only), &mut faults);

@@ -26,8 +26,8 @@ const SECRET_TABLES: [&str; 6] = ["headers", "env", "environment", "envs", "http
 /// Lists of arguments. Some arguments are secret.
 const ARGUMENTS: [&str; 3] = ["args", "arguments", "command"];
 
-/// True if a name sounds like that of a secret.
-pub(super) fn sounds_secret(name: &str) -> bool {
+/// Returns true if a name sounds like that of a secret.
+pub fn sounds_secret(name: &str) -> bool {
     // Case and separators say nothing: `apiKey`, `API_KEY` and `api-key` are one name.
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     plain == "key" || WORDS.iter().any(|word| plain.contains(word)) || plain.ends_with("key")
