@@ -3,6 +3,7 @@
 //! Does not read clients' formats (`moongate-clients`). Invariant: the config is written only if it can be used
 //! afterwards, and no entry that it has is changed.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,9 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::cli::import_sources::{SourceError, read_sources};
+use crate::cli::connect::{TakenServer, take_over};
+use crate::cli::import_env_file::EnvFileTarget;
+use crate::cli::import_sources::{EntryPlace, SourceError, read_sources};
 use crate::cli::own_config::OwnConfig;
 use crate::cli::process::{environment, print_message};
 use moongate_clients::UserDirectories;
@@ -27,9 +30,12 @@ const HELP: &str = "\
   moongate import cursor               only of this one
   moongate import ./mcp.json --dry-run
   pbpaste | moongate import - --yes    a config, a server.json, a URL, `claude mcp add ...` or `npx ...`
+  moongate import cursor --take-over   then let Cursor use this gateway in place of its servers
+  moongate import --env-file .env      keys go into a file of their own
 
 The servers go into the config that `moongate` would load, the last of several; without any, into
-~/.config/moongate/moongate.toml. Keys in them are copied as they are.
+~/.config/moongate/moongate.toml. Keys in them are copied as they are, unless --env-file moves them out.
+`moongate connect CLIENT --undo` takes back what --take-over did.
 
 Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
 
@@ -46,6 +52,12 @@ pub struct ImportArgs {
     /// Import only these servers, by the names that the list shows (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
+    /// Replace the client's imported servers by one entry to this gateway; the change is shown first
+    #[arg(long)]
+    take_over: bool,
+    /// Move keys of the servers into this file, from which the gateway reads them
+    #[arg(long, value_name = "PATH")]
+    env_file: Option<PathBuf>,
     /// Do not ask before writing
     #[arg(long, short = 'y')]
     yes: bool,
@@ -68,8 +80,13 @@ pub enum ImportFormat {
 }
 
 /// Runs the command. Returns exit code 1 if nothing could be read or written.
-pub fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
+pub async fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let env = environment();
+    let is_text = args.source.as_deref().is_some_and(|word| moongate_clients::client(word).is_none());
+    if args.take_over && is_text {
+        print_message("error: --take-over is for clients: name one, or none to look into all of them");
+        return Ok(ExitCode::from(2));
+    }
     let found = match read_sources(args.source.as_deref(), &UserDirectories { env: &env, platform: Platform::CURRENT })
     {
         Ok(found) => found,
@@ -80,31 +97,72 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         Err(SourceError::Failed(error)) => return Err(error),
     };
     let config = OwnConfig::find(&args.config, &env)?;
-    let mut rows = plan_import(found, &config.known, &config.own);
+    let (places, found): (Vec<_>, Vec<_>) =
+        found.into_iter().map(|found| (found.place, (found.origin, found.server))).unzip();
+    // A row for each server, in the same order.
+    let mut rows: Vec<(Option<EntryPlace>, ImportRow)> =
+        places.into_iter().zip(plan_import(found, &config.known, &config.own)).collect();
     // The names are those after renaming, as the list shows them, so the filter comes after the plan.
     if !args.only.is_empty() {
-        let unknown = args.only.iter().find(|name| !rows.iter().any(|row| row.server.name == **name));
+        let unknown = args.only.iter().find(|name| !rows.iter().any(|(_, row)| row.server.name == **name));
         if let Some(name) = unknown {
             bail!("--only {name:?}: there is no such server");
         }
-        rows.retain(|row| args.only.contains(&row.server.name));
+        rows.retain(|(_, row)| args.only.contains(&row.server.name));
     }
+    let (places, rows): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
     let shown = match args.format {
         ImportFormat::Table => table(&rows),
         ImportFormat::Json => json(&rows, &config.target),
     };
     // The list comes before the question, so that the answer is an informed one.
     std::io::stdout().write_all(shown.as_bytes())?;
-    let new: Vec<&ServerEntry> = rows.iter().filter(|row| row.state.is_new()).map(|row| &row.server).collect();
+    let new: Vec<ServerEntry> = rows.iter().filter(|row| row.state.is_new()).map(|row| row.server.clone()).collect();
     if new.is_empty() {
         print_message("nothing new to import");
-        return Ok(ExitCode::SUCCESS);
+    } else if !args.dry_run {
+        write(args, &config, new, &env)?;
     }
-    if args.dry_run {
-        return Ok(ExitCode::SUCCESS);
+    let taken = if args.take_over { taken_servers(&places, &rows, &config) } else { Vec::new() };
+    match args.dry_run {
+        true => taken.iter().for_each(|taken| {
+            print_message(&format!("{}: `{}` would be replaced", taken.place.path.display(), taken.name));
+        }),
+        false => return take_over(&taken, &args.config, &config.own, args.yes).await,
     }
-    config.add(&new, args.yes)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the new servers into the config, and their keys into the env file if there is to be one.
+fn write(
+    args: &ImportArgs,
+    config: &OwnConfig,
+    mut new: Vec<ServerEntry>,
+    env: &BTreeMap<String, String>,
+) -> anyhow::Result<()> {
+    let Some(path) = &args.env_file else { return config.add(&new, None, args.yes) };
+    let target = EnvFileTarget::find(path, config)?;
+    let addition = target.move_secrets(&mut new, env)?;
+    config.add(&new, addition.as_ref(), args.yes)
+}
+
+/// Returns the servers of clients that the gateway has now.
+fn taken_servers(places: &[Option<EntryPlace>], rows: &[ImportRow], config: &OwnConfig) -> Vec<TakenServer> {
+    // A row may be the same as one that `--only` left out, and then nobody else has its server.
+    let is_known = |name: &String| {
+        let is_new = rows.iter().any(|row| row.state.is_new() && row.server.name == *name);
+        is_new || config.known.iter().any(|known| known.name == *name)
+    };
+    let taken = places.iter().zip(rows).filter_map(|(place, row)| {
+        let is_here = match &row.state {
+            ImportState::New | ImportState::Renamed { .. } => true,
+            ImportState::Same { name } => is_known(name),
+            ImportState::Own | ImportState::Broken => false,
+        };
+        let place = place.clone().filter(|_| is_here)?;
+        Some(TakenServer { place, name: row.server.source_name.clone() })
+    });
+    taken.collect()
 }
 
 /// Formats the servers as one line each, with notes below.

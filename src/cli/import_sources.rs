@@ -18,8 +18,28 @@ use moongate_config::ServerEntry;
 // A pipe or a device has no length, so the bound is on what is read.
 const TEXT_MAX: u64 = 64 * 1024 * 1024;
 
+/// Most files of a folder that are looked into.
+const FOLDER_FILES_MAX: usize = 256;
+
 /// Server with the place that it comes from.
-pub(super) type OriginalServer = (String, ServerEntry);
+pub(super) struct FoundServer {
+    /// Place for people.
+    pub(super) origin: String,
+    /// File of a client. `None` for a text from elsewhere.
+    pub(super) place: Option<EntryPlace>,
+    pub(super) server: ServerEntry,
+}
+
+/// Place of an entry in a file of a client.
+#[derive(Clone, Debug)]
+pub(super) struct EntryPlace {
+    pub(super) profile: &'static ClientProfile,
+    pub(super) path: PathBuf,
+    /// Path of the project that the entry is for, in a file for all of them.
+    pub(super) project: Option<String>,
+    /// True for the user's file, false for a file that others may share.
+    pub(super) is_users: bool,
+}
 
 /// Cause for which there are no servers.
 pub(super) enum SourceError {
@@ -33,14 +53,14 @@ pub(super) enum SourceError {
 pub(super) fn read_sources(
     source: Option<&str>,
     directories: &UserDirectories<'_>,
-) -> Result<Vec<OriginalServer>, SourceError> {
+) -> Result<Vec<FoundServer>, SourceError> {
     match source {
         None => Ok(of_clients(moongate_clients::clients(), directories)),
         Some("-") => {
             let mut text = String::new();
             let read = std::io::stdin().lock().take(TEXT_MAX).read_to_string(&mut text).context("stdin cannot be read");
             read.map_err(SourceError::Failed)?;
-            Ok(named("stdin", of_text(read_text(&text))?))
+            Ok(named("stdin", None, of_text(read_text(&text))?))
         }
         Some(word) => match moongate_clients::client(word) {
             Some(profile) => Ok(of_clients([profile], directories)),
@@ -51,7 +71,7 @@ pub(super) fn read_sources(
             }
             None => {
                 let text = text_of(Path::new(word)).map_err(SourceError::Failed)?;
-                Ok(named(word, of_text(read_file(Path::new(word), &text))?))
+                Ok(named(word, None, of_text(read_file(Path::new(word), &text))?))
             }
         },
     }
@@ -61,11 +81,19 @@ fn of_text(read: Result<ImportedServers, ImportError>) -> Result<ImportedServers
     read.map_err(|error| SourceError::Failed(anyhow::anyhow!("{error}")))
 }
 
-fn named(origin: &str, read: ImportedServers) -> Vec<OriginalServer> {
+fn named(origin: &str, place: Option<EntryPlace>, read: ImportedServers) -> Vec<FoundServer> {
     for warning in &read.warnings {
         print_message(&format!("{origin}: {warning}"));
     }
-    read.servers.into_iter().map(|server| (origin.to_owned(), server)).collect()
+    let found = |server| FoundServer { origin: origin.to_owned(), place: place.clone(), server };
+    let mut all: Vec<FoundServer> = read.servers.into_iter().map(found).collect();
+    for project in read.projects {
+        let place = place.clone().map(|place| EntryPlace { project: Some(project.path.clone()), ..place });
+        let origin = format!("{origin}, {}", project.path);
+        let found = |server| FoundServer { origin: origin.clone(), place: place.clone(), server };
+        all.extend(project.servers.into_iter().map(found));
+    }
+    all
 }
 
 fn text_of(path: &Path) -> anyhow::Result<String> {
@@ -76,15 +104,32 @@ fn text_of(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
+/// Returns the files of a folder that may have servers, by name. None if there is no such folder.
+fn files_of(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    let is_text = |path: &PathBuf| {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        extension.is_some_and(|extension| ["yaml", "yml", "json"].contains(&extension))
+    };
+    let mut files: Vec<PathBuf> = entries.filter(is_text).collect();
+    // The order of a folder is by chance, and the order of the files decides about names.
+    files.sort();
+    files.truncate(FOLDER_FILES_MAX);
+    files
+}
+
 /// Reads the files of clients: the user's, and those of the project in this directory.
 fn of_clients(
     profiles: impl IntoIterator<Item = &'static ClientProfile>,
     directories: &UserDirectories<'_>,
-) -> Vec<OriginalServer> {
+) -> Vec<FoundServer> {
     let (mut found, mut seen) = (Vec::new(), Vec::new());
     for profile in profiles {
-        let project = profile.project_file.map(PathBuf::from);
-        for path in directories.file(profile).into_iter().chain(project).filter(|path| path.is_file()) {
+        let own = directories.file(profile);
+        let mut paths: Vec<PathBuf> = own.iter().cloned().chain(profile.project_file.map(PathBuf::from)).collect();
+        // A relative folder: the file of the project is among its files, under the same path.
+        paths.extend(directories.folders(profile, Path::new("")).iter().flat_map(|folder| files_of(folder)));
+        for path in paths.into_iter().filter(|path| path.is_file()) {
             // Several clients read the same file of a project.
             if seen.contains(&path) {
                 continue;
@@ -93,7 +138,11 @@ fn of_clients(
             let read =
                 text_of(&path).and_then(|text| read_file(&path, &text).map_err(|error| anyhow::anyhow!("{error}")));
             match read {
-                Ok(read) => found.extend(named(profile.title, read)),
+                Ok(read) => {
+                    let is_users = own.as_ref() == Some(&path);
+                    let place = EntryPlace { profile, path, project: None, is_users };
+                    found.extend(named(profile.title, Some(place), read));
+                }
                 // One client with a broken file must not keep the servers of the others from being imported.
                 Err(error) => print_message(&format!("{}: {}: {error:#}", profile.title, path.display())),
             }

@@ -18,6 +18,7 @@ pub mod health;
 pub mod key;
 mod command_first;
 pub mod import;
+mod import_env_file;
 mod import_sources;
 mod later_commands;
 mod locate;
@@ -174,7 +175,7 @@ pub fn run(cli: CommandLine) -> ExitCode {
         CliCommand::Enable(args) => block_on(switch::enable(args)),
         CliCommand::Disable(args) => block_on(switch::disable(args)),
         CliCommand::Connect(args) => block_on(connect::run(args)),
-        CliCommand::Import(args) => block_on(async { import::run(&args) }),
+        CliCommand::Import(args) => block_on(async move { import::run(&args).await }),
         CliCommand::Key(args) => key::run(args),
         CliCommand::Doctor(args) => block_on(doctor::run(args)),
         CliCommand::Explain(args) => block_on(explain::run(args)),

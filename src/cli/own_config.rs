@@ -10,6 +10,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::json;
 
 use crate::cli::confirm::confirm;
+use crate::cli::import_env_file::EnvFileAddition;
 use crate::cli::process::print_message;
 use crate::cli::text_diff::diff_of_file;
 use moongate_access::auth::KeyHash;
@@ -78,49 +79,65 @@ impl OwnConfig {
         let item = PathStep::Item { field: "name".to_owned(), value: name.clone() };
         let entry = json!({ "name": name, "hash": hash.to_string() });
         let path = [PathStep::from("auth"), PathStep::from("keys"), item];
-        self.change(&[Edit::new(path, EditAction::Set(entry))], is_confirmed)
+        self.change(&[Edit::new(path, EditAction::Set(entry))], None, is_confirmed)
     }
 
     fn existing(&self) -> Vec<PathBuf> {
         self.paths.iter().filter(|path| path.exists()).cloned().collect()
     }
 
-    /// Adds servers, after a check of the whole config.
-    pub(super) fn add(&self, servers: &[&ServerEntry], is_confirmed: bool) -> anyhow::Result<()> {
-        self.change(&import_edits(self.wrapper, servers.iter().copied()), is_confirmed)
+    /// Adds servers, and their variables to an env file, after a check of the whole config.
+    pub(super) fn add(
+        &self,
+        servers: &[ServerEntry],
+        variables: Option<&EnvFileAddition>,
+        is_confirmed: bool,
+    ) -> anyhow::Result<()> {
+        let mut edits = import_edits(self.wrapper, servers);
+        edits.extend(variables.and_then(|variables| variables.setting.clone()));
+        self.change(&edits, variables, is_confirmed)
+    }
+
+    /// Returns the env file that the config reads, if it names one.
+    pub(super) fn env_file(&self) -> anyhow::Result<Option<PathBuf>> {
+        let options = LoadOptions::of_files(self.existing(), self.env.clone());
+        moongate_config::env_file_in_config(&options).map_err(|problems| anyhow::anyhow!("{problems}"))
     }
 }
 
 impl OwnConfig {
     /// Makes edits, checks the whole config, shows the change, asks, and writes it.
-    fn change(&self, edits: &[Edit], is_confirmed: bool) -> anyhow::Result<()> {
+    fn change(&self, edits: &[Edit], variables: Option<&EnvFileAddition>, is_confirmed: bool) -> anyhow::Result<()> {
         let file = ConfigFile::read(&self.target)?;
         let shown = self.target.display();
         let format = Format::of_file(&self.target).with_context(|| format!("{shown} is not TOML, YAML or JSON"))?;
         let text = edit(format, file.text(), edits).with_context(|| shown.to_string())?;
         // Checked before anything is shown or asked: nobody should confirm a change that is then refused.
-        self.check(&text)?;
+        self.check(&text, variables)?;
         print_message(&format!("{shown}:\n{}", diff_of_file(&self.target, file.text(), &text, None).trim_end()));
+        if let Some(variables) = variables {
+            print_message(&variables.shown());
+        }
         if !is_confirmed && !confirm("Write this?")? {
             bail!("nothing was written");
         }
+        // First: a config whose variables are missing could not be used.
+        variables.map_or(Ok(()), EnvFileAddition::write)?;
         file.write(&text)?;
         print_message(&format!("written to {shown}"));
         Ok(())
     }
 
     /// Checks the config as it would be. Servers whose references are not set here may be fine for the gateway.
-    fn check(&self, text: &str) -> anyhow::Result<()> {
+    fn check(&self, text: &str, variables: Option<&EnvFileAddition>) -> anyhow::Result<()> {
         let mut paths = self.paths.clone();
         // The file is not there yet before its first change, and then no path names it.
         if !paths.contains(&self.target) {
             paths.push(self.target.clone());
         }
-        let options = LoadOptions {
-            texts: BTreeMap::from([(self.target.clone(), text.to_owned())]),
-            revisions: &SUPPORTED,
-            ..LoadOptions::of_files(paths, self.env.clone())
-        };
+        let mut texts = BTreeMap::from([(self.target.clone(), text.to_owned())]);
+        texts.extend(variables.map(|variables| (variables.path.clone(), variables.text.clone())));
+        let options = LoadOptions { texts, revisions: &SUPPORTED, ..LoadOptions::of_files(paths, self.env.clone()) };
         let loaded = moongate_config::load(&options).map_err(|problems| {
             anyhow::anyhow!(
                 "the config could not be used, so nothing was written:\n\n{}",

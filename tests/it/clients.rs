@@ -297,3 +297,219 @@ async fn a_new_key_goes_to_the_client_and_its_hash_into_the_config() {
     assert_eq!((inline.code, &*inline.out), (Some(0), ""), "{}", inline.err);
     assert!(home.read(".claude.json").contains("Bearer mg_"), "{}", inline.err);
 }
+
+#[tokio::test]
+async fn imported_servers_of_a_client_give_way_to_the_gateway() {
+    let home = UserHome::new();
+    let gateway = gateway().await;
+    let config = "[gateway]\nlisten = \"ADDRESS\"\n[servers.docs]\nurl = \"https://docs.example/mcp\"\n";
+    let address = gateway.mcp().trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
+    home.write("work/moongate.toml", &config.replace("ADDRESS", &address));
+    let cursor = "{\n  // mine\n  \"mcpServers\": {\n    \"My Notes\": {\"command\": \"run-notes\"},\n    \"docs\": {\"url\": \
+                  \"https://docs.example/mcp\"},\n    \"odd\": {\"url\": 5}\n  }\n}\n";
+    home.write(".cursor/mcp.json", cursor);
+    let warp =
+        format!("{{\"mcpServers\": {{\"gate\": {{\"url\": \"{}\"}}, \"w\": {{\"command\": \"w\"}}}}}}", gateway.mcp());
+    home.write(".warp/.mcp.json", &warp);
+    let project = "{\"mcpServers\": {\"shared\": {\"command\": \"shared\"}}}";
+    home.write("work/.mcp.json", project);
+    let dry = home.run(&["import", "--take-over", "--dry-run"]).await;
+    assert!(dry.err.contains("`My Notes` would be replaced") && !dry.err.contains("odd"), "{}", dry.err);
+    assert_eq!(home.read(".cursor/mcp.json"), cursor);
+    let unasked = home.run(&["import", "--take-over"]).await;
+    assert_eq!((unasked.code, unasked.err.contains("--yes")), (Some(1), true), "{}", unasked.err);
+    assert_eq!(home.read(".cursor/mcp.json"), cursor);
+    let taken = home.run(&["import", "--take-over", "--yes"]).await;
+    assert_eq!(taken.code, Some(0), "{}", taken.err);
+    for part in
+        ["connect cursor --undo", "checked: the gateway answers", "Warp keeps its entry", "others may use this file"]
+    {
+        assert!(taken.err.contains(part), "{part}: {}", taken.err);
+    }
+    let after = home.read(".cursor/mcp.json");
+    assert!(after.contains("// mine") && after.contains("odd") && after.contains(&gateway.mcp()), "{after}");
+    assert!(!after.contains("Notes") && !after.contains("docs.example"), "{after}");
+    let warp_after = home.read(".warp/.mcp.json");
+    assert!(
+        warp_after.contains("gate") && !warp_after.contains("moongate") && !warp_after.contains("\"w\""),
+        "{warp_after}"
+    );
+    assert_eq!(home.read("work/.mcp.json"), project);
+    // Nobody has a server that `--only` left out, so its second entry stays.
+    home.write(".kiro/settings/mcp.json", "{\"mcpServers\": {\"b\": {\"command\": \"both\"}}}");
+    home.write(".junie/mcp/mcp.json", "{\"mcpServers\": {\"j\": {\"command\": \"both\"}}}");
+    let none = home.run(&["import", "--take-over", "--yes", "--only", "b"]).await;
+    assert_eq!((none.code, home.read(".kiro/settings/mcp.json").contains("both")), (Some(0), true), "{}", none.err);
+    let again = home.run(&["import", "--take-over", "--yes"]).await;
+    assert_eq!((again.code, home.read(".cursor/mcp.json")), (Some(0), after), "{}", again.err);
+    for (client, file, before) in [("cursor", ".cursor/mcp.json", cursor), ("warp", ".warp/.mcp.json", &warp)] {
+        let undone = home.run(&["connect", client, "--undo", "--yes"]).await;
+        assert_eq!((undone.code, &*home.read(file)), (Some(0), before), "{}", undone.err);
+    }
+    let pasted = home.run_with(&["import", "-", "--take-over", "--yes"], "", "https://a.example/mcp").await;
+    assert_eq!((pasted.code, pasted.err.contains("--take-over")), (Some(2), true), "{}", pasted.err);
+}
+
+#[tokio::test]
+async fn an_entry_that_was_not_imported_is_never_replaced() {
+    let home = UserHome::new();
+    let file = ".kiro/settings/mcp.json";
+    let text = r#"{"mcpServers": {"moongate": {"url": 5}, "a": {"command": "a"}}}"#;
+    home.write(file, text);
+    let refused = home.run(&["import", "kiro", "--take-over", "--yes"]).await;
+    assert_eq!((refused.code, refused.err.contains("was not imported")), (Some(1), true), "{}", refused.err);
+    assert_eq!(home.read(file), text);
+    // The import itself is done.
+    assert!(home.read(".config/moongate/moongate.toml").contains("[servers.a]"));
+}
+
+#[tokio::test]
+async fn keys_move_into_an_env_file_that_the_gateway_reads() {
+    let home = UserHome::new();
+    let target = ".config/moongate/moongate.toml";
+    home.write(
+        ".cursor/mcp.json",
+        r#"{"mcpServers": {"a": {"url": "https://a.example/mcp", "headers": {"Authorization": "Bearer s3cr3t-a"}},
+            "b": {"command": "b", "env": {"API_KEY": "s3cr3t b'", "LOG_LEVEL": "debug"}}}}"#,
+    );
+    home.write("work/.env", "# mine\nAPI_KEY=other");
+    let file = home.path("work/.env");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let ran = home.run(&["import", "--env-file", ".env", "--yes"]).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(!ran.err.contains("s3cr3t") && ran.err.contains("+ API_KEY_2=***"), "{}", ran.err);
+    assert_eq!(home.read("work/.env"), "# mine\nAPI_KEY=other\nA_TOKEN=s3cr3t-a\nAPI_KEY_2=\"s3cr3t b'\"\n");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let config = home.read(target);
+    for part in ["Bearer ${A_TOKEN}", "${API_KEY_2}", "debug", &format!("env_file = {:?}", file.to_str().unwrap())] {
+        assert!(config.contains(part), "{part}: {config}");
+    }
+    assert!(!config.contains("s3cr3t"), "{config}");
+    // Nothing more is to be done: the next start has the values.
+    let check = home.run(&["check"]).await;
+    assert_eq!((check.code, check.err.contains("2 servers")), (Some(0), true), "{}", check.err);
+    home.write(".warp/.mcp.json", r#"{"mcpServers": {"c": {"command": "c", "env": {"C_TOKEN": "s3cr3t-c"}}}}"#);
+    let other = home.run(&["import", "--env-file", "other.env", "--yes"]).await;
+    assert_eq!((other.code, other.err.contains("`gateway.env_file`")), (Some(1), true), "{}", other.err);
+    assert_eq!(home.read(target), config);
+    let more = home.run(&["import", "--env-file", ".env", "--yes"]).await;
+    assert_eq!((more.code, home.read("work/.env").contains("C_TOKEN=s3cr3t-c")), (Some(0), true), "{}", more.err);
+    // A file beside the config is named without its folder.
+    let fresh = UserHome::new();
+    fresh.write("work/moongate.toml", "");
+    fresh.write(".cursor/mcp.json", &home.read(".cursor/mcp.json"));
+    let beside = fresh.run(&["import", "--env-file", "keys.env", "--yes"]).await;
+    assert_eq!(beside.code, Some(0), "{}", beside.err);
+    assert!(
+        fresh.read("work/moongate.toml").contains("env_file = \"keys.env\""),
+        "{}",
+        fresh.read("work/moongate.toml")
+    );
+    assert_eq!(std::fs::metadata(fresh.path("work/keys.env")).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn servers_of_projects_are_imported() {
+    let home = UserHome::new();
+    home.write(
+        ".claude.json",
+        r#"{"mcpServers": {"u": {"command": "u"}},
+            "projects": {"/home/ada/site": {"mcpServers": {"p": {"command": "./p"}}}}}"#,
+    );
+    let block = |name: &str| {
+        format!("name: x\nversion: 0.0.1\nschema: v1\nmcpServers:\n  - name: {name}\n    command: run-{name}\n")
+    };
+    home.write("work/.continue/mcpServers/one.yaml", &block("one"));
+    home.write("work/.continue/mcpServers/two.yml", &block("two"));
+    home.write("work/.continue/mcpServers/three.json", r#"{"mcpServers": {"three": {"command": "run-three"}}}"#);
+    home.write("work/.continue/mcpServers/notes.txt", "mcpServers:");
+    home.write(".continue/mcpServers/four.yaml", &block("four"));
+    let json = home.run(&["import", "--format", "json", "--yes"]).await;
+    assert_eq!(json.code, Some(0), "{}", json.err);
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    let rows = json["servers"].as_array().unwrap().iter();
+    let found: Vec<(&str, &str)> =
+        rows.map(|row| (row["name"].as_str().unwrap(), row["origin"].as_str().unwrap())).collect();
+    let claude = "Claude Code, /home/ada/site";
+    let expected = [
+        ("u", "Claude Code"),
+        ("p", claude),
+        ("four", "Continue"),
+        ("one", "Continue"),
+        ("three", "Continue"),
+        ("two", "Continue"),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(json["servers"][1]["settings"]["cwd"], "/home/ada/site");
+    let written = home
+        .run(&["connect", "continue", "--project", "--write", "--yes", "--endpoint", "http://127.0.0.1:1/mcp"])
+        .await;
+    assert_eq!(written.code, Some(0), "{}", written.err);
+    let text = home.read("work/.continue/mcpServers/moongate.yaml");
+    assert!(text.contains("schema: v1") && text.contains("streamable-http"), "{text}");
+    let removed = home
+        .run(&["connect", "continue", "--project", "--remove", "--yes", "--endpoint", "http://127.0.0.1:1/mcp"])
+        .await;
+    assert_eq!(
+        (removed.code, home.path("work/.continue/mcpServers/moongate.yaml").exists()),
+        (Some(0), false),
+        "{}",
+        removed.err
+    );
+}
+
+/// Reads a bundle as Claude Desktop would: checks it, takes it apart, and prints the manifest.
+const UNPACK: &str = "import os, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as archive:
+    assert archive.testzip() is None
+    for file in archive.infolist():
+        archive.extract(file, sys.argv[2])
+        os.chmod(os.path.join(sys.argv[2], file.filename), file.external_attr >> 16 & 0o777)
+    print(archive.read('manifest.json').decode())
+";
+
+#[tokio::test]
+async fn a_bundle_has_a_bridge_that_works() {
+    let gateway = gateway().await;
+    let home = UserHome::new();
+    let bundle = ["connect", "claude-desktop", "--bundle", "out.mcpb", "--endpoint"];
+    let written = home.run(&[&bundle[..], &[&gateway.mcp()]].concat()).await;
+    assert_eq!((written.code, written.err.contains("out.mcpb")), (Some(0), true), "{}", written.err);
+    let (out, dir) = (home.path("work/out.mcpb"), home.path("unpacked"));
+    let unpacked = Command::new("python3").args(["-c", UNPACK]).arg(out).arg(&dir).output().await.unwrap();
+    assert!(unpacked.status.success(), "{}", String::from_utf8_lossy(&unpacked.stderr));
+    let text = String::from_utf8(unpacked.stdout).unwrap();
+    assert!(!text.contains(KEY), "{text}");
+    let manifest: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&manifest["manifest_version"], &manifest["server"]["type"]), (&json!("0.3"), &json!("binary")));
+    assert_eq!(manifest["user_config"]["key"]["sensitive"], true);
+    assert_eq!(manifest["user_config"]["url"]["default"], json!(gateway.mcp()));
+    // What the client does with the manifest and the answers of its user.
+    let filled = |text: &Value| {
+        let text = text.as_str().unwrap().replace("${__dirname}", dir.to_str().unwrap());
+        text.replace("${user_config.url}", &gateway.mcp()).replace("${user_config.key}", KEY)
+    };
+    let start = &manifest["server"]["mcp_config"];
+    let mut bridge = Command::new(filled(&start["command"]));
+    bridge.args(start["args"].as_array().unwrap().iter().map(filled)).env_clear();
+    bridge.envs(start["env"].as_object().unwrap().iter().map(|(name, value)| (name, filled(value))));
+    bridge.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).kill_on_drop(true);
+    let mut child = bridge.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}});
+    input.write_all(format!("{hello}\n").as_bytes()).await.unwrap();
+    let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(child.stdout.take().unwrap()));
+    let answer = crate::harness::within("the bridge answers", lines.next_line()).await.unwrap().unwrap();
+    assert!(answer.contains("\"result\"") && answer.contains("serverInfo"), "{answer}");
+    for (args, why) in [
+        (&["connect", "cursor", "--bundle", "x.mcpb"][..], "Claude Desktop"),
+        (&["connect", "claude-desktop", "--bundle", "x.mcpb", "--endpoint", "unix:/x"], "--endpoint"),
+        (&["connect", "claude-desktop", "--bundle", "none/x.mcpb"], "cannot write"),
+    ] {
+        let refused = home.run(args).await;
+        assert_eq!((refused.code, refused.err.contains(why)), (Some(1), true), "{args:?}: {}", refused.err);
+    }
+    let left = std::fs::read_dir(home.path("work")).unwrap().count();
+    assert_eq!(left, 1, "only the bundle is there");
+}

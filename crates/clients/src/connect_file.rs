@@ -82,6 +82,7 @@ pub fn connect_text(
     text: &str,
 ) -> Result<String, ConnectError> {
     let entry = client_entry(profile, request)?;
+    let text = if text.trim().is_empty() { profile.file_head } else { text };
     let mut edits = Vec::new();
     if let Some(id) = request.input(profile) {
         let input = json!({"type": "promptString", "id": id, "description": "Moongate key", "password": true});
@@ -117,13 +118,13 @@ pub fn disconnect_text(
     let bare = edit(format, text, &edits)?;
     let is_same = match before.is_empty() {
         // An edit leaves braces of a JSON text that was once empty.
-        true => matches!(bare.trim(), "" | "{}"),
+        true => matches!(bare.trim(), "" | "{}") || bare.trim() == profile.file_head.trim(),
         false => edit(format, before, &edits)? == bare,
     };
     Ok(if is_same { before.to_owned() } else { without })
 }
 
-fn entry_path(profile: &ClientProfile, name: &str) -> Vec<PathStep> {
+pub(crate) fn entry_path(profile: &ClientProfile, name: &str) -> Vec<PathStep> {
     let wrapper = PathStep::from(profile.wrapper.key());
     let entry = match profile.wrapper {
         ServerWrapper::Map(_) => PathStep::from(name),

@@ -1,9 +1,11 @@
 //! MCP clients: where each keeps its servers, and how Moongate's entry looks there.
 //!
 //! The table of clients (`table`) is data. The rest reads it: files of a machine (`places`), entries (`entry`), links
-//! (`link`), command lines (`command_line`), changes of a file's text (`connect_file`), and all of it as steps
-//! (`steps`). `import` goes the other way: from clients' texts to our config. Does not read or write files. Invariant: a key never stands in a link to a web page.
+//! (`link`), command lines (`command_line`), changes of a file's text (`connect_file`, `take_over`), bundles
+//! (`bundle`), and all of it as steps (`steps`). `import` goes the other way: from clients' texts to our config. Does
+//! not read or write files. Invariant: a key never stands in a link to a web page.
 
+mod bundle;
 mod command_line;
 mod connect_file;
 mod entry;
@@ -15,8 +17,10 @@ mod profile;
 mod session_name;
 mod steps;
 mod table;
+mod take_over;
 mod template;
 
+pub use bundle::{bundle_manifest, program_path as bundle_program};
 pub use command_line::add_command;
 pub use connect_file::{ConnectError, ExistingEntry, connect_text, disconnect_text, existing_entry, format_of};
 pub use entry::{ConnectKey, ConnectRequest, ConnectRoute, EntryError, client_entry};
@@ -29,3 +33,4 @@ pub use profile::{
 pub use session_name::client_of_session;
 pub use steps::{ConnectStep, StepKind, connect_steps};
 pub use table::{client, clients, nearest_client};
+pub use take_over::{TakenEntry, take_over_text};

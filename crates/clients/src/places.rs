@@ -31,6 +31,12 @@ impl UserDirectories<'_> {
         files.iter().find(|path| path.is_file()).or(files.first()).cloned()
     }
 
+    /// Returns the folders whose files each may have servers: below the home, and below a project.
+    pub fn folders(&self, profile: &ClientProfile, project: &Path) -> Vec<PathBuf> {
+        let places = self.home().into_iter().chain([project.to_owned()]);
+        profile.folder.map(|folder| places.map(|place| place.join(folder)).collect()).unwrap_or_default()
+    }
+
     /// True if the client seems to be installed: it has a file, or a directory for one.
     pub fn has_client(&self, profile: &ClientProfile) -> bool {
         let home = self.home();

@@ -146,6 +146,10 @@ pub struct ClientProfile {
     pub user_files: UserFiles,
     /// File of a project, below its directory.
     pub project_file: Option<&'static str>,
+    /// Folder below the home and below a project, where each file may have servers.
+    pub folder: Option<&'static str>,
+    /// Text that a new file begins with.
+    pub file_head: &'static str,
     /// Place of the servers in these files.
     pub wrapper: ServerWrapper,
     /// Entry for HTTP, as JSON. `None` if the client starts programs only.

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use moongate_clients::import::{ImportState, OwnGateway, import_edits, plan_import, read_file};
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, ExistingEntry, ServerWrapper,
-    UserDirectories, clients, connect_text, disconnect_text, existing_entry, format_of,
+    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, ExistingEntry, ServerWrapper, TakenEntry,
+    UserDirectories, client, clients, connect_text, disconnect_text, existing_entry, format_of, take_over_text,
 };
 use moongate_config::{ErrorTolerance, LoadOptions};
 use moongate_edit::{Format, edit};
@@ -264,6 +264,8 @@ fn a_broken_file_or_somebody_else_s_entry_is_left_alone() {
             Format::Yaml => "a: [\n",
         };
         assert!(connect_text(profile, &request(URL, ConnectRoute::Best), format, broken).is_err(), "{}", profile.id);
+        assert!(disconnect_text(profile, "moongate", format, broken, None).is_err(), "{}", profile.id);
+        assert!(take_over_text(profile, None, format, broken, &[entry("other")]).is_err(), "{}", profile.id);
         assert!(read_file(&path, broken).is_err(), "{}", profile.id);
         // An entry of our name that leads to another gateway.
         let elsewhere = request("https://other.example/mcp", ConnectRoute::Best);
@@ -278,4 +280,110 @@ fn a_broken_file_or_somebody_else_s_entry_is_left_alone() {
             }
         }
     }
+}
+
+fn entry(name: &str) -> TakenEntry<'_> {
+    TakenEntry { name, project: None }
+}
+
+#[test]
+fn an_entry_of_ours_from_before_is_brought_up_to_date_in_its_place() {
+    let old = [
+        request("http://localhost:8080/mcp/coding", ConnectRoute::Best),
+        request("http://localhost:8080/mcp", ConnectRoute::Bridge),
+    ];
+    for (profile, old) in with_files().flat_map(|profile| old.iter().map(move |old| (profile, old))) {
+        let path = path_of(profile);
+        let format = format_of(&path);
+        for (case, text) in fixtures(profile).into_iter().filter(|(case, _)| *case == "comments") {
+            let place = format!("{} {case}", profile.id);
+            let before = connect_text(profile, old, format, &text).unwrap();
+            assert_eq!(existing_entry(&path, &before, "moongate", &own()), ExistingEntry::Ours, "{place}");
+            let after = connect_text(profile, &request(URL, ConnectRoute::Best), format, &before).unwrap();
+            assert_eq!(servers(&path, &after), servers(&path, &connected(profile, &text)), "{place}: {after}");
+            let found = read_file(&path, &before).unwrap().servers.into_iter().map(|server| (String::new(), server));
+            let states: Vec<ImportState> = plan_import(found, &[], &own()).into_iter().map(|row| row.state).collect();
+            assert_eq!(states.iter().filter(|state| **state == ImportState::Own).count(), 1, "{place}: {states:?}");
+        }
+    }
+}
+
+/// A client's file with our entry.
+fn connected(profile: &ClientProfile, text: &str) -> String {
+    connect_text(profile, &request(URL, ConnectRoute::Best), format_of(&path_of(profile)), text).unwrap()
+}
+
+#[test]
+fn imported_entries_give_way_to_ours_and_all_others_stay() {
+    for profile in with_files() {
+        let path = path_of(profile);
+        let format = format_of(&path);
+        let request = request(URL, ConnectRoute::Best);
+        for (case, text) in fixtures(profile).into_iter().filter(|(case, _)| *case != "empty") {
+            let place = format!("{} {case}", profile.id);
+            let taken = take_over_text(profile, Some(&request), format, &text, &[entry("other")]).unwrap();
+            let mut expected = servers(&path, &connected(profile, &text));
+            expected.as_object_mut().unwrap().remove("other").unwrap();
+            assert_eq!(servers(&path, &taken), expected, "{place}: {taken}");
+            for comment in ["top", "mine", "inside", "// end", "# end"] {
+                assert!(case != "comments" || !text.contains(comment) || taken.contains(comment), "{place}: {taken}");
+            }
+            // With our entry there already, only the imported one goes.
+            let before = connected(profile, &text);
+            let kept = take_over_text(profile, None, format, &before, &[entry("other")]).unwrap();
+            assert_eq!(servers(&path, &kept), expected, "{place}: {kept}");
+        }
+        // An imported entry of our own name makes room first.
+        let foreign = connected(profile, "").replace(URL, "https://other.example/mcp").replace("stdio", "other");
+        let taken = take_over_text(profile, Some(&request), format, &foreign, &[entry("moongate")]).unwrap();
+        assert_eq!(existing_entry(&path, &taken, "moongate", &own()), ExistingEntry::Ours, "{}: {taken}", profile.id);
+    }
+}
+
+#[test]
+fn entries_of_projects_give_way_too() {
+    let profile = client("claude-code").unwrap();
+    let text = r#"{
+  "numStartups": 5,
+  "mcpServers": {"A Server": {"command": "a"}},
+  "projects": {
+    "/home/ada/site": {
+      "mcpServers": {"docs": {"command": "docs", "args": ["./x"]}, "left": {"command": "l"}}, "trust": 1
+    },
+    "/home/ada/other": {"mcpServers": {}}
+  }
+}
+"#;
+    let read = read_file(Path::new("/home/ada/.claude.json"), text).unwrap();
+    let own: Vec<(&str, &str)> = read.servers.iter().map(|it| (&*it.name, &*it.source_name)).collect();
+    assert_eq!(own, [("A-Server", "A Server")]);
+    assert_eq!(read.projects.len(), 1);
+    assert_eq!(read.projects[0].path, "/home/ada/site");
+    let found: Vec<serde_json::Value> =
+        read.projects[0].servers.iter().map(|it| json!([it.name, it.settings])).collect();
+    let docs = json!({"command": "docs", "args": ["./x"], "cwd": "/home/ada/site"});
+    assert_eq!(found, [json!(["docs", docs]), json!(["left", {"command": "l"}])]);
+    let taken = [entry("A Server"), TakenEntry { name: "docs", project: Some("/home/ada/site") }];
+    let request = request(URL, ConnectRoute::Best);
+    let after = take_over_text(profile, Some(&request), Format::Json, text, &taken).unwrap();
+    let after: serde_json::Value = serde_json::from_str(&after).unwrap();
+    let ours = json!({"type": "http", "url": URL, "headers": {"Authorization": "Bearer ${MOONGATE_KEY}"}});
+    let expected = json!({
+        "numStartups": 5,
+        "mcpServers": {"moongate": ours},
+        "projects": {
+            "/home/ada/site": {"mcpServers": {"left": {"command": "l"}}, "trust": 1},
+            "/home/ada/other": {"mcpServers": {}},
+        },
+    });
+    assert_eq!(after, expected);
+}
+
+#[test]
+fn a_new_file_of_continue_is_whole() {
+    let profile = client("continue").unwrap();
+    let text = connected(profile, "");
+    // Continue wants a name, a version and a schema in each of its files.
+    assert!(text.starts_with("name: Local Config\nversion: 1.0.0\nschema: v1\nmcpServers:\n"), "{text}");
+    assert!(!connected(profile, "name: mine\n").contains("Local Config"));
 }

@@ -141,3 +141,34 @@ fn a_client_s_file_without_servers_has_none() {
         assert_eq!(settings(read_file(Path::new(path), text).unwrap()), json!({}), "{path}");
     }
 }
+
+#[test]
+fn a_program_with_relative_paths_is_another_one_in_another_folder() {
+    let text = r#"{"projects": {
+        "/a": {"mcpServers": {"files": {"command": "files", "args": ["."]}, "same": {"command": "same"}}},
+        "/b": {"mcpServers": {"files": {"command": "files", "args": ["."]}, "same": {"command": "same"}}},
+        "/$c": {"mcpServers": {"bridged": {"command": "npx", "args": ["mcp-remote", "https://x.example/mcp"]},
+                               "own": {"command": "run", "args": [".."], "cwd": "/own"}}},
+        "/odd": {"mcpServers": []}, "/none": {}}}"#;
+    for read in [read_file(Path::new("/home/ada/.claude.json"), text), read_text(text)] {
+        let projects = read.unwrap().projects;
+        let found = projects.into_iter().flat_map(|project| {
+            let path = project.path;
+            project.servers.into_iter().map(move |server| (path.clone(), server))
+        });
+        let rows = plan_import(found, &[], &OwnGateway::default());
+        let facts: Vec<Value> =
+            rows.iter().map(|row| json!([row.origin, row.server.name, row.server.settings.get("cwd")])).collect();
+        let expected = json!([
+            ["/a", "files", "/a"],
+            ["/a", "same", null],
+            ["/b", "files-2", "/b"],
+            ["/b", "same", null],
+            ["/$c", "bridged", null],
+            ["/$c", "own", "/own"]
+        ]);
+        assert_eq!(json!(facts), expected);
+        assert_eq!(rows[3].state, ImportState::Same { name: "same".to_owned() });
+        assert_eq!(rows[4].server.settings["url"], "https://x.example/mcp");
+    }
+}

@@ -3,6 +3,7 @@
 //! Owns what an import needs: each server's settings as values that a config file may have. Does not replace references
 //! and does not merge files. Invariant: each setting is one that the config accepts, or is named in a note.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -12,17 +13,22 @@ use super::load::before;
 use super::problem::{ConfigProblem, ConfigProblems, ProblemKind};
 use super::schema::ConfigSchema;
 use super::source::{ConfigSources, FileFormat};
-use super::tree::{ConfigNode, ConfigPath, SourceSpan};
+use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 use super::{check, client_formats, parse, redact};
 
 /// Keys without which an entry would be another server.
 const IDENTIFYING: [&str; 6] = ["url", "command", "args", "unix", "tcp", "type"];
+
+/// Levels of a file down to the names of its servers: `mcp.servers.NAME` is the deepest form.
+const NAMES_DEPTH: usize = 3;
 
 /// Server of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerEntry {
     /// Name, legal in our config.
     pub name: String,
+    /// Name in the file, as its client spells it.
+    pub source_name: String,
     /// Settings in our words, with references as they are written.
     pub settings: Map<String, Value>,
     /// Settings with secrets as `***`.
@@ -91,6 +97,9 @@ pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigPr
     let wrappers = ["servers", "mcp"].into_iter().chain(client_formats::SERVER_MAPS);
     // Looked up before the tree is normalised, which moves the servers away from that key.
     let wrapper = wrappers.into_iter().find(|key| tree.child(key).is_some());
+    // Read before the names become legal: the place of its key is what an entry keeps.
+    let mut source_names = BTreeMap::new();
+    collect_names(&tree, NAMES_DEPTH, &mut source_names);
     client_formats::normalise(&mut tree, Some(path), &mut faults);
     let problems = faults.finish(&sources);
     let mut servers = Vec::new();
@@ -108,6 +117,7 @@ pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigPr
         });
         servers.push(ServerEntry {
             name: name.clone(),
+            source_name: source_names.get(&node.key.start).unwrap_or(name).clone(),
             settings: members(kept.to_json(&|_, _| false)),
             masked: members(masked),
             notes,
@@ -115,6 +125,22 @@ pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigPr
         });
     }
     Ok(ServerEntries { servers, warnings: problems.warnings, wrapper })
+}
+
+/// Collects the names of tables and named items, by the places of their keys.
+fn collect_names(node: &ConfigNode, depth: usize, names: &mut BTreeMap<usize, String>) {
+    let Some(depth) = depth.checked_sub(1) else { return };
+    match &node.value {
+        ConfigValue::Table(table) => {
+            for (name, child) in table {
+                names.insert(child.key.start, name.clone());
+                collect_names(child, depth, names);
+            }
+        }
+        ConfigValue::List(items) => names
+            .extend(items.iter().filter_map(|item| Some((item.key.start, item.child("name")?.as_text()?.to_owned())))),
+        _ => {}
+    }
 }
 
 /// Keeps the settings of an entry that the config accepts. Returns whether those that identify the server are among
@@ -182,7 +208,7 @@ mod tests {
         let text = r#"{"mcpServers": {"My Server": {"command": "npx -y x", "env": {"A": "$TOKEN"}, "trust": true,
             "timeout": 600000, "excludeTools": ["rm"], "oauth": {"x": 1}}}}"#;
         let found = entries("/home/ada/.gemini/settings.json", text);
-        assert_eq!(found[0].name, "My-Server");
+        assert_eq!((&*found[0].name, &*found[0].source_name), ("My-Server", "My Server"));
         let settings = json!({"args": ["-y", "x"], "command": "npx", "env": {"A": "${TOKEN}"},
             "timeout": "600s", "tools": {"deny": ["rm"]}});
         assert_eq!(Value::Object(found[0].settings.clone()), settings);
@@ -201,6 +227,18 @@ mod tests {
         assert!(found[1].is_broken, "{:?}", found[1]);
         assert!(entries("x.json", "").is_empty() && entries("x.toml", "# nothing\n").is_empty());
         assert!(server_entries(Path::new("x.json"), "{").is_err());
+        for (path, text) in [
+            ("x.json", r#"{"mcp": {"servers": {"a.b": {"command": "x"}}}}"#),
+            ("x.json", r#"{"\u0061.b": {"command": "x"}}"#),
+            ("x.toml", "[mcp_servers.'a.b']\ncommand = 'x'\n"),
+            ("x.toml", "mcp_servers.'a.b'.command = 'x'\n"),
+            ("x.toml", "[[mcp_servers]]\nname = 'a.b'\ncommand = 'x'\n"),
+            ("x.yaml", "mcpServers:\n  - name: a.b\n    command: x\n"),
+            ("x.yaml", "extensions:\n  a.b: {type: stdio, cmd: x}\n"),
+        ] {
+            let found = entries(path, text);
+            assert_eq!((&*found[0].name, &*found[0].source_name), ("a-b", "a.b"), "{text}");
+        }
         let wrapper = |path: &str, text: &str| server_entries(Path::new(path), text).unwrap().wrapper;
         assert_eq!(wrapper("x.json", r#"{"mcpServers":{}}"#), Some("mcpServers"));
         assert_eq!(wrapper("x.toml", "[servers.a]\nurl = 'http://a'\n"), Some("servers"));

@@ -1,7 +1,7 @@
 //! Changes of one client's file.
 //!
-//! Owns the steps: edit, show, ask, keep a copy, write, read back. Does not know clients' formats. Invariant: a file that
-//! somebody else changed meanwhile stays as it is.
+//! Owns the steps: edit, show, ask, keep a copy, write, read back. Does not know clients' formats. Invariant: a file
+//! that somebody else changed meanwhile stays as it is.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,8 @@ use crate::cli::process::print_message;
 use crate::cli::text_diff::diff_of_file;
 use moongate_clients::import::OwnGateway;
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectRequest, ExistingEntry, connect_text, disconnect_text, existing_entry, format_of,
+    ClientProfile, ConnectKey, ConnectRequest, ExistingEntry, TakenEntry, connect_text, disconnect_text,
+    existing_entry, format_of, take_over_text,
 };
 use moongate_edit::ConfigFile;
 
@@ -75,10 +76,48 @@ impl ClientFile {
             return Ok(self);
         }
         self.write(&text, key_of(request), consent)?;
+        ClientFile::read_back(path, &text)
+    }
+
+    fn read_back(path: PathBuf, text: &str) -> anyhow::Result<ClientFile> {
         let again = ClientFile::read(path)?;
         // A running client may rewrite its file from memory at any time, and our entry would be gone.
         ensure!(again.text() == text, "{} does not read as it was written", again.path().display());
         Ok(again)
+    }
+
+    /// Returns true if an entry leads to the gateway already.
+    pub(super) fn leads_to(&self, own: &OwnGateway) -> anyhow::Result<bool> {
+        let entries = moongate_config::server_entries(self.path(), self.text());
+        let entries = entries.map_err(|problems| anyhow::anyhow!("{}", problems.to_string().trim_end()))?;
+        Ok(entries.servers.iter().any(|entry| own.is_meant(&entry.settings)))
+    }
+
+    /// Replaces entries by ours, or only removes them if there is no request. Returns the file as it was read back.
+    pub(super) fn take_over(
+        self,
+        profile: &ClientProfile,
+        request: Option<&ConnectRequest>,
+        own: &OwnGateway,
+        taken: &[TakenEntry<'_>],
+        consent: ChangeConsent,
+    ) -> anyhow::Result<ClientFile> {
+        let path = self.path().to_owned();
+        let changed = |request| {
+            take_over_text(profile, request, format_of(&path), self.text(), taken)
+                .map_err(|error| anyhow::anyhow!("{error}"))
+        };
+        if let Some(request) = request {
+            // What is left of this name was not imported, so nobody but its owner may replace it.
+            let left = changed(None)?;
+            if let ExistingEntry::Foreign(entry) = existing_entry(&path, &left, &request.name, own) {
+                let name = &request.name;
+                bail!("another entry `{name}` was not imported; rename or remove it first\n  there: {entry}");
+            }
+        }
+        let text = changed(request)?;
+        self.write(&text, request.and_then(key_of), consent)?;
+        ClientFile::read_back(path, &text)
     }
 
     /// Removes our entry.

@@ -4,8 +4,11 @@
 //! nothing is written.
 
 mod backup;
+mod bundle;
 mod change;
 mod probe;
+mod take_over;
+mod zip_archive;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,6 +30,7 @@ use moongate_clients::{
     ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, StepKind, UserDirectories, connect_steps,
 };
 use moongate_platform::Platform;
+pub(in crate::cli) use take_over::{TakenServer, take_over};
 
 /// Text below the help.
 const HELP: &str = "\
@@ -35,6 +39,8 @@ const HELP: &str = "\
   moongate connect claude-code --write       write it, after showing the change
   moongate connect --all --write --yes       write it for all clients that are here
   moongate connect cursor --undo             put back the file as it was
+  moongate connect claude-desktop --bundle moongate.mcpb
+                                             a file that Claude Desktop installs
 
 A client with a key gets it from MOONGATE_KEY, or the variable of --key-env. Where the client can read variables, its
 file has only the name of the variable.
@@ -90,9 +96,36 @@ pub struct ConnectArgs {
     /// Let the client start `moongate stdio`, also where it could use HTTP
     #[arg(long)]
     stdio: bool,
+    /// Write a bundle that installs Moongate in Claude Desktop, instead of its file
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["all", "write", "remove", "undo", "project", "key"])]
+    bundle: Option<PathBuf>,
     /// The config that says where the gateway is; repeat it to lay later files over earlier ones
     #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
     config: Vec<PathBuf>,
+}
+
+impl ConnectArgs {
+    /// Flags of a client that uses the gateway of this config, with all defaults.
+    fn for_take_over(config: &[PathBuf]) -> Self {
+        ConnectArgs {
+            clients: Vec::new(),
+            all: false,
+            write: true,
+            remove: false,
+            undo: false,
+            yes: false,
+            force: false,
+            project: false,
+            endpoint: None,
+            name: "moongate".to_owned(),
+            key_env: DEFAULT_VARIABLE.to_owned(),
+            key: None,
+            key_inline: false,
+            stdio: false,
+            bundle: None,
+            config: config.to_vec(),
+        }
+    }
 }
 
 /// Runs the command. Returns exit code 1 if a client could not be connected, 2 for bad usage.
@@ -106,7 +139,7 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    if profiles.is_empty() && !args.all {
+    if profiles.is_empty() && !args.all && args.bundle.is_none() {
         return list(&directories);
     }
     let mut request = match request(&args, &env) {
@@ -116,6 +149,10 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
+    if let Some(path) = &args.bundle {
+        bundle::write(&profiles, &request, path)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(name) = &args.key {
         // Made once for all clients of this call: a second key of the same name would be refused.
         request.key = Some(new_client_key(&args, name, &env)?);
@@ -260,10 +297,6 @@ async fn change(
         return file.disconnect(profile, &request.name, &own, consent);
     }
     let written = file.connect(profile, request, &own, consent)?;
-    print_message(profile.next_step);
-    if let Some(name) = request.variable(profile).filter(|_| request.input(profile).is_none()) {
-        print_message(&format!("{} reads the key from {name}: set it where the client starts.", profile.title));
-    }
     // Nobody else knows a new key, and it is shown only this once.
     if let (Some(_), Some(ConnectKey::Variable { name, value: Some(key) })) = (&args.key, &request.key)
         && request.variable(profile).is_some()
@@ -272,5 +305,19 @@ async fn change(
     }
     // A running gateway knows a new key only after it has read its config again.
     let wait = if args.key.is_some() { probe::RELOAD_WAIT } else { Duration::ZERO };
-    probe::check(&written, request, wait).await
+    finish(profile, request, &written, wait).await
+}
+
+/// Says what to do in the client, and checks its entry.
+async fn finish(
+    profile: &ClientProfile,
+    request: &ConnectRequest,
+    written: &ClientFile,
+    wait: Duration,
+) -> anyhow::Result<()> {
+    print_message(profile.next_step);
+    if let Some(name) = request.variable(profile).filter(|_| request.input(profile).is_none()) {
+        print_message(&format!("{} reads the key from {name}: set it where the client starts.", profile.title));
+    }
+    probe::check(written, request, wait).await
 }

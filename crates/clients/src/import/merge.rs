@@ -98,7 +98,11 @@ fn is_same(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
     let socket = |entry: &Map<String, Value>| text(entry, "unix").or_else(|| text(entry, "tcp"));
     match (program(one), program(other)) {
         // Other variables mean another account or database.
-        (Some(program_one), Some(program_other)) => program_one == program_other && one.get("env") == other.get("env"),
+        (Some(program_one), Some(program_other)) => {
+            // So does another folder, for a program that gets relative paths.
+            let is_same = |key: &str| one.get(key) == other.get(key);
+            program_one == program_other && is_same("env") && is_same("cwd")
+        }
         _ => socket(one).is_some() && socket(one) == socket(other),
     }
 }

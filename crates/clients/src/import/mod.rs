@@ -5,8 +5,10 @@
 
 mod command_line;
 mod edits;
+mod env_variables;
 mod merge;
 mod naming;
+mod projects;
 mod registry;
 mod remote_bridge;
 
@@ -17,13 +19,17 @@ use moongate_config::{ConfigProblems, ServerEntry};
 use serde_json::{Map, Value};
 
 pub use edits::import_edits;
+pub use env_variables::{MovedSecrets, move_secrets};
 pub use merge::{ImportRow, ImportState, KnownServer, OwnGateway, plan_import};
+pub use projects::ProjectServers;
 
 /// Servers that a text has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImportedServers {
     /// Servers, in our words.
     pub servers: Vec<ServerEntry>,
+    /// Servers of single projects.
+    pub projects: Vec<ProjectServers>,
     /// Warnings about the text as a whole.
     pub warnings: Vec<String>,
 }
@@ -55,12 +61,14 @@ impl fmt::Display for ImportError {
 pub fn read_file(path: &Path, text: &str) -> Result<ImportedServers, ImportError> {
     // A client's file without an entry for servers must not be taken for a server.json.
     if let Some(server) = registry::server_of(text) {
-        return Ok(ImportedServers { servers: vec![server], warnings: Vec::new() });
+        return Ok(ImportedServers { servers: vec![server], ..ImportedServers::default() });
     }
-    let entries = moongate_config::server_entries(path, text).map_err(ImportError::Unreadable)?;
+    let (rest, projects) = projects::split(path, text).unzip();
+    let entries = moongate_config::server_entries(path, rest.as_deref().unwrap_or(text));
+    let entries = entries.map_err(ImportError::Unreadable)?;
     let servers = entries.servers.into_iter().map(remote_bridge::unwrap).collect();
     let warnings = entries.warnings.into_iter().map(|warning| warning.message).collect();
-    Ok(ImportedServers { servers, warnings })
+    Ok(ImportedServers { servers, projects: projects.unwrap_or_default(), warnings })
 }
 
 /// Reads the servers of a pasted text: a client's file, a `server.json`, a URL, or command lines.
@@ -76,7 +84,7 @@ pub fn read_text(text: &str) -> Result<ImportedServers, ImportError> {
         let servers = servers.map_err(ImportError::CommandLine)?;
         return Ok(ImportedServers {
             servers: servers.into_iter().map(remote_bridge::unwrap).collect(),
-            warnings: Vec::new(),
+            ..ImportedServers::default()
         });
     }
     // `key: value` is never TOML, and `[table]` never has servers in YAML.
@@ -94,7 +102,7 @@ pub fn read_text(text: &str) -> Result<ImportedServers, ImportError> {
 fn read_json(text: &str) -> Result<ImportedServers, ImportError> {
     let path = Path::new("pasted.json");
     let read = read_file(path, text)?;
-    if !read.servers.is_empty() {
+    if !read.servers.is_empty() || !read.projects.is_empty() {
         return Ok(read);
     }
     // `{"url": ...}` or `{"command": ...}`: the name comes from what the server is.
@@ -123,6 +131,7 @@ fn entry(name: &str, settings: Map<String, Value>) -> ServerEntry {
     let first = read.ok().and_then(|read| read.servers.into_iter().next());
     first.unwrap_or_else(|| ServerEntry {
         name: name.to_owned(),
+        source_name: name.to_owned(),
         settings: Map::new(),
         masked: Map::new(),
         notes: vec!["it cannot be read".to_owned()],

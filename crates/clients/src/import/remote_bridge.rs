@@ -16,6 +16,7 @@ pub(super) fn unwrap(server: ServerEntry) -> ServerEntry {
         settings.entry(key.clone()).or_insert_with(|| value.clone());
     }
     let mut plain = super::entry(&server.name, settings);
+    plain.source_name = server.source_name;
     plain.notes = server.notes;
     plain.notes.push("`mcp-remote` is not needed: Moongate connects to the URL itself".to_owned());
     plain.is_broken |= server.is_broken;

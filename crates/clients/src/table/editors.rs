@@ -158,6 +158,9 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         title: "Continue",
         user_files: UserFiles::Same(&["~/.continue/config.yaml"]),
         project_file: Some(".continue/mcpServers/moongate.yaml"),
+        folder: Some(".continue/mcpServers"),
+        // Continue refuses a file without these three.
+        file_head: "name: Local Config\nversion: 1.0.0\nschema: v1\n",
         wrapper: ServerWrapper::List("mcpServers"),
         http: Some(
             r#"{"name":"{name}","type":"streamable-http","url":"{url}","requestOptions":{"headers":{"Authorization":"{bearer}"}}}"#,

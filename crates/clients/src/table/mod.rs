@@ -54,6 +54,8 @@ const USUAL: ClientProfile = ClientProfile {
     method: ConnectMethod::File,
     user_files: UserFiles::Same(&[]),
     project_file: None,
+    folder: None,
+    file_head: "",
     wrapper: ServerWrapper::Map("mcpServers"),
     http: Some(HTTP_BY_URL),
     stdio: BRIDGE,

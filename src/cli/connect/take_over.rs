@@ -1,0 +1,81 @@
+//! Replacement of a client's servers by one entry to the gateway, after an import.
+//!
+//! Owns the choice of files, and the messages. Does not choose the servers (`import`). Invariant: only the user's own
+//! files change, and each can be undone.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::change::{ChangeConsent, ClientFile};
+use super::{ConnectArgs, finish, request};
+use crate::cli::import_sources::EntryPlace;
+use crate::cli::process::{environment, print_message};
+use moongate_clients::import::OwnGateway;
+use moongate_clients::{ConnectMethod, TakenEntry};
+
+/// Server of a client that the gateway has now.
+pub(in crate::cli) struct TakenServer {
+    pub(in crate::cli) place: EntryPlace,
+    /// Name as the client's file has it.
+    pub(in crate::cli) name: String,
+}
+
+/// Replaces the servers in their clients' files. Returns exit code 1 if a file could not be changed.
+pub(in crate::cli) async fn take_over(
+    taken: &[TakenServer],
+    config: &[PathBuf],
+    own: &OwnGateway,
+    is_confirmed: bool,
+) -> anyhow::Result<ExitCode> {
+    let mut paths: Vec<&Path> = Vec::new();
+    for taken in taken {
+        if !paths.contains(&taken.place.path.as_path()) {
+            paths.push(&taken.place.path);
+        }
+    }
+    let mut code = ExitCode::SUCCESS;
+    for path in paths {
+        let of_file: Vec<&TakenServer> = taken.iter().filter(|taken| taken.place.path == path).collect();
+        // One client that goes wrong must not keep the others from their entry.
+        if let Err(error) = take_over_file(&of_file, config, own, is_confirmed).await {
+            print_message(&format!("error: {}: {error:#}", path.display()));
+            code = ExitCode::FAILURE;
+        }
+    }
+    Ok(code)
+}
+
+async fn take_over_file(
+    taken: &[&TakenServer],
+    config: &[PathBuf],
+    own: &OwnGateway,
+    is_confirmed: bool,
+) -> anyhow::Result<()> {
+    let Some(EntryPlace { profile, path, is_users, .. }) = taken.first().map(|taken| &taken.place) else {
+        return Ok(());
+    };
+    if !is_users || profile.method != ConnectMethod::File {
+        let why = if *is_users { "the client is no longer developed" } else { "others may use this file, too" };
+        print_message(&format!("{}: its servers stay there, since {why}", path.display()));
+        return Ok(());
+    }
+    let args = ConnectArgs::for_take_over(config);
+    let request = request(&args, &environment()).map_err(|message| anyhow::anyhow!(message))?;
+    let mut own = own.clone();
+    own.addresses.extend(OwnGateway::of_url(&request.url).addresses);
+    let entry = |taken: &&TakenServer| (taken.name.clone(), taken.place.project.clone());
+    let names: Vec<(String, Option<String>)> = taken.iter().map(entry).collect();
+    let entries: Vec<TakenEntry<'_>> =
+        names.iter().map(|(name, project)| TakenEntry { name, project: project.as_deref() }).collect();
+    let file = ClientFile::read(path.clone())?;
+    let has_own = file.leads_to(&own)?;
+    let consent = ChangeConsent { force: false, confirmed: is_confirmed };
+    let written = file.take_over(profile, (!has_own).then_some(&request), &own, &entries, consent)?;
+    if has_own {
+        print_message(&format!("{} keeps its entry to this gateway", profile.title));
+        return Ok(());
+    }
+    print_message(&format!("`moongate connect {} --undo` puts the file back", profile.id));
+    finish(profile, &request, &written, Duration::ZERO).await
+}
