@@ -110,7 +110,8 @@ async fn each_code_is_found_where_it_is_provoked() {
         assert_eq!(exit, i32::from(is_broken), "{findings:#?}");
     }
     let mut provoked: BTreeSet<String> = cases.iter().map(|(code, ..)| (*code).to_owned()).collect();
-    provoked.extend(["MG-C01", "MG-C11", "MG-L02", "MG-K01", "MG-K04"].map(str::to_owned));
+    // MG-K07 is a matter of the date: `src/cli/doctor/clients.rs` has its test.
+    provoked.extend(["MG-C01", "MG-C11", "MG-L02", "MG-K01", "MG-K04", "MG-K07"].map(str::to_owned));
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/codes.md")).unwrap();
     let known: BTreeSet<String> = page.lines().filter_map(|line| Some(line.strip_prefix("## ")?.to_owned())).collect();
     assert_eq!(provoked, known, "each code has a test that provokes it");

@@ -1,7 +1,7 @@
 //! Codes of `moongate doctor`, each declared once.
 //!
-//! Owns code, severity, title, reason and remedy. Does not look for anything (the files beside it). Invariant: the page of
-//! codes has exactly these, since it is made of them.
+//! Owns code, severity, title, reason and remedy. Does not look for anything (the files beside it). Invariant: the page
+//! of codes has exactly these, since it is made of them.
 
 /// Facts about one code.
 pub(super) struct CodeInfo {
@@ -129,6 +129,9 @@ codes! {
     ClientShape "MG-K04" Warning "A client cannot read its entry"
         "Clients spell the same settings differently, and ignore what they do not know."
         "`moongate connect CLIENT --write` writes it as the client wants it."
+    ClientFactsOld "MG-K07" Warning "What Moongate knows of a client is old"
+        "Clients change their files. An entry that was right may no longer be read."
+        "Update Moongate, and look into the client's own documentation."
     LargeContext "MG-X01" Warning "The tools cost much context"
         "Every conversation starts with all definitions, and models choose worse among many tools."
         "`moongate disable SERVER TOOL` switches tools off."
