@@ -1,5 +1,6 @@
-//! The README and the pages below `docs/` are true: every block in them is run, loaded or used as a client would.
+//! The README and the pages below `docs/` are true: each block is run, checked (`blocks`) or used as a client would.
 
+mod blocks;
 mod index;
 mod prose;
 mod reference;
@@ -9,8 +10,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use moongate_config::LoadOptions;
-use moongate_protocol::SUPPORTED;
 use moongate_testing::ReservedAddress;
 
 const MOONGATE: &str = env!("CARGO_BIN_EXE_moongate");
@@ -25,10 +24,10 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The README, and then the guides and the reference, by path.
+/// The README, and then the pages of clients, the guides and the reference, by path.
 fn pages() -> Vec<(String, String)> {
     let mut paths = vec!["README.md".to_owned()];
-    for folder in ["docs/guides", "docs/reference"] {
+    for folder in ["docs/clients", "docs/guides", "docs/reference"] {
         let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
         paths.extend(entries.map(|entry| format!("{folder}/{}", entry.unwrap().file_name().to_str().unwrap())));
     }
@@ -264,40 +263,14 @@ fn the_commands_of_the_start_lead_from_a_client_to_a_tool_call() {
     assert!(std::fs::read_to_string(&client).unwrap().contains(&entry), "{text}");
 }
 
-#[test]
-fn every_config_loads() {
-    let configs = of("toml");
-    assert!(configs.len() >= 15, "configs were found: {}", configs.len());
-    for block in configs {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("moongate.toml");
-        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let files = [
-            ("cert.pem", pair.cert.pem()),
-            ("key.pem", pair.signing_key.serialize_pem()),
-            ("company-ca.pem", pair.cert.pem()),
-        ];
-        let mut text = block.text.clone();
-        for (name, pem) in files {
-            std::fs::write(dir.path().join(name), pem).unwrap();
-            // Those of `gateway.tls` are looked for where the gateway was started.
-            text = text.replace(&format!("= \"{name}\""), &format!("= \"{}\"", dir.path().join(name).display()));
-        }
-        std::fs::write(&path, text).unwrap();
-        let env = [("PROXY_PASSWORD".to_owned(), "p".to_owned())].into();
-        let options = LoadOptions { paths: vec![path], env, revisions: &SUPPORTED, ..LoadOptions::default() };
-        if let Err(problems) = moongate_config::load(&options) {
-            panic!("{}\n{problems}", block.text);
-        }
-    }
-}
-
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
 
 #[test]
 fn every_client_entry_leads_to_the_gateway() {
     let demo = DemoGateway::start();
-    let entries = of("json");
+    let pages = ["README.md", "docs/guides/clients.md"].map(read);
+    let blocks = pages.iter().flat_map(|page| blocks_of(page));
+    let entries: Vec<FencedBlock> = blocks.filter(|block| block.language == "json client").collect();
     assert_eq!(entries.len(), 4, "Cursor and VS Code; `moongate stdio`, alone and as a bridge");
     for block in entries {
         let entry: serde_json::Value = serde_json::from_str(&block.text).unwrap();
@@ -320,7 +293,7 @@ fn every_client_entry_leads_to_the_gateway() {
 #[test]
 fn prometheus_is_pointed_at_the_metrics() {
     let demo = DemoGateway::start();
-    let yaml = of("yaml").remove(0).text;
+    let yaml = of("yaml prometheus").remove(0).text;
     let target = yaml.lines().find_map(|line| line.trim().strip_prefix("- targets: [\"")?.strip_suffix("\"]")).unwrap();
     // The path that Prometheus takes when none is given.
     let (success, text) = demo.run(&format!("curl -sf http://{target}/metrics"));
