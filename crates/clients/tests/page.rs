@@ -1,112 +1,199 @@
-//! The reference page of clients, which comes from the table.
+//! Pages of clients, which come from the table: one for each, and the reference page that lists them.
 //!
-//! `UPDATE_EXPECTED=1` writes it anew.
+//! `UPDATE_EXPECTED=1` writes them anew.
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use moongate_clients::{
-    ClientProfile, ConnectMethod, ConnectRequest, ConnectRoute, OffSwitch, StepKind, UserFiles, clients, connect_steps,
+    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, OffSwitch, StepKind, UserFiles, clients,
+    connect_steps,
 };
 
 const HEAD: &str = "\
 # Clients, one by one
 
-Generated from Moongate's table of clients: `UPDATE_EXPECTED=1 cargo test -p moongate-clients` writes it anew.
-[The guide](../guides/clients.md) says how `moongate connect` writes these entries, with a key if there is one.
-`~` is the home, `{config}` is `~/.config` on Linux and `%APPDATA%` on Windows, `{xdg}` is `~/.config` on both, and
-`{support}` is `~/Library/Application Support`. Another name in braces is a variable: its line counts if it is set.
+Generated from Moongate's table of clients: `UPDATE_EXPECTED=1 cargo test -p moongate-clients` writes it anew, and the
+pages that it leads to. [The guide](../guides/clients.md) says how `moongate connect` writes entries.
+
+| client | `moongate connect` | over HTTP | link | names, tools | checked |
+|---|---|---|---|---|---|
 ";
 
-fn page() -> String {
-    let mut out = HEAD.to_owned();
-    out += "\n| client | `moongate connect` | over HTTP | link | names, tools | checked |\n|---|---|---|---|---|---|\n";
-    for row in clients() {
-        let anchor = row.title.to_lowercase().replace(' ', "-").replace(['(', ')', '.'], "");
-        let over_http = match (row.method, row.http) {
-            (ConnectMethod::Discontinued, _) => "import only",
-            (ConnectMethod::PublicUrl, _) => "public HTTPS only",
-            (_, Some(_)) => "yes",
-            (_, None) => "no, by command",
-        };
-        let limits =
-            [row.limits.name_length, row.limits.tools].map(|limit| limit.map_or("-".to_owned(), |n| n.to_string()));
-        let link = if row.link.is_some() { "yes" } else { "" };
-        let _ = writeln!(
-            out,
-            "| [{}](#{anchor}) | `{}` | {over_http} | {link} | {} | {} |",
-            row.title,
-            row.id,
-            limits.join(", "),
-            row.checked
-        );
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+/// The pages by their paths below `docs/`.
+fn pages() -> BTreeMap<String, String> {
+    let list = clients().fold(HEAD.to_owned(), |list, row| list + &line(row));
+    let own = clients().map(|row| (format!("clients/{}.md", row.id), page(row)));
+    own.chain([("reference/clients.md".to_owned(), list)]).collect()
+}
+
+fn line(row: &ClientProfile) -> String {
+    let over_http = match (row.method, row.http) {
+        (ConnectMethod::Discontinued, _) => "import only",
+        (ConnectMethod::PublicUrl, _) => "public HTTPS only",
+        (_, Some(_)) => "yes",
+        (_, None) => "no, by command",
+    };
+    let limits =
+        [row.limits.name_length, row.limits.tools].map(|limit| limit.map_or("-".to_owned(), |n| n.to_string()));
+    let link = if row.link.is_some() { "yes" } else { "" };
+    let (title, id, limits) = (row.title, row.id, limits.join(", "));
+    format!("| [{title}](../clients/{id}.md) | `{id}` | {over_http} | {link} | {limits} | {} |\n", row.checked)
+}
+
+fn page(row: &ClientProfile) -> String {
+    let mut out = format!("# {}\n\n", row.title);
+    if !row.note.is_empty() {
+        let _ = writeln!(out, "{}\n", row.note);
     }
-    clients().for_each(|row| out += &section(row));
+    match row.method {
+        ConnectMethod::File => {
+            let _ = writeln!(out, "This writes Moongate's entry, after showing it:\n");
+            let _ = writeln!(out, "```console\nmoongate connect {} --write\n```", row.id);
+        }
+        ConnectMethod::Paste => {
+            let _ = writeln!(out, "This shows the text to paste:\n");
+            let _ = writeln!(out, "```console\nmoongate connect {}\n```", row.id);
+        }
+        ConnectMethod::PublicUrl => {}
+        ConnectMethod::Discontinued => {
+            out += "This takes over its servers:\n";
+            let _ = writeln!(out, "\n```console\nmoongate import {}\n```", row.id);
+        }
+    }
+    if row.link.is_some() && row.method == ConnectMethod::PublicUrl {
+        let _ = writeln!(out, "`moongate connect {} --endpoint URL` prints a link that adds it.", row.id);
+    }
+    for (_, link, _) in steps(row, None).into_iter().filter(|step| step.0 == StepKind::Link) {
+        let _ = writeln!(out, "\nOr open this link, which adds it:\n\n```text\n{link}\n```");
+    }
+    if row.id == "claude-desktop" {
+        out += "\nA bundle does the same without a file to edit. Claude Desktop asks for the address and the key:\n";
+        out += "\n```console\nmoongate connect claude-desktop --bundle moongate.mcpb\n```\n";
+    }
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out += &files(row);
+    out += &entry(row);
+    let _ = writeln!(out, "\n## In the client\n\n{}", row.next_step);
+    for note in steps(row, None).into_iter().filter(|step| step.0 == StepKind::Note).map(|step| step.1) {
+        if note != row.note && note != row.next_step {
+            let _ = writeln!(out, "{note}");
+        }
+    }
+    let _ = writeln!(out, "\nThese facts were checked on {}. [All clients](../reference/clients.md)", row.checked);
     out
 }
 
-fn section(row: &ClientProfile) -> String {
-    let mut out = format!("\n## {}\n\n", row.title);
+/// Places of the client's files.
+fn files(row: &ClientProfile) -> String {
+    let mut out = String::new();
     let mut file = |system: &str, paths: &[&str]| {
-        let paths: Vec<String> = paths.iter().map(|path| format!("`{path}`")).collect();
+        let shown = |path: &&str| format!("`{}`", path.replace("{support}", "~/Library/Application Support"));
+        let paths: Vec<String> = paths.iter().map(shown).collect();
         let _ = writeln!(out, "- {system}: {}", paths.join(", else "));
     };
     match row.user_files {
         UserFiles::Same([]) => {}
-        UserFiles::Same(paths) => file("File", paths),
+        UserFiles::Same(paths) => file("Yours", paths),
         UserFiles::Each { linux, macos, windows } => {
             file("Linux", linux);
             file("macOS", macos);
             file("Windows", windows);
         }
     }
+    if out.is_empty() {
+        return out;
+    }
     if let Some(path) = row.project_file {
-        let _ = writeln!(out, "- In a project: `{path}`");
+        let flag = if row.method == ConnectMethod::File { ", with `--project`" } else { "" };
+        let _ = writeln!(out, "- In a project{flag}: `{path}`");
+    }
+    if let Some(folder) = row.folder {
+        let _ = writeln!(out, "- `moongate import` also reads each file of `{folder}`, in your home and in a project");
     }
     match row.off_switch {
-        OffSwitch::Disabled => out += "- Off: `disabled` is true\n",
-        OffSwitch::Enabled => out += "- Off: `enabled` is false\n",
+        OffSwitch::Disabled => out += "- `disabled: true` in an entry switches it off\n",
+        OffSwitch::Enabled => out += "- `enabled: false` in an entry switches it off\n",
         OffSwitch::None => {}
     }
-    let request = ConnectRequest {
-        name: "moongate".to_owned(),
-        url: "http://127.0.0.1:8080/mcp".to_owned(),
-        key: None,
-        route: ConnectRoute::Best,
-        program: "moongate".to_owned(),
+    let mut explained = String::new();
+    let names = [
+        ("{config}", "`{config}` is `~/.config` on Linux and `%APPDATA%` on Windows."),
+        ("{xdg}", "`{xdg}` is `$XDG_CONFIG_HOME`, or else `~/.config`."),
+    ];
+    for (_, what) in names.into_iter().filter(|(name, _)| out.contains(name)) {
+        explained += &format!("\n{what}\n");
+    }
+    for name in ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "VIBE_HOME"] {
+        if out.contains(&format!("{{{name}}}")) {
+            explained += &format!("\nThe first one counts if the variable `{name}` is set.\n");
+        }
+    }
+    format!("\n## Files\n\n{out}{explained}")
+}
+
+/// The entry, without a key and with one.
+fn entry(row: &ClientProfile) -> String {
+    let block = |key: Option<ConnectKey>| {
+        let steps = steps(row, key).into_iter().filter(|step| step.0 == StepKind::File);
+        steps
+            .map(|(_, text, language)| format!("\n```{language} client\n{}\n```\n", text.trim_end()))
+            .collect::<String>()
     };
+    let key =
+        |value: &str| Some(ConnectKey::Variable { name: "MOONGATE_KEY".to_owned(), value: Some(value.to_owned()) });
+    let plain = block(None);
+    if plain.is_empty() {
+        return plain;
+    }
+    let command = steps(row, None).into_iter().find(|step| step.0 == StepKind::Command);
+    let command = command.map(|(_, text, _)| format!("\nOr run:\n\n```console\n{text}\n```\n")).unwrap_or_default();
+    format!("\n## Entry\n{plain}{command}\nWith a key:\n{}", block(key("mg_your_key")))
+}
+
+fn steps(row: &ClientProfile, key: Option<ConnectKey>) -> Vec<(StepKind, String, &'static str)> {
+    let url = "http://127.0.0.1:8080/mcp".to_owned();
+    let (name, program) = ("moongate".to_owned(), "moongate".to_owned());
+    let request = ConnectRequest { name, url, key, route: ConnectRoute::Best, program };
     let path = match row.user_files {
         UserFiles::Same(paths) | UserFiles::Each { linux: paths, .. } => paths.first().copied(),
     };
-    for step in connect_steps(row, &request, path) {
-        out.push_str(if out.ends_with("\n\n") { "" } else { "\n" });
-        let _ = match step.kind {
-            // A long link helps nobody on a page.
-            StepKind::Link => writeln!(out, "`moongate connect {}` prints a link that adds it.", row.id),
-            StepKind::Note => writeln!(out, "{}", step.text),
-            StepKind::Command | StepKind::File => {
-                // Blocks of these names are no commands and configs of ours, which another test would run.
-                let language = match step.language.unwrap_or_default() {
-                    "sh" => "console",
-                    "json" => "jsonc",
-                    other => other,
-                };
-                writeln!(out, "```{language}\n{}\n```", step.text.trim_end())
-            }
-        };
-    }
-    out
+    let steps = connect_steps(row, &request, path).into_iter();
+    steps.map(|step| (step.kind, step.text, step.language.unwrap_or_default())).collect()
 }
 
 #[test]
-fn the_page_is_fresh() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/clients.md");
-    let page = page();
+fn the_pages_are_fresh() {
+    let pages = pages();
     if std::env::var_os("UPDATE_EXPECTED").is_some() {
-        std::fs::write(&path, &page).unwrap();
+        std::fs::create_dir_all(docs().join("clients")).unwrap();
+        pages.iter().for_each(|(path, page)| std::fs::write(docs().join(path), page).unwrap());
     }
-    let there = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(there, page, "UPDATE_EXPECTED=1 writes docs/reference/clients.md anew");
+    for (path, page) in &pages {
+        let there = std::fs::read_to_string(docs().join(path)).unwrap_or_default();
+        assert_eq!(&there, page, "UPDATE_EXPECTED=1 writes docs/{path} anew");
+    }
+    // A client that left the table leaves no page behind.
+    let files = std::fs::read_dir(docs().join("clients")).unwrap().map(|entry| entry.unwrap().file_name());
+    let unknown: Vec<_> = files.filter(|name| !pages.contains_key(&format!("clients/{}", name.display()))).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn every_page_says_how_to_connect_and_what_comes_next() {
+    for (row, page) in clients().map(|row| (row, page(row))) {
+        assert!(page.contains(row.next_step) && page.contains(row.checked), "{page}");
+        let has_entry = matches!(row.method, ConnectMethod::File | ConnectMethod::Paste);
+        assert_eq!(page.contains("## Entry"), has_entry, "{page}");
+        assert_eq!(page.contains("--write"), row.method == ConnectMethod::File, "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= 120 || line.contains(['`', '%'])), "{page}");
+    }
 }
