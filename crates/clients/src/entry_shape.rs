@@ -11,7 +11,8 @@ use crate::profile::ClientProfile;
 pub fn shape_problem(profile: &ClientProfile, entry: &Value) -> Option<String> {
     let template: Value = serde_json::from_str(profile.http?).ok()?;
     let (template, entry) = (template.as_object()?, entry.as_object()?);
-    let is_url = |value: &Value| value.as_str().is_some_and(|text| text.starts_with("http"));
+    // Types are called `http`, too.
+    let is_url = |value: &Value| value.as_str().is_some_and(|text| text.starts_with("http") && text.contains("://"));
     let (found, _) = entry.iter().find(|(_, value)| is_url(value))?;
     let (wanted, _) = template.iter().find(|(_, value)| value.as_str().is_some_and(|text| text.contains("{url}")))?;
     if found != wanted {

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use moongate_clients::import::{ImportState, OwnGateway, import_edits, plan_import, read_file};
 use moongate_clients::{
     ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, ExistingEntry, ServerWrapper, TakenEntry,
-    UserDirectories, client, clients, connect_text, disconnect_text, existing_entry, format_of, take_over_text,
+    UserDirectories, client, client_entry, clients, connect_text, disconnect_text, existing_entry, format_of,
+    shape_problem, take_over_text,
 };
 use moongate_config::{ErrorTolerance, LoadOptions};
 use moongate_edit::{Format, edit};
@@ -357,6 +358,7 @@ fn entries_of_projects_give_way_too() {
     let read = read_file(Path::new("/home/ada/.claude.json"), text).unwrap();
     let own: Vec<(&str, &str)> = read.servers.iter().map(|it| (&*it.name, &*it.source_name)).collect();
     assert_eq!(own, [("A-Server", "A Server")]);
+    assert!(read.warnings.iter().all(|warning| !warning.contains("projects")), "{:?}", read.warnings);
     assert_eq!(read.projects.len(), 1);
     assert_eq!(read.projects[0].path, "/home/ada/site");
     let found: Vec<serde_json::Value> =
@@ -386,4 +388,18 @@ fn a_new_file_of_continue_is_whole() {
     // Continue wants a name, a version and a schema in each of its files.
     assert!(text.starts_with("name: Local Config\nversion: 1.0.0\nschema: v1\nmcpServers:\n"), "{text}");
     assert!(!connected(profile, "name: mine\n").contains("Local Config"));
+}
+
+#[test]
+fn an_entry_that_we_wrote_has_no_problem() {
+    for profile in with_files() {
+        for key in [None, Some(ConnectKey::Value("mg_key".to_owned()))] {
+            let request = ConnectRequest { key, ..request(URL, ConnectRoute::Best) };
+            let entry = client_entry(profile, &request).unwrap();
+            assert_eq!(shape_problem(profile, &entry), None, "{}: {entry}", profile.id);
+        }
+    }
+    let problem = |id: &str, entry| shape_problem(client(id).unwrap(), &entry).unwrap();
+    let typed = problem("windsurf", json!({"type": "http", "url": URL}));
+    assert!(typed.contains("in `url`") && typed.contains("reads `serverUrl`"), "{typed}");
 }
