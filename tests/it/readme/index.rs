@@ -67,3 +67,13 @@ fn each_name_is_explained_on_one_page_of_the_reference() {
     let twice: Vec<_> = places.iter().filter(|(_, pages)| pages.len() > 1).collect();
     assert!(twice.is_empty(), "explained more than once: {twice:#?}");
 }
+
+#[test]
+fn every_picture_is_shown_in_a_document() {
+    let shown: String = pages().into_iter().map(|(_, text)| text).collect();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let pictures: Vec<String> = files.filter(|name| name != "index.json").collect();
+    let unused: Vec<_> = pictures.iter().filter(|name| !shown.contains(&format!("pictures/{name}"))).collect();
+    assert!(pictures.len() > 8 && unused.is_empty(), "of {pictures:?}, no document shows {unused:?}");
+}
