@@ -120,6 +120,7 @@ impl PictureScene {
     /// Does what the script orders. Returns the line that answers it.
     async fn obey(&self, order: &str) -> String {
         match order {
+            "home" => self.home.path().display().to_string(),
             "endpoint" => format!("http://{}/mcp", self.addresses[0]),
             "terminal" => self.terminal().await.to_string(),
             "client-keys" | "operator-key" => {

@@ -12,7 +12,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { check, checkClean, checkNoSideScroll, failures, openBrowser, openTab } from "./browser.mjs";
 import { shrink } from "./png.mjs";
-import { work } from "./scene.mjs";
+import { work } from "./scene/clients.mjs";
 import { drawTerminal } from "./terminal.mjs";
 
 const base = process.env.PAGE_BASE;
@@ -56,6 +56,14 @@ async function tryTool(page) {
   await page.evaluate(() => { /** @type {HTMLElement} */ (document.activeElement)?.blur(); scrollTo(0, 0); });
 }
 
+/** Writes paths as a shell does, since the folder of the test is another one each time. */
+async function hideFolder(page, home) {
+  await page.evaluate((path) => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) texts.currentNode.nodeValue = texts.currentNode.nodeValue.replaceAll(path, "~");
+  }, home);
+}
+
 const digest = (...parts) => {
   const hash = createHash("sha256");
   for (const part of parts) hash.update(part);
@@ -85,7 +93,7 @@ function checkPrivate(text, name) {
 }
 
 /** Opens a view. Returns its picture and the text that it shows. */
-async function take(browser, { name, path, colorScheme = "light", viewport = WIDE, act, before, isClosed }) {
+async function take(browser, home, { name, path, colorScheme = "light", viewport = WIDE, act, before, isClosed }) {
   if (before) await order(before);
   const { context, page, seen } = await openTab(browser, base, { colorScheme, viewport });
   page.setDefaultTimeout(20_000);
@@ -93,6 +101,7 @@ async function take(browser, { name, path, colorScheme = "light", viewport = WID
   if (!isClosed) await page.locator("#live[data-state=live]").waitFor();
   await act?.(page);
   await page.waitForTimeout(300);
+  await hideFolder(page, home);
   await checkNoSideScroll(page, name);
   const text = await page.locator("body").innerText();
   checkPrivate(text, name);
@@ -110,7 +119,8 @@ async function takeAll() {
   checkPrivate(shots[0].text, "cli.svg");
   await order("client-keys");
   await work(await order("endpoint"));
-  for (const picture of PICTURES) shots.push(await take(browser, picture));
+  const home = await order("home");
+  for (const picture of PICTURES) shots.push(await take(browser, home, picture));
   await browser.close();
   return shots;
 }

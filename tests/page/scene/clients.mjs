@@ -50,17 +50,17 @@ export async function work(url) {
   await claude("weather__forecast", { place: "Mainz", days: 3 });
   await claude("notes__search_notes", { query: "garden" });
   await claude("notes__read_note", { name: "Ideas for the garden" });
-  await cursor("tickets__search_tickets", { query: "export" });
+  await cursor("tickets__find_tickets", { query: "export" });
   await cursor("tickets__get_ticket", { number: 214 });
-  await build("tickets__search_tickets", { query: "label:release" });
+  await build("tickets__find_tickets", { query: "label:release" });
   await codex("files__search_files", { words: "apple" });
   await codex("files__read_text_file", { path: "garden/trees.md" });
   await codex("files__read_file", { path: "garden/trees.md" });
   await cursor("tickets__assign_ticket", { number: 214, person: "grace" });
   await cursor("tickets__create_ticket", { project: "shop", title: "Export fails for long names" });
   await build("tickets__get_ticket", { number: 198 });
-  await claude("weather__current_conditions", { place: "Mainz" });
-  await claude("weather__storm_warnings", { region: "Hessen" });
+  await claude("weather__conditions", { place: "Mainz" });
+  await claude("weather__warnings", { region: "Hessen" });
   // It ends with the gateway.
   codex("weather__watch_storm", { region: "Hessen", ms: 600_000 }).catch(() => {});
 }
