@@ -4,9 +4,12 @@
 //! is connected, and everything that was started is stopped.
 
 mod background_tasks;
+pub mod configured_servers;
 mod file_digests;
+mod metadata_address;
 mod plan_diff;
 mod plan_settings;
+pub mod probe;
 mod reload;
 mod persistence;
 mod watch_files;
@@ -28,7 +31,7 @@ use crate::app::plan_settings::{
 use crate::app::reload::ReloadTargets;
 use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
-use moongate_admin::{AdminState, EventFeed, TryCalls};
+use moongate_admin::{AdminState, EventFeed, ProbeSlots, TryCalls};
 use moongate_config::{LimitSettings, Plan};
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
@@ -234,6 +237,7 @@ impl Bound {
         // A separate limit, so that clients cannot lock the operators out.
         let admin_limit = ConnectionLimit::new(admin_connections, &metrics.clients.admin_connections, metrics);
         let endpoint_url = endpoint_url(plan, &self.clients, targets.tls.is_some());
+        let probe_slots = ProbeSlots::default();
         let mut listeners = JoinSet::new();
         for listener in self.clients {
             let local = listener.is_local();
@@ -269,6 +273,7 @@ impl Bound {
                 draining: draining.clone(),
                 events: EventFeed::new(plan.admin_limits.streams),
                 try_calls: TryCalls::default(),
+                probe_slots: probe_slots.clone(),
                 sign_in: targets.sign_in.clone(),
             };
             serve_admin(listener, admin, settings.clone(), admin_limit.clone());

@@ -4,6 +4,7 @@
 //! with any problem changes nothing.
 
 mod change_config;
+mod new_servers;
 
 use parking_lot::Mutex;
 use std::hash::RandomState;
@@ -22,15 +23,20 @@ use crate::app::plan_settings::{
     request_limits,
 };
 use moongate_access::auth::AdminAccess;
-use moongate_admin::{AdminControl, AppliedChange, ChangeRefusal, ConfigChange, ConfigStatus, SignInState};
-use moongate_config::edit::{EditHistory, PastEdit};
-use moongate_config::{ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings};
+use moongate_admin::{
+    AdminControl, AppliedChange, ChangePreview, ChangeRefusal, ConfigChange, ConfigStatus, ProbeReport, SignInState,
+};
+use moongate_clients::import::ImportRow;
+use moongate_config::edit::{ConfigOperation, EditHistory, PastEdit};
+use moongate_config::{
+    ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings, ServerEntry,
+};
 use moongate_gateway::{Gateway, ToolAccessChange};
 use moongate_model::Principal;
 use moongate_server::{ServerState, ServerTls, SharedServerState};
 use moongate_session::store::unix_now;
 use moongate_telemetry::{ConfigReload, Metrics, logs};
-use moongate_upstream::AllServersContext;
+use moongate_upstream::{AllServersContext, ConnectTarget, ServerSettings};
 
 /// Time after a change for requests that began under the old rules. What they created is then revoked by a second
 /// sweep.
@@ -45,8 +51,8 @@ const BLANK_CHECKS_MAX: u32 = 10;
 
 /// Source of the config.
 pub struct ReloadSource {
-    /// Reads the config.
-    pub load: Box<dyn Fn() -> Result<LoadedConfig, ConfigProblems> + Send + Sync>,
+    /// Reads the config. Problems of these servers cost only them: the gateway runs without them already.
+    pub load: Box<dyn Fn(Vec<String>) -> Result<LoadedConfig, ConfigProblems> + Send + Sync>,
     /// Returns the options that it is read with, for edits.
     pub options: Box<dyn Fn() -> LoadOptions<'static> + Send + Sync>,
     /// Files that the config came from.
@@ -193,7 +199,7 @@ impl ConfigReloader {
         // Requests up to here are covered by this reload, since it has read nothing yet.
         let began = self.requests.load(Ordering::Acquire);
         self.reload_certificate().await;
-        let outcome = match self.load_when_stable().await {
+        let outcome = match self.load_when_stable(&running.plan).await {
             Ok(loaded) => self.adopt(&mut running, loaded),
             Err(refused) => ReloadOutcome::Refused(refused),
         };
@@ -243,7 +249,7 @@ impl ConfigReloader {
     pub async fn preview(&self) -> Result<ReloadPreview, String> {
         // Held to the end, so that no reload changes the plan that is compared.
         let running = self.running.lock().await;
-        let plan = self.load_when_stable().await?.plan;
+        let plan = self.load_when_stable(&running.plan).await?.plan;
         self.check_open(&plan)?;
         let difference = diff_plans(&running.plan, &plan);
         let plan = applicable(&running.plan, plan);
@@ -255,12 +261,12 @@ impl ConfigReloader {
     }
 
     /// Reads the config once its files are stable.
-    async fn load_when_stable(&self) -> Result<LoadedConfig, String> {
+    async fn load_when_stable(&self, running: &Plan) -> Result<LoadedConfig, String> {
         let keys = RandomState::new();
         let mut checks = 0;
         loop {
             let before = current_digests(self.files(), &keys).await;
-            let loaded = self.load().await;
+            let loaded = self.load(running).await;
             // Without files, nothing can be half written.
             if before.is_nothing() {
                 return loaded;
@@ -272,7 +278,7 @@ impl ConfigReloader {
             // A writer in place may have truncated and filled the file between two digests, during the read. Two equal
             // reads show the real contents.
             if is_stable {
-                let reread = self.load().await;
+                let reread = self.load(running).await;
                 if checks >= STABLE_CHECKS_MAX || is_same(&loaded, &reread) {
                     return reread;
                 }
@@ -282,12 +288,13 @@ impl ConfigReloader {
         }
     }
 
-    async fn load(&self) -> Result<LoadedConfig, String> {
+    async fn load(&self, running: &Plan) -> Result<LoadedConfig, String> {
+        let failing = failing_servers(running);
         let Some(own) = self.self_ref.upgrade().filter(|own| own.source.is_some()) else {
             return Err("this gateway was started without a config that could be read again".to_owned());
         };
         // `spawn_blocking`: reading the config does file I/O.
-        let read = move || own.source.as_ref().map(|source| (source.load)());
+        let read = move || own.source.as_ref().map(|source| (source.load)(failing));
         match tokio::task::spawn_blocking(read).await {
             Ok(Some(Ok(loaded))) => Ok(loaded),
             Ok(Some(Err(problems))) => {
@@ -414,6 +421,12 @@ impl ConfigReloader {
     }
 }
 
+/// Returns the servers that a gateway with this plan runs without, since their entries have problems.
+fn failing_servers(plan: &Plan) -> Vec<String> {
+    let failing = |server: &&ServerSettings| matches!(server.connect, ConnectTarget::Misconfigured { .. });
+    plan.servers.iter().filter(failing).map(|server| server.name.clone()).collect()
+}
+
 /// True if two reads gave the same result.
 fn is_same(one: &Result<LoadedConfig, String>, other: &Result<LoadedConfig, String>) -> bool {
     match (one, other) {
@@ -453,6 +466,25 @@ impl AdminControl for ConfigReloader {
 
     fn change_config(&self, change: ConfigChange) -> BoxFuture<'_, Result<AppliedChange, ChangeRefusal>> {
         Box::pin(self.change_config_files(change))
+    }
+
+    fn plan_import(
+        &self,
+        found: Vec<ServerEntry>,
+        own_url: String,
+    ) -> BoxFuture<'_, Result<Vec<ImportRow>, ChangeRefusal>> {
+        Box::pin(self.compare_with_config(found, own_url))
+    }
+
+    fn preview_change(
+        &self,
+        operations: Vec<ConfigOperation>,
+    ) -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>> {
+        Box::pin(self.prepare_change(operations))
+    }
+
+    fn probe(&self, operation: ConfigOperation) -> BoxFuture<'_, ProbeReport> {
+        Box::pin(self.probe_new_server(operation))
     }
 
     fn past_edits(&self) -> Vec<PastEdit> {

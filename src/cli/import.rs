@@ -171,7 +171,7 @@ fn table(rows: &[ImportRow]) -> String {
     let (names, origins) = (width(|row| &row.server.name), width(|row| &row.origin));
     let mut out = String::new();
     for row in rows {
-        let (name, origin, state, target) = (&row.server.name, &row.origin, state(&row.state), target(&row.server));
+        let (name, origin, state, target) = (&row.server.name, &row.origin, state(&row.state), row.server.target());
         let line = format!("{name:<names$}  {origin:<origins$}  {state:<10}  {target}");
         // Clients' files are somebody else's text.
         let _ = writeln!(out, "{}", logs::one_line(line.trim_end()));
@@ -189,17 +189,6 @@ fn state(state: &ImportState) -> String {
         ImportState::Same { name } => format!("there as {name}"),
         ImportState::Own => "this gateway".to_owned(),
         ImportState::Broken => "unusable".to_owned(),
-    }
-}
-
-/// URL or command of a server, without secrets.
-fn target(server: &ServerEntry) -> String {
-    let text = |key: &str| server.masked.get(key).and_then(Value::as_str);
-    let args = server.masked.get("args").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    match (text("url"), text("command")) {
-        (Some(url), _) => url.to_owned(),
-        (None, Some(command)) => std::iter::once(command).chain(args).collect::<Vec<_>>().join(" "),
-        (None, None) => text("unix").or_else(|| text("tcp")).unwrap_or_default().to_owned(),
     }
 }
 

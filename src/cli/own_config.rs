@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use serde_json::json;
 
+use crate::app::configured_servers::{ConfiguredServers, own_gateway};
 use crate::cli::confirm::confirm;
 use crate::cli::import_env_file::EnvFileAddition;
 use crate::cli::process::print_message;
@@ -18,7 +19,6 @@ use moongate_clients::import::{KnownServer, OwnGateway, import_edits};
 use moongate_config::{LoadOptions, ServerEntry};
 use moongate_edit::{ConfigFile, Edit, EditAction, Format, PathStep, edit};
 use moongate_protocol::SUPPORTED;
-use moongate_server::ListenAddress;
 
 /// Files of our config, and what they have.
 pub(super) struct OwnConfig {
@@ -47,20 +47,9 @@ impl OwnConfig {
             // again.
             None => moongate_config::users_file(env).context("there is no place for a config: HOME is not set")?,
         };
-        let (mut known, mut wrapper) = (Vec::new(), "servers");
-        for path in paths.iter().filter(|path| path.exists()) {
-            let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-            let read =
-                moongate_config::server_entries(path, &text).map_err(|problems| anyhow::anyhow!("{problems}"))?;
-            // The servers are written under the key that the file already uses, such as `mcpServers`.
-            if *path == target {
-                wrapper = read.wrapper.unwrap_or(wrapper);
-            }
-            known.extend(
-                read.servers.into_iter().map(|entry| KnownServer { name: entry.name, settings: entry.settings }),
-            );
-        }
-        let own = own_gateway(&paths, env);
+        let options = LoadOptions::of_files(paths.clone(), env.clone());
+        let ConfiguredServers { known, wrapper } = ConfiguredServers::read(&options, &target)?;
+        let own = own_gateway(&options);
         Ok(OwnConfig { paths, env: env.clone(), target, wrapper, known, own })
     }
 
@@ -149,17 +138,4 @@ impl OwnConfig {
         }
         Ok(())
     }
-}
-
-/// Returns the addresses of the gateway, as URLs have them. None if the config does not say them.
-pub(super) fn own_gateway(paths: &[PathBuf], env: &BTreeMap<String, String>) -> OwnGateway {
-    let options = LoadOptions::of_files(paths.to_vec(), env.clone());
-    let listen = moongate_config::gateway_addresses(&options).map(|addresses| addresses.listen).unwrap_or_default();
-    let tcp = listen.iter().filter_map(|address| match address {
-        // `0.0.0.0` is no address to connect to: clients' entries have the loopback address instead.
-        ListenAddress::Tcp(address) if address.ip().is_unspecified() => Some(format!("127.0.0.1:{}", address.port())),
-        ListenAddress::Tcp(address) => Some(address.to_string()),
-        _ => None,
-    });
-    OwnGateway { addresses: tcp.collect() }
 }

@@ -47,7 +47,10 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     let (again, for_edits) = (args.clone(), args.clone());
     let source = ReloadSource {
         // At the start the gateway goes without a broken server. A reload keeps the config that works.
-        load: Box::new(move || load(&again, ErrorTolerance::None).map(|(loaded, _)| loaded)),
+        load: Box::new(move |failing| {
+            let options = LoadOptions { failing, ..options(&again, ErrorTolerance::None) };
+            load_with_demo(&options).map(|(loaded, _)| loaded)
+        }),
         options: Box::new(move || options(&for_edits, ErrorTolerance::None)),
         files: loaded.files.clone(),
         places: loaded.places.clone(),
@@ -60,9 +63,12 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 
 /// Loads the config. Without one, the plan has a demo server, so that the first run shows something that works.
 pub(super) fn load(args: &ServeArgs, tolerance: ErrorTolerance) -> Result<(LoadedConfig, bool), ConfigProblems> {
-    let options = options(args, tolerance);
+    load_with_demo(&options(args, tolerance))
+}
+
+fn load_with_demo(options: &LoadOptions<'_>) -> Result<(LoadedConfig, bool), ConfigProblems> {
     let demo = options.paths.is_empty();
-    let mut loaded = moongate_config::load(&options)?;
+    let mut loaded = moongate_config::load(options)?;
     // Servers may also come from the environment. Then there is nothing to demonstrate.
     let demo = demo && loaded.plan.servers.is_empty();
     if demo && let Ok(program) = std::env::current_exe() {

@@ -103,9 +103,10 @@ async fn what_cannot_be_changed_is_refused_and_says_why() {
     let before = edited.text();
     for (body, status, error) in [
         (json!({}), 400, "bad_value"),
-        (json!({ "set": { "url": "http://127.0.0.1:1/mcp" } }), 400, "bad_value"),
-        (json!({ "set": { "command": "sh" } }), 400, "bad_value"),
-        (json!({ "set": { "title": 5 } }), 400, "bad_value"),
+        (json!({ "set": { "url": "http://127.0.0.1:1/mcp" } }), 403, "commands_not_allowed"),
+        (json!({ "set": { "command": "sh" } }), 403, "commands_not_allowed"),
+        (json!({ "set": { "cmd": "sh" } }), 400, "bad_value"),
+        (json!({ "set": { "title": 5 } }), 422, "problems"),
         (json!({ "set": { "timeout": "soon" } }), 422, "problems"),
         (json!({ "tools": { "off": ["!x"] } }), 422, "cannot_edit"),
         (json!({ "unknown": 1 }), 400, "bad_body"),
@@ -125,6 +126,35 @@ async fn what_cannot_be_changed_is_refused_and_says_why() {
     std::fs::write(&file, &theirs).unwrap();
     let reply = edited.send("POST", "/config/undo", &[], &json!({})).await;
     assert_eq!((reply.status, &reply.json()["error"], edited.text()), (412, &json!("changed"), theirs));
+}
+
+#[tokio::test]
+async fn a_server_that_failed_at_the_start_is_no_obstacle_to_edits_of_others() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let table = format!("url = {:?}\nheaders = {{ X = \"${{MOONGATE_NO_SUCH_VARIABLE}}\" }}", server.url);
+    let edited = EditedGateway::start(Setup::new().http("a", &server.url).with("servers.b", &table)).await;
+    edited.ready("a").await;
+    assert_eq!(edited.gateway.status("b").await["state"], "failed");
+    let reply = edited.patch("a", json!({ "set": { "title": "A" } })).await;
+    assert_eq!((reply.status, &reply.json()["reload"]["outcome"]), (200, &json!("applied")), "{}", reply.text_body());
+    assert_eq!(edited.gateway.status("a").await["title"], "A");
+    assert_eq!(edited.gateway.status("b").await["state"], "failed", "as before");
+    let own = edited.patch("b", json!({ "set": { "title": "B" } })).await;
+    assert_eq!((own.status, &own.json()["error"]), (422, &json!("problems")));
+    assert!(own.json()["problems"][0]["message"].as_str().unwrap().contains("MOONGATE_NO_SUCH_VARIABLE"));
+    // A reload by hand, and that of the watched file, read the same.
+    let reload = edited.send("POST", "/reload", &[], &json!({})).await;
+    assert_eq!(reload.status, 200, "{}", reload.text_body());
+    assert_eq!(edited.patch("b", json!({ "enabled": false })).await.status, 200);
+    assert_eq!(edited.gateway.status("b").await["state"], "disabled");
+    let on = edited.patch("b", json!({ "enabled": true })).await;
+    assert_eq!((on.status, &on.json()["error"]), (422, &json!("problems")), "it did not run before");
+    // A server that runs is never lost to an edit of another one.
+    let broken = edited.text().replace("[servers.a]", "[servers.a]\ntimeout = \"soon\"");
+    std::fs::write(edited.setup.path("moongate.toml"), &broken).unwrap();
+    let reply = edited.send("POST", "/keys", &[], &json!({ "name": "ci" })).await;
+    assert_eq!((reply.status, &reply.json()["error"], edited.text()), (422, &json!("problems"), broken));
+    assert_eq!(edited.gateway.status("a").await["state"], "ready");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod admin_access;
+mod admin_add;
 mod admin_api;
 mod admin_edit;
 mod admin_keys;

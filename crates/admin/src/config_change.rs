@@ -154,7 +154,7 @@ fn with_tag(mut response: Response, tag: &str) -> Response {
     response
 }
 
-fn refuse(admin: &AdminState, ChangeRefusal { error, tag }: &ChangeRefusal) -> Response {
+pub(super) fn refuse(admin: &AdminState, ChangeRefusal { error, tag }: &ChangeRefusal) -> Response {
     let (status, setting) = match error.code {
         "unknown_server" | "unknown_key" => (StatusCode::NOT_FOUND, None),
         "last_operator" => (StatusCode::CONFLICT, Some("admin.keys")),
@@ -183,7 +183,7 @@ fn refuse(admin: &AdminState, ChangeRefusal { error, tag }: &ChangeRefusal) -> R
     with_tag(json(status, &body), tag)
 }
 
-fn problem_json(problem: &ConfigProblem) -> Value {
+pub(super) fn problem_json(problem: &ConfigProblem) -> Value {
     let (file, line, column) = match &problem.origin {
         ProblemOrigin::File { path, line, column } => (Some(path.display().to_string()), *line, *column),
         ProblemOrigin::Variable(name) => (Some(format!("${name}")), 0, 0),

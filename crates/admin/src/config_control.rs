@@ -47,6 +47,15 @@ pub struct AppliedChange {
     pub reload: serde_json::Value,
 }
 
+/// Change as it would be written.
+#[derive(Clone, Debug)]
+pub struct ChangePreview {
+    /// File that would have it.
+    pub file: PathBuf,
+    /// Changed lines, without secrets.
+    pub diff: String,
+}
+
 /// Refusal of a change. Nothing was written.
 #[derive(Clone, Debug)]
 pub struct ChangeRefusal {

@@ -17,12 +17,16 @@ mod explain;
 mod items;
 mod json_body;
 mod keys;
+mod new_servers;
 mod openapi;
 mod page;
+mod probe;
 mod query_map;
 mod routes;
 mod search;
 mod server_details;
+mod server_preview;
+mod server_source;
 mod sessions;
 mod sign_in;
 mod signin_routes;
@@ -44,13 +48,17 @@ use http::{HeaderValue, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use moongate_access::auth::AdminAccess;
-use moongate_config::edit::PastEdit;
+use moongate_clients::import::ImportRow;
+use moongate_config::ServerEntry;
+use moongate_config::edit::{ConfigOperation, PastEdit};
 use moongate_gateway::Gateway;
 use moongate_server::{SharedServerState, has_several_hosts, json_response, request_hosts};
 use moongate_telemetry::Metrics;
 
-pub use config_control::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange, ConfigStatus};
+pub use config_control::{AppliedChange, ChangeKind, ChangePreview, ChangeRefusal, ConfigChange, ConfigStatus};
 pub use event_feed::EventFeed;
+pub use probe::{ProbeAnswer, ProbeReport};
+pub use server_preview::ProbeSlots;
 pub use sign_in::SignInState;
 pub use try_call::TryCalls;
 
@@ -78,6 +86,8 @@ pub struct AdminState {
     pub events: EventFeed,
     /// Calls that operators make here.
     pub try_calls: TryCalls,
+    /// Slots of previews that connect to servers. All listeners share them.
+    pub probe_slots: ProbeSlots,
     /// Sessions, tickets and wrong keys. All listeners share them.
     pub sign_in: Arc<SignInState>,
 }
@@ -106,6 +116,20 @@ pub trait AdminControl: Send + Sync {
 
     /// Writes a change into the config, and applies it.
     fn change_config(&self, change: ConfigChange) -> BoxFuture<'_, Result<AppliedChange, ChangeRefusal>>;
+
+    /// Compares servers with those of the config. `own_url` is an endpoint of this gateway.
+    fn plan_import(
+        &self,
+        found: Vec<ServerEntry>,
+        own_url: String,
+    ) -> BoxFuture<'_, Result<Vec<ImportRow>, ChangeRefusal>>;
+
+    /// Prepares a change of the config, and writes nothing.
+    fn preview_change(&self, operations: Vec<ConfigOperation>)
+    -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>>;
+
+    /// Connects once to the server that an operation would add.
+    fn probe(&self, operation: ConfigOperation) -> BoxFuture<'_, ProbeReport>;
 
     /// Reads the edits that can be undone, the last one first. Reads a file, so it may block.
     fn past_edits(&self) -> Vec<PastEdit>;

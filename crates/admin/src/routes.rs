@@ -9,8 +9,8 @@ use axum::Router;
 use axum::routing::{MethodRouter, delete, get, patch, post};
 
 use crate::{
-    AdminState, actions, calls, config_change, config_view, connect, events, explain, items, keys, openapi, search,
-    sessions, signin_routes, status, try_call,
+    AdminState, actions, calls, config_change, config_view, connect, events, explain, items, keys, new_servers, openapi,
+    search, server_preview, sessions, signin_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 
@@ -70,6 +70,12 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::view("GET", "/api/v1/me", "Name and role of the key that a request has.", || get(signin_routes::me)),
     ApiRoute::view("GET", "/api/v1/status", "The state of every server, and why.", || get(status::status)),
     ApiRoute::view("GET", "/api/v1/events", "Changes as they happen, as an event stream.", || get(events::events)),
+    ApiRoute::operate("POST", "/api/v1/servers", "Adds servers to the config, as one edit.", || {
+        post(new_servers::add_servers)
+    }),
+    ApiRoute::operate("POST", "/api/v1/servers/preview", "Shows what adding servers would do, and writes nothing.", || {
+        post(server_preview::preview)
+    }),
     ApiRoute::view("GET", "/api/v1/servers/{name}", "The state of one server.", || get(status::server)),
     ApiRoute::operate(
         "PATCH",

@@ -115,6 +115,12 @@ pub(super) fn expand_text(
     Ok(out)
 }
 
+/// Returns true if a text may have a reference to a file. Errs on that side: a doubled dollar sign counts, too.
+pub(super) fn refers_to_file(text: &str) -> bool {
+    let mut references = text.split("${").skip(1);
+    references.any(|reference| reference.trim_start().starts_with("file:"))
+}
+
 /// Finds the brace that closes a reference. A default may hold references itself.
 fn closing_brace(text: &str) -> Option<usize> {
     let mut depth = 0_usize;

@@ -106,8 +106,10 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
         faults.warn(ProblemKind::Missing, place, "no server is configured: clients find nothing here", fix);
     }
     let problems = faults.finish(&sources);
-    let tolerable =
-        |problem: &ConfigProblem| options.tolerance == ErrorTolerance::PerServer && problem.server.is_some();
+    let tolerable = |problem: &ConfigProblem| {
+        let is_failing = |name: &String| options.failing.contains(name);
+        problem.server.as_ref().is_some_and(|name| options.tolerance == ErrorTolerance::PerServer || is_failing(name))
+    };
     if !problems.errors.iter().all(tolerable) {
         return Err(ConfigProblems { files, ..problems });
     }

@@ -40,6 +40,17 @@ pub struct ServerEntry {
 }
 
 impl ServerEntry {
+    /// Returns its URL, its command or its socket, without secrets.
+    pub fn target(&self) -> String {
+        let text = |key: &str| self.masked.get(key).and_then(Value::as_str);
+        let args = self.masked.get("args").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        match (text("url"), text("command")) {
+            (Some(url), _) => url.to_owned(),
+            (None, Some(command)) => std::iter::once(command).chain(args).collect::<Vec<_>>().join(" "),
+            (None, None) => text("unix").or_else(|| text("tcp")).unwrap_or_default().to_owned(),
+        }
+    }
+
     /// Returns the secret texts of the settings.
     pub fn secrets(&self) -> Vec<&str> {
         let mut found = Vec::new();

@@ -26,7 +26,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::dispatcher::CallDispatcher;
-use crate::connection::dial::transport_name;
 use crate::lists::ListStore;
 use crate::lists::cache::RestoredServer;
 use crate::pool::ConnectionPool;
@@ -45,7 +44,7 @@ pub use all_servers::session_store::client_session_digest;
 pub use all_servers::{AllServersContext, ServerDialer};
 pub use call::ServerCall;
 pub use connection::UpstreamConnection;
-pub use connection::dial::{ConnectIdentity, open_connection};
+pub use connection::dial::{ConnectIdentity, open_connection, transport_name};
 pub use connection_owner::ConnectionOwner;
 #[cfg(any(test, feature = "testing"))]
 pub use event::NoSink;

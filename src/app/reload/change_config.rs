@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ConfigReloader, ReloadOutcome, ReloadSource};
+use super::{ConfigReloader, ReloadOutcome, ReloadSource, failing_servers};
 use moongate_access::auth::AdminRole;
 use moongate_admin::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
-use moongate_config::Plan;
+use moongate_config::{LoadOptions, Plan};
 use moongate_config::edit::{
     ConfigEditError, ConfigOperation, EditHistory, KeyList, PastEdit, PreparedEdit, prepare_edit,
 };
@@ -42,15 +42,16 @@ impl ConfigReloader {
         let Ok(mut running) = tokio::time::timeout(TURN_TIMEOUT, self.running.lock()).await else {
             return Err(busy("another change or a reload is under way; try again"));
         };
+        check_commands(&change.kind, &running.plan)?;
         // Read under the lock, since the reload before may have switched edits off.
         if !running.plan.admin_edits.edit {
             let message = "changes of the config are switched off here (admin.edit)";
             return Err(ConfigEditError::new("edit_off", message).into());
         }
-        let own = self.clone();
+        let (own, failing) = (self.clone(), failing_servers(&running.plan));
         // `spawn_blocking`: files are read and written.
         let writing = tokio::task::spawn_blocking(move || match &own.source {
-            Some(source) => PendingChange { reloader: &own, source, history: own.history.as_ref() }.write(&change),
+            Some(source) => PendingChange { reloader: &own, source, history: own.history.as_ref(), failing }.write(&change),
             None => Err(busy("there is no config")),
         });
         let Ok(written) = writing.await else {
@@ -60,7 +61,7 @@ impl ConfigReloader {
         // Without a difference, a reload would report what others did to the files.
         if !applied.diff.is_empty() {
             tracing::info!("config changed by an operator: {}", applied.summary);
-            let outcome = match self.load().await {
+            let outcome = match self.load(&running.plan).await {
                 Ok(loaded) => self.adopt(&mut running, loaded),
                 Err(refused) => ReloadOutcome::Refused(refused),
             };
@@ -80,6 +81,7 @@ struct PendingChange<'a> {
     reloader: &'a ConfigReloader,
     source: &'a ReloadSource,
     history: Option<&'a EditHistory>,
+    failing: Vec<String>,
 }
 
 impl PendingChange<'_> {
@@ -90,12 +92,16 @@ impl PendingChange<'_> {
         }
     }
 
+    fn options(&self) -> LoadOptions<'static> {
+        LoadOptions { failing: self.failing.clone(), ..(self.source.options)() }
+    }
+
     fn write_edit(
         &self,
         operations: &[ConfigOperation],
         expected: Option<&str>,
     ) -> Result<AppliedChange, ChangeRefusal> {
-        let options = (self.source.options)();
+        let options = self.options();
         let created = moongate_config::users_file(&options.env);
         let prepared = prepare_edit(&options, created.as_deref(), operations)?;
         // After the file was read: the tag must be that of the bytes that the edit began with.
@@ -113,7 +119,7 @@ impl PendingChange<'_> {
             let message = "this gateway keeps no past edits, since it keeps no state (gateway.state)";
             return Err(ConfigEditError::new("nothing_to_undo", message).into());
         };
-        let (prepared, past): (PreparedEdit, PastEdit) = history.prepare_undo(&(self.source.options)())?;
+        let (prepared, past): (PreparedEdit, PastEdit) = history.prepare_undo(&self.options())?;
         check_tag(&prepared, expected)?;
         self.finish(prepared, Vec::new(), |history, _| history.forget(&past))
     }
@@ -142,6 +148,19 @@ impl PendingChange<'_> {
             reload: serde_json::Value::Null,
         })
     }
+}
+
+/// Refuses to write a program, a file or another target, unless the config allows that.
+fn check_commands(kind: &ChangeKind, plan: &Plan) -> Result<(), ConfigEditError> {
+    let ChangeKind::Edit(operations) = kind else { return Ok(()) };
+    let guarded = operations.iter().find_map(|operation| Some((operation.guarded_setting()?, operation)));
+    let Some((setting, operation)) = guarded.filter(|_| !plan.admin_edits.allow_commands) else { return Ok(()) };
+    let server = operation.server().unwrap_or_default();
+    let message = format!(
+        "`{setting}` of {server} decides what runs, which file is read or where secrets go, and `admin.allow_commands` is \
+         false: use `moongate add`, or edit the file"
+    );
+    Err(ConfigEditError::new("commands_not_allowed", message))
 }
 
 /// Refuses a change of the operators' keys after which nobody could make another one.

@@ -1,19 +1,20 @@
 //! Probe of an endpoint: `initialize` and `tools/list`, as a client does at its start.
 //!
-//! Owns the judgement of a failure. Does not print. Invariant: the connection and the child that was started have ended.
+//! Owns the judgement of a failure. Does not connect (`app/probe.rs`) or print. Invariant: the connection and the child
+//! that was started have ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use moongate_model::ItemKind;
 use moongate_protocol::ConnectError;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::LinkError;
 use moongate_transport::reaper::Reaper;
-use moongate_upstream::{AllServersContext, ConnectIdentity, ConnectTarget, ServerSettings};
+use moongate_upstream::{AllServersContext, ConnectTarget, ServerSettings};
 
 use super::target::{child_process, remote};
+use crate::app::probe::{ProbeFailure, probe_server};
 
 /// Time limit for the whole probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -59,19 +60,11 @@ async fn probe(settings: ServerSettings) -> ProbeOutcome {
     let child = matches!(settings.connect, ConnectTarget::Stdio { .. });
     let reaper = program.filter(|_| child).and_then(|program| Reaper::start(&program).ok());
     let shared = AllServersContext::new(Arc::new(Metrics::new()), reaper.unwrap_or_else(Reaper::disabled));
-    let listed = async {
-        let active = moongate_upstream::open_connection(&settings, &shared, ConnectIdentity::for_all(None))
-            .await
-            .map_err(failure)?;
-        let listed = moongate_upstream::list_all(&*active.server, ItemKind::Tools, &settings.lists).await;
-        // Closed before the result is looked at, or a child would outlive a list that failed.
-        active.link.close(Vec::new()).await;
-        Ok(listed.map_err(|error| ProbeOutcome::Failed(error.message.to_string()))?.items.len())
-    };
-    match tokio::time::timeout(PROBE_TIMEOUT, listed).await {
-        Ok(Ok(count)) => ProbeOutcome::Tools(count),
-        Ok(Err(outcome)) => outcome,
-        Err(_) => ProbeOutcome::Failed(format!("no answer within {PROBE_TIMEOUT:?}")),
+    match probe_server(&settings, &shared, PROBE_TIMEOUT).await {
+        Ok(answer) => ProbeOutcome::Tools(answer.tools),
+        Err(ProbeFailure::Connect(error)) => failure(error),
+        Err(ProbeFailure::List(message)) => ProbeOutcome::Failed(message),
+        Err(ProbeFailure::Late) => ProbeOutcome::Failed(format!("no answer within {PROBE_TIMEOUT:?}")),
     }
 }
 

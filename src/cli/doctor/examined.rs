@@ -15,9 +15,9 @@ use moongate_upstream::{ConnectTarget, ServerSettings};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::app::configured_servers::own_gateway;
 use crate::cli::admin::GatewayArgs;
 use crate::cli::check_servers::start_without_listeners;
-use crate::cli::own_config::own_gateway;
 
 /// Time limit of each answer of a running gateway.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -89,7 +89,7 @@ impl ExaminedGateway {
         let is_container = options.env.contains_key("container") || files.iter().any(|path| Path::new(path).exists());
         Ok(ExaminedGateway {
             addresses: moongate_config::gateway_addresses(&options).ok(),
-            own: own_gateway(&options.paths, &options.env),
+            own: own_gateway(&options),
             options,
             loaded,
             answer,

@@ -14,12 +14,13 @@ const FIRST_KEYS: [&str; 8] = ["title", "type", "url", "command", "args", "cwd",
 pub fn import_edits<'a>(wrapper: &str, servers: impl IntoIterator<Item = &'a ServerEntry>) -> Vec<Edit> {
     let edit = |server: &ServerEntry| {
         let path = [PathStep::from(wrapper), PathStep::from(server.name.as_str())];
-        Edit::new(path, EditAction::Set(Value::Object(ordered(&server.settings))))
+        Edit::new(path, EditAction::Set(Value::Object(ordered_settings(&server.settings))))
     };
     servers.into_iter().map(edit).collect()
 }
 
-fn ordered(settings: &Map<String, Value>) -> Map<String, Value> {
+/// Returns settings in the order in which people write them.
+pub fn ordered_settings(settings: &Map<String, Value>) -> Map<String, Value> {
     let rank = |key: &str| FIRST_KEYS.iter().position(|first| *first == key).unwrap_or(FIRST_KEYS.len());
     let mut members: Vec<(&String, &Value)> = settings.iter().collect();
     // The sort is stable: the others keep the order of their names.

@@ -18,7 +18,7 @@ use std::path::Path;
 use moongate_config::{ConfigProblems, ServerEntry};
 use serde_json::{Map, Value};
 
-pub use edits::import_edits;
+pub use edits::{import_edits, ordered_settings};
 pub use env_variables::{MovedSecrets, move_secrets};
 pub use merge::{ImportRow, ImportState, KnownServer, OwnGateway, plan_import};
 pub use projects::ProjectServers;

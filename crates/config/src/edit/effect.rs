@@ -7,7 +7,7 @@ use moongate_edit::{Edit, EditAction, Format, PathStep};
 use serde_json::{Map, Value};
 
 use super::edit_error::ConfigEditError;
-use super::operation::{ConfigOperation, key_path, without_references};
+use super::operation::{ConfigOperation, key_path, written_value};
 use super::tool_rules::escape;
 use crate::keys::KeyList;
 use crate::load::LoadedConfig;
@@ -49,7 +49,7 @@ impl ConfigOperation {
     }
 
     /// Returns TOML to paste. `None` for operations that only take something away.
-    pub(super) fn snippet(&self) -> Option<String> {
+    pub fn snippet(&self) -> Option<String> {
         let of_server = |server: &str, keys: &[&str], value: Value| {
             let path = ["servers", server].iter().chain(keys).map(|key| PathStep::from(*key)).collect::<Vec<_>>();
             Edit::new(path, EditAction::Set(value))
@@ -68,8 +68,8 @@ impl ConfigOperation {
                 vec![of_server(server, &["tools", "deny"], Value::Array(patterns(tools, "")?))]
             }
             ConfigOperation::SetKeys { server, values } => {
-                let set = values.iter().filter_map(|(key, value)| Some((key, without_references(value.as_str()?))));
-                set.map(|(key, value)| of_server(server, &[key], value.into())).collect()
+                let set = values.iter().filter(|(_, value)| !value.is_null());
+                set.map(|(key, value)| of_server(server, &[key], written_value(key, value))).collect()
             }
             ConfigOperation::AddKey { list, entry } => {
                 let name = entry["name"].as_str().unwrap_or_default();
@@ -134,9 +134,21 @@ fn tools_in_words(tools: &[String]) -> String {
 /// Returns true if the keys of a server have these values.
 fn has_values(loaded: &LoadedConfig, server: &str, values: &Map<String, Value>) -> bool {
     let own = &loaded.resolved()["servers"][server];
-    values.iter().all(|(key, value)| match value.as_str() {
-        // What looks like a secret is masked there.
-        Some(text) => own[key] == without_references(text) || own[key] == "***",
-        None => own[key].is_null(),
-    })
+    values.iter().all(|(key, value)| has_value(&own[key], &written_value(key, value)))
+}
+
+fn has_value(own: &Value, written: &Value) -> bool {
+    match written {
+        // What looks like a secret is masked there, and what a reference stands for is not known here.
+        Value::String(text) => {
+            own == written || own == "***" || (text.contains("${") && !text.contains("$${") && own.is_string())
+        }
+        Value::Array(items) => {
+            let own = own.as_array().map_or(&[][..], Vec::as_slice);
+            own.len() == items.len() && own.iter().zip(items).all(|(own, written)| has_value(own, written))
+        }
+        // Another file may add members to a table.
+        Value::Object(members) => members.iter().all(|(key, written)| has_value(&own[key], written)),
+        written => own == written,
+    }
 }

@@ -6,6 +6,7 @@
 
 mod edit_error;
 mod effect;
+mod guarded_settings;
 mod history;
 mod line_diff;
 mod operation;
@@ -20,6 +21,7 @@ use std::path::Path;
 use moongate_edit::{ConfigFile, Edit, Format};
 
 pub use edit_error::ConfigEditError;
+pub use guarded_settings::guarded_setting;
 pub use history::{EditHistory, PastEdit};
 pub use operation::{ConfigOperation, without_references};
 pub use prepared::{PreparedEdit, WrittenEdit};
@@ -45,6 +47,9 @@ pub fn prepare_edit(
     operations: &[ConfigOperation],
 ) -> Result<PreparedEdit, ConfigEditError> {
     let mut options = options.clone();
+    // A server that is edited must work afterwards, even if it failed before.
+    let own: Vec<&str> = operations.iter().filter_map(ConfigOperation::server).collect();
+    options.failing.retain(|name| !own.contains(&name.as_str()));
     let mut edited: Option<ConfigFile> = None;
     for operation in operations {
         let target = operation.target(&options, created)?;

@@ -9,6 +9,7 @@ use moongate_edit::{Edit, EditAction, PathStep};
 use serde_json::{Map, Value, json};
 
 use super::edit_error::ConfigEditError;
+use super::guarded_settings::{SETTABLE, check_new_keys, guarded_setting, is_guarded_key};
 use super::server_entry::{self, ServerEntry};
 use super::tool_rules::ToolLists;
 use crate::keys::KeyList;
@@ -41,7 +42,8 @@ pub enum ConfigOperation {
     SetKeys {
         /// Name of the server.
         server: String,
-        /// New values by key. Their dollar signs are doubled, so that they refer to nothing.
+        /// New values by key. Their dollar signs are doubled, so that they refer to nothing, unless the key is one
+        /// that needs `admin.allow_commands`.
         values: Map<String, Value>,
     },
     /// Adds a key.
@@ -62,6 +64,15 @@ pub(super) struct EditTarget {
 }
 
 impl ConfigOperation {
+    /// Finds what of the operation needs `admin.allow_commands`: a program, a file, or another place to connect to.
+    pub fn guarded_setting(&self) -> Option<String> {
+        match self {
+            ConfigOperation::AddServer { settings, .. } => guarded_setting(settings.as_object()?),
+            ConfigOperation::SetKeys { values, .. } => values.keys().find(|key| is_guarded_key(key)).cloned(),
+            _ => None,
+        }
+    }
+
     /// Finds the file, and the edits in it.
     pub(super) fn target(
         &self,
@@ -101,6 +112,10 @@ fn add_server(
     name: &str,
     settings: &Value,
 ) -> Result<EditTarget, ConfigEditError> {
+    let Some(members) = settings.as_object() else {
+        return Err(ConfigEditError::new("bad_value", format!("the settings of {name} must be a table")));
+    };
+    check_new_keys(members)?;
     if let Some(wrong) = server_names::name_problem(name) {
         let other = server_names::legal_name(name).map(|name| format!("; call it {name}")).unwrap_or_default();
         return Err(ConfigEditError::new("bad_name", format!("the name {name:?} {wrong}{other}")));
@@ -215,22 +230,6 @@ fn switch_tools(
     Ok(EditTarget { path: entry.path.clone(), edits })
 }
 
-/// Keys of a server that may be set: how it looks, and its times. None of them decides what runs or where it leads.
-const SETTABLE: [&str; 12] = [
-    "title",
-    "icon",
-    "description",
-    "prefix",
-    "share",
-    "start",
-    "idle_stop",
-    "timeout",
-    "connect_timeout",
-    "start_timeout",
-    "list_timeout",
-    "relist",
-];
-
 fn set_keys(
     options: &LoadOptions<'_>,
     server: &str,
@@ -239,18 +238,28 @@ fn set_keys(
     let entry = strongest_entry(options, server)?;
     let mut edits = Vec::new();
     for (key, value) in values {
-        if !SETTABLE.contains(&key.as_str()) {
+        if !SETTABLE.contains(&key.as_str()) && !is_guarded_key(key) {
             let message = format!("`{key}` is no key that can be set here; those are {}", SETTABLE.join(", "));
             return Err(ConfigEditError::new("bad_value", message));
         }
         edits.push(match value {
             Value::Null if entry.node.child(key).is_none() => continue,
             Value::Null => Edit::new(entry.key(&[key]), EditAction::Remove),
-            Value::String(text) => Edit::new(entry.key(&[key]), EditAction::Set(without_references(text).into())),
-            _ => return Err(ConfigEditError::new("bad_value", format!("`{key}` must be a text, or null"))),
+            value => Edit::new(entry.key(&[key]), EditAction::Set(written_value(key, value))),
         });
     }
     Ok(EditTarget { path: entry.path, edits })
+}
+
+/// Returns the value that the file gets. Only a key that needs the permission may refer to variables.
+pub(super) fn written_value(key: &str, value: &Value) -> Value {
+    let inner = |value: &Value| written_value(key, value);
+    match value {
+        Value::String(text) if !is_guarded_key(key) => without_references(text).into(),
+        Value::Array(items) => items.iter().map(inner).collect(),
+        Value::Object(members) => members.iter().map(|(name, value)| (name.clone(), inner(value))).collect(),
+        value => value.clone(),
+    }
 }
 
 /// Doubles each dollar sign: one alone would begin a reference to a variable or a file.

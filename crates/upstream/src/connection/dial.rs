@@ -353,7 +353,7 @@ fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
 }
 
 /// Returns the transport in a word: of the connection, else of the config.
-pub(crate) fn transport_name(target: &ConnectTarget, connection: Option<&UpstreamConnection>) -> &'static str {
+pub fn transport_name(target: &ConnectTarget, connection: Option<&UpstreamConnection>) -> &'static str {
     match target {
         _ if connection.is_some_and(|connection| connection.is_http_sse) => "sse",
         ConnectTarget::Misconfigured { .. } => "none",

@@ -1,0 +1,38 @@
+//! Probe of a server that is not configured yet, as this listener sees it.
+//!
+//! Owns the types. Does not connect: the gateway does. Invariant: a report has names and numbers, and no definitions.
+
+/// Outcome of a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeReport {
+    /// The server answered.
+    Answered(ProbeAnswer),
+    /// The server wants credentials.
+    NeedsLogin(String),
+    /// The server cannot be used.
+    Failed {
+        /// Reason.
+        message: String,
+        /// Way out, for people.
+        hint: String,
+    },
+}
+
+/// Answers of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeAnswer {
+    /// Transport, as in the status.
+    pub transport: &'static str,
+    /// Revision that it speaks.
+    pub revision: &'static str,
+    /// Name that it gives itself.
+    pub name: Option<String>,
+    /// Version that it gives itself.
+    pub version: Option<String>,
+    /// Number of tools.
+    pub tools: usize,
+    /// Size of their definitions, in bytes.
+    pub tool_bytes: usize,
+    /// Names of the first tools.
+    pub tool_names: Vec<String>,
+}

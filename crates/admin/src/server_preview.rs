@@ -1,0 +1,230 @@
+//! Preview of new servers: what would be written, and how they answer now.
+//!
+//! Owns the body and the form of the answer. Does not connect (the gateway's `app`) or write. Invariant: no secret of the
+//! source is in the answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::Response;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::actions::Operator;
+use crate::items::tokens;
+use crate::json_body::JsonBody;
+use crate::new_servers::refuse_source;
+use crate::probe::ProbeReport;
+use crate::server_source::{FoundServers, ServerChoice, ServerSource, SourceProblem, add_operation, needs_command};
+use crate::{AdminState, json, no_store};
+use moongate_clients::import::{ImportRow, ImportState};
+use moongate_config::edit::ConfigOperation;
+use moongate_server::json_response;
+use moongate_telemetry::logs;
+
+/// Previews with a probe at once.
+const PROBES_MAX: usize = 4;
+/// Time for all probes of one preview.
+const PROBE_TIME: Duration = Duration::from_secs(25);
+
+/// Slots of previews that probe.
+#[derive(Clone)]
+pub struct ProbeSlots(Arc<Semaphore>);
+
+impl Default for ProbeSlots {
+    fn default() -> Self {
+        ProbeSlots(Arc::new(Semaphore::new(PROBES_MAX)))
+    }
+}
+
+/// Body of `POST /api/v1/servers/preview`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct PreviewRequest {
+    text: Option<String>,
+    url: Option<String>,
+    headers: Option<BTreeMap<String, String>>,
+    probe: bool,
+    only: Option<Vec<String>>,
+    names: BTreeMap<String, String>,
+}
+
+/// Handles `POST /api/v1/servers/preview`.
+pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBody<PreviewRequest>) -> Response {
+    let PreviewRequest { text, url, headers, probe, only, names } = wanted;
+    let slot = match probe.then(|| admin.probe_slots.0.clone().try_acquire_owned()) {
+        Some(Err(_)) => {
+            let message = "Four previews connect to servers already: wait for one of them";
+            return json_response(StatusCode::TOO_MANY_REQUESTS, "too_many_probes", message);
+        }
+        Some(Ok(slot)) => Some(slot),
+        None => None,
+    };
+    let source = ServerSource { text, url, headers };
+    let (found, mut problems) = match source.find(&admin, ServerChoice { only, names }).await {
+        Ok(found) => (found, Vec::new()),
+        Err(SourceProblem::Unreadable(problems)) => (FoundServers::default(), problems),
+        Err(problem) => return refuse_source(&admin, problem),
+    };
+    let mut servers: Vec<Value> = found.rows.iter().map(|row| row_json(&admin, row)).collect();
+    let allow_commands = admin.control.config().edits.allow_commands;
+    let is_addable = |row: &&ImportRow| row.state.is_new() && (allow_commands || !needs_command(row));
+    let addable: Vec<ConfigOperation> = found.rows.iter().filter(is_addable).map(add_operation).collect();
+    let (mut file, mut diff) = (Value::Null, Value::Null);
+    if !addable.is_empty() {
+        match admin.control.preview_change(addable).await {
+            Ok(preview) => (file, diff) = (preview.file.display().to_string().into(), preview.diff.into()),
+            Err(refusal) => problems.push(json!({
+                "line": null, "column": null, "message": logs::redact(&refusal.error.message), "hint": null,
+            })),
+        }
+    }
+    if slot.is_some() {
+        probe_all(&admin, &found, is_addable, &mut servers).await;
+    }
+    let warnings = found.warnings;
+    let body =
+        json!({ "servers": servers, "problems": problems, "warnings": warnings, "file": file, "diff": diff });
+    no_store(json(StatusCode::OK, &body))
+}
+
+/// Connects to the servers that can be added, one after the other.
+async fn probe_all(
+    admin: &AdminState,
+    found: &FoundServers,
+    is_addable: impl Fn(&&ImportRow) -> bool,
+    servers: &mut [Value],
+) {
+    let until = Instant::now() + PROBE_TIME;
+    for (row, described) in found.rows.iter().zip(servers).filter(|(row, _)| is_addable(row)) {
+        let probed = tokio::time::timeout_at(until, admin.control.probe(found.probe_operation(row))).await;
+        described["probe"] = match probed {
+            Ok(report) => report_json(&report),
+            // One after the other, so that a long list needs one slot only. Its end may come too late.
+            Err(_) => fault_json("the time for all probes was up", "look at this server alone"),
+        };
+    }
+}
+
+fn report_json(report: &ProbeReport) -> Value {
+    match report {
+        ProbeReport::Answered(answer) => json!({
+            "transport": answer.transport,
+            "revision": answer.revision,
+            "server_info": { "name": answer.name, "version": answer.version },
+            "tools": answer.tools,
+            "tokens": tokens(answer.tool_bytes),
+            "tool_names": answer.tool_names,
+            "needs_login": false,
+            "fault": null,
+        }),
+        ProbeReport::NeedsLogin(message) => {
+            let mut fault = fault_json(message, "it wants credentials: give a header, such as `Authorization`");
+            fault["needs_login"] = true.into();
+            fault
+        }
+        ProbeReport::Failed { message, hint } => fault_json(message, hint),
+    }
+}
+
+fn fault_json(message: &str, hint: &str) -> Value {
+    json!({
+        "transport": null, "revision": null, "server_info": null, "tools": null, "tokens": null, "tool_names": [],
+        "needs_login": false,
+        "fault": { "message": logs::redact(&logs::one_line(message)), "hint": hint },
+    })
+}
+
+fn row_json(admin: &AdminState, row: &ImportRow) -> Value {
+    let (server, name) = (&row.server, row.server.name.as_str());
+    let (state, was, same_as) = match &row.state {
+        ImportState::New => ("new", None, None),
+        ImportState::Renamed { from } => ("renamed", Some(from), None),
+        ImportState::Same { name } => ("same", None, Some(name)),
+        ImportState::Own => ("own", None, None),
+        ImportState::Broken => ("problem", None, None),
+    };
+    let masked = Value::Object(moongate_clients::import::ordered_settings(&server.masked));
+    let snippet = ConfigOperation::AddServer { name: name.to_owned(), settings: masked.clone() }.snippet();
+    let mut secrets = Vec::new();
+    for (key, value) in &server.settings {
+        find_secrets(name, key, value, server.masked.get(key).unwrap_or(&Value::Null), &mut secrets);
+    }
+    let is_taken = |name: &str| admin.control.config().places.server(name).is_some();
+    json!({
+        "name": name,
+        "settings": masked,
+        "state": if row.state.is_new() && is_taken(name) { "problem" } else { state },
+        "was": was,
+        "same_as": same_as,
+        "notes": server.notes.iter().map(|note| logs::redact(note)).collect::<Vec<_>>(),
+        "secrets": secrets,
+        "needs_command": needs_command(row),
+        "toml": snippet,
+        "target": server.target(),
+    })
+}
+
+/// Finds the secrets of a setting, each with the name of a variable that it could go into.
+fn find_secrets(server: &str, path: &str, value: &Value, masked: &Value, found: &mut Vec<Value>) {
+    match value {
+        Value::String(text) if masked.as_str() != Some(text) => {
+            found.push(json!({ "path": path, "suggest": variable_name(server, path) }));
+        }
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                find_secrets(server, &format!("{path}[{at}]"), item, &masked[at], found);
+            }
+        }
+        Value::Object(members) => {
+            for (key, value) in members {
+                find_secrets(server, &format!("{path}.{key}"), value, &masked[key], found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Suggests the name of a variable for a secret. Variables of programs keep the names that they have.
+fn variable_name(server: &str, path: &str) -> String {
+    let (table, key) = path.split_once('.').unwrap_or(("", path));
+    let name = match (table, key) {
+        ("env", key) => key.to_owned(),
+        ("headers", key) if key.eq_ignore_ascii_case("authorization") => format!("{server}_TOKEN"),
+        ("headers", key) => {
+            let key = key.strip_prefix("X-").or_else(|| key.strip_prefix("x-")).unwrap_or(key);
+            format!("{server}_{key}")
+        }
+        _ => format!("{server}_SECRET"),
+    };
+    let letters = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    name.chars().map(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_has_a_variable_that_it_could_go_into() {
+        assert_eq!(variable_name("git-hub", "headers.Authorization"), "GIT_HUB_TOKEN");
+        assert_eq!(variable_name("a", "headers.X-API-Key"), "A_API_KEY");
+        assert_eq!(variable_name("a", "env.GITHUB_TOKEN"), "GITHUB_TOKEN");
+        assert_eq!(variable_name("a", "args[2]"), "A_SECRET");
+        let (settings, masked) = (
+            json!({ "url": "https://a.example", "headers": { "A": "Bearer s", "B": "${B}" }, "args": ["x", "s"] }),
+            json!({ "url": "https://a.example", "headers": { "A": "***", "B": "${B}" }, "args": ["x", "***"] }),
+        );
+        let mut found = Vec::new();
+        for (key, value) in settings.as_object().unwrap() {
+            find_secrets("a", key, value, &masked[key], &mut found);
+        }
+        let mut paths: Vec<&str> = found.iter().filter_map(|secret| secret["path"].as_str()).collect();
+        paths.sort_unstable();
+        assert_eq!(paths, ["args[1]", "headers.A"]);
+    }
+}

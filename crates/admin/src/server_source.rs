@@ -1,0 +1,192 @@
+//! Servers that an operator typed, pasted or chose, and what becomes of each in this config.
+//!
+//! Owns the reading of such a body. Does not answer requests (`new_servers.rs`, `server_preview.rs`), and does not know
+//! clients' formats (`moongate_clients`). Invariant: a server that the config has is never added a second time.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::AdminState;
+use crate::config_control::ChangeRefusal;
+use moongate_clients::import::{ImportError, ImportRow, ImportState, ImportedServers, read_text};
+use moongate_config::ConfigProblems;
+use moongate_config::edit::{ConfigEditError, ConfigOperation, guarded_setting};
+
+/// Servers at once. A pasted file of a client has a few dozen at most.
+const SERVERS_MAX: usize = 200;
+
+/// Source of servers: a text, or a URL.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ServerSource {
+    /// Text of a client's config, a `server.json`, a command line or a URL.
+    pub(super) text: Option<String>,
+    pub(super) url: Option<String>,
+    /// Headers for the URL.
+    pub(super) headers: Option<BTreeMap<String, String>>,
+}
+
+/// Choice among the servers of a source.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServerChoice {
+    /// Only these, by the names that the preview shows. Without it, all that are new.
+    pub(super) only: Option<Vec<String>>,
+    /// Other names, by those that the preview shows.
+    pub(super) names: BTreeMap<String, String>,
+}
+
+/// Servers of a source that were compared with the config.
+#[derive(Default)]
+pub(super) struct FoundServers {
+    pub(super) rows: Vec<ImportRow>,
+    pub(super) warnings: Vec<String>,
+    /// Text that somebody wrote.
+    written: String,
+}
+
+/// Reason why a source has no servers.
+pub(super) enum SourceProblem {
+    /// Text that cannot be read. Normal while somebody types.
+    Unreadable(Vec<Value>),
+    /// Request that cannot be understood: a code, and a message.
+    BadRequest(&'static str, String),
+    /// Config that cannot be read.
+    Config(ChangeRefusal),
+}
+
+impl ServerSource {
+    /// Reads the servers, and compares them with those of the config.
+    pub(super) async fn find(self, admin: &AdminState, choice: ServerChoice) -> Result<FoundServers, SourceProblem> {
+        let broke_off = |_| SourceProblem::Config(ConfigEditError::new("internal", "the reading broke off").into());
+        // `spawn_blocking`: a quarter of a megabyte of YAML takes a while.
+        let written = self.written();
+        let read = tokio::task::spawn_blocking(move || self.read()).await.map_err(broke_off)??;
+        if read.servers.len() > SERVERS_MAX {
+            let message = format!("the text has {} servers, and {SERVERS_MAX} are taken at once", read.servers.len());
+            return Err(SourceProblem::BadRequest("too_many_servers", message));
+        }
+        let planned = admin.control.plan_import(read.servers, admin.endpoint_url.clone()).await;
+        let rows = choice.apply(planned.map_err(SourceProblem::Config)?)?;
+        Ok(FoundServers { rows, warnings: read.warnings, written })
+    }
+
+    /// Returns all that somebody wrote.
+    fn written(&self) -> String {
+        let headers = self.headers.iter().flatten().map(|(_, value)| value);
+        self.text.iter().chain(&self.url).chain(headers).map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+
+    fn read(self) -> Result<ImportedServers, SourceProblem> {
+        let bad = |message: &str| Err(SourceProblem::BadRequest("bad_body", message.to_owned()));
+        let ServerSource { text, url, headers } = self;
+        match (text, url) {
+            (Some(_), None) if headers.is_some() => bad("`headers` belong to a `url`"),
+            (Some(text), None) => read_text(&text).map_err(unreadable),
+            (None, Some(url)) => {
+                let mut settings = Map::from_iter([("url".to_owned(), Value::from(url.trim()))]);
+                if let Some(headers) = headers.filter(|headers| !headers.is_empty()) {
+                    settings.insert("headers".to_owned(), json!(headers));
+                }
+                // As if the entry had been pasted: the name and the masks come from one place.
+                read_text(&Value::Object(settings).to_string()).map_err(unreadable)
+            }
+            _ => bad("give one of `text` and `url`"),
+        }
+    }
+}
+
+impl ServerChoice {
+    fn apply(&self, mut rows: Vec<ImportRow>) -> Result<Vec<ImportRow>, SourceProblem> {
+        let unknown = |name: &String| {
+            let message = format!("there is no server {name:?} in this; look at the preview again");
+            SourceProblem::BadRequest("unknown_name", message)
+        };
+        let names = self.only.iter().flatten().chain(self.names.keys());
+        if let Some(name) = names.into_iter().find(|name| !rows.iter().any(|row| row.server.name == **name)) {
+            return Err(unknown(name));
+        }
+        if let Some(only) = &self.only {
+            rows.retain(|row| only.contains(&row.server.name));
+        }
+        for row in rows.iter_mut().filter(|row| row.state.is_new()) {
+            if let Some(name) = self.names.get(&row.server.name) {
+                row.server.name.clone_from(name);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+impl FoundServers {
+    /// Returns the operations that add the new servers.
+    pub(super) fn operations(&self) -> Vec<ConfigOperation> {
+        self.rows.iter().filter(|row| row.state.is_new()).map(add_operation).collect()
+    }
+
+    /// Returns the operation that a probe takes the settings from: without values that refer to variables which nobody
+    /// wrote. A `server.json` names headers only, and the reading makes references of them.
+    pub(super) fn probe_operation(&self, row: &ImportRow) -> ConfigOperation {
+        let ConfigOperation::AddServer { name, mut settings } = add_operation(row) else { return add_operation(row) };
+        for table in ["headers", "env"] {
+            if let Some(members) = settings.get_mut(table).and_then(Value::as_object_mut) {
+                members.retain(|_, value| value.as_str().is_none_or(|text| self.has_references(text)));
+            }
+        }
+        ConfigOperation::AddServer { name, settings }
+    }
+
+    /// Returns true if somebody wrote all references of a value.
+    fn has_references(&self, value: &str) -> bool {
+        let names = value.split("${").skip(1).map(|rest| {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+            &rest[..end]
+        });
+        let spellings = |name: &str| ["${", "$", "${env:", "${input:"].map(|mark| format!("{mark}{name}"));
+        names.into_iter().all(|name| spellings(name).iter().any(|spelling| self.written.contains(spelling)))
+    }
+
+    /// Finds a server that cannot be added, although it was asked for.
+    pub(super) fn refused(&self) -> Option<String> {
+        let row = self.rows.iter().find(|row| !row.state.is_new())?;
+        let name = &row.server.name;
+        Some(match &row.state {
+            ImportState::Same { name: known } => format!("{name} is there already, as {known}"),
+            ImportState::Own => format!("{name} leads back to this gateway"),
+            _ => format!("{name} cannot be used: {}", row.server.notes.join("; ")),
+        })
+    }
+}
+
+/// Returns the operation that adds a server.
+pub(super) fn add_operation(row: &ImportRow) -> ConfigOperation {
+    let settings = Value::Object(moongate_clients::import::ordered_settings(&row.server.settings));
+    ConfigOperation::AddServer { name: row.server.name.clone(), settings }
+}
+
+/// Returns true if a server can be added only where commands are allowed.
+pub(super) fn needs_command(row: &ImportRow) -> bool {
+    guarded_setting(&row.server.settings).is_some()
+}
+
+fn unreadable(error: ImportError) -> SourceProblem {
+    SourceProblem::Unreadable(match error {
+        ImportError::Unreadable(problems) => problems_json(&problems),
+        ImportError::Unknown | ImportError::CommandLine(_) => {
+            vec![json!({ "line": null, "column": null, "message": error.to_string(), "hint": null })]
+        }
+    })
+}
+
+fn problems_json(problems: &ConfigProblems) -> Vec<Value> {
+    let described = problems.errors.iter().map(|problem| {
+        let mut described = crate::config_change::problem_json(problem);
+        // The text has no file: its name here is one that was made up.
+        if let Some(described) = described.as_object_mut() {
+            described.remove("file");
+        }
+        described
+    });
+    described.collect()
+}

@@ -1,0 +1,140 @@
+//! Probe of a server: `initialize` and `tools/list`, over a connection of its own.
+//!
+//! Owns the connection and its end, and what an operator may probe. Does not resolve settings. Invariant: the connection
+//! and the child that was started have ended.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::metadata_address::{is_metadata_address, is_metadata_host};
+use moongate_admin::{ProbeAnswer, ProbeReport};
+use moongate_model::{ItemKind, Server as _};
+use moongate_protocol::ConnectError;
+use moongate_transport::LinkError;
+use moongate_transport::socket::SocketAddress;
+use moongate_upstream::{
+    AllServersContext, ConnectIdentity, ConnectTarget, ListLimits, ServerSettings, gateway_caller,
+};
+
+/// Longest time of a probe for an operator.
+const TIME_MAX: Duration = Duration::from_secs(10);
+/// Names of tools that a report has.
+const NAMES_MAX: usize = 20;
+/// Limits of what is read, far below those of a configured server: a probe only counts.
+const LIMITS: ListLimits = ListLimits { items: 5000, pages: 100, bytes: 8 << 20, depth: 100 };
+/// Largest message that is read.
+const MESSAGE_MAX: usize = 8 << 20;
+
+/// Reason why a probe failed.
+#[derive(Debug)]
+pub enum ProbeFailure {
+    /// No connection.
+    Connect(ConnectError),
+    /// The list of tools failed.
+    List(String),
+    /// The time was up.
+    Late,
+}
+
+/// Connects to a server once, and lists its tools.
+pub async fn probe_server(
+    settings: &ServerSettings,
+    shared: &AllServersContext,
+    limit: Duration,
+) -> Result<ProbeAnswer, ProbeFailure> {
+    let probing = async {
+        let identity = ConnectIdentity::for_all(None);
+        let active = moongate_upstream::open_connection(settings, shared, identity).await;
+        let active = active.map_err(ProbeFailure::Connect)?;
+        let listed = moongate_upstream::list_all(&*active.server, ItemKind::Tools, &settings.lists).await;
+        // Closed before the result is looked at, or a child would outlive a list that failed.
+        active.link.close(Vec::new()).await;
+        let tools = listed.map_err(|error| ProbeFailure::List(error.message.to_string()))?;
+        let info = active.server.describe(&gateway_caller()).info.as_object();
+        let text = |key| info.as_ref().and_then(|info| info.get_string(key)).map(|text| text.to_string());
+        let names = tools.items.iter().filter_map(|tool| tool.get_string("name"));
+        Ok(ProbeAnswer {
+            transport: moongate_upstream::transport_name(&settings.connect, Some(&active)),
+            revision: active.revision,
+            name: text("name"),
+            version: text("version"),
+            tools: tools.items.len(),
+            tool_bytes: tools.items.iter().map(|tool| tool.bytes().len()).sum(),
+            tool_names: names.take(NAMES_MAX).map(|name| name.to_string()).collect(),
+        })
+    };
+    tokio::time::timeout(limit, probing).await.unwrap_or(Err(ProbeFailure::Late))
+}
+
+/// Probes a server for an operator, who may have typed any address.
+pub(super) async fn probe_for_operator(
+    mut settings: ServerSettings,
+    shared: &AllServersContext,
+    allow_commands: bool,
+) -> ProbeReport {
+    let limit = settings.connect_timeout.min(TIME_MAX);
+    if let Some(refused) = refusal(&settings.connect, allow_commands, limit).await {
+        return refused;
+    }
+    // Within the probe's own limit, so that a slow start is closed in order.
+    (settings.connect_timeout, settings.start_timeout) = (limit, limit);
+    (settings.lists, settings.max_message) = (LIMITS, settings.max_message.min(MESSAGE_MAX));
+    match probe_server(&settings, shared, limit + Duration::from_secs(1)).await {
+        Ok(answer) => ProbeReport::Answered(answer),
+        Err(ProbeFailure::Connect(ConnectError::Link(LinkError::Status { status: status @ (401 | 403), .. }))) => {
+            ProbeReport::NeedsLogin(format!("it answers with HTTP status {status}"))
+        }
+        Err(ProbeFailure::Connect(error)) => {
+            failed(error.to_string(), "check the address, and whether the server runs")
+        }
+        Err(ProbeFailure::List(message)) => {
+            failed(format!("it does not list its tools: {message}"), "the server has a problem of its own")
+        }
+        Err(ProbeFailure::Late) => {
+            failed(format!("no answer within {limit:?}"), "a slow server may still work: its own limits are longer")
+        }
+    }
+}
+
+/// Refuses what no probe may connect to.
+async fn refusal(connect: &ConnectTarget, allow_commands: bool, limit: Duration) -> Option<ProbeReport> {
+    let (host, port) = match connect {
+        ConnectTarget::Misconfigured { reason } => return Some(failed(reason.clone(), "correct its settings")),
+        ConnectTarget::Stdio { .. } | ConnectTarget::Socket(SocketAddress::Unix(_)) if allow_commands => return None,
+        ConnectTarget::Http { socket: Some(_), .. } if allow_commands => return None,
+        ConnectTarget::Stdio { .. } | ConnectTarget::Socket(SocketAddress::Unix(_)) => {
+            return Some(not_allowed());
+        }
+        ConnectTarget::Http { socket: Some(_), .. } => return Some(not_allowed()),
+        ConnectTarget::Http { url, .. } => {
+            (url.host_str().unwrap_or_default().to_owned(), url.port_or_known_default().unwrap_or_default())
+        }
+        ConnectTarget::Socket(SocketAddress::Tcp(address)) => {
+            let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+            (host.to_owned(), port.parse().unwrap_or_default())
+        }
+    };
+    let host = host.trim_matches(['[', ']']);
+    // A name may stand for such an address, too. Redirects need no look, since no transport follows them.
+    let is_metadata = is_metadata_host(host) || addresses(host, port, limit).await.into_iter().any(is_metadata_address);
+    is_metadata.then(|| {
+        let message = "this is the address of a cloud's metadata service, and it is never connected to from here";
+        failed(message.to_owned(), "type the address of an MCP server")
+    })
+}
+
+async fn addresses(host: &str, port: u16, limit: Duration) -> Vec<IpAddr> {
+    // A name that only a proxy can resolve is none of this machine's networks.
+    match tokio::time::timeout(limit, tokio::net::lookup_host((host, port))).await {
+        Ok(Ok(found)) => found.map(|address| address.ip()).collect(),
+        Ok(Err(_)) | Err(_) => Vec::new(),
+    }
+}
+
+fn not_allowed() -> ProbeReport {
+    failed("it starts a program or uses a file of this machine".to_owned(), "`admin.allow_commands` would allow it")
+}
+
+fn failed(message: String, hint: &str) -> ProbeReport {
+    ProbeReport::Failed { message, hint: hint.to_owned() }
+}

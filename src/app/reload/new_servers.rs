@@ -1,0 +1,110 @@
+//! Servers that an operator is about to add.
+//!
+//! Owns the look at the config for them, and the settings that a probe gets. Does not write (`change_config.rs`) or
+//! connect (`probe.rs`). Invariant: a probe has the settings that the server would have.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{ConfigReloader, failing_servers};
+use crate::app::configured_servers::{ConfiguredServers, own_gateway};
+use crate::app::probe::probe_for_operator;
+use moongate_admin::{ChangePreview, ChangeRefusal, ProbeReport};
+use moongate_clients::import::{ImportRow, OwnGateway, plan_import};
+use moongate_config::edit::{ConfigEditError, ConfigOperation, PreparedEdit, prepare_edit};
+use moongate_config::{LoadOptions, ServerEntry};
+use moongate_telemetry::Metrics;
+use moongate_transport::reaper::Reaper;
+use moongate_upstream::AllServersContext;
+
+/// Time for reading the files. A network file system may stall.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl ConfigReloader {
+    /// Compares servers with those of the config.
+    pub(super) async fn compare_with_config(
+        &self,
+        found: Vec<ServerEntry>,
+        own_url: String,
+    ) -> Result<Vec<ImportRow>, ChangeRefusal> {
+        self.with_options(move |options| {
+            let target = options.paths.last().cloned().unwrap_or_default();
+            let configured = ConfiguredServers::read(options, &target)
+                .map_err(|error| ConfigEditError::new("io", format!("{error:#}")))?;
+            let mut own = own_gateway(options);
+            // The config may leave the port to the system.
+            own.addresses.extend(OwnGateway::of_url(&own_url).addresses);
+            let found = found.into_iter().map(|entry| (String::new(), entry));
+            Ok(plan_import(found, &configured.known, &own))
+        })
+        .await
+    }
+
+    /// Prepares a change, and writes nothing.
+    pub(super) async fn prepare_change(&self, operations: Vec<ConfigOperation>) -> Result<ChangePreview, ChangeRefusal> {
+        let prepared = self.prepare(operations).await?;
+        let file = std::path::absolute(prepared.path()).unwrap_or_else(|_| prepared.path().to_owned());
+        Ok(ChangePreview { file, diff: prepared.diff() })
+    }
+
+    /// Connects once to the server that an operation would add.
+    pub(super) async fn probe_new_server(&self, operation: ConfigOperation) -> ProbeReport {
+        let name = operation.server().unwrap_or_default().to_owned();
+        let allow_commands = self.status.load().edits.allow_commands;
+        let failed = |message: String, hint: &str| ProbeReport::Failed { message, hint: hint.to_owned() };
+        // Before the settings are resolved, since that reads the files that they name.
+        if let Some(setting) = operation.guarded_setting().filter(|_| !allow_commands) {
+            let message = format!("`{setting}` starts a program or reads a file of this machine");
+            return failed(message, "`admin.allow_commands` would allow it; `moongate add` adds it without");
+        }
+        let prepared = match self.prepare(vec![operation]).await {
+            Ok(prepared) => prepared,
+            Err(refusal) => return failed(refusal.error.message, "correct its settings"),
+        };
+        let server = prepared.loaded().plan.servers.iter().find(|server| server.name == name);
+        match server.cloned() {
+            Some(settings) => {
+                // Metrics of its own: the server is not part of the config, and must leave no series.
+                let mut shared = AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled());
+                shared.reaper = self.targets.shared.reaper.clone();
+                probe_for_operator(settings, &shared, allow_commands).await
+            }
+            None => failed("it would be switched off".to_owned(), "leave out `enabled = false` to try it"),
+        }
+    }
+
+    async fn prepare(&self, operations: Vec<ConfigOperation>) -> Result<PreparedEdit, ChangeRefusal> {
+        self.with_options(move |options| {
+            let created = moongate_config::users_file(&options.env);
+            prepare_edit(options, created.as_deref(), &operations)
+        })
+        .await
+    }
+
+    /// Runs what reads files with the options that the config is read with.
+    async fn with_options<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&LoadOptions<'static>) -> Result<T, ConfigEditError> + Send + 'static,
+    ) -> Result<T, ChangeRefusal> {
+        let Some(own) = self.self_ref.upgrade() else {
+            return Err(ConfigEditError::new("internal", "the gateway stops").into());
+        };
+        let Ok(failing) = tokio::time::timeout(READ_TIMEOUT, async { failing_servers(&own.running.lock().await.plan) }).await
+        else {
+            return Err(ConfigEditError::new("busy", "a change or a reload is under way; try again").into());
+        };
+        let reading = tokio::task::spawn_blocking(move || {
+            let Some(source) = &own.source else {
+                let message = "this gateway was started without a config that could be written";
+                return Err(ConfigEditError::new("read_only", message));
+            };
+            run(&LoadOptions { failing, ..(source.options)() })
+        });
+        // The timeout ends the request only. The thread stays until its file system answers.
+        match tokio::time::timeout(READ_TIMEOUT, reading).await {
+            Ok(Ok(done)) => done.map_err(ChangeRefusal::from),
+            Ok(Err(_)) => Err(ConfigEditError::new("internal", "the reading broke off").into()),
+            Err(_) => Err(ConfigEditError::new("busy", "the config's files cannot be read in time").into()),
+        }
+    }
+}
