@@ -4,12 +4,13 @@
 //! is connected, and everything that was started is stopped.
 
 mod background_tasks;
-pub mod configured_servers;
+pub(crate) mod configured_servers;
+pub(crate) mod doctor;
 mod file_digests;
 mod metadata_address;
 mod plan_diff;
 mod plan_settings;
-pub mod probe;
+pub(crate) mod probe;
 mod reload;
 mod persistence;
 mod watch_files;

@@ -11,16 +11,16 @@ use moongate_config::LoadOptions;
 use moongate_server::ListenAddress;
 
 /// Servers of the files, and what else an import asks for.
-pub struct ConfiguredServers {
+pub(crate) struct ConfiguredServers {
     /// Servers of all files.
-    pub known: Vec<KnownServer>,
+    pub(crate) known: Vec<KnownServer>,
     /// Key of the servers in the file that gets new ones, such as `mcpServers`.
-    pub wrapper: &'static str,
+    pub(crate) wrapper: &'static str,
 }
 
 impl ConfiguredServers {
     /// Reads the files of a config. New servers go into `target`.
-    pub fn read(options: &LoadOptions<'_>, target: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn read(options: &LoadOptions<'_>, target: &Path) -> anyhow::Result<Self> {
         let (mut known, mut wrapper) = (Vec::new(), "servers");
         for path in options.paths.iter().filter(|path| path.exists()) {
             let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
@@ -39,7 +39,7 @@ impl ConfiguredServers {
 }
 
 /// Returns the addresses of the gateway that this config is for.
-pub fn own_gateway(options: &LoadOptions<'_>) -> OwnGateway {
+pub(crate) fn own_gateway(options: &LoadOptions<'_>) -> OwnGateway {
     let listen = moongate_config::gateway_addresses(options).map(|addresses| addresses.listen).unwrap_or_default();
     let tcp = listen.iter().filter_map(|address| match address {
         // `0.0.0.0` is no address to connect to: clients' entries have the loopback address instead.

@@ -27,7 +27,7 @@ const MESSAGE_MAX: usize = 8 << 20;
 
 /// Reason why a probe failed.
 #[derive(Debug)]
-pub enum ProbeFailure {
+pub(crate) enum ProbeFailure {
     /// No connection.
     Connect(ConnectError),
     /// The list of tools failed.
@@ -37,7 +37,7 @@ pub enum ProbeFailure {
 }
 
 /// Connects to a server once, and lists its tools.
-pub async fn probe_server(
+pub(crate) async fn probe_server(
     settings: &ServerSettings,
     shared: &AllServersContext,
     limit: Duration,

@@ -4,6 +4,7 @@
 //! with any problem changes nothing.
 
 mod change_config;
+mod examine;
 mod new_servers;
 
 use parking_lot::Mutex;
@@ -485,6 +486,10 @@ impl AdminControl for ConfigReloader {
 
     fn probe(&self, operation: ConfigOperation) -> BoxFuture<'_, ProbeReport> {
         Box::pin(self.probe_new_server(operation))
+    }
+
+    fn doctor(&self) -> BoxFuture<'_, Option<Vec<serde_json::Value>>> {
+        Box::pin(self.examine())
     }
 
     fn past_edits(&self) -> Vec<PastEdit> {

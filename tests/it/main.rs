@@ -10,6 +10,7 @@ mod admin_access;
 mod admin_add;
 mod admin_api;
 mod admin_edit;
+mod admin_facts;
 mod admin_keys;
 mod cli;
 mod clients;

@@ -10,7 +10,9 @@ mod connect;
 mod config_change;
 mod config_control;
 mod config_view;
+mod context;
 mod cookie;
+mod doctor;
 mod event_feed;
 mod events;
 mod explain;
@@ -130,6 +132,9 @@ pub trait AdminControl: Send + Sync {
 
     /// Connects once to the server that an operation would add.
     fn probe(&self, operation: ConfigOperation) -> BoxFuture<'_, ProbeReport>;
+
+    /// Runs the checks of the config, this machine and the servers. `None` without a config.
+    fn doctor(&self) -> BoxFuture<'_, Option<Vec<serde_json::Value>>>;
 
     /// Reads the edits that can be undone, the last one first. Reads a file, so it may block.
     fn past_edits(&self) -> Vec<PastEdit>;

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::routing::{MethodRouter, delete, get, patch, post};
 
 use crate::{
-    AdminState, actions, calls, config_change, config_view, connect, events, explain, items, keys, new_servers, openapi,
+    AdminState, actions, calls, config_change, config_view, connect, context, doctor, events, explain, items, keys, new_servers, openapi,
     search, server_preview, sessions, signin_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
@@ -141,6 +141,13 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         ("tool", "Name of the tool, as clients of the endpoint see it."),
         ("endpoint", "Name of a view or server; none for `/mcp`."),
     ]),
+    ApiRoute::view("GET", "/api/v1/context", "Cost of an endpoint's tools in every conversation.", || {
+        get(context::context)
+    })
+    .query(&[("endpoint", "Name or path of a view or server. Default: all servers.")]),
+    ApiRoute::view("GET", "/api/v1/doctor", "What is wrong with the config, this machine and its servers.", || {
+        get(doctor::doctor)
+    }),
     ApiRoute::view("GET", "/api/v1/plan", "The changes that a reload would make.", || get(actions::plan)),
     ApiRoute::operate("POST", "/api/v1/reload", "Reads the config again and applies it.", || post(actions::reload)),
     ApiRoute::operate("POST", "/api/v1/servers/{name}/restart", "Starts a server anew.", || post(actions::restart)),

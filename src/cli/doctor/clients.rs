@@ -10,9 +10,7 @@ use moongate_clients::{ClientProfile, ConnectMethod, ExistingEntry, UserDirector
 use moongate_config::edit::raw_entry;
 use moongate_platform::Platform;
 
-use super::codes::DoctorCode;
-use super::examined::ExaminedGateway;
-use super::finding::DoctorFinding;
+use crate::app::doctor::{DoctorCode, DoctorFinding, ExaminedGateway};
 
 /// Name of our entry, unless the user chose another.
 const ENTRY: &str = "moongate";

@@ -1,17 +1,11 @@
 //! `moongate doctor`: what is wrong with the config, this machine, the gateway, its servers and its clients. Owns the
 //! flags, the order of the findings and the exit code.
 //!
-//! Does not look for problems itself: there is a file for each group of codes. Invariant: without `--fix`, nothing is
+//! Does not look for problems itself (`app/doctor/`). Invariant: without `--fix`, nothing is
 //! written.
 
 mod clients;
-mod codes;
-mod config;
-mod environment;
-mod examined;
-mod finding;
-mod listening;
-mod servers;
+mod gather;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -19,12 +13,10 @@ use std::process::ExitCode;
 use moongate_telemetry::logs;
 use serde_json::json;
 
+use crate::app::doctor::{self, CodeSeverity, DoctorCode, DoctorFinding, ExaminedGateway};
 use crate::cli::admin::GatewayArgs;
 use crate::cli::confirm::confirm;
 use crate::cli::process::print_message;
-use codes::{CodeSeverity, DoctorCode};
-use examined::ExaminedGateway;
-use finding::DoctorFinding;
 
 /// Flags of `doctor`.
 #[derive(Clone, Debug, clap::Args)]
@@ -60,7 +52,7 @@ enum DoctorFormat {
 pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     // The findings say it all.
     logs::start("off", false);
-    let mut found = look(&ExaminedGateway::gather(&args.gateway).await?);
+    let mut found = look(&gather::gather(&args.gateway).await?);
     // Before the repairs, which are of this server only, too.
     if let Some(server) = &args.server {
         found.retain(|finding| finding.server.as_ref() == Some(server));
@@ -81,20 +73,9 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
 
 /// Runs all checks. The worst findings come first.
 fn look(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
-    let mut found = config::check(gateway);
-    found.extend(listening::check(gateway));
-    found.extend(environment::check(gateway));
-    let unstartable: Vec<Option<String>> = found
-        .iter()
-        .filter(|finding| finding.code == DoctorCode::CommandNotFound)
-        .map(|it| it.server.clone())
-        .collect();
-    // A program that is not there cannot start either: one finding is enough.
-    let is_known =
-        |finding: &DoctorFinding| finding.code == DoctorCode::ProgramEnds && unstartable.contains(&finding.server);
-    found.extend(servers::check(gateway).into_iter().filter(|finding| !is_known(finding)));
+    let mut found = doctor::look(gateway);
     found.extend(clients::check(gateway));
-    found.sort_by_key(|finding| (finding.severity, finding.code));
+    doctor::sort(&mut found);
     found
 }
 

@@ -1,14 +1,14 @@
 //! View of the context: what the listed tools cost in every conversation.
 //!
-//! Owns sums, bars and warnings. Does not estimate tokens (`items.rs`). Invariant: each bar has its number beside it.
+//! Owns bars and warnings. Does not sum up (`crate::context`). Invariant: each bar has its number beside it.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::endpoint_choice::EndpointChoice;
 use super::facts::{number, text, title};
 use super::text::{VisibleText, count, estimate, grouped};
 use super::view_query::{ViewQuery, segment};
+pub(super) use crate::context::ServerCost;
 
 /// Numbers of tools from which clients have trouble.
 const TOOL_LIMITS: [(u64, &str); 3] = [
@@ -18,23 +18,6 @@ const TOOL_LIMITS: [(u64, &str); 3] = [
 ];
 /// Tokens from which the definitions are a noticeable part of a conversation.
 const TOKENS_MUCH: u64 = 10_000;
-
-/// Server with its listed tools, the most expensive first.
-pub(super) struct ServerCost<'a> {
-    server: &'a Value,
-    tools: Vec<Value>,
-    tokens: u64,
-}
-
-impl<'a> ServerCost<'a> {
-    /// Keeps the listed ones of these tools.
-    pub(super) fn new(server: &'a Value, mut tools: Vec<Value>) -> Self {
-        tools.retain(|tool| text(tool, "state") == "on");
-        tools.sort_by_key(|tool| std::cmp::Reverse(number(tool, "tokens")));
-        let tokens = tools.iter().map(|tool| number(tool, "tokens")).sum();
-        ServerCost { server, tools, tokens }
-    }
-}
 
 /// Cost of one endpoint.
 pub(super) struct ContextView<'a> {
@@ -64,8 +47,7 @@ pub(super) fn table(view: &mut ContextView<'_>) -> Markup {
     let tokens: u64 = costs.iter().map(|cost| cost.tokens).sum();
     let tools: u64 = costs.iter().map(|cost| cost.tools.len() as u64).sum();
     let most = costs.first().map_or(0, |cost| cost.tokens);
-    let used: u64 =
-        costs.iter().flat_map(|cost| &cost.tools).filter(|t| number(t, "calls") > 0).map(|t| number(t, "tokens")).sum();
+    let used: u64 = costs.iter().map(ServerCost::called_tokens).sum();
     html! {
         div id="context" data-part=(view.query.link("/parts/context")) data-on="servers snapshot" {
             @if view.endpoint.coverage.is_none() { (view.endpoint.missing()) }
@@ -93,7 +75,7 @@ pub(super) fn table(view: &mut ContextView<'_>) -> Markup {
 
 fn server_row(cost: &ServerCost<'_>, most: u64) -> Markup {
     let server = cost.server;
-    let calls: u64 = cost.tools.iter().map(|tool| number(tool, "calls")).sum();
+    let calls = cost.calls();
     html! {
         tr {
             th scope="row" { a href=(format!("/servers/{}", segment(text(server, "name")))) { (VisibleText(title(server))) } }

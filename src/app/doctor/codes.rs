@@ -4,20 +4,20 @@
 //! of codes has exactly these, since it is made of them.
 
 /// Facts about one code.
-pub(super) struct CodeInfo {
+pub(crate) struct CodeInfo {
     /// Code, as people search for it.
-    pub(super) id: &'static str,
-    pub(super) severity: CodeSeverity,
-    pub(super) title: &'static str,
+    pub(crate) id: &'static str,
+    pub(crate) severity: CodeSeverity,
+    pub(crate) title: &'static str,
     /// Reason why it matters.
-    pub(super) why: &'static str,
+    pub(crate) why: &'static str,
     /// General remedy. A finding names the exact one.
-    pub(super) fix: &'static str,
+    pub(crate) fix: &'static str,
 }
 
 /// Weight of a finding. The worst comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum CodeSeverity {
+pub(crate) enum CodeSeverity {
     /// Something does not work.
     Broken,
     /// Something works, and probably not as meant.
@@ -25,7 +25,7 @@ pub(super) enum CodeSeverity {
 }
 
 impl CodeSeverity {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             CodeSeverity::Broken => "broken",
             CodeSeverity::Warning => "warning",
@@ -37,14 +37,14 @@ macro_rules! codes {
     ($($name:ident $id:literal $severity:ident $title:literal $why:literal $fix:literal)*) => {
         /// Code of a finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub(super) enum DoctorCode { $(#[doc = $title] $name),* }
+        pub(crate) enum DoctorCode { $(#[doc = $title] $name),* }
 
         impl DoctorCode {
             /// List of every code.
-            pub(super) const ALL: &[DoctorCode] = &[$(DoctorCode::$name),*];
+            pub(crate) const ALL: &[DoctorCode] = &[$(DoctorCode::$name),*];
 
             /// Returns the facts about the code.
-            pub(super) fn info(self) -> CodeInfo {
+            pub(crate) fn info(self) -> CodeInfo {
                 match self {
                     $(DoctorCode::$name => CodeInfo {
                         id: $id, severity: CodeSeverity::$severity, title: $title, why: $why, fix: $fix,

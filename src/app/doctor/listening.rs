@@ -18,7 +18,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let mut found = Vec::new();
     let listen = gateway.addresses.iter().flat_map(|addresses| &addresses.listen);
     match &gateway.answer {
-        RunningGateway::Status(_) => {}
+        RunningGateway::Running => {}
         RunningGateway::Refused(why) => {
             let fix = "give `--admin-key`, or set MOONGATE_ADMIN_KEY";
             found.push(DoctorFinding::new(

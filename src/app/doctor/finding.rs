@@ -13,35 +13,35 @@ use super::codes::{CodeSeverity, DoctorCode};
 
 /// Thing that is wrong.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct DoctorFinding {
-    pub(super) code: DoctorCode,
-    pub(super) severity: CodeSeverity,
+pub(crate) struct DoctorFinding {
+    pub(crate) code: DoctorCode,
+    pub(crate) severity: CodeSeverity,
     /// Server that it is about.
-    pub(super) server: Option<String>,
-    pub(super) message: String,
+    pub(crate) server: Option<String>,
+    pub(crate) message: String,
     /// Place in a file, as far as there is one.
-    pub(super) place: Option<String>,
-    pub(super) fix: String,
-    pub(super) repair: Option<FileRepair>,
+    pub(crate) place: Option<String>,
+    pub(crate) fix: String,
+    pub(crate) repair: Option<FileRepair>,
 }
 
 /// Repair that is safe to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FileRepair {
+pub(crate) enum FileRepair {
     /// Takes a file's access away from all others.
     MakePrivate(PathBuf),
 }
 
 impl FileRepair {
     /// Returns the change, as people would make it.
-    pub(super) fn command(&self) -> String {
+    pub(crate) fn command(&self) -> String {
         match self {
             FileRepair::MakePrivate(path) => format!("chmod 600 {}", path.display()),
         }
     }
 
     /// Makes the change.
-    pub(super) fn apply(&self) -> std::io::Result<()> {
+    pub(crate) fn apply(&self) -> std::io::Result<()> {
         match self {
             FileRepair::MakePrivate(path) => moongate_platform::private_file::make_private(path),
         }
@@ -49,7 +49,7 @@ impl FileRepair {
 }
 
 impl DoctorFinding {
-    pub(super) fn new(code: DoctorCode, message: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn new(code: DoctorCode, message: impl Into<String>, fix: impl Into<String>) -> Self {
         DoctorFinding {
             code,
             severity: code.info().severity,
@@ -63,7 +63,7 @@ impl DoctorFinding {
     }
 
     /// Creates the finding of a problem of the config.
-    pub(super) fn of_problem(code: DoctorCode, severity: CodeSeverity, problem: &ConfigProblem) -> Self {
+    pub(crate) fn of_problem(code: DoctorCode, severity: CodeSeverity, problem: &ConfigProblem) -> Self {
         let place = match &problem.origin {
             ProblemOrigin::File { path, line: 0, .. } => Some(path.display().to_string()),
             ProblemOrigin::File { path, line, .. } => Some(place(path, *line)),
@@ -75,11 +75,11 @@ impl DoctorFinding {
         DoctorFinding { severity, server, place, ..DoctorFinding::new(code, &problem.message, &problem.fix) }
     }
 
-    pub(super) fn about(self, server: &str) -> Self {
+    pub(crate) fn about(self, server: &str) -> Self {
         DoctorFinding { server: Some(server.to_owned()), ..self }
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let info = self.code.info();
         json!({
             "code": info.id, "severity": self.severity.name(), "title": info.title, "server": self.server,
@@ -88,7 +88,7 @@ impl DoctorFinding {
         })
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let info = self.code.info();
         let place = self.place.as_ref().map(|place| format!("  {place}")).unwrap_or_default();
         let can = if self.repair.is_some() { "  (`moongate doctor --fix` does it)" } else { "" };
@@ -98,6 +98,6 @@ impl DoctorFinding {
 }
 
 /// Returns a place as editors and terminals know it.
-pub(super) fn place(path: &Path, line: usize) -> String {
+pub(crate) fn place(path: &Path, line: usize) -> String {
     format!("{}:{line}", path.display())
 }

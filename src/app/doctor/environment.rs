@@ -34,7 +34,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     }
     let state = gateway.loaded.as_ref().ok().and_then(|loaded| loaded.plan.state.file.as_deref());
     // A running gateway has the file open, and says itself if it cannot write.
-    if let Some(file) = state.filter(|_| gateway.running.is_none())
+    if let Some(file) = state.filter(|_| !gateway.is_running())
         && let Err(error) = try_folder(file)
     {
         let message = format!("the state cannot be written to {}: {error}", file.display());

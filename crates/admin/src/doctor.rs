@@ -1,0 +1,28 @@
+//! Findings of the checks that the gateway can run on itself.
+//!
+//! Owns the route. Does not look for problems: the gateway does. Invariant: no secret is in a finding.
+
+use std::time::Duration;
+
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::json;
+
+use crate::actions::Viewer;
+use crate::json;
+use moongate_server::json_response;
+
+/// Time for the checks. They read files, and a network file system may stall.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Handles `GET /api/v1/doctor`.
+pub(super) async fn doctor(Viewer(admin): Viewer) -> Response {
+    match tokio::time::timeout(CHECK_TIMEOUT, admin.control.doctor()).await {
+        Ok(Some(findings)) => json(StatusCode::OK, &json!({ "findings": findings })),
+        Ok(None) => {
+            let message = "This gateway was started without a config that could be checked";
+            json_response(StatusCode::CONFLICT, "no_config", message)
+        }
+        Err(_) => json_response(StatusCode::GATEWAY_TIMEOUT, "timeout", "The checks took too long"),
+    }
+}

@@ -1,0 +1,126 @@
+//! Facts that the checks of `moongate doctor` read.
+//!
+//! Owns their form, and those about this machine. Does not ask a gateway or judge. Invariant: nothing is changed.
+
+use std::path::Path;
+
+use moongate_clients::import::OwnGateway;
+use moongate_config::{ConfigProblems, GatewayAddresses, LoadOptions, LoadedConfig};
+use moongate_gateway::Gateway;
+use moongate_model::ItemKind;
+use moongate_telemetry::logs;
+use moongate_upstream::{ConnectTarget, ServerSettings};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::app::configured_servers::own_gateway;
+
+/// Gateway with its config and its machine, as they were found.
+pub(crate) struct ExaminedGateway {
+    pub(crate) options: LoadOptions<'static>,
+    pub(crate) loaded: Result<LoadedConfig, ConfigProblems>,
+    pub(crate) addresses: Option<GatewayAddresses>,
+    pub(crate) own: OwnGateway,
+    pub(crate) answer: RunningGateway,
+    /// Changes that a reload of the running gateway would make.
+    pub(crate) changes: Value,
+    pub(crate) states: Vec<ServerFacts>,
+    /// True in a container.
+    pub(crate) is_container: bool,
+}
+
+/// Answer of the admin listener.
+pub(crate) enum RunningGateway {
+    /// A gateway runs, and shows its status.
+    Running,
+    /// Something answers, and shows nothing.
+    Refused(String),
+    /// Nobody answers, for this reason.
+    None(String),
+}
+
+/// State of one server.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct ServerFacts {
+    pub(crate) name: String,
+    pub(crate) state: String,
+    #[serde(default)]
+    pub(crate) reason: String,
+    #[serde(default)]
+    pub(crate) stderr: Vec<String>,
+    #[serde(default)]
+    pub(crate) left_out: Vec<String>,
+    #[serde(default)]
+    pub(crate) tokens: u64,
+}
+
+impl ExaminedGateway {
+    /// Gathers the facts about a config, and about this machine. `answer` is that of a running gateway.
+    pub(crate) fn new(
+        options: LoadOptions<'static>,
+        loaded: Result<LoadedConfig, ConfigProblems>,
+        answer: RunningGateway,
+        changes: Value,
+        states: Vec<ServerFacts>,
+    ) -> Self {
+        let files = ["/.dockerenv", "/run/.containerenv"];
+        // Podman and systemd-nspawn set the variable.
+        let is_container = options.env.contains_key("container") || files.iter().any(|path| Path::new(path).exists());
+        ExaminedGateway {
+            addresses: moongate_config::gateway_addresses(&options).ok(),
+            own: own_gateway(&options),
+            options,
+            loaded,
+            answer,
+            changes,
+            states,
+            is_container,
+        }
+    }
+
+    /// Returns true if a gateway of this config runs.
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.answer, RunningGateway::Running)
+    }
+
+    /// Returns the enabled servers.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &ServerSettings> {
+        self.loaded.iter().flat_map(|loaded| &loaded.plan.servers)
+    }
+
+    /// Returns true if a server is known to work.
+    pub(crate) fn is_ready(&self, name: &str) -> bool {
+        self.states.iter().any(|server| server.name == name && server.state == "ready")
+    }
+
+    /// Returns the servers that are programs, each with its command and arguments.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = (&str, &str, &[String])> {
+        self.servers().filter_map(|server| match &server.connect {
+            ConnectTarget::Stdio { command, args, .. } => {
+                Some((server.name.as_str(), command.as_str(), args.as_slice()))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// Returns the states of a gateway's servers.
+pub(crate) fn facts_of(gateway: &Gateway) -> Vec<ServerFacts> {
+    let snapshot = gateway.snapshot();
+    let describe = |server: &std::sync::Arc<moongate_gateway::ServerEntry>| {
+        let (name, status) = (&server.settings.name, server.status());
+        let left_out = snapshot.excluded.iter().filter(|left_out| left_out.server == *name);
+        let tools = snapshot.iter(ItemKind::Tools).filter(|tool| tool.upstream.settings.name == *name && !tool.hidden);
+        let bytes: usize = tools.map(|tool| tool.listed.bytes().len()).sum();
+        ServerFacts {
+            name: name.clone(),
+            state: status.state.name().to_owned(),
+            reason: logs::redact(&status.reason),
+            stderr: server.stderr().iter().map(|line| logs::redact(line)).collect(),
+            left_out: left_out.map(|left_out| format!("{}: {}", left_out.item, left_out.reason)).collect(),
+            // 4.25 bytes a token, as in the metrics.
+            tokens: (bytes * 4 / 17) as u64,
+        }
+    };
+    gateway.servers().iter().map(describe).collect()
+}

@@ -1,0 +1,56 @@
+//! Facts that the admin API computes: the cost of tools, and what is wrong.
+
+use serde_json::{Value, json};
+
+use crate::harness::{EditedGateway, Era, McpClient, Setup, legacy, only, serve};
+
+#[tokio::test]
+async fn the_context_has_the_cost_of_each_listed_tool() {
+    let server = serve(only(legacy(), &["echo", "fail", "add"])).await;
+    let table = format!("url = {:?}\ntools.deny = [\"add\"]", server.url);
+    let setup = Setup::new().with("servers.a", &table).http("b", &server.url);
+    let edited = EditedGateway::start(setup.with("views.small", "servers = [\"a\"]\ntools = [\"a__echo\"]")).await;
+    edited.ready("a").await;
+    edited.ready("b").await;
+    let client = McpClient::open(&edited.gateway.mcp(), Era::Modern).await;
+    client.call("a__echo", json!({ "text": "x" })).await.result();
+    let context = edited.get("/context").await;
+    assert_eq!((&context["endpoint"], &context["tools"]), (&json!("/mcp"), &json!(5)));
+    let servers = context["servers"].as_array().unwrap();
+    assert_eq!((&servers[0]["name"], &servers[1]["name"]), (&json!("b"), &json!("a")), "the most expensive first");
+    let sum: u64 = servers.iter().map(|server| server["tokens"].as_u64().unwrap()).sum();
+    assert_eq!(context["tokens"], sum);
+    let tools = servers[1]["tools"].as_array().unwrap();
+    let echo = tools.iter().find(|tool| tool["name"] == "echo").unwrap();
+    assert_eq!((&echo["exposed"], &echo["calls"], &echo["errors"]), (&json!("a__echo"), &json!(1), &json!(0)));
+    assert_eq!((&context["tokens_called"], &servers[1]["calls"]), (&echo["tokens"], &json!(1)));
+    for endpoint in ["small", "/mcp/small"] {
+        let small = edited.get(&format!("/context?endpoint={endpoint}")).await;
+        assert_eq!((&small["tools"], &small["tokens"]), (&json!(1), &echo["tokens"]), "{small}");
+    }
+    assert_eq!(edited.send("GET", "/context?endpoint=none", &[], &Value::Null).await.status, 404);
+}
+
+#[tokio::test]
+async fn the_doctor_of_a_running_gateway_finds_what_the_command_finds() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let secret = format!("url = {:?}\nheaders = {{ Authorization = \"Bearer s3cr3t-value-0123456789\" }}", server.url);
+    let setup = Setup::new().with("servers.a", &secret).with("servers.b", "command = \"no-such-program-here\"");
+    let edited = EditedGateway::start(setup).await;
+    edited.ready("a").await;
+    let reply = edited.gateway.admin("/api/v1/doctor").await;
+    assert!(reply.status == 200 && !reply.text_body().contains("s3cr3t"), "{}", reply.text_body());
+    let findings = reply.json()["findings"].as_array().unwrap().clone();
+    let find = |code: &str| findings.iter().find(|finding| finding["code"] == code).unwrap_or(&Value::Null).clone();
+    let missing = find("MG-E01");
+    assert_eq!((&missing["server"], &missing["severity"]), (&json!("b"), &json!("broken")), "{findings:?}");
+    assert!(missing["fix"].is_string() && missing["why"].is_string(), "{missing}");
+    assert_eq!(find("MG-C05")["server"], "a");
+    assert_eq!(findings[0]["severity"], "broken", "the worst first");
+    assert!(find("MG-S04").is_null(), "one finding is enough");
+    // It reads the files as they are now.
+    let broken = format!("{}[servers.c]\nurl = \"ftp://x\"\n", edited.text());
+    std::fs::write(edited.setup.path("moongate.toml"), broken).unwrap();
+    let findings = edited.get("/doctor").await["findings"].as_array().unwrap().clone();
+    assert!(findings.iter().any(|finding| finding["code"] == "MG-C13" && finding["server"] == "c"), "{findings:?}");
+}
