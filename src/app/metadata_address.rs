@@ -62,7 +62,8 @@ mod tests {
         ] {
             assert!(is_metadata_host(host), "{host}");
         }
-        for host in ["127.0.0.1", "10.0.0.1", "192.168.1.1", "[::1]", "fe80::1", "fd00::1", "metadata.example.com", ""] {
+        for host in ["127.0.0.1", "10.0.0.1", "192.168.1.1", "[::1]", "fe80::1", "fd00::1", "metadata.example.com", ""]
+        {
             assert!(!is_metadata_host(host), "{host}");
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::metadata_address::{is_metadata_address, is_metadata_host};
 use moongate_admin::{ProbeAnswer, ProbeReport};
-use moongate_model::{ItemKind, Server as _};
+use moongate_model::ItemKind;
 use moongate_protocol::ConnectError;
 use moongate_transport::LinkError;
 use moongate_transport::socket::SocketAddress;

@@ -29,9 +29,7 @@ use moongate_admin::{
 };
 use moongate_clients::import::ImportRow;
 use moongate_config::edit::{ConfigOperation, EditHistory, PastEdit};
-use moongate_config::{
-    ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings, ServerEntry,
-};
+use moongate_config::{ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings, ServerEntry};
 use moongate_gateway::{Gateway, ToolAccessChange};
 use moongate_model::Principal;
 use moongate_server::{ServerState, ServerTls, SharedServerState};
@@ -477,10 +475,7 @@ impl AdminControl for ConfigReloader {
         Box::pin(self.compare_with_config(found, own_url))
     }
 
-    fn preview_change(
-        &self,
-        operations: Vec<ConfigOperation>,
-    ) -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>> {
+    fn preview_change(&self, operations: Vec<ConfigOperation>) -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>> {
         Box::pin(self.prepare_change(operations))
     }
 

@@ -288,4 +288,17 @@ mod tests {
             assert_eq!(words(line).1, source, "{line}");
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_requests_together_keep_to_one_deadline() {
+        // It takes connections and never answers.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let gateway = GatewayArgs::of(Some(silent.local_addr().unwrap().to_string()), Vec::new());
+        let until = Instant::now() + ANSWER_TIMEOUT;
+        let servers = ["a", "b", "c"].map(str::to_owned);
+        assert!(tools(&gateway, &servers, "name", until).await.is_empty());
+        assert!(server_names(&gateway, until).await.is_empty());
+        // The clock stands still but for timers, so this is the deadline and no measured time.
+        assert!(Instant::now() <= until + Duration::from_millis(1), "each request had a limit of its own");
+    }
 }

@@ -67,7 +67,8 @@ async fn programs_and_files_need_the_permission() {
     let pasted = add(&edited, json!({ "from": { "text": "npx -y @scope/server@1.0 /data" } })).await;
     assert_eq!((pasted.status, &pasted.json()["error"]), (403, &json!("commands_not_allowed")));
     assert_eq!(edited.text(), before);
-    for set in [json!({ "url": url }), json!({ "headers": { "X": "y" } }), json!({ "command": "sh" }), json!({ "proxy": url })]
+    for set in
+        [json!({ "url": url }), json!({ "headers": { "X": "y" } }), json!({ "command": "sh" }), json!({ "proxy": url })]
     {
         let reply = edited.send("PATCH", "/servers/none", &[], &json!({ "set": set })).await;
         assert_eq!((reply.status, &reply.json()["error"]), (403, &json!("commands_not_allowed")), "{set}");
@@ -83,12 +84,14 @@ async fn with_the_permission_programs_are_added_and_targets_changed() {
     let edited = EditedGateway::start(setup).await;
     let program = env!("CARGO_BIN_EXE_moongate");
     let settings = json!({ "command": program, "args": ["mock", script.to_str().unwrap(), "--stdio"] });
-    let looked = preview(
-        &edited,
-        json!({ "text": json!({ "mcpServers": { "p": settings } }).to_string(), "probe": true }),
-    )
-    .await;
-    assert_eq!((&looked["servers"][0]["needs_command"], &looked["servers"][0]["probe"]["tools"]), (&json!(true), &json!(1)), "{looked}");
+    let looked =
+        preview(&edited, json!({ "text": json!({ "mcpServers": { "p": settings } }).to_string(), "probe": true }))
+            .await;
+    assert_eq!(
+        (&looked["servers"][0]["needs_command"], &looked["servers"][0]["probe"]["tools"]),
+        (&json!(true), &json!(1)),
+        "{looked}"
+    );
     assert_eq!(add(&edited, json!({ "servers": { "p": settings } })).await.status, 201);
     edited.ready("p").await;
     let set = json!({ "set": { "url": server.url, "headers": { "X": "${HOME}" }, "max_concurrency": 5 } });
@@ -110,8 +113,13 @@ async fn settings_take_numbers_lists_and_tables() {
     });
     let reply = edited.send("PATCH", "/servers/a", &[], &json!({ "set": set })).await;
     assert_eq!(reply.status, 200, "{}", reply.text_body());
-    assert!(edited.text().contains("max_concurrency = 5") && edited.text().contains("$$5 $${HOME}"), "{}", edited.text());
-    let nothing = set.as_object().unwrap().keys().map(|key| (key.clone(), Value::Null)).collect::<serde_json::Map<_, _>>();
+    assert!(
+        edited.text().contains("max_concurrency = 5") && edited.text().contains("$$5 $${HOME}"),
+        "{}",
+        edited.text()
+    );
+    let nothing =
+        set.as_object().unwrap().keys().map(|key| (key.clone(), Value::Null)).collect::<serde_json::Map<_, _>>();
     assert_eq!(edited.send("PATCH", "/servers/a", &[], &json!({ "set": nothing })).await.status, 200);
     assert_eq!(edited.text(), before);
     for wrong in [json!({ "queue": "many" }), json!({ "max_concurrency": 0 }), json!({ "retry": 5 })] {
@@ -162,7 +170,11 @@ async fn a_preview_shows_what_would_be_written_and_no_secret() {
     let added = add(&edited, body).await;
     assert_eq!(added.status, 201, "{}", added.text_body());
     assert!(!added.text_body().contains("s3cr3t"));
-    assert!(edited.text().contains("Bearer s3cr3t-1") && edited.text().contains("[servers.second]"), "{}", edited.text());
+    assert!(
+        edited.text().contains("Bearer s3cr3t-1") && edited.text().contains("[servers.second]"),
+        "{}",
+        edited.text()
+    );
     for (body, status) in [
         (json!({ "from": { "text": text }, "only": ["again"] }), 409),
         (json!({ "from": { "text": text }, "only": ["none"] }), 400),
@@ -182,7 +194,11 @@ async fn a_probe_tells_how_a_server_answers() {
         let before = edited.text();
         let looked = preview(&edited, json!({ "url": server.url, "probe": true })).await;
         let probe = &looked["servers"][0]["probe"];
-        assert_eq!((&probe["transport"], &probe["tools"], &probe["fault"]), (&json!("http"), &json!(2), &Value::Null), "{looked}");
+        assert_eq!(
+            (&probe["transport"], &probe["tools"], &probe["fault"]),
+            (&json!("http"), &json!(2), &Value::Null),
+            "{looked}"
+        );
         assert_eq!((&probe["tool_names"], &probe["needs_login"]), (&json!(["echo", "fail"]), &json!(false)));
         assert!(probe["tokens"].as_u64() > Some(5) && probe["revision"].is_string(), "{probe}");
         assert!(probe["server_info"]["name"].is_string(), "{probe}");
@@ -240,7 +256,8 @@ async fn secrets_of_the_environment_go_only_where_somebody_wrote_them() {
     assert_eq!(looked["servers"][0]["probe"]["tools"], 1, "{looked}");
     let is_sent = || server.recorded_requests().iter().any(|request| format!("{request:?}").contains("/bin"));
     assert!(!is_sent());
-    let looked = preview(&edited, json!({ "url": server.url, "headers": { "X-Path": "${PATH}" }, "probe": true })).await;
+    let looked =
+        preview(&edited, json!({ "url": server.url, "headers": { "X-Path": "${PATH}" }, "probe": true })).await;
     assert_eq!(looked["servers"][0]["probe"]["tools"], 1, "{looked}");
     assert!(is_sent(), "it was written");
 }

@@ -176,3 +176,21 @@ async fn a_running_gateway_is_asked() {
     let (_, findings) = doctor(dir.path(), &["--config", &other.display().to_string()], &[]).await;
     assert!(codes(&findings).contains("MG-L02"), "{findings:#?}");
 }
+
+#[tokio::test]
+async fn a_repair_for_one_server_leaves_the_rest_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("moongate.toml");
+    let servers = "[servers.a]\nurl = \"http://127.0.0.1:9/mcp\"\n[servers.b]\nurl = \"http://127.0.0.1:9/mcp\"\n\
+                   headers = { Authorization = \"Bearer s3cr3t-value-0123456789\" }\n";
+    std::fs::write(&file, config(servers)).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let mode = || std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+    let (_, all) = doctor(dir.path(), &[], &[]).await;
+    assert!(codes(&all).contains("MG-C06"), "there is something to repair: {all:?}");
+    let (_, findings) = doctor(dir.path(), &["a", "--fix", "--yes"], &[]).await;
+    assert!(findings.iter().all(|finding| finding["server"] == "a"), "{findings:?}");
+    assert_eq!(mode(), 0o644, "the file is no matter of that server alone");
+    doctor(dir.path(), &["--fix", "--yes"], &[]).await;
+    assert_eq!(mode(), 0o600);
+}

@@ -12,6 +12,7 @@ mod admin_api;
 mod admin_edit;
 mod admin_facts;
 mod admin_keys;
+mod admin_other_pages;
 mod cli;
 mod clients;
 mod completions;

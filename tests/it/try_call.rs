@@ -146,3 +146,70 @@ async fn a_try_is_guarded_like_every_action() {
     let client = gateway.client(Era::Modern).await;
     assert!(client.call("a__echo", json!({})).await.status == 200, "clients are served as before");
 }
+
+const OPERATOR: &str = "admin-key-number-1-0123456789";
+
+/// Starts a call with these headers, and returns its events after the first.
+async fn start_with(gateway: &Gateway, headers: &[(&str, &str)], tool: &str, arguments: &str) -> EventStream {
+    let body = format!(r#"{{"server":"a","tool":"{tool}","arguments":{arguments}}}"#);
+    let headers = [&[JSON], headers].concat();
+    let mut events = EventStream::new(HttpClient::new().open("POST", &url(gateway, ""), &headers, body).await);
+    assert_eq!(next(&mut events).await.0, "started");
+    events
+}
+
+/// Reads up to the end, and returns that.
+async fn end(events: &mut EventStream) -> Value {
+    loop {
+        let (kind, data) = next(events).await;
+        if kind == "done" {
+            return data;
+        }
+    }
+}
+
+fn with_operator(setup: Setup) -> Setup {
+    setup.with("admin.keys.1", &format!("name = \"me\"\nkey = {OPERATOR:?}\nrole = \"operate\""))
+}
+
+async fn sign_in(gateway: &Gateway) -> String {
+    let url = format!("http://{}/api/v1/signin", gateway.app.admin.unwrap());
+    let body = json!({ "key": OPERATOR }).to_string();
+    let reply = HttpClient::new().send("POST", &url, &[JSON], body).await;
+    reply.header("set-cookie").split(';').next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_try_ends_with_the_session_that_started_it() {
+    let server = serve(only(legacy(), &["sleep"])).await;
+    let gateway = with_operator(Setup::new().http("a", &server.url)).start().await;
+    let site = ("sec-fetch-site", "same-origin");
+    let (leaving, staying) = (sign_in(&gateway).await, sign_in(&gateway).await);
+    let arguments = r#"{"ms":600000}"#;
+    let mut ended = start_with(&gateway, &[("cookie", &leaving), site], "sleep", arguments).await;
+    let mut open = start_with(&gateway, &[("cookie", &staying), site], "sleep", arguments).await;
+    let signout = format!("http://{}/api/v1/signout", gateway.app.admin.unwrap());
+    assert_eq!(HttpClient::new().send("POST", &signout, &[("cookie", &leaving), site], "").await.status, 200);
+    let done = end(&mut ended).await;
+    assert!(done["error"].as_str().unwrap().contains("session"), "{done}");
+    // The other session goes on, until its operator stops the call.
+    let own = [("cookie", staying.as_str()), site];
+    let stopped = HttpClient::new().send("DELETE", &url(&gateway, "/t-2"), &own, "").await;
+    assert_eq!(stopped.status, 200);
+    assert!(end(&mut open).await["error"].as_str().unwrap().contains("stopped"));
+}
+
+#[tokio::test]
+async fn a_server_that_never_stops_reporting_does_not_put_off_the_check_of_the_keys() {
+    let server = serve(only(legacy(), &["progress"])).await;
+    let table = format!("url = {:?}\ntimeout = \"10m\"", server.url);
+    let mut gateway = with_operator(Setup::new().with("servers.a", &table)).start().await;
+    let bearer = format!("Bearer {OPERATOR}");
+    // A report each millisecond, for much longer than the test.
+    let mut events =
+        start_with(&gateway, &[("authorization", &bearer)], "progress", r#"{"steps":10000000,"ms":1}"#).await;
+    assert_eq!(next(&mut events).await.0, "progress");
+    gateway.change(|setup| setup.with("admin.keys.1", "key = \"another-key-number-1-0123456789\"")).await;
+    let done = end(&mut events).await;
+    assert!(done["error"].as_str().unwrap().contains("keys of operators changed"), "{done}");
+}

@@ -127,8 +127,7 @@ pub trait AdminControl: Send + Sync {
     ) -> BoxFuture<'_, Result<Vec<ImportRow>, ChangeRefusal>>;
 
     /// Prepares a change of the config, and writes nothing.
-    fn preview_change(&self, operations: Vec<ConfigOperation>)
-    -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>>;
+    fn preview_change(&self, operations: Vec<ConfigOperation>) -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>>;
 
     /// Connects once to the server that an operation would add.
     fn probe(&self, operation: ConfigOperation) -> BoxFuture<'_, ProbeReport>;

@@ -9,8 +9,8 @@ use axum::Router;
 use axum::routing::{MethodRouter, delete, get, patch, post};
 
 use crate::{
-    AdminState, actions, calls, config_change, config_view, connect, context, doctor, events, explain, items, keys, new_servers, openapi,
-    search, server_preview, sessions, signin_routes, status, try_call,
+    AdminState, actions, calls, config_change, config_view, connect, context, doctor, events, explain, items, keys,
+    new_servers, openapi, search, server_preview, sessions, signin_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 
@@ -73,9 +73,12 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::operate("POST", "/api/v1/servers", "Adds servers to the config, as one edit.", || {
         post(new_servers::add_servers)
     }),
-    ApiRoute::operate("POST", "/api/v1/servers/preview", "Shows what adding servers would do, and writes nothing.", || {
-        post(server_preview::preview)
-    }),
+    ApiRoute::operate(
+        "POST",
+        "/api/v1/servers/preview",
+        "Shows what adding servers would do, and writes nothing.",
+        || post(server_preview::preview),
+    ),
     ApiRoute::view("GET", "/api/v1/servers/{name}", "The state of one server.", || get(status::server)),
     ApiRoute::operate(
         "PATCH",

@@ -87,8 +87,7 @@ pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBod
         probe_all(&admin, &found, is_addable, &mut servers).await;
     }
     let warnings = found.warnings;
-    let body =
-        json!({ "servers": servers, "problems": problems, "warnings": warnings, "file": file, "diff": diff });
+    let body = json!({ "servers": servers, "problems": problems, "warnings": warnings, "file": file, "diff": diff });
     no_store(json(StatusCode::OK, &body))
 }
 

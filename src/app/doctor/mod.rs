@@ -36,4 +36,3 @@ pub(crate) fn look(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 pub(crate) fn sort(found: &mut [DoctorFinding]) {
     found.sort_by_key(|finding| (finding.severity, finding.code));
 }
-

@@ -10,10 +10,10 @@ use std::time::Duration;
 use super::{ConfigReloader, ReloadOutcome, ReloadSource, failing_servers};
 use moongate_access::auth::AdminRole;
 use moongate_admin::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
-use moongate_config::{LoadOptions, Plan};
 use moongate_config::edit::{
     ConfigEditError, ConfigOperation, EditHistory, KeyList, PastEdit, PreparedEdit, prepare_edit,
 };
+use moongate_config::{LoadOptions, Plan};
 
 /// Time that a change waits for a reload or another change.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,7 +51,9 @@ impl ConfigReloader {
         let (own, failing) = (self.clone(), failing_servers(&running.plan));
         // `spawn_blocking`: files are read and written.
         let writing = tokio::task::spawn_blocking(move || match &own.source {
-            Some(source) => PendingChange { reloader: &own, source, history: own.history.as_ref(), failing }.write(&change),
+            Some(source) => {
+                PendingChange { reloader: &own, source, history: own.history.as_ref(), failing }.write(&change)
+            }
             None => Err(busy("there is no config")),
         });
         let Ok(written) = writing.await else {

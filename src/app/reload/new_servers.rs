@@ -41,7 +41,10 @@ impl ConfigReloader {
     }
 
     /// Prepares a change, and writes nothing.
-    pub(super) async fn prepare_change(&self, operations: Vec<ConfigOperation>) -> Result<ChangePreview, ChangeRefusal> {
+    pub(super) async fn prepare_change(
+        &self,
+        operations: Vec<ConfigOperation>,
+    ) -> Result<ChangePreview, ChangeRefusal> {
         let prepared = self.prepare(operations).await?;
         let file = std::path::absolute(prepared.path()).unwrap_or_else(|_| prepared.path().to_owned());
         Ok(ChangePreview { file, diff: prepared.diff() })
@@ -89,7 +92,8 @@ impl ConfigReloader {
         let Some(own) = self.self_ref.upgrade() else {
             return Err(ConfigEditError::new("internal", "the gateway stops").into());
         };
-        let Ok(failing) = tokio::time::timeout(READ_TIMEOUT, async { failing_servers(&own.running.lock().await.plan) }).await
+        let Ok(failing) =
+            tokio::time::timeout(READ_TIMEOUT, async { failing_servers(&own.running.lock().await.plan) }).await
         else {
             return Err(ConfigEditError::new("busy", "a change or a reload is under way; try again").into());
         };

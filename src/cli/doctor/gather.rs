@@ -61,4 +61,3 @@ async fn connect_once(loaded: &LoadedConfig) -> anyhow::Result<Vec<ServerFacts>>
     app.stop().await;
     Ok(facts)
 }
-

@@ -8,6 +8,7 @@ mod stream;
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::{Body as AxumBody, to_bytes};
 use axum::extract::{Path, Request};
 use axum::response::Response;
@@ -16,6 +17,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::AccessGrant;
 use crate::actions::Operator;
 use crate::json;
 use moongate_jsonrpc::json::{JsonObject, RawJson};
@@ -29,7 +31,11 @@ pub use running::TryCalls;
 const BODY_MAX: usize = 1 << 20;
 
 /// Handles `POST /api/v1/try`.
-pub(super) async fn start(Operator(admin): Operator, request: Request) -> Response {
+pub(super) async fn start(
+    Operator(admin): Operator,
+    Extension(grant): Extension<AccessGrant>,
+    request: Request,
+) -> Response {
     let body = match read_object(request).await {
         Ok(body) => body,
         Err(refused) => return refused,
@@ -55,7 +61,8 @@ pub(super) async fn start(Operator(admin): Operator, request: Request) -> Respon
     // The stream finds the record of its own call by this instant.
     let received = call.received;
     let exchange = endpoint.call(&operator(), call);
-    let mut response = Response::new(AxumBody::from_stream(stream::event_stream(admin, entry, exchange, received)));
+    let mut response =
+        Response::new(AxumBody::from_stream(stream::event_stream((admin, grant), entry, exchange, received)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

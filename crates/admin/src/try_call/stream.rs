@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::running::TryEntry;
 use crate::AdminState;
+use crate::access::AccessGrant;
 use crate::calls::call_json;
 use moongate_access::auth::AdminAccess;
 use moongate_jsonrpc::json::JsonObject;
@@ -36,6 +37,7 @@ const RESULT_MAX: usize = 8 << 20;
 /// Call and what was not sent of its events.
 struct TryStream {
     admin: Arc<AdminState>,
+    grant: AccessGrant,
     access: Arc<AdminAccess>,
     entry: TryEntry,
     /// Events of the call. `None` once it ended.
@@ -49,7 +51,7 @@ struct TryStream {
 
 /// Returns the events of a call as the body of a response.
 pub(super) fn event_stream(
-    admin: Arc<AdminState>,
+    (admin, grant): (Arc<AdminState>, AccessGrant),
     entry: TryEntry,
     exchange: Exchange,
     received: Instant,
@@ -57,7 +59,7 @@ pub(super) fn event_stream(
     let started = encode("started", &json!({ "id": entry.id }));
     let (access, queue) = (admin.access.load_full(), VecDeque::from([started]));
     let (exchange, check_at) = (Some(exchange), Instant::now() + PERMISSION_INTERVAL);
-    let stream = TryStream { admin, access, entry, exchange, queue, notifications: 0, received, check_at };
+    let stream = TryStream { admin, grant, access, entry, exchange, queue, notifications: 0, received, check_at };
     stream::unfold(stream, |mut stream| async {
         let bytes = stream.next_bytes().await?;
         Some((Ok(bytes), stream))
@@ -83,7 +85,10 @@ impl TryStream {
                     self.check_at = Instant::now() + PERMISSION_INTERVAL;
                     // A reload replaces the keys as a whole.
                     match Arc::ptr_eq(&self.access, &self.admin.access.load()) {
-                        true => self.queue.push_back(Bytes::from_static(b": \n\n")),
+                        true if self.grant.is_open(&self.admin) => {
+                            self.queue.push_back(Bytes::from_static(b": \n\n"));
+                        }
+                        true => self.break_off("The session of its operator ended"),
                         false => self.break_off("The keys of operators changed"),
                     }
                 }
