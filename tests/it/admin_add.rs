@@ -64,6 +64,9 @@ async fn programs_and_files_need_the_permission() {
     for body in [json!({}), json!({ "servers": {}, "from": { "url": url } }), json!({ "from": {} })] {
         assert_eq!(add(&edited, body.clone()).await.status, 400, "{body}");
     }
+    let many: serde_json::Map<String, Value> = (0..201).map(|n| (format!("s{n}"), json!({ "url": url }))).collect();
+    let many = add(&edited, json!({ "servers": many })).await;
+    assert_eq!((many.status, &many.json()["error"]), (400, &json!("too_many_servers")));
     let pasted = add(&edited, json!({ "from": { "text": "npx -y @scope/server@1.0 /data" } })).await;
     assert_eq!((pasted.status, &pasted.json()["error"]), (403, &json!("commands_not_allowed")));
     assert_eq!(edited.text(), before);
@@ -287,4 +290,39 @@ async fn four_previews_connect_at_once() {
     };
     let (_, fifth) = tokio::join!(looks, fifth);
     assert_eq!(fifth, (429, json!("too_many_probes"), 200));
+}
+
+#[tokio::test]
+async fn popular_servers_are_listed_and_added_by_name() {
+    let setup = Setup::new().http("wiki", "https://mcp.deepwiki.com/mcp/");
+    let edited = EditedGateway::start(setup).await;
+    let popular = edited.get("/popular").await["servers"].as_array().unwrap().clone();
+    let find = |name: &str| popular.iter().find(|server| server["name"] == name).unwrap().clone();
+    let (deepwiki, files) = (find("deepwiki"), find("files"));
+    assert_eq!((&deepwiki["added"], &files["added"], &find("mdn")["added"]), (&json!(true), &json!(false), &json!(false)));
+    for member in ["title", "purpose", "url", "key", "probed", "stale"] {
+        assert!(deepwiki.get(member).is_some(), "{member}: {deepwiki}");
+    }
+    assert!(files["command"].is_string() && files["url"].is_null());
+    let looked = preview(&edited, json!({ "popular": "mdn" })).await;
+    assert_eq!((&looked["servers"][0]["name"], &looked["servers"][0]["state"]), (&json!("mdn"), &json!("new")));
+    assert_eq!(preview(&edited, json!({ "popular": "deepwiki" })).await["servers"][0]["state"], "same");
+    let looked = preview(&edited, json!({ "popular": "files", "args": ["/data"] })).await;
+    assert_eq!((&looked["servers"][0]["needs_command"], &looked["diff"]), (&json!(true), &Value::Null), "{looked}");
+    assert!(looked["servers"][0]["target"].as_str().unwrap().ends_with(" /data"), "{looked}");
+    for (body, error) in [
+        (json!({ "popular": "none" }), "unknown_popular"),
+        (json!({ "popular": "files" }), "bad_arguments"),
+        (json!({ "popular": "mdn", "headers": {} }), "bad_body"),
+        (json!({ "url": "https://a.example", "args": ["x"] }), "bad_body"),
+    ] {
+        let reply = edited.send("POST", "/servers/preview", &[], &body).await;
+        assert_eq!((reply.status, &reply.json()["error"]), (400, &json!(error)), "{body}");
+    }
+    let source = json!({ "popular": "mdn" });
+    let added = add(&edited, json!({ "from": source, "names": { "mdn": "web" } })).await;
+    assert_eq!(added.status, 201, "{}", added.text_body());
+    assert!(edited.text().contains("[servers.web]\nurl = \"https://mcp.mdn.mozilla.net"), "{}", edited.text());
+    let refused = add(&edited, json!({ "from": { "popular": "files", "args": ["/data"] } })).await;
+    assert_eq!((refused.status, &refused.json()["error"]), (403, &json!("commands_not_allowed")));
 }

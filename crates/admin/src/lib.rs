@@ -22,6 +22,7 @@ mod keys;
 mod new_servers;
 mod openapi;
 mod page;
+mod popular;
 mod probe;
 mod query_map;
 mod routes;

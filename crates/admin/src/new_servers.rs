@@ -14,7 +14,7 @@ use crate::actions::Operator;
 use crate::config_change::{ExpectedTag, apply, changed, refuse};
 use crate::config_control::ChangeKind;
 use crate::json_body::JsonBody;
-use crate::server_source::{ServerChoice, ServerSource, SourceProblem};
+use crate::server_source::{SERVERS_MAX, ServerChoice, ServerSource, SourceProblem};
 use crate::{AdminState, json};
 use moongate_config::edit::ConfigOperation;
 use moongate_server::json_response;
@@ -48,6 +48,9 @@ pub(super) async fn add_servers(
 async fn operations(admin: &AdminState, wanted: NewServers) -> Result<Vec<ConfigOperation>, Response> {
     let bad = |code, message: &str| json_response(StatusCode::BAD_REQUEST, code, message);
     match wanted {
+        NewServers { servers: Some(servers), .. } if servers.len() > SERVERS_MAX => {
+            Err(bad("too_many_servers", &format!("`servers` has {}, and {SERVERS_MAX} are taken at once", servers.len())))
+        }
         NewServers { servers: Some(servers), from: None, only: None, names } if names.is_empty() => {
             let operation = |(name, settings)| ConfigOperation::AddServer { name, settings: Value::Object(settings) };
             Ok(servers.into_iter().map(operation).collect())

@@ -10,7 +10,7 @@ use axum::routing::{MethodRouter, delete, get, patch, post};
 
 use crate::{
     AdminState, actions, calls, config_change, config_view, connect, context, doctor, events, explain, items, keys,
-    new_servers, openapi, search, server_preview, sessions, signin_routes, status, try_call,
+    new_servers, openapi, popular, search, server_preview, sessions, signin_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 
@@ -144,6 +144,9 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         ("tool", "Name of the tool, as clients of the endpoint see it."),
         ("endpoint", "Name of a view or server; none for `/mcp`."),
     ]),
+    ApiRoute::view("GET", "/api/v1/popular", "Servers that need no more than their name to be added.", || {
+        get(popular::popular)
+    }),
     ApiRoute::view("GET", "/api/v1/context", "Cost of an endpoint's tools in every conversation.", || {
         get(context::context)
     })

@@ -48,6 +48,8 @@ pub(super) struct PreviewRequest {
     text: Option<String>,
     url: Option<String>,
     headers: Option<BTreeMap<String, String>>,
+    popular: Option<String>,
+    args: Vec<String>,
     probe: bool,
     only: Option<Vec<String>>,
     names: BTreeMap<String, String>,
@@ -55,7 +57,7 @@ pub(super) struct PreviewRequest {
 
 /// Handles `POST /api/v1/servers/preview`.
 pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBody<PreviewRequest>) -> Response {
-    let PreviewRequest { text, url, headers, probe, only, names } = wanted;
+    let PreviewRequest { text, url, headers, popular, args, probe, only, names } = wanted;
     let slot = match probe.then(|| admin.probe_slots.0.clone().try_acquire_owned()) {
         Some(Err(_)) => {
             let message = "Four previews connect to servers already: wait for one of them";
@@ -64,7 +66,7 @@ pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBod
         Some(Ok(slot)) => Some(slot),
         None => None,
     };
-    let source = ServerSource { text, url, headers };
+    let source = ServerSource { text, url, headers, popular, args };
     let (found, mut problems) = match source.find(&admin, ServerChoice { only, names }).await {
         Ok(found) => (found, Vec::new()),
         Err(SourceProblem::Unreadable(problems)) => (FoundServers::default(), problems),

@@ -11,13 +11,13 @@ use serde_json::{Map, Value, json};
 use crate::AdminState;
 use crate::config_control::ChangeRefusal;
 use moongate_clients::import::{ImportError, ImportRow, ImportState, ImportedServers, read_text};
-use moongate_config::ConfigProblems;
+use moongate_config::{ConfigProblems, popular_server};
 use moongate_config::edit::{ConfigEditError, ConfigOperation, guarded_setting};
 
-/// Servers at once. A pasted file of a client has a few dozen at most.
-const SERVERS_MAX: usize = 200;
+/// Most servers at once. A pasted file of a client has a few dozen at most.
+pub(super) const SERVERS_MAX: usize = 200;
 
-/// Source of servers: a text, or a URL.
+/// Source of servers: one of a text, a URL and a popular server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ServerSource {
@@ -26,6 +26,10 @@ pub(super) struct ServerSource {
     pub(super) url: Option<String>,
     /// Headers for the URL.
     pub(super) headers: Option<BTreeMap<String, String>>,
+    /// Name in the table of popular servers.
+    pub(super) popular: Option<String>,
+    /// Arguments of a popular server.
+    pub(super) args: Vec<String>,
 }
 
 /// Choice among the servers of a source.
@@ -75,16 +79,20 @@ impl ServerSource {
     /// Returns all that somebody wrote.
     fn written(&self) -> String {
         let headers = self.headers.iter().flatten().map(|(_, value)| value);
+        // Not those of the table of popular servers: an operator gives a key when the server is added.
         self.text.iter().chain(&self.url).chain(headers).map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
     fn read(self) -> Result<ImportedServers, SourceProblem> {
         let bad = |message: &str| Err(SourceProblem::BadRequest("bad_body", message.to_owned()));
-        let ServerSource { text, url, headers } = self;
-        match (text, url) {
-            (Some(_), None) if headers.is_some() => bad("`headers` belong to a `url`"),
-            (Some(text), None) => read_text(&text).map_err(unreadable),
-            (None, Some(url)) => {
+        let ServerSource { text, url, headers, popular, args } = self;
+        match (text, url, popular) {
+            (Some(_), None, None) | (None, None, Some(_)) if headers.is_some() => bad("`headers` belong to a `url`"),
+            (Some(_), None, None) | (None, Some(_), None) if !args.is_empty() => {
+                bad("`args` belong to a `popular` server")
+            }
+            (Some(text), None, None) => read_text(&text).map_err(unreadable),
+            (None, Some(url), None) => {
                 let mut settings = Map::from_iter([("url".to_owned(), Value::from(url.trim()))]);
                 if let Some(headers) = headers.filter(|headers| !headers.is_empty()) {
                     settings.insert("headers".to_owned(), json!(headers));
@@ -92,7 +100,8 @@ impl ServerSource {
                 // As if the entry had been pasted: the name and the masks come from one place.
                 read_text(&Value::Object(settings).to_string()).map_err(unreadable)
             }
-            _ => bad("give one of `text` and `url`"),
+            (None, None, Some(name)) => popular(&name, &args),
+            _ => bad("give one of `text`, `url` and `popular`"),
         }
     }
 }
@@ -168,6 +177,16 @@ pub(super) fn add_operation(row: &ImportRow) -> ConfigOperation {
 /// Returns true if a server can be added only where commands are allowed.
 pub(super) fn needs_command(row: &ImportRow) -> bool {
     guarded_setting(&row.server.settings).is_some()
+}
+
+fn popular(name: &str, args: &[String]) -> Result<ImportedServers, SourceProblem> {
+    let Some(server) = popular_server(name) else {
+        let message = format!("there is no popular server {name:?}; GET /api/v1/popular lists them");
+        return Err(SourceProblem::BadRequest("unknown_popular", message));
+    };
+    let settings = server.settings(args).map_err(|why| SourceProblem::BadRequest("bad_arguments", why))?;
+    // As if the entry had been pasted: the name and the masks come from one place.
+    read_text(&json!({ "servers": { name: settings } }).to_string()).map_err(unreadable)
 }
 
 fn unreadable(error: ImportError) -> SourceProblem {
