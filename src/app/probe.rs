@@ -10,6 +10,7 @@ use super::metadata_address::{is_metadata_address, is_metadata_host};
 use moongate_admin::{ProbeAnswer, ProbeReport};
 use moongate_model::ItemKind;
 use moongate_protocol::ConnectError;
+use moongate_telemetry::logs;
 use moongate_transport::LinkError;
 use moongate_transport::socket::SocketAddress;
 use moongate_upstream::{
@@ -136,5 +137,6 @@ fn not_allowed() -> ProbeReport {
 }
 
 fn failed(message: String, hint: &str) -> ProbeReport {
-    ProbeReport::Failed { message, hint: hint.to_owned() }
+    // A server may quote what it was sent.
+    ProbeReport::Failed { message: logs::redact(&message), hint: hint.to_owned() }
 }

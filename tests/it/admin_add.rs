@@ -138,7 +138,7 @@ async fn a_preview_shows_what_would_be_written_and_no_secret() {
     let before = edited.text();
     let own = edited.gateway.mcp();
     let text = json!({ "mcpServers": {
-        "github": { "url": "https://gh.example/mcp", "headers": { "Authorization": "Bearer s3cr3t-1", "X-Key": "${GH}" } },
+        "github": { "url": "https://gh.example/mcp", "headers": { "Authorization": "Bearer s3cr3t-1", "X-Key": "${HOME}" } },
         "again": { "url": server.url },
         "known": { "url": "https://other.example/mcp" },
         "self": { "url": own },
@@ -168,6 +168,19 @@ async fn a_preview_shows_what_would_be_written_and_no_secret() {
     assert_eq!((&broken["servers"], &broken["problems"][0]["line"]), (&json!([]), &json!(1)), "{broken}");
     let nothing = preview(&edited, json!({ "text": "hello" })).await;
     assert!(nothing["problems"][0]["message"].is_string() && nothing["problems"][0].get("file").is_none(), "{nothing}");
+    // One that cannot work here is named, and hides nothing of the others.
+    let one_bad = json!({ "mcpServers": {
+        "x": { "url": "https://x.example/mcp", "headers": { "X": "${MOONGATE_NO_SUCH_VARIABLE}" } },
+        "y": { "url": "https://y.example/mcp" },
+    } });
+    let shown = preview(&edited, json!({ "text": one_bad.to_string() })).await;
+    assert_eq!(
+        (&shown["problems"][0]["server"], shown["problems"].as_array().unwrap().len()),
+        (&json!("x"), 1),
+        "{shown}"
+    );
+    assert!(shown["problems"][0]["message"].as_str().unwrap().contains("MOONGATE_NO_SUCH_VARIABLE"));
+    assert!(shown["diff"].as_str().unwrap().contains("servers.y"), "{shown}");
     // The same source adds what was chosen, under other names.
     let body = json!({ "from": { "text": text }, "only": ["github", "known-2"], "names": { "known-2": "second" } });
     let added = add(&edited, body).await;
@@ -299,7 +312,10 @@ async fn popular_servers_are_listed_and_added_by_name() {
     let popular = edited.get("/popular").await["servers"].as_array().unwrap().clone();
     let find = |name: &str| popular.iter().find(|server| server["name"] == name).unwrap().clone();
     let (deepwiki, files) = (find("deepwiki"), find("files"));
-    assert_eq!((&deepwiki["added"], &files["added"], &find("mdn")["added"]), (&json!(true), &json!(false), &json!(false)));
+    assert_eq!(
+        (&deepwiki["added"], &files["added"], &find("mdn")["added"]),
+        (&json!(true), &json!(false), &json!(false))
+    );
     for member in ["title", "purpose", "url", "key", "probed", "stale"] {
         assert!(deepwiki.get(member).is_some(), "{member}: {deepwiki}");
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{EditedGateway, Era, McpClient, Setup, legacy, only, serve};
+use crate::harness::{EditedGateway, Era, McpClient, Setup, legacy, only, serve, until};
 
 #[tokio::test]
 async fn the_context_has_the_cost_of_each_listed_tool() {
@@ -14,7 +14,12 @@ async fn the_context_has_the_cost_of_each_listed_tool() {
     edited.ready("b").await;
     let client = McpClient::open(&edited.gateway.mcp(), Era::Modern).await;
     client.call("a__echo", json!({ "text": "x" })).await.result();
-    let context = edited.get("/context").await;
+    // The end of a call is noted a moment after its answer.
+    let context = until("the call is counted", async || {
+        let context = edited.get("/context").await;
+        (context["tokens_called"] != 0).then_some(context)
+    })
+    .await;
     assert_eq!((&context["endpoint"], &context["tools"]), (&json!("/mcp"), &json!(5)));
     let servers = context["servers"].as_array().unwrap();
     assert_eq!((&servers[0]["name"], &servers[1]["name"]), (&json!("b"), &json!("a")), "the most expensive first");

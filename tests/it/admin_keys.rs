@@ -129,7 +129,7 @@ async fn operators_cannot_lock_themselves_out_and_sessions_end_with_their_key() 
 async fn a_gateway_for_other_machines_keeps_its_last_key() {
     let key = "name = \"ci\"\nkey = \"client-key-number-1-0123456789\"";
     let setup = Setup::new().lasting().with("gateway", "listen = \"0.0.0.0:0\"").with("auth.keys.1", key);
-    let edited = EditedGateway { gateway: setup.program().await, setup };
+    let edited = EditedGateway::with(setup).await;
     let before = edited.text();
     let refused = edited.send("DELETE", "/keys/ci", &[], &Value::Null).await;
     assert_eq!((refused.status, &refused.json()["error"], edited.text()), (422, &json!("problems"), before));

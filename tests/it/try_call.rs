@@ -172,6 +172,17 @@ fn with_operator(setup: Setup) -> Setup {
     setup.with("admin.keys.1", &format!("name = \"me\"\nkey = {OPERATOR:?}\nrole = \"operate\""))
 }
 
+/// Waits for the server, on a listener that asks for a key.
+async fn ready(gateway: &Gateway) {
+    let url = format!("http://{}/api/v1/servers/a", gateway.app.admin.unwrap());
+    let bearer = format!("Bearer {OPERATOR}");
+    until("the server is ready", async || {
+        let status = HttpClient::new().send("GET", &url, &[("authorization", &bearer)], "").await.json();
+        (status["tools_on"].as_u64() > Some(0)).then_some(())
+    })
+    .await;
+}
+
 async fn sign_in(gateway: &Gateway) -> String {
     let url = format!("http://{}/api/v1/signin", gateway.app.admin.unwrap());
     let body = json!({ "key": OPERATOR }).to_string();
@@ -183,6 +194,7 @@ async fn sign_in(gateway: &Gateway) -> String {
 async fn a_try_ends_with_the_session_that_started_it() {
     let server = serve(only(legacy(), &["sleep"])).await;
     let gateway = with_operator(Setup::new().http("a", &server.url)).start().await;
+    ready(&gateway).await;
     let site = ("sec-fetch-site", "same-origin");
     let (leaving, staying) = (sign_in(&gateway).await, sign_in(&gateway).await);
     let arguments = r#"{"ms":600000}"#;
@@ -204,6 +216,7 @@ async fn a_server_that_never_stops_reporting_does_not_put_off_the_check_of_the_k
     let server = serve(only(legacy(), &["progress"])).await;
     let table = format!("url = {:?}\ntimeout = \"10m\"", server.url);
     let mut gateway = with_operator(Setup::new().with("servers.a", &table)).start().await;
+    ready(&gateway).await;
     let bearer = format!("Bearer {OPERATOR}");
     // A report each millisecond, for much longer than the test.
     let mut events =

@@ -48,9 +48,10 @@ pub(super) async fn add_servers(
 async fn operations(admin: &AdminState, wanted: NewServers) -> Result<Vec<ConfigOperation>, Response> {
     let bad = |code, message: &str| json_response(StatusCode::BAD_REQUEST, code, message);
     match wanted {
-        NewServers { servers: Some(servers), .. } if servers.len() > SERVERS_MAX => {
-            Err(bad("too_many_servers", &format!("`servers` has {}, and {SERVERS_MAX} are taken at once", servers.len())))
-        }
+        NewServers { servers: Some(servers), .. } if servers.len() > SERVERS_MAX => Err(bad(
+            "too_many_servers",
+            &format!("`servers` has {}, and {SERVERS_MAX} are taken at once", servers.len()),
+        )),
         NewServers { servers: Some(servers), from: None, only: None, names } if names.is_empty() => {
             let operation = |(name, settings)| ConfigOperation::AddServer { name, settings: Value::Object(settings) };
             Ok(servers.into_iter().map(operation).collect())

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::actions::Operator;
+use crate::config_control::{ChangePreview, ChangeRefusal};
 use crate::items::tokens;
 use crate::json_body::JsonBody;
 use crate::new_servers::refuse_source;
@@ -28,6 +29,8 @@ use moongate_telemetry::logs;
 
 /// Previews with a probe at once.
 const PROBES_MAX: usize = 4;
+/// Servers that are prepared one by one if they cannot be added together.
+const TRIED_ALONE_MAX: usize = 20;
 /// Time for all probes of one preview.
 const PROBE_TIME: Duration = Duration::from_secs(25);
 
@@ -76,21 +79,57 @@ pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBod
     let allow_commands = admin.control.config().edits.allow_commands;
     let is_addable = |row: &&ImportRow| row.state.is_new() && (allow_commands || !needs_command(row));
     let addable: Vec<ConfigOperation> = found.rows.iter().filter(is_addable).map(add_operation).collect();
-    let (mut file, mut diff) = (Value::Null, Value::Null);
-    if !addable.is_empty() {
-        match admin.control.preview_change(addable).await {
-            Ok(preview) => (file, diff) = (preview.file.display().to_string().into(), preview.diff.into()),
-            Err(refusal) => problems.push(json!({
-                "line": null, "column": null, "message": logs::redact(&refusal.error.message), "hint": null,
-            })),
-        }
-    }
+    let change = preview_change(&admin, addable, &mut problems).await;
+    let (file, diff) = change
+        .map_or((Value::Null, Value::Null), |change| (change.file.display().to_string().into(), change.diff.into()));
     if slot.is_some() {
         probe_all(&admin, &found, is_addable, &mut servers).await;
     }
     let warnings = found.warnings;
     let body = json!({ "servers": servers, "problems": problems, "warnings": warnings, "file": file, "diff": diff });
     no_store(json(StatusCode::OK, &body))
+}
+
+/// Prepares the change that adds servers. Those that cannot be added become problems, and are left out.
+async fn preview_change(
+    admin: &AdminState,
+    mut operations: Vec<ConfigOperation>,
+    problems: &mut Vec<Value>,
+) -> Option<ChangePreview> {
+    if operations.is_empty() {
+        return None;
+    }
+    let refusal = match admin.control.preview_change(operations.clone()).await {
+        Ok(preview) => return Some(preview),
+        Err(refusal) => refusal,
+    };
+    // Each is tried alone, to find the one. With very many that would take too long.
+    if operations.len() == 1 || operations.len() > TRIED_ALONE_MAX {
+        problems.extend(refusal_json(&refusal));
+        return None;
+    }
+    for at in (0..operations.len()).rev() {
+        if let Err(refusal) = admin.control.preview_change(vec![operations[at].clone()]).await {
+            problems.extend(refusal_json(&refusal));
+            operations.remove(at);
+        }
+    }
+    if operations.is_empty() {
+        return None;
+    }
+    admin.control.preview_change(operations).await.ok()
+}
+
+fn refusal_json(refusal: &ChangeRefusal) -> Vec<Value> {
+    let error = &refusal.error;
+    let described = error.problems.iter().map(|problem| {
+        json!({ "line": null, "column": null, "message": problem.message, "hint": problem.fix, "server": problem.server })
+    });
+    let described: Vec<Value> = described.collect();
+    match described.is_empty() {
+        true => vec![json!({ "line": null, "column": null, "message": logs::redact(&error.message), "hint": null })],
+        false => described,
+    }
 }
 
 /// Connects to the servers that can be added, one after the other.
@@ -136,7 +175,7 @@ fn fault_json(message: &str, hint: &str) -> Value {
     json!({
         "transport": null, "revision": null, "server_info": null, "tools": null, "tokens": null, "tool_names": [],
         "needs_login": false,
-        "fault": { "message": logs::redact(&logs::one_line(message)), "hint": hint },
+        "fault": { "message": logs::one_line(message), "hint": hint },
     })
 }
 

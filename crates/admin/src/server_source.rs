@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use crate::AdminState;
 use crate::config_control::ChangeRefusal;
 use moongate_clients::import::{ImportError, ImportRow, ImportState, ImportedServers, read_text};
-use moongate_config::{ConfigProblems, popular_server};
 use moongate_config::edit::{ConfigEditError, ConfigOperation, guarded_setting};
+use moongate_config::{ConfigProblems, popular_server};
 
 /// Most servers at once. A pasted file of a client has a few dozen at most.
 pub(super) const SERVERS_MAX: usize = 200;
@@ -100,7 +100,7 @@ impl ServerSource {
                 // As if the entry had been pasted: the name and the masks come from one place.
                 read_text(&Value::Object(settings).to_string()).map_err(unreadable)
             }
-            (None, None, Some(name)) => popular(&name, &args),
+            (None, None, Some(name)) => popular_entry(&name, &args),
             _ => bad("give one of `text`, `url` and `popular`"),
         }
     }
@@ -179,7 +179,7 @@ pub(super) fn needs_command(row: &ImportRow) -> bool {
     guarded_setting(&row.server.settings).is_some()
 }
 
-fn popular(name: &str, args: &[String]) -> Result<ImportedServers, SourceProblem> {
+fn popular_entry(name: &str, args: &[String]) -> Result<ImportedServers, SourceProblem> {
     let Some(server) = popular_server(name) else {
         let message = format!("there is no popular server {name:?}; GET /api/v1/popular lists them");
         return Err(SourceProblem::BadRequest("unknown_popular", message));

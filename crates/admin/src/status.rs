@@ -9,6 +9,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::actions::SameSite;
 use crate::config_view::source_json;
 use crate::{AdminState, items, json, server_details};
 use moongate_gateway::FindingTopic;
@@ -18,12 +19,12 @@ use moongate_telemetry::logs;
 use moongate_upstream::{Upstream, UpstreamState};
 
 /// Reports the state of every server, and its cause.
-pub(super) async fn status(Shared(admin): Shared<Arc<AdminState>>) -> Response {
+pub(super) async fn status(_: SameSite, Shared(admin): Shared<Arc<AdminState>>) -> Response {
     json(StatusCode::OK, &status_json(&admin))
 }
 
 /// Handles `GET /api/v1/servers/{name}`.
-pub(super) async fn server(Shared(admin): Shared<Arc<AdminState>>, Path(name): Path<String>) -> Response {
+pub(super) async fn server(_: SameSite, Shared(admin): Shared<Arc<AdminState>>, Path(name): Path<String>) -> Response {
     match servers_json(&admin).into_iter().find(|server| server["name"] == *name) {
         Some(server) => json(StatusCode::OK, &server),
         None => {

@@ -62,7 +62,14 @@ impl ConfigReloader {
         }
         let prepared = match self.prepare(vec![operation]).await {
             Ok(prepared) => prepared,
-            Err(refusal) => return failed(refusal.error.message, "correct its settings"),
+            Err(ChangeRefusal { error, .. }) => {
+                // Problems of a config show no secret, and name the way out.
+                let problem = error.problems.into_iter().next();
+                return problem.map_or_else(
+                    || failed(error.message, "correct its settings"),
+                    |problem| ProbeReport::Failed { message: problem.message, hint: problem.fix },
+                );
+            }
         };
         let server = prepared.loaded().plan.servers.iter().find(|server| server.name == name);
         match server.cloned() {

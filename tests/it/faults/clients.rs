@@ -289,6 +289,11 @@ fn the_clock_on_the_wall_ends_nothing() {
         // When an edit was made and the config was read, as dates that people read.
         "config/edit/history.rs",
         "app/reload.rs",
+        // When a key was last used and whether it has expired, for people.
+        "admin/keys.rs",
+        "admin/sign_in/key_uses.rs",
+        // The age of a look at a popular server, in days.
+        "cli/popular.rs",
         // The name of a copy of a client's file.
         "cli/connect/backup.rs",
         // The age of what is known of a client.

@@ -15,8 +15,15 @@ pub(crate) struct EditedGateway {
 
 impl EditedGateway {
     pub(crate) async fn start(setup: Setup) -> EditedGateway {
-        let setup = setup.lasting();
-        EditedGateway { gateway: setup.program().await, setup }
+        EditedGateway::with(setup.lasting()).await
+    }
+
+    /// Starts the gateway at the addresses that the config has.
+    pub(crate) async fn with(setup: Setup) -> EditedGateway {
+        let gateway = setup.program().await;
+        // Printed after the first address, which is what the start waits for.
+        until("the admin listener is named", async || gateway.log().contains("page on ").then_some(())).await;
+        EditedGateway { gateway, setup }
     }
 
     /// Text of the file as it is.
