@@ -211,7 +211,7 @@ fn most_names_of_types_have_two_words() {
 /// A word and the places (files or folders below `src/`, or crates) where it may stand; beside these, the date of each
 /// revision.
 const PLACES: [(&str, &[&str]); 17] = [
-    ("\"mcp-", &["protocol/", "mock/", "cli/doctor/config.rs"]),
+    ("\"mcp-", &["protocol/", "mock/", "app/doctor/config.rs"]),
     ("\"Mcp-", &["protocol/", "mock/"]),
     ("io.modelcontextprotocol/", &["protocol/", "mock/"]),
     ("-32002", &["protocol/", "mock/"]),
