@@ -29,7 +29,9 @@ use moongate_admin::{
 };
 use moongate_clients::import::ImportRow;
 use moongate_config::edit::{ConfigOperation, EditHistory, PastEdit};
-use moongate_config::{ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings, ServerEntry};
+use moongate_config::{
+    ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings, ServerEntry, SettingPlaces,
+};
 use moongate_gateway::{Gateway, ToolAccessChange};
 use moongate_model::Principal;
 use moongate_server::{ServerState, ServerTls, SharedServerState};
@@ -150,6 +152,7 @@ impl ConfigReloader {
                 edits: plan.admin_edits,
                 client_keys: plan.auth.keys.clone(),
                 at: timestamp(),
+                in_use_since: timestamp(),
                 outcome: "applied",
                 ..ConfigStatus::default()
             }),
@@ -389,10 +392,14 @@ impl ConfigReloader {
     fn log_outcome(&self, outcome: &ReloadOutcome) {
         self.update_status(|status| {
             (status.at, status.outcome) = (timestamp(), outcome.name());
-            status.message = match outcome {
-                ReloadOutcome::Refused(problems) => Some(problems.clone()),
-                ReloadOutcome::Applied(_) | ReloadOutcome::Unchanged(_) => None,
-            };
+            match outcome {
+                ReloadOutcome::Refused(problems) => status.message = Some(problems.clone()),
+                ReloadOutcome::Applied(difference) | ReloadOutcome::Unchanged(difference) => {
+                    status.message = None;
+                    status.in_use_since.clone_from(&status.at);
+                    status.needs_restart.clone_from(&difference.needs_restart);
+                }
+            }
         });
         let (label, difference) = match outcome {
             ReloadOutcome::Refused(problems) => {
@@ -490,5 +497,10 @@ impl AdminControl for ConfigReloader {
     fn past_edits(&self) -> Vec<PastEdit> {
         let files: Vec<PathBuf> = self.status.load().places.files().iter().map(|file| file.path.clone()).collect();
         self.history.as_ref().map(|history| history.edits(&files)).unwrap_or_default()
+    }
+
+    fn setting_places(&self) -> Option<SettingPlaces> {
+        let source = self.source.as_ref()?;
+        SettingPlaces::read(&(source.options)()).ok()
     }
 }

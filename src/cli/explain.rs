@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use moongate_config::{Plan, ProblemOrigin, SettingPlaces};
+use moongate_config::{Plan, SettingPlaces};
 use moongate_gateway::{ExplainedRule, ToolExplanation, UnknownPrincipal};
 use serde_json::{Value, json};
 
@@ -127,12 +127,7 @@ fn explain_plan(args: &ExplainArgs, plan: &Plan) -> Answer {
 /// Returns the key of a rule as the config has it, and its place.
 fn place(places: &SettingPlaces, rule: &ExplainedRule) -> Option<(String, String)> {
     let found = places.find(&rule.key)?;
-    let place = match found.origin {
-        ProblemOrigin::File { path, line, .. } => format!("{}:{line}", path.display()),
-        ProblemOrigin::Variable(name) => format!("variable {name}"),
-        ProblemOrigin::Flag(name) => format!("flag {name}"),
-        ProblemOrigin::Nowhere => return None,
-    };
+    let place = found.origin.place()?;
     Some((found.key, place))
 }
 
@@ -174,7 +169,7 @@ impl ExplainReport {
         if let Some((rule, place)) = deciding {
             let place = place.as_ref().map(|(key, place)| format!("{key} ({place})"));
             let place = place.unwrap_or_else(|| rule.key.join("."));
-            let _ = writeln!(out, "to change: {}", remedy(rule, local_name.as_deref().unwrap_or(tool), &place));
+            let _ = writeln!(out, "to change: {}", rule.remedy(local_name.as_deref().unwrap_or(tool), &place));
         }
         out
     }
@@ -199,18 +194,4 @@ fn rule_line(rule: &ExplainedRule, place: Option<&(String, String)>) -> String {
         (false, false) => "refuses, too",
     };
     format!("{line}  {verdict}: {}\n", rule.reason)
-}
-
-/// Returns the command or the line that would change the decision.
-fn remedy(rule: &ExplainedRule, tool: &str, place: &str) -> String {
-    let key: Vec<&str> = rule.key.iter().map(String::as_str).collect();
-    match key[..] {
-        ["servers", server, "tools", _] => format!("moongate enable {server} {tool}"),
-        ["servers", server, "enabled"] => format!("moongate enable {server}"),
-        ["servers", server] => format!("`moongate tools --server {server}` shows what the server has"),
-        ["auth", "keys", _, "expires"] => format!("change {place}, or make another key: moongate key new NAME"),
-        ["auth", "keys", _, "views"] => format!("add a view or a server to {place}"),
-        ["auth" | "views", ..] => format!("change {place}"),
-        _ => "`moongate tools` lists the tools, and `moongate status` the servers".to_owned(),
-    }
 }

@@ -2,6 +2,7 @@
 //!
 //! `tests/page/setup.sh` installs the browser's drivers. This starts the gateway, and does what the script orders.
 
+mod changes;
 mod many_tools;
 
 use std::path::{Path, PathBuf};
@@ -261,6 +262,30 @@ async fn tools_and_costs_are_those_of_the_chosen_endpoint() {
     assert!(context.contains("/mcp/small</code> lists 1 tool"), "{context}");
     let connect = ask_for_page(&admin, "/connect?client=cursor&endpoint=small").await.text_body();
     assert!(connect.contains("/mcp/small") && connect.contains("Waiting for Cursor"), "{connect}");
+}
+
+#[tokio::test]
+async fn the_page_shows_what_a_model_would_see() {
+    let server = serve(only(legacy(), &["echo", "fail"])).await;
+    let gateway = Setup::new().http("a", &server.url).with("gateway", "discovery = \"search\"").start().await;
+    gateway.ready(&["a"]).await;
+    let admin = gateway.app.admin.unwrap().to_string();
+    let client = gateway.client(Era::Modern).await;
+    for words in ["echo", "qqqq"] {
+        let answer = client.call("search_tools", json!({ "query": words })).await.result();
+        let text = answer["content"][0]["text"].as_str().unwrap().to_owned();
+        let html = ask_for_page(&admin, &format!("/tools?q={words}&model=1")).await.text_body();
+        let shown = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
+        assert!(html.contains(&shown), "{shown}\n{html}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_gateway_leads_to_the_first_server() {
+    let gateway = Setup::new().start().await;
+    let admin = gateway.app.admin.unwrap().to_string();
+    let html = ask_for_page(&admin, "/").await.text_body();
+    assert!(html.contains("Nothing is connected yet") && html.contains("/add?tab=popular"), "{html}");
 }
 
 #[tokio::test]

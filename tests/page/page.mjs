@@ -1,20 +1,10 @@
 // Drives the admin page of a running gateway. Orders of the form `do: NAME` on stdout are done by the test that started
 // this, which answers with a line.
 
-import { createInterface } from "node:readline";
-import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { check, checkAxe, checkClean, checkNoSideScroll, failures, openBrowser, openTab } from "./browser.mjs";
-
-const base = process.env.PAGE_BASE;
-const pictures = process.env.PAGE_PICTURES;
-mkdirSync(pictures, { recursive: true });
-const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-
-async function order(name) {
-  console.log(`do: ${name}`);
-  return (await answers.next()).value;
-}
+import { base, everyLook, order, pictures } from "./session.mjs";
+import { connect, tools } from "./lookups.mjs";
 
 const VIEWS = {
   servers: "/", server: "/servers/weather", log: "/servers/files?tab=log", hostile: "/servers/zoo",
@@ -38,34 +28,6 @@ async function withoutScript() {
   check(page.url().startsWith(`${base}/servers/weather`), "without script: a card opens by its button");
   check(await page.getByText("forecast", { exact: true }).first().isVisible(), "without script: the tools are shown");
   checkClean(seen, base, "without script");
-  await context.close();
-}
-
-async function everyView() {
-  for (const colorScheme of ["light", "dark"]) {
-    for (const [width, height] of [[1280, 800], [390, 844]]) {
-      const { context, page, seen } = await openTab(browser, base, { colorScheme, viewport: { width, height } });
-      for (const [name, path] of Object.entries(VIEWS)) {
-        const what = `${name} ${colorScheme} ${width}`;
-        await page.goto(base + path);
-        await page.locator("#live[data-state=live]").waitFor();
-        if (name === "server") await page.locator("summary.tool").first().click();
-        if (name === "context") await page.locator("details.panel summary").first().click();
-        await checkAxe(page, what);
-        await checkNoSideScroll(page, what);
-        await page.screenshot({ path: join(pictures, `${name}-${colorScheme}-${width}.png`) });
-      }
-      checkClean(seen, base, `${colorScheme} ${width}`);
-      const weight = [...seen.weight.values()].reduce((sum, bytes) => sum + bytes, 0);
-      check(weight > 10_000 && weight <= 80_000, `page weight ${weight}`);
-      await context.close();
-    }
-  }
-  const { context, page } = await openTab(browser, base, { viewport: { width: 320, height: 640 } });
-  for (const [name, path] of Object.entries(VIEWS)) {
-    await page.goto(base + path);
-    await checkNoSideScroll(page, `${name} 320`);
-  }
   await context.close();
 }
 
@@ -152,59 +114,6 @@ async function theme(page) {
   await page.evaluate(() => localStorage.clear());
 }
 
-/** The text in the clipboard. The page's policy forbids to read it by script. */
-async function pasted(page) {
-  // The clipboard is written after the click returned.
-  await page.locator("button", { hasText: "copied" }).first().waitFor();
-  await page.evaluate(() => document.body.appendChild(document.createElement("textarea")).focus());
-  await page.keyboard.press("Control+V");
-  return page.evaluate(() => {
-    const area = document.querySelector("body > textarea");
-    area.remove();
-    return area.value;
-  });
-}
-
-async function tools(page) {
-  await page.goto(base + "/sessions");
-  await page.locator("#live[data-state=live]").waitFor();
-  await page.keyboard.press("/");
-  await page.waitForURL(/\/tools$/);
-  await page.waitForFunction(() => document.activeElement?.matches("[data-search]"));
-  check(true, "/ goes to the search over all tools where a view has no filter");
-  await page.keyboard.type("storm");
-  await page.waitForURL(/q=storm$/);
-  await page.locator("text=best first").waitFor();
-  check((await page.locator(".toolrow code").first().textContent()) === "watch_storm", "what fits best stands first");
-  check((await page.getByLabel("Search tools").inputValue()) === "storm", "the typed text stays");
-  await page.getByLabel("Search tools").fill("");
-  await page.locator("#tools-weather").waitFor();
-  await page.locator("#row-weather-forecast a.tool").click();
-  await page.locator("#row-weather-forecast .more table").waitFor();
-  check(/open=weather%2Fforecast/.test(page.url()), "an open tool is in the URL");
-  await page.getByRole("button", { name: "Copy the name" }).click();
-  const copied = await pasted(page);
-  check(copied === "weather__forecast", `the exposed name is copied: ${copied}`);
-  await page.getByLabel("Endpoint", { exact: true }).selectOption("reading");
-  await page.waitForURL(/endpoint=reading/);
-  await page.locator("#row-weather-watch_storm").waitFor({ state: "detached" });
-  check((await page.locator(".toolrow").count()) === 2, "a view has the tools that it names");
-}
-
-async function connect(page) {
-  await page.goto(base + "/connect");
-  await page.getByLabel("Filter clients").fill("curs");
-  await page.getByRole("link", { name: "Cursor", exact: true }).click();
-  await page.locator("#presence", { hasText: "Waiting for Cursor" }).waitFor();
-  check((await page.getByRole("link", { name: "Add to Cursor" }).getAttribute("href")).startsWith("cursor://"), "the link is there");
-  await page.getByRole("button", { name: "Copy the text" }).click();
-  const copied = await pasted(page);
-  check(JSON.parse(copied).mcpServers.moongate.url.endsWith("/mcp"), "the text of the file is copied");
-  await order("cursor");
-  await page.locator("#presence", { hasText: "Cursor is connected: cursor-vscode 1" }).waitFor();
-  check(true, "a client that connects is seen at once");
-}
-
 /** The open details, the typed filter and the scroll position stay while fragments come in. */
 async function openPartsStay(page) {
   await page.goto(base + "/servers/weather");
@@ -284,7 +193,10 @@ async function sessionEnds(page) {
 
 for (const what of ["call", "failing-call", "call", "session"]) await order(what);
 await withoutScript();
-await everyView();
+await everyLook(browser, VIEWS, async (page, name) => {
+  if (name === "server") await page.locator("summary.tool").first().click();
+  if (name === "context") await page.locator("details.panel summary").first().click();
+});
 const { context, page, seen } = await openTab(browser, base);
 page.setDefaultTimeout(15_000);
 await context.grantPermissions(["clipboard-read", "clipboard-write"]);

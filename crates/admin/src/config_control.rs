@@ -88,4 +88,8 @@ pub struct ConfigStatus {
     pub outcome: &'static str,
     /// Problems of a config that was refused, for people.
     pub message: Option<String>,
+    /// Time when the config in use was last read.
+    pub in_use_since: String,
+    /// Settings whose new values wait for a restart.
+    pub needs_restart: Vec<String>,
 }

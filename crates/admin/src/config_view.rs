@@ -46,6 +46,8 @@ pub(super) fn config_json(status: &ConfigStatus) -> Value {
     json!({
         "files": status.places.files().iter().map(file_json).collect::<Vec<_>>(),
         "reload": { "at": status.at, "outcome": status.outcome, "message": status.message },
+        "in_use_since": status.in_use_since,
+        "needs_restart": status.needs_restart,
         "edit": status.edits.edit,
         "allow_commands": status.edits.allow_commands,
     })

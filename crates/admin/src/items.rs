@@ -12,6 +12,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::actions::Viewer;
+use crate::config_control::ConfigStatus;
 use crate::config_view::{RuleTable, rule_json};
 use crate::{AdminState, json};
 use moongate_gateway::{ServerEntry, Snapshot};
@@ -96,7 +97,19 @@ pub(super) fn tool_json(admin: &AdminState, server: &str, local: &str) -> Option
         item.get_string(ItemKind::Tools.item_key()).is_some_and(|name| name.as_str() == local)
     };
     let item = lists.get(ItemKind::Tools).items.iter().find(is_wanted)?;
-    Some(item_json(ItemKind::Tools, server, item, &admin.gateway.snapshot()))
+    let described = item_json(ItemKind::Tools, server, item, &admin.gateway.snapshot());
+    Some(with_rule(&admin.control.config(), server, described))
+}
+
+/// Adds the rule that keeps a tool off or out of lists.
+pub(super) fn with_rule(config: &ConfigStatus, server: &ServerEntry, mut tool: Value) -> Value {
+    // A tool that is listed needs none, and most are: to look for one costs more than the rest of a row.
+    if matches!(tool["state"].as_str(), Some("off" | "hidden")) {
+        let table = RuleTable { server: &server.settings.name, kind: "tools", rules: &server.settings.tools };
+        let is_hidden = tool["state"] == "hidden";
+        tool["rule"] = rule_json(config, table, tool["name"].as_str().unwrap_or_default(), is_hidden);
+    }
+    tool
 }
 
 /// Lists what a server offers. Returns `None` for a server that is off or unknown.

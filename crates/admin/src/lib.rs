@@ -52,8 +52,8 @@ use tokio_util::sync::CancellationToken;
 
 use moongate_access::auth::AdminAccess;
 use moongate_clients::import::ImportRow;
-use moongate_config::ServerEntry;
 use moongate_config::edit::{ConfigOperation, PastEdit};
+use moongate_config::{ServerEntry, SettingPlaces};
 use moongate_gateway::Gateway;
 use moongate_server::{SharedServerState, has_several_hosts, json_response, request_hosts};
 use moongate_telemetry::Metrics;
@@ -138,6 +138,9 @@ pub trait AdminControl: Send + Sync {
 
     /// Reads the edits that can be undone, the last one first. Reads a file, so it may block.
     fn past_edits(&self) -> Vec<PastEdit>;
+
+    /// Reads where each setting of the config stands. Reads files, so it may block.
+    fn setting_places(&self) -> Option<SettingPlaces>;
 }
 
 /// Builds the routes of the admin listener.

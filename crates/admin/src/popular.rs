@@ -13,15 +13,19 @@ use moongate_config::{PopularServer, popular_servers};
 
 /// Handles `GET /api/v1/popular`.
 pub(super) async fn popular(Viewer(admin): Viewer) -> Response {
+    json(StatusCode::OK, &json!({ "servers": popular_json(&admin).await }))
+}
+
+/// Lists the table, with what the config has of it.
+pub(super) async fn popular_json(admin: &AdminState) -> Vec<Value> {
     let today = jiff::Zoned::now().date();
-    let added = added_names(&admin).await;
+    let added = added_names(admin).await;
     let describe = |server: &PopularServer| {
         let mut described = server.to_json(today);
         described["added"] = added.contains(&server.name).into();
         described
     };
-    let servers: Vec<Value> = popular_servers().iter().map(describe).collect();
-    json(StatusCode::OK, &json!({ "servers": servers }))
+    popular_servers().iter().map(describe).collect()
 }
 
 /// Returns the popular servers that the config has, under whatever name.

@@ -5,13 +5,16 @@
 //! query.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use moongate_gateway::ServerEntry;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::socket::SocketAddress;
-use moongate_upstream::ConnectTarget;
+use moongate_upstream::{ConnectTarget, ServerStart, SharingMode};
+
+use crate::AdminState;
 
 /// Programs that run the one that their first argument names.
 const RUNNERS: [&str; 14] = [
@@ -45,6 +48,28 @@ pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<St
         Value::Object(about) => about,
         _ => Map::new(),
     }
+}
+
+/// Returns the values of a server's settings that hold now, as the config would write them. Null for a server that is off.
+pub(super) fn effective_settings(admin: &AdminState, name: &str) -> Value {
+    let servers = admin.gateway.servers();
+    let Some(server) = servers.iter().find(|server| server.settings.name == name) else { return Value::Null };
+    let settings = &server.settings;
+    let time = |time: Duration| match time.subsec_millis() {
+        0 => format!("{}s", time.as_secs()),
+        _ => format!("{}ms", time.as_millis()),
+    };
+    json!({
+        "prefix": settings.prefix,
+        "timeout": time(settings.timeout),
+        "share": match settings.share {
+            SharingMode::Auto => "auto",
+            SharingMode::Session => "session",
+            SharingMode::Principal => "principal",
+        },
+        "start": if settings.start == ServerStart::Lazy { "lazy" } else { "eager" },
+        "idle_stop": time(settings.idle_stop),
+    })
 }
 
 /// Returns a short name of the server's target.

@@ -8,14 +8,16 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::AdminState;
-use crate::items::item_summary;
+use crate::config_control::ConfigStatus;
+use crate::config_view::source_json;
+use crate::items::{item_summary, with_rule};
 use moongate_gateway::{CatalogRoute, EndpointCoverage, ServerEntry, Snapshot};
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::ItemKind;
 
 /// Tools of one server, as an endpoint has them.
 pub(super) struct ServerTools {
-    /// Name and title of the server.
+    /// Name, title and place in the config of the server.
     pub(super) server: Value,
     pub(super) tools: Vec<Value>,
 }
@@ -44,7 +46,8 @@ const UNLISTED_MAX: usize = 20;
 
 /// Lists the tools of an endpoint by server. A view has exposed tools only, the other endpoints all.
 pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -> Vec<ServerTools> {
-    let snapshot = admin.gateway.snapshot();
+    let (snapshot, config) = (admin.gateway.snapshot(), admin.control.config());
+    let world = CatalogView { coverage, snapshot: &snapshot, config: &config };
     let covered = |server: &&Arc<ServerEntry>| coverage.includes(&server.settings.name);
     let describe = |server: &Arc<ServerEntry>| {
         let lists = server.lists();
@@ -54,69 +57,78 @@ pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -
             // A tool that is off has no route. Operators must see it here to switch it on.
             None => !coverage.is_view(),
         });
-        let tools = tools.map(|item| describe_tool(coverage, server, item, &snapshot)).collect();
-        ServerTools { server: describe_owner(server), tools }
+        let tools = tools.map(|item| world.describe_tool(server, item)).collect();
+        ServerTools { server: world.describe_owner(server), tools }
     };
     admin.gateway.servers().iter().filter(covered).map(describe).collect()
 }
 
 /// Finds the tools of an endpoint that fit a query.
 pub(super) fn find_tools(admin: &AdminState, coverage: &EndpointCoverage, query: &str, shown: usize) -> FoundTools {
-    let snapshot = admin.gateway.snapshot();
+    let (snapshot, config) = (admin.gateway.snapshot(), admin.control.config());
+    let world = CatalogView { coverage, snapshot: &snapshot, config: &config };
     let servers = admin.gateway.servers();
     // More than are shown are asked for, since the page tells how many there are.
     let hits = admin.gateway.rank_tools(coverage, query, FOUND_MAX);
     let describe = |id: &ByteString| {
         let route = snapshot.find_exposed(ItemKind::Tools, id)?;
         let server = servers.iter().find(|server| server.settings.name == route.upstream.settings.name)?;
-        Some((describe_owner(server), describe_tool(coverage, server, &route.definition, &snapshot)))
+        Some((world.describe_owner(server), world.describe_tool(server, &route.definition)))
     };
     let listed = hits.iter().take(shown).filter_map(describe).collect();
-    FoundTools { listed, total: hits.len(), unlisted: find_unlisted(&servers, coverage, query, &snapshot) }
+    FoundTools { listed, total: hits.len(), unlisted: world.find_unlisted(&servers, query) }
 }
 
-/// Finds tools by their texts that the endpoint does not list.
-fn find_unlisted(
-    servers: &[Arc<ServerEntry>],
-    coverage: &EndpointCoverage,
-    query: &str,
-    snapshot: &Snapshot,
-) -> Vec<(Value, Value)> {
-    // A view has the exposed tools it names. Others are not hidden in it, they are not part of it.
-    if coverage.is_view() {
-        return Vec::new();
+/// Catalogue as one endpoint has it, and the config behind it.
+struct CatalogView<'a> {
+    coverage: &'a EndpointCoverage,
+    snapshot: &'a Snapshot,
+    config: &'a ConfigStatus,
+}
+
+impl CatalogView<'_> {
+    /// Finds tools by their texts that the endpoint does not list.
+    fn find_unlisted(&self, servers: &[Arc<ServerEntry>], query: &str) -> Vec<(Value, Value)> {
+        let CatalogView { coverage, snapshot, .. } = *self;
+        // A view has the exposed tools it names. Others are not hidden in it, they are not part of it.
+        if coverage.is_view() {
+            return Vec::new();
+        }
+        // The index lacks tools that are not listed, so their texts are compared here.
+        let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
+        let fits = |item: &JsonObject| {
+            let text = |key| item.get_string(key).map(|text| text.to_lowercase()).unwrap_or_default();
+            let texts = [text("name"), text("title"), text("description")];
+            words.iter().all(|word| texts.iter().any(|text| text.contains(word)))
+        };
+        let mut found = Vec::new();
+        for server in servers.iter().filter(|server| coverage.includes(&server.settings.name)) {
+            let lists = server.lists();
+            let items = lists.get(ItemKind::Tools).items.iter();
+            let unlisted = items.filter(|item| find_route(snapshot, server, item).is_none_or(|route| route.hidden));
+            // Never below zero: each server adds at most what is left.
+            let fitting = unlisted.filter(|item| fits(item)).take(UNLISTED_MAX - found.len());
+            found.extend(fitting.map(|item| (self.describe_owner(server), self.describe_tool(server, item))));
+        }
+        found
     }
-    // The index lacks tools that are not listed, so their texts are compared here.
-    let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
-    let fits = |item: &JsonObject| {
-        let text = |key| item.get_string(key).map(|text| text.to_lowercase()).unwrap_or_default();
-        let texts = [text("name"), text("title"), text("description")];
-        words.iter().all(|word| texts.iter().any(|text| text.contains(word)))
-    };
-    let mut found = Vec::new();
-    for server in servers.iter().filter(|server| coverage.includes(&server.settings.name)) {
-        let lists = server.lists();
-        let items = lists.get(ItemKind::Tools).items.iter();
-        let unlisted = items.filter(|item| find_route(snapshot, server, item).is_none_or(|route| route.hidden));
-        // Never below zero: each server adds at most what is left.
-        let fitting = unlisted.filter(|item| fits(item)).take(UNLISTED_MAX - found.len());
-        found.extend(fitting.map(|item| (describe_owner(server), describe_tool(coverage, server, item, snapshot))));
+
+    /// Describes a server as far as the rows of its tools need it.
+    fn describe_owner(&self, server: &ServerEntry) -> Value {
+        let name = &server.settings.name;
+        let (title, prefix) = (&server.settings.title, &server.settings.prefix);
+        json!({ "name": name, "title": title, "prefix": prefix, "source": source_json(self.config, name) })
     }
-    found
+
+    fn describe_tool(&self, server: &ServerEntry, item: &JsonObject) -> Value {
+        let tool = item_summary(ItemKind::Tools, server, item, self.snapshot);
+        with_exposed_name(self.coverage, with_rule(self.config, server, tool))
+    }
 }
 
 fn find_route<'a>(snapshot: &'a Snapshot, server: &ServerEntry, item: &JsonObject) -> Option<&'a Arc<CatalogRoute>> {
     let local = item.get_string(ItemKind::Tools.item_key())?;
     snapshot.find_local(ItemKind::Tools, &ByteString::from(server.settings.name.as_str()), &local)
-}
-
-/// Describes a server as far as the rows of its tools need it.
-fn describe_owner(server: &ServerEntry) -> Value {
-    json!({ "name": server.settings.name, "title": server.settings.title })
-}
-
-fn describe_tool(coverage: &EndpointCoverage, server: &ServerEntry, item: &JsonObject, snapshot: &Snapshot) -> Value {
-    with_exposed_name(coverage, item_summary(ItemKind::Tools, server, item, snapshot))
 }
 
 /// Gives a tool the name that clients of the endpoint see.

@@ -53,6 +53,18 @@ pub enum ProblemOrigin {
     Nowhere,
 }
 
+impl ProblemOrigin {
+    /// Names the place for people, such as `moongate.toml:14`. `None`: there is none.
+    pub fn place(&self) -> Option<String> {
+        match self {
+            ProblemOrigin::File { path, line, .. } => Some(format!("{}:{line}", path.display())),
+            ProblemOrigin::Variable(name) => Some(format!("variable {name}")),
+            ProblemOrigin::Flag(name) => Some(format!("flag {name}")),
+            ProblemOrigin::Nowhere => None,
+        }
+    }
+}
+
 /// Line that a problem is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceSnippet {

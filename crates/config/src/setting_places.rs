@@ -38,6 +38,10 @@ impl SettingPlaces {
 
     /// Finds a key by its path. Items of a list go by their `name`. `None`: nobody wrote it.
     pub fn find(&self, keys: &[String]) -> Option<SettingPlace> {
+        // The root is no setting. Its place would be that of whatever came first.
+        if keys.is_empty() {
+            return None;
+        }
         let own = self.path(keys);
         let defaults = match keys {
             [servers, _, rest @ ..] if servers == "servers" && !rest.is_empty() => {

@@ -29,6 +29,20 @@ pub struct ExplainedRule {
 }
 
 impl ExplainedRule {
+    /// Returns the command or the line that would change the decision. `place` says where the rule stands.
+    pub fn remedy(&self, tool: &str, place: &str) -> String {
+        let key: Vec<&str> = self.key.iter().map(String::as_str).collect();
+        match key[..] {
+            ["servers", server, "tools", _] => format!("moongate enable {server} {tool}"),
+            ["servers", server, "enabled"] => format!("moongate enable {server}"),
+            ["servers", server] => format!("`moongate tools --server {server}` shows what the server has"),
+            ["auth", "keys", _, "expires"] => format!("change {place}, or make another key: moongate key new NAME"),
+            ["auth", "keys", _, "views"] => format!("add a view or a server to {place}"),
+            ["auth" | "views", ..] => format!("change {place}"),
+            _ => "`moongate tools` lists the tools, and `moongate status` the servers".to_owned(),
+        }
+    }
+
     pub(super) fn new(key: &[&str], allows: bool, reason: impl Into<String>) -> Self {
         let key = key.iter().map(|step| (*step).to_owned()).collect();
         ExplainedRule { key, allows, reason: reason.into(), ..ExplainedRule::default() }

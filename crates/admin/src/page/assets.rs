@@ -41,14 +41,16 @@ macro_rules! script {
     };
 }
 
-static ASSETS: [PageAsset; 17] = [
+static ASSETS: [PageAsset; 19] = [
     PageAsset::new("app.css", "text/css; charset=utf-8", include_bytes!("assets/app.css")),
     PageAsset::new("icon.svg", "image/svg+xml", include_bytes!("assets/icon.svg")),
     script!("theme.js"),
     script!("page.js"),
     script!("live.js"),
     script!("morph.js"),
+    script!("dom.js"),
     script!("fragments.js"),
+    script!("forms.js"),
     script!("navigate.js"),
     script!("actions.js"),
     script!("keyboard.js"),

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::explain;
 use super::facts::{number, text};
 use super::icons::StateIcon;
 use super::text::{VisibleText, duration, show_invisible, size};
@@ -43,6 +44,7 @@ impl CallsView<'_> {
                 button type="button" class="btn js-only" id="pause" aria-pressed="false" { "Pause" }
             }
             (self.filters())
+            button type="button" class="btn held" id="held" hidden {}
             (self.table())
         }
     }
@@ -203,6 +205,10 @@ fn details(call: &Value) -> Markup {
         tr class="detail" id=(format!("{}-detail", text(call, "id"))) {
             td colspan="8" {
                 dl { @for (label, value) in rows.iter().filter(|(_, value)| !value.is_empty()) { dt { (label) } dd { (VisibleText(value)) } } }
+                // An operator is no principal, and only tools have rules of keys.
+                @if text(call, "method") == "tools/call" && text(call, "principal") != "admin" {
+                    a class="btn" href=(explain::link(call["principal"].as_str(), text(call, "endpoint"), text(call, "name"))) { "Explain" }
+                }
             }
         }
     }

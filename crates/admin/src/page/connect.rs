@@ -6,9 +6,11 @@ use maud::{Markup, html};
 use moongate_clients::{ClientProfile, ConnectMethod};
 use serde_json::Value;
 
-use super::endpoint_choice::{EndpointChoice, copy_button};
+use super::copy::code_block;
+use super::endpoint_choice::EndpointChoice;
 use super::facts::{number, text};
 use super::icons::StateIcon;
+use super::keys;
 use super::text::{VisibleText, count, seconds};
 use super::view_query::ViewQuery;
 
@@ -34,6 +36,10 @@ pub(super) struct ConnectView<'a> {
     pub(super) url: String,
     pub(super) chosen: Option<ChosenClient>,
     pub(super) query: &'a ViewQuery,
+    /// Name for a new key of the chosen client, if one can be made here.
+    pub(super) new_key: Option<String>,
+    /// True if no client needs a key.
+    pub(super) is_open: bool,
 }
 
 impl ConnectView<'_> {
@@ -91,6 +97,7 @@ impl ConnectView<'_> {
             @else if self.url.is_empty() {
                 p class="banner orange" { "No URL leads to an endpoint: gateway.listen has sockets only." }
             } @else {
+                (self.key(profile))
                 @for step in &chosen.steps { (step_block(profile, step)) }
                 @if profile.method == ConnectMethod::File {
                     p class="soft" { "On the gateway's machine one command does it, and shows the change before:" }
@@ -99,6 +106,16 @@ impl ConnectView<'_> {
                 (too_long(chosen))
                 (self.presence(chosen))
             }
+        }
+    }
+
+    /// Renders what the client needs to be let in.
+    fn key(&self, profile: &ClientProfile) -> Markup {
+        html! {
+            h3 { "The key" }
+            @if self.is_open { p { "None is needed: this machine may use the endpoint." } }
+            @else { p { "It needs one of its own. The steps below take it from the variable " code { "MOONGATE_KEY" } ", or have its place." } }
+            @if let Some(name) = &self.new_key { p { (keys::make_for_client(name, profile.title)) } }
         }
     }
 
@@ -129,9 +146,9 @@ fn step_block(profile: &ClientProfile, step: &Value) -> Markup {
     let (kind, words) = (text(step, "kind"), text(step, "text"));
     html! {
         @match kind {
-            "link" => { p { a class="btn primary" href=(words) rel="noopener noreferrer" { "Add to " (profile.title) } } }
+            "link" => { p { a class="btn main" href=(words) rel="noopener noreferrer" { "Add to " (profile.title) } } }
             // The line that sets a key comes after the entry that names it.
-            "command" if words.starts_with("export ") => { h3 { "The key" } (code_block(words, "the line")) }
+            "command" if words.starts_with("export ") => { h3 { "The key in your shell" } (code_block(words, "the line")) }
             "command" => { h3 { "By command" } (code_block(words, "the command")) }
             "file" => {
                 h3 { @match text(step, "path") { "" => "By text, to paste", path => { "By file: " code { (path) } } } }
@@ -140,10 +157,6 @@ fn step_block(profile: &ClientProfile, step: &Value) -> Markup {
             _ => { p { (words) } }
         }
     }
-}
-
-fn code_block(words: &str, label: &str) -> Markup {
-    html! { div class="code" { pre tabindex="0" aria-label=(label) { (VisibleText(words.trim_end())) } (copy_button(label)) } }
 }
 
 fn too_long(chosen: &ChosenClient) -> Markup {

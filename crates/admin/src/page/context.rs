@@ -6,6 +6,7 @@ use maud::{Markup, html};
 
 use super::endpoint_choice::EndpointChoice;
 use super::facts::{number, text, title};
+use super::switch::{ConfigButton, is_editable, server_url, tools_body};
 use super::text::{VisibleText, count, estimate, grouped};
 use super::view_query::{ViewQuery, segment};
 pub(super) use crate::context::ServerCost;
@@ -16,6 +17,10 @@ const TOOL_LIMITS: [(u64, &str); 3] = [
     (100, "Windsurf takes 100 tools at most"),
     (40, "Cursor advises to keep below 40 tools"),
 ];
+/// Numbers of tools that the scale marks, with the client that minds.
+const MARKS: [(u64, &str); 2] = [(40, "40, Cursor's advice"), (128, "128, VS Code's limit")];
+/// Tokens of the four tools of search mode, and of a search with five hits, by the encoding o200k_base.
+const SEARCH_TOKENS: (u64, u64) = (436, 260);
 /// Tokens from which the definitions are a noticeable part of a conversation.
 const TOKENS_MUCH: u64 = 10_000;
 
@@ -24,6 +29,7 @@ pub(super) struct ContextView<'a> {
     pub(super) costs: Vec<ServerCost<'a>>,
     pub(super) endpoint: &'a EndpointChoice,
     pub(super) query: &'a ViewQuery,
+    pub(super) may_act: bool,
 }
 
 /// Renders the whole view.
@@ -60,14 +66,14 @@ pub(super) fn table(view: &mut ContextView<'_>) -> Markup {
             @if tokens > TOKENS_MUCH {
                 p class="banner orange" { "More than " (grouped(TOKENS_MUCH)) " tokens: models choose tools worse, and each request costs more." }
             }
-            @if tokens > 0 { p class="soft" { "Only the tools that were called since the start: " (estimate(used)) " tokens." } }
+            @if tools > 0 { (tool_scale(tools)) (what_it_would_be(tokens, used)) }
             div class="wide panel" tabindex="0" role="region" aria-label="Cost of each server" {
                 table class="cost" {
                     thead { tr { th scope="col" { "Server" } th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" } th scope="col" { "Tools" } th scope="col" { "Calls" } } }
                     tbody { @for cost in costs { (server_row(cost, most)) } }
                 }
             }
-            @for cost in costs.iter().filter(|cost| !cost.tools.is_empty()) { (tool_table(cost)) }
+            @for cost in costs.iter().filter(|cost| !cost.tools.is_empty()) { (tool_table(cost, view.may_act)) }
             p class="soft" { "Estimate: 4.25 bytes of a definition are a token. Calls are counted since the gateway started." }
         }
     }
@@ -87,7 +93,60 @@ fn server_row(cost: &ServerCost<'_>, most: u64) -> Markup {
     }
 }
 
-fn tool_table(cost: &ServerCost<'_>) -> Markup {
+/// Renders where the number of tools stands among the numbers that clients mind.
+fn tool_scale(tools: u64) -> Markup {
+    let most = tools.max(140);
+    let at = |number: u64| (number * 600).checked_div(most).unwrap_or_default();
+    html! {
+        svg class="scale" viewBox="0 0 600 14" preserveAspectRatio="none" aria-hidden="true" focusable="false" {
+            rect width="600" height="14" rx="3" fill="currentColor" opacity=".15" {}
+            rect width=(at(tools)) height="14" rx="3" fill="currentColor" {}
+            @for (number, _) in MARKS { rect class="mark" x=(at(number)) width="2" height="14" {} }
+        }
+        p class="soft" {
+            (count(tools, "tool", "tools")) " listed; the lines are at "
+            @for (n, (_, words)) in MARKS.iter().enumerate() { @if n > 0 { ", and " } (words) } "."
+        }
+    }
+}
+
+/// Renders the cost of the other ways to list the tools.
+fn what_it_would_be(tokens: u64, used: u64) -> Markup {
+    let (search, hit) = SEARCH_TOKENS;
+    html! {
+        div class="panel would" {
+            h2 { "What it would be" }
+            dl {
+                dt { "As now" } dd { b { (estimate(tokens)) } }
+                dt { "Only tools that were called" } dd { b { (estimate(used)) } span class="soft" { " since the gateway started" } }
+                dt { "Search mode" } dd { b { (grouped(search)) } span class="soft" { " (+ ≈ " (hit) " a search): " code { "discovery = \"search\"" } } }
+            }
+        }
+    }
+}
+
+/// Renders the button that switches off the tools that nobody called.
+fn idle_button(cost: &ServerCost<'_>) -> Markup {
+    let name = text(cost.server, "name");
+    let idle: Vec<&str> =
+        cost.tools.iter().filter(|tool| number(tool, "calls") == 0).map(|tool| text(tool, "name")).collect();
+    let what = count(idle.len() as u64, "tool", "tools");
+    html! {
+        // With all of them off the server would have nothing left.
+        @if is_editable(cost.server) && !idle.is_empty() && idle.len() < cost.tools.len() {
+            (ConfigButton {
+                label: "Switch off what nobody called",
+                method: "PATCH",
+                url: server_url(name),
+                body: Some(tools_body("off", &idle)),
+                done: format!("{what} of {name} switched off."),
+                confirm: Some((format!("Switch off {what} of {name} that nobody called since the gateway started? Clients lose them."), "Switch them off")),
+            }.draw())
+        }
+    }
+}
+
+fn tool_table(cost: &ServerCost<'_>, may_act: bool) -> Markup {
     let most = cost.tools.first().map_or(0, |tool| number(tool, "tokens"));
     let idle = cost.tools.iter().filter(|tool| number(tool, "calls") == 0).count();
     html! {
@@ -96,6 +155,7 @@ fn tool_table(cost: &ServerCost<'_>) -> Markup {
                 b { (VisibleText(title(cost.server))) } " by tool"
                 @if idle > 0 { span class="soft" { " · " (count(idle as u64, "tool", "tools")) " nobody called" } }
             }
+            @if may_act { (idle_button(cost)) }
             div class="wide" tabindex="0" role="region" aria-label=(format!("Cost of each tool of {}", text(cost.server, "name"))) {
                 table class="cost" {
                     thead { tr { th scope="col" { "Tool" } th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" } th scope="col" { "Calls" } } }

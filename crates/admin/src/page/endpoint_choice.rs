@@ -59,8 +59,3 @@ impl EndpointChoice {
         html! { p class="empty" { "There is no endpoint " code { (VisibleText(&self.path())) } "." } }
     }
 }
-
-/// Renders a button that copies the text before it.
-pub(super) fn copy_button(label: &str) -> Markup {
-    html! { button type="button" class="copy js-only" data-copy aria-label=(format!("Copy {label}")) { "copy" } }
-}

@@ -3,16 +3,23 @@
 //! Owns the routes of views, fragments and files, and their headers. Does not compute what it shows: views read the
 //! objects of the API. Invariant: a fragment is rendered by the function that the whole page calls.
 
+mod add;
 mod assets;
+mod banners;
 mod calls;
 mod connect;
 mod context;
+mod copy;
 mod endpoint_choice;
+mod explain;
 mod facts;
+mod first_steps;
 mod form;
 mod icons;
+mod keys;
 mod server_tabs;
 mod servers;
+mod settings_tab;
 mod sessions;
 mod shell;
 mod sign_in;
@@ -27,28 +34,39 @@ mod view_query;
 mod viewer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body as AxumBody;
 use axum::extract::{Path, Request, State as Shared};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use maud::Markup;
 use serde_json::Value;
 
 use crate::AdminState;
 use crate::access::RefusalText;
+use crate::actions::Operator;
 use crate::connect::{client_signs, presence_json, steps_json, too_long_names};
 use crate::items::{items_json, tool_json};
+use crate::json_body::JsonBody;
+use crate::keys::keys_json;
+use crate::popular::popular_json;
+use crate::server_details::effective_settings;
+use crate::server_preview::{self, PreviewRequest};
 use crate::sessions::sessions_json;
 use crate::status::servers_json;
 use crate::tool_catalog::{find_tools, tools_by_server, with_exposed_name};
+use add::AddView;
+use banners::NoticeFacts;
 use calls::CallsView;
 use connect::{ChosenClient, ConnectView};
 use context::{ContextView, ServerCost};
 use endpoint_choice::EndpointChoice;
+use explain::ExplainView;
+use keys::KeysView;
 use server_tabs::OpenServer;
 use servers::ServersView;
 use shell::{PageContent, document};
@@ -78,6 +96,12 @@ const HEADERS: [(HeaderName, HeaderValue); 6] = [
     ),
 ];
 
+/// Bytes of a preview at most. What it is made of is bounded by the body of its request.
+const PREVIEW_MAX: usize = 4 << 20;
+
+/// Time for reading the files of the config.
+const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Builds the routes of the page.
 pub(super) fn routes() -> Router<Arc<AdminState>> {
     Router::new()
@@ -95,28 +119,68 @@ pub(super) fn routes() -> Router<Arc<AdminState>> {
             "/context",
             get(async |viewer: PageViewer| whole(&viewer, "Context", context_view(&viewer, context::page))),
         )
-        .route(
-            "/tools",
-            get(async |viewer: PageViewer| whole(&viewer, "Tools", tools_view(&viewer, |view| view.page()))),
-        )
+        .route("/tools", get(tools_page))
         .route(
             "/connect",
             get(async |viewer: PageViewer| whole(&viewer, "Connect", connect_view(&viewer, |view| view.page()))),
         )
+        .route("/add", get(add_page))
+        .route("/parts/preview", post(preview_part))
+        .route("/explain", get(explain_page))
+        .route("/keys", get(async |viewer: PageViewer| whole(&viewer, "Keys", keys_view(&viewer, |view| view.page()))))
+        .route("/parts/keys", get(async |viewer: PageViewer| part(keys_view(&viewer, |view| view.lists()))))
         .route("/try/{server}/{tool}", get(try_it::page))
         .route("/parts/try/{id}/{ask}", get(try_it::ask_part))
         .route("/signin", get(signin_page))
         .route("/parts/summary", get(summary_part))
+        .route("/parts/notices", get(async |viewer: PageViewer| part(NoticeFacts::read(&viewer).draw())))
         .route("/parts/chips", get(async |viewer: PageViewer| part(servers_view(&viewer, None, |view| view.chips()))))
         .route("/parts/servers", get(servers_part))
         .route("/parts/server/{name}", get(server_part))
         .route("/parts/calls", get(async |viewer: PageViewer| part(calls_view(&viewer, |view| view.table()))))
         .route("/parts/sessions", get(sessions_part))
-        .route("/parts/tools", get(async |viewer: PageViewer| part(tools_view(&viewer, |view| view.list()))))
+        .route("/parts/tools", get(tools_part))
         .route("/parts/connect", get(connect_part))
         .route("/parts/context", get(async |viewer: PageViewer| part(context_view(&viewer, context::table))))
         .route("/assets/{*path}", get(assets::asset))
         .layer(middleware::map_response(add_headers))
+}
+
+async fn add_page(viewer: PageViewer) -> Response {
+    let config = viewer.admin.control.config();
+    let popular = popular_json(&viewer.admin).await;
+    let files = config.places.files();
+    let why_not = match config.edits.edit {
+        false => Some("admin.edit is false".to_owned()),
+        true => files.last().and_then(|file| file.why_not.clone()),
+    };
+    let view = AddView {
+        query: &viewer.query,
+        popular: &popular,
+        allow_commands: config.edits.allow_commands,
+        may_act: viewer.may_act,
+        why_not,
+    };
+    whole(&viewer, "Add", view.page())
+}
+
+/// Renders the preview that the API makes.
+async fn preview_part(Operator(admin): Operator, body: JsonBody<PreviewRequest>) -> Response {
+    let allow_commands = admin.control.config().edits.allow_commands;
+    let response = server_preview::preview(Operator(admin), body).await;
+    if !response.status().is_success() {
+        return response;
+    }
+    let bytes = axum::body::to_bytes(response.into_body(), PREVIEW_MAX).await.unwrap_or_default();
+    let found: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    part(add::preview(&found, allow_commands))
+}
+
+fn keys_view(viewer: &PageViewer, render: impl FnOnce(&KeysView<'_>) -> Markup) -> Markup {
+    let admin = &viewer.admin;
+    let endpoints = admin.gateway.endpoint_names().into_iter().filter(|name| !name.is_empty()).collect();
+    let may_edit = admin.control.config().edits.edit;
+    render(&KeysView { keys: &keys_json(admin), may_act: viewer.may_act, may_edit, endpoints })
 }
 
 /// Answers a browser that has no key with a page, if it asked for one.
@@ -144,7 +208,8 @@ async fn add_headers(mut response: Response) -> Response {
 
 async fn server_page(viewer: PageViewer, Path(name): Path<String>) -> Response {
     let found = servers_json(&viewer.admin).iter().any(|server| server["name"] == name.as_str());
-    let mut response = whole(&viewer, "Servers", servers_view(&viewer, Some(&name), |view| view.page()));
+    let open = open_server(&viewer, &name).await;
+    let mut response = whole(&viewer, "Servers", servers_view(&viewer, Some((&name, open)), |view| view.page()));
     if !found {
         // The page is whole all the same: its list shows which servers there are.
         *response.status_mut() = StatusCode::NOT_FOUND;
@@ -170,7 +235,8 @@ async fn summary_part(viewer: PageViewer) -> Response {
 }
 
 async fn servers_part(viewer: PageViewer) -> Response {
-    part(servers_view(&viewer, viewer.query.get("open"), |view| view.cards()))
+    let open = open_card(&viewer).await;
+    part(servers_view(&viewer, open, |view| view.cards()))
 }
 
 async fn server_part(viewer: PageViewer, Path(name): Path<String>) -> Response {
@@ -178,15 +244,43 @@ async fn server_part(viewer: PageViewer, Path(name): Path<String>) -> Response {
     let Some(server) = servers.iter().find(|server| server["name"] == name.as_str()) else {
         return moongate_server::json_response(StatusCode::NOT_FOUND, "not_found", "This server is gone");
     };
-    part(servers_view(&viewer, viewer.query.get("open"), |view| view.card(server)))
+    let open = open_card(&viewer).await;
+    part(servers_view(&viewer, open, |view| view.card(server)))
 }
 
-fn servers_view(viewer: &PageViewer, open: Option<&str>, render: impl FnOnce(&ServersView<'_>) -> Markup) -> Markup {
+/// Reads what the open card of a fragment shows.
+async fn open_card(viewer: &PageViewer) -> Option<(&str, OpenServer)> {
+    let name = viewer.query.get("open")?;
+    Some((name, open_server(viewer, name).await))
+}
+
+/// Reads what the card of a server shows when it is open.
+async fn open_server(viewer: &PageViewer, name: &str) -> OpenServer {
+    let admin = &viewer.admin;
+    let path = admin.control.config().places.server(name).map(|(file, _)| file.path.clone());
+    let read = path.map(|path| {
+        let name = name.to_owned();
+        tokio::task::spawn_blocking(move || moongate_config::edit::shown_entry(&path, &name))
+    });
+    let entry = match read {
+        // A network file system may stall. Then the card is shown without the entry.
+        Some(read) => tokio::time::timeout(ENTRY_TIMEOUT, read).await.ok().and_then(Result::ok).flatten(),
+        None => None,
+    };
+    let items = items_json(admin, name).unwrap_or(Value::Null);
+    OpenServer { items, entry, effective: effective_settings(admin, name) }
+}
+
+fn servers_view(
+    viewer: &PageViewer,
+    open: Option<(&str, OpenServer)>,
+    render: impl FnOnce(&ServersView<'_>) -> Markup,
+) -> Markup {
     let servers = servers_json(&viewer.admin);
-    let open = open.map(|name| (name, OpenServer(items_json(&viewer.admin, name).unwrap_or(Value::Null))));
+    let is_demo = servers.len() == 1 && servers[0]["name"] == "demo" && servers[0]["source"]["file"].is_null();
     // Which card is open stands in the path, not in links to other states.
     let query = viewer.query.with("open", None);
-    render(&ServersView { servers: &servers, query: &query, open, may_act: viewer.may_act })
+    render(&ServersView { servers: &servers, query: &query, open, may_act: viewer.may_act, is_demo })
 }
 
 fn calls_view(viewer: &PageViewer, render: impl FnOnce(&CallsView<'_>) -> Markup) -> Markup {
@@ -203,7 +297,8 @@ fn context_view(viewer: &PageViewer, render: impl FnOnce(&mut ContextView<'_>) -
         let server = servers.iter().find(|server| server["name"] == tools.name());
         ServerCost::new(server.unwrap_or(&Value::Null), tools.tools)
     });
-    render(&mut ContextView { costs: costs.collect(), endpoint: &endpoint, query: &viewer.query })
+    let may_act = viewer.may_act;
+    render(&mut ContextView { costs: costs.collect(), endpoint: &endpoint, query: &viewer.query, may_act })
 }
 
 fn connect_view(viewer: &PageViewer, render: impl FnOnce(&ConnectView<'_>) -> Markup) -> Markup {
@@ -217,14 +312,56 @@ fn connect_view(viewer: &PageViewer, render: impl FnOnce(&ConnectView<'_>) -> Ma
         presence: presence_json(&client_signs(admin), profile),
         too_long: too_long_names(admin, profile, &endpoint.name),
     });
-    render(&ConnectView { endpoint: &endpoint, url, chosen, query })
+    let may_make = viewer.may_act && admin.control.config().edits.edit;
+    let new_key = profile.filter(|_| may_make).map(|profile| keys::unused_name(&keys_json(admin), profile.id));
+    let is_open = admin.server_state.load().auth.is_open();
+    render(&ConnectView { endpoint: &endpoint, url, chosen, query, new_key, is_open })
 }
 
 async fn connect_part(viewer: PageViewer) -> Response {
     part(connect_view(&viewer, |view| view.chosen.as_ref().map(|chosen| view.presence(chosen)).unwrap_or_default()))
 }
 
-fn tools_view(viewer: &PageViewer, render: impl FnOnce(&ToolsView<'_>) -> Markup) -> Markup {
+async fn tools_page(viewer: PageViewer) -> Response {
+    let answer = model_answer(&viewer).await;
+    whole(&viewer, "Tools", tools_view(&viewer, answer, |view| view.page()))
+}
+
+async fn tools_part(viewer: PageViewer) -> Response {
+    let answer = model_answer(&viewer).await;
+    part(tools_view(&viewer, answer, |view| view.list()))
+}
+
+/// Returns what `search_tools` would answer, if the URL asks for it.
+async fn model_answer(viewer: &PageViewer) -> Option<String> {
+    let (query, gateway) = (&viewer.query, &viewer.admin.gateway);
+    let words = query.get("q").filter(|_| query.get("model").is_some())?;
+    gateway.search_text(query.get("endpoint").unwrap_or_default(), words).await?.ok()
+}
+
+async fn explain_page(viewer: PageViewer) -> Response {
+    let (admin, query) = (&viewer.admin, &viewer.query);
+    let auth = admin.server_state.load().auth.clone();
+    let mut principals: Vec<String> = auth.principals().all().iter().map(|principal| principal.name.clone()).collect();
+    principals.sort();
+    let first = principals.first().map(String::as_str).unwrap_or_default();
+    let principal = query.get("principal").unwrap_or(first).to_owned();
+    let endpoint = EndpointChoice::read(admin, query);
+    let asked =
+        query.get("tool").and_then(|tool| admin.gateway.explain_tool(&auth, &principal, &endpoint.name, tool).ok());
+    let control = admin.control.clone();
+    let read = tokio::task::spawn_blocking(move || control.setting_places());
+    // The decision is right without places, too.
+    let places = tokio::time::timeout(ENTRY_TIMEOUT, read).await.ok().and_then(Result::ok).flatten();
+    let view = ExplainView { query, endpoint: &endpoint, principals, principal, answer: asked, places };
+    whole(&viewer, "Tools", view.page())
+}
+
+fn tools_view(
+    viewer: &PageViewer,
+    model_answer: Option<String>,
+    render: impl FnOnce(&ToolsView<'_>) -> Markup,
+) -> Markup {
     let (admin, query) = (&*viewer.admin, &viewer.query);
     let endpoint = EndpointChoice::read(admin, query);
     let rows = match (&endpoint.coverage, query.get("q")) {
@@ -236,7 +373,7 @@ fn tools_view(viewer: &PageViewer, render: impl FnOnce(&ToolsView<'_>) -> Markup
         Some(with_exposed_name(endpoint.coverage.as_ref()?, tool_json(admin, server, tool)?))
     });
     let (url, may_act) = (admin.url_of_endpoint(&endpoint.name), viewer.may_act);
-    render(&ToolsView { url, endpoint: &endpoint, rows, query, open, may_act })
+    render(&ToolsView { url, endpoint: &endpoint, rows, query, open, may_act, model_answer })
 }
 
 fn whole(viewer: &PageViewer, view: &'static str, body: Markup) -> Response {

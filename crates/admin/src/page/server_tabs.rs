@@ -1,54 +1,67 @@
-//! Open card of a server: its tools, resources, prompts and log.
+//! Open card of a server: its tools, resources, prompts, settings and log.
 //!
 //! Owns the tabs. Does not show the card's head (`servers.rs`). Invariant: texts of the server are text, never markup.
 
 use maud::{Markup, html};
+use moongate_config::edit::ShownEntry;
 use serde_json::Value;
 
 use super::facts::{list, number, text};
 use super::icons::StateIcon;
+use super::settings_tab;
 use super::switch::{ConfigButton, is_editable, is_locked, place, server_url, tools_body};
 use super::text::{VisibleText, count, duration, estimate};
 use super::tool_row::{schema, tool_row};
 use super::view_query::{ViewQuery, segment};
 
-/// Items of an open server, as the API lists them. Null for a server that is off.
-pub(super) struct OpenServer(pub(super) Value);
+/// Content of an open card.
+#[derive(Default)]
+pub(super) struct OpenServer {
+    /// Items, as the API lists them. Null for a server that is off.
+    pub(super) items: Value,
+    /// Entry in the config, if a file has it.
+    pub(super) entry: Option<ShownEntry>,
+    /// Values of its settings that hold now, defaults included.
+    pub(super) effective: Value,
+}
 
 /// Renders the tabs of a server and the open one.
-pub(super) fn render(server: &Value, OpenServer(items): &OpenServer, query: &ViewQuery, may_act: bool) -> Markup {
+pub(super) fn render(server: &Value, open: &OpenServer, query: &ViewQuery, may_act: bool) -> Markup {
+    let items = &open.items;
     let path = format!("/servers/{}", segment(text(server, "name")));
     let resources = list(items, "resources").len() + list(items, "templates").len();
     let tabs = [
         ("tools", "Tools", Some(list(items, "tools").len())),
         ("resources", "Resources", Some(resources)),
         ("prompts", "Prompts", Some(list(items, "prompts").len())),
+        ("settings", "Settings", None),
         ("log", "Log", None),
     ];
-    let open = query.get("tab").unwrap_or("tools");
+    let shown = query.get("tab").unwrap_or("tools");
     let keep = query.only(&["state", "sort"]);
     html! {
         div class="body" {
             div class="tabs" role="navigation" aria-label=(format!("Parts of {}", text(server, "name"))) {
                 @for (tab, label, number) in tabs {
                     @let wanted = Some(tab).filter(|tab| *tab != "tools");
-                    a href=(keep.with("tab", wanted).link(&path)) aria-current=[(tab == open).then_some("true")] {
+                    a href=(keep.with("tab", wanted).link(&path)) aria-current=[(tab == shown).then_some("true")] {
                         (label) @if let Some(number) = number { " " (number) }
                     }
                 }
             }
-            @match open {
+            @match shown {
                 "resources" => { (resource_list(items)) }
                 "prompts" => { (prompt_list(items)) }
+                "settings" => { (settings_tab::render(server, open.entry.as_ref(), &open.effective, may_act)) }
                 "log" => { (log(server)) }
                 _ => { (tools(server, items, query, may_act)) }
             }
-            @if may_act { (actions(server, items)) }
+            @if may_act { (actions(server, open)) }
         }
     }
 }
 
-fn actions(server: &Value, items: &Value) -> Markup {
+fn actions(server: &Value, open: &OpenServer) -> Markup {
     let name = text(server, "name");
     let url = server_url(name);
     let button = |label: &str, action: &str, done: &str, key: Option<&str>| {
@@ -60,9 +73,13 @@ fn actions(server: &Value, items: &Value) -> Markup {
     let from = text(&server["source"], "file").rsplit(['/', '\\']).next().unwrap_or_default();
     html! {
         div class="foot" {
-            @if !items.is_null() {
+            @if !open.items.is_null() {
                 (button("Refresh", "refresh", "The lists were asked for again.", Some("r")))
                 (button("Restart", "restart", "The server was started anew.", None))
+            }
+            @if let Some(entry) = &open.entry {
+                pre hidden { (VisibleText(&entry.toml)) }
+                button type="button" class="btn js-only" data-copy { "Copy as TOML" }
             }
             span class="soft grow entry" {
                 @if from.is_empty() { (VisibleText(text(&server["source"], "why_not"))) }

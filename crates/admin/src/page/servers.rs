@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::facts::{GROUPS, count_group, group, number, text, title};
+use super::first_steps;
 use super::icons::{StateIcon, draw_chevron};
 use super::server_tabs::{self, OpenServer};
 use super::switch::{ConfigSwitch, place};
@@ -20,6 +21,8 @@ pub(super) struct ServersView<'a> {
     /// Server whose card is open, with its items.
     pub(super) open: Option<(&'a str, OpenServer)>,
     pub(super) may_act: bool,
+    /// True if all there is is the built-in demo.
+    pub(super) is_demo: bool,
 }
 
 impl ServersView<'_> {
@@ -77,10 +80,9 @@ impl ServersView<'_> {
         let on = if wanted.is_some() { "servers snapshot" } else { "list snapshot" };
         html! {
             div id="servers" data-part=(part) data-on=(on) {
+                @if self.servers.is_empty() || self.is_demo { (first_steps::draw(self.servers.first(), self.may_act)) }
                 @for server in &shown { (self.card(server)) }
-                @if self.servers.is_empty() {
-                    (no_server())
-                } @else if shown.is_empty() {
+                @if !self.servers.is_empty() && shown.is_empty() {
                     p class="empty" { "No server is in this state. " a href="/" { "Show all" } }
                 }
             }
@@ -156,18 +158,6 @@ impl ServersView<'_> {
                 @if server["stale"] == true && state != "disabled" { " · lists are of an earlier connection" }
             }
             @if retry { (action_button("Retry now", "POST", &action, "It was tried again.")) }
-        }
-    }
-}
-
-/// Renders what to do first.
-fn no_server() -> Markup {
-    html! {
-        div class="empty" {
-            p { "Nothing is connected yet." }
-            p { "Add a server to the config file, such as:" }
-            pre { "[servers.deepwiki]\nurl = \"https://mcp.deepwiki.com/mcp\"" }
-            p { "The gateway reads the file when it changes. A command does both: " code { "moongate add deepwiki https://mcp.deepwiki.com/mcp" } }
         }
     }
 }

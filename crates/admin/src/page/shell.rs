@@ -1,27 +1,29 @@
-//! Frame of every page: bar, navigation, banners and dialogs.
+//! Frame of every page: bar, navigation and dialogs.
 //!
 //! Owns the document. Does not know the views. Invariant: no script, style or handler stands in the HTML itself.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
-use super::endpoint_choice::copy_button;
-use super::facts::{GROUPS, count_group, list};
+use super::banners::NoticeFacts;
+use super::copy::copy_button;
+use super::facts::{GROUPS, count_group};
 use super::icons::StateIcon;
-use super::text::{VisibleText, count};
 use super::viewer::PageViewer;
-use crate::status::status_json;
+use crate::status::servers_json;
 
-/// Views, in the order of the navigation: path, label, and the key that leads there after `g`. Without a path the view
-/// does not exist yet.
-const VIEWS: [(&str, &str, &str); 6] = [
+/// Views, in the order of the navigation: path, label, and the key that leads there after `g`.
+const VIEWS: [(&str, &str, &str); 7] = [
     ("/", "Servers", "s"),
     ("/tools", "Tools", "t"),
     ("/calls", "Calls", "c"),
     ("/sessions", "Sessions", "e"),
     ("/context", "Context", "x"),
     ("/connect", "Connect", "o"),
+    ("/keys", "Keys", "k"),
 ];
+/// Views that a narrow bar has. The others stand behind "More".
+const NARROW: [&str; 4] = ["/", "/tools", "/calls", "/connect"];
 
 /// Content of the document beside the frame.
 pub(super) struct PageContent {
@@ -32,8 +34,6 @@ pub(super) struct PageContent {
 
 /// Renders a whole page.
 pub(super) fn document(viewer: &PageViewer, content: &PageContent) -> Markup {
-    let status = status_json(&viewer.admin);
-    let servers = list(&status, "servers");
     html! {
         (head(content.view))
         body {
@@ -42,15 +42,20 @@ pub(super) fn document(viewer: &PageViewer, content: &PageContent) -> Markup {
                 (brand())
                 (endpoint(&viewer.admin.endpoint_url))
                 span class="grow" {}
-                (summary(servers))
+                (summary(&servers_json(&viewer.admin)))
                 span id="live" class="live js-only" role="status" data-state="waiting" { "connecting" }
+                @if viewer.may_act { (add_link(false)) }
                 button type="button" class="plain js-only" id="theme" { "Theme: system" }
                 @if viewer.is_signed_in { button type="button" class="plain js-only" id="signout" { "Sign out" } }
             }
-            nav aria-label="Views" { (navigation(content.view)) }
-            (banners(viewer, &status))
+            nav aria-label="Views" { (navigation(viewer, content.view)) }
+            (banners(viewer))
             main id="main" tabindex="-1" { (content.body) }
             p id="announce" class="unseen" role="status" {}
+            div id="said" hidden {
+                span role="status" {}
+                button type="button" data-action="/api/v1/config/undo" data-done="Undone." { "Undo" }
+            }
             (confirm_dialog())
             (help_dialog())
         }
@@ -120,28 +125,41 @@ pub(super) fn summary(servers: &[Value]) -> Markup {
     }
 }
 
-fn navigation(current: &str) -> Markup {
-    html! {
-        @for (path, label, key) in VIEWS {
-            a href=(path) aria-current=[(label == current).then_some("page")] data-go=(key) { (label) }
+fn navigation(viewer: &PageViewer, current: &str) -> Markup {
+    let views = || VIEWS.into_iter().filter(|(path, ..)| *path != "/keys" || viewer.sees_keys());
+    let link = |(path, label, key): (&str, &str, &str), class: Option<&str>, is_first: bool| {
+        html! {
+            a href=(path) class=[class] aria-current=[(label == current).then_some("page")] data-go=[is_first.then_some(key)] { (label) }
         }
+    };
+    let is_rare = |view: &(&str, &str, &str)| !NARROW.contains(&view.0);
+    html! {
+        @for view in views() { (link(view, is_rare(&view).then_some("rare"), true)) }
+        // A narrow bar has no room for all. A list of its own works without scripts, too.
+        details id="more" {
+            summary class=[views().any(|view| is_rare(&view) && view.1 == current).then_some("here")] { "More" }
+            div { @for view in views().filter(is_rare) { (link(view, None, false)) } }
+        }
+        span class="grow" {}
+        form class="find" method="get" action="/tools" role="search" aria-label="All tools" {
+            input class="in" type="search" name="q" placeholder="Search tools" aria-label="Search all tools" autocomplete="off" spellcheck="false";
+        }
+        @if viewer.may_act { (add_link(true)) }
     }
 }
 
-/// Renders at most two banners, the most severe first.
-fn banners(viewer: &PageViewer, status: &Value) -> Markup {
-    let findings = list(status, moongate_gateway::FindingTopic::Filter.name());
+/// Renders the link to the view that adds servers. It stands in the bar of a narrow page, and in the navigation of others.
+fn add_link(has_key: bool) -> Markup {
+    html! { a class="btn main add" href="/add" data-key=[has_key.then_some("a")] { "Add" span { " server" } } }
+}
+
+/// Renders the notices, and the place for what fails.
+fn banners(viewer: &PageViewer) -> Markup {
     html! {
         section id="banners" aria-label="Notices" {
             div id="failure" class="banner red" role="alert" hidden {}
             noscript { p class="banner" { "Without JavaScript this page shows the state of its loading. Actions and live updates need it." } }
-            @if let Some(first) = findings.first().and_then(Value::as_str) {
-                p class="banner orange" {
-                    (VisibleText(first))
-                    @if findings.len() > 1 { " · and " (count(findings.len() as u64 - 1, "more problem", "more problems")) }
-                }
-            }
-            @if !viewer.may_act { p class="banner" { "You are viewing only. A key with the role “operate” may act." } }
+            (NoticeFacts::read(viewer).draw())
         }
     }
 }
@@ -151,6 +169,7 @@ fn confirm_dialog() -> Markup {
         dialog id="confirm" aria-labelledby="confirm-title" {
             h2 id="confirm-title" { "Are you sure?" }
             p id="confirm-text" {}
+            label hidden { "Its name, to confirm: " input class="in" autocomplete="off" spellcheck="false"; }
             form method="dialog" class="row" {
                 // The first button is the one that Enter presses.
                 button value="no" class="btn" autofocus { "Keep it" }
@@ -165,6 +184,8 @@ fn help_dialog() -> Markup {
         ("/", "Go to the filter, or search all tools"),
         ("j k", "Next and previous row"),
         ("Enter", "Open or close the row"),
+        ("Space", "Switch the row on or off"),
+        ("a", "Add a server"),
         ("r", "Refresh the open server"),
         ("?", "This help"),
         ("Esc", "Close"),

@@ -110,10 +110,19 @@ pub(super) struct ConfigButton<'a> {
 impl ConfigButton<'_> {
     /// Renders the button.
     pub(super) fn draw(&self) -> Markup {
+        self.draw_with(None)
+    }
+
+    /// Renders a button whose dialog wants this text to be typed.
+    pub(super) fn draw_typed(&self, typed: &str) -> Markup {
+        self.draw_with(Some(typed))
+    }
+
+    fn draw_with(&self, typed: Option<&str>) -> Markup {
         let (question, verb) = self.confirm.as_ref().map(|(question, verb)| (show_invisible(question), *verb)).unzip();
         html! {
             button type="button" class="btn js-only" data-action=(self.url) data-method=(self.method) data-body=[self.body.as_ref()]
-                data-done=(show_invisible(&self.done)) data-confirm=[question] data-verb=[verb] { (self.label) }
+                data-done=(show_invisible(&self.done)) data-confirm=[question] data-typed=[typed] data-verb=[verb] { (self.label) }
         }
     }
 }

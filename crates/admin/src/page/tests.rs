@@ -39,8 +39,9 @@ fn hostile_items() -> Value {
 }
 
 fn servers_page(servers: &[Value], query: &str, open: Option<(&str, Value)>) -> String {
-    let (query, open) = (ViewQuery::parse(query), open.map(|(name, items)| (name, OpenServer(items))));
-    ServersView { servers, query: &query, open, may_act: true }.page().into_string()
+    let (query, open) =
+        (ViewQuery::parse(query), open.map(|(name, items)| (name, OpenServer { items, ..OpenServer::default() })));
+    ServersView { servers, query: &query, open, may_act: true, is_demo: false }.page().into_string()
 }
 
 fn calls_page(calls: &[Value], query: &str, may_act: bool) -> String {
@@ -120,12 +121,14 @@ fn tools_page(rows: ToolRows, query: &str) -> String {
     let (query, endpoint) = (ViewQuery::parse(query), EndpointChoice::of(&["", "coding"], ""));
     let open = open_tool(&query).map(|_| hostile_items()["tools"][0].clone());
     let url = "http://127.0.0.1:8080/mcp".to_owned();
-    ToolsView { endpoint: &endpoint, url, rows, query: &query, open, may_act: true }.page().into_string()
+    ToolsView { endpoint: &endpoint, url, rows, query: &query, open, may_act: true, model_answer: None }
+        .page()
+        .into_string()
 }
 
 fn context_page(costs: Vec<ServerCost<'_>>) -> String {
     let (query, endpoint) = (ViewQuery::default(), EndpointChoice::of(&["", "coding"], ""));
-    context::page(&mut ContextView { costs, endpoint: &endpoint, query: &query }).into_string()
+    context::page(&mut ContextView { costs, endpoint: &endpoint, query: &query, may_act: true }).into_string()
 }
 
 fn tool(name: &str, state: &str) -> Value {
@@ -173,6 +176,7 @@ fn found_tools_keep_their_order_and_say_how_many_there_are() {
         query: &ViewQuery::default(),
         open: None,
         may_act: true,
+        model_answer: None,
     };
     assert!(view.page().into_string().contains("There is no endpoint"));
 }
@@ -268,11 +272,20 @@ fn context_sorts_by_cost_and_warns() {
         json!({ "name": "gone", "state": "off", "tokens": 50 }),
     ];
     tools.extend((0..128).map(|n| json!({ "name": format!("more{n}"), "state": "on", "tokens": 1, "calls": 1 })));
+    large["source"] = named("large")["source"].clone();
     let small = server("small", "ready");
     let html = context_page(vec![ServerCost::new(&small, Vec::new()), ServerCost::new(&large, tools)]);
     assert!(
-        html.find("large") < html.find("small") && html.find("dear") < html.find("cheap") && !html.contains("gone")
+        html.find("large") < html.find("small")
+            && html.find("<code>dear") < html.find("<code>cheap")
+            && !html.contains("gone")
     );
+    assert!(
+        html.contains("{&quot;tools&quot;:{&quot;off&quot;:[&quot;cheap&quot;]}}")
+            && html.contains("Switch off 1 tool of large"),
+        "{html}"
+    );
+    assert!(html.contains("<b>436</b>") && html.contains("VS Code's limit"), "{html}");
     assert!(
         html.contains("128 tools") && html.contains("10,000 tokens") && html.contains("1 tool nobody called"),
         "{html}"

@@ -5,7 +5,8 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::endpoint_choice::copy_button;
+use super::copy::copy_button;
+use super::explain;
 use super::facts::{number, text};
 use super::icons::{StateIcon, draw_lock};
 use super::switch::{ConfigButton, ConfigSwitch, is_editable, is_locked, rule_text, server_url, tools_body};
@@ -71,8 +72,14 @@ pub(super) fn tool_details(server: &Value, tool: &Value, may_act: bool) -> Marku
         div class="more" {
             @if !text(tool, "title").is_empty() { p { b { (VisibleText(text(tool, "title"))) } } }
             p class="prose" { (VisibleText(text(tool, "description"))) }
-            @if let Some(server) = tool["server"].as_str() {
-                p { a class="btn" href=(format!("/try/{}/{}", segment(server), segment(text(tool, "name")))) { "Try it" } }
+            @if let Some(owner) = tool["server"].as_str() {
+                // A tool that is off has no exposed name. It would get this one.
+                @let prefix = match text(server, "prefix") { "" => String::new(), prefix => format!("{prefix}__") };
+                @let exposed = tool["exposed"].as_str().map_or_else(|| format!("{prefix}{}", text(tool, "name")), str::to_owned);
+                p class="acts" {
+                    a class="btn" href=(format!("/try/{}/{}", segment(owner), segment(text(tool, "name")))) { "Try it" }
+                    a class="btn" href=(explain::link(None, "", &exposed)) { "Explain" }
+                }
             }
             (details(tool))
             @if may_act && is_editable(server) && is_locked(tool) { (exception_button(server, tool)) }

@@ -6,7 +6,8 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::endpoint_choice::{EndpointChoice, copy_button};
+use super::copy::{code_block, copy_button};
+use super::endpoint_choice::EndpointChoice;
 use super::facts::{number, text, title};
 use super::text::{VisibleText, count, duration, estimate};
 use super::tool_row::{state_cell, tool_details, tool_line};
@@ -36,6 +37,8 @@ pub(super) struct ToolsView<'a> {
     /// Open tool, with its schemas.
     pub(super) open: Option<Value>,
     pub(super) may_act: bool,
+    /// Text that a model would get for the query, if the URL asks for it.
+    pub(super) model_answer: Option<String>,
 }
 
 /// Returns the number of found tools that a URL asks for.
@@ -132,6 +135,15 @@ impl ToolsView<'_> {
             p class="soft" role="status" {
                 @if found.total == 0 { "No listed tool fits." }
                 @else { (count(found.total as u64, "tool fits", "tools fit")) ", best first: this is what search mode would find." }
+                " " a href=(self.query.with("model", self.model_answer.is_none().then_some("1")).link("/tools")) aria-expanded=(self.model_answer.is_some().to_string()) {
+                    "What would the model see?"
+                }
+            }
+            @if let Some(answer) = &self.model_answer {
+                section class="panel model" aria-label="What the model sees" {
+                    h2 { "The answer of " code { "search_tools" } " for this query" }
+                    (code_block(answer, "the answer"))
+                }
             }
             @if shown > 0 {
                 div class="panel" { ul class="rows" { @for (server, tool) in &found.listed { (self.row(server, tool, true)) } } }

@@ -12,6 +12,7 @@ mod line_diff;
 mod operation;
 mod prepared;
 mod server_entry;
+mod shown_entry;
 #[cfg(test)]
 mod tests;
 mod tool_rules;
@@ -25,6 +26,7 @@ pub use guarded_settings::guarded_setting;
 pub use history::{EditHistory, PastEdit};
 pub use operation::{ConfigOperation, without_references};
 pub use prepared::{PreparedEdit, WrittenEdit};
+pub use shown_entry::{ShownEntry, ShownValue, shown_entry};
 pub use tool_rules::is_pattern_of;
 
 pub use crate::keys::KeyList;

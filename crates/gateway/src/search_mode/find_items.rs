@@ -12,6 +12,7 @@ use crate::search_mode::item_index::ItemGroup;
 use crate::search_mode::item_summary::one_line;
 use crate::search_mode::item_texts::{ItemId, json_text};
 use crate::search_mode::meta_arguments::LIMIT_MAX;
+use crate::search_mode::ranked_items::RankedItems;
 use crate::search_mode::text_result::{content_result, error_result, text_block, text_result};
 use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_model::{ItemKind, Outcome, Principal};
@@ -51,16 +52,20 @@ impl Endpoint {
         };
         // The filter goes into the ranking. A filter afterwards would let hidden items use up the limit.
         let found = self.indexes().rank(&snapshot, query.group, &query.text, query.limit, is_searched);
+        // No match is no error: the model should try other words, and not report a failure.
+        if found.items.is_empty() {
+            return text_result(&no_match_text(&query.text, &servers()));
+        }
+        text_result(&self.found_text(query, &found))
+    }
+
+    /// Writes the items of a search that found some.
+    pub(super) fn found_text(&self, query: &ItemQuery, found: &RankedItems) -> String {
         let (plural, how) = match query.group {
             ItemGroup::Tools => ("tools", "Call with call_tool."),
             ItemGroup::Resources => ("resources", "Read with read_resource."),
             ItemGroup::Prompts => ("prompts", "Get with get_prompt."),
         };
-        // No match is no error: the model should try other words, and not report a failure.
-        if found.items.is_empty() {
-            let text = repeated(&query.text);
-            return text_result(&format!("No good match for \"{text}\". Try other words. Servers: {}.", servers()));
-        }
         let mut lines = vec![format!("{} of {} {plural}. {how}", found.items.len(), found.total)];
         for item in &found.items {
             lines.push(match query.full {
@@ -73,7 +78,7 @@ impl Endpoint {
             let higher = if query.limit < LIMIT_MAX { format!(", or limit {LIMIT_MAX}") } else { String::new() };
             lines.push(format!("More: search again with other words{higher}."));
         }
-        text_result(&lines.join("\n"))
+        lines.join("\n")
     }
 
     /// Describes tools by their whole definitions.
@@ -130,6 +135,11 @@ impl Endpoint {
         // A hidden item is unknown here, since its definition would tell that it exists.
         (!route.hidden && self.permits(principal, *kind, route)).then_some(route)
     }
+}
+
+/// Writes the answer to a search that found nothing.
+pub(super) fn no_match_text(query: &str, servers: &str) -> String {
+    format!("No good match for \"{}\". Try other words. Servers: {servers}.", repeated(query))
 }
 
 /// Returns the beginning of a caller's text in one line.

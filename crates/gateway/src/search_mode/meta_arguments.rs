@@ -11,7 +11,7 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 /// Most hits of a search.
 pub(super) const LIMIT_MAX: usize = 20;
 /// Hits of a search that names no limit.
-const LIMIT_DEFAULT: usize = 5;
+pub(super) const LIMIT_DEFAULT: usize = 5;
 /// Most tools that are described at once.
 const NAMES_MAX: usize = 10;
 

@@ -6,7 +6,9 @@
 use crate::Gateway;
 use crate::catalog_route::CatalogRoute;
 use crate::endpoint_coverage::EndpointCoverage;
+use crate::search_mode::find_items::{ItemQuery, no_match_text};
 use crate::search_mode::item_index::ItemGroup;
+use crate::search_mode::meta_arguments::LIMIT_DEFAULT;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Error, ItemKind};
 
@@ -68,5 +70,23 @@ impl Gateway {
             FoundTools { total: found.total, tools: tools.collect() }
         });
         Some(found.await)
+    }
+
+    /// Returns the text with which `search_tools` would answer a caller whose key has no rules. `None`: no such endpoint.
+    pub async fn search_text(&self, endpoint: &str, words: &str) -> Option<Result<String, Error>> {
+        let endpoint = self.current.load().endpoints.get(endpoint)?.clone();
+        let (group, text) = (ItemGroup::Tools, ByteString::from(words));
+        let query = ItemQuery { group, text, server: None, limit: LIMIT_DEFAULT, full: false };
+        let answer = endpoint.in_background(move |endpoint| {
+            let snapshot = endpoint.generation.snapshot.load_full();
+            let is_offered = |kind: ItemKind, route: &CatalogRoute| endpoint.offers(kind, route);
+            let found = endpoint.indexes().rank(&snapshot, group, &query.text, query.limit, is_offered);
+            if found.items.is_empty() {
+                let servers: Vec<&str> = endpoint.servers().map(|server| server.settings.name.as_str()).collect();
+                return no_match_text(&query.text, &servers.join(", "));
+            }
+            endpoint.found_text(&query, &found)
+        });
+        Some(answer.await)
     }
 }

@@ -1,15 +1,15 @@
 // Arguments of a call in its view: as a form or as JSON, with what is wrong beside each field.
 
+import { all, find } from "./dom.js";
 import { writeField } from "./fill.js";
 import { parse, readField, toText } from "./form.js";
+import { why } from "./fragments.js";
 import { element } from "./result.js";
 
-/** @param {Element} place @param {string} selector @returns {any} */
-const find = (place, selector) => place.querySelector(selector);
 /** @param {Element} section */
 const isJson = (section) => !find(section, "[data-json]").hidden;
 
-/** Shows what is wrong beside its field. @param {{ node: HTMLElement, text: string }[]} errors */
+/** Shows what is wrong beside its field. @param {import("./dom.js").FieldError[]} errors */
 export function showErrors(errors) {
   for (const { node, text } of errors) {
     const note = element("p", text, "err red");
@@ -31,7 +31,7 @@ export function clearErrors(place) {
 
 /** The arguments as JSON, or undefined if they are wrong. @param {HTMLElement} section @param {boolean} aloud */
 export function readArguments(section, aloud) {
-  /** @type {{ node: HTMLElement, text: string }[]} */
+  /** @type {import("./dom.js").FieldError[]} */
   const errors = [];
   let text;
   if (isJson(section)) {
@@ -40,7 +40,7 @@ export function readArguments(section, aloud) {
       if (!text.startsWith("{")) throw new Error("the arguments must be an object");
     } catch (error) {
       text = undefined;
-      errors.push({ node: find(section, "[data-json]"), text: `This is no JSON: ${error instanceof Error ? error.message : error}` });
+      errors.push({ node: find(section, "[data-json]"), text: `This is no JSON: ${why(error)}` });
     }
   } else {
     text = readField(find(section, "[data-root] > [data-f]"), errors);
@@ -67,15 +67,15 @@ export function setMode(section, json) {
   }
   form.hidden = json;
   find(section, "[data-json]").hidden = !json;
-  for (const button of section.querySelectorAll("[data-mode]")) button.setAttribute("aria-pressed", String((button.getAttribute("data-mode") === "json") === json));
+  for (const button of all(section, "[data-mode]")) button.ariaPressed = String((button.dataset.mode === "json") === json);
 }
 
 /** Keeps the arguments for this tab, and writes the lines that repeat the call. @param {HTMLElement} section */
 export function keep(section) {
   const text = readArguments(section, false);
   if (text === undefined) return;
-  for (const line of section.querySelectorAll("[data-before]")) {
-    const { before, after } = /** @type {HTMLElement} */ (line).dataset;
+  for (const line of all(section, "[data-before]")) {
+    const { before, after } = line.dataset;
     line.textContent = before + text.replaceAll("'", "'\\''") + after;
   }
   try {

@@ -1,30 +1,27 @@
 // Fills a form from JSON. A value that its field cannot show becomes a box of JSON in its place, so that nothing is lost.
 
+import { all, find, kids, own } from "./dom.js";
 import { Num, parse, sync, toText } from "./form.js";
 
 let copies = 0;
 
-/** @param {Element} node @param {string} selector @returns {any} */
-const own = (node, selector) => node.querySelector(`:scope > ${selector}`);
-/** @param {Element} node */
-const kids = (node) => /** @type {HTMLElement[]} */ ([...node.querySelectorAll(":scope > .kids > [data-f]")]);
 /** @param {any} value */
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Num);
 
-/** Adds a row to a list or a map. @param {HTMLElement} node @returns {HTMLElement} */
+/** Adds a row to a list or a map. @param {HTMLElement} node */
 export function addRow(node) {
-  const row = /** @type {HTMLElement} */ (own(node, "template").content.firstElementChild.cloneNode(true));
+  const row = own(node, "template").content.firstElementChild.cloneNode(true);
   copies += 1;
-  for (const radio of row.querySelectorAll("input[type=radio]")) /** @type {HTMLInputElement} */ (radio).name += `-${copies}`;
+  for (const radio of all(row, "input[type=radio]")) radio.name += `-${copies}`;
   own(node, ".kids").append(row);
-  for (const field of row.querySelectorAll("[data-f]")) sync(/** @type {HTMLElement} */ (field));
+  all(row, "[data-f]").forEach(sync);
   return row;
 }
 
 /** True if a field can show a value. @param {HTMLElement} node @param {any} value @returns {boolean} */
 function fits(node, value) {
   if (value === null && node.dataset.null !== undefined) return true;
-  const control = /** @type {any} */ (node.querySelector("[data-v]"));
+  const control = find(node, "[data-v]");
   switch (node.dataset.f) {
     case "text":
       if (typeof value !== "string") return false;
@@ -44,8 +41,8 @@ function fits(node, value) {
 }
 
 /** @param {HTMLElement} node @param {any} value @returns {any} */
-const choiceOf = (node, value) => [...node.querySelectorAll("[data-v] option, input[data-v]")]
-  .find((option) => /** @type {any} */ (option).value && toText(parse(/** @type {any} */ (option).value)) === toText(value));
+const choiceOf = (node, value) => all(node, "[data-v] option, input[data-v]")
+  .find((option) => option.value && toText(parse(option.value)) === toText(value));
 
 /** @param {HTMLElement} node @param {string} text */
 function showRaw(node, text) {
@@ -73,13 +70,13 @@ export function writeField(node, value) {
 
 /** @param {HTMLElement} node @param {any} value */
 function writeValue(node, value) {
-  const control = /** @type {any} */ (node.querySelector("[data-v]"));
+  const control = find(node, "[data-v]");
   switch (node.dataset.f) {
     case "text": control.value = value ?? ""; break;
     case "number": case "integer": control.value = value?.text ?? ""; break;
     case "json": control.value = value === undefined ? "" : toText(value, ""); break;
     case "choice": {
-      for (const radio of node.querySelectorAll("input[data-v]")) /** @type {any} */ (radio).checked = /** @type {any} */ (radio).value === "" && value === undefined;
+      for (const radio of all(node, "input[data-v]")) radio.checked = radio.value === "" && value === undefined;
       const option = value === undefined ? undefined : choiceOf(node, value);
       if (control.nodeName === "SELECT") control.value = option?.value ?? "";
       else if (option) option.checked = true;
@@ -95,7 +92,7 @@ function writeValue(node, value) {
       own(node, ".kids").replaceChildren();
       for (const [name, one] of Object.entries(value ?? {})) {
         const row = addRow(node);
-        const key = /** @type {any} */ (own(row, "label [data-key]"));
+        const key = own(row, "label [data-key]");
         if (key) key.value = name;
         writeField(own(row, "[data-f]"), one);
       }

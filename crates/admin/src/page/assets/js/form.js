@@ -1,5 +1,8 @@
 // Values of a form as JSON, and back. Unset, an empty text and null stay apart, and numbers keep their digits.
 
+import { all, find, kids, own } from "./dom.js";
+import { why } from "./fragments.js";
+
 /** A number as it was written. */
 export class Num {
   /** @param {string} text */
@@ -23,15 +26,11 @@ export function toText(value, indent) {
   return inner === undefined ? open + parts.join(",") + close : `${open}\n${inner}${parts.join(`,\n${inner}`)}\n${indent}${close}`;
 }
 
-/** @typedef {{ node: HTMLElement, text: string }} FieldError */
-/** @param {Element} node @param {string} selector @returns {any} */
-const own = (node, selector) => node.querySelector(`:scope > ${selector}`);
+/** @typedef {import("./dom.js").FieldError} FieldError */
 /** @param {Element} node */
-const kids = (node) => /** @type {HTMLElement[]} */ ([...node.querySelectorAll(":scope > .kids > [data-f]")]);
-/** @param {Element} node */
-const rows = (node) => /** @type {HTMLElement[]} */ ([...node.querySelectorAll(":scope > .kids > .rowf")]);
+const rows = (node) => all(node, ":scope > .kids > .rowf");
 /** @param {Element} row */
-const item = (row) => /** @type {HTMLElement} */ (own(row, "[data-f]"));
+const item = (row) => own(row, "[data-f]");
 
 /** Shows the parts of a field that its state and its variant leave. @param {HTMLElement} node */
 export function sync(node) {
@@ -61,18 +60,18 @@ function readJson(text, fail) {
   try {
     return toText(parse(text));
   } catch (error) {
-    return fail(`This is no JSON: ${error instanceof Error ? error.message : error}`);
+    return fail(`This is no JSON: ${why(error)}`);
   }
 }
 
 /** @param {HTMLElement} node @param {string} kind @param {FieldError[]} errors @param {(text: string) => undefined} fail */
 function readValue(node, kind, errors, fail) {
-  const control = /** @type {any} */ (node.querySelector("[data-v]"));
+  const control = find(node, "[data-v]");
   switch (kind) {
     case "text": return within(node, [...control.value].length, " characters", fail) && JSON.stringify(control.value);
     case "number": case "integer": return readNumber(node, control.value.trim(), kind, fail);
     case "choice": {
-      const chosen = control.type === "radio" ? /** @type {any} */ (node.querySelector("[data-v]:checked"))?.value : control.value;
+      const chosen = control.type === "radio" ? find(node, "[data-v]:checked")?.value : control.value;
       return chosen || undefined;
     }
     case "json": return readJson(control.value, fail);
@@ -111,7 +110,7 @@ function within(node, size, unit, fail) {
 /** @param {HTMLElement} node @param {string} kind @param {FieldError[]} errors @param {(text: string) => undefined} fail */
 function readMembers(node, kind, errors, fail) {
   /** @type {[string, string | undefined][]} */
-  const members = kind === "map" ? rows(node).map((row) => [/** @type {any} */ (row.querySelector("[data-key]")).value, readField(item(row), errors)])
+  const members = kind === "map" ? rows(node).map((row) => [find(row, "[data-key]").value, readField(item(row), errors)])
     : kids(node).map((kid) => [kid.dataset.name || "", readField(kid, errors)]);
   const rest = own(node, ".kids > .rest textarea")?.value.trim();
   if (rest) {

@@ -1,6 +1,7 @@
 // Keys: `/` to the filter, `g` and a letter to a view, `j` and `k` between rows, `?`, and those of buttons.
 
 import { showFailure } from "./actions.js";
+import { all, byId, find, on } from "./dom.js";
 import { go } from "./navigate.js";
 
 let wentAt = 0;
@@ -15,33 +16,30 @@ const isOn = () => {
 
 /** @param {number} step */
 function move(step) {
-  const rows = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("[data-row]")].filter((row) =>
-    /** @type {HTMLElement} */ (row).offsetParent !== null));
-  const at = rows.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+  const rows = all(document, "[data-row]").filter((row) => row.offsetParent !== null);
+  const at = rows.indexOf(document.activeElement);
   const next = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + step))];
   next?.focus();
 }
 
 /** Goes to the search field of the view, or to the search over all tools. */
 async function focusSearch() {
-  if (!document.querySelector("main input[data-search]")) await go("/tools");
-  /** @type {HTMLElement | null} */ (document.querySelector("main input[data-search]"))?.focus();
+  if (!find(document, "main input[data-search]")) await go("/tools");
+  find(document, "main input[data-search]")?.focus();
 }
 
-/** @param {KeyboardEvent} event */
-function onKey(event) {
-  const target = /** @type {HTMLElement} */ (event.target);
+/** @param {any} target @param {KeyboardEvent} event */
+function onKey(target, event) {
   const types = target.matches("input:not([type=checkbox]), textarea, select");
   if (event.key === "Escape") showFailure("");
   if (event.key === "Escape" && types) return target.blur();
   if (types || event.metaKey || event.ctrlKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const help = /** @type {HTMLDialogElement} */ (document.getElementById("help"));
-  if (event.key === "?") return help.showModal();
+  if (event.key === "?") return byId("help").showModal();
   if (!isOn()) return;
   if (Date.now() - wentAt < 1200) {
     wentAt = 0;
-    const link = document.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
-    if (link instanceof HTMLElement) return link.click();
+    const link = find(document, `[data-go="${CSS.escape(event.key)}"]`);
+    if (link) return link.click();
   }
   switch (event.key) {
     case "g": wentAt = Date.now(); break;
@@ -52,18 +50,22 @@ function onKey(event) {
       focusSearch();
       break;
     }
-    // Views name the keys of their buttons and links.
-    default: {
-      const target = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
-      if (target instanceof HTMLElement) target.click();
+    case " ": {
+      const toggle = target.matches("[data-row]") && find(target.closest(".toolrow, .head") || target, "[role=switch]");
+      if (!toggle) break;
+      event.preventDefault();
+      toggle.click();
+      break;
     }
+    // Views name the keys of their buttons and links.
+    default: find(document, `[data-key="${CSS.escape(event.key)}"]`)?.click();
   }
 }
 
 export function startKeyboard() {
-  document.addEventListener("keydown", onKey);
-  const box = document.getElementById("keys-on");
-  if (!(box instanceof HTMLInputElement)) return;
+  on("keydown", onKey);
+  const box = byId("keys-on");
+  if (!box) return;
   box.checked = isOn();
   box.addEventListener("change", () => {
     try {

@@ -1,6 +1,7 @@
 // One event stream. It says what changed; the fragments of that are fetched, at most ten times a second.
 
-import { fetchPart } from "./fragments.js";
+import { all, byId } from "./dom.js";
+import { fetchPart, send } from "./fragments.js";
 import { morph } from "./morph.js";
 import { reapplyFilter } from "./navigate.js";
 
@@ -23,7 +24,7 @@ export function markChanged(what) {
 }
 
 /** True while new calls collect, so that rows do not move under the reader. */
-const holds = () => document.getElementById("calls") !== null && (paused || scrollY > 300);
+const holds = () => byId("calls") !== null && (paused || scrollY > 300);
 
 async function paint() {
   timer = 0;
@@ -32,8 +33,7 @@ async function paint() {
   const wanted = new Set(changed);
   changed.clear();
   if (wanted.has("calls") && holds()) wanted.delete("calls");
-  const regions = [...document.querySelectorAll("[data-part]")].filter((region) =>
-    (region.getAttribute("data-on") || "").split(" ").some((on) => wanted.has(on)));
+  const regions = all(document, "[data-part]").filter((region) => region.dataset.on.split(" ").some((/** @type {string} */ on) => wanted.has(on)));
   // A region inside of another one that is fetched comes with that.
   const outer = regions.filter((region) => !regions.some((other) => other !== region && other.contains(region)));
   await Promise.all(outer.map(refresh));
@@ -41,17 +41,17 @@ async function paint() {
   if (changed.size) markChanged([...changed][0]);
 }
 
-/** @param {Element} region */
+/** @param {HTMLElement} region */
 async function refresh(region) {
-  const path = /** @type {string} */ (region.getAttribute("data-part"));
+  const path = region.dataset.part || "";
   try {
     const part = await fetchPart(path);
     // The reader may have gone on to another state meanwhile.
-    if (part && region.isConnected && region.getAttribute("data-part") === path) morph(region, part);
+    if (part && region.isConnected && region.dataset.part === path) morph(region, part);
     shownAt = new Date();
     reapplyFilter();
   } catch (error) {
-    if (error instanceof Error && error.message === "404") region.remove();
+    if (/** @type {any} */ (error).status === 404) region.remove();
   }
 }
 
@@ -73,7 +73,7 @@ let announcing = 0;
 function announce(text) {
   news.push(text);
   announcing ||= setTimeout(() => {
-    const place = document.getElementById("announce");
+    const place = byId("announce");
     if (place) place.textContent = news.slice(-5).join(". ");
     news = [];
     announcing = 0;
@@ -82,7 +82,7 @@ function announce(text) {
 
 /** @param {string} state @param {string} text */
 function showLight(state, text) {
-  const light = document.getElementById("live");
+  const light = byId("live");
   if (!light) return;
   light.dataset.state = state;
   if (light.textContent !== text) light.textContent = text;
@@ -96,36 +96,20 @@ function onCall() {
   markChanged("calls");
 }
 
-export function showHeld() {
-  let button = document.getElementById("held");
-  if (!held || !holds()) {
-    if (!paused) held = 0;
-    button?.remove();
-    return;
-  }
-  if (!button) {
-    button = document.createElement("button");
-    button.id = "held";
-    button.className = "btn held";
-    document.getElementById("calls")?.before(button);
-    button.addEventListener("click", () => {
-      scrollTo(0, 0);
-      setPaused(false);
-    });
-  }
+function showHeld() {
+  const button = byId("held");
+  button.hidden = !held;
   button.textContent = `${held} new`;
 }
 
 /** @param {boolean} on */
 export function setPaused(on) {
   paused = on;
-  const button = document.getElementById("pause");
-  button?.setAttribute("aria-pressed", String(on));
-  if (!on) {
-    held = 0;
-    document.getElementById("held")?.remove();
-    markChanged("calls");
-  }
+  byId("pause")?.setAttribute("aria-pressed", String(on));
+  if (on) return;
+  held = 0;
+  if (byId("held")) showHeld();
+  markChanged("calls");
 }
 
 export const isPaused = () => paused;
@@ -145,8 +129,9 @@ function onSnapshot(event) {
 
 /** A key or a session may have ended. Then the page asks for a key. */
 async function askForKey() {
-  const response = await fetch("/api/v1/me", { credentials: "same-origin", redirect: "error" }).catch(() => null);
-  if (response?.status === 401) location.reload();
+  // A key that is shown once would be lost with the page.
+  if (byId("newkey")?.open) return;
+  await send("/api/v1/me", "GET").catch((error) => { if (error.status === 401) location.reload(); });
 }
 
 export function connect() {
@@ -173,11 +158,11 @@ export function connect() {
 /** Times that run are rendered again while they are shown. */
 setInterval(() => {
   const slow = Date.now() % 5000 < 1000;
-  for (const region of document.querySelectorAll("[data-ticks]")) {
+  for (const region of all(document, "[data-ticks]")) {
     if (document.hidden || source?.readyState !== EventSource.OPEN) continue;
-    if (region.getAttribute("data-ticks") === "slow" && !slow) continue;
+    if (region.dataset.ticks === "slow" && !slow) continue;
     if (region.id === "calls" && holds()) continue;
-    markChanged((region.getAttribute("data-on") || "").split(" ")[0]);
+    markChanged(region.dataset.on.split(" ")[0]);
   }
 }, 1000);
 addEventListener("scroll", () => { if (held && !holds()) setPaused(false); }, { passive: true });

@@ -1,6 +1,7 @@
 // Goes from one state of the page to another without loading it anew: links, forms, back and forward.
 
-import { fetchPage } from "./fragments.js";
+import { all, byId, find, on } from "./dom.js";
+import { fetchPage, why } from "./fragments.js";
 import { morph } from "./morph.js";
 import { showFailure } from "./actions.js";
 
@@ -13,7 +14,7 @@ export async function go(path, entry = "push") {
   try {
     page = await fetchPage(path);
   } catch (error) {
-    showFailure(`This view could not be loaded: ${error instanceof Error ? error.message : error}`);
+    showFailure(`This view could not be loaded: ${why(error)}`);
     return;
   }
   if (mine !== latest) return;
@@ -26,10 +27,11 @@ export async function go(path, entry = "push") {
     if (!old || !fresh) return location.assign(path);
     morph(old, fresh);
   }
+  byId("more")?.removeAttribute("open");
   document.dispatchEvent(new Event("shown"));
   if (isOtherView) {
     scrollTo(0, 0);
-    document.getElementById("main")?.focus({ preventScroll: true });
+    (find(document, "main [autofocus]") || byId("main")).focus({ preventScroll: true });
   }
 }
 
@@ -58,23 +60,19 @@ async function search(form) {
 
 /** Hides the rows that do not fit, without asking the gateway. */
 export function reapplyFilter() {
-  for (const form of document.querySelectorAll("form[data-live-filter]")) {
-    const input = form.querySelector("input[data-search]");
-    if (!(input instanceof HTMLInputElement)) continue;
-    const wanted = input.value.toLowerCase();
-    for (const row of form.parentElement?.querySelectorAll("[data-filter]") || []) {
-      const fits = ((row.querySelector("summary") || row).textContent || "").toLowerCase().includes(wanted);
-      /** @type {HTMLElement} */ (row).hidden = !fits;
+  for (const form of all(document, "form[data-live-filter]")) {
+    const wanted = find(form, "input[data-search]").value.toLowerCase();
+    for (const row of all(form.parentElement, "[data-filter]")) {
+      row.hidden = !(find(row, "summary") || row).textContent.toLowerCase().includes(wanted);
     }
   }
 }
 
 export function startNavigation() {
-  document.addEventListener("click", (event) => {
+  on("click", (target, event) => {
     if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
-    const target = /** @type {Element} */ (event.target);
     const link = target.closest("a[href]");
-    if (link instanceof HTMLAnchorElement) {
+    if (link) {
       const url = new URL(link.href);
       if (!isView(url) || (url.hash && url.pathname === location.pathname)) return;
       event.preventDefault();
@@ -86,23 +84,23 @@ export function startNavigation() {
       head.querySelector("button.name")?.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
     }
   });
-  document.addEventListener("submit", (event) => {
-    const form = /** @type {HTMLFormElement} */ (event.target);
+  on("submit", (form, event) => {
     if (form.method !== "get") return;
     event.preventDefault();
     if (form.dataset.liveFilter !== undefined) reapplyFilter();
     else goTo(form);
+    // What was searched for stands in the view.
+    if (form.matches(".find")) form.reset();
   });
-  document.addEventListener("change", (event) => {
-    const field = /** @type {Element} */ (event.target);
+  on("change", (field) => {
     const form = field.closest("form[data-auto-submit]");
     // A text that was searched while it was typed is shown already.
-    if (form instanceof HTMLFormElement && !(field.matches("[data-search]") && form.matches("[data-search-live]"))) goTo(form);
+    if (form && !(field.matches("[data-search]") && form.matches("[data-search-live]"))) goTo(form);
   });
-  document.addEventListener("input", (event) => {
-    const form = /** @type {Element} */ (event.target).closest("form");
+  on("input", (field) => {
+    const form = field.closest("form");
     if (form?.matches("[data-live-filter]")) reapplyFilter();
-    else if (form?.matches("[data-search-live]") && /** @type {Element} */ (event.target).matches("[data-search]")) search(form);
+    else if (form?.matches("[data-search-live]") && field.matches("[data-search]")) search(form);
   });
   addEventListener("popstate", () => {
     // The page that asks for a key has no views. To load it anew would break off the trade of a ticket.

@@ -1,6 +1,8 @@
 // Starts what makes the page live. Without scripts the page reads as it was rendered.
 
 import { startActions } from "./actions.js";
+import { byId, on } from "./dom.js";
+import { startForms } from "./forms.js";
 import { startKeyboard } from "./keyboard.js";
 import { connect, isPaused, setPaused } from "./live.js";
 import { startNavigation } from "./navigate.js";
@@ -10,7 +12,7 @@ import { startSignIn } from "./signin.js";
 const THEMES = ["system", "light", "dark"];
 
 function startTheme() {
-  const button = document.getElementById("theme");
+  const button = byId("theme");
   if (!button) return;
   const root = document.documentElement;
   const show = () => { button.textContent = `Theme: ${root.dataset.theme || "system"}`; };
@@ -26,16 +28,20 @@ function startTheme() {
   show();
 }
 
-document.addEventListener("click", (event) => {
-  if (/** @type {Element} */ (event.target).id === "pause") setPaused(!isPaused());
+on("click", (target) => {
+  if (target.id === "pause") setPaused(!isPaused());
+  if (target.id !== "held") return;
+  scrollTo(0, 0);
+  setPaused(false);
 });
 startTheme();
 startActions();
 startNavigation();
+startForms();
 startKeyboard();
 startTry();
 startSignIn();
 // A link to an open card or row shows it.
 document.querySelector(".card .body, .toolrow > div > .more")?.closest(".card, .toolrow")?.scrollIntoView({ block: "nearest" });
 // A page for readers without a key has no light.
-if (document.getElementById("live")) connect();
+if (byId("live")) connect();

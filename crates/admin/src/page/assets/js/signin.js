@@ -1,22 +1,16 @@
 // Signs in with a key or a ticket, and out again. A key leaves the form only in the body of one request.
 
-import { reason } from "./fragments.js";
 import { showFailure } from "./actions.js";
-
-/** @param {string} path @param {unknown} body */
-const post = (path, body) => fetch(path, {
-  method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body),
-  credentials: "same-origin", redirect: "error",
-});
+import { byId } from "./dom.js";
+import { send, why } from "./fragments.js";
 
 /** @param {{ key: string } | { ticket: string }} proof */
 async function signIn(proof) {
   showFailure("");
   try {
-    const response = await post("/api/v1/signin", proof);
-    if (!response.ok) return showFailure(await reason(response));
-  } catch {
-    return showFailure("The gateway does not answer.");
+    await send("/api/v1/signin", "POST", JSON.stringify(proof));
+  } catch (error) {
+    return showFailure(why(error));
   }
   if (location.pathname === "/signin") location.replace("/");
   else location.reload();
@@ -24,10 +18,9 @@ async function signIn(proof) {
 
 async function signOut() {
   try {
-    const response = await post("/api/v1/signout", {});
-    if (!response.ok) return showFailure(await reason(response));
-  } catch {
-    return showFailure("The gateway does not answer: you are still signed in.");
+    await send("/api/v1/signout", "POST", "{}");
+  } catch (error) {
+    return showFailure(`You are still signed in: ${why(error)}`);
   }
   try {
     sessionStorage.clear();
@@ -45,12 +38,12 @@ function tradeTicket() {
 }
 
 export function startSignIn() {
-  document.getElementById("signout")?.addEventListener("click", signOut);
-  const form = document.getElementById("signin");
+  byId("signout")?.addEventListener("click", signOut);
+  const form = byId("signin");
   if (!form) return;
-  form.addEventListener("submit", (event) => {
+  form.addEventListener("submit", (/** @type {Event} */ event) => {
     event.preventDefault();
-    const field = /** @type {HTMLInputElement} */ (document.getElementById("key"));
+    const field = byId("key");
     const key = field.value;
     field.value = "";
     signIn({ key });

@@ -1,6 +1,7 @@
 // Buttons, fields and keys of the view that tries a tool.
 
 import { keep, setMode } from "./arguments.js";
+import { all, find, on } from "./dom.js";
 import { addRow, writeField } from "./fill.js";
 import { parse, sync } from "./form.js";
 import { answer, call, leaveCall, stopCall } from "./try.js";
@@ -11,13 +12,13 @@ const above = (from, selector) => from.closest(selector);
 /** Prepares a view that was just shown: its fields, and what was typed before in this tab. */
 export function prepare() {
   leaveCall();
-  const section = /** @type {HTMLElement | null} */ (document.querySelector("[data-try]:not([data-ready])"));
+  const section = find(document, "[data-try]:not([data-ready])");
   if (!section) return;
   section.dataset.ready = "";
-  for (const field of section.querySelectorAll("[data-f]")) sync(/** @type {HTMLElement} */ (field));
+  all(section, "[data-f]").forEach(sync);
   try {
     const text = sessionStorage.getItem(section.id);
-    if (text) writeField(/** @type {HTMLElement} */ (section.querySelector("[data-root] > [data-f]")), parse(text));
+    if (text) writeField(find(section, "[data-root] > [data-f]"), parse(text));
   } catch { /* Storage may be off; then the form is empty. */ }
   keep(section);
 }
@@ -28,7 +29,7 @@ function onClick(target) {
   if (!button) return;
   const field = above(button, "[data-f]");
   const section = above(button, "[data-try]");
-  if (button.matches("[data-add]")) /** @type {HTMLElement | null} */ (addRow(field).querySelector("input, textarea, select"))?.focus();
+  if (button.matches("[data-add]")) find(addRow(field), "input, textarea, select")?.focus();
   else if (button.matches("[data-del]")) {
     const list = above(button.parentElement, "[data-f=list], [data-f=map]");
     button.parentElement.remove();
@@ -42,17 +43,15 @@ function onClick(target) {
 }
 
 export function startTry() {
-  document.addEventListener("click", (event) => onClick(/** @type {Element} */ (event.target)));
-  document.addEventListener("submit", (event) => {
-    const form = /** @type {HTMLFormElement} */ (event.target);
+  on("click", onClick);
+  on("submit", (form, event) => {
     if (form.matches("[data-ask]")) answer(form, "accept");
     else if (form.matches("[data-try-form]")) call(above(form, "[data-try]"));
     else return;
     event.preventDefault();
   });
   for (const kind of ["input", "change"]) {
-    document.addEventListener(kind, (event) => {
-      const control = /** @type {any} */ (event.target);
+    on(kind, (control) => {
       const field = above(control, "[data-f]");
       const section = above(control, "[data-try]");
       if (field && control.matches("[data-v]")) {
@@ -64,10 +63,10 @@ export function startTry() {
       if (section && kind === "change") keep(section);
     });
   }
-  document.addEventListener("keydown", (event) => {
-    const form = above(/** @type {Element} */ (event.target), "form[data-try-form], form[data-ask]");
+  on("keydown", (target, event) => {
+    const form = above(target, "form[data-try-form], form[data-ask]");
     if (form && event.key === "Enter" && (event.metaKey || event.ctrlKey)) form.requestSubmit();
   });
-  document.addEventListener("shown", prepare);
+  on("shown", prepare);
   prepare();
 }

@@ -2,20 +2,15 @@
 
 import { showFailure } from "./actions.js";
 import { clearErrors, keep, readArguments, showErrors } from "./arguments.js";
+import { all, find } from "./dom.js";
 import { readField, sync } from "./form.js";
-import { fetchPart, reason } from "./fragments.js";
+import { fetchPart, send, why } from "./fragments.js";
 import { element, showResult } from "./result.js";
 
-const HEADERS = { "content-type": "application/json" };
 const LINES_MAX = 200;
 /** @type {{ section: HTMLElement, id: string, stop: AbortController } | null} */
 let running = null;
 
-/** @param {Element} place @param {string} selector @returns {any} */
-const find = (place, selector) => place.querySelector(selector);
-
-/** @param {string} path @param {string} method @param {string} [body] @param {AbortSignal} [signal] */
-const send = (path, method, body, signal) => fetch(path, { method, body, signal, headers: HEADERS, credentials: "same-origin", redirect: "error" });
 
 /** @param {ReadableStream<Uint8Array>} body */
 async function* readEvents(body) {
@@ -52,7 +47,7 @@ async function onEvent(out, kind, data) {
   if (kind === "ask") {
     const part = await fetchPart(`/parts/try/${running?.id}/${data.ask}`);
     if (part) find(out, "[data-asks]").append(part);
-    part?.querySelectorAll("[data-f]").forEach((field) => sync(/** @type {HTMLElement} */ (field)));
+    if (part) all(part, "[data-f]").forEach(sync);
     find(out, "[data-asks]").lastElementChild?.querySelector("input, textarea, select, a, button")?.focus();
   }
   if (kind === "done") showEnd(out, data);
@@ -92,14 +87,13 @@ export async function call(section) {
   let ended = false;
   try {
     const response = await send("/api/v1/try", "POST", body, stop.signal);
-    if (!response.ok || !response.body) throw new Error(await reason(response));
-    for await (const { kind, data } of readEvents(response.body)) {
+    for await (const { kind, data } of readEvents(/** @type {any} */ (response.body))) {
       ended ||= kind === "done";
       await onEvent(out, kind, data);
     }
     if (!ended) throw new Error("The stream of this call broke off. Whether the tool ran is not known.");
   } catch (error) {
-    if (!stop.signal.aborted) showEnd(out, { outcome: "error", ms: 0, own_ms: null, error: error instanceof Error ? error.message : String(error) });
+    if (!stop.signal.aborted) showEnd(out, { outcome: "error", ms: 0, own_ms: null, error: why(error) });
   } finally {
     running = null;
     find(section, "[data-call]").disabled = false;
@@ -111,7 +105,7 @@ export async function call(section) {
 export async function stopCall() {
   if (!running) return;
   const { id, stop } = running;
-  const stopped = id && (await send(`/api/v1/try/${id}`, "DELETE").then((response) => response.ok, () => false));
+  const stopped = id && (await send(`/api/v1/try/${id}`, "DELETE").then(() => true, () => false));
   if (!stopped) stop.abort();
 }
 
@@ -126,7 +120,7 @@ export async function answer(form, action) {
   let content = "";
   const root = find(form, "[data-f]");
   if (action === "accept" && root) {
-    /** @type {{ node: HTMLElement, text: string }[]} */
+    /** @type {import("./dom.js").FieldError[]} */
     const errors = [];
     const text = readField(root, errors);
     if (text === undefined || errors.length) return showErrors(errors);
@@ -134,10 +128,9 @@ export async function answer(form, action) {
   }
   const body = `{"ask":${JSON.stringify(form.dataset.ask)},"action":"${action}"${content}}`;
   try {
-    const response = await send(`/api/v1/try/${form.dataset.call}/answer`, "POST", body);
-    if (!response.ok) throw new Error(await reason(response));
+    await send(`/api/v1/try/${form.dataset.call}/answer`, "POST", body);
     form.replaceWith(element("p", { accept: "Answered.", decline: "Declined." }[action] ?? "Cancelled.", "soft"));
   } catch (error) {
-    showFailure(`Answer: ${error instanceof Error ? error.message : error}`);
+    showFailure(`Answer: ${why(error)}`);
   }
 }

@@ -1,0 +1,15 @@
+// Short ways to elements.
+
+/** @param {ParentNode} place @param {string} selector @returns {any} */
+export const find = (place, selector) => place.querySelector(selector);
+/** @param {ParentNode} place @param {string} selector @returns {any[]} */
+export const all = (place, selector) => [...place.querySelectorAll(selector)];
+/** Listens on the whole page. @param {string} type @param {(target: any, event: any) => void} then */
+export const on = (type, then) => document.addEventListener(type, (event) => then(event.target, event));
+/** @param {string} id @returns {any} */
+export const byId = (id) => document.getElementById(id);
+/** @param {Element} node @param {string} selector @returns {any} */
+export const own = (node, selector) => find(node, `:scope > ${selector}`);
+/** The fields directly inside of a field. @param {Element} node @returns {HTMLElement[]} */
+export const kids = (node) => all(node, ":scope > .kids > [data-f]");
+/** @typedef {{ node: HTMLElement, text: string }} FieldError */

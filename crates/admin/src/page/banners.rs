@@ -1,0 +1,178 @@
+//! Notices under the bar: what an operator should know in every view.
+//!
+//! Owns their order and their words. Does not find problems (`moongate_config`, `moongate_gateway`). Invariant: at most
+//! two are shown, the most severe first.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::facts::{list, text};
+use super::text::{VisibleText, count};
+use super::viewer::PageViewer;
+use crate::config_view::config_json;
+
+/// Notices that are shown at once.
+const SHOWN_MAX: usize = 2;
+
+/// Facts that notices are made of.
+pub(super) struct NoticeFacts {
+    /// Config, as the API describes it.
+    pub(super) config: Value,
+    /// Findings about views and keys.
+    pub(super) findings: Vec<Value>,
+    pub(super) may_act: bool,
+}
+
+impl NoticeFacts {
+    /// Reads them from a running gateway.
+    pub(super) fn read(viewer: &PageViewer) -> Self {
+        let topic = moongate_gateway::FindingTopic::Filter;
+        let snapshot = viewer.admin.gateway.snapshot();
+        let findings = snapshot.findings_about(None, topic).into_iter().map(Value::from).collect();
+        NoticeFacts { config: config_json(&viewer.admin.control.config()), findings, may_act: viewer.may_act }
+    }
+
+    /// Renders the most severe ones.
+    pub(super) fn draw(&self) -> Markup {
+        let all = [self.refused(), self.findings(), self.waiting(), self.viewing(), self.read_only()];
+        html! {
+            div id="notices" data-part="/parts/notices" data-on="config list snapshot" {
+                @for (class, words) in all.into_iter().flatten().take(SHOWN_MAX) { p class=(class) { (words) } }
+            }
+        }
+    }
+
+    fn refused(&self) -> Option<(&'static str, Markup)> {
+        let reload = &self.config["reload"];
+        let problem = FirstProblem::read(reload["message"].as_str()?);
+        let words = html! {
+            b { "The config on disk was refused" } ": " (VisibleText(&problem.message))
+            @if let Some(place) = problem.place { " (" code { (VisibleText(place)) } ")" }
+            @if problem.total > 1 { ", and " (count(problem.total as u64 - 1, "more problem", "more problems")) }
+            ". Nothing changed; still running the config of " (clock(text(&self.config, "in_use_since"))) "."
+            @if let Some(fix) = problem.fix { " Fix: " (VisibleText(fix)) "." }
+        };
+        Some(("banner red", words))
+    }
+
+    fn findings(&self) -> Option<(&'static str, Markup)> {
+        let first = self.findings.first()?.as_str()?;
+        let words = html! {
+            (VisibleText(first))
+            @if self.findings.len() > 1 { " · and " (count(self.findings.len() as u64 - 1, "more problem", "more problems")) }
+        };
+        Some(("banner orange", words))
+    }
+
+    fn waiting(&self) -> Option<(&'static str, Markup)> {
+        let keys: Vec<&str> = list(&self.config, "needs_restart").iter().filter_map(Value::as_str).collect();
+        let words = html! {
+            b { (count(keys.len() as u64, "change waits", "changes wait")) " for a restart" } " of the gateway: "
+            code { (keys.join(", ")) } ". Until then the old values hold."
+        };
+        (!keys.is_empty()).then_some(("banner orange", words))
+    }
+
+    fn viewing(&self) -> Option<(&'static str, Markup)> {
+        (!self.may_act).then(|| ("banner", html! { "You are viewing only. A key with the role “operate” may act." }))
+    }
+
+    fn read_only(&self) -> Option<(&'static str, Markup)> {
+        let files = list(&self.config, "files");
+        let why = match self.config["edit"] == false {
+            true => "admin.edit is false",
+            // One file that can be written is enough for most changes. The cards say which cannot.
+            false if !files.is_empty() && files.iter().all(|file| file["writable"] == false) => {
+                files.iter().map(|file| text(file, "why_not")).find(|why| !why.is_empty())?
+            }
+            false => return None,
+        };
+        Some(("banner", html! { "The config is read-only here: " (VisibleText(why)) "." }))
+    }
+}
+
+/// First problem of a refused config, as its message has it.
+struct FirstProblem<'a> {
+    message: String,
+    place: Option<&'a str>,
+    fix: Option<&'a str>,
+    total: usize,
+}
+
+impl<'a> FirstProblem<'a> {
+    /// Reads the text that `ConfigProblem::render` wrote. Text of another form is the message as a whole.
+    fn read(text: &'a str) -> Self {
+        let errors: Vec<usize> =
+            text.match_indices("error: ").map(|(at, _)| at).filter(|at| starts_line(text, *at)).collect();
+        let Some(start) = errors.first() else {
+            return FirstProblem { message: text.trim().to_owned(), place: None, fix: None, total: 1 };
+        };
+        let one = &text[*start..errors.get(1).copied().unwrap_or(text.len())];
+        let after = |mark: &str| one.lines().find_map(|line| line.split_once(mark)).map(|(_, rest)| rest.trim());
+        FirstProblem {
+            message: after("error: ").unwrap_or_default().trim_end_matches('.').to_owned(),
+            place: after("--> "),
+            fix: after(" = fix: ").map(|fix| fix.trim_end_matches('.')),
+            total: errors.len(),
+        }
+    }
+}
+
+fn starts_line(text: &str, at: usize) -> bool {
+    at == 0 || text[..at].ends_with('\n')
+}
+
+/// Renders hours and minutes of a timestamp. The whole of it is in the title.
+fn clock(at: &str) -> Markup {
+    let time = at.split_once('T').and_then(|(_, time)| time.get(..5)).unwrap_or(at);
+    html! { time datetime=(at) title=(at) { (time) " UTC" } }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn drawn(facts: &NoticeFacts) -> String {
+        facts.draw().into_string()
+    }
+
+    #[test]
+    fn the_most_severe_two_are_shown() {
+        let message = "warning: w\n\nerror: unknown key `tmeout`.\n --> /etc/m.toml:14:3\n  |\n14 | tmeout = 1\n  = fix: write `timeout`\n\nerror: b\n\n2 problems in the config\n";
+        let mut facts = NoticeFacts {
+            config: json!({
+                "reload": { "outcome": "refused", "message": message }, "in_use_since": "2026-11-23T14:02:11Z", "edit": false,
+                "needs_restart": ["gateway.listen", "admin.streams"], "files": [],
+            }),
+            findings: vec![json!("views.a: <b> fits nothing")],
+            may_act: false,
+        };
+        let html = drawn(&facts);
+        assert_eq!(html.matches("class=\"banner").count(), 2, "{html}");
+        for part in [
+            "unknown key `tmeout` (<code>/etc/m.toml:14:3</code>), and 1 more problem.",
+            "14:02 UTC",
+            "Fix: write `timeout`.",
+        ] {
+            assert!(html.contains(part), "{part} in {html}");
+        }
+        assert!(html.contains("&lt;b&gt; fits nothing") && !html.contains("restart"), "{html}");
+        (facts.config["reload"]["message"], facts.findings) = (Value::Null, Vec::new());
+        let html = drawn(&facts);
+        assert!(html.contains("2 changes wait for a restart") && html.contains("viewing only"), "{html}");
+        (facts.config["needs_restart"], facts.may_act) = (json!([]), true);
+        assert!(drawn(&facts).contains("read-only here: admin.edit is false"));
+        facts.config["edit"] = true.into();
+        assert!(!drawn(&facts).contains("banner"));
+        facts.config["files"] = json!([{ "writable": false, "why_not": "it is mounted read-only" }]);
+        assert!(drawn(&facts).contains("mounted read-only"));
+    }
+
+    #[test]
+    fn a_refusal_in_other_words_is_shown_whole() {
+        let problem = FirstProblem::read("the config could not be read\n");
+        assert_eq!((problem.message.as_str(), problem.place, problem.total), ("the config could not be read", None, 1));
+    }
+}

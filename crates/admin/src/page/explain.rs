@@ -1,0 +1,168 @@
+//! View that explains whether a key may call a tool, and which line of the config decides.
+//!
+//! Owns form and table. Does not decide (`moongate_gateway`). Invariant: it shows the rules in the order in which a call
+//! meets them.
+
+use maud::{Markup, html};
+use moongate_config::{SettingPlace, SettingPlaces};
+use moongate_gateway::{ExplainedRule, ToolExplanation};
+
+use super::copy::code_block;
+use super::endpoint_choice::EndpointChoice;
+use super::icons::StateIcon;
+use super::text::VisibleText;
+use super::view_query::{ViewQuery, segment};
+
+/// Question of the URL, and its answer.
+pub(super) struct ExplainView<'a> {
+    pub(super) query: &'a ViewQuery,
+    pub(super) endpoint: &'a EndpointChoice,
+    /// Names of all principals.
+    pub(super) principals: Vec<String>,
+    /// Principal that is asked about.
+    pub(super) principal: String,
+    /// Answer. `None`: nothing was asked, or there is no such principal.
+    pub(super) answer: Option<ToolExplanation>,
+    /// Places of settings. `None`: the config cannot be read now.
+    pub(super) places: Option<SettingPlaces>,
+}
+
+impl ExplainView<'_> {
+    /// Renders the whole view.
+    pub(super) fn page(&self) -> Markup {
+        let tool = self.query.get("tool").unwrap_or_default();
+        let is_known = self.principals.contains(&self.principal);
+        html! {
+            div class="title" { h1 { "Who may call it?" } }
+            form class="filter" method="get" action="/explain" data-auto-submit {
+                select class="in" name="principal" aria-label="Key" {
+                    @if !is_known { option value=(self.principal) selected { (VisibleText(&self.principal)) } }
+                    @for name in &self.principals { option value=(name) selected[*name == self.principal] { (VisibleText(name)) } }
+                }
+                (self.endpoint.field())
+                input class="in wide-in" type="search" name="tool" value=(tool) aria-label="Tool" placeholder="Name of the tool, as clients see it"
+                    autocomplete="off" spellcheck="false" data-search;
+                button class="btn" { "Explain" }
+            }
+            div id="explained" {
+                @match &self.answer {
+                    Some(answer) => { (self.explained(answer)) }
+                    None if !is_known => { p class="empty" { "There is no key " code { (VisibleText(&self.principal)) } "." } }
+                    None => { p class="empty" { "Name a tool, such as " code { "github__create_issue" } "." } }
+                }
+            }
+        }
+    }
+
+    fn explained(&self, answer: &ToolExplanation) -> Markup {
+        let (word, color) = if answer.callable { ("Yes", "green") } else { ("No", "red") };
+        let deciding = answer.rules.iter().find(|rule| rule.decides);
+        html! {
+            p class="lead" role="status" {
+                b class=(color) { (word) } ": " code { (VisibleText(&answer.principal)) } @if answer.callable { " may call " } @else { " may not call " }
+                code { (VisibleText(&answer.tool)) } " at " code { (VisibleText(&answer.endpoint)) }
+                @if answer.callable && answer.listed.is_none() { ", if its server has it" } "."
+                @if !answer.callable { " To it the tool looks unknown." }
+            }
+            @if let Some(server) = &answer.server {
+                p { "Server " a href=(format!("/servers/{}", segment(server))) { (VisibleText(server)) }
+                    @if let Some(state) = &answer.state { span class="soft" { ", " (state.replace('_', " ")) } } }
+            }
+            @if !answer.rules.is_empty() {
+                div class="wide panel" tabindex="0" role="region" aria-label="Rules" {
+                    table {
+                        thead { tr { th scope="col" { "Rule" } th scope="col" { "Says" } th scope="col" { "Why" } th scope="col" { "Place" } } }
+                        tbody { @for rule in &answer.rules { (self.rule(rule)) } }
+                    }
+                }
+            }
+            @if !answer.other_endpoints.is_empty() { p { "Also at " code { (VisibleText(&answer.other_endpoints.join(", "))) } "." } }
+            @if let Some(rule) = deciding {
+                h2 { "To change it" }
+                (code_block(&self.remedy(rule, answer), "the way to change it"))
+            }
+        }
+    }
+
+    fn remedy(&self, rule: &ExplainedRule, answer: &ToolExplanation) -> String {
+        let place = self.place(rule).map(|(key, place)| format!("{key} ({place})"));
+        let tool = answer.local_name.as_deref().unwrap_or(&answer.tool);
+        rule.remedy(tool, &place.unwrap_or_else(|| rule.key.join(".")))
+    }
+
+    fn rule(&self, rule: &ExplainedRule) -> Markup {
+        let found = self.place(rule);
+        let key = found.as_ref().map_or_else(|| rule.key.join("."), |(key, _)| key.clone());
+        let icon = StateIcon::of_call(if rule.allows { "ok" } else { "error" });
+        html! {
+            tr {
+                td {
+                    code { (VisibleText(&key)) }
+                    @if !rule.value.is_empty() { " = " code { (VisibleText(&format!("{:?}", rule.value))) } }
+                }
+                td { span class="outcome" { (icon.draw()) @if rule.allows { "allows" } @else if rule.decides { b { "decides: no" } } @else { "no, too" } } }
+                td class="prose" { (VisibleText(&rule.reason)) }
+                td { @if let Some((_, place)) = &found { code { (VisibleText(place)) } } }
+            }
+        }
+    }
+
+    /// Returns key and place of a rule, as far as the config has it.
+    fn place(&self, rule: &ExplainedRule) -> Option<(String, String)> {
+        let SettingPlace { key, origin } = self.places.as_ref()?.find(&rule.key)?;
+        Some((key, origin.place()?))
+    }
+}
+
+/// Returns the link to the explanation of a call.
+pub(super) fn link(principal: Option<&str>, endpoint: &str, tool: &str) -> String {
+    let query = ViewQuery::default().with("principal", principal);
+    let endpoint = endpoint.strip_prefix("/mcp").unwrap_or(endpoint).trim_matches('/');
+    query.with("endpoint", Some(endpoint).filter(|name| !name.is_empty())).with("tool", Some(tool)).link("/explain")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deciding_rule_and_its_cure_are_shown_as_text() {
+        let rule = ExplainedRule {
+            key: ["servers", "a", "tools", "deny"].map(str::to_owned).to_vec(),
+            value: vec!["<b>*".to_owned()],
+            decides: true,
+            reason: "\"<b>*\" fits \u{202e}".to_owned(),
+            ..ExplainedRule::default()
+        };
+        let answer = ToolExplanation {
+            callable: false,
+            principal: "ci".to_owned(),
+            tool: "a__<b>".to_owned(),
+            endpoint: "/mcp".to_owned(),
+            server: Some("a".to_owned()),
+            state: Some("backing_off".to_owned()),
+            local_name: Some("<b>".to_owned()),
+            listed: Some(true),
+            rules: vec![rule],
+            other_endpoints: Vec::new(),
+        };
+        let (query, endpoint) = (ViewQuery::parse("tool=a__%3Cb%3E"), EndpointChoice::of(&["", "coding"], ""));
+        let (principals, principal) = (vec!["ci".to_owned()], "ci".to_owned());
+        let mut view = ExplainView {
+            query: &query,
+            endpoint: &endpoint,
+            principals,
+            principal,
+            answer: Some(answer),
+            places: None,
+        };
+        let html = view.page().into_string();
+        for part in ["may not call", "decides: no", "moongate enable a &lt;b&gt;", "backing off", "⟨U+202E⟩"] {
+            assert!(html.contains(part), "{part} in {html}");
+        }
+        assert!(!html.contains("a__<b>") && !html.contains('\u{202e}'));
+        (view.answer, view.principal) = (None, "gone".to_owned());
+        assert!(view.page().into_string().contains("There is no key"));
+        assert_eq!(link(Some("ci"), "/mcp/coding", "x"), "/explain?principal=ci&endpoint=coding&tool=x");
+    }
+}

@@ -1,0 +1,41 @@
+//! First steps: what a reader sees where no server is configured.
+//!
+//! Owns text and cards. Does not add anything (`add.rs`). Invariant: each card leads to one way of adding a server.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::facts::text;
+use super::text::VisibleText;
+use super::view_query::segment;
+
+/// Ways to add a server: tab, title and text.
+const CARDS: [(&str, &str, &str); 3] = [
+    ("url", "Add by URL", "A server on the web or in your network. You see what it offers first."),
+    ("paste", "Paste JSON", "The config of any client, one server or ten. YAML, TOML and command lines work, too."),
+    ("popular", "Popular", "Servers that many use, added with one click. Most need no key."),
+];
+
+/// Renders them. `demo` is the server that stands in for others, if there is one.
+pub(super) fn draw(demo: Option<&Value>, may_act: bool) -> Markup {
+    html! {
+        section class="first" aria-label="First steps" {
+            p class="lead" {
+                "Nothing is connected yet."
+                @if let Some(demo) = demo {
+                    @let name = text(demo, "name");
+                    " This is the demo server: " a href=(format!("/try/{}/add", segment(name))) { "try it" } "."
+                }
+            }
+            @if may_act {
+                ul class="cards" {
+                    @for (tab, title, words) in CARDS {
+                        li { a class="panel" href=(format!("/add?tab={tab}")) data-row { b { (title) } span class="soft" { (words) } } }
+                    }
+                }
+            } @else { p { "Somebody with the role “operate” can add servers." } }
+            p class="soft" { "Servers of your clients: " code { "moongate import" } " takes them over. Each command changes the config file, and so does this page." }
+            @if let Some(demo) = demo { h2 { (VisibleText(text(demo, "name"))) ", built in" } }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! View of the keys: who may use the endpoint and this page, and a form for new ones.
+//!
+//! Owns tables, form and the dialog of a new key. Does not make keys (`keys.rs` of the API). Invariant: a key stands in no
+//! HTML; the script shows it once, from the answer that made it.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::copy::copy_button;
+use super::facts::{list, text};
+use super::switch::{ConfigButton, place};
+use super::text::{VisibleText, show_invisible};
+use super::view_query::segment;
+
+/// Keys, as the API lists them.
+pub(super) struct KeysView<'a> {
+    pub(super) keys: &'a Value,
+    pub(super) may_act: bool,
+    /// True if changes of the config are taken here.
+    pub(super) may_edit: bool,
+    /// Names of endpoints that a key can be restricted to.
+    pub(super) endpoints: Vec<String>,
+}
+
+impl KeysView<'_> {
+    /// Renders the whole view.
+    pub(super) fn page(&self) -> Markup {
+        html! {
+            div class="title" { h1 { "Keys" } }
+            (self.lists())
+            @if self.may_act && self.may_edit { (self.forms()) }
+        }
+    }
+
+    /// Renders both lists.
+    pub(super) fn lists(&self) -> Markup {
+        let (clients, operators) = (list(self.keys, "clients"), list(self.keys, "operators"));
+        html! {
+            div id="keys" data-part="/parts/keys" data-on="config snapshot" data-ticks="slow" {
+                h2 { "Clients" }
+                @if clients.is_empty() {
+                    p class="soft" { "No key: everybody who reaches the endpoint may use it. The first key closes it for all others." }
+                } @else { (self.table("clients", clients)) }
+                h2 { "Operators" }
+                @if operators.is_empty() {
+                    p class="soft" { "No key: this machine may see this page and act. The first key closes it for all others." }
+                } @else { (self.table("operators", operators)) }
+            }
+        }
+    }
+
+    fn table(&self, of: &str, keys: &[Value]) -> Markup {
+        let is_client = of == "clients";
+        html! {
+            div class="wide panel" tabindex="0" role="region" aria-label=(format!("Keys of {of}")) {
+                table class="keys" {
+                    thead { tr {
+                        th scope="col" { "Name" } th scope="col" { "Hash" }
+                        @if is_client { th scope="col" { "Views" } th scope="col" { "Tools" } th scope="col" { "Rate" } th scope="col" { "Expires" } }
+                        @else { th scope="col" { "Role" } }
+                        th scope="col" { "Last used" } th scope="col" { span class="unseen" { "Actions" } }
+                    } }
+                    tbody { @for key in keys { (self.row(of, key)) } }
+                }
+            }
+        }
+    }
+
+    fn row(&self, of: &str, key: &Value) -> Markup {
+        let name = text(key, "name");
+        let names = |member: &str| {
+            let names: Vec<&str> = list(key, member).iter().filter_map(Value::as_str).collect();
+            if names.is_empty() { "all".to_owned() } else { names.join(", ") }
+        };
+        html! {
+            tr id=(format!("key-{of}-{name}")) {
+                td { b { (VisibleText(name)) } span class="soft" { (place(key)) } }
+                td { code { (text(key, "hash_prefix")) } }
+                @if of == "clients" {
+                    td { (VisibleText(&names("views"))) }
+                    td { (VisibleText(&names("tools"))) }
+                    td { (key["rate"].as_str().unwrap_or("no limit")) }
+                    td {
+                        @if key["expired"] == true { b class="red" { "expired" } " " }
+                        (moment(key, "expires", "never"))
+                    }
+                } @else { td { (text(key, "role")) } }
+                td { (moment(key, "last_used", "not since the start")) }
+                td class="n" {
+                    @if self.may_act && key["editable"] == true { (revoke(of, name)) }
+                    @else if self.may_act { span class="soft" { (VisibleText(text(key, "why_not"))) } }
+                }
+            }
+        }
+    }
+
+    fn forms(&self) -> Markup {
+        html! {
+            h2 { "Make a key" }
+            div class="try" {
+                form class="panel form" method="post" data-send="/api/v1/keys" data-done="The key is made." {
+                    h3 { "For a client" }
+                    (field("name", "Name", "who uses it: a person, a program, a machine", "laptop", false))
+                    details {
+                        summary { "What it may do" }
+                        (field("views", "Endpoints", &format!("of {}; empty: all", self.endpoints.join(", ")), "", true))
+                        (field("tools", "Tools", "patterns, such as github__* !*__delete_*; empty: all", "", true))
+                        (field("rate", "Rate", "such as 100/1m; empty: no limit", "", false))
+                        (field("expires", "Expires", "such as 2027-01-31T00:00:00Z; empty: never", "", false))
+                    }
+                    div class="row" { button class="btn main js-only" { "Make it" } }
+                }
+                form class="panel form" method="post" data-send="/api/v1/keys" data-done="The key is made." {
+                    h3 { "For an operator" }
+                    input type="hidden" name="list" value="operators";
+                    (field("name", "Name", "who signs in here", "me", false))
+                    label class="f" { span class="cap" { b { "Role" } }
+                        select class="in" name="role" { option value="view" { "view: sees all, changes nothing" } option value="operate" { "operate: may act" } }
+                    }
+                    div class="row" { button class="btn main js-only" { "Make it" } }
+                }
+            }
+            (new_key_dialog())
+        }
+    }
+}
+
+fn field(name: &str, label: &str, meaning: &str, example: &str, is_list: bool) -> Markup {
+    html! {
+        label class="f" {
+            span class="cap" { b { (label) } " " span class="soft" { (meaning) } }
+            input class="in" name=(name) placeholder=(example) required[name == "name"] data-list[is_list] autocomplete="off" spellcheck="false";
+        }
+    }
+}
+
+/// Renders the dialog that shows a new key.
+pub(super) fn new_key_dialog() -> Markup {
+    html! {
+        dialog id="newkey" aria-labelledby="newkey-title" {
+            h2 id="newkey-title" { "The new key" }
+            p { "It is shown this once. The config has only its hash." }
+            p { code {} " " (copy_button("the key")) }
+            p class="orange" data-first hidden { "This is the first key: from now on everybody needs one." }
+            form method="dialog" class="row" { button class="btn main" { "I have it" } }
+        }
+    }
+}
+
+/// Returns a name that no key of a client has: this one, or with a number.
+pub(super) fn unused_name(keys: &Value, wanted: &str) -> String {
+    let is_taken = |name: &str| list(keys, "clients").iter().any(|key| text(key, "name") == name);
+    let numbered = (2..).map(|n| format!("{wanted}-{n}"));
+    std::iter::once(wanted.to_owned()).chain(numbered).find(|name| !is_taken(name)).unwrap_or_default()
+}
+
+/// Renders the button that makes a key for a client.
+pub(super) fn make_for_client(name: &str, title: &str) -> Markup {
+    html! {
+        form class="inline" method="post" data-send="/api/v1/keys" data-done=(format!("The key {name} is made.")) {
+            input type="hidden" name="name" value=(name);
+            button class="btn js-only" { "Make a key for " (title) }
+        }
+        (new_key_dialog())
+    }
+}
+
+fn revoke(of: &str, name: &str) -> Markup {
+    ConfigButton {
+        label: "Revoke…",
+        method: "DELETE",
+        url: format!("/api/v1/keys/{}?list={of}", segment(name)),
+        body: None,
+        done: format!("The key {name} is revoked."),
+        confirm: Some((
+            format!("Revoke the key {name}? Whoever uses it is locked out, and its sessions end."),
+            "Revoke it",
+        )),
+    }
+    .draw_typed(&show_invisible(name))
+}
+
+/// Renders a time to the minute. The whole of it is in the title.
+fn moment(key: &Value, member: &str, never: &str) -> Markup {
+    let at = text(key, member);
+    html! {
+        @if at.is_empty() { span class="soft" { (never) } }
+        @else { time datetime=(at) title=(at) { (at.get(..16).unwrap_or(at).replace('T', " ")) } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_listed_and_only_those_of_files_can_be_revoked() {
+        let keys = json!({
+            "clients": [
+                { "name": "ci", "hash_prefix": "9f86d081", "views": ["coding"], "tools": null, "rate": "9/1m", "expires": "2027-01-31T00:00:00Z",
+                  "last_used": null, "editable": true, "file": "/etc/moongate.toml", "line": 9 },
+                { "name": "<b>\u{202e}", "hash_prefix": "", "editable": false, "why_not": "it comes from a variable", "expired": true },
+            ],
+            "operators": [],
+        });
+        let view =
+            |may_act, may_edit| KeysView { keys: &keys, may_act, may_edit, endpoints: vec!["coding".to_owned()] };
+        let html = view(true, true).page().into_string();
+        for part in [
+            "9f86d081",
+            "2027-01-31 00:00",
+            "coding",
+            "moongate.toml:9",
+            "comes from a variable",
+            "data-typed=\"ci\"",
+            "expired",
+            "No key: this machine",
+        ] {
+            assert!(html.contains(part), "{part} in {html}");
+        }
+        assert_eq!(html.matches("Revoke…").count(), 1, "{html}");
+        assert!(html.contains("&lt;b&gt;⟨U+202E⟩") && !html.contains("<b>\u{202e}"));
+        assert!(html.contains("id=\"newkey\"") && html.contains("value=\"operators\""));
+        assert_eq!((unused_name(&keys, "ci"), unused_name(&keys, "cursor")), ("ci-2".to_owned(), "cursor".to_owned()));
+        let html = view(false, true).page().into_string();
+        assert!(!html.contains("Revoke…") && !html.contains("<form"), "{html}");
+        assert!(!view(true, false).page().into_string().contains("Make a key"));
+    }
+}

@@ -1,0 +1,176 @@
+//! Settings of a server: a form for those that may be set here, and what else its entry in the config has.
+//!
+//! Owns both. Does not read the entry (`moongate_config`) or save it (`config_change.rs`). Invariant: no secret is shown,
+//! and a value that refers to a variable is not made a plain one.
+
+use maud::{Markup, html};
+use moongate_config::edit::{ShownEntry, ShownValue};
+use serde_json::Value;
+
+use super::copy::code_block;
+use super::facts::text;
+use super::switch::{is_editable, place, server_url};
+use super::text::VisibleText;
+
+/// Setting with a field: key, label, meaning, and values to choose from.
+struct SettingField {
+    key: &'static str,
+    label: &'static str,
+    meaning: &'static str,
+    choices: &'static [(&'static str, &'static str)],
+}
+
+const fn field(key: &'static str, label: &'static str, meaning: &'static str) -> SettingField {
+    SettingField { key, label, meaning, choices: &[] }
+}
+
+const FIELDS: [SettingField; 7] = [
+    field("title", "Title", "people see it instead of the server's own"),
+    field("description", "Description", "models see it instead of the server's instructions"),
+    field("prefix", "Prefix", "stands before the names of its tools and prompts"),
+    field("timeout", "Timeout", "longest time of a call, such as 60s or 5m"),
+    SettingField {
+        choices: &[("auto", "all clients"), ("session", "one session"), ("principal", "one key")],
+        ..field("share", "Shared by", "who shares a connection to it")
+    },
+    SettingField {
+        choices: &[("eager", "with the gateway"), ("lazy", "when a call needs it")],
+        ..field("start", "Starts", "when it is connected")
+    },
+    field("idle_stop", "Idle stop", "a lazy server stops after this time without need"),
+];
+
+/// Renders the tab. `effective` has the values that hold now.
+pub(super) fn render(server: &Value, entry: Option<&ShownEntry>, effective: &Value, may_act: bool) -> Markup {
+    let Some(entry) = entry else {
+        return html! { p class="empty" { "No file has its entry: " (VisibleText(text(&server["source"], "why_not"))) "." } };
+    };
+    let can_save = may_act && is_editable(server);
+    let others = entry.values.iter().filter(|value| field_of(value).is_none());
+    html! {
+        form class="settings" method="post" data-send=(server_url(text(server, "name"))) data-method="PATCH" data-under="set" data-changed
+            data-done=(format!("The settings of {} are saved.", text(server, "name"))) {
+            div class="fields" {
+                @for field in &FIELDS { (draw_field(field, entry, text(effective, field.key), can_save)) }
+            }
+            @if can_save { div class="row" { button class="btn main js-only" { "Save" } span class="soft" { "It goes into the config" (place(&server["source"])) "." } } }
+        }
+        @if others.clone().next().is_some() { (other_values(others)) }
+    }
+}
+
+fn field_of(value: &ShownValue) -> Option<&'static SettingField> {
+    let [key] = &value.keys[..] else { return None };
+    FIELDS.iter().find(|field| field.key == key)
+}
+
+fn draw_field(field: &SettingField, entry: &ShownEntry, effective: &str, can_save: bool) -> Markup {
+    let SettingField { key, label, meaning, choices } = *field;
+    let value = entry.values.iter().find(|value| value.keys == [key]);
+    let own = value.and_then(|value| value.text.as_deref()).unwrap_or_default();
+    // What is typed here is plain text. Saved over a reference, it would cut off the variable.
+    let is_fixed = !can_save || value.is_some_and(|value| value.is_reference() || value.text.is_none());
+    let shown = if value.is_some_and(ShownValue::is_reference) { own.to_owned() } else { own.replace("$$", "$") };
+    let fallback = choices.iter().find(|(choice, _)| *choice == effective).map_or(effective, |(_, words)| words);
+    html! {
+        label class="f" data-key-of=(key) {
+            span class="cap" { b { (label) } " " span class="soft" { (meaning) } }
+            @if !choices.is_empty() {
+                select class="in" name=(key) disabled[is_fixed] {
+                    option value="" selected[own.is_empty()] { "not set: " (fallback) }
+                    @for (choice, words) in choices { option value=(choice) selected[own == *choice] { (words) } }
+                }
+            } @else if key == "description" {
+                textarea class="in" name=(key) rows="2" disabled[is_fixed] placeholder=(effective) { (shown) }
+            } @else {
+                input class="in" name=(key) value=(shown) disabled[is_fixed] placeholder=(effective) autocomplete="off" spellcheck="false";
+            }
+            @if value.is_some_and(ShownValue::is_reference) { span class="hint" { "It comes from elsewhere; change it in the file." } }
+        }
+    }
+}
+
+fn other_values<'a>(values: impl Iterator<Item = &'a ShownValue>) -> Markup {
+    html! {
+        div class="wide" tabindex="0" role="region" aria-label="Other settings" {
+            table {
+                thead { tr { th scope="col" { "Other settings" } th scope="col" { "Value" } } }
+                tbody {
+                    @for value in values {
+                        tr {
+                            td { code { (VisibleText(&value.keys.join("."))) } }
+                            td { (shown_value(value)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn shown_value(value: &ShownValue) -> Markup {
+    let origin = match value.text.as_deref() {
+        Some(text) if value.is_reference() && text.contains("${file:") => Some("from a file"),
+        Some(_) if value.is_reference() => Some("from the environment"),
+        _ => None,
+    };
+    html! {
+        @match &value.text {
+            Some(text) => { code { (VisibleText(text)) } @if let Some(origin) = origin { " " span class="soft" { (origin) } } }
+            None => {
+                "••••"
+                @if let Some(advice) = &value.advice {
+                    span class="orange" { " written out in the file." } " Set the variable and write:"
+                    (code_block(advice, "the line"))
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn value(keys: &[&str], text: Option<&str>, advice: Option<&str>) -> ShownValue {
+        let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+        ShownValue { keys, text: text.map(str::to_owned), advice: advice.map(str::to_owned) }
+    }
+
+    #[test]
+    fn own_values_fill_the_form_and_the_rest_is_listed() {
+        let entry = ShownEntry {
+            values: vec![
+                value(&["title"], Some("<b>5$$"), None),
+                value(&["timeout"], Some("${TIME}"), None),
+                value(&["start"], Some("lazy"), None),
+                value(&["headers", "Authorization"], None, Some("Authorization = \"Bearer ${A_TOKEN}\"")),
+                value(&["env", "K"], Some("${file:/run/k}"), None),
+            ],
+            toml: String::new(),
+        };
+        let mut server = json!({ "name": "a", "source": { "file": "/etc/m.toml", "line": 3, "editable": true } });
+        let effective = json!({ "prefix": "a", "share": "auto", "start": "lazy" });
+        let html = render(&server, Some(&entry), &effective, true).into_string();
+        for part in [
+            "data-send=\"/api/v1/servers/a\"",
+            "value=\"&lt;b&gt;5$\"",
+            "name=\"timeout\" value=\"${TIME}\" disabled",
+            "<option value=\"lazy\" selected>",
+            "not set: all clients",
+            "placeholder=\"a\"",
+            "written out in the file",
+            "Bearer ${A_TOKEN}",
+            "from a file",
+            "Save",
+        ] {
+            assert!(html.contains(part), "{part} in {html}");
+        }
+        server["source"] = json!({ "editable": false, "why_not": "admin.edit is false" });
+        let html = render(&server, Some(&entry), &effective, true).into_string();
+        assert!(!html.contains("Save") && html.matches(" disabled").count() == FIELDS.len(), "{html}");
+        assert!(render(&server, None, &effective, true).into_string().contains("No file has its entry"));
+    }
+}

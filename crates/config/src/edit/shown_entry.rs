@@ -1,0 +1,168 @@
+//! Entry of a server as people may see it.
+//!
+//! Owns what is shown of its values, and the advice for secrets in clear. Does not judge secrets (`redact`). Invariant: no
+//! secret leaves this file.
+
+use std::path::Path;
+
+use moongate_edit::{Edit, EditAction, Format, PathStep};
+
+use super::server_entry::find_entries;
+use crate::options::LoadOptions;
+use crate::redact::is_secret;
+use crate::tree::{ConfigNode, ConfigPath, ConfigValue};
+
+/// Stands for a secret.
+const HIDDEN: &str = "••••";
+/// Tables whose values may refer to variables that are easy to name.
+const NAMED_TABLES: [&str; 2] = ["headers", "env"];
+
+/// Entry of a server, without its secrets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShownEntry {
+    /// Values, in the order of their keys.
+    pub values: Vec<ShownValue>,
+    /// Entry as TOML.
+    pub toml: String,
+}
+
+/// Value of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownValue {
+    /// Keys that lead to it. Items of lists have one value together.
+    pub keys: Vec<String>,
+    /// Text as the file has it. `None` for a secret that is written out.
+    pub text: Option<String>,
+    /// Line that takes a written-out secret from a variable.
+    pub advice: Option<String>,
+}
+
+impl ShownValue {
+    /// Returns true if the text refers to variables or files.
+    pub fn is_reference(&self) -> bool {
+        self.text.as_deref().is_some_and(|text| text.replace("$$", "").contains("${"))
+    }
+}
+
+/// Reads the entry of a server in a file.
+pub fn shown_entry(path: &Path, name: &str) -> Option<ShownEntry> {
+    let options = LoadOptions::of_files(vec![path.to_owned()], Default::default());
+    let entry = find_entries(&options, name).ok()?.pop()?;
+    let root = ConfigPath::of(&["servers", name]);
+    let mut values = Vec::new();
+    for (key, node) in entry.node.as_table()? {
+        match node.as_table().filter(|_| !matches!(node.value, ConfigValue::List(_))) {
+            Some(table) => values.extend(
+                table
+                    .iter()
+                    .map(|(inner, node)| show(vec![key.clone(), inner.clone()], node, &root.key(key).key(inner), name)),
+            ),
+            None => values.push(show(vec![key.clone()], node, &root.key(key), name)),
+        }
+    }
+    let shown = masked(&entry.node, &root);
+    let steps = vec![PathStep::from("servers"), PathStep::from(name)];
+    let toml = moongate_edit::edit(Format::Toml, "", &[Edit::new(steps, EditAction::Set(shown))]).unwrap_or_default();
+    Some(ShownEntry { values, toml })
+}
+
+fn show(keys: Vec<String>, node: &ConfigNode, path: &ConfigPath, server: &str) -> ShownValue {
+    let masked = masked(node, path);
+    let text = match &masked {
+        serde_json::Value::String(text) if text == HIDDEN => None,
+        serde_json::Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    };
+    let advice = text.is_none().then(|| advice(&keys, node, server)).flatten();
+    ShownValue { keys, text, advice }
+}
+
+/// Copies a node, with dots for its secrets.
+fn masked(node: &ConfigNode, path: &ConfigPath) -> serde_json::Value {
+    let hidden = || serde_json::Value::String(HIDDEN.to_owned());
+    match &node.value {
+        ConfigValue::Text(text) if is_secret(path, text, None) => hidden(),
+        // A secret of digits only is a number to the parser.
+        ConfigValue::Int(number) if is_secret(path, &number.to_string(), None) => hidden(),
+        ConfigValue::List(items) => {
+            let item = |(at, item): (usize, &ConfigNode)| {
+                let before = at.checked_sub(1).and_then(|at| items[at].as_text());
+                let is_hidden = item.as_text().is_some_and(|text| is_secret(&path.item(at), text, before));
+                if is_hidden { hidden() } else { masked(item, &path.item(at)) }
+            };
+            items.iter().enumerate().map(item).collect()
+        }
+        ConfigValue::Table(table) => {
+            table.iter().map(|(key, node)| (key.clone(), masked(node, &path.key(key)))).collect()
+        }
+        _ => node.to_json(&|_, _| false),
+    }
+}
+
+/// Returns the line that takes a header or a variable of the program from the gateway's environment.
+fn advice(keys: &[String], node: &ConfigNode, server: &str) -> Option<String> {
+    let [table, key] = keys else { return None };
+    if !NAMED_TABLES.contains(&table.as_str()) {
+        return None;
+    }
+    // The scheme is no secret, and servers want it where it was.
+    let scheme = node.as_text().and_then(|text| text.split_once(' ')).map(|(scheme, _)| scheme);
+    let scheme = scheme.filter(|scheme| ["bearer", "basic", "token"].contains(&scheme.to_ascii_lowercase().as_str()));
+    let name = if table == "env" { key.clone() } else { format!("{server}_token") };
+    let name: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
+    let value = scheme.map_or_else(|| format!("${{{name}}}"), |scheme| format!("{scheme} ${{{name}}}"));
+    let is_bare = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    let key = if is_bare { key.clone() } else { format!("{key:?}") };
+    Some(format!("{key} = \"{value}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = r#"
+[servers.git-hub]
+url = "https://api.example.com/mcp?key=hush-in-url"
+title = "costs 5$$"
+timeout = "9s"
+args = ["--api-key", "hush-arg", "plain"]
+tools = { deny = ["delete_*"] }
+
+[servers.git-hub.headers]
+Authorization = "Bearer hush-header"
+X-Plain = "${PLAIN}"
+
+[servers.git-hub.env]
+"API KEY" = 12345678
+FROM_FILE = "${file:/run/secret}"
+"#;
+
+    #[test]
+    fn secrets_are_dots_and_references_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("moongate.toml");
+        std::fs::write(&path, CONFIG).unwrap();
+        let entry = shown_entry(&path, "git-hub").unwrap();
+        let all = format!("{entry:?}");
+        assert!(!all.contains("hush") && !all.contains("12345678"), "{all}");
+        let find = |keys: &[&str]| entry.values.iter().find(|value| value.keys == keys).unwrap();
+        assert_eq!(find(&["headers", "Authorization"]).text, None);
+        assert_eq!(
+            find(&["headers", "Authorization"]).advice.as_deref(),
+            Some("Authorization = \"Bearer ${GIT_HUB_TOKEN}\"")
+        );
+        assert_eq!(find(&["env", "API KEY"]).advice.as_deref(), Some("\"API KEY\" = \"${API_KEY}\""));
+        let reference = find(&["env", "FROM_FILE"]);
+        assert!(reference.is_reference() && reference.text.as_deref() == Some("${file:/run/secret}"));
+        assert!(find(&["headers", "X-Plain"]).is_reference() && !find(&["title"]).is_reference());
+        assert_eq!(find(&["args"]).text.as_deref(), Some(r#"["--api-key","••••","plain"]"#));
+        assert_eq!(find(&["url"]).text, None);
+        assert!(
+            entry.toml.starts_with("[servers.git-hub]") && entry.toml.contains("timeout = \"9s\""),
+            "{}",
+            entry.toml
+        );
+        assert_eq!(shown_entry(&path, "other"), None);
+    }
+}

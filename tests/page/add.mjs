@@ -1,0 +1,116 @@
+// Adds servers as a person does: by URL, by paste, and without a mouse.
+
+import { check, checkAxe } from "./browser.mjs";
+import { base, goLive, order, runSteps } from "./session.mjs";
+
+async function byUrl(page) {
+  const before = await order("config");
+  const url = await order("extra-url");
+  await goLive(page, "/");
+  await page.getByRole("link", { name: "Add server" }).first().click();
+  await page.getByLabel(/^URL/).fill(url);
+  await page.getByRole("button", { name: "Look" }).click();
+  const found = page.locator("#preview .found").first();
+  await found.getByText("2 tools").waitFor();
+  check((await page.locator(".diff").textContent()).includes(url), "what is written is shown before");
+  check((await order("config")) === before, "a look writes nothing");
+  await checkAxe(page, "a preview");
+  await found.getByLabel(/^Name of/).fill("extra");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await page.waitForURL(`${base}/servers/extra`);
+  await page.locator("#server-extra .dot.green").waitFor();
+  check((await order("client-has extra__echo")) === "yes", "a connected client gets the new tool");
+  await page.getByRole("button", { name: "Undo" }).click();
+  await page.locator("#server-extra").waitFor({ state: "detached" });
+  check((await order("config")) === before, "undo restores the bytes");
+  check((await order("client-lacks extra__echo")) === "yes", "and the client loses it");
+}
+
+/** A server that is gone says why, in the page that is open. */
+async function diesUnderThePage(page) {
+  await goLive(page, `/add?url=${encodeURIComponent(await order("extra-url"))}`);
+  await page.getByRole("button", { name: "Look" }).click();
+  await page.locator("#preview [data-name]").getByLabel(/^Name of/).fill("extra");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await page.locator("#server-extra .dot.green").waitFor();
+  await order("kill-extra");
+  await page.locator("#server-extra .state b").waitFor({ timeout: 20_000 });
+  const words = await page.locator("#server-extra .state").textContent();
+  check(words.length > 15, `the reason is shown: ${words}`);
+  await page.getByRole("button", { name: "Remove…" }).click();
+  await page.getByRole("button", { name: "Remove it" }).click();
+  await page.locator("#server-extra").waitFor({ state: "detached" });
+}
+
+async function byPaste(page) {
+  await goLive(page, "/add?tab=paste");
+  const servers = { one: { url: "http://127.0.0.1:9/mcp", headers: { Authorization: "Bearer hush-hush-1234" } }, two: { url: "http://127.0.0.1:9/two" }, run: { command: "npx", args: ["-y", "x"] } };
+  await page.getByLabel(/^Text/).fill(JSON.stringify({ mcpServers: servers }));
+  await page.locator("#preview [data-name=one]").waitFor();
+  check(!(await page.locator("#preview").innerHTML()).includes("hush-hush"), "a secret is not shown");
+  check((await page.locator("#preview").textContent()).includes("admin.allow_commands"), "a program needs the command line, and the page says why");
+  const add = page.locator("#preview [data-count]");
+  check((await add.textContent()) === "Add 2", `the button counts: ${await add.textContent()}`);
+  await page.locator("#preview [data-name=two] input[type=checkbox]").uncheck();
+  check((await add.textContent()) === "Add", "what is not checked is not added");
+  await checkAxe(page, "pasted servers");
+  await add.click();
+  await page.waitForURL(`${base}/servers/one`);
+  const config = await order("config");
+  check(config.includes("servers.one") && config.includes("hush-hush-1234") && !config.includes("servers.two"), "only what was checked is written, with its secret");
+  await page.getByRole("button", { name: "Undo" }).click();
+  await page.locator("#server-one").waitFor({ state: "detached" });
+  await page.goto(`${base}/add?tab=paste`);
+  await page.getByLabel(/^Text/).fill('{"mcpServers": {');
+  await page.locator("#preview .red").first().waitFor();
+  check((await page.locator("#preview [data-count]").count()) === 0, "a broken text adds nothing, and says where it breaks");
+}
+
+/** Presses Tab until an element has the focus. */
+async function tabTo(page, fits, what) {
+  for (let presses = 0; presses < 80; presses += 1) {
+    if (await page.evaluate(fits)) return true;
+    await page.keyboard.press("Tab");
+  }
+  check(false, `Tab reaches ${what}`);
+  return false;
+}
+
+async function withoutAMouse(page) {
+  const before = await order("config");
+  await goLive(page, "/");
+  await page.keyboard.press("a");
+  await page.waitForFunction(() => document.activeElement?.getAttribute("name") === "url");
+  await page.keyboard.type(await order("second-url"));
+  await page.keyboard.press("Enter");
+  await page.locator("#preview [data-count]").waitFor();
+  await tabTo(page, () => document.activeElement.matches("[data-count]"), "Add");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\/servers\//);
+  await page.locator(".card .body .toolrow").first().waitFor();
+  const name = decodeURIComponent(new URL(page.url()).pathname.split("/")[2]);
+  await tabTo(page, () => document.activeElement.matches("summary.tool"), "a tool");
+  const tool = await page.evaluate(() => document.activeElement.querySelector("code").textContent);
+  await page.keyboard.press(" ");
+  await page.getByText(`${tool} is switched off.`).waitFor();
+  check((await order(`client-lacks ${name}__${tool}`)) === "yes", "Space on a row switches the tool off");
+  await tabTo(page, () => document.activeElement.textContent === "Undo", "Undo");
+  await page.keyboard.press("Enter");
+  await page.getByText("Undone.").waitFor();
+  check((await order(`client-has ${name}__${tool}`)) === "yes", "the undo needs no mouse");
+  await page.goto(`${base}/servers/${name}`);
+  await page.locator("#live[data-state=live]").waitFor();
+  await tabTo(page, () => document.activeElement.matches("summary.tool"), "a tool");
+  await page.keyboard.press("Enter");
+  await tabTo(page, () => document.activeElement.textContent === "Try it", "Try it");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\/try\//);
+  await tabTo(page, () => document.activeElement.matches("[data-call]"), "Call");
+  await page.keyboard.press("Enter");
+  await page.locator("[data-status]:not(:text('Running'))").waitFor();
+  check(true, "a tool is tried without a mouse");
+  await order("restore");
+  check((await order("config")) === before, "the config is as before");
+}
+
+await runSteps([byUrl, byPaste, withoutAMouse, diesUnderThePage]);
