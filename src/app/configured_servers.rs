@@ -2,40 +2,21 @@
 //!
 //! Owns the reading. Does not resolve settings (`moongate_config::load`). Invariant: nothing is written.
 
-use std::path::Path;
-
 use anyhow::Context;
 
 use moongate_clients::import::{KnownServer, OwnGateway};
 use moongate_config::LoadOptions;
 use moongate_server::ListenAddress;
 
-/// Servers of the files, and what else an import asks for.
-pub(crate) struct ConfiguredServers {
-    /// Servers of all files.
-    pub(crate) known: Vec<KnownServer>,
-    /// Key of the servers in the file that gets new ones, such as `mcpServers`.
-    pub(crate) wrapper: &'static str,
-}
-
-impl ConfiguredServers {
-    /// Reads the files of a config. New servers go into `target`.
-    pub(crate) fn read(options: &LoadOptions<'_>, target: &Path) -> anyhow::Result<Self> {
-        let (mut known, mut wrapper) = (Vec::new(), "servers");
-        for path in options.paths.iter().filter(|path| path.exists()) {
-            let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-            let read =
-                moongate_config::server_entries(path, &text).map_err(|problems| anyhow::anyhow!("{problems}"))?;
-            // The servers are written under the key that the file already uses.
-            if *path == *target {
-                wrapper = read.wrapper.unwrap_or(wrapper);
-            }
-            known.extend(
-                read.servers.into_iter().map(|entry| KnownServer { name: entry.name, settings: entry.settings }),
-            );
-        }
-        Ok(ConfiguredServers { known, wrapper })
+/// Reads the servers of all files of a config.
+pub(crate) fn known_servers(options: &LoadOptions<'_>) -> anyhow::Result<Vec<KnownServer>> {
+    let mut known = Vec::new();
+    for path in options.paths.iter().filter(|path| path.exists()) {
+        let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let read = moongate_config::server_entries(path, &text).map_err(|problems| anyhow::anyhow!("{problems}"))?;
+        known.extend(read.servers.into_iter().map(|entry| KnownServer { name: entry.name, settings: entry.settings }));
     }
+    Ok(known)
 }
 
 /// Returns the addresses of the gateway that this config is for.

@@ -1,26 +1,52 @@
-//! `moongate add`: adds a server to the config. Owns the forms that a server can be given in.
+//! `moongate add`: adds servers to the config. Owns the forms that a server can be given in.
 //!
-//! Does not write the config (`config_edit.rs`). Invariant: what is written is shown.
+//! Does not connect (`add_probe.rs`) and does not write the config (`config_edit.rs`). Invariant: what is written is
+//! shown.
 
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 
+use crate::cli::add_probe::{self, ProbeVerdict};
 use crate::cli::config_edit::EditArgs;
-use crate::cli::process::print_message;
+use crate::cli::import::{import_table, new_servers};
+use crate::cli::import_sources::{SourceError, read_sources};
+use crate::cli::own_config::OwnConfig;
+use crate::cli::process::{BAD_CONFIG, environment, print_message};
+use moongate_clients::UserDirectories;
+use moongate_clients::import::{ImportState, ordered_settings, plan_import};
 use moongate_config::edit::ConfigOperation;
+use moongate_config::{PopularServer, popular_server, popular_servers};
+use moongate_platform::Platform;
 
-/// Server to add: a URL, or a command behind `--`.
+/// Text below the help.
+const HELP: &str = "\
+  moongate add team https://mcp.example.com/mcp -H 'Authorization: Bearer ${TEAM_TOKEN}'
+  moongate add notes -- npx -y some-mcp-server@1.2.3
+  moongate add deepwiki                a popular server, by its name; `moongate popular` lists them
+  moongate add files ~/notes           one that needs to know a folder
+  pbpaste | moongate add -             any client's config, a server.json, a URL, `claude mcp add ...` or `npx ...`
+
+Before it writes, it connects to the server. A fault that only a change of the settings can heal is an error.
+
+Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
+
+/// Server to add: a URL, a command behind `--`, the name of a popular server, or a pasted text.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
 pub struct AddArgs {
-    /// The server's name; it stands before the names of its tools
+    /// The server's name, which stands before the names of its tools; `-` reads servers from stdin
+    #[arg(value_name = "NAME|POPULAR|-")]
     name: String,
-    /// The server's URL
-    #[arg(value_name = "URL", conflicts_with = "command")]
-    target: Option<String>,
+    /// The server's URL; or what a popular server needs to know
+    #[arg(value_name = "URL|ARGUMENT", conflicts_with = "command")]
+    targets: Vec<String>,
     /// The server's URL, as other programs spell it
-    #[arg(long, value_name = "URL", hide = true, conflicts_with_all = ["target", "command"])]
+    #[arg(long, value_name = "URL", hide = true, conflicts_with_all = ["targets", "command"])]
     url: Option<String>,
+    /// Another name for a popular server
+    #[arg(long = "name", value_name = "NAME")]
+    rename: Option<String>,
     /// A header for each request, `Name: value`; `${VARIABLE}` is read from the gateway's environment (repeatable)
     #[arg(long = "header", short = 'H', value_name = "HEADER")]
     headers: Vec<String>,
@@ -36,6 +62,9 @@ pub struct AddArgs {
     /// Add it switched off
     #[arg(long)]
     off: bool,
+    /// Do not connect to the server first
+    #[arg(long)]
+    no_probe: bool,
     /// Ignored: Moongate has one config
     #[arg(long, short = 's', value_name = "SCOPE", hide = true)]
     scope: Option<String>,
@@ -46,62 +75,137 @@ pub struct AddArgs {
     command: Vec<String>,
 }
 
-/// Adds the server.
+/// Server with the name that it gets.
+struct NewServer {
+    name: String,
+    settings: Map<String, Value>,
+}
+
+/// Adds the servers.
 pub async fn run(args: AddArgs) -> anyhow::Result<ExitCode> {
     // Other programs' commands are pasted here as they are, so their flags must not be errors.
     if args.scope.is_some() {
         print_message("--scope is ignored: Moongate has one config");
     }
-    let settings = match settings(&args) {
-        Ok(settings) => settings,
-        Err(message) => {
+    let found = match args.name.as_str() {
+        "-" => pasted(&args),
+        _ => given(&args).map(|server| vec![server]).map_err(SourceError::Usage),
+    };
+    let servers = match found {
+        Ok(servers) if servers.is_empty() => return Ok(ExitCode::SUCCESS),
+        Ok(servers) => servers,
+        Err(SourceError::Failed(error)) => return Err(error),
+        Err(SourceError::Usage(message)) => {
             print_message(&format!("error: {message}"));
             return Ok(ExitCode::from(2));
         }
     };
-    let operation = ConfigOperation::AddServer { name: args.name.clone(), settings: Value::Object(settings) };
-    args.edit.apply(&operation, Some(&args.name)).await
+    add(&args, servers).await
 }
 
-/// Returns the settings as the config has them.
-fn settings(args: &AddArgs) -> Result<Map<String, Value>, String> {
-    let mut settings = Map::new();
-    match (args.target.as_ref().or(args.url.as_ref()), args.command.split_first()) {
-        // A word without a scheme is more likely a command whose `--` was forgotten.
-        (Some(url), _) if url.contains("://") => {
-            settings.insert("url".to_owned(), json!(url));
-            match args.transport.as_deref() {
-                // Nothing to write: by default the gateway also finds a server that has only HTTP+SSE.
-                None | Some("http" | "streamable-http") => {}
-                Some(transport @ ("sse" | "ws")) => drop(settings.insert("transport".to_owned(), json!(transport))),
-                Some(other) => return Err(format!("--transport {other:?}: it is http, sse or ws")),
+/// Probes the servers, and adds those that nothing speaks against, as one edit.
+async fn add(args: &AddArgs, servers: Vec<NewServer>) -> anyhow::Result<ExitCode> {
+    let mut operations: Vec<ConfigOperation> = servers
+        .into_iter()
+        .map(|NewServer { name, settings }| ConfigOperation::AddServer { name, settings: Value::Object(settings) })
+        .collect();
+    let mut prepared = match args.edit.prepare(&operations) {
+        Ok(prepared) => prepared,
+        Err(error) => return Ok(refused(&error)),
+    };
+    let mut code = ExitCode::SUCCESS;
+    // A dry run is for reading the change, and must not start the commands of a text that was pasted.
+    if !args.no_probe && !args.edit.is_dry_run() {
+        let names: Vec<&str> = operations.iter().filter_map(ConfigOperation::server).collect();
+        let verdicts = add_probe::probe_all(&prepared, &names).await;
+        if verdicts.contains(&ProbeVerdict::Refuse) {
+            print_message("`--no-probe` adds it without this look");
+            code = ExitCode::FAILURE;
+            let mut kept = verdicts.iter().map(|verdict| *verdict != ProbeVerdict::Refuse);
+            operations.retain(|_| kept.next().unwrap_or_default());
+            if operations.is_empty() {
+                return Ok(code);
             }
-            insert_pairs(&mut settings, "headers", &args.headers, ':')?;
-            if !args.env.is_empty() {
-                return Err("--env is for commands; a header goes with --header".to_owned());
-            }
+            // The others of a pasted text are fine, and are still one edit.
+            prepared = match args.edit.prepare(&operations) {
+                Ok(prepared) => prepared,
+                Err(error) => return Ok(refused(&error)),
+            };
         }
-        (Some(word), _) => {
-            return Err(format!(
-                "{word:?} is no URL; a command goes behind `--`: moongate add {} -- {word} …",
-                args.name
-            ));
+    }
+    let names: Vec<&str> = operations.iter().filter_map(ConfigOperation::server).collect();
+    let done = args.edit.finish(prepared, &names).await?;
+    Ok(if done == ExitCode::SUCCESS { code } else { done })
+}
+
+fn refused(error: &dyn std::fmt::Display) -> ExitCode {
+    print_message(&format!("error: {error}"));
+    ExitCode::from(BAD_CONFIG)
+}
+
+/// Reads the servers of a pasted text, and shows what becomes of each.
+fn pasted(args: &AddArgs) -> Result<Vec<NewServer>, SourceError> {
+    let with_more =
+        [&args.targets, &args.headers, &args.env, &args.only, &args.command].iter().any(|more| !more.is_empty())
+            || args.url.is_some()
+            || args.transport.is_some()
+            || args.rename.is_some();
+    if with_more {
+        let message =
+            "with `-`, the text on stdin says it all: only --off, --no-probe and the config's flags go with it";
+        return Err(SourceError::Usage(message.to_owned()));
+    }
+    let env = environment();
+    let directories = UserDirectories { env: &env, platform: Platform::CURRENT };
+    let found = read_sources(Some("-"), &directories)?;
+    let config = OwnConfig::read(args.edit.load_options()).map_err(SourceError::Failed)?;
+    let found = found.into_iter().map(|found| (found.origin, found.server));
+    let rows = plan_import(found, &config.known, &config.own);
+    print_message(import_table(&rows).trim_end());
+    if rows.iter().any(|row| row.state == ImportState::Broken) {
+        // One edit: half a text is not what was pasted.
+        let message = "nothing was added: a server of the text cannot be used; correct it, or leave it out";
+        return Err(SourceError::Failed(anyhow::anyhow!(message)));
+    }
+    let new = new_servers(&rows).into_iter().map(|server| {
+        let mut settings = ordered_settings(&server.settings);
+        if args.off {
+            settings.insert("enabled".to_owned(), json!(false));
         }
-        (None, Some((command, rest))) => {
-            settings.insert("command".to_owned(), json!(command));
-            if !rest.is_empty() {
-                settings.insert("args".to_owned(), json!(rest));
-            }
-            insert_pairs(&mut settings, "env", &args.env, '=')?;
-            if !args.headers.is_empty() {
-                return Err("--header is for URLs; a variable goes with --env".to_owned());
-            }
+        NewServer { name: server.name.clone(), settings }
+    });
+    let new: Vec<NewServer> = new.collect();
+    if new.is_empty() {
+        print_message("nothing new to add");
+    }
+    Ok(new)
+}
+
+/// Returns the server that the words and flags describe.
+fn given(args: &AddArgs) -> Result<NewServer, String> {
+    let popular = popular_server(&args.name).filter(|_| is_popular(args));
+    if args.rename.is_some() && popular.is_none() {
+        return Err("--name is for popular servers: the first word is the name of all others".to_owned());
+    }
+    let mut settings = match popular {
+        Some(popular) => popular.settings(&popular_arguments(popular, &args.targets)?)?,
+        None => target(args)?,
+    };
+    if settings.contains_key("url") {
+        match args.transport.as_deref() {
+            // Nothing to write: by default the gateway also finds a server that has only HTTP+SSE.
+            None | Some("http" | "streamable-http") => {}
+            Some(transport @ ("sse" | "ws")) => drop(settings.insert("transport".to_owned(), json!(transport))),
+            Some(other) => return Err(format!("--transport {other:?}: it is http, sse or ws")),
         }
-        (None, None) => {
-            let name = &args.name;
-            return Err(format!(
-                "give a URL (`moongate add {name} https://…`) or a command (`moongate add {name} -- npx -y …`)"
-            ));
+        insert_pairs(&mut settings, "headers", &args.headers, ':')?;
+        if !args.env.is_empty() {
+            return Err("--env is for commands; a header goes with --header".to_owned());
+        }
+    } else {
+        insert_pairs(&mut settings, "env", &args.env, '=')?;
+        if !args.headers.is_empty() {
+            return Err("--header is for URLs; a variable goes with --env".to_owned());
         }
     }
     if !args.only.is_empty() {
@@ -110,11 +214,82 @@ fn settings(args: &AddArgs) -> Result<Map<String, Value>, String> {
     if args.off {
         settings.insert("enabled".to_owned(), json!(false));
     }
+    if let Some(key) = popular.and_then(|popular| popular.key.as_ref()).filter(|_| args.headers.is_empty()) {
+        let kind = if key.required { "it needs" } else { "it also takes" };
+        print_message(&format!("{kind} a key: `--header '{}: {}'`, with {} set", key.header, key.value, key.variable));
+    }
+    let name = args.rename.as_ref().unwrap_or(&args.name).clone();
+    Ok(NewServer { name, settings })
+}
+
+/// True if the name alone says which server is meant. A URL or a command may have the name of a popular one.
+fn is_popular(args: &AddArgs) -> bool {
+    args.command.is_empty() && args.url.is_none() && !args.targets.iter().any(|word| word.contains("://"))
+}
+
+/// Returns the arguments of a popular server. Folders become absolute: the gateway may start elsewhere.
+fn popular_arguments(popular: &PopularServer, words: &[String]) -> Result<Vec<String>, String> {
+    let absolute = |(at, word): (usize, &String)| {
+        let argument = popular.arguments.get(at).or(popular.arguments.last());
+        // A reference is the gateway's to resolve.
+        if word.is_empty() || word.contains("${") || !argument.is_some_and(|argument| argument.folder) {
+            return Ok(word.clone());
+        }
+        let path = std::path::absolute(word).map_err(|error| format!("{word:?}: {error}"))?;
+        match path.is_dir() {
+            true => Ok(path.display().to_string()),
+            false => Err(format!("there is no folder {}", path.display())),
+        }
+    };
+    words.iter().enumerate().map(absolute).collect()
+}
+
+/// Returns the settings of a URL or a command.
+fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
+    let mut settings = Map::new();
+    let name = &args.name;
+    match (args.targets.first().or(args.url.as_ref()), args.command.split_first()) {
+        // A word without a scheme is more likely a command whose `--` was forgotten.
+        (Some(url), _) if url.contains("://") => {
+            if let Some(more) = args.targets.get(1) {
+                return Err(format!("{more:?} is too much: a server has one URL"));
+            }
+            settings.insert("url".to_owned(), json!(url));
+        }
+        (Some(word), _) => {
+            return Err(format!(
+                "{word:?} is no URL; a command goes behind `--`: moongate add {name} -- {word} …{}",
+                near(name)
+            ));
+        }
+        (None, Some((command, rest))) => {
+            settings.insert("command".to_owned(), json!(command));
+            if !rest.is_empty() {
+                settings.insert("args".to_owned(), json!(rest));
+            }
+        }
+        (None, None) => {
+            return Err(format!(
+                "give a URL (`moongate add {name} https://…`) or a command (`moongate add {name} -- npx -y …`){}",
+                near(name)
+            ));
+        }
+    }
     Ok(settings)
 }
 
+/// Names the popular server that a word may mean.
+fn near(word: &str) -> String {
+    let distance = |server: &&PopularServer| strsim::damerau_levenshtein(word, &server.name);
+    match popular_servers().iter().min_by_key(distance).filter(|server| distance(server) <= 2) {
+        Some(server) => format!("; or is it `moongate add {}`?", server.usage()),
+        None => String::new(),
+    }
+}
+
 fn insert_pairs(settings: &mut Map<String, Value>, key: &str, pairs: &[String], separator: char) -> Result<(), String> {
-    let mut table = Map::new();
+    // The table of a popular server may have a header already.
+    let mut table = settings.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
     for pair in pairs {
         // Split once: the value of a header or a variable may have the character, too.
         let Some((name, value)) = pair.split_once(separator).filter(|(name, _)| !name.trim().is_empty()) else {

@@ -31,6 +31,13 @@ pub struct AdminArgs {
     pub admin_key: Option<String>,
 }
 
+impl AdminArgs {
+    /// Returns the flags of a command that has none of its own: only the variable can carry a key.
+    pub(super) fn of_environment() -> Self {
+        AdminArgs { admin: None, admin_key: std::env::var("MOONGATE_ADMIN_KEY").ok() }
+    }
+}
+
 /// The same, with the config that says where the gateway is.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct GatewayArgs {

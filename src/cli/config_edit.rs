@@ -1,4 +1,4 @@
-//! Edits of the config by commands: the part that `add`, `remove`, `enable`, `disable` and `key new --write` share.
+//! Edits of the config by commands: the part that all commands share which change our own config.
 //!
 //! Owns which config is edited, and the report of what became of the edit. Does not edit (`moongate_config::edit`).
 //! Invariant: a command works whether a gateway runs or not, and says which.
@@ -11,11 +11,16 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::cli::admin::{AdminArgs, AdminClient};
+use crate::cli::confirm::confirm;
+use crate::cli::import_env_file::EnvFileAddition;
 use crate::cli::process::{BAD_CONFIG, load_options, print_message};
-use moongate_config::edit::{ConfigOperation, EditHistory, prepare_edit};
+use moongate_config::LoadOptions;
+use moongate_config::edit::{ConfigEditError, ConfigOperation, EditHistory, PreparedEdit, WrittenEdit, prepare_edit};
 
 /// Time that a command waits for a server to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Looks at a ready server whose tools are all off, before that is believed.
+const EMPTY_LOOKS_MAX: u32 = 5;
 /// Interval of looks at the status.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -44,9 +49,39 @@ impl EditArgs {
     pub(super) async fn apply(&self, operation: &ConfigOperation, server: Option<&str>) -> anyhow::Result<ExitCode> {
         self.config.apply(&self.admin, operation, server).await
     }
+
+    /// Prepares operations as one edit.
+    pub(super) fn prepare(&self, operations: &[ConfigOperation]) -> Result<PreparedEdit, ConfigEditError> {
+        self.config.prepare(operations)
+    }
+
+    /// Makes a prepared edit and reports it, with the states of these servers.
+    pub(super) async fn finish(&self, prepared: PreparedEdit, servers: &[&str]) -> anyhow::Result<ExitCode> {
+        self.config.finish(&self.admin, prepared, servers).await
+    }
+
+    /// Reports what became of an edit that was written.
+    pub(super) async fn report(&self, servers: &[&str]) -> anyhow::Result<ExitCode> {
+        self.config.report(&self.admin, servers).await
+    }
+
+    /// Returns the options to load the config with.
+    pub(super) fn load_options(&self) -> LoadOptions<'static> {
+        load_options(&self.config.config)
+    }
+
+    /// True if nothing is to be written.
+    pub(super) fn is_dry_run(&self) -> bool {
+        self.config.dry_run
+    }
 }
 
 impl EditedConfig {
+    /// Names the config by its files, which may be none.
+    pub(super) fn of(config: &[PathBuf]) -> Self {
+        EditedConfig { config: config.to_vec(), dry_run: false }
+    }
+
     /// Makes the edit and reports what became of it in the gateway that runs with this config.
     pub(super) async fn apply(
         &self,
@@ -54,43 +89,79 @@ impl EditedConfig {
         operation: &ConfigOperation,
         server: Option<&str>,
     ) -> anyhow::Result<ExitCode> {
-        let options = load_options(&self.config);
-        let created = moongate_config::users_file(&options.env);
-        let prepared = match prepare_edit(&options, created.as_deref(), std::slice::from_ref(operation)) {
-            Ok(prepared) => prepared,
+        match self.prepare(std::slice::from_ref(operation)) {
+            Ok(prepared) => self.finish(admin, prepared, server.as_slice()).await,
             Err(error) => {
                 print_message(&format!("error: {error}"));
-                return Ok(ExitCode::from(BAD_CONFIG));
+                Ok(ExitCode::from(BAD_CONFIG))
             }
-        };
+        }
+    }
+
+    /// Prepares operations as one edit.
+    pub(super) fn prepare(&self, operations: &[ConfigOperation]) -> Result<PreparedEdit, ConfigEditError> {
+        self.prepare_with(operations, None)
+    }
+
+    /// Prepares operations as one edit, with the text that another file will have.
+    fn prepare_with(
+        &self,
+        operations: &[ConfigOperation],
+        variables: Option<&EnvFileAddition>,
+    ) -> Result<PreparedEdit, ConfigEditError> {
+        let mut options = load_options(&self.config);
+        options.texts.extend(variables.map(|variables| (variables.path.clone(), variables.text.clone())));
+        let created = moongate_config::users_file(&options.env);
+        prepare_edit(&options, created.as_deref(), operations)
+    }
+
+    /// Makes a prepared edit and reports what became of it.
+    async fn finish(&self, admin: &AdminArgs, prepared: PreparedEdit, servers: &[&str]) -> anyhow::Result<ExitCode> {
         // A write of the same text would still wake everything that watches the file.
         if prepared.is_unchanged() {
             print_message(&format!("{}: nothing to change", prepared.path().display()));
             return Ok(ExitCode::SUCCESS);
         }
-        let diff = prepared.diff();
         if self.dry_run {
-            print_message(&format!("{}:\n{}", prepared.path().display(), diff.trim_end()));
+            show_edit(&prepared);
             return Ok(ExitCode::SUCCESS);
         }
-        for problem in prepared.failed() {
-            print_message(problem.render("warning").trim_end());
-        }
-        let history = EditHistory::of_plan(&prepared.loaded().plan);
-        match prepared.write() {
-            Ok(written) => {
-                print_message(&format!("{}:{}\n{}", written.path.display(), written.line, diff.trim_end()));
-                if let Some(Err(error)) = history.map(|history| history.record(&written)) {
-                    print_message(&format!("`moongate undo` will not know this edit: {error}"));
-                }
-            }
+        let diff = prepared.diff();
+        match write_edit(prepared) {
+            Ok(written) => print_message(&format!("{}:{}\n{}", written.path.display(), written.line, diff.trim_end())),
             Err(error) => {
                 print_message(&format!("error: {error}"));
                 return Ok(ExitCode::FAILURE);
             }
         }
+        self.report(admin, servers).await
+    }
+
+    /// Shows operations as one edit, asks unless that is not needed, and writes it. Variables go into their file.
+    pub(super) fn confirm_and_write(
+        &self,
+        operations: &[ConfigOperation],
+        variables: Option<&EnvFileAddition>,
+        is_confirmed: bool,
+    ) -> anyhow::Result<()> {
+        // Checked before anything is shown or asked: nobody should confirm a change that is then refused.
+        let prepared = self.prepare_with(operations, variables)?;
+        show_edit(&prepared);
+        variables.iter().for_each(|variables| print_message(&variables.shown()));
+        if !is_confirmed && !confirm("Write this?")? {
+            anyhow::bail!("nothing was written");
+        }
+        // First: a config whose variables are missing could not be used.
+        variables.map_or(Ok(()), EnvFileAddition::write)?;
+        let written = write_edit(prepared)?;
+        print_message(&format!("written to {}:{}", written.path.display(), written.line));
+        Ok(())
+    }
+
+    /// Reports what became of an edit that was written.
+    pub(super) async fn report(&self, admin: &AdminArgs, servers: &[&str]) -> anyhow::Result<ExitCode> {
         match admin.client(&self.config) {
-            Ok(admin) => report_effect(&admin, server).await,
+            Ok(admin) => report_effect(&admin, servers).await,
             // The edit is made, and a gateway that watches its files sees it.
             Err(error) => {
                 print_message(&format!("whether a gateway took the change was not looked up: {error:#}"));
@@ -100,8 +171,26 @@ impl EditedConfig {
     }
 }
 
-/// Has a running gateway read its config, and waits for the server.
-async fn report_effect(admin: &AdminClient, server: Option<&str>) -> anyhow::Result<ExitCode> {
+/// Shows an edit that is not written.
+pub(super) fn show_edit(prepared: &PreparedEdit) {
+    print_message(&format!("{}:\n{}", prepared.path().display(), prepared.diff().trim_end()));
+}
+
+/// Writes an edit, and records it for an undo.
+pub(super) fn write_edit(prepared: PreparedEdit) -> Result<WrittenEdit, ConfigEditError> {
+    for problem in prepared.failed() {
+        print_message(problem.render("warning").trim_end());
+    }
+    let history = EditHistory::of_plan(&prepared.loaded().plan);
+    let written = prepared.write()?;
+    if let Some(Err(error)) = history.map(|history| history.record(&written)) {
+        print_message(&format!("`moongate undo` will not know this edit: {error}"));
+    }
+    Ok(written)
+}
+
+/// Has a running gateway read its config, and waits for the servers.
+async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<ExitCode> {
     // No answer is no failure here: the config was written, and most edits are made before the first start.
     let Ok(reloaded) = admin.send_request("POST", "/api/v1/reload", Duration::from_secs(60)).await else {
         print_message("no gateway is running here: the change holds from its next start");
@@ -112,23 +201,40 @@ async fn report_effect(admin: &AdminClient, server: Option<&str>) -> anyhow::Res
         print_message(&format!("the running gateway did not take the change: {}", message.trim_end()));
         return Ok(ExitCode::FAILURE);
     }
-    let Some(server) = server else {
+    if servers.is_empty() {
         print_message(&super::plan::changes(&body["changes"]));
-        return Ok(ExitCode::SUCCESS);
-    };
-    let start = Instant::now();
+    }
+    // One deadline for all: the gateway starts them at the same time.
+    let until = Instant::now() + READY_TIMEOUT;
+    let mut code = ExitCode::SUCCESS;
+    for server in servers {
+        if !wait_for_server(admin, server, until).await? {
+            code = ExitCode::FAILURE;
+        }
+    }
+    Ok(code)
+}
+
+/// Waits until a server has started, and says how it is. Returns true if it is fine.
+async fn wait_for_server(admin: &AdminClient, server: &str, until: Instant) -> anyhow::Result<bool> {
+    let mut empty_looks = 0;
     loop {
         let Some(found) = find_server(admin, server).await? else {
             print_message(&format!("{server}: the running gateway does not have it; it may run with another config"));
-            return Ok(ExitCode::FAILURE);
+            return Ok(false);
         };
         let state = found["state"].as_str().unwrap_or_default();
+        // Its tools appear at the endpoints a moment after it is ready. Rules may also switch all of them off.
+        if state == "ready" && found["tools_on"] == 0 && found["tools"] != 0 && empty_looks < EMPTY_LOOKS_MAX {
+            empty_looks += 1;
+            tokio::time::sleep(POLL_INTERVAL).await;
+            continue;
+        }
         // A server that `npx` downloads first may take longer. After the wait its state is told as it is.
-        if state != "starting" || start.elapsed() > READY_TIMEOUT {
+        if state != "starting" || Instant::now() > until {
             print_message(&describe(server, state, &found));
             // Still starting counts as fine, since a slow start is no fault of the edit.
-            let is_fine = matches!(state, "ready" | "disabled" | "stopped" | "starting");
-            return Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            return Ok(matches!(state, "ready" | "disabled" | "stopped" | "starting"));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

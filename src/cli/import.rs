@@ -10,17 +10,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Value, json};
 
+use crate::cli::admin::AdminArgs;
+use crate::cli::config_edit::EditedConfig;
 use crate::cli::connect::{TakenServer, take_over};
 use crate::cli::import_env_file::EnvFileTarget;
 use crate::cli::import_sources::{EntryPlace, SourceError, read_sources};
 use crate::cli::own_config::OwnConfig;
-use crate::cli::process::{environment, print_message};
+use crate::cli::process::{environment, load_options, print_message};
+use crate::cli::table_format::TableFormat;
 use moongate_clients::UserDirectories;
-use moongate_clients::import::{ImportRow, ImportState, plan_import};
+use moongate_clients::import::{ImportRow, ImportState, ordered_settings, plan_import};
 use moongate_config::ServerEntry;
+use moongate_config::edit::ConfigOperation;
 use moongate_platform::Platform;
 use moongate_telemetry::logs;
 
@@ -63,24 +67,14 @@ pub struct ImportArgs {
     yes: bool,
     /// How to show the servers
     #[arg(long, value_enum, default_value_t)]
-    format: ImportFormat,
+    format: TableFormat,
     /// The config to write to; repeat it to lay later files over earlier ones
     #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
     config: Vec<PathBuf>,
 }
 
-/// How to show the servers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ImportFormat {
-    /// One line a server
-    #[default]
-    Table,
-    /// JSON, with secrets masked
-    Json,
-}
-
 /// Runs the command. Returns exit code 1 if nothing could be read or written.
-pub async fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
+pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let env = environment();
     let is_text = args.source.as_deref().is_some_and(|word| moongate_clients::client(word).is_none());
     if args.take_over && is_text {
@@ -96,7 +90,7 @@ pub async fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         }
         Err(SourceError::Failed(error)) => return Err(error),
     };
-    let config = OwnConfig::find(&args.config, &env)?;
+    let config = OwnConfig::read(load_options(&args.config))?;
     let (places, found): (Vec<_>, Vec<_>) =
         found.into_iter().map(|found| (found.place, (found.origin, found.server))).unzip();
     // A row for each server, in the same order.
@@ -112,16 +106,16 @@ pub async fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     }
     let (places, rows): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
     let shown = match args.format {
-        ImportFormat::Table => table(&rows),
-        ImportFormat::Json => json(&rows, &config.target),
+        TableFormat::Table => import_table(&rows),
+        TableFormat::Json => json(&rows, &config.target),
     };
     // The list comes before the question, so that the answer is an informed one.
     std::io::stdout().write_all(shown.as_bytes())?;
-    let new: Vec<ServerEntry> = rows.iter().filter(|row| row.state.is_new()).map(|row| row.server.clone()).collect();
+    let new: Vec<ServerEntry> = new_servers(&rows).into_iter().cloned().collect();
     if new.is_empty() {
         print_message("nothing new to import");
     } else if !args.dry_run {
-        write(args, &config, new, &env)?;
+        write(&args, &config, new, &env).await?;
     }
     let taken = if args.take_over { taken_servers(&places, &rows, &config) } else { Vec::new() };
     match args.dry_run {
@@ -134,16 +128,33 @@ pub async fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Writes the new servers into the config, and their keys into the env file if there is to be one.
-fn write(
+async fn write(
     args: &ImportArgs,
     config: &OwnConfig,
     mut new: Vec<ServerEntry>,
     env: &BTreeMap<String, String>,
 ) -> anyhow::Result<()> {
-    let Some(path) = &args.env_file else { return config.add(&new, None, args.yes) };
-    let target = EnvFileTarget::find(path, config)?;
-    let addition = target.move_secrets(&mut new, env)?;
-    config.add(&new, addition.as_ref(), args.yes)
+    let variables = match &args.env_file {
+        Some(path) => EnvFileTarget::find(path, config)?.move_secrets(&mut new, env)?,
+        None => None,
+    };
+    let mut operations: Vec<ConfigOperation> =
+        variables.iter().filter_map(|variables| variables.setting.clone()).map(ConfigOperation::SetEnvFile).collect();
+    operations.extend(new.iter().map(|server| ConfigOperation::AddServer {
+        name: server.name.clone(),
+        settings: Value::Object(ordered_settings(&server.settings)),
+    }));
+    let edited = EditedConfig::of(&args.config);
+    edited.confirm_and_write(&operations, variables.as_ref(), args.yes)?;
+    // A server that does not work yet was still imported, so its state is told and decides nothing.
+    let names: Vec<&str> = new.iter().map(|server| server.name.as_str()).collect();
+    edited.report(&AdminArgs::of_environment(), &names).await?;
+    Ok(())
+}
+
+/// Returns the servers that the config gets.
+pub(super) fn new_servers(rows: &[ImportRow]) -> Vec<&ServerEntry> {
+    rows.iter().filter(|row| row.state.is_new()).map(|row| &row.server).collect()
 }
 
 /// Returns the servers of clients that the gateway has now.
@@ -166,7 +177,7 @@ fn taken_servers(places: &[Option<EntryPlace>], rows: &[ImportRow], config: &Own
 }
 
 /// Formats the servers as one line each, with notes below.
-fn table(rows: &[ImportRow]) -> String {
+pub(super) fn import_table(rows: &[ImportRow]) -> String {
     let width = |text: fn(&ImportRow) -> &str| rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0);
     let (names, origins) = (width(|row| &row.server.name), width(|row| &row.origin));
     let mut out = String::new();

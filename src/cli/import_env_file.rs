@@ -7,13 +7,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use serde_json::json;
 
 use crate::cli::own_config::OwnConfig;
 use crate::cli::process::print_message;
 use moongate_clients::import::move_secrets;
 use moongate_config::{ServerEntry, env_file};
-use moongate_edit::{ConfigFile, Edit, EditAction, PathStep};
+use moongate_edit::ConfigFile;
 use moongate_platform::private_file;
 
 /// Env file of a config.
@@ -27,8 +26,8 @@ pub(super) struct EnvFileTarget {
 pub(super) struct EnvFileAddition {
     /// Path as the config's reader knows it.
     pub(super) path: PathBuf,
-    /// Edit of the config that names the file.
-    pub(super) setting: Option<Edit>,
+    /// Value of `gateway.env_file` to write. `None` if the config has it.
+    pub(super) setting: Option<String>,
     /// Text with the new lines.
     pub(super) text: String,
     file: ConfigFile,
@@ -49,7 +48,7 @@ impl EnvFileTarget {
         let folder = target.parent().unwrap_or(Path::new("/"));
         // Beside the config the name is enough, and both can move together.
         let written = absolute.strip_prefix(folder).unwrap_or(&absolute);
-        let setting = written.to_str().context("--env-file: the path is no UTF-8 text")?.replace('$', "$$");
+        let setting = written.to_str().context("--env-file: the path is no UTF-8 text")?.to_owned();
         let path = config.target.parent().map_or_else(|| absolute.clone(), |folder| folder.join(written));
         Ok(EnvFileTarget { path, setting: Some(setting) })
     }
@@ -77,10 +76,8 @@ impl EnvFileTarget {
             print_message("no key was found that could move into the env file");
             return Ok(None);
         }
-        let path = ["gateway", "env_file"].map(PathStep::from);
-        let setting = self.setting.map(|setting| Edit::new(path, EditAction::Set(json!(setting))));
         let names = moved.variables.into_iter().map(|(name, _)| name).collect();
-        Ok(Some(EnvFileAddition { path: self.path, setting, text, file, names }))
+        Ok(Some(EnvFileAddition { path: self.path, setting: self.setting, text, file, names }))
     }
 }
 

@@ -67,18 +67,23 @@ pub fn run(args: KeyArgs) -> ExitCode {
 
 /// Writes the entry of a key into the config.
 async fn write_entry(table: KeyTable, name: String, key: String, config: EditedConfig) -> anyhow::Result<ExitCode> {
-    // A dollar sign is doubled, or it would begin a reference.
-    let mut entry = serde_json::json!({ "name": without_references(&name), "hash": KeyHash::of(&key).to_string() });
     let list = match table {
         KeyTable::Clients => KeyList::Clients,
-        KeyTable::Admin => {
-            entry["role"] = "operate".into();
-            KeyList::Operators
-        }
+        KeyTable::Admin => KeyList::Operators,
     };
-    // The flag `--admin` has another meaning here, so only the variable can carry an operator's key.
-    let admin = AdminArgs { admin: None, admin_key: std::env::var("MOONGATE_ADMIN_KEY").ok() };
-    config.apply(&admin, &ConfigOperation::AddKey { list, entry }, None).await
+    let entry = entry_value(list, &name, &key);
+    // The flag `--admin` has another meaning here.
+    config.apply(&AdminArgs::of_environment(), &ConfigOperation::AddKey { list, entry }, None).await
+}
+
+/// Returns the entry of a key, as an edit of the config takes it.
+pub(super) fn entry_value(list: KeyList, name: &str, key: &str) -> serde_json::Value {
+    // A dollar sign is doubled, or it would begin a reference.
+    let mut entry = serde_json::json!({ "name": without_references(name), "hash": KeyHash::of(key).to_string() });
+    if list == KeyList::Operators {
+        entry["role"] = "operate".into();
+    }
+    entry
 }
 
 /// Table of the config that a key goes into.

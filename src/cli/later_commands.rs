@@ -5,13 +5,12 @@
 use std::ffi::OsStr;
 
 /// Names of the commands.
-pub(super) const NAMES: [&str; 7] = ["audit", "login", "logins", "logout", "pin", "undo", "upgrade"];
+pub(super) const NAMES: [&str; 6] = ["audit", "login", "logins", "logout", "pin", "upgrade"];
 
 /// Returns the refusal of a command of a later version.
 pub(super) fn refusal(word: &OsStr) -> Option<String> {
     let name = NAMES.into_iter().find(|name| word == *name)?;
     let instead = match name {
-        "undo" => "edit the config file: it is read again when it changes",
         "login" | "logins" | "logout" => "send a fixed credential with `headers`",
         "audit" => "`telemetry.calls = \"all\"` logs each call",
         "pin" => "name the version of each package in the config; `moongate check` says which have none",

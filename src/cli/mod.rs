@@ -7,6 +7,7 @@ pub mod admin;
 pub mod check;
 pub mod client;
 pub mod add;
+mod add_probe;
 mod config_edit;
 mod check_servers;
 mod confirm;
@@ -38,6 +39,7 @@ pub mod status;
 pub mod stdio;
 pub mod switch;
 pub mod table_format;
+pub mod undo;
 mod text_diff;
 
 use std::ffi::OsString;
@@ -92,6 +94,8 @@ enum CliCommand {
     Enable(switch::SwitchArgs),
     /// Switch a server or some of its tools off
     Disable(switch::SwitchArgs),
+    /// Take back the last edit of the config
+    Undo(undo::UndoArgs),
     /// Let MCP clients on this machine use the gateway
     Connect(connect::ConnectArgs),
     /// Take over the servers of other MCP clients
@@ -174,8 +178,9 @@ pub fn run(cli: CommandLine) -> ExitCode {
         CliCommand::Remove(args) => block_on(switch::remove(args)),
         CliCommand::Enable(args) => block_on(switch::enable(args)),
         CliCommand::Disable(args) => block_on(switch::disable(args)),
+        CliCommand::Undo(args) => block_on(undo::run(args)),
         CliCommand::Connect(args) => block_on(connect::run(args)),
-        CliCommand::Import(args) => block_on(async move { import::run(&args).await }),
+        CliCommand::Import(args) => block_on(import::run(args)),
         CliCommand::Key(args) => key::run(args),
         CliCommand::Doctor(args) => block_on(doctor::run(args)),
         CliCommand::Explain(args) => block_on(explain::run(args)),

@@ -57,7 +57,20 @@ async fn without_a_gateway_the_edit_holds_from_the_next_start() {
     std::fs::write(&file, "# mine\n[gateway]\nadmin = \"127.0.0.1:1\"\n").unwrap();
     let file = file.display().to_string();
     let run = async |line: &str| moongate([words(&format!("{line} --config {file}"))].concat()).await;
-    let add = vec!["add", "files", "--config", &file, "-e", "A=b", "--", "npx", "-y", "@scope/server@1.0.0", "/data"];
+    let add = vec![
+        "add",
+        "files",
+        "--no-probe",
+        "--config",
+        &file,
+        "-e",
+        "A=b",
+        "--",
+        "npx",
+        "-y",
+        "@scope/server@1.0.0",
+        "/data",
+    ];
     let (code, said) = moongate(add.into_iter().map(str::to_owned).collect()).await;
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("no gateway is running here"), "{said}");

@@ -25,7 +25,7 @@ use moongate_telemetry::CallTotals;
 const BYTES_PER_TOKEN: f64 = 4.25;
 
 /// Estimates the tokens that a listed definition costs a model.
-pub(super) fn tokens(bytes: usize) -> u64 {
+pub fn tokens(bytes: usize) -> u64 {
     (bytes as f64 / BYTES_PER_TOKEN).round() as u64
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ConfigReloader, failing_servers};
-use crate::app::configured_servers::{ConfiguredServers, own_gateway};
+use crate::app::configured_servers::{known_servers, own_gateway};
 use crate::app::probe::probe_for_operator;
 use moongate_admin::{ChangePreview, ChangeRefusal, ProbeReport};
 use moongate_clients::import::{ImportRow, OwnGateway, plan_import};
@@ -28,14 +28,12 @@ impl ConfigReloader {
         own_url: String,
     ) -> Result<Vec<ImportRow>, ChangeRefusal> {
         self.with_options(move |options| {
-            let target = options.paths.last().cloned().unwrap_or_default();
-            let configured = ConfiguredServers::read(options, &target)
-                .map_err(|error| ConfigEditError::new("io", format!("{error:#}")))?;
+            let known = known_servers(options).map_err(|error| ConfigEditError::new("io", format!("{error:#}")))?;
             let mut own = own_gateway(options);
             // The config may leave the port to the system.
             own.addresses.extend(OwnGateway::of_url(&own_url).addresses);
             let found = found.into_iter().map(|entry| (String::new(), entry));
-            Ok(plan_import(found, &configured.known, &own))
+            Ok(plan_import(found, &known, &own))
         })
         .await
     }

@@ -14,6 +14,7 @@ mod output;
 mod probe;
 mod prompt;
 mod progress;
+mod switched_off;
 pub(in crate::cli) mod table;
 mod target;
 
@@ -30,7 +31,7 @@ use crate::cli::process::{report_error, runtime};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Call, ItemKind, McpMethod, Outcome};
 
-pub(super) use probe::{ProbeOutcome, probe_command, probe_url};
+pub(super) use probe::{ProbeOutcome, probe_command, probe_settings, probe_url};
 pub(super) use target::remote;
 
 /// The verbs of the client.
@@ -106,7 +107,7 @@ pub enum ListFormat {
     Table,
     /// The items as the server spelled them, all pages in one object
     Json,
-    /// A section for a system prompt, in Markdown, of what the caller can see: what is denied or hidden is not in it
+    /// A section for a system prompt, in Markdown, of what the caller can see, and what of it is switched off
     Prompt,
 }
 
@@ -158,7 +159,16 @@ async fn list(args: &ListArgs, kinds: &[ItemKind]) -> Result<ExitCode, VerbFailu
         }
         print(&match args.format {
             ListFormat::Table => table::lists(&lists).into(),
-            ListFormat::Prompt => prompt::lists(&lists, client.instructions().as_deref()).into(),
+            ListFormat::Prompt => {
+                let mut text = prompt::lists(&lists, client.instructions().as_deref());
+                // Only tools can be switched off one by one from the page or the command line.
+                if let (Some((ItemKind::Tools, tools)), Some((admin, only))) =
+                    (lists.first(), client.target.own_admin())
+                {
+                    text += &prompt::switched_off(&switched_off::find(&admin, only.as_deref(), tools).await);
+                }
+                text.into()
+            }
             ListFormat::Json => output::json_lists(&lists),
         })?;
         Ok(ExitCode::SUCCESS)

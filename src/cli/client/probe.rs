@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use moongate_admin::ProbeAnswer;
 use moongate_protocol::ConnectError;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::LinkError;
@@ -53,6 +54,19 @@ pub(in crate::cli) async fn probe_command(
 }
 
 async fn probe(settings: ServerSettings) -> ProbeOutcome {
+    match probe_settings(&settings, PROBE_TIMEOUT).await {
+        Ok(answer) => ProbeOutcome::Tools(answer.tools),
+        Err(ProbeFailure::Connect(error)) => failure(error),
+        Err(ProbeFailure::List(message)) => ProbeOutcome::Failed(message),
+        Err(ProbeFailure::Late) => ProbeOutcome::Failed(format!("no answer within {PROBE_TIMEOUT:?}")),
+    }
+}
+
+/// Probes a server with these settings.
+pub(in crate::cli) async fn probe_settings(
+    settings: &ServerSettings,
+    limit: Duration,
+) -> Result<ProbeAnswer, ProbeFailure> {
     // The outcome says it all.
     logs::start("off", false);
     // Only a child process needs the reaper, so a probe of a URL starts none.
@@ -60,12 +74,7 @@ async fn probe(settings: ServerSettings) -> ProbeOutcome {
     let child = matches!(settings.connect, ConnectTarget::Stdio { .. });
     let reaper = program.filter(|_| child).and_then(|program| Reaper::start(&program).ok());
     let shared = AllServersContext::new(Arc::new(Metrics::new()), reaper.unwrap_or_else(Reaper::disabled));
-    match probe_server(&settings, &shared, PROBE_TIMEOUT).await {
-        Ok(answer) => ProbeOutcome::Tools(answer.tools),
-        Err(ProbeFailure::Connect(error)) => failure(error),
-        Err(ProbeFailure::List(message)) => ProbeOutcome::Failed(message),
-        Err(ProbeFailure::Late) => ProbeOutcome::Failed(format!("no answer within {PROBE_TIMEOUT:?}")),
-    }
+    probe_server(settings, &shared, limit).await
 }
 
 fn failure(error: ConnectError) -> ProbeOutcome {

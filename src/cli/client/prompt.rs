@@ -9,12 +9,29 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::ItemKind;
 
 use super::output::without_control_characters;
+use super::switched_off::SwitchedOffTools;
 
 /// Returns the section. `instructions` are the server's own.
 pub(super) fn lists(lists: &[(ItemKind, Vec<Arc<JsonObject>>)], instructions: Option<&str>) -> String {
     let filled = lists.iter().filter(|(_, items)| !items.is_empty());
     let sections: Vec<String> = filled.map(|(kind, items)| section(*kind, items, instructions)).collect();
     without_control_characters(&sections.join("\n")).into_owned()
+}
+
+/// Returns a section with tools that are switched off, so that a model neither calls nor promises them.
+pub(super) fn switched_off(servers: &[SwitchedOffTools]) -> String {
+    if servers.is_empty() {
+        return String::new();
+    }
+    let mut out =
+        "\n# Switched off\n\nThese tools exist, and the operator switched them off. They cannot be called:\n\n"
+            .to_owned();
+    for SwitchedOffTools { server, tools } in servers {
+        for tool in tools {
+            out.push_str(&format!("- `{}` of {server}\n", tool.replace(['\n', '`'], " ")));
+        }
+    }
+    without_control_characters(&out).into_owned()
 }
 
 fn section(kind: ItemKind, items: &[Arc<JsonObject>], instructions: Option<&str>) -> String {
@@ -103,5 +120,13 @@ mod tests {
         let wanted = "# Tools\n\nBe kind.\n\n## add\n\nAdds.\nTwo.\n\nArguments:\n\n- `a` (number, required): The first\n\
             - `b` (integer, null, optional, default 1.0)\n- `c` (string, optional): one of \"x\", \"y\".\n";
         assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn a_tool_that_is_switched_off_is_a_line_whatever_its_name() {
+        assert_eq!(switched_off(&[]), "");
+        let off = SwitchedOffTools { server: "a".to_owned(), tools: vec!["rm".to_owned(), "b`\n# c".to_owned()] };
+        let text = switched_off(&[off]);
+        assert!(text.ends_with("They cannot be called:\n\n- `rm` of a\n- `b  # c` of a\n"), "{text}");
     }
 }

@@ -12,6 +12,7 @@ use http::{HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
 use super::output::{VerbFailure, print_message};
+use crate::app::configured_servers::own_gateway;
 use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::locate::{self, LocatedGateway};
 use crate::cli::process;
@@ -236,10 +237,18 @@ impl VerbTarget {
             ConnectTarget::Http { url, .. } => is_loopback(url),
             ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => false,
         };
-        let admin_key = std::env::var("MOONGATE_ADMIN_KEY").ok();
-        let args = AdminArgs { admin: None, admin_key };
         // The local config describes a gateway of this machine only.
-        args.client(&self.config).ok().filter(|_| here && self.chosen == TargetChoice::Url)
+        AdminArgs::of_environment().client(&self.config).ok().filter(|_| here && self.chosen == TargetChoice::Url)
+    }
+
+    /// Returns a client for the admin listener of the gateway that was chosen, and the server or view that its endpoint
+    /// is for. `None` if the config is not known to be that gateway's.
+    pub(super) fn own_admin(&self) -> Option<(AdminClient, Option<String>)> {
+        let ConnectTarget::Http { url, .. } = &self.settings.connect else { return None };
+        // Another gateway on this machine may have servers of the same names.
+        let is_own = self.located.is_some() || own_gateway(&process::load_options(&self.config)).has_url(url.as_str());
+        let only = url.path().trim_matches('/').split_once('/').map(|(_, name)| name.to_owned());
+        self.admin().filter(|_| is_own).map(|admin| (admin, only))
     }
 
     /// True if limits come from flags or are the client's own, so that the config has no say.

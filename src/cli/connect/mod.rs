@@ -20,15 +20,16 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 
-use crate::cli::locate;
-use crate::cli::own_config::OwnConfig;
+use crate::cli::config_edit::EditedConfig;
 use crate::cli::process::{environment, print_message};
+use crate::cli::{key, locate};
 use change::{ChangeConsent, ClientFile};
-use moongate_access::auth::{KeyHash, is_key_name, new_key};
+use moongate_access::auth::{is_key_name, new_key};
 use moongate_clients::import::OwnGateway;
 use moongate_clients::{
     ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, StepKind, UserDirectories, connect_steps,
 };
+use moongate_config::edit::{ConfigOperation, KeyList};
 use moongate_platform::Platform;
 pub(in crate::cli) use take_over::{TakenServer, take_over};
 
@@ -155,7 +156,7 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(name) = &args.key {
         // Made once for all clients of this call: a second key of the same name would be refused.
-        request.key = Some(new_client_key(&args, name, &env)?);
+        request.key = Some(new_client_key(&args, name)?);
     }
     let mut code = ExitCode::SUCCESS;
     for profile in profiles {
@@ -221,10 +222,16 @@ fn request(args: &ConnectArgs, env: &BTreeMap<String, String>) -> Result<Connect
 }
 
 /// Makes a key, and adds its hash to the config.
-fn new_client_key(args: &ConnectArgs, name: &str, env: &BTreeMap<String, String>) -> anyhow::Result<ConnectKey> {
+fn new_client_key(args: &ConnectArgs, name: &str) -> anyhow::Result<ConnectKey> {
     ensure!(is_key_name(name), "--key: a key's name has 1 to 64 characters");
     let value = new_key();
-    OwnConfig::find(&args.config, env)?.add_key(name, &KeyHash::of(&value), args.yes)?;
+    let entry = key::entry_value(KeyList::Clients, name, &value);
+    let edited = EditedConfig::of(&args.config);
+    let operations = [ConfigOperation::AddKey { list: KeyList::Clients, entry }];
+    if edited.prepare(&operations)?.loaded().plan.auth.keys.len() == 1 {
+        print_message("this is the first key: from now on, every client needs one");
+    }
+    edited.confirm_and_write(&operations, None, args.yes)?;
     Ok(match args.key_inline {
         true => ConnectKey::Value(value),
         false => ConnectKey::Variable { name: DEFAULT_VARIABLE.to_owned(), value: Some(value) },

@@ -7,7 +7,7 @@ use moongate_edit::{Edit, EditAction, Format, PathStep};
 use serde_json::{Map, Value};
 
 use super::edit_error::ConfigEditError;
-use super::operation::{ConfigOperation, key_path, written_value};
+use super::operation::{ConfigOperation, env_file_edit, key_path, without_references, written_value};
 use super::tool_rules::escape;
 use crate::keys::KeyList;
 use crate::load::LoadedConfig;
@@ -24,7 +24,7 @@ impl ConfigOperation {
             | ConfigOperation::EnableTools(server, _)
             | ConfigOperation::DisableTools(server, _)
             | ConfigOperation::SetKeys { server, .. } => Some(server),
-            ConfigOperation::AddKey { .. } | ConfigOperation::RemoveKey(..) => None,
+            ConfigOperation::AddKey { .. } | ConfigOperation::RemoveKey(..) | ConfigOperation::SetEnvFile(_) => None,
         }
     }
 
@@ -44,6 +44,7 @@ impl ConfigOperation {
                 format!("changed {} of {server}", keys.join(", "))
             }
             ConfigOperation::AddKey { entry, .. } => format!("added the key {}", entry["name"]),
+            ConfigOperation::SetEnvFile(path) => format!("named the env file {path}"),
             ConfigOperation::RemoveKey(_, name) => format!("removed the key {name:?}"),
         }
     }
@@ -71,6 +72,7 @@ impl ConfigOperation {
                 let set = values.iter().filter(|(_, value)| !value.is_null());
                 set.map(|(key, value)| of_server(server, &[key], written_value(key, value))).collect()
             }
+            ConfigOperation::SetEnvFile(path) => vec![env_file_edit(path)],
             ConfigOperation::AddKey { list, entry } => {
                 let name = entry["name"].as_str().unwrap_or_default();
                 vec![Edit::new(key_path(*list, name), EditAction::Set(entry.clone()))]
@@ -109,6 +111,7 @@ impl ConfigOperation {
             ConfigOperation::EnableTools(server, tools) => has_tools(server, tools, true),
             ConfigOperation::DisableTools(server, tools) => has_tools(server, tools, false),
             ConfigOperation::SetKeys { server, values } => has_values(loaded, server, values),
+            ConfigOperation::SetEnvFile(path) => loaded.resolved()["gateway"]["env_file"] == without_references(path),
             ConfigOperation::AddKey { list, entry } => {
                 has_key(list, &entry["name"].as_str().unwrap_or_default().replace("$$", "$"))
             }

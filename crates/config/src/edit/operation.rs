@@ -53,6 +53,8 @@ pub enum ConfigOperation {
         /// Entry: `name`, `hash` and what else the list knows.
         entry: Value,
     },
+    /// Names the file that variables are read from, `gateway.env_file`.
+    SetEnvFile(String),
     /// Removes a key by its name.
     RemoveKey(KeyList, String),
 }
@@ -101,6 +103,9 @@ impl ConfigOperation {
             ConfigOperation::DisableTools(server, tools) => switch_tools(options, server, tools, ToolSwitch::Off),
             ConfigOperation::SetKeys { server, values } => set_keys(options, server, values),
             ConfigOperation::AddKey { list, entry } => add_key(options, created, *list, entry),
+            ConfigOperation::SetEnvFile(path) => {
+                Ok(EditTarget { path: last_file(options, created)?, edits: vec![env_file_edit(path)] })
+            }
             ConfigOperation::RemoveKey(list, name) => remove_key(options, *list, name),
         }
     }
@@ -129,6 +134,12 @@ fn add_server(
     let mut steps = server_entry::map_of_file(options, &path)?;
     steps.push(PathStep::from(name));
     Ok(EditTarget { path, edits: vec![Edit::new(steps, EditAction::Set(settings.clone()))] })
+}
+
+/// Returns the edit that names the env file.
+pub(super) fn env_file_edit(path: &str) -> Edit {
+    let steps = ["gateway", "env_file"].map(PathStep::from);
+    Edit::new(steps, EditAction::Set(without_references(path).into()))
 }
 
 /// Returns the file that new entries go into.

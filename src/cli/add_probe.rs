@@ -1,0 +1,160 @@
+//! Look at servers before they are added: each is connected once, with the settings that it would have.
+//!
+//! Owns which faults speak against adding a server, and their words. Does not connect itself (`client/probe.rs`).
+//! Invariant: a fault that may pass by itself never keeps a server out.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::app::probe::ProbeFailure;
+use crate::cli::client::probe_settings;
+use crate::cli::process::print_message;
+use moongate_admin::{ProbeAnswer, estimate_tokens};
+use moongate_config::edit::PreparedEdit;
+use moongate_protocol::ConnectError;
+use moongate_telemetry::logs;
+use moongate_transport::LinkError;
+use moongate_upstream::{ConnectTarget, ServerSettings};
+
+/// Time limit of one look. `npx` may have to download a package first.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Servers that are looked at together. Each may start a program.
+const TOGETHER_MAX: usize = 4;
+/// Longest name that a server gives itself and that is shown, in characters.
+const NAME_MAX: usize = 60;
+
+/// Conclusion about one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProbeVerdict {
+    /// Nothing speaks against it.
+    Add,
+    /// It cannot work with these settings.
+    Refuse,
+}
+
+/// Looks at the servers of an edit, and says what came of it. Returns a verdict for each name.
+pub(super) async fn probe_all(prepared: &PreparedEdit, names: &[&str]) -> Vec<ProbeVerdict> {
+    let mut verdicts = Vec::new();
+    for names in names.chunks(TOGETHER_MAX) {
+        let mut running = JoinSet::new();
+        for (at, name) in names.iter().enumerate() {
+            match settings_of(prepared, name) {
+                Ok(Some(settings)) => {
+                    running
+                        .spawn(async move { (at, judge(&settings, probe_settings(&settings, PROBE_TIMEOUT).await)) });
+                }
+                Ok(None) => {}
+                Err(why) => print_message(&format!("{name}: not tried: {why}")),
+            }
+        }
+        let mut of_chunk = vec![ProbeVerdict::Add; names.len()];
+        while let Some(done) = running.join_next().await {
+            // A probe that broke off says nothing about the server.
+            let Ok((at, (verdict, text))) = done else { continue };
+            let mark = if verdict == ProbeVerdict::Refuse { "error: " } else { "" };
+            print_message(&format!("{mark}{}: {}", names[at], logs::one_line(&logs::redact(&text))));
+            of_chunk[at] = verdict;
+        }
+        verdicts.extend(of_chunk);
+    }
+    verdicts
+}
+
+/// Returns the settings of a server. `None` if it is switched off, and a reason if they need what is missing here.
+fn settings_of(prepared: &PreparedEdit, name: &str) -> Result<Option<ServerSettings>, String> {
+    let loaded = prepared.loaded();
+    if let Some(problem) = loaded.failed.iter().find(|problem| problem.server.as_deref() == Some(name)) {
+        // The variable may be set where the gateway runs.
+        return Err(problem.message.clone());
+    }
+    Ok(loaded.plan.servers.iter().find(|server| server.name == name).cloned())
+}
+
+fn judge(settings: &ServerSettings, probed: Result<ProbeAnswer, ProbeFailure>) -> (ProbeVerdict, String) {
+    let later = |text: String| (ProbeVerdict::Add, format!("{text}; it is added all the same"));
+    match probed {
+        Ok(answer) => (ProbeVerdict::Add, describe(&answer)),
+        Err(ProbeFailure::Connect(error)) => judge_error(settings, &error),
+        Err(ProbeFailure::List(message)) => later(format!("it connects, and does not list its tools: {message}")),
+        Err(ProbeFailure::Late) => later(format!("no answer within {PROBE_TIMEOUT:?}")),
+    }
+}
+
+/// Tells faults that a change of the settings must heal from those that may pass.
+fn judge_error(settings: &ServerSettings, error: &ConnectError) -> (ProbeVerdict, String) {
+    let has_headers = matches!(&settings.connect, ConnectTarget::Http { headers, .. } if !headers.is_empty());
+    let is_program = matches!(settings.connect, ConnectTarget::Stdio { .. });
+    let refuse = |hint: &str| (ProbeVerdict::Refuse, format!("{error}{hint}"));
+    let add = |note: &str| (ProbeVerdict::Add, format!("{error}{note}"));
+    match error {
+        ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) if has_headers => {
+            refuse("; the header is wrong, or lacks a right")
+        }
+        ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) => {
+            add("; sign-in is needed: give its header, as in `headers = { Authorization = \"Bearer ${TOKEN}\" }`")
+        }
+        // A server that is too busy, and one that is being repaired, will answer otherwise later.
+        ConnectError::Link(LinkError::Status { status: 408 | 425 | 429 | 500.., .. }) => add("; it may pass"),
+        ConnectError::Link(LinkError::Status { .. }) => refuse("; is the URL right?"),
+        ConnectError::Link(LinkError::Spawn(_)) => refuse(""),
+        ConnectError::Link(LinkError::Closed(_)) if is_program => refuse(""),
+        ConnectError::Link(LinkError::Protocol(_)) => refuse("; is it an MCP server?"),
+        ConnectError::Link(LinkError::Unreachable(_)) => {
+            add("; it is added all the same, and connects when it is there")
+        }
+        ConnectError::Link(_) => add("; it is added all the same"),
+        ConnectError::Answered(_) | ConnectError::NoCommonRevision(_) => refuse(""),
+    }
+}
+
+fn describe(answer: &ProbeAnswer) -> String {
+    let transport = match answer.transport {
+        "http" => "Streamable HTTP",
+        "sse" => "HTTP+SSE",
+        "ws" => "WebSocket",
+        other => other,
+    };
+    let own_name = answer.name.as_ref().map(|name| {
+        let text = format!("{name} {}", answer.version.as_deref().unwrap_or_default());
+        format!(", {:?}", text.trim().chars().take(NAME_MAX).collect::<String>())
+    });
+    let (tools, tokens) = (answer.tools, estimate_tokens(answer.tool_bytes));
+    let own_name = own_name.unwrap_or_default();
+    format!("{transport}, {}{own_name}, {tools} tools, about {tokens} tokens", answer.revision)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn verdict(error: LinkError) -> ProbeVerdict {
+        let settings = ServerSettings::new(
+            "a".to_owned(),
+            ConnectTarget::Stdio { command: "a".to_owned(), args: Vec::new(), env: Default::default(), cwd: None },
+        );
+        judge_error(&settings, &ConnectError::Link(error)).0
+    }
+
+    fn status(status: u16) -> LinkError {
+        LinkError::Status { status, hint: String::new(), message: None, retry_after: None }
+    }
+
+    #[test]
+    fn only_faults_that_a_change_must_heal_keep_a_server_out() {
+        for passing in [401, 403, 408, 429, 500, 503, 599] {
+            assert_eq!(verdict(status(passing)), ProbeVerdict::Add, "{passing}");
+        }
+        for lasting in [301, 400, 404, 405, 410] {
+            assert_eq!(verdict(status(lasting)), ProbeVerdict::Refuse, "{lasting}");
+        }
+        let text = || "x".to_owned();
+        for passing in [LinkError::Unreachable(text()), LinkError::Timeout(text()), LinkError::NotSent(text())] {
+            assert_eq!(verdict(passing), ProbeVerdict::Add);
+        }
+        for lasting in [LinkError::Spawn(text()), LinkError::Closed(text()), LinkError::Protocol(text())] {
+            assert_eq!(verdict(lasting), ProbeVerdict::Refuse);
+        }
+    }
+}

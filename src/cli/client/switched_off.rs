@@ -1,0 +1,78 @@
+//! Tools that the gateway's config switches off, for the section of a system prompt. Owns the requests to the admin
+//! listener.
+//!
+//! Does not write the section (`prompt.rs`). Invariant: without an answer from the gateway's own admin listener, nothing is
+//! claimed, and no server is named of which the caller sees nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moongate_jsonrpc::json::JsonObject;
+use serde::Deserialize;
+
+use crate::cli::admin::AdminClient;
+
+/// Time for all answers together. The section is also printed without them.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Tools of one server that are switched off, by the server's own names.
+pub(super) struct SwitchedOffTools {
+    pub(super) server: String,
+    pub(super) tools: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct NamedServer {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct PartialStatus {
+    servers: Vec<NamedServer>,
+}
+
+#[derive(Deserialize)]
+struct PartialItems {
+    tools: Vec<PartialTool>,
+}
+
+#[derive(Deserialize)]
+struct PartialTool {
+    name: String,
+    exposed: Option<String>,
+    state: String,
+}
+
+/// Looks for switched-off tools. `only` is the server that the endpoint is for, and `listed` is what the caller sees.
+pub(super) async fn find(admin: &AdminClient, only: Option<&str>, listed: &[Arc<JsonObject>]) -> Vec<SwitchedOffTools> {
+    let names: Vec<String> =
+        listed.iter().filter_map(|tool| tool.get_string("name")).map(|name| name.to_string()).collect();
+    tokio::time::timeout(TIMEOUT, ask(admin, only, &names)).await.ok().flatten().unwrap_or_default()
+}
+
+async fn ask(admin: &AdminClient, only: Option<&str>, listed: &[String]) -> Option<Vec<SwitchedOffTools>> {
+    let (_, body) = admin.get("/api/v1/status").await.ok()?;
+    let status: PartialStatus = serde_json::from_slice(&body).ok()?;
+    let mut found = Vec::new();
+    for NamedServer { name } in status.servers {
+        if only.is_some_and(|only| only != name) {
+            continue;
+        }
+        let (_, body) = admin.get(&format!("/api/v1/servers/{name}/items")).await.ok()?;
+        let items: PartialItems = serde_json::from_slice(&body).ok()?;
+        // A key or a view may hide a whole server, and then its tools are no matter of this caller.
+        let is_seen = |tool: &PartialTool| {
+            let shown = if only.is_some() { Some(&tool.name) } else { tool.exposed.as_ref() };
+            tool.state == "on" && shown.is_some_and(|shown| listed.contains(shown))
+        };
+        if !items.tools.iter().any(is_seen) {
+            continue;
+        }
+        let off = items.tools.into_iter().filter(|tool| tool.state == "off");
+        let tools: Vec<String> = off.map(|tool| tool.name).collect();
+        if !tools.is_empty() {
+            found.push(SwitchedOffTools { server: name, tools });
+        }
+    }
+    Some(found)
+}

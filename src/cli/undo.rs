@@ -1,0 +1,85 @@
+//! `moongate undo`: takes back the last edit of the config. Owns its flags, and the list of past edits.
+//!
+//! Does not keep the edits (`moongate_config::edit::EditHistory`). Invariant: the file gets the exact bytes from before
+//! the edit, or stays as it is.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::cli::client::table::columns;
+use crate::cli::config_edit::{EditArgs, show_edit};
+use crate::cli::process::{BAD_CONFIG, print_message, report_unusable};
+use crate::cli::table_format::TableFormat;
+use moongate_config::edit::{EditHistory, PastEdit};
+
+/// Edit to take back.
+#[derive(Clone, Debug, clap::Args)]
+pub struct UndoArgs {
+    /// List the edits that can be taken back, the last one first
+    #[arg(long)]
+    list: bool,
+    /// How the list is printed
+    #[arg(long, value_enum, default_value_t, requires = "list")]
+    format: TableFormat,
+    #[command(flatten)]
+    edit: EditArgs,
+}
+
+/// Takes back the last edit. Returns exit code 1 if there is none, or if the file changed since.
+pub async fn run(args: UndoArgs) -> anyhow::Result<ExitCode> {
+    let options = args.edit.load_options();
+    let loaded = match moongate_config::load(&options) {
+        Ok(loaded) => loaded,
+        // Without a config that loads, nobody knows where its past edits are kept.
+        Err(problems) => return Ok(report_unusable(&problems)),
+    };
+    let Some(history) = EditHistory::of_plan(&loaded.plan) else {
+        print_message("error: past edits are kept in `gateway.state_dir`, and this config keeps no state");
+        return Ok(ExitCode::from(BAD_CONFIG));
+    };
+    if args.list {
+        return print_list(&history.edits(&options.paths), args.format);
+    }
+    let (prepared, past) = match history.prepare_undo(&options) {
+        Ok(undo) => undo,
+        Err(error) => {
+            print_message(&format!("error: {error}"));
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    show_edit(&prepared);
+    if args.edit.is_dry_run() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Err(error) = prepared.write() {
+        print_message(&format!("error: {error}"));
+        return Ok(ExitCode::FAILURE);
+    }
+    print_message(&format!("undone: {}", past.summary));
+    if let Err(error) = history.forget(&past) {
+        // The next undo refuses by itself: the file is no longer as that edit left it.
+        print_message(&format!("the list of past edits could not be written: {error}"));
+    }
+    args.edit.report(&[]).await
+}
+
+fn print_list(edits: &[PastEdit], format: TableFormat) -> anyhow::Result<ExitCode> {
+    let text = match format {
+        TableFormat::Json => {
+            let edit = |edit: &PastEdit| json!({ "at": edit.at, "summary": edit.summary, "file": edit.file });
+            format!("{:#}\n", json!({ "edits": edits.iter().map(edit).collect::<Value>() }))
+        }
+        TableFormat::Table if edits.is_empty() => String::new(),
+        TableFormat::Table => {
+            let row = |edit: &PastEdit| vec![edit.at.clone(), edit.file.display().to_string(), edit.summary.clone()];
+            columns(&["AT", "FILE", "EDIT"], &edits.iter().map(row).collect::<Vec<_>>())
+        }
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    if edits.is_empty() {
+        print_message("no edit of this config is known that could be undone");
+    }
+    Ok(ExitCode::SUCCESS)
+}
