@@ -194,3 +194,37 @@ async fn a_repair_for_one_server_leaves_the_rest_alone() {
     doctor(dir.path(), &["--fix", "--yes"], &[]).await;
     assert_eq!(mode(), 0o600);
 }
+
+#[tokio::test]
+async fn a_package_of_the_table_gets_its_version_and_a_writable_file_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("moongate.toml");
+    let text = config("[servers.clock] # mine\ncommand = \"uvx\"\nargs = [\"mcp-server-time\"] # why\n");
+    std::fs::write(&file, &text).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let env = [("PATH", "")];
+    let (_, findings) = doctor(dir.path(), &[], &env).await;
+    for code in ["MG-C06", "MG-C07"] {
+        let found = findings.iter().find(|finding| finding["code"] == code).unwrap();
+        assert_eq!(found["can_fix"], true, "{found}");
+    }
+    let run = async |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
+        command.arg("doctor").args(args).current_dir(dir.path()).env("HOME", dir.path()).env("PATH", "");
+        command.env_remove("MOONGATE_CONFIG").stdin(std::process::Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = run(&["clock", "--fix"]).await;
+    assert!(said.contains("nobody can be asked here"), "{said}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "nothing is repaired unasked");
+    let said = run(&["clock", "--fix", "--yes"]).await;
+    assert!(said.contains("- args = [\"mcp-server-time\"] # why\n+ args = [\"mcp-server-time@20"), "{said}");
+    let repaired = std::fs::read_to_string(&file).unwrap();
+    assert!(repaired.contains("[servers.clock] # mine\n") && repaired.contains("] # why\n"), "{repaired}");
+    let said = run(&["--fix", "--yes"]).await;
+    assert!(said.contains("chmod 600"), "{said}");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let (_, findings) = doctor(dir.path(), &[], &env).await;
+    assert!(codes(&findings).is_disjoint(&["MG-C06", "MG-C07"].map(str::to_owned).into()), "{findings:#?}");
+}

@@ -66,7 +66,9 @@ pub use options::{ErrorTolerance, LoadOptions};
 pub use parse_units::duration;
 pub use places::{ConfigPlaces, ReadFile};
 pub use plan::{DiscoverySettings, LogSettings, Plan, ViewSettings};
-pub use popular::{PROBE_DAYS_MAX, PopularArgument, PopularKey, PopularServer, popular_server, popular_servers};
+pub use popular::{
+    PROBE_DAYS_MAX, PopularArgument, PopularKey, PopularServer, pinned_package, popular_server, popular_servers,
+};
 pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, SourceSnippet};
 pub use redact::sounds_secret;
 pub use redact_file::read_redacted;

@@ -77,7 +77,8 @@ codes! {
         "`chmod 600 FILE`; `moongate doctor --fix` does it."
     UnpinnedPackage "MG-C07" Warning "A package has no version"
         "Each start runs whatever version is newest, also a hijacked one."
-        "Name the version that you looked at."
+        "Name the version that you looked at. For packages of `moongate popular`, `moongate doctor --fix` \
+         does it."
     ArchivedPackage "MG-C08" Warning "A package is archived"
         "Nobody repairs its security holes any more."
         "Use its successor."

@@ -2,8 +2,10 @@
 //!
 //! Owns the codes of its problems. Does not find problems (`moongate-config`). Invariant: nothing is written.
 
-use moongate_config::{ConfigProblem, ProblemKind, SettingPlaces};
+use moongate_config::edit::{ConfigOperation, raw_entry};
+use moongate_config::{ConfigProblem, ProblemKind, ProblemOrigin, SettingPlaces, pinned_package};
 use moongate_platform::private_file;
+use serde_json::{Map, Value};
 
 use super::codes::{CodeSeverity, DoctorCode};
 use super::examined::ExaminedGateway;
@@ -26,6 +28,9 @@ const ARCHIVED: [(&str, &str); 12] = [
     ("mcp-server-sqlite", "a maintained server for SQLite"),
 ];
 
+/// Flags of programs that fetch a package, and that name it.
+const PACKAGE_FLAGS: [&str; 4] = ["--package", "-p", "--from", "--spec"];
+
 /// Looks for problems of the config.
 pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let mut found = Vec::new();
@@ -38,13 +43,13 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     }
     match &gateway.loaded {
         Err(problems) => {
-            found.extend(problems.errors.iter().map(|problem| of_problem(problem, CodeSeverity::Broken)));
-            found.extend(problems.warnings.iter().map(|problem| of_problem(problem, CodeSeverity::Warning)));
+            found.extend(problems.errors.iter().map(|problem| of_problem(gateway, problem, CodeSeverity::Broken)));
+            found.extend(problems.warnings.iter().map(|problem| of_problem(gateway, problem, CodeSeverity::Warning)));
         }
         Ok(loaded) => {
-            found.extend(loaded.failed.iter().map(|problem| of_problem(problem, CodeSeverity::Broken)));
+            found.extend(loaded.failed.iter().map(|problem| of_problem(gateway, problem, CodeSeverity::Broken)));
             let warnings = loaded.warnings.iter().chain(&loaded.advice);
-            found.extend(warnings.map(|problem| of_problem(problem, CodeSeverity::Warning)));
+            found.extend(warnings.map(|problem| of_problem(gateway, problem, CodeSeverity::Warning)));
         }
     }
     found.extend(secrets(gateway));
@@ -60,7 +65,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     found
 }
 
-fn of_problem(problem: &ConfigProblem, severity: CodeSeverity) -> DoctorFinding {
+fn of_problem(gateway: &ExaminedGateway, problem: &ConfigProblem, severity: CodeSeverity) -> DoctorFinding {
     let code = match problem.kind {
         ProblemKind::Syntax => DoctorCode::ConfigSyntax,
         ProblemKind::UnknownKey => DoctorCode::UnknownKey,
@@ -74,7 +79,36 @@ fn of_problem(problem: &ConfigProblem, severity: CodeSeverity) -> DoctorFinding 
         | ProblemKind::Conflict
         | ProblemKind::Unavailable => DoctorCode::InvalidConfig,
     };
-    DoctorFinding::of_problem(code, severity, problem)
+    let finding = DoctorFinding::of_problem(code, severity, problem);
+    let repair = match problem.kind {
+        ProblemKind::Access => make_private(problem),
+        ProblemKind::Package => problem.server.as_ref().and_then(|server| pin_package(gateway, server)),
+        _ => None,
+    };
+    DoctorFinding { repair, ..finding }
+}
+
+/// Returns the repair of a file that others may write. A folder that they may write is left to its owner.
+fn make_private(problem: &ConfigProblem) -> Option<FileRepair> {
+    let ProblemOrigin::File { path, .. } = &problem.origin else { return None };
+    // Both have the file as their place. Only the remedy names what it changes.
+    let is_about_file = problem.fix.ends_with(&path.display().to_string());
+    is_about_file.then(|| FileRepair::MakePrivate(path.clone()))
+}
+
+/// Returns the edit that names a package's version, if the table of popular servers has one.
+fn pin_package(gateway: &ExaminedGateway, server: &str) -> Option<FileRepair> {
+    // As it is written: the loaded arguments have their references replaced.
+    let entry = gateway.options.paths.iter().rev().find_map(|path| raw_entry(path, server))?;
+    let mut args = entry["args"].as_array()?.clone();
+    let at = args.iter().position(|arg| arg.as_str().is_some_and(|arg| pinned_package(arg).is_some()))?;
+    // Behind a flag, other spellings hold for a version.
+    if at.checked_sub(1).and_then(|before| args[before].as_str()).is_some_and(|word| PACKAGE_FLAGS.contains(&word)) {
+        return None;
+    }
+    args[at] = pinned_package(args[at].as_str()?)?.into();
+    let values = Map::from_iter([("args".to_owned(), Value::Array(args))]);
+    Some(FileRepair::EditConfig(ConfigOperation::SetKeys { server: server.to_owned(), values }))
 }
 
 /// Finds secrets in the files, and files with secrets that others can read.
@@ -83,7 +117,7 @@ fn secrets(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let Ok(places) = SettingPlaces::read(&gateway.options) else { return Vec::new() };
     let (mut found, mut files) = (Vec::new(), Vec::new());
     for secret in places.literal_secrets() {
-        let moongate_config::ProblemOrigin::File { path, line, .. } = secret.origin else { continue };
+        let ProblemOrigin::File { path, line, .. } = secret.origin else { continue };
         let message = format!("`{}` is a secret, written into the file", secret.key);
         let fix = "write `${NAME}`, and set the variable where the gateway starts";
         let finding = DoctorFinding::new(DoctorCode::LiteralSecret, message, fix);
@@ -96,7 +130,7 @@ fn secrets(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     for path in files.into_iter().filter(|path| private_file::is_readable_by_others(path)) {
         let repair = FileRepair::MakePrivate(path.clone());
         let message = format!("{} has secrets, and others can read it", path.display());
-        let finding = DoctorFinding::new(DoctorCode::OpenFile, message, repair.command());
+        let finding = DoctorFinding::new(DoctorCode::OpenFile, message, format!("chmod 600 {}", path.display()));
         found.push(DoctorFinding { repair: Some(repair), ..finding });
     }
     found

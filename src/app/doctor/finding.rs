@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use moongate_config::edit::ConfigOperation;
 use moongate_config::{ConfigProblem, ProblemOrigin};
 use moongate_telemetry::logs;
 use serde_json::{Value, json};
@@ -26,26 +27,12 @@ pub(crate) struct DoctorFinding {
 }
 
 /// Repair that is safe to make.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FileRepair {
     /// Takes a file's access away from all others.
     MakePrivate(PathBuf),
-}
-
-impl FileRepair {
-    /// Returns the change, as people would make it.
-    pub(crate) fn command(&self) -> String {
-        match self {
-            FileRepair::MakePrivate(path) => format!("chmod 600 {}", path.display()),
-        }
-    }
-
-    /// Makes the change.
-    pub(crate) fn apply(&self) -> std::io::Result<()> {
-        match self {
-            FileRepair::MakePrivate(path) => moongate_platform::private_file::make_private(path),
-        }
-    }
+    /// Edits the config.
+    EditConfig(ConfigOperation),
 }
 
 impl DoctorFinding {

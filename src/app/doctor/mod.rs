@@ -13,7 +13,7 @@ mod servers;
 
 pub(crate) use codes::{CodeSeverity, DoctorCode};
 pub(crate) use examined::{ExaminedGateway, RunningGateway, ServerFacts, facts_of};
-pub(crate) use finding::DoctorFinding;
+pub(crate) use finding::{DoctorFinding, FileRepair};
 
 /// Runs the checks.
 pub(crate) fn look(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {

@@ -10,11 +10,14 @@ mod gather;
 use std::io::Write;
 use std::process::ExitCode;
 
+use moongate_config::LoadOptions;
+use moongate_config::edit::prepare_edit;
 use moongate_telemetry::logs;
 use serde_json::json;
 
-use crate::app::doctor::{self, CodeSeverity, DoctorCode, DoctorFinding, ExaminedGateway};
+use crate::app::doctor::{self, CodeSeverity, DoctorCode, DoctorFinding, ExaminedGateway, FileRepair};
 use crate::cli::admin::GatewayArgs;
+use crate::cli::config_edit::{show_edit, write_edit};
 use crate::cli::confirm::confirm;
 use crate::cli::process::print_message;
 
@@ -58,7 +61,7 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         found.retain(|finding| finding.server.as_ref() == Some(server));
     }
     if args.fix {
-        found = repair(found, args.yes)?;
+        found = repair(found, &args.gateway.load_options(), args.yes)?;
     }
     std::io::stdout().write_all(render(&found, &args).as_bytes())?;
     let count = |severity| found.iter().filter(|finding| finding.severity == severity).count();
@@ -79,22 +82,57 @@ fn look(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     found
 }
 
-/// Makes the safe repairs. Returns the findings that are left.
-fn repair(found: Vec<DoctorFinding>, is_confirmed: bool) -> anyhow::Result<Vec<DoctorFinding>> {
+/// Makes the safe repairs, each after showing it. Returns the findings that are left.
+fn repair(
+    found: Vec<DoctorFinding>,
+    options: &LoadOptions<'_>,
+    is_confirmed: bool,
+) -> anyhow::Result<Vec<DoctorFinding>> {
     let mut left = Vec::new();
     for finding in found {
-        let Some(repair) = &finding.repair else {
-            left.push(finding);
-            continue;
+        let done = match &finding.repair {
+            None => false,
+            Some(repair) => {
+                print_message(&format!("{}: {}", finding.code.info().id, finding.message));
+                make_repair(repair, options, is_confirmed)?
+            }
         };
-        print_message(&format!("{}: {}\n  {}", finding.code.info().id, finding.message, repair.command()));
-        if is_confirmed || confirm("Do this?")? {
-            repair.apply()?;
-        } else {
+        if !done {
             left.push(finding);
         }
     }
     Ok(left)
+}
+
+/// Shows a repair, asks, and makes it. Returns false if it was not made.
+fn make_repair(repair: &FileRepair, options: &LoadOptions<'_>, is_confirmed: bool) -> anyhow::Result<bool> {
+    let is_wanted = || anyhow::Ok(is_confirmed || confirm("Do this?")?);
+    match repair {
+        FileRepair::MakePrivate(path) => {
+            print_message(&format!("  chmod 600 {}", path.display()));
+            let is_wanted = is_wanted()?;
+            if is_wanted {
+                moongate_platform::private_file::make_private(path)?;
+            }
+            Ok(is_wanted)
+        }
+        FileRepair::EditConfig(operation) => {
+            // Prepared only now: the repair before may have changed the same file.
+            let prepared = match prepare_edit(options, None, std::slice::from_ref(operation)) {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    print_message(&format!("  cannot be done here: {error}"));
+                    return Ok(false);
+                }
+            };
+            show_edit(&prepared);
+            let is_wanted = is_wanted()?;
+            if is_wanted {
+                write_edit(prepared)?;
+            }
+            Ok(is_wanted)
+        }
+    }
 }
 
 fn render(found: &[DoctorFinding], args: &DoctorArgs) -> String {

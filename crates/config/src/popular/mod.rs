@@ -91,6 +91,16 @@ pub fn popular_server(name: &str) -> Option<&'static PopularServer> {
     TABLE.iter().find(|server| server.name == name)
 }
 
+/// Returns a package with the version of the table. `package` has no version, or `@latest`.
+pub fn pinned_package(package: &str) -> Option<&'static str> {
+    let bare = package.strip_suffix("@latest").unwrap_or(package);
+    let words = TABLE.iter().flat_map(|server| &server.args);
+    // The scope of an npm package begins with `@` as well.
+    words
+        .map(String::as_str)
+        .find(|word| word.rsplit_once('@').is_some_and(|(name, _)| !name.is_empty() && name == bare))
+}
+
 impl PopularServer {
     /// Returns the settings, as `ConfigOperation::AddServer` takes them. The error names a missing or excess argument.
     ///

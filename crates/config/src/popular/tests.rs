@@ -84,6 +84,17 @@ fn arguments_are_asked_for_by_name_and_fill_their_places() {
 }
 
 #[test]
+fn packages_of_the_table_have_a_version_to_pin() {
+    let time = popular_server("time").unwrap().args[0].as_str();
+    assert_eq!(pinned_package("mcp-server-time"), Some(time));
+    assert_eq!(pinned_package("mcp-server-time@latest"), Some(time));
+    assert!(pinned_package("@modelcontextprotocol/server-memory").unwrap().contains("server-memory@20"));
+    for other in ["", "@modelcontextprotocol", "-y", "server-memory", "mcp-server-time@1.0.0", "{DIR}"] {
+        assert_eq!(pinned_package(other), None, "{other}");
+    }
+}
+
+#[test]
 fn a_required_key_becomes_a_header_and_an_optional_one_does_not() {
     let optional = popular_server("context7").unwrap();
     assert!(!optional.settings(&[]).unwrap().contains_key("headers"));
