@@ -2,7 +2,7 @@
 # All tests, from a clean clone: format, lints, dependencies, unit and integration tests, interop with the official SDKs
 # and servers, the official conformance suite, the gates of the ranking, and two minutes of soak. Everything that is not
 # Rust is fetched here, pinned, into target/interop, target/conformance, target/search and target/page, apart from
-# Chromium, which Debian's packages bring; cargo-deny is built into target/tools. The type check for
+# Chromium, zsh and fish, which Debian's packages bring; cargo-deny is built into target/tools. The type check for
 # macOS and Windows is skipped where its tools are missing (`tests/platforms.sh`).
 #
 # `./test.sh quick` is for the minutes between two changes: format, lints, and the tests that need nothing but Rust
@@ -47,7 +47,7 @@ if [ "$quick" ]; then
         SIM_SEEDS=${SIM_SEEDS:-400} cargo nextest run --locked --profile quick
     else
         cargo test --locked --lib --bins --test tidy
-        SIM_SEEDS=${SIM_SEEDS:-400} run_areas --skip interop:: --skip search::tokens:: --skip page::the_page_works --skip page::the_scripts_of --skip page::many_tools --skip page_try:: --skip pictures:: --skip nginx_ --skip caddy_ --skip systemd_ --skip the_images_build_lines
+        SIM_SEEDS=${SIM_SEEDS:-400} run_areas --skip interop:: --skip search::tokens:: --skip page::the_page_works --skip page::the_scripts_of --skip page::many_tools --skip page_try:: --skip pictures:: --skip zsh_and_fish --skip nginx_ --skip caddy_ --skip systemd_ --skip the_images_build_lines
     fi
     say "the quick tests passed; ./test.sh runs all"
     exit
@@ -57,10 +57,11 @@ need node "Node.js 20 or later"
 need npm "it comes with Node.js"
 need python3 "Python 3.11 or later"
 
-say "peers for the interop and conformance tests, corpora for the ranking, a tokeniser, a browser for the page"
+say "peers for the interop and conformance tests, corpora for the ranking, a tokeniser, a browser for the page, shells"
 tests/conformance/setup.sh
 tests/search/setup.sh
 tests/page/setup.sh
+tests/shells/setup.sh
 
 check_format_and_lints
 

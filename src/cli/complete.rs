@@ -36,8 +36,17 @@ _moongate() {
 compdef _moongate moongate
 "#;
 /// Script for fish.
-const FISH: &str = "complete -c moongate -a \
-                    '(moongate __complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'\n";
+// Without `-f`, fish would offer files beside the names of servers.
+const FISH: &str = r#"function __moongate_complete
+  set -l found (moongate __complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)
+  if test -n "$found"
+    printf '%s\n' $found
+  else
+    __fish_complete_path (commandline -ct)
+  end
+end
+complete -c moongate -f -a '(__moongate_complete)'
+"#;
 /// Script for PowerShell.
 const POWERSHELL: &str = r#"Register-ArgumentCompleter -Native -CommandName moongate -ScriptBlock {
   param($word, $line, $at)
@@ -86,6 +95,8 @@ enum NameSource {
     /// Tools by their exposed names.
     Tools,
     Clients,
+    /// Popular servers.
+    PopularServers,
     /// Names of keys.
     Principals,
     /// Views and servers.
@@ -190,6 +201,7 @@ fn source_of(command: &str, flag: &str, place: usize) -> Option<NameSource> {
         ("explain", "", 0) => Some(NameSource::Principals),
         ("explain", "", 1) | ("call", "", 0) => Some(NameSource::Tools),
         ("connect", "", _) | ("import", "", 0) => Some(NameSource::Clients),
+        ("add", "", 0) => Some(NameSource::PopularServers),
         _ => None,
     }
 }
@@ -202,6 +214,9 @@ async fn names(source: NameSource, words: &[String], positionals: &[String]) -> 
     let config = || moongate_config::load(&gateway.load_options()).map(|loaded| loaded.plan).ok();
     match source {
         NameSource::Clients => moongate_clients::clients().map(|client| client.id.to_owned()).collect(),
+        NameSource::PopularServers => {
+            moongate_config::popular_servers().iter().map(|server| server.name.clone()).collect()
+        }
         NameSource::Principals => {
             let keys = config().map(|plan| plan.auth.keys).unwrap_or_default();
             let names: Vec<String> = keys.into_iter().map(|key| key.name).collect();
@@ -282,6 +297,7 @@ mod tests {
             ("explain --endpoint ", Some(NameSource::Endpoints)),
             ("tools --server ", Some(NameSource::Servers)),
             ("connect ", Some(NameSource::Clients)),
+            ("add ", Some(NameSource::PopularServers)),
             ("tools -- ", None),
             ("restart a ", None),
         ] {

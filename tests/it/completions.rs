@@ -7,16 +7,16 @@ use crate::harness::{Setup, legacy, only, serve};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
 
-/// Runs a script of a shell with the program on the path. `None`: the shell is not installed.
-async fn run(shell: &str, args: &[&str], script: String, dir: &Path) -> Option<String> {
+/// Runs a script of a shell with the program on the path.
+async fn run(shell: &str, args: &[&str], script: String, dir: &Path) -> String {
     let program = Path::new(PROGRAM).parent().unwrap().display().to_string();
     let mut command = Command::new(shell);
     command.args(args).arg(script).current_dir(dir).env("HOME", dir).env_remove("MOONGATE_CONFIG");
     command.env("PATH", format!("{program}:{}", std::env::var("PATH").unwrap()));
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
-    let output = output.ok()?;
+    let output = output.unwrap_or_else(|error| panic!("{shell}: {error}; tests/shells/setup.sh installs the shells"));
     assert!(output.stderr.is_empty(), "{shell}: {output:?}");
-    Some(String::from_utf8(output.stdout).unwrap())
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Completes a line in bash, as TAB does.
@@ -27,8 +27,27 @@ async fn bash(line: &[&str], dir: &Path) -> Vec<String> {
         words.join(" "),
         line.len()
     );
-    let out = run("bash", &["--norc", "-c"], script, dir).await.expect("bash is there");
+    let out = run("bash", &["--norc", "-c"], script, dir).await;
     out.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// Completes a line in zsh. What zsh would offer is printed instead.
+async fn zsh(line: &[&str], dir: &Path) -> Vec<String> {
+    let words: Vec<String> = line.iter().map(|word| format!("'{word}'")).collect();
+    let script = format!(
+        "autoload -U compinit; compinit -u -D; source <(moongate completions zsh); \
+         compadd() {{ shift; print -rl -- \"$@\" }}; _files() {{ print files }}; \
+         words=(moongate {}); CURRENT={}; _moongate",
+        words.join(" "),
+        line.len() + 1
+    );
+    run("zsh", &["-f", "-c"], script, dir).await.lines().map(str::to_owned).collect()
+}
+
+/// Completes a line in fish.
+async fn fish(line: &str, dir: &Path) -> Vec<String> {
+    let script = format!("moongate completions fish | source; complete -C 'moongate {line}'");
+    run("fish", &["--no-config", "-c"], script, dir).await.lines().map(str::to_owned).collect()
 }
 
 #[tokio::test]
@@ -46,14 +65,24 @@ async fn tab_offers_the_servers_of_the_running_gateway() {
     let config = format!("[gateway]\nadmin = \"{admin}\"\n");
     std::fs::write(dir.path().join("moongate.toml"), config).unwrap();
     assert_eq!(bash(&["restart", ""], dir.path()).await, ["first", "second"]);
-    let fish = "moongate completions fish | source; complete -C 'moongate restart '".to_owned();
-    if let Some(out) = run("fish", &["-c"], fish, dir.path()).await {
-        assert_eq!(out.lines().collect::<Vec<_>>(), ["first", "second"]);
-    }
-    let zsh = "autoload -U compinit; compinit -D; source <(moongate completions zsh); whence -w _moongate".to_owned();
-    if let Some(out) = run("zsh", &["-f", "-c"], zsh, dir.path()).await {
-        assert_eq!(out.trim(), "_moongate: function");
-    }
+}
+
+#[tokio::test]
+async fn zsh_and_fish_offer_names_and_files_only_where_there_is_no_name() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let gateway = Setup::new().http("first", &server.url).http("second", &server.url).start().await;
+    gateway.ready(&["first", "second"]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = format!("[gateway]\nadmin = \"{}\"\n", gateway.app.admin.unwrap());
+    std::fs::write(dir.path().join("moongate.toml"), config).unwrap();
+    assert_eq!(zsh(&["restart", ""], dir.path()).await, ["first", "second"]);
+    assert_eq!(zsh(&["restart", "s"], dir.path()).await, ["second"]);
+    assert_eq!(zsh(&["connect", "curs"], dir.path()).await, ["cursor"]);
+    assert_eq!(zsh(&["check", ""], dir.path()).await, ["files"]);
+    assert_eq!(fish("restart ", dir.path()).await, ["first", "second"]);
+    assert_eq!(fish("restart s", dir.path()).await, ["second"]);
+    assert_eq!(fish("connect curs", dir.path()).await, ["cursor"]);
+    assert_eq!(fish("check ", dir.path()).await, ["moongate.toml"]);
 }
 
 #[tokio::test]
@@ -62,6 +91,7 @@ async fn without_a_gateway_there_is_silence_and_clients_are_known() {
     std::fs::write(dir.path().join("moongate.toml"), "[gateway]\nadmin = \"127.0.0.1:2\"\n[views.work]\n").unwrap();
     assert!(bash(&["restart", ""], dir.path()).await.is_empty());
     assert_eq!(bash(&["connect", "curs"], dir.path()).await, ["cursor"]);
+    assert_eq!(bash(&["add", "deep"], dir.path()).await, ["deepwiki"]);
     assert_eq!(bash(&["explain", "--endpoint", ""], dir.path()).await, ["work"]);
 }
 
@@ -70,9 +100,9 @@ async fn the_address_of_the_page_is_printed() {
     let gateway = Setup::new().start().await;
     let admin = gateway.app.admin.unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let out = run("sh", &["-c"], format!("moongate open --print --admin {admin}"), dir.path()).await.unwrap();
+    let out = run("sh", &["-c"], format!("moongate open --print --admin {admin}"), dir.path()).await;
     assert_eq!(out, format!("http://{admin}/\n"));
     let refused = "moongate open --print --admin unix:/x 2>&1; echo $?".to_owned();
-    let out = run("sh", &["-c"], refused, dir.path()).await.unwrap();
+    let out = run("sh", &["-c"], refused, dir.path()).await;
     assert!(out.contains("no browser opens a Unix socket") && out.trim_end().ends_with('1'), "{out}");
 }
