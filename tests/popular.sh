@@ -25,7 +25,7 @@ while read -r name url; do
     echo "$name: fine, $count tools"
     [ "$count" -gt 0 ] || failed=1
   else
-    echo "$name: $url failed: $(tail -1 "$work/said")"
+    echo "$name: $url failed: $(head -1 "$work/said")"
     failed=1
   fi
 done < "$work/remote"
