@@ -39,6 +39,8 @@ const PICTURES = [
   { name: "connect", path: "/connect?client=cursor" },
   { name: "try", path: "/try/weather/forecast", act: tryTool },
   { name: "try-phone", path: "/try/weather/forecast", viewport: PHONE, act: tryTool },
+  { name: "add", path: "/add", act: lookAtServer },
+  { name: "keys", path: "/keys" },
   { name: "sign-in", path: "/", before: "operator-key", isClosed: true },
 ];
 
@@ -53,6 +55,13 @@ async function tryTool(page) {
   await page.getByLabel(/^place/).fill("Mainz");
   await page.getByRole("button", { name: "Call", exact: true }).click();
   await page.getByText(/^Done, /).waitFor();
+  await page.evaluate(() => { /** @type {HTMLElement} */ (document.activeElement)?.blur(); scrollTo(0, 0); });
+}
+
+async function lookAtServer(page) {
+  await page.getByLabel(/^URL/).fill("https://wiki.example.com/mcp");
+  await page.getByRole("button", { name: "Look" }).click();
+  await page.locator("#preview .diff").waitFor();
   await page.evaluate(() => { /** @type {HTMLElement} */ (document.activeElement)?.blur(); scrollTo(0, 0); });
 }
 

@@ -65,3 +65,21 @@ fn sentences_are_short() {
     assert!(counted[counted.len() / 2] <= 16, "half of the sentences have more than 16 words");
     assert!(long.is_empty(), "more than 25 words:\n{}", long.join("\n"));
 }
+
+/// Rows of tables and code blocks cannot be broken.
+#[test]
+fn lines_are_short() {
+    let index = ("docs/llms.txt".to_owned(), read("docs/llms.txt"));
+    let made = |path: &String| ["docs/reference/", "docs/clients/"].iter().any(|folder| path.starts_with(folder));
+    let mut long = Vec::new();
+    for (path, text) in pages().into_iter().filter(|(path, _)| !made(path)).chain([index]) {
+        let mut is_code = false;
+        for (n, line) in text.lines().enumerate() {
+            is_code ^= line.starts_with("```");
+            if !is_code && !line.starts_with('|') && line.chars().count() > 120 {
+                long.push(format!("{path}:{}", n + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "more than 120 characters: {long:?}");
+}
