@@ -1,7 +1,7 @@
 //! Config reload of a running gateway. Owns the steps from a config that was read to one that is in use.
 //!
 //! Does not decide when to reload (`watch_files.rs`, SIGHUP, an operator). Invariant: one reload at a time. A config
-//! with any problem changes nothing.
+//! with a problem changes nothing, unless it concerns only servers that the gateway runs without already.
 
 mod change_config;
 mod examine;

@@ -168,13 +168,18 @@ async fn a_misspelt_entry_costs_that_server_and_not_the_gateway() {
     let check = run_in(gateway.dir.path(), &["check"]).await;
     assert_eq!(check.code, Some(2), "{}", check.err);
     assert!(check.err.contains("unknown key `tols`") && check.err.contains("NOT_SET is not set"), "{}", check.err);
-    // A reload with any problem changes nothing, however small what it would change.
+    // The gateway runs without these two already, so they do not keep a reload from changing others.
     let path = gateway.dir.path().join("moongate.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("[servers.std]", "[servers.std]\nprefix = \"other\"")).unwrap();
     let reload = run_in(gateway.dir.path(), &["reload", "--admin", &gateway.admin]).await;
+    assert_eq!(reload.code, Some(0), "{}", reload.err);
+    assert!(gateway.run(&["tools"]).await.out.contains("other__echo"));
+    // A problem in the entry of a server that runs changes nothing.
+    std::fs::write(&path, text.replace("[servers.std]", "[servers.std]\nprefix = \"third\"\nstrat = 1")).unwrap();
+    let reload = run_in(gateway.dir.path(), &["reload", "--admin", &gateway.admin]).await;
     assert_eq!(reload.code, Some(2), "{}", reload.err);
-    assert!(gateway.run(&["tools"]).await.out.contains("std__echo"));
+    assert!(gateway.run(&["tools"]).await.out.contains("other__echo"));
     // Corrected, it starts what had failed.
     let text = text.replace("tols = {}", "").replace("\"x\"", &format!("{MOONGATE:?}\nargs = [\"mock\"]"));
     std::fs::write(&path, text.replace("${NOT_SET}", "mcp")).unwrap();
