@@ -111,6 +111,8 @@ async function withoutAMouse(page) {
   check(true, "a tool is tried without a mouse");
   await order("restore");
   check((await order("config")) === before, "the config is as before");
+  await page.goto(base);
+  await page.locator(`#server-${name}`).waitFor({ state: "detached" });
 }
 
 await runSteps([byUrl, byPaste, withoutAMouse, diesUnderThePage]);

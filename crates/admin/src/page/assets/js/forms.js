@@ -70,12 +70,12 @@ async function save(form) {
   if (changed !== undefined && !Object.keys(body).length) return say("Nothing is changed.");
   const answer = await submit(form, form.dataset.send || "", method || "POST", under ? { [under]: body } : body);
   if (!answer) return;
-  if (changed === undefined) form.reset();
-  // What was saved is where the next change begins, so that an undo shows.
-  else for (const field of /** @type {any} */ (form.elements)) {
+  // What was saved is where the next change begins. The reset lets an undo show.
+  if (changed !== undefined) for (const field of /** @type {any} */ (form.elements)) {
     if (field.options) for (const option of field.options) option.defaultSelected = option.selected;
     else field.defaultValue = field.value;
   }
+  form.reset();
   if (answer.key) showKey(answer);
   say(done || "Done.", answer.undo ? answer.etag : undefined);
 }
