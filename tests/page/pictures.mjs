@@ -24,6 +24,8 @@ const assets = join(root, "crates/admin/src/page/assets");
 const texts = join(process.env.PAGE_PICTURES, "texts");
 const BYTES_MAX = 200_000;
 const WIDE = { width: 1280, height: 800 };
+/** The form and what it found fit in this one. */
+const TALL = { width: 1280, height: 880 };
 const PHONE = { width: 390, height: 844 };
 
 /** A picture a line: its name, its path, and where it differs the colours, the size, and what is done before. */
@@ -39,7 +41,7 @@ const PICTURES = [
   { name: "connect", path: "/connect?client=cursor" },
   { name: "try", path: "/try/weather/forecast", act: tryTool },
   { name: "try-phone", path: "/try/weather/forecast", viewport: PHONE, act: tryTool },
-  { name: "add", path: "/add", act: lookAtServer },
+  { name: "add", path: "/add", viewport: TALL, act: lookAtServer },
   { name: "keys", path: "/keys" },
   { name: "sign-in", path: "/", before: "operator-key", isClosed: true },
 ];

@@ -174,6 +174,15 @@ fn key_text(server: &Value) -> String {
     }
 }
 
+/// Returns a difference without the blank lines that only part the new entry from its neighbours.
+fn without_blank_ends(diff: &str) -> String {
+    let lines: Vec<&str> = diff.lines().collect();
+    let is_blank = |line: &&&str| line.trim() == "+";
+    let start = lines.iter().take_while(is_blank).count();
+    let end = lines.len() - lines[start..].iter().rev().take_while(is_blank).count();
+    lines[start..end].join("\n")
+}
+
 /// Renders what would be added: a row for each server, and what is written.
 pub(super) fn preview(found: &Value, allow_commands: bool) -> Markup {
     let servers = list(found, "servers");
@@ -192,7 +201,7 @@ pub(super) fn preview(found: &Value, allow_commands: bool) -> Markup {
                     @if !diff.is_empty() {
                         div class="found" {
                             p { "What is written, into " code { (VisibleText(text(found, "file"))) } ":" }
-                            pre class="diff" tabindex="0" aria-label="What is written" { (VisibleText(diff.trim_end())) }
+                            pre class="diff" tabindex="0" aria-label="What is written" { (VisibleText(&without_blank_ends(diff))) }
                         }
                     }
                     div class="found row" {
@@ -347,7 +356,7 @@ mod tests {
         let mut found = json!({
             "servers": [server("a-2", "renamed", false), server("c", "same", false), server("d", "new", true)],
             "problems": [{ "line": 3, "column": 7, "message": HOSTILE, "hint": "Close it" }], "warnings": [HOSTILE], "file": "/etc/m.toml",
-            "diff": "+ [servers.a-2]\n",
+            "diff": "+ \n+ [servers.a-2]\n+ \n",
         });
         let html = preview(&found, false).into_string();
         assert!(!html.contains("<script>") && !html.contains('\u{202e}'), "{html}");
