@@ -370,7 +370,7 @@ mod tests {
             "its name a is taken",
             "you have it: b",
             "${A_TOKEN}",
-            "+ [servers.a-2]",
+            "aria-label=\"What is written\">+ [servers.a-2]</pre>",
             "3 tools · ≈ 610 tokens",
             "moongate add d --",
         ] {
