@@ -40,13 +40,16 @@ pub(super) fn sign_in_page() -> Markup {
         &html! {
             h1 { "Sign in" }
             noscript { p class="banner" { "Signing in needs JavaScript." } }
-            form id="signin" class="signin" method="post" {
-                label for="key" { "Admin key" }
-                input id="key" type="password" autocomplete="current-password" required autofocus;
-                button class="btn" { "Sign in" }
+            form id="signin" class="panel form" method="post" {
+                label class="f" { span class="cap" { b { "Admin key" } }
+                    input class="in" id="key" type="password" autocomplete="current-password" required autofocus;
+                }
+                div class="row" {
+                    button class="btn main" { "Sign in" }
+                    span class="soft" { "or run " code { "moongate open" } " on the machine" }
+                }
             }
             div id="failure" class="banner red" role="alert" hidden {}
-            p { "or run " code { "moongate open" } " on the machine" }
             p { "Commands take a key of " code { "admin.keys" } " from a variable:" }
             pre { "MOONGATE_ADMIN_KEY=… moongate status" }
         },
