@@ -130,11 +130,12 @@ fn of_clients(
         // A relative folder: the file of the project is among its files, under the same path.
         paths.extend(directories.folders(profile, Path::new("")).iter().flat_map(|folder| files_of(folder)));
         for path in paths.into_iter().filter(|path| path.is_file()) {
-            // Several clients read the same file of a project.
-            if seen.contains(&path) {
+            // Several clients read the same file of a project, and in the home folder it is the user's own.
+            let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+            if seen.contains(&real) {
                 continue;
             }
-            seen.push(path.clone());
+            seen.push(real);
             let read =
                 text_of(&path).and_then(|text| read_file(&path, &text).map_err(|error| anyhow::anyhow!("{error}")));
             match read {

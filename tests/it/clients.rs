@@ -225,6 +225,9 @@ async fn servers_of_clients_are_imported_once() {
         "work/.vscode/mcp.json",
         r#"{"servers": {"same": {"type": "http", "url": "https://docs.example/mcp/"}, "us": {"url": "http://localhost:8080/mcp"}}}"#,
     );
+    // The same file by another path, as in the home folder.
+    std::fs::create_dir(home.path("work/.cursor")).unwrap();
+    std::os::unix::fs::symlink(home.path(".cursor/mcp.json"), home.path("work/.cursor/mcp.json")).unwrap();
     let dry = home.run(&["import", "--dry-run"]).await;
     assert_eq!(dry.code, Some(0), "{}", dry.err);
     for part in ["notes", "docs", "there as docs", "this gateway"] {
