@@ -29,7 +29,7 @@ const NAME_MAX: usize = 60;
 pub(super) enum ProbeVerdict {
     /// Nothing speaks against it.
     Add,
-    /// It cannot work with these settings.
+    /// Settings with which it cannot work.
     Refuse,
 }
 

@@ -14,17 +14,17 @@ use crate::harness::program::Program;
 use crate::harness::{Setup, legacy, only, serve, until};
 
 /// Folder with a config and a home of its own.
-struct Scene {
+struct AddScene {
     folder: TempDir,
     file: PathBuf,
 }
 
-impl Scene {
-    fn new() -> Scene {
+impl AddScene {
+    fn new() -> AddScene {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("moongate.toml");
         std::fs::write(&file, "# mine\n[gateway]\nadmin = \"127.0.0.1:1\"\nstate_dir = \"state\"\n").unwrap();
-        Scene { folder, file }
+        AddScene { folder, file }
     }
 
     fn path(&self) -> &Path {
@@ -69,7 +69,7 @@ async fn http_status(status: StatusCode) -> String {
 
 #[tokio::test]
 async fn a_popular_server_needs_its_name_and_its_arguments_alone() {
-    let scene = Scene::new();
+    let scene = AddScene::new();
     let (code, said) = scene.run(&["add", "deepwiki", "--no-probe"]).await;
     assert_eq!((code, scene.text().contains("url = \"https://mcp.deepwiki.com/mcp\"")), (0, true), "{said}");
     let (code, said) = scene.run(&["add", "context7", "--no-probe"]).await;
@@ -98,7 +98,7 @@ async fn a_popular_server_needs_its_name_and_its_arguments_alone() {
 
 #[tokio::test]
 async fn a_server_is_looked_at_before_it_is_added() {
-    let scene = Scene::new();
+    let scene = AddScene::new();
     let server = serve(only(legacy(), &["echo", "fail"])).await;
     let (code, said) = scene.run(&["add", "good", &server.url]).await;
     assert_eq!(code, 0, "{said}");
@@ -121,7 +121,7 @@ async fn a_server_is_looked_at_before_it_is_added() {
 
 #[tokio::test]
 async fn faults_that_may_pass_are_told_and_the_server_is_added() {
-    let scene = Scene::new();
+    let scene = AddScene::new();
     let locked = http_status(StatusCode::UNAUTHORIZED).await;
     let (code, said) = scene.run(&["add", "locked", &locked]).await;
     assert!(code == 0 && said.contains("sign-in is needed") && scene.text().contains(&locked), "{said}");
@@ -138,7 +138,7 @@ async fn faults_that_may_pass_are_told_and_the_server_is_added() {
 
 #[tokio::test]
 async fn a_pasted_text_adds_all_its_servers_as_one_edit() {
-    let scene = Scene::new();
+    let scene = AddScene::new();
     let before = scene.text();
     let server = serve(only(legacy(), &["echo"])).await;
     let text = format!(
@@ -169,7 +169,7 @@ async fn a_pasted_text_adds_all_its_servers_as_one_edit() {
 
 #[tokio::test]
 async fn undo_takes_back_the_last_edit_to_the_byte_and_nothing_else() {
-    let scene = Scene::new();
+    let scene = AddScene::new();
     let (code, said) = scene.run(&["undo"]).await;
     assert_eq!((code, said.contains("no edit of this config is known")), (1, true), "{said}");
     let first = scene.text();
@@ -203,7 +203,7 @@ async fn undo_reaches_a_running_gateway_and_imports_can_be_undone() {
     let server = serve(only(legacy(), &["echo"])).await;
     let setup = Setup::new().http("a", &server.url).lasting();
     let gateway = setup.program().await;
-    let scene = Scene::new();
+    let scene = AddScene::new();
     let file = setup.file();
     let before = std::fs::read(&file).unwrap();
     let admin = gateway.admin_url().trim_start_matches("http://").to_owned();
@@ -225,7 +225,7 @@ async fn undo_reaches_a_running_gateway_and_imports_can_be_undone() {
 #[tokio::test]
 async fn a_prompt_names_the_tools_that_are_switched_off_if_the_gateway_says_so() {
     let server = serve(only(legacy(), &["echo", "fail", "add"])).await;
-    let scene = Scene::new();
+    let scene = AddScene::new();
     let reserved = (ReservedAddress::new(), ReservedAddress::new());
     let (listen, admin) = (reserved.0.address().to_string(), reserved.1.address().to_string());
     let config = format!(

@@ -20,7 +20,7 @@ const isUpdate = Boolean(process.env.UPDATE_PICTURES);
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const folder = join(root, "docs/pictures");
 const assets = join(root, "crates/admin/src/page/assets");
-/** What was compared, for a look at what differs. */
+/** Texts that were compared, for a look at a difference. */
 const texts = join(process.env.PAGE_PICTURES, "texts");
 const BYTES_MAX = 200_000;
 const WIDE = { width: 1280, height: 800 };

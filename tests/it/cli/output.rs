@@ -1,4 +1,4 @@
-//! What commands of the client print: lists, results, progress.
+//! Output of client commands: lists, results, progress.
 
 use super::*;
 

@@ -51,7 +51,7 @@ fn is_data(block: &FencedBlock) -> bool {
     ["toml", "yaml", "yml", "json", "jsonc"].contains(&kind(block).0)
 }
 
-/// What `moongate check` says against a config. `None`: nothing.
+/// Problem that `moongate check` finds in a config. `None`: nothing.
 fn refusal(extension: &str, text: &str) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -152,7 +152,7 @@ fn is_variable(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_')
 }
 
-/// What is wrong with a command line, and its kind. `None`: nothing.
+/// Problem of a command line, and its kind. `None`: nothing.
 fn usage_error(args: &[String]) -> Option<(ErrorKind, String)> {
     let words = std::iter::once("moongate").chain(args.iter().map(String::as_str));
     let error = CommandLine::command().try_get_matches_from(words).err()?;
@@ -160,7 +160,7 @@ fn usage_error(args: &[String]) -> Option<(ErrorKind, String)> {
     (!is_answer).then(|| (error.kind(), error.to_string()))
 }
 
-/// What is wrong with a command that a sentence names. It may lack arguments, and words in capitals stand for others.
+/// Problem of a command that a sentence names. It may lack arguments, and words in capitals stand for others.
 fn naming_error(args: &[String]) -> Option<(ErrorKind, String)> {
     let stands_for_others = |word: &String| word.chars().all(|c| c.is_ascii_uppercase());
     let is_wrong = |kind| match kind {
