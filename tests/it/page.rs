@@ -203,7 +203,7 @@ pub(crate) async fn run_script(name: &str, admin: &str, pictures: &Path, obey: i
             said.push(line);
         }
     };
-    let ended = tokio::time::timeout(Duration::from_secs(300), run).await;
+    let ended = tokio::time::timeout(Duration::from_secs(500), run).await;
     assert!(ended.is_ok(), "the script did not end:\n{}", said.join("\n"));
     let status = script.wait().await.unwrap();
     let failed: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("FAILED: ")).collect();
