@@ -4,29 +4,29 @@ use bytes::Bytes;
 
 use super::*;
 
-fn caller() -> Caller {
+/// Returns a caller that can be asked for samples.
+fn able(principal: u32, session: Option<&str>) -> Caller {
     Caller {
         capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
-        ..(*moongate_testing::caller(1, None)).clone()
+        ..(*moongate_testing::caller(principal, session)).clone()
     }
+}
+
+/// Returns a request for a sample that names no call.
+fn ask() -> RpcMessage {
+    let json = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
+    RpcMessage::parse(&Bytes::from_static(json.as_bytes())).unwrap()
 }
 
 #[test]
 fn an_input_request_reaches_no_other_session() {
     let calls = PendingCalls::default();
     let find = |message: &RpcMessage| calls.find_call(message);
-    let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
-    let ask = RpcMessage::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
+    let ask = ask();
     let open = |session: &str, sample| {
-        let caller = moongate_testing::caller(1, Some(session));
-        calls.open(
-            &Caller {
-                capabilities: ClientCapabilities { sample, ..ClientCapabilities::default() },
-                ..(*caller).clone()
-            },
-            LogInterest::Never,
-            CallTarget::default(),
-        )
+        let capabilities = ClientCapabilities { sample, ..ClientCapabilities::default() };
+        let caller = Caller { capabilities, ..able(1, Some(session)) };
+        calls.open(&caller, LogInterest::Never, CallTarget::default())
     };
     let unable = open("a", false);
     assert_eq!(find(&ask), Some(unable.id), "its client lacks what the server asks for");
@@ -50,16 +50,8 @@ fn an_input_request_reaches_no_other_session() {
 async fn an_input_request_of_an_abandoned_call_reaches_no_other_caller() {
     let calls = PendingCalls::default();
     let find = |message: &RpcMessage| calls.find_call(message);
-    let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
-    let ask = RpcMessage::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
-    let caller = |session: &str| {
-        let principal = if session == "other" { 2 } else { 1 };
-        let caller = moongate_testing::caller(principal, Some(session));
-        Caller {
-            capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
-            ..(*caller).clone()
-        }
-    };
+    let ask = ask();
+    let caller = |session: &str| able(if session == "other" { 2 } else { 1 }, Some(session));
     let open = |session: &str| calls.open(&caller(session), LogInterest::Never, CallTarget::default());
     let left = open("a");
     let beside = open("a");
@@ -98,16 +90,9 @@ async fn an_input_request_of_an_abandoned_call_reaches_no_other_caller() {
 async fn a_misdirected_input_request_stays_with_its_client() {
     let calls = PendingCalls::default();
     let find = |message: &RpcMessage| calls.find_call(message);
-    let json = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
-    let ask = RpcMessage::parse(&Bytes::from_static(json.as_bytes())).unwrap();
+    let ask = ask();
     let RpcMessage::Request(request) = ask.clone() else { unreachable!() };
-    let able = |id| {
-        let caller = moongate_testing::caller(id, None);
-        Caller {
-            capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
-            ..(*caller).clone()
-        }
-    };
+    let able = |id| able(id, None);
     let open = |id| calls.open(&able(id), LogInterest::Never, CallTarget::default());
     let (first, second) = (open(1), open(1));
     assert_eq!(find(&ask), Some(first.id));
@@ -126,13 +111,7 @@ async fn a_misdirected_input_request_stays_with_its_client() {
 #[tokio::test(start_paused = true)]
 async fn many_abandoned_calls_of_one_principal_are_remembered() {
     let calls = PendingCalls::default();
-    let able = |session: &str| {
-        let caller = moongate_testing::caller(1, Some(session));
-        Caller {
-            capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
-            ..(*caller).clone()
-        }
-    };
+    let able = |session: &str| able(1, Some(session));
     for n in 0..CANCELLED_MAX + 10 {
         calls.open(&able(&format!("{n}")), LogInterest::Never, CallTarget::default()).mark_cancelled();
     }
@@ -152,15 +131,8 @@ async fn many_abandoned_calls_of_one_principal_are_remembered() {
 fn an_input_request_reaches_one_call_of_its_principal_only() {
     let calls = PendingCalls::default();
     let find = |message: &RpcMessage| calls.find_call(message);
-    let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
-    let ask = RpcMessage::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
-    let able = |id| {
-        let caller = moongate_testing::caller(id, None);
-        Caller {
-            capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
-            ..(*caller).clone()
-        }
-    };
+    let ask = ask();
+    let able = |id| able(id, None);
     let open = |caller: &Caller| calls.open(caller, LogInterest::Never, CallTarget::default());
     let (first, second) = (open(&able(1)), open(&able(1)));
     assert_eq!([find(&ask), find(&ask)], [Some(first.id), Some(second.id)], "each in its turn");
@@ -186,16 +158,16 @@ fn a_log_message_is_about_the_only_call_that_wants_any() {
     let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
     let log = RpcMessage::parse(&Bytes::from_static(log.as_bytes())).unwrap();
     // For example the stream on which the gateway listens for list changes.
-    let _stream = calls.open(&caller(), LogInterest::Never, CallTarget::default());
+    let _stream = calls.open(&able(1, None), LogInterest::Never, CallTarget::default());
     assert_eq!(find(&log), None);
-    let first = calls.open(&caller(), LogInterest::Wanted(1), CallTarget::default());
+    let first = calls.open(&able(1, None), LogInterest::Wanted(1), CallTarget::default());
     assert_eq!(find(&log), Some(first.id));
-    let second = calls.open(&caller(), LogInterest::Wanted(1), CallTarget::default());
+    let second = calls.open(&able(1, None), LogInterest::Wanted(1), CallTarget::default());
     assert_eq!(find(&log), None, "it could be about either");
     drop(first);
-    let quiet = calls.open(&caller(), LogInterest::Unwanted(1), CallTarget::default());
+    let quiet = calls.open(&able(1, None), LogInterest::Unwanted(1), CallTarget::default());
     assert_eq!(find(&log), Some(second.id));
     drop(quiet);
-    let _other = calls.open(&caller(), LogInterest::Unwanted(2), CallTarget::default());
+    let _other = calls.open(&able(1, None), LogInterest::Unwanted(2), CallTarget::default());
     assert_eq!(find(&log), None, "it could tell of another principal");
 }
