@@ -269,7 +269,7 @@ async fn read(text: &[u8], size: usize) -> (Vec<Vec<String>>, Vec<String>, usize
     let settings = RpcPipeSettings {
         max_message: 200,
         backlog: ByteBudget::new(1 << 20, "a", &Metrics::new()),
-        correlate: Arc::new(|_| moongate_transport::MessageRoute::Events),
+        correlate: Arc::new(|_, _| moongate_transport::MessageRoute::Events),
         on_garbage: Arc::new(move |_| *counted.lock().unwrap_or_else(PoisonError::into_inner) += 1),
         closed: "the other end closed the pipe",
         explain: None,

@@ -196,17 +196,15 @@ impl PendingCalls {
         if kind != InputKind::Other && !self.is_idle() {
             self.0.interactive.set();
         }
-        let Some(id) = self.sole_candidate(|open| open.stray_messages.is_some() && open.capabilities.supports(kind))
-        else {
-            return Err(request);
-        };
+        let fits = |_, open: &PendingCall| open.stray_messages.is_some() && open.capabilities.supports(kind);
+        let Some(id) = self.sole_candidate(fits) else { return Err(request) };
         self.push(id, request)
     }
 
     /// Delivers an input request that went to the wrong call of a client to another call of that client.
     pub(super) fn redeliver_request(&self, caller: &Caller, request: RpcRequest) -> Result<(), RpcRequest> {
         let (kind, owner) = (InputKind::classify(&request.method, &request.params), owner_of(caller));
-        let fits = |open: &PendingCall| {
+        let fits = |_, open: &PendingCall| {
             open.stray_messages.is_some() && open.capabilities.supports(kind) && open.owner == owner
         };
         match self.sole_candidate(fits) {
@@ -315,8 +313,8 @@ impl PendingCalls {
         InputGuard { calls: self.clone(), id }
     }
 
-    /// Finds the open call that a message is about.
-    pub(super) fn find_call(&self, message: &RpcMessage) -> Option<u64> {
+    /// Finds the open call that a message is about. `is_awaited` tells whether the pipe awaits the response to a request.
+    pub(super) fn find_call(&self, message: &RpcMessage, is_awaited: &dyn Fn(u64) -> bool) -> Option<u64> {
         match message {
             // The link finds the calls of responses by their ids.
             RpcMessage::Response(_) => None,
@@ -335,9 +333,10 @@ impl PendingCalls {
                 if kind != InputKind::Other && !self.is_idle() {
                     self.0.interactive.set();
                 }
+                // A call is open before it is sent, and for a moment after its response: neither is asked.
                 // If no client supports the request, the only open call shall fail with the name of the missing
                 // capability.
-                self.sole_candidate(|open| open.capabilities.supports(kind))
+                self.sole_candidate(|id, open| open.capabilities.supports(kind) && is_awaited(id))
                     .or_else(|| self.sole_call(|open| !open.capabilities.supports(kind)))
             }
         }
@@ -347,9 +346,9 @@ impl PendingCalls {
     ///
     /// Returns `None` if another client has a call open that the request could come from. Among several calls of one
     /// client the likeliest call gets it, since the client is the same.
-    fn sole_candidate(&self, fits: impl Fn(&PendingCall) -> bool) -> Option<u64> {
+    fn sole_candidate(&self, fits: impl Fn(u64, &PendingCall) -> bool) -> Option<u64> {
         let mut open = self.lock();
-        let owner = open.values().find(|call| fits(call))?.owner.clone();
+        let owner = open.iter().find(|(id, call)| fits(**id, call))?.1.owner.clone();
         if owner.is_none() || open.values().any(|call| call.owner.is_some() && call.owner != owner) {
             return None;
         }
@@ -364,7 +363,7 @@ impl PendingCalls {
         if is_ambiguous {
             return None;
         }
-        let fitting = open.iter().filter(|(id, call)| fits(call) && **id <= unread);
+        let fitting = open.iter().filter(|(id, call)| fits(**id, call) && **id <= unread);
         let candidate = |(id, call): (&u64, &PendingCall)| CallCandidate {
             id: *id,
             target: call.target,

@@ -195,8 +195,9 @@ pub enum MessageRoute {
     Answer(Bytes),
 }
 
-/// Selects the destination of a message on a pipe. Only the protocol revision can read that.
-pub type CorrelateFn = Arc<dyn Fn(&RpcMessage) -> MessageRoute + Send + Sync>;
+/// Selects the destination of a message on a pipe. Only the protocol revision can read that. The second argument tells
+/// whether the pipe awaits the response to a request.
+pub type CorrelateFn = Arc<dyn Fn(&RpcMessage, &dyn Fn(u64) -> bool) -> MessageRoute + Send + Sync>;
 
 /// Failure of a link.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -88,13 +88,23 @@ enum OpenRequestTable {
     Broken(LinkError),
 }
 
+impl OpenRequestTable {
+    /// Finds a request whose response has not arrived.
+    fn find(&self, id: u64) -> Option<&mpsc::Sender<CallMessage>> {
+        match self {
+            OpenRequestTable::Calls(calls) => calls.get(&id),
+            OpenRequestTable::Broken(_) => None,
+        }
+    }
+}
+
 /// Settings of one pipe.
 pub struct RpcPipeSettings {
     /// Longest line accepted, in bytes.
     pub max_message: usize,
     /// Byte budget of unread messages. Unwritten messages may take as many bytes again.
     pub backlog: Arc<ByteBudget>,
-    /// Finds the open call that a message belongs to when it carries no request id of ours.
+    /// Finds the open call that a message belongs to when it carries no request id of ours. Runs under the pipe's lock.
     pub correlate: CorrelateFn,
     /// Called for each line that is no message.
     pub on_garbage: OnGarbage,
@@ -398,18 +408,18 @@ impl PipeShared {
             }
             return None;
         }
-        match (self.correlate)(&message) {
+        // Chosen and queued under one lock: the call cannot end in between.
+        let open = lock(&self.open);
+        match (self.correlate)(&message, &|id| open.find(id).is_some()) {
             MessageRoute::Answer(answer) => return Some(answer),
             MessageRoute::Call(id) => {
-                // Queued under the lock: the call cannot end between the look-up and the queue.
-                if let OpenRequestTable::Calls(calls) = &*lock(&self.open)
-                    && let Some(call) = calls.get(&id)
-                {
+                if let Some(call) = open.find(id) {
                     return self.queue_for_call(call, message, size);
                 }
             }
             MessageRoute::Events => {}
         }
+        drop(open);
         // No one subscribed, so the message must take no room from calls.
         if self.events.is_closed() {
             return self.drop_unclaimed(&message);

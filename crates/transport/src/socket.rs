@@ -129,7 +129,7 @@ mod tests {
             connect_timeout: Duration::from_secs(20),
             max_message: 1024,
             backlog: ByteBudget::new(64 * 1024, "a", &moongate_telemetry::Metrics::new()),
-            correlate: Arc::new(|_| crate::MessageRoute::Events),
+            correlate: Arc::new(|_, _| crate::MessageRoute::Events),
             on_garbage: Arc::new(|_| {}),
         }
     }

@@ -21,7 +21,7 @@ fn ask() -> RpcMessage {
 #[test]
 fn an_input_request_reaches_no_other_session() {
     let calls = PendingCalls::default();
-    let find = |message: &RpcMessage| calls.find_call(message);
+    let find = |message: &RpcMessage| calls.find_call(message, &|_| true);
     let ask = ask();
     let open = |session: &str, sample| {
         let capabilities = ClientCapabilities { sample, ..ClientCapabilities::default() };
@@ -49,7 +49,7 @@ fn an_input_request_reaches_no_other_session() {
 #[tokio::test(start_paused = true)]
 async fn an_input_request_of_an_abandoned_call_reaches_no_other_caller() {
     let calls = PendingCalls::default();
-    let find = |message: &RpcMessage| calls.find_call(message);
+    let find = |message: &RpcMessage| calls.find_call(message, &|_| true);
     let ask = ask();
     let caller = |session: &str| able(if session == "other" { 2 } else { 1 }, Some(session));
     let open = |session: &str| calls.open(&caller(session), LogInterest::Never, CallTarget::default());
@@ -89,7 +89,7 @@ async fn an_input_request_of_an_abandoned_call_reaches_no_other_caller() {
 #[tokio::test]
 async fn a_misdirected_input_request_stays_with_its_client() {
     let calls = PendingCalls::default();
-    let find = |message: &RpcMessage| calls.find_call(message);
+    let find = |message: &RpcMessage| calls.find_call(message, &|_| true);
     let ask = ask();
     let RpcMessage::Request(request) = ask.clone() else { unreachable!() };
     let able = |id| able(id, None);
@@ -130,7 +130,7 @@ async fn many_abandoned_calls_of_one_principal_are_remembered() {
 #[test]
 fn an_input_request_reaches_one_call_of_its_principal_only() {
     let calls = PendingCalls::default();
-    let find = |message: &RpcMessage| calls.find_call(message);
+    let find = |message: &RpcMessage| calls.find_call(message, &|_| true);
     let ask = ask();
     let able = |id| able(id, None);
     let open = |caller: &Caller| calls.open(caller, LogInterest::Never, CallTarget::default());
@@ -145,7 +145,7 @@ fn an_input_request_reaches_one_call_of_its_principal_only() {
     drop(other);
     let interactive = InteractiveFlag::default();
     let calls = PendingCalls::with_interactive_flag(interactive.clone());
-    let find = |message: &RpcMessage| calls.find_call(message);
+    let find = |message: &RpcMessage| calls.find_call(message, &|_| true);
     assert!(find(&ask).is_none() && !interactive.is_set(), "that was in no call");
     let _call = calls.open(&able(1), LogInterest::Never, CallTarget::default());
     assert!(find(&ask).is_some() && interactive.is_set());
@@ -154,7 +154,7 @@ fn an_input_request_reaches_one_call_of_its_principal_only() {
 #[test]
 fn a_log_message_is_about_the_only_call_that_wants_any() {
     let calls = PendingCalls::default();
-    let find = |message: &RpcMessage| calls.find_call(message);
+    let find = |message: &RpcMessage| calls.find_call(message, &|_| true);
     let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
     let log = RpcMessage::parse(&Bytes::from_static(log.as_bytes())).unwrap();
     // For example the stream on which the gateway listens for list changes.

@@ -11,7 +11,7 @@ async fn told(text: &str, size: usize) -> Vec<String> {
     let (ours, mut theirs) = tokio::io::duplex(size);
     let settings = RpcPipeSettings {
         max_message: 60,
-        correlate: Arc::new(|_| MessageRoute::Events),
+        correlate: Arc::new(|_, _| MessageRoute::Events),
         on_garbage: Arc::new(|_| ()),
         backlog: ByteBudget::new(64 * 1024, "a", &Metrics::new()),
         closed: "the server closed its output",
@@ -78,7 +78,7 @@ fn rpc_pipe(max_backlog: usize, metrics: &Metrics) -> (RpcPipe, BufReader<tokio:
     let settings = RpcPipeSettings {
         max_message: 64 * 1024,
         backlog: ByteBudget::new(max_backlog, "a", metrics),
-        correlate: Arc::new(|_| MessageRoute::Events),
+        correlate: Arc::new(|_, _| MessageRoute::Events),
         on_garbage: Arc::new(|line| panic!("{}", String::from_utf8_lossy(line))),
         closed: "the other end closed the pipe",
         explain: None,
@@ -136,7 +136,7 @@ async fn messages_without_a_listener_take_no_backlog() {
 }
 
 /// Routes of a server whose pings are answered.
-fn pongs(message: &RpcMessage) -> MessageRoute {
+fn pongs(message: &RpcMessage, _: &dyn Fn(u64) -> bool) -> MessageRoute {
     match message {
         RpcMessage::Request(request) => MessageRoute::Answer(Bytes::from(format!(
             "{{\"pong\":{}}}",
