@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::*;
 use crate::supervisor::refresh::{ACKNOWLEDGE_WAIT, RELIST_INTERVAL};
 use crate::testing::{ChangingServer, ScriptedAnswer, ScriptedRequest, dialing, dialing_http, settings, settings_http};
 use crate::{NoSink, Upstream, UpstreamState};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_model::{Call, McpMethod};
-use moongate_model::{Error, McpErrorKind};
+use moongate_model::{Call, Error, McpErrorKind, McpMethod, Outcome};
 use moongate_testing as testing;
 
 /// HTTP server with sessions.
@@ -347,19 +347,27 @@ async fn a_subscription_that_fails_is_tried_again_and_not_for_ever() {
     assert_eq!(server.subscribed(), ["x:1", "x:2"]);
 }
 
+/// Begins a call of a session. It runs until the answer is sent.
+async fn begin_call(
+    site: &SessionSite,
+    upstream: &Arc<Upstream>,
+) -> (oneshot::Sender<Value>, JoinHandle<Result<Outcome, Error>>) {
+    let (answer, later) = oneshot::channel();
+    *site.call.lock() = Some(later);
+    let (upstream, caller) = (upstream.clone(), testing::caller(1, Some("s")));
+    let params = JsonObject::new().with("name", RawJson::string("t"));
+    let running =
+        tokio::spawn(async move { upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(site.call.lock().is_none(), "it runs");
+    (answer, running)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_ends_with_its_last_call() {
     let site = Arc::new(SessionSite::default());
     let upstream = start(&site).await;
-    let (answer, later) = oneshot::channel();
-    *site.call.lock() = Some(later);
-    let running = tokio::spawn({
-        let (upstream, caller) = (upstream.clone(), testing::caller(1, Some("s")));
-        let params = JsonObject::new().with("name", RawJson::string("t"));
-        async move { upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await }
-    });
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(site.call.lock().is_none(), "it runs");
+    let (answer, running) = begin_call(&site, &upstream).await;
     // Both attempts of the check break: the connection counts as lost.
     site.breaks.store(2, Ordering::Relaxed);
     upstream.pool.suspicion.record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
@@ -379,12 +387,7 @@ async fn a_session_ends_with_its_last_call() {
 async fn a_stop_ends_sessions_whatever_runs_in_them() {
     let site = Arc::new(SessionSite::default());
     let upstream = start(&site).await;
-    let (_answer, later) = oneshot::channel();
-    *site.call.lock() = Some(later);
-    let caller = testing::caller(1, Some("s"));
-    let mut exchange = upstream.call(&caller, Call::new(McpMethod::CallTool, JsonObject::new()));
-    let running = tokio::spawn(async move { exchange.next().await });
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (_answer, running) = begin_call(&site, &upstream).await;
     upstream.stop().await;
     upstream.server.common.wait_closed().await;
     assert_eq!(site.ended(), ["session-0"]);
