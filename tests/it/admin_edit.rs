@@ -97,9 +97,7 @@ async fn servers_are_switched_named_and_removed() {
 
 #[tokio::test]
 async fn what_cannot_be_changed_is_refused_and_says_why() {
-    let server = serve(only(legacy(), &["echo"])).await;
-    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
-    edited.ready("a").await;
+    let (_server, edited) = EditedGateway::with_echo().await;
     let before = edited.text();
     for (body, status, error) in [
         (json!({}), 400, "bad_value"),
@@ -204,9 +202,7 @@ const FOREIGN: [(&str, &[(&str, &str)]); 7] = [
 
 #[tokio::test]
 async fn other_pages_change_nothing() {
-    let server = serve(only(legacy(), &["echo"])).await;
-    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
-    edited.ready("a").await;
+    let (_server, edited) = EditedGateway::with_echo().await;
     assert_eq!(edited.patch("a", json!({ "set": { "title": "x" } })).await.status, 200);
     let before = edited.text();
     let admin = format!("{}/api/v1", edited.gateway.admin_url());

@@ -2,9 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{
-    EditedGateway, Era, EventStream, HttpClient, HttpReply, JSON, McpClient, Setup, legacy, only, serve,
-};
+use crate::harness::{EditedGateway, Era, EventStream, HttpClient, HttpReply, JSON, McpClient, Setup};
 
 async fn with_key(edited: &EditedGateway, key: &str, method: &str, path: &str, body: &Value) -> HttpReply {
     edited.send(method, path, &[("authorization", &format!("Bearer {key}"))], body).await
@@ -19,9 +17,7 @@ async fn initialize(edited: &EditedGateway, key: Option<&str>) -> u16 {
 
 #[tokio::test]
 async fn a_key_is_shown_once_and_the_first_one_closes_the_endpoint() {
-    let server = serve(only(legacy(), &["echo"])).await;
-    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
-    edited.ready("a").await;
+    let (_server, edited) = EditedGateway::with_echo().await;
     let before = edited.text();
     assert_eq!(edited.get("/keys").await, json!({ "clients": [], "operators": [] }));
     assert_ne!(initialize(&edited, None).await, 401);

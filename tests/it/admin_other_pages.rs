@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::harness::{EditedGateway, HttpClient, Setup, legacy, only, serve, within};
+use crate::harness::{EditedGateway, HttpClient, Setup, within};
 
 /// Sends a request as these bytes, and returns the head of the response.
 async fn raw(edited: &EditedGateway, head: &str) -> String {
@@ -40,9 +40,7 @@ const LOADS: [(&str, &[(&str, &str)]); 8] = [
 
 #[tokio::test]
 async fn what_another_page_loads_is_refused_and_shows_it_nothing() {
-    let server = serve(only(legacy(), &["echo"])).await;
-    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
-    edited.ready("a").await;
+    let (_server, edited) = EditedGateway::with_echo().await;
     let before = edited.text();
     let description = edited.get("/openapi.json").await;
     let reads: Vec<String> = description["paths"]
@@ -86,9 +84,7 @@ async fn a_web_socket_of_another_page_is_not_opened() {
 
 #[tokio::test]
 async fn what_another_page_sends_changes_nothing() {
-    let server = serve(only(legacy(), &["echo"])).await;
-    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
-    edited.ready("a").await;
+    let (server, edited) = EditedGateway::with_echo().await;
     assert_eq!(edited.patch("a", json!({ "set": { "title": "x" } })).await.status, 200);
     let (before, keys) = (edited.text(), edited.get("/keys").await);
     // All that a page may send without asking: forms, beacons, and fetch in the mode no-cors.

@@ -1,8 +1,9 @@
 //! A gateway whose config is changed through its admin API.
 
+use moongate_mock::MockHandle;
 use serde_json::Value;
 
-use super::{HttpClient, HttpReply, Process, Setup, until};
+use super::{HttpClient, HttpReply, Process, Setup, legacy, only, serve, until};
 
 /// Type of a body that is accepted.
 pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
@@ -24,6 +25,14 @@ impl EditedGateway {
         // Printed after the first address, which is what the start waits for.
         until("the admin listener is named", async || gateway.log().contains("page on ").then_some(())).await;
         EditedGateway { gateway, setup }
+    }
+
+    /// Starts a gateway whose server `a` is ready and has one tool, `echo`. The server ends with its handle.
+    pub(crate) async fn with_echo() -> (MockHandle, EditedGateway) {
+        let server = serve(only(legacy(), &["echo"])).await;
+        let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
+        edited.ready("a").await;
+        (server, edited)
     }
 
     /// Text of the file as it is.
