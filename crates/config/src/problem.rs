@@ -57,6 +57,7 @@ impl ProblemOrigin {
     /// Names the place for people, such as `moongate.toml:14`. `None`: there is none.
     pub fn place(&self) -> Option<String> {
         match self {
+            ProblemOrigin::File { path, line: 0, .. } => Some(path.display().to_string()),
             ProblemOrigin::File { path, line, .. } => Some(format!("{}:{line}", path.display())),
             ProblemOrigin::Variable(name) => Some(format!("variable {name}")),
             ProblemOrigin::Flag(name) => Some(format!("flag {name}")),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::codes::{CodeSeverity, DoctorCode};
 use super::examined::ExaminedGateway;
-use super::finding::{DoctorFinding, FileRepair, place};
+use super::finding::{DoctorFinding, FileRepair};
 
 /// Packages that their authors archived, with what replaces each. The repository servers-archived of modelcontextprotocol
 /// has those of its scope.
@@ -117,14 +117,14 @@ fn secrets(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let Ok(places) = SettingPlaces::read(&gateway.options) else { return Vec::new() };
     let (mut found, mut files) = (Vec::new(), Vec::new());
     for secret in places.literal_secrets() {
-        let ProblemOrigin::File { path, line, .. } = secret.origin else { continue };
+        let ProblemOrigin::File { path, .. } = &secret.origin else { continue };
         let message = format!("`{}` is a secret, written into the file", secret.key);
         let fix = "write `${NAME}`, and set the variable where the gateway starts";
         let finding = DoctorFinding::new(DoctorCode::LiteralSecret, message, fix);
         let server = secret.key.strip_prefix("servers.").and_then(|rest| rest.split('.').next()).map(str::to_owned);
-        found.push(DoctorFinding { place: Some(place(&path, line)), server, ..finding });
-        if !files.contains(&path) {
-            files.push(path);
+        found.push(DoctorFinding { place: secret.origin.place(), server, ..finding });
+        if !files.contains(path) {
+            files.push(path.clone());
         }
     }
     for path in files.into_iter().filter(|path| private_file::is_readable_by_others(path)) {

@@ -3,10 +3,10 @@
 //! Owns their order and their printed form. Does not look for them. Invariant: a finding names the command or the line
 //! that fixes it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use moongate_config::ConfigProblem;
 use moongate_config::edit::ConfigOperation;
-use moongate_config::{ConfigProblem, ProblemOrigin};
 use moongate_telemetry::logs;
 use serde_json::{Value, json};
 
@@ -51,13 +51,7 @@ impl DoctorFinding {
 
     /// Creates the finding of a problem of the config.
     pub(crate) fn of_problem(code: DoctorCode, severity: CodeSeverity, problem: &ConfigProblem) -> Self {
-        let place = match &problem.origin {
-            ProblemOrigin::File { path, line: 0, .. } => Some(path.display().to_string()),
-            ProblemOrigin::File { path, line, .. } => Some(place(path, *line)),
-            ProblemOrigin::Variable(name) => Some(format!("variable {name}")),
-            ProblemOrigin::Flag(name) => Some(format!("flag {name}")),
-            ProblemOrigin::Nowhere => None,
-        };
+        let place = problem.origin.place();
         let server = problem.server.clone();
         DoctorFinding { severity, server, place, ..DoctorFinding::new(code, &problem.message, &problem.fix) }
     }
@@ -82,9 +76,4 @@ impl DoctorFinding {
         let head = format!("{} {}: {}{place}", info.id, self.severity.name(), self.message);
         format!("{head}\n  why: {}\n  fix: {}{can}\n", info.why, self.fix)
     }
-}
-
-/// Returns a place as editors and terminals know it.
-pub(crate) fn place(path: &Path, line: usize) -> String {
-    format!("{}:{line}", path.display())
 }
