@@ -3,6 +3,9 @@
 //! Everything listens on loopback and on ports that the system picks. A wait that does not end within [`LONG`] fails
 //! its test: the bound is there against hangs, and measures nothing.
 
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+
 mod edited;
 mod gateway;
 mod process;
@@ -30,9 +33,12 @@ pub(crate) fn server_of(status: &serde_json::Value, server: &str) -> serde_json:
 pub(crate) fn lasting_port() -> u16 {
     // Tests that run at the same time are processes with numbers close to each other: each has its own ports to choose from.
     let first = 20_000 + u16::try_from(std::process::id() % 48).unwrap() * 256;
-    // Others of its own look for one in the same moment: begin somewhere else each time.
-    let skip =
-        u16::from(u8::from_ne_bytes([std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_micros() as u8]));
-    let mut ports = (0..256).map(|n| first + (n + skip) % 256).chain(20_000..32_288);
+    // Another process may have the same ones: each begins somewhere else.
+    static SKIP: LazyLock<u16> =
+        LazyLock::new(|| (std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_micros() % 256) as u16);
+    // A port that was given and is not bound yet is not given again.
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    let own = (0..256).map(|_| first + (*SKIP + GIVEN.fetch_add(1, Ordering::Relaxed) % 256) % 256);
+    let mut ports = own.chain(20_000..32_288);
     ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("some port is free")
 }
