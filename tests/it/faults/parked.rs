@@ -68,13 +68,13 @@ async fn an_elicitation_may_take_longer_than_a_call() {
     let (mock, gateway) = both("ask_timeout = \"1m\"").await;
     drop(gateway);
     let setup = Setup::new().http("web", &mock.url).stdio("child", &legacy());
-    let setup = setup.with("defaults", "timeout = \"400ms\"");
+    let setup = setup.with("defaults", "timeout = \"1s\"");
     let gateway = setup.start().await;
     gateway.ready(&["web", "child"]).await;
     let client = gateway.client(Era::Modern).await;
     for server in ["web", "child"] {
         let asked = ask(&client, server).await;
-        tokio::time::sleep(std::time::Duration::from_millis(900)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
         let answer = retry(&client, server, &asked).await;
         assert!(answer.text().contains("Ada"), "{answer:?}");
     }
