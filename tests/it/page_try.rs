@@ -1,13 +1,10 @@
 //! The view that tries a tool, in a browser: `tests/page/try.mjs` does what a person would.
 
-use std::path::Path;
-use std::time::Duration;
-
 use moongate_mock::MockScript;
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::harness::{Setup, legacy, only, serve};
+use crate::page::{page_home, run_script};
 
 fn tool(name: &str, properties: &Value, required: &[&str]) -> Value {
     let schema = json!({ "type": "object", "properties": properties, "required": required });
@@ -46,9 +43,6 @@ fn tools() -> Vec<Value> {
 
 #[tokio::test]
 async fn a_tool_is_tried_in_a_browser() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("page");
-    assert!(home.join("npm/.stamp").is_file(), "the browser's drivers are missing: run tests/page/setup.sh");
     let behave = [
         ("plan_trip", "echo"),
         ("count", "progress"),
@@ -61,15 +55,7 @@ async fn a_tool_is_tried_in_a_browser() {
     let server = serve(MockScript { tools: tools(), behave: behave.into(), ..only(legacy(), &[]) }).await;
     let gateway = Setup::new().http("a", &server.url).start().await;
     gateway.ready(&["a"]).await;
-    let script = Command::new("node")
-        .arg(root.join("tests/page/try.mjs"))
-        .env("PAGE_HOME", &home)
-        .env("PAGE_BASE", format!("http://{}", gateway.app.admin.unwrap()))
-        .env("PAGE_PICTURES", home.join("pictures"))
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(Duration::from_secs(180), script).await.expect("the script ends").unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let failed: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("FAILED: ")).collect();
-    assert!(output.status.success(), "{}\n{}", failed.join("\n"), String::from_utf8_lossy(&output.stderr));
+    let admin = gateway.app.admin.unwrap().to_string();
+    run_script("try.mjs", &admin, &page_home().join("pictures"), async |order| panic!("the script orders {order:?}"))
+        .await;
 }

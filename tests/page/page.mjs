@@ -1,9 +1,8 @@
 // Drives the admin page of a running gateway. Orders of the form `do: NAME` on stdout are done by the test that started
 // this, which answers with a line.
 
-import { join } from "node:path";
-import { check, checkAxe, checkClean, checkNoSideScroll, failures, openBrowser, openTab } from "./browser.mjs";
-import { base, everyLook, order, pictures } from "./session.mjs";
+import { check, checkAxe, checkClean, checkNoSideScroll, checkTime, finish, openBrowser, openTab } from "./browser.mjs";
+import { base, everyLook, order, trySteps } from "./session.mjs";
 import { connect, tools } from "./lookups.mjs";
 
 const VIEWS = {
@@ -31,15 +30,15 @@ async function withoutScript() {
   await context.close();
 }
 
-/** A call appears within 300 ms of the moment when the API knows it. */
+/** A call appears, within 300 ms of the moment when the API knows it. */
 async function callAppears(page) {
   await page.goto(base + "/calls");
   await page.locator("#live[data-state=live]").waitFor();
   await page.waitForTimeout(500);
   const times = [];
   for (let round = 0; round < 3; round += 1) times.push(await timeCall(page));
-  // The gateway looks each 150 ms. The best of three, since other tests may have the machine meanwhile.
-  check(Math.min(...times) <= 300, `a call appears within 300 ms: ${times} ms`);
+  // The gateway looks each 150 ms. The best of three, since other programs may have the machine meanwhile.
+  checkTime(Math.min(...times) <= 300, `a call appears within 300 ms: ${times} ms`);
 }
 
 async function timeCall(page) {
@@ -140,9 +139,9 @@ async function restart(page) {
   check(true, "the light goes out with the gateway");
   await order("start-gateway");
   const started = Date.now();
-  await page.locator("#live[data-state=live]").waitFor({ timeout: 10_000 });
-  await page.locator("#server-weather .dot.green").waitFor({ timeout: 10_000 });
-  check(Date.now() - started < 5000, `live again after a restart: ${Date.now() - started} ms`);
+  await page.locator("#live[data-state=live]").waitFor({ timeout: 30_000 });
+  await page.locator("#server-weather .dot.green").waitFor({ timeout: 30_000 });
+  checkTime(Date.now() - started < 5000, `live again after a restart: ${Date.now() - started} ms`);
   check((await page.evaluate(() => window.same)) === true, "without loading the page anew");
 }
 
@@ -200,27 +199,9 @@ await everyLook(browser, VIEWS, async (page, name) => {
 const { context, page, seen } = await openTab(browser, base);
 page.setDefaultTimeout(15_000);
 await context.grantPermissions(["clipboard-read", "clipboard-write"]);
-for (const step of [callAppears, callsView, keyboard, theme, tools, connect, openPartsStay, sessionEnds]) {
-  try {
-    await step(page);
-  } catch (error) {
-    check(false, `${step.name}: ${error}`);
-    await page.screenshot({ path: join(pictures, `failed-${step.name}.png`) });
-  }
-}
+await trySteps([callAppears, callsView, keyboard, theme, tools, connect, openPartsStay, sessionEnds], page, browser);
 checkClean(seen, base, "in use");
-try {
-  await restart(page);
-} catch (error) {
-  check(false, `restart: ${error}`);
-}
-try {
-  await signIn(page);
-} catch (error) {
-  check(false, `signing in: ${error}`);
-  await page.screenshot({ path: join(pictures, "failed-signin.png") });
-}
+await trySteps([restart, signIn], page, browser);
 await context.close();
 await browser.close();
-console.log(failures.length ? `end: ${failures.length} failed` : "end: all passed");
-process.exit(failures.length ? 1 : 0);
+finish();

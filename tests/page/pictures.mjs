@@ -8,14 +8,13 @@ import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { homedir, hostname, tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { check, checkClean, checkNoSideScroll, failures, openBrowser, openTab } from "./browser.mjs";
+import { check, checkClean, checkNoSideScroll, finish, openBrowser, openTab } from "./browser.mjs";
 import { shrink } from "./png.mjs";
 import { work } from "./scene/clients.mjs";
+import { base, order } from "./session.mjs";
 import { drawTerminal } from "./terminal.mjs";
 
-const base = process.env.PAGE_BASE;
 const isUpdate = Boolean(process.env.UPDATE_PICTURES);
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const folder = join(root, "docs/pictures");
@@ -45,13 +44,6 @@ const PICTURES = [
   { name: "keys", path: "/keys" },
   { name: "sign-in", path: "/", before: "operator-key", isClosed: true },
 ];
-
-const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-
-async function order(name) {
-  console.log(`do: ${name}`);
-  return (await answers.next()).value;
-}
 
 async function tryTool(page) {
   await page.getByLabel(/^place/).fill("Mainz");
@@ -171,5 +163,4 @@ for (const { file, bytes, text } of shots) {
 }
 if (isUpdate) write(index, shots);
 else compare(index, shots);
-console.log(failures.length ? `end: ${failures.length} failed` : "end: all passed");
-process.exit(failures.length ? 1 : 0);
+finish();

@@ -4,7 +4,7 @@
 import { createInterface } from "node:readline";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import { check, checkAxe, checkClean, checkNoSideScroll, failures, openBrowser, openTab } from "./browser.mjs";
+import { check, checkAxe, checkClean, checkNoSideScroll, finish, openBrowser, openTab } from "./browser.mjs";
 
 export const base = process.env.PAGE_BASE;
 export const pictures = process.env.PAGE_PICTURES;
@@ -48,12 +48,8 @@ export async function everyLook(browser, views, prepare = async () => {}) {
   await context.close();
 }
 
-/** Runs steps in one tab. A step that fails does not stop the others, and leaves a picture. */
-export async function runSteps(steps, permissions = []) {
-  const browser = await openBrowser();
-  const { context, page, seen } = await openTab(browser, base);
-  page.setDefaultTimeout(10_000);
-  await context.grantPermissions(permissions);
+/** Runs steps in a tab. A step that fails does not stop the others, and leaves a picture. */
+export async function trySteps(steps, page, browser) {
   for (const step of steps) {
     try {
       await step(page, browser);
@@ -62,9 +58,17 @@ export async function runSteps(steps, permissions = []) {
       await page.screenshot({ path: join(pictures, `failed-${step.name}.png`) });
     }
   }
+}
+
+/** Runs steps in a browser of their own, and ends the script. */
+export async function runSteps(steps, permissions = []) {
+  const browser = await openBrowser();
+  const { context, page, seen } = await openTab(browser, base);
+  page.setDefaultTimeout(10_000);
+  await context.grantPermissions(permissions);
+  await trySteps(steps, page, browser);
   checkClean(seen, base, "in use");
   await context.close();
   await browser.close();
-  console.log(failures.length ? `end: ${failures.length} failed` : "end: all passed");
-  process.exit(failures.length ? 1 : 0);
+  finish();
 }
