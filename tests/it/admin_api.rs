@@ -149,6 +149,38 @@ async fn a_watcher_sees_calls_servers_and_sessions_as_they_change() {
 }
 
 #[tokio::test]
+async fn many_calls_are_counted_for_a_watcher() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let gateway = Setup::new().http("a", &server.url).start().await;
+    gateway.ready(&["a"]).await;
+    let mut stream = watch(&gateway).await;
+    event(&mut stream, "snapshot", |_| true).await;
+    let client = gateway.client(Era::Modern).await;
+    let is_enough = tokio_util::sync::CancellationToken::new();
+    let load = async {
+        let mut calls = 0;
+        while !is_enough.is_cancelled() {
+            let burst = (0..50).map(|_| client.call("a__echo", json!({"text": "x"})));
+            futures_util::future::join_all(burst).await;
+            calls += 50;
+        }
+        calls
+    };
+    let watched = async {
+        let counted = event(&mut stream, "calls", |_| true).await;
+        is_enough.cancel();
+        counted["started"].as_u64().unwrap()
+    };
+    let (calls, started) = tokio::join!(load, watched);
+    assert!(started > 0 && started <= calls, "{started} of {calls}");
+    let counted = event(&mut stream, "server", |server| server["calls"]["ok"] == calls).await;
+    assert_eq!((&counted["name"], &counted["state"]), (&json!("a"), &json!("ready")));
+    drop(server);
+    client.call("a__echo", json!({"text": "x"})).await;
+    event(&mut stream, "server", |server| server["name"] == "a" && server["state"] != "ready").await;
+}
+
+#[tokio::test]
 async fn event_streams_are_bounded_and_end_when_keys_of_operators_change() {
     const KEY: &str = "admin-key-number-1-0123456789";
     let mut gateway = Setup::new().with("admin", "streams = 1").start().await;

@@ -10,22 +10,29 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
+use tokio::time::Instant;
 
 use crate::AdminState;
 use crate::calls::call_json;
 use crate::config_view::config_json;
 use crate::sessions::sessions_json;
 use crate::status::{servers_json, status_json};
+use moongate_gateway::RecentCalls;
 
 /// Interval of looking for changes: well below the 300 ms after which a person notices a delay.
 const LOOK_INTERVAL: Duration = Duration::from_millis(150);
 /// Events that wait for a watcher at most. One that falls behind gets a new snapshot.
 const QUEUE_MAX: usize = 256;
-/// Calls that one look reports at most. More are in the next snapshot or answer of `/api/v1/calls`.
-const CALLS_MAX: usize = 100;
+/// Interval of changes that never end while clients are busy. After a pause they are reported at the next look.
+// Nobody reads faster, and each report costs the browser a new table.
+const BUSY_INTERVAL: Duration = Duration::from_secs(2);
+/// Changes of calls that one look reports one by one. Of more only their number is reported.
+const CALL_CHANGES_MAX: u64 = 20;
 /// Members of a server that change with the time alone.
 // With them every server would be news at every look.
-const TICKING: [&str; 2] = ["since_seconds", "next_attempt_seconds"];
+const TICKING: [&str; 3] = ["since", "since_seconds", "next_attempt_seconds"];
+/// Members of a server that change with its calls.
+const COUNTING: [&str; 5] = ["calls", "p50_ms", "p95_ms", "connections", "waiting"];
 
 /// Event for watchers: its kind, and a whole object.
 #[derive(Clone, Debug)]
@@ -81,41 +88,34 @@ impl EventFeed {
     }
 }
 
-/// State at the last look.
+/// State at the last look, as it was reported.
 struct LastLook {
     servers: HashMap<String, Value>,
     sessions: Vec<Value>,
     call_change: u64,
+    call_id: u64,
     config_version: u64,
+    /// Time of the last report of changes that never end. `None` before the first.
+    busy_at: Option<Instant>,
 }
 
 impl LastLook {
     fn new(admin: &AdminState) -> Self {
         LastLook {
             call_change: admin.gateway.recent_calls().last_change(),
+            call_id: admin.gateway.recent_calls().last_id(),
             servers: by_name(servers_json(admin)),
             sessions: sessions_json(admin),
             config_version: admin.control.config().version,
+            busy_at: None,
         }
     }
 
     /// Finds the changes since the last look.
     fn changes(&mut self, admin: &AdminState) -> Vec<AdminEvent> {
-        let mut events = Vec::new();
-        let servers = by_name(servers_json(admin));
-        for (name, server) in &servers {
-            if self.servers.get(name).is_none_or(|before| without_time(before) != without_time(server)) {
-                events.push(AdminEvent { kind: "server", data: server.clone() });
-            }
-        }
-        for name in self.servers.keys().filter(|name| !servers.contains_key(*name)) {
-            events.push(AdminEvent { kind: "server", data: json!({ "name": name, "removed": true }) });
-        }
-        self.servers = servers;
-        let calls = admin.gateway.recent_calls().changed_since(self.call_change);
-        // From the calls that were read, not from the counter: another call may change in between.
-        self.call_change = calls.iter().map(|call| call.change).max().unwrap_or(self.call_change);
-        events.extend(calls.iter().take(CALLS_MAX).map(|call| AdminEvent { kind: "call", data: call_json(call) }));
+        let is_due = self.busy_at.is_none_or(|at| at.elapsed() >= BUSY_INTERVAL);
+        let mut events = self.server_changes(by_name(servers_json(admin)), is_due);
+        events.extend(self.call_changes(admin.gateway.recent_calls(), is_due));
         let sessions = sessions_json(admin);
         // Idle times differ at each look. Only sessions that begin or end are news.
         if ids(&sessions) != ids(&self.sessions) {
@@ -128,6 +128,50 @@ impl LastLook {
             events.push(AdminEvent { kind: "config", data: config_json(&config) });
         }
         events
+    }
+
+    /// Finds servers that changed. Those that only counted calls wait until such changes are due.
+    fn server_changes(&mut self, servers: HashMap<String, Value>, is_due: bool) -> Vec<AdminEvent> {
+        let mut events = Vec::new();
+        self.servers.retain(|name, _| {
+            let is_there = servers.contains_key(name);
+            if !is_there {
+                events.push(AdminEvent { kind: "server", data: json!({ "name": name, "removed": true }) });
+            }
+            is_there
+        });
+        for (name, server) in servers {
+            let before = self.servers.get(&name);
+            let is_news = before.is_none_or(|before| differs(before, &server, is_state));
+            let has_counted = is_due && before.is_some_and(|before| differs(before, &server, is_state_or_count));
+            if has_counted {
+                self.busy_at = Some(Instant::now());
+            }
+            if is_news || has_counted {
+                events.push(AdminEvent { kind: "server", data: server.clone() });
+                self.servers.insert(name, server);
+            }
+        }
+        events
+    }
+
+    /// Finds calls that began or ended. If they are many, it counts them when that is due.
+    fn call_changes(&mut self, calls: &RecentCalls, is_due: bool) -> Vec<AdminEvent> {
+        // Read before the calls: what changes meanwhile is reported again, not lost.
+        let (last_change, last_id) = (calls.last_change(), calls.last_id());
+        if last_change - self.call_change > CALL_CHANGES_MAX {
+            if !is_due {
+                return Vec::new();
+            }
+            let started = last_id - self.call_id;
+            (self.call_change, self.call_id, self.busy_at) = (last_change, last_id, Some(Instant::now()));
+            return vec![AdminEvent { kind: "calls", data: json!({ "started": started }) }];
+        }
+        let calls = calls.changed_since(self.call_change);
+        // From the calls that were read, not from the counter: another call may change in between.
+        self.call_change = calls.iter().map(|call| call.change).max().unwrap_or(self.call_change);
+        self.call_id = calls.iter().map(|call| call.id).max().unwrap_or_default().max(self.call_id);
+        calls.iter().map(|call| AdminEvent { kind: "call", data: call_json(call) }).collect()
     }
 }
 
@@ -159,12 +203,19 @@ fn by_name(servers: Vec<Value>) -> HashMap<String, Value> {
     servers.into_iter().filter_map(|server| Some((server["name"].as_str()?.to_owned(), server))).collect()
 }
 
-fn without_time(server: &Value) -> Value {
-    let mut server = server.clone();
-    if let Some(members) = server.as_object_mut() {
-        TICKING.iter().for_each(|member| drop(members.remove(*member)));
-    }
-    server
+fn is_state_or_count(member: &str) -> bool {
+    !TICKING.contains(&member)
+}
+
+fn is_state(member: &str) -> bool {
+    is_state_or_count(member) && !COUNTING.contains(&member)
+}
+
+/// Returns true if two descriptions of a server differ in a member of interest.
+fn differs(before: &Value, now: &Value, is_of_interest: impl Fn(&str) -> bool) -> bool {
+    let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else { return before != now };
+    let changed = |(member, value): (&String, &Value)| is_of_interest(member) && before.get(member) != Some(value);
+    before.len() != now.len() || now.iter().any(changed)
 }
 
 fn ids(sessions: &[Value]) -> Vec<&Value> {

@@ -219,6 +219,11 @@ impl RecentCalls {
         self.changes.load(Ordering::Acquire)
     }
 
+    /// Returns the id of the last call, which may not be recorded yet. 0 before the first call.
+    pub fn last_id(&self) -> u64 {
+        self.next_id.load(Ordering::Relaxed) - 1
+    }
+
     /// Returns the calls that changed after `change`, newest first.
     pub fn changed_since(&self, change: u64) -> Vec<RecentCall> {
         let slots = self.slots.get().map_or(&[][..], |slots| slots);

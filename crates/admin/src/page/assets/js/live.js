@@ -88,9 +88,9 @@ function showLight(state, text) {
   if (light.textContent !== text) light.textContent = text;
 }
 
-function onCall() {
+function onCalls(count = 1) {
   if (holds()) {
-    held += 1;
+    held += count;
     showHeld();
   }
   markChanged("calls");
@@ -140,7 +140,8 @@ export function connect() {
   source = stream;
   stream.addEventListener("snapshot", onSnapshot);
   stream.addEventListener("server", (event) => onServer(JSON.parse(event.data)));
-  stream.addEventListener("call", onCall);
+  stream.addEventListener("call", () => onCalls());
+  stream.addEventListener("calls", (event) => onCalls(JSON.parse(event.data).started));
   stream.addEventListener("config", () => markChanged("config"));
   stream.addEventListener("sessions", () => markChanged("sessions"));
   stream.onerror = () => {
