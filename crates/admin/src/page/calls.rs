@@ -14,7 +14,9 @@ use super::text::{VisibleText, duration, show_invisible, size};
 use super::view_query::ViewQuery;
 
 /// Rows that the view shows at most, unless its URL says `rows=all`.
-const ROWS_MAX: usize = 60;
+const ROWS_MAX: usize = 40;
+/// Age below which even the oldest row shows that calls pour in.
+const FLOOD_AGE: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
 /// Parameters that filter.
 const FILTERS: [&str; 4] = ["server", "state", "client", "q"];
 /// States of a call, with their labels.
@@ -100,9 +102,14 @@ impl CallsView<'_> {
         if self.query.get("rows") != Some("all") {
             shown.truncate(ROWS_MAX);
         }
-        let is_running = shown.iter().any(|call| text(call, "state") == "running");
+        // Events bring a table that is flooded anyway.
+        let ticks = match shown.iter().any(|call| text(call, "state") == "running") {
+            true if shown.len() == ROWS_MAX && shown.iter().all(|call| is_young(call)) => Some("slow"),
+            true => Some(""),
+            false => None,
+        };
         html! {
-            div id="calls" data-part=(self.query.link("/parts/calls")) data-on="calls snapshot" data-ticks[is_running] {
+            div id="calls" data-part=(self.query.link("/parts/calls")) data-on="calls snapshot" data-ticks=[ticks] {
                 @if shown.is_empty() { (self.empty()) }
                 @else {
                     div class="wide panel" tabindex="0" role="region" aria-label="Recent calls" {
@@ -166,6 +173,12 @@ impl CallsView<'_> {
 /// Returns the name of a call's client as the filter has it.
 fn client_name(call: &Value) -> String {
     show_invisible(text(&call["client"], "name"))
+}
+
+/// Returns true if a call began a moment ago.
+fn is_young(call: &Value) -> bool {
+    let began = text(call, "at").parse::<jiff::Timestamp>();
+    began.is_ok_and(|began| jiff::Timestamp::now().duration_since(began) < FLOOD_AGE)
 }
 
 /// Renders how a call ended, or how long it runs.
