@@ -6,6 +6,7 @@
 use serde::Serialize;
 
 use moongate_config::{Plan, ReloadSettings, differing_keys, restart_keys, with_keys_of};
+use moongate_gateway::DisabledServer;
 
 /// Effect of a config change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -137,14 +138,19 @@ fn diff_servers(from: &Plan, to: &Plan) -> PlanDiff {
             Some(_) => out.replaced.push(name),
         }
     }
+    // A disabled server has no connection, and people see its entry all the same.
+    let is_changed =
+        |server: &DisabledServer| from.disabled.iter().any(|before| before.name == server.name && before != server);
+    out.changed.extend(to.disabled.iter().filter(|server| is_changed(server)).map(|server| server.name.clone()));
     let gone = from.servers.iter().filter(|server| !to.servers.iter().any(|other| other.name == server.name));
     out.removed = gone.map(|server| server.name.clone()).collect();
     out
 }
 
 /// Returns the servers that one plan disables and the other lacks. Those that the other enables are added or removed.
-fn switched_off<'a>(disabled: &'a [String], other: &Plan) -> Vec<&'a String> {
-    disabled.iter().filter(|name| !other.servers.iter().any(|server| server.name == **name)).collect()
+fn switched_off<'a>(disabled: &'a [DisabledServer], other: &Plan) -> Vec<&'a str> {
+    let is_on = |name: &str| other.servers.iter().any(|server| server.name == name);
+    disabled.iter().map(|server| server.name.as_str()).filter(|name| !is_on(name)).collect()
 }
 
 /// Returns the plan that a running gateway can adopt: settings that need a restart keep their value.

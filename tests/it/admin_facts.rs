@@ -59,3 +59,29 @@ async fn the_doctor_of_a_running_gateway_finds_what_the_command_finds() {
     let findings = edited.get("/doctor").await["findings"].as_array().unwrap().clone();
     assert!(findings.iter().any(|finding| finding["code"] == "MG-C13" && finding["server"] == "c"), "{findings:?}");
 }
+
+#[tokio::test]
+async fn a_server_that_is_off_has_what_the_config_says_of_it() {
+    let off = "url = \"https://api.example.com/mcp?key=s3cr3t\"\ntitle = \"Cost: $$5\"\nprefix = \"o\"\nenabled = false\n\
+               icon = \"https://a.example/i.png\"\nheaders = { X = \"${MOONGATE_NO_SUCH_VARIABLE}\" }";
+    let program = "command = \"npx\"\nargs = [\"-y\", \"files@1.0.0\", \"--key\", \"s3cr3t\"]\nenabled = false";
+    let wrong = "url = \"no url\"\nicon = \"javascript:alert(1)\"\nenabled = false";
+    let setup = Setup::new().with("servers.off", off).with("servers.program", program);
+    let edited = EditedGateway::start(setup.with("servers.wrong", wrong)).await;
+    let known = async |server: &str| {
+        let server = edited.get(&format!("/servers/{server}")).await;
+        let members = ["state", "title", "icon", "prefix", "transport", "target"];
+        Value::from(members.map(|member| server[member].clone()).to_vec())
+    };
+    let url = "https://api.example.com/mcp";
+    assert_eq!(known("off").await, json!(["disabled", "Cost: $5", "https://a.example/i.png", "o", "http", url]));
+    assert_eq!(known("program").await, json!(["disabled", null, null, "program", "stdio", "npx files@1.0.0"]));
+    assert_eq!(known("wrong").await, json!(["disabled", null, null, "wrong", null, null]), "nothing that is wrong");
+    assert!(!edited.gateway.admin("/api/v1/status").await.text_body().contains("s3cr3t"));
+    let page = edited.gateway.admin("/").await.text_body();
+    assert!(page.contains("Cost: $5") && page.contains(url) && !page.contains("s3cr3t"), "{page}");
+    // An edit shows at once, although no server changes.
+    let reply = edited.patch("off", json!({ "set": { "title": "Renamed" } })).await;
+    assert_eq!((reply.status, &reply.json()["servers"][0]["title"]), (200, &json!("Renamed")), "{}", reply.text_body());
+    assert_eq!(reply.json()["reload"]["changes"]["changed"], json!(["off"]));
+}

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use moongate_gateway::ServerEntry;
+use moongate_gateway::{DisabledServer, ServerEntry};
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::socket::SocketAddress;
-use moongate_upstream::{ConnectTarget, ServerStart, SharingMode};
+use moongate_upstream::{ConnectTarget, ServerStart, SharingMode, transport_name};
 
 use crate::AdminState;
 
@@ -43,6 +43,22 @@ pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<St
         "since": since.map(|since| format!("{since:.0}")),
         "since_seconds": elapsed.map(|elapsed| elapsed.as_secs()),
         "restarts": restarts,
+    });
+    match about {
+        Value::Object(about) => about,
+        _ => Map::new(),
+    }
+}
+
+/// Returns the members of a disabled server's entry that describe it.
+pub(super) fn describe_disabled(server: &DisabledServer) -> Map<String, Value> {
+    let shown = server.target.as_ref().map(target).filter(|target| !target.is_empty());
+    let about = json!({
+        "title": server.title,
+        "icon": server.icon,
+        "prefix": server.prefix,
+        "transport": server.target.as_ref().map(|target| transport_name(target, None)),
+        "target": shown,
     });
     match about {
         Value::Object(about) => about,

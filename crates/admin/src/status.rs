@@ -93,16 +93,19 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
     });
     let disabled = admin.gateway.disabled();
     // The same members as above: clients of the API need no case for disabled servers.
-    let disabled = disabled.iter().map(|name| {
-        json!({
-            "name": name, "state": UpstreamState::Disabled.name(), "reason": "the config says enabled = false",
+    let disabled = disabled.iter().map(|server| {
+        let mut about = json!({
+            "name": server.name, "state": UpstreamState::Disabled.name(), "reason": "the config says enabled = false",
             "next_attempt_seconds": null, "revision": null, "pid": null, "shared": [], "connections": 0, "waiting": 0,
             "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
-            "title": null, "icon": null, "prefix": null, "server": { "name": null, "version": null }, "transport": null,
-            "target": null, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0, "enabled": false,
-            "source": source_json(&config, name), "tools_on": 0, "tokens_all": 0, "calls": { "ok": 0, "tool_error": 0, "error": 0 }, "p50_ms": null, "p95_ms": null,
+            "server": { "name": null, "version": null }, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0,
+            "enabled": false, "source": source_json(&config, &server.name), "tools_on": 0, "tokens_all": 0, "calls": { "ok": 0, "tool_error": 0, "error": 0 }, "p50_ms": null, "p95_ms": null,
             (FindingTopic::Name.name()): [], (FindingTopic::Filter.name()): [], (FindingTopic::Schema.name()): [],
-        })
+        });
+        if let Some(about) = about.as_object_mut() {
+            about.extend(server_details::describe_disabled(server));
+        }
+        about
     });
     servers.chain(disabled).collect()
 }

@@ -16,7 +16,7 @@ pub(super) fn replace_failed_servers(plan: &mut Plan, problems: &[ConfigProblem]
     let mut names: Vec<&str> = problems.iter().filter_map(|problem| problem.server.as_deref()).collect();
     names.sort_unstable();
     names.dedup();
-    names.retain(|name| !plan.disabled.iter().any(|disabled| disabled == name));
+    names.retain(|name| !plan.disabled.iter().any(|disabled| disabled.name == *name));
     for name in names {
         plan.servers.retain(|server| server.name != name);
         let own: Vec<&ConfigProblem> =

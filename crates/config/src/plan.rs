@@ -8,7 +8,7 @@ use super::keys::{AdminEdits, AdminLimits};
 use super::limits::LimitSettings;
 use moongate_access::auth::{AdminAccess, AuthSettings};
 use moongate_access::policy::GlobList;
-use moongate_gateway::SchemaStyle;
+use moongate_gateway::{DisabledServer, SchemaStyle};
 use moongate_server::{ListenAddress, SocketSettings, TlsSettings};
 use moongate_session::store::StoreSettings;
 use moongate_telemetry::CallLog;
@@ -51,8 +51,8 @@ pub struct Plan {
     pub names: NameSettings,
     /// Enabled servers, sorted by name.
     pub servers: Vec<ServerSettings>,
-    /// Names of disabled servers.
-    pub disabled: Vec<String>,
+    /// Disabled servers, sorted by name.
+    pub disabled: Vec<DisabledServer>,
     /// Named subsets of servers and tools.
     pub views: Vec<ViewSettings>,
     /// Methods of authentication. Without any no credentials are needed (loopback only).

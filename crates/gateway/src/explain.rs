@@ -14,6 +14,7 @@ use crate::explained_item::{ExplainedItem, ItemListing};
 pub use crate::explained_rules::ExplainedRule;
 use crate::explained_rules::server_rules;
 use crate::generation::Generation;
+use crate::settings::DisabledServer;
 use moongate_access::auth::AuthMethods;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Principal};
@@ -107,13 +108,14 @@ impl Gateway {
 
     /// Explains that no server has the name.
     fn nowhere_rule(&self, generation: &Generation, tool: &str) -> ExplainedRule {
-        // The generation keeps only the names of disabled servers. A prefix that differs from the name is not
-        // recognised.
-        let disabled = generation.disabled.iter().find(|name| {
-            tool.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(&generation.names.separator))
+        // Without a prefix its tools could have any name.
+        let disabled = generation.disabled.iter().filter(|server| !server.prefix.is_empty()).find(|server| {
+            tool.strip_prefix(&*server.prefix).is_some_and(|rest| rest.starts_with(&generation.names.separator))
         });
         match disabled {
-            Some(name) => ExplainedRule::new(&["servers", name, "enabled"], false, "the server is switched off"),
+            Some(DisabledServer { name, .. }) => {
+                ExplainedRule::new(&["servers", name, "enabled"], false, "the server is switched off")
+            }
             None => ExplainedRule::new(&[], false, "no server has a tool of this name"),
         }
     }
@@ -268,7 +270,7 @@ mod tests {
             ("expired", with(plain(), every(), key(GlobList::all(), None, true)), "", "a__get", "auth.keys.ci.expires"),
             ("no endpoint", with(plain(), every(), all()), "w", "a__get", ""),
             ("key's views", with(plain(), every(), only_v(GlobList::all())), "a", "get", "auth.keys.ci.views"),
-            ("off", with(plain(), every(), all()), "", "off__get", "servers.off.enabled"),
+            ("off", with(plain(), every(), all()), "", "away__get", "servers.off.enabled"),
             ("nowhere", with(plain(), every(), all()), "", "x__get", ""),
             ("not listed", with(plain(), every(), all()), "", "a__nothing", "servers.a"),
             ("left out", with(plain(), every(), all()), "", "a__bad", "servers.a"),

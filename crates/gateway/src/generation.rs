@@ -14,7 +14,7 @@ use crate::catalog::Snapshot;
 use crate::endpoint_scope::{EndpointScope, EndpointUnion};
 use crate::names::NameRules;
 use crate::server_entry::ServerEntry;
-use crate::settings::{SearchRules, ViewRules};
+use crate::settings::{DisabledServer, SearchRules, ViewRules};
 use moongate_access::policy::AccessTable;
 use moongate_model::Principal;
 
@@ -32,7 +32,7 @@ pub(super) struct Generation {
     /// Rules of search mode at the endpoint over everything.
     pub(super) search: Option<SearchRules>,
     /// Servers that are configured and disabled.
-    pub(super) disabled: Vec<String>,
+    pub(super) disabled: Vec<DisabledServer>,
 }
 
 impl Generation {

@@ -95,7 +95,7 @@ pub use schemas::SchemaStyle;
 pub use search_mode::operator_search::{FoundTool, FoundTools};
 pub use selected_item::ExcludedItem;
 pub use server_entry::ServerEntry;
-pub use settings::{GatewaySettings, SearchRules, ViewRules};
+pub use settings::{DisabledServer, GatewaySettings, SearchRules, ViewRules};
 
 /// Pure functions on which much depends, for `fuzz/`.
 #[doc(hidden)]
@@ -253,12 +253,12 @@ impl Gateway {
     }
 
     /// Returns the servers that the config disables.
-    pub fn disabled(&self) -> Vec<String> {
+    pub fn disabled(&self) -> Vec<DisabledServer> {
         self.current.load().generation.disabled.clone()
     }
 
     fn report_disabled(&self, generation: &Generation) {
-        for name in &generation.disabled {
+        for DisabledServer { name, .. } in &generation.disabled {
             self.context.metrics.servers.up.series((name, ServerStateName(UpstreamState::Disabled.name()))).set(1);
         }
     }

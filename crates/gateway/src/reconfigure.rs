@@ -80,8 +80,8 @@ impl Gateway {
             Generation { disabled: settings.disabled, schema: settings.schema, search: settings.search, ..next };
         let generation = self.publish(generation, &before);
         // Those that are still disabled are reported again right after this.
-        for name in before.disabled.iter().filter(|name| generation.find_server(name).is_none()) {
-            self.forget_server(name);
+        for server in before.disabled.iter().filter(|server| generation.find_server(&server.name).is_none()) {
+            self.forget_server(&server.name);
         }
         self.report_disabled(&generation);
         // Revoked after the new generation serves: no call can start by the old rules in between.
@@ -261,7 +261,7 @@ impl Gateway {
             let _held = self.lock_changes();
             let generation = self.generation();
             let Some(entry) = generation.find_server(name) else {
-                let disabled = generation.disabled.iter().any(|disabled| disabled == name);
+                let disabled = generation.disabled.iter().any(|disabled| disabled.name == *name);
                 return if disabled { RestartOutcome::Disabled } else { RestartOutcome::Unknown };
             };
             // A restart overrides a replacement for new settings, but not another restart.

@@ -8,7 +8,7 @@ use crate::names::NameRules;
 use crate::schemas::SchemaStyle;
 use moongate_access::policy::{AccessTable, GlobList};
 use moongate_telemetry::CallLog;
-use moongate_upstream::ServerSettings;
+use moongate_upstream::{ConnectTarget, ServerSettings};
 
 /// Settings of the gateway.
 pub struct GatewaySettings {
@@ -16,8 +16,8 @@ pub struct GatewaySettings {
     pub names: NameRules,
     /// Settings of each server.
     pub servers: Vec<ServerSettings>,
-    /// Names of servers that the config disables.
-    pub disabled: Vec<String>,
+    /// Servers that the config disables.
+    pub disabled: Vec<DisabledServer>,
     /// Named subsets.
     pub views: Vec<ViewRules>,
     /// Access of each role.
@@ -34,6 +34,21 @@ pub struct GatewaySettings {
     pub schema: SchemaStyle,
     /// Rules of search mode at the endpoint over everything. `None`: its lists have all tools.
     pub search: Option<SearchRules>,
+}
+
+/// Server that the config disables, as far as people see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DisabledServer {
+    /// Name in the config.
+    pub name: String,
+    /// Title for people.
+    pub title: Option<String>,
+    /// Icon for people.
+    pub icon: Option<String>,
+    /// Prefix that the names of its items would have.
+    pub prefix: String,
+    /// Place that it would be reached at, without headers and variables. `None` if the entry does not say it.
+    pub target: Option<ConnectTarget>,
 }
 
 /// Rules of search mode, in which an endpoint lists a few tools that find and call all others.

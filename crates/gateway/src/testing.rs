@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::catalog::Snapshot;
 use crate::names::NameRules;
 use crate::server_entry::ServerEntry;
-use crate::{Gateway, GatewaySettings, SchemaStyle, ViewRules};
+use crate::{DisabledServer, Gateway, GatewaySettings, SchemaStyle, ViewRules};
 use moongate_access::auth::{AuthMethods, AuthSettings, KeySettings};
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::ItemKind;
@@ -33,17 +33,19 @@ pub(crate) fn gateway() -> Arc<Gateway> {
     gateway_of(vec![ServerSettings::new("a", connect)], Vec::new(), Vec::new()).0
 }
 
-/// Creates a gateway with these servers, views and keys. The server `off` is disabled.
+/// Creates a gateway with these servers, views and keys. The server `off`, with the prefix `away`, is disabled.
 pub(crate) fn gateway_of(
     servers: Vec<ServerSettings>,
     views: Vec<ViewRules>,
     keys: Vec<KeySettings>,
 ) -> (Arc<Gateway>, Arc<AuthMethods>) {
     let (auth, access) = AuthMethods::new(&AuthSettings { keys });
+    let off =
+        DisabledServer { name: "off".to_owned(), title: None, icon: None, prefix: "away".to_owned(), target: None };
     let settings = GatewaySettings {
         names: NameRules { separator: "__".to_owned(), max_length: 64 },
         servers,
-        disabled: vec!["off".to_owned()],
+        disabled: vec![off],
         views,
         access,
         drain: Duration::ZERO,

@@ -70,7 +70,7 @@ fn lines(plan: &Plan) -> Vec<String> {
             line + &server.title.as_ref().map(|title| format!(" ({title})")).unwrap_or_default()
         })
         .collect();
-    lines.extend(plan.disabled.iter().map(|name| format!("{name}: off")));
+    lines.extend(plan.disabled.iter().map(|server| format!("{}: off", server.name)));
     assert_eq!(plan.limits, default.limits, "nothing of the client's is taken for ours");
     lines
 }

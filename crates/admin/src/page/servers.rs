@@ -150,7 +150,10 @@ impl ServersView<'_> {
                 @if state == "ready" { span class="unseen" { "Ready. " } (facts(server)) }
                 @else {
                     b class=(color) { (lead) }
-                    @if state == "disabled" && !server["source"].is_null() { (place(&server["source"])) }
+                    @if state == "disabled" {
+                        @if !server["source"].is_null() { (place(&server["source"])) }
+                        @if !text(server, "target").is_empty() { " · " (VisibleText(text(server, "target"))) }
+                    }
                     @else if !reason.is_empty() && state != "starting" { ": " (VisibleText(reason)) }
                     @if let Some(again) = again { " · tries again in " (seconds(again.ceil() as u64)) }
                 }

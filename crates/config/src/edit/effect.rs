@@ -86,7 +86,7 @@ impl ConfigOperation {
     pub(super) fn check_effect(&self, loaded: &LoadedConfig) -> Result<(), ConfigEditError> {
         let plan = &loaded.plan;
         let find = |name: &String| plan.servers.iter().find(|server| server.name == *name);
-        let is_off = |name: &String| plan.disabled.contains(name);
+        let is_off = |name: &String| plan.disabled.iter().any(|server| server.name == *name);
         if let ConfigOperation::AddServer { name, .. } | ConfigOperation::EnableServer(name) = self {
             // A variable that is missing here may be set where the gateway runs.
             let is_fatal = |kind: ProblemKind| kind != ProblemKind::Reference;

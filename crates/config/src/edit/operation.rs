@@ -169,7 +169,10 @@ fn unknown_server(options: &LoadOptions<'_>, name: &str) -> ConfigEditError {
     let plan = crate::load(options).map(|loaded| loaded.plan).ok();
     let names: Vec<String> = plan
         .into_iter()
-        .flat_map(|plan| plan.servers.into_iter().map(|server| server.name).chain(plan.disabled))
+        .flat_map(|plan| {
+            let disabled = plan.disabled.into_iter().map(|server| server.name);
+            plan.servers.into_iter().map(|server| server.name).chain(disabled)
+        })
         .collect();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     let near = alternatives(&known);

@@ -6,6 +6,7 @@
 
 mod access;
 mod admin;
+mod disabled;
 mod listen;
 mod log_levels;
 mod network;
@@ -21,7 +22,6 @@ use super::file::{ConfigFile, NameSettings};
 use super::limits::LimitSettings;
 use super::plan::{LogSettings, Plan};
 use super::problem::ProblemKind;
-use super::server_keys::Server;
 use super::server_names::is_name_character;
 use super::source::ONLY_PLACE;
 use super::tree::ConfigPath;
@@ -50,7 +50,7 @@ impl PlanResolver<'_> {
             names,
             // `input_timeout` is one setting of the gateway, and each server's calls need it.
             servers: self.servers(file).into_iter().map(|server| ServerSettings { input_timeout, ..server }).collect(),
-            disabled: disabled(file),
+            disabled: disabled::disabled_servers(file),
             views: self.views(file),
             admin_access: self.admin_access(file, &keys, admin.as_ref()),
             auth: AuthSettings { keys },
@@ -174,10 +174,4 @@ impl PlanResolver<'_> {
             }
         }
     }
-}
-
-/// Names of the servers that are disabled by themselves or by the defaults.
-fn disabled(file: &ConfigFile) -> Vec<String> {
-    let is_off = |server: &Server| server.common.enabled.or(file.defaults.enabled) == Some(false);
-    file.servers.iter().filter(|(_, server)| is_off(server)).map(|(name, _)| name.clone()).collect()
 }

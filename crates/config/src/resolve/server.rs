@@ -109,11 +109,7 @@ impl PlanResolver<'_> {
     /// URI."
     fn icon(&mut self, path: &ConfigPath, icon: Option<&str>) -> Option<String> {
         let icon = icon?.trim();
-        let lower = icon.to_ascii_lowercase();
-        // Schemes are compared without case (RFC 3986, section 3.1).
-        let is_page = lower.starts_with("https://") && url::Url::parse(icon).is_ok();
-        // Other schemes, such as `javascript:`, could run code in a client.
-        if !is_page && !lower.starts_with("data:image/") || icon.len() > ICON_MAX {
+        if !is_icon(icon) {
             let message = format!("`{path}`: {} is no icon that clients may show", self.quoted_value(path));
             self.error(
                 ProblemKind::Value,
@@ -499,4 +495,13 @@ impl PlanResolver<'_> {
         }
         Some(GlobList::new(patterns).unwrap_or_default())
     }
+}
+
+/// Returns true for an icon that clients may show.
+pub(super) fn is_icon(icon: &str) -> bool {
+    let lower = icon.to_ascii_lowercase();
+    // Schemes are compared without case (RFC 3986, section 3.1).
+    let is_page = lower.starts_with("https://") && url::Url::parse(icon).is_ok();
+    // Other schemes, such as `javascript:`, could run code in a client.
+    (is_page || lower.starts_with("data:image/")) && icon.len() <= ICON_MAX
 }

@@ -1,0 +1,60 @@
+//! Disabled servers of a config, as far as people see them.
+//!
+//! Owns the reading of their entries. Does not report problems (`server.rs` does, of a server that runs). Invariant: no
+//! reference is replaced and no file is read, so nothing here can hold a secret of the environment.
+
+use moongate_gateway::DisabledServer;
+use moongate_transport::socket::SocketAddress;
+use moongate_upstream::{ConnectTarget, HttpTransport, NetworkSettings};
+
+use super::server::is_icon;
+use crate::choices::{ServerKind, Transport};
+use crate::file::ConfigFile;
+use crate::server_keys::Server;
+
+/// Describes the servers that are disabled by themselves or by the defaults.
+pub(super) fn disabled_servers(file: &ConfigFile) -> Vec<DisabledServer> {
+    let is_off = |server: &Server| server.common.enabled.or(file.defaults.enabled) == Some(false);
+    let disabled = file.servers.iter().filter(|(_, server)| is_off(server));
+    disabled
+        .map(|(name, server)| DisabledServer {
+            name: name.clone(),
+            title: server.title.as_deref().map(without_escapes),
+            icon: server.icon.as_deref().map(str::trim).filter(|icon| is_icon(icon)).map(without_escapes),
+            prefix: server.common.over(&file.defaults).prefix.unwrap_or_else(|| name.clone()),
+            target: target(server),
+        })
+        .collect()
+}
+
+/// Reads the place of a server. `None` if its entry names no place, several places or a wrong one.
+fn target(server: &Server) -> Option<ConnectTarget> {
+    match (&server.url, &server.command, &server.tcp, &server.unix) {
+        (Some(url), None, None, None) => {
+            let url = url::Url::parse(&without_escapes(url)).ok()?;
+            let transport = match (server.transport, server.kind, url.scheme()) {
+                (_, _, "ws" | "wss") => HttpTransport::WebSocket,
+                (Some(Transport::Sse), ..) | (None, Some(ServerKind::Sse), _) => HttpTransport::Sse,
+                _ => HttpTransport::Auto,
+            };
+            let (headers, forward_headers, network) = (Vec::new(), Vec::new(), NetworkSettings::default());
+            Some(ConnectTarget::Http { url, socket: None, transport, headers, forward_headers, network })
+        }
+        (None, Some(command), None, None) => Some(ConnectTarget::Stdio {
+            command: without_escapes(command),
+            args: server.args.iter().flatten().map(|arg| without_escapes(arg)).collect(),
+            env: Vec::new(),
+            cwd: None,
+        }),
+        (None, None, Some(address), None) => Some(ConnectTarget::Socket(SocketAddress::Tcp(without_escapes(address)))),
+        (None, None, None, Some(path)) => {
+            Some(ConnectTarget::Socket(SocketAddress::Unix(without_escapes(path).into())))
+        }
+        _ => None,
+    }
+}
+
+/// Replaces the doubled dollar signs of a text whose references stay.
+fn without_escapes(text: &str) -> String {
+    text.replace("$$", "$")
+}
