@@ -85,3 +85,37 @@ async fn a_server_that_is_off_has_what_the_config_says_of_it() {
     assert_eq!((reply.status, &reply.json()["servers"][0]["title"]), (200, &json!("Renamed")), "{}", reply.text_body());
     assert_eq!(reply.json()["reload"]["changes"]["changed"], json!(["off"]));
 }
+
+#[tokio::test]
+async fn the_newest_session_stands_first() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
+    edited.ready("a").await;
+    let ids = async || {
+        let listed = edited.get("/sessions").await["sessions"].as_array().unwrap().clone();
+        listed.iter().map(|session| session["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let mut opened: Vec<String> = Vec::new();
+    for _ in 0..6 {
+        McpClient::open(&edited.gateway.mcp(), Era::Legacy).await;
+        let listed = ids().await;
+        opened.insert(0, listed.iter().find(|id| !opened.contains(id)).unwrap().clone());
+        assert_eq!(listed, opened);
+        // Two sessions of one millisecond have no order.
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    let session = edited.get("/sessions").await["sessions"][0].clone();
+    assert!(session["since"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{session}");
+    assert!(session["since_seconds"].is_u64(), "{session}");
+    assert_eq!(session["streams"], 0, "{session}");
+    let client = McpClient::open(&edited.gateway.mcp(), Era::Legacy).await;
+    let stream = client.listen().await;
+    assert_eq!(edited.get("/sessions").await["sessions"][0]["streams"], 1);
+    let page = edited.gateway.admin("/sessions").await.text_body();
+    assert!(page.contains("<th scope=\"col\" class=\"n\">Streams</th>"), "{page}");
+    drop(stream);
+    until("the stream is closed", async || {
+        (edited.get("/sessions").await["sessions"][0]["streams"] == 0).then_some(())
+    })
+    .await;
+}

@@ -31,7 +31,7 @@ pub(super) async fn end(Operator(admin): Operator, Path(id): Path<String>) -> Re
     json_response(StatusCode::NOT_FOUND, "not_found", "There is no session with this id; it may have ended")
 }
 
-/// Describes the sessions in use.
+/// Describes the sessions in use, newest first.
 pub(super) fn sessions_json(admin: &AdminState) -> Vec<Value> {
     let sessions = admin.server_state.load().downstream.sessions.overview(SESSIONS_MAX);
     sessions.iter().map(session_json).collect()
@@ -43,6 +43,8 @@ fn session_json(session: &SessionSummary) -> Value {
         let text = info.as_ref().and_then(|info| info.get_string(key));
         text.map(|text| logs::one_line(&text).chars().take(100).collect::<String>())
     };
+    let began = i64::try_from(session.began).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let age = began.map(|began| jiff::Timestamp::now().duration_since(began).as_secs().max(0));
     json!({
         "id": session.id,
         "client": { "name": text("name"), "version": text("version") },
@@ -50,8 +52,11 @@ fn session_json(session: &SessionSummary) -> Value {
         "endpoint": endpoint_path(&session.endpoint),
         "revision": session.caller.revision,
         "one_stream": session.has_shared_stream,
+        "since": began.map(|began| format!("{began:.0}")),
+        "since_seconds": age,
         "idle_seconds": session.idle.as_secs(),
         "calls": session.calls,
+        "streams": session.streams,
         "subscriptions": session.subscriptions,
     })
 }

@@ -38,9 +38,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fair_budget::FairByteBudget;
 use crate::lifetime::{SessionClock, SessionLifetime};
+use crate::persisted::PersistedEntry;
 use crate::recent_ids::RecentIds;
 use crate::session_row::SessionRowHandle;
-use crate::sleep_state::SleepState;
 use crate::store::StateStore;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Error, McpErrorKind, Principal, PrincipalMark};
@@ -57,7 +57,7 @@ pub use parked::{OpenInput, OpenInputRequest, ParkTicket, ParkedCall, ParkedCall
 pub use persisted::{RestoredFrom, SessionRecord};
 pub use resumption::{GET_STREAM, NextEvent, ReplaySettings, ResumptionBuffer, ResumptionReader, parse_id};
 pub use sealed_state::{SealBinding, SealError, StateSealer};
-pub use session::{OpenCall, Session, SessionActivityGuard, SharedStream};
+pub use session::{OpenCall, Session, SessionActivityGuard, SessionStreamGuard, SharedStream};
 pub use session_row::{SessionDigest, digest};
 pub use subscription::{SessionSubscription, SessionSubscriptions, SubscribeOutcome};
 pub use task_results::{TaskResult, TaskResults};
@@ -93,6 +93,14 @@ pub struct SessionSettings {
     pub outbox_total: usize,
     /// Maximum number of resources that one session may subscribe to.
     pub subscriptions: usize,
+}
+
+/// Origin of a session that is built.
+enum SessionOrigin<'a> {
+    /// Client that opens it.
+    New,
+    /// Entry that it left when it fell asleep, or when its process ended.
+    Persisted(&'a PersistedEntry),
 }
 
 impl Sessions {
@@ -135,7 +143,7 @@ impl Sessions {
         shared_stream: Option<SharedStream>,
     ) -> Result<Arc<Session>, Error> {
         let principal = caller.principal.clone();
-        let session = self.build_session(new_id(), caller, scope, shared_stream, None);
+        let session = self.build_session(new_id(), caller, scope, shared_stream, SessionOrigin::New);
         let max = self.settings.load().max;
         // Held from the check to the insertion. Otherwise many clients at once would pass a full table.
         let mut table = lock(&self.table);
@@ -161,8 +169,12 @@ impl Sessions {
         caller: Caller,
         scope: ByteString,
         shared_stream: Option<SharedStream>,
-        sleep_state: Option<&SleepState>,
+        origin: SessionOrigin<'_>,
     ) -> Arc<Session> {
+        let (began, sleep_state) = match origin {
+            SessionOrigin::New => (u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default(), None),
+            SessionOrigin::Persisted(entry) => (entry.record.began(), entry.sleep_state.as_deref()),
+        };
         // A restored session keeps its token: tasks that wait for its end hold clones of it.
         let ended = sleep_state.map_or_else(CancellationToken::new, |state| state.ended.clone());
         let caller = match sleep_state {
@@ -189,7 +201,7 @@ impl Sessions {
             subscriptions: SessionSubscriptions::new(settings.subscriptions),
             tasks: RecentIds::default(),
             missed: MissedEvents::new(sleep_state.is_some_and(|state| state.pending_catch_up)),
-            lifetime: SessionLifetime::new(self.clock, ended.clone()),
+            lifetime: SessionLifetime::new(self.clock, ended.clone(), began),
             identity: SessionIdentity::new(id, scope, caller, ended),
         })
     }

@@ -30,11 +30,20 @@ pub(super) struct SessionLifetime {
     clock: SessionClock,
     used_ms: AtomicU64,
     activities: AtomicU64,
+    streams: AtomicU64,
+    /// Time of the beginning, in milliseconds since 1970. The wall clock, since a session may outlive the process.
+    began: u64,
 }
 
 impl SessionLifetime {
-    pub(super) fn new(clock: SessionClock, ended: CancellationToken) -> Self {
-        SessionLifetime { ended, clock, used_ms: AtomicU64::new(clock.now_ms()), activities: AtomicU64::new(0) }
+    pub(super) fn new(clock: SessionClock, ended: CancellationToken, began: u64) -> Self {
+        let (used_ms, activities, streams) = (AtomicU64::new(clock.now_ms()), AtomicU64::new(0), AtomicU64::new(0));
+        SessionLifetime { ended, clock, used_ms, activities, streams, began }
+    }
+
+    /// Returns the time of the beginning, in milliseconds since 1970.
+    pub(super) fn began(&self) -> u64 {
+        self.began
     }
 
     /// Marks the session as used now.
@@ -51,6 +60,19 @@ impl SessionLifetime {
         // Idle time starts here, not at the last request.
         self.mark_active();
         self.activities.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn begin_stream(&self) {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn end_stream(&self) {
+        self.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of open streams, apart from those of calls.
+    pub(super) fn streams(&self) -> u64 {
+        self.streams.load(Ordering::Relaxed)
     }
 
     /// Returns the last use, on the table's clock.

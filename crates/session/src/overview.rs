@@ -25,22 +25,29 @@ pub struct SessionSummary {
     pub endpoint: ByteString,
     /// True for a client of HTTP+SSE or stdio, whose messages share one stream.
     pub has_shared_stream: bool,
+    /// Beginning, in milliseconds since 1970.
+    pub began: u64,
     /// Time since the last use. Zero while a request or a stream is open.
     pub idle: Duration,
     /// Number of open calls.
     pub calls: usize,
+    /// Number of open streams, apart from those of calls.
+    pub streams: u64,
     /// Number of resources that it is subscribed to.
     pub subscriptions: usize,
 }
 
 impl Sessions {
-    /// Lists the sessions in use, at most `max`. Sleeping ones are not among them.
+    /// Lists the sessions in use, newest first, at most `max`. Sleeping ones are not among them.
     pub fn overview(&self, max: usize) -> Vec<SessionSummary> {
-        let sessions: Vec<_> = lock(&self.table).values().take(max).cloned().collect();
+        let mut sessions: Vec<_> = lock(&self.table).values().cloned().collect();
+        // Two of one millisecond need an order, too: a reader must not see them change places.
+        sessions.sort_by(|one, other| {
+            let age = other.lifetime.began().cmp(&one.lifetime.began());
+            age.then_with(|| one.identity.id.as_bytes().cmp(other.identity.id.as_bytes()))
+        });
         let now = self.clock.now_ms();
-        let mut summaries: Vec<_> = sessions.iter().map(|session| session.summary(now)).collect();
-        summaries.sort_by(|one, other| one.id.cmp(&other.id));
-        summaries
+        sessions.iter().take(max).map(|session| session.summary(now)).collect()
     }
 
     /// Ends a session by its short id. Returns false if there is none.
@@ -61,8 +68,10 @@ impl Session {
             caller: self.identity.shared_caller(),
             endpoint: self.identity.scope.clone(),
             has_shared_stream: self.shared_stream.is_some(),
+            began: self.lifetime.began(),
             idle: Duration::from_millis(idle_ms),
             calls: self.calls.len(),
+            streams: self.lifetime.streams(),
             subscriptions: self.subscriptions.uris().len(),
         }
     }

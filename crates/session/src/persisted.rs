@@ -17,7 +17,7 @@ use crate::session::Session;
 use crate::session_row::{SessionDigest, digest, remove_row};
 use crate::sleep_state::SleepState;
 use crate::store::{StateStore, StoreTable, StoredState, unix_now};
-use crate::{Sessions, lock};
+use crate::{SessionOrigin, Sessions, lock};
 use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_jsonrpc::message::RequestId;
 use moongate_model::{Caller, LogFilter, LogLevel, Principal, PrincipalMark};
@@ -29,6 +29,8 @@ pub struct SessionRecord {
     scope: String,
     /// Last use, in seconds since 1970.
     used: u64,
+    /// Beginning, in milliseconds since 1970. Rows of earlier versions lack it.
+    began: Option<u64>,
     /// Revision of the client.
     pub revision: String,
     /// Capabilities that the client declared.
@@ -51,6 +53,11 @@ impl SessionRecord {
     pub fn log(&self) -> LogFilter {
         let level = self.log.as_deref().and_then(LogLevel::from_name);
         level.map_or(LogFilter::ServerDecides, LogFilter::AtLeast)
+    }
+
+    /// Returns the beginning, in milliseconds since 1970. Without it, the last use: it began then at the latest.
+    pub(super) fn began(&self) -> u64 {
+        self.began.unwrap_or(self.used.saturating_mul(1000))
     }
 
     fn is_expired(&self, idle: Duration) -> bool {
@@ -229,7 +236,7 @@ impl Sessions {
             return Some((session.clone(), RestoredFrom::AlreadyActive));
         }
         let entry = lock(&self.persisted.table).remove(&digest(id))?;
-        let session = self.build_session(ByteString::from(id), caller, scope, None, entry.sleep_state.as_deref());
+        let session = self.build_session(ByteString::from(id), caller, scope, None, SessionOrigin::Persisted(&entry));
         record.tasks.iter().for_each(|task| session.tasks.add(task));
         let lost =
             record.unanswered.iter().filter_map(|(number, id)| Some((*number, RequestId::from_raw(id.clone())?)));
@@ -307,6 +314,7 @@ impl Session {
             owner: self.identity.principal.mark,
             scope: self.identity.scope.to_string(),
             used: self.last_use(),
+            began: Some(self.lifetime.began()),
             revision: caller.revision.to_owned(),
             capabilities: caller.declared_capabilities.clone(),
             info: caller.client_info.clone(),
@@ -362,6 +370,7 @@ mod tests {
             owner: [owner; 16],
             scope: "files".to_owned(),
             used,
+            began: None,
             revision: "2025-11-25".to_owned(),
             capabilities: RawJson::literal(r#"{"roots":{ }}"#),
             info: None,

@@ -85,6 +85,12 @@ impl Session {
         SessionActivityGuard(self.clone())
     }
 
+    /// Keeps the session from expiring, and counts one more open stream, while the guard lives.
+    pub fn begin_stream(self: &Arc<Self>) -> SessionStreamGuard {
+        self.lifetime.begin_stream();
+        SessionStreamGuard(self.begin_activity())
+    }
+
     /// Registers an open call, so that it can be cancelled by the client's id.
     ///
     /// Returns `None` if the session has too many.
@@ -150,6 +156,15 @@ pub struct SessionActivityGuard(Arc<Session>);
 impl Drop for SessionActivityGuard {
     fn drop(&mut self) {
         self.0.lifetime.end_activity();
+    }
+}
+
+/// Counts an open stream of a session, and keeps the session from expiring.
+pub struct SessionStreamGuard(SessionActivityGuard);
+
+impl Drop for SessionStreamGuard {
+    fn drop(&mut self) {
+        self.0.0.lifetime.end_stream();
     }
 }
 

@@ -28,7 +28,8 @@ pub(super) fn table(sessions: &[Value], may_act: bool) -> Markup {
                     table class="calls" {
                         thead { tr {
                             th scope="col" { "Client" } th scope="col" { "Principal" } th scope="col" { "Endpoint" } th scope="col" { "Revision" }
-                            th scope="col" class="n" { "Idle" } th scope="col" class="n" { "Calls" } th scope="col" class="n" { "Subscriptions" }
+                            th scope="col" class="n" { "Age" } th scope="col" class="n" { "Idle" } th scope="col" class="n" { "Calls" }
+                            th scope="col" class="n" { "Streams" } th scope="col" class="n" { "Subscriptions" }
                             th scope="col" { span class="unseen" { "Actions" } }
                         } }
                         tbody { @for session in sessions { (row(session, may_act)) } }
@@ -53,8 +54,10 @@ fn row(session: &Value, may_act: bool) -> Markup {
             td { (VisibleText(text(session, "principal"))) }
             td { code { (VisibleText(text(session, "endpoint"))) } }
             td { (text(session, "revision")) }
+            td class="n" title=(text(session, "since")) { (seconds(number(session, "since_seconds"))) }
             td class="n" { (seconds(number(session, "idle_seconds"))) }
             td class="n" { (number(session, "calls")) }
+            td class="n" { (number(session, "streams")) }
             td class="n" { (number(session, "subscriptions")) }
             td {
                 @if may_act {

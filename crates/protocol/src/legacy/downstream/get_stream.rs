@@ -21,7 +21,7 @@ use crate::legacy::tasks;
 use crate::{notifications, respond};
 use moongate_jsonrpc::sse;
 use moongate_model::{Error, McpErrorKind, Notification, NotificationStream, Server, SubscriptionFilter};
-use moongate_session::{GET_STREAM, Session, SessionActivityGuard};
+use moongate_session::{GET_STREAM, Session, SessionStreamGuard};
 use moongate_telemetry::{CountGuard, Limit, ResumeOutcome};
 
 /// Interval at which a draining stream with open calls checks for their end.
@@ -97,7 +97,7 @@ pub(crate) struct GetStream {
     pub(crate) calls: Option<CallEvents>,
     /// True once the last event was written.
     finished: bool,
-    _activity: SessionActivityGuard,
+    _activity: SessionStreamGuard,
     _count: CountGuard,
 }
 
@@ -152,7 +152,7 @@ impl GetStream {
             deadline: None,
             calls: None,
             finished: false,
-            _activity: session.begin_activity(),
+            _activity: session.begin_stream(),
             _count: CountGuard::new(&state.metrics.clients.streams),
         }
     }
