@@ -231,3 +231,19 @@ async fn other_pages_change_nothing() {
         assert_eq!(edited.text(), before, "{way}");
     }
 }
+
+#[tokio::test]
+async fn a_server_may_be_called_preview() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::start(Setup::new().http("preview", &server.url)).await;
+    edited.ready("preview").await;
+    assert_eq!(edited.get("/servers/preview").await["state"], "ready");
+    let reply = edited.patch("preview", json!({ "set": { "title": "P" } })).await;
+    assert_eq!((reply.status, &reply.json()["servers"][0]["title"]), (200, &json!("P")), "{}", reply.text_body());
+    let looked = edited.send("POST", "/servers/preview", &[], &json!({ "url": "http://a.example/mcp" })).await;
+    assert_eq!((looked.status, &looked.json()["servers"][0]["state"]), (200, &json!("new")), "still the preview");
+    assert_eq!(edited.send("POST", "/servers/other", &[], &json!({})).await.status, 405);
+    assert_eq!(edited.send("DELETE", "/servers/preview", &[], &Value::Null).await.status, 200);
+    assert_eq!(edited.send("GET", "/servers/preview", &[], &Value::Null).await.status, 404);
+    assert!(!edited.text().contains("servers.preview"));
+}

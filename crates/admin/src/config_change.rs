@@ -3,7 +3,7 @@
 //! Owns the bodies and the answers. Does not edit files (`moongate_config::edit`) or reload. Invariant: an answer says
 //! what is true afterwards, and shows no secret.
 
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::FromRequestParts;
 use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::actions::Operator;
 use crate::config_control::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
 use crate::json_body::JsonBody;
+use crate::server_name::ServerName;
 use crate::status::servers_json;
 use crate::{AdminState, json};
 use moongate_config::edit::ConfigOperation;
@@ -63,7 +64,7 @@ pub(super) struct UndoRequest {
 /// Handles `PATCH /api/v1/servers/{name}`.
 pub(super) async fn patch_server(
     Operator(admin): Operator,
-    Path(server): Path<String>,
+    ServerName(server): ServerName,
     tag: ExpectedTag,
     JsonBody(patch): JsonBody<ServerPatch>,
 ) -> Response {
@@ -87,7 +88,11 @@ pub(super) async fn patch_server(
 }
 
 /// Handles `DELETE /api/v1/servers/{name}`.
-pub(super) async fn remove_server(Operator(admin): Operator, Path(server): Path<String>, tag: ExpectedTag) -> Response {
+pub(super) async fn remove_server(
+    Operator(admin): Operator,
+    ServerName(server): ServerName,
+    tag: ExpectedTag,
+) -> Response {
     change(&admin, ChangeKind::Edit(vec![ConfigOperation::RemoveServer(server)]), tag).await
 }
 

@@ -28,6 +28,7 @@ mod query_map;
 mod routes;
 mod search;
 mod server_details;
+mod server_name;
 mod server_preview;
 mod server_source;
 mod sessions;

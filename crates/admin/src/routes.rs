@@ -73,12 +73,9 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::operate("POST", "/api/v1/servers", "Adds servers to the config, as one edit.", || {
         post(new_servers::add_servers)
     }),
-    ApiRoute::operate(
-        "POST",
-        "/api/v1/servers/preview",
-        "Shows what adding servers would do, and writes nothing.",
-        || post(server_preview::preview),
-    ),
+    ApiRoute::operate("POST", PREVIEW_PATH, "Shows what adding servers would do, and writes nothing.", || {
+        post(server_preview::preview)
+    }),
     ApiRoute::view("GET", "/api/v1/servers/{name}", "The state of one server.", || get(status::server)),
     ApiRoute::operate(
         "PATCH",
@@ -169,8 +166,14 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::operate("DELETE", "/api/v1/try/{id}", "Cancels such a call.", || delete(try_call::cancel)),
 ];
 
+/// Path of the preview, and of a server called so.
+const PREVIEW_PATH: &str = "/api/v1/servers/preview";
+
 /// Adds the routes to a router.
 pub(super) fn mount(router: Router<Arc<AdminState>>) -> Router<Arc<AdminState>> {
+    // The router prefers a path without a name in it, and would refuse all methods but that of the preview.
+    let of_server = get(status::server).patch(config_change::patch_server).delete(config_change::remove_server);
+    let router = router.route(PREVIEW_PATH, of_server);
     ROUTES.iter().fold(router, |router, route| router.route(route.path, (route.handler)()))
 }
 

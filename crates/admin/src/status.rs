@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State as Shared};
+use axum::extract::State as Shared;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::actions::SameSite;
 use crate::config_view::source_json;
+use crate::server_name::ServerName;
 use crate::{AdminState, items, json, server_details};
 use moongate_gateway::FindingTopic;
 use moongate_model::ItemKind;
@@ -24,7 +25,11 @@ pub(super) async fn status(_: SameSite, Shared(admin): Shared<Arc<AdminState>>) 
 }
 
 /// Handles `GET /api/v1/servers/{name}`.
-pub(super) async fn server(_: SameSite, Shared(admin): Shared<Arc<AdminState>>, Path(name): Path<String>) -> Response {
+pub(super) async fn server(
+    _: SameSite,
+    Shared(admin): Shared<Arc<AdminState>>,
+    ServerName(name): ServerName,
+) -> Response {
     match servers_json(&admin).into_iter().find(|server| server["name"] == *name) {
         Some(server) => json(StatusCode::OK, &server),
         None => {
