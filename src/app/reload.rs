@@ -268,7 +268,7 @@ impl ConfigReloader {
         let mut checks = 0;
         loop {
             let before = current_digests(self.files(), &keys).await;
-            let loaded = self.load(running).await;
+            let loaded = self.load(failing_servers(running)).await;
             // Without files, nothing can be half written.
             if before.is_nothing() {
                 return loaded;
@@ -280,7 +280,7 @@ impl ConfigReloader {
             // A writer in place may have truncated and filled the file between two digests, during the read. Two equal
             // reads show the real contents.
             if is_stable {
-                let reread = self.load(running).await;
+                let reread = self.load(failing_servers(running)).await;
                 if checks >= STABLE_CHECKS_MAX || is_same(&loaded, &reread) {
                     return reread;
                 }
@@ -290,8 +290,8 @@ impl ConfigReloader {
         }
     }
 
-    async fn load(&self, running: &Plan) -> Result<LoadedConfig, String> {
-        let failing = failing_servers(running);
+    /// Reads the config. Problems of these servers cost only them.
+    async fn load(&self, failing: Vec<String>) -> Result<LoadedConfig, String> {
         let Some(own) = self.self_ref.upgrade().filter(|own| own.source.is_some()) else {
             return Err("this gateway was started without a config that could be read again".to_owned());
         };
@@ -431,6 +431,16 @@ impl ConfigReloader {
 fn failing_servers(plan: &Plan) -> Vec<String> {
     let failing = |server: &&ServerSettings| matches!(server.connect, ConnectTarget::Misconfigured { .. });
     plan.servers.iter().filter(failing).map(|server| server.name.clone()).collect()
+}
+
+/// Returns the servers that the gateway runs without: those above, and those that operations add.
+fn failing_with_new(plan: &Plan, operations: &[ConfigOperation]) -> Vec<String> {
+    let mut names = failing_servers(plan);
+    // A server that runs must not be lost to an entry that a file gets beside it.
+    let is_known = |name: &&str| plan.servers.iter().any(|server| server.name == *name);
+    let new = operations.iter().filter_map(ConfigOperation::added_server).filter(|name| !is_known(name));
+    names.extend(new.map(str::to_owned));
+    names
 }
 
 /// True if two reads gave the same result.

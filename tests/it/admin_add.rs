@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{EditedGateway, HttpReply, Setup, legacy, modern, only, serve};
+use crate::harness::{EditedGateway, HttpReply, Setup, legacy, modern, only, serve, until};
 
 async fn preview(edited: &EditedGateway, body: Value) -> Value {
     let reply = edited.send("POST", "/servers/preview", &[], &body).await;
@@ -341,4 +341,41 @@ async fn popular_servers_are_listed_and_added_by_name() {
     assert!(edited.text().contains("[servers.web]\nurl = \"https://mcp.mdn.mozilla.net"), "{}", edited.text());
     let refused = add(&edited, json!({ "from": { "popular": "files", "args": ["/data"] } })).await;
     assert_eq!((refused.status, &refused.json()["error"]), (403, &json!("commands_not_allowed")));
+}
+
+#[tokio::test]
+async fn a_server_whose_variable_is_not_set_is_added_and_fails_alone() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
+    edited.ready("a").await;
+    let before = edited.text();
+    let headers = json!({ "Authorization": "Bearer ${MOONGATE_NO_SUCH_VARIABLE}" });
+    let source = json!({ "url": "http://127.0.0.1:9/mcp", "headers": headers });
+    let looked = preview(&edited, source).await;
+    assert!(looked["diff"].as_str().unwrap().contains("MOONGATE_NO_SUCH_VARIABLE"), "{looked}");
+    let problem = looked["problems"][0]["message"].as_str().unwrap();
+    assert!(problem.contains("MOONGATE_NO_SUCH_VARIABLE is not set"), "{looked}");
+    let settings = json!({ "url": "http://127.0.0.1:9/mcp", "headers": headers });
+    let reply = add(&edited, json!({ "servers": { "b": settings, "c": { "url": server.url } } })).await;
+    assert_eq!((reply.status, &reply.json()["reload"]["outcome"]), (201, &json!("applied")), "{}", reply.text_body());
+    assert_eq!(reply.json()["problems"][0]["server"], "b", "{}", reply.text_body());
+    let failed = until("it has failed", async || {
+        let server = edited.gateway.status("b").await;
+        (server["state"] == "failed").then_some(server)
+    })
+    .await;
+    assert!(failed["reason"].as_str().unwrap().contains("MOONGATE_NO_SUCH_VARIABLE is not set"), "{failed}");
+    edited.ready("c").await;
+    assert_eq!(edited.gateway.status("a").await["state"], "ready");
+    // It is no obstacle: to a reload, to edits of others, to its own removal.
+    assert_eq!(edited.send("POST", "/reload", &[], &json!({})).await.json()["outcome"], "unchanged");
+    assert_eq!(edited.patch("a", json!({ "set": { "title": "A" } })).await.status, 200);
+    assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 200);
+    assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 200);
+    assert_eq!(edited.text(), before);
+    // What no variable can heal is refused, and with it the whole edit.
+    let wrong = json!({ "url": "http://127.0.0.1:9/mcp", "timeout": "soon", "headers": headers });
+    let reply = add(&edited, json!({ "servers": { "b": wrong, "c": { "url": server.url } } })).await;
+    assert_eq!((reply.status, &reply.json()["error"]), (422, &json!("problems")), "{}", reply.text_body());
+    assert!(reply.text_body().contains("timeout") && edited.text() == before, "{}", reply.text_body());
 }

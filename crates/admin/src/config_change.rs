@@ -130,7 +130,7 @@ pub(super) fn changed(status: StatusCode, body: &Value) -> Response {
 }
 
 fn describe_change(admin: &AdminState, applied: AppliedChange) -> Value {
-    let AppliedChange { file, line, diff, tag, summary, can_undo, mut servers, reload } = applied;
+    let AppliedChange { file, line, diff, tag, summary, can_undo, mut servers, problems, reload } = applied;
     // A reload may touch servers that the request does not name. Their states belong to the answer.
     for kind in ["added", "removed", "replaced", "changed"] {
         let names = reload["changes"][kind].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -146,6 +146,7 @@ fn describe_change(admin: &AdminState, applied: AppliedChange) -> Value {
         "diff": diff,
         "etag": tag,
         "undo": can_undo,
+        "problems": problems.iter().map(problem_json).collect::<Vec<_>>(),
         "reload": reload,
         "servers": states,
     })

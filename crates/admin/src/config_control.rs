@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use moongate_access::auth::KeySettings;
 use moongate_config::edit::{ConfigEditError, ConfigOperation};
-use moongate_config::{AdminEdits, ConfigPlaces};
+use moongate_config::{AdminEdits, ConfigPlaces, ConfigProblem};
 
 /// Change of the config that an operator wants.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub struct AppliedChange {
     pub can_undo: bool,
     /// Servers that it is about.
     pub servers: Vec<String>,
+    /// Problems of new servers. Each fails until its problem is solved.
+    pub problems: Vec<ConfigProblem>,
     /// Report of the reload that followed: `outcome`, and `changes` or a `message`.
     pub reload: serde_json::Value,
 }
@@ -54,6 +56,8 @@ pub struct ChangePreview {
     pub file: PathBuf,
     /// Changed lines, without secrets.
     pub diff: String,
+    /// Problems of new servers that would not keep them from being added.
+    pub problems: Vec<ConfigProblem>,
 }
 
 /// Refusal of a change. Nothing was written.

@@ -23,6 +23,7 @@ use crate::probe::ProbeReport;
 use crate::server_source::{FoundServers, ServerChoice, ServerSource, SourceProblem, add_operation, needs_command};
 use crate::{AdminState, json, no_store};
 use moongate_clients::import::{ImportRow, ImportState};
+use moongate_config::ConfigProblem;
 use moongate_config::edit::ConfigOperation;
 use moongate_server::json_response;
 use moongate_telemetry::logs;
@@ -80,6 +81,7 @@ pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBod
     let is_addable = |row: &&ImportRow| row.state.is_new() && (allow_commands || !needs_command(row));
     let addable: Vec<ConfigOperation> = found.rows.iter().filter(is_addable).map(add_operation).collect();
     let change = preview_change(&admin, addable, &mut problems).await;
+    problems.extend(change.iter().flat_map(|change| &change.problems).map(described_problem));
     let (file, diff) = change
         .map_or((Value::Null, Value::Null), |change| (change.file.display().to_string().into(), change.diff.into()));
     if slot.is_some() {
@@ -122,14 +124,16 @@ async fn preview_change(
 
 fn refusal_json(refusal: &ChangeRefusal) -> Vec<Value> {
     let error = &refusal.error;
-    let described = error.problems.iter().map(|problem| {
-        json!({ "line": null, "column": null, "message": problem.message, "hint": problem.fix, "server": problem.server })
-    });
-    let described: Vec<Value> = described.collect();
+    let described: Vec<Value> = error.problems.iter().map(described_problem).collect();
     match described.is_empty() {
         true => vec![json!({ "line": null, "column": null, "message": logs::redact(&error.message), "hint": null })],
         false => described,
     }
+}
+
+/// Describes a problem of an entry. Its place is left out: the file does not have it yet.
+fn described_problem(problem: &ConfigProblem) -> Value {
+    json!({ "line": null, "column": null, "message": problem.message, "hint": problem.fix, "server": problem.server })
 }
 
 /// Connects to the servers that can be added, one after the other.

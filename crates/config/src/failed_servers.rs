@@ -4,7 +4,7 @@
 //! (`load`). Invariant: nothing of an entry with a problem is used, so no rule of it is half there.
 
 use super::plan::Plan;
-use super::problem::{ConfigProblem, ProblemOrigin};
+use super::problem::{ConfigProblem, ProblemKind, ProblemOrigin};
 use super::server_names;
 use moongate_upstream::{ConnectTarget, ServerSettings};
 
@@ -38,11 +38,20 @@ fn reason(problems: &[&ConfigProblem]) -> String {
             ProblemOrigin::Flag(name) => format!(" (flag {name})"),
             ProblemOrigin::Nowhere => String::new(),
         };
-        format!("{}{place}: {}", problem.message, problem.fix)
+        format!("{}{place}: {}", shown_message(problem), problem.fix)
     });
     let mut messages: Vec<String> = messages.collect();
     if problems.len() > QUOTED_MAX {
         messages.push(format!("{} more; `moongate check` shows them all", problems.len() - QUOTED_MAX));
     }
     format!("its entry in the config cannot be used: {}", messages.join("; "))
+}
+
+/// Returns the message of a problem as a status shows it.
+fn shown_message(problem: &ConfigProblem) -> String {
+    // Statuses are redacted: a key such as `Authorization` before a colon would hide the name of the missing variable.
+    match (problem.kind, problem.message.split_once("`: ")) {
+        (ProblemKind::Reference, Some((path, what))) => format!("{what} ({path}`)"),
+        _ => problem.message.clone(),
+    }
 }

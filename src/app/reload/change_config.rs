@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ConfigReloader, ReloadOutcome, ReloadSource, failing_servers};
+use super::{ConfigReloader, ReloadOutcome, ReloadSource, failing_with_new};
 use moongate_access::auth::AdminRole;
 use moongate_admin::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
 use moongate_config::edit::{
@@ -48,12 +48,16 @@ impl ConfigReloader {
             let message = "changes of the config are switched off here (admin.edit)";
             return Err(ConfigEditError::new("edit_off", message).into());
         }
-        let (own, failing) = (self.clone(), failing_servers(&running.plan));
+        let operations = match &change.kind {
+            ChangeKind::Edit(operations) => &operations[..],
+            ChangeKind::Undo => &[],
+        };
+        let failing = failing_with_new(&running.plan, operations);
+        let (own, tolerated) = (self.clone(), failing.clone());
         // `spawn_blocking`: files are read and written.
         let writing = tokio::task::spawn_blocking(move || match &own.source {
-            Some(source) => {
-                PendingChange { reloader: &own, source, history: own.history.as_ref(), failing }.write(&change)
-            }
+            Some(source) => PendingChange { reloader: &own, source, history: own.history.as_ref(), failing: tolerated }
+                .write(&change),
             None => Err(busy("there is no config")),
         });
         let Ok(written) = writing.await else {
@@ -63,7 +67,7 @@ impl ConfigReloader {
         // Without a difference, a reload would report what others did to the files.
         if !applied.diff.is_empty() {
             tracing::info!("config changed by an operator: {}", applied.summary);
-            let outcome = match self.load(&running.plan).await {
+            let outcome = match self.load(failing).await {
                 Ok(loaded) => self.adopt(&mut running, loaded),
                 Err(refused) => ReloadOutcome::Refused(refused),
             };
@@ -113,7 +117,9 @@ impl PendingChange<'_> {
         // The reload would refuse it, and the file would keep what is not in use.
         self.reloader.check_open(plan).map_err(|why| ConfigEditError::new("problems", why))?;
         let servers = operations.iter().filter_map(|operation| operation.server().map(str::to_owned)).collect();
-        self.finish(prepared, servers, |history, written| history.record(written))
+        let problems = prepared.problems_of_new(operations);
+        let applied = self.finish(prepared, servers, |history, written| history.record(written))?;
+        Ok(AppliedChange { problems, ..applied })
     }
 
     fn undo(&self, expected: Option<&str>) -> Result<AppliedChange, ChangeRefusal> {
@@ -147,6 +153,7 @@ impl PendingChange<'_> {
             summary: written.summary,
             can_undo: matches!(noted, Some(Ok(()))),
             servers,
+            problems: Vec::new(),
             reload: serde_json::Value::Null,
         })
     }

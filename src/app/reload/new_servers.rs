@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ConfigReloader, failing_servers};
+use super::{ConfigReloader, failing_with_new};
 use crate::app::configured_servers::{known_servers, own_gateway};
 use crate::app::probe::probe_for_operator;
 use moongate_admin::{ChangePreview, ChangeRefusal, ProbeReport};
@@ -27,7 +27,7 @@ impl ConfigReloader {
         found: Vec<ServerEntry>,
         own_url: String,
     ) -> Result<Vec<ImportRow>, ChangeRefusal> {
-        self.with_options(move |options| {
+        self.with_options(Vec::new(), move |options, _| {
             let known = known_servers(options).map_err(|error| ConfigEditError::new("io", format!("{error:#}")))?;
             let mut own = own_gateway(options);
             // The config may leave the port to the system.
@@ -43,9 +43,9 @@ impl ConfigReloader {
         &self,
         operations: Vec<ConfigOperation>,
     ) -> Result<ChangePreview, ChangeRefusal> {
-        let prepared = self.prepare(operations).await?;
+        let prepared = self.prepare(operations.clone()).await?;
         let file = std::path::absolute(prepared.path()).unwrap_or_else(|_| prepared.path().to_owned());
-        Ok(ChangePreview { file, diff: prepared.diff() })
+        Ok(ChangePreview { file, diff: prepared.diff(), problems: prepared.problems_of_new(&operations) })
     }
 
     /// Connects once to the server that an operation would add.
@@ -58,7 +58,8 @@ impl ConfigReloader {
             let message = format!("`{setting}` starts a program or reads a file of this machine");
             return failed(message, "`admin.allow_commands` would allow it; `moongate add` adds it without");
         }
-        let prepared = match self.prepare(vec![operation]).await {
+        let operations = vec![operation];
+        let prepared = match self.prepare(operations.clone()).await {
             Ok(prepared) => prepared,
             Err(ChangeRefusal { error, .. }) => {
                 // Problems of a config show no secret, and name the way out.
@@ -69,6 +70,10 @@ impl ConfigReloader {
                 );
             }
         };
+        // Without its variables it could not be asked for what it would have with them.
+        if let Some(problem) = prepared.problems_of_new(&operations).into_iter().next() {
+            return ProbeReport::Failed { message: problem.message, hint: problem.fix };
+        }
         let server = prepared.loaded().plan.servers.iter().find(|server| server.name == name);
         match server.cloned() {
             Some(settings) => {
@@ -82,24 +87,24 @@ impl ConfigReloader {
     }
 
     async fn prepare(&self, operations: Vec<ConfigOperation>) -> Result<PreparedEdit, ChangeRefusal> {
-        self.with_options(move |options| {
+        self.with_options(operations, move |options, operations| {
             let created = moongate_config::users_file(&options.env);
-            prepare_edit(options, created.as_deref(), &operations)
+            prepare_edit(options, created.as_deref(), operations)
         })
         .await
     }
 
-    /// Runs what reads files with the options that the config is read with.
+    /// Runs what reads files with the options that the config is read with before these operations are written.
     async fn with_options<T: Send + 'static>(
         &self,
-        run: impl FnOnce(&LoadOptions<'static>) -> Result<T, ConfigEditError> + Send + 'static,
+        operations: Vec<ConfigOperation>,
+        run: impl FnOnce(&LoadOptions<'static>, &[ConfigOperation]) -> Result<T, ConfigEditError> + Send + 'static,
     ) -> Result<T, ChangeRefusal> {
         let Some(own) = self.self_ref.upgrade() else {
             return Err(ConfigEditError::new("internal", "the gateway stops").into());
         };
-        let Ok(failing) =
-            tokio::time::timeout(READ_TIMEOUT, async { failing_servers(&own.running.lock().await.plan) }).await
-        else {
+        let failing = async { failing_with_new(&own.running.lock().await.plan, &operations) };
+        let Ok(failing) = tokio::time::timeout(READ_TIMEOUT, failing).await else {
             return Err(ConfigEditError::new("busy", "a change or a reload is under way; try again").into());
         };
         let reading = tokio::task::spawn_blocking(move || {
@@ -107,7 +112,7 @@ impl ConfigReloader {
                 let message = "this gateway was started without a config that could be written";
                 return Err(ConfigEditError::new("read_only", message));
             };
-            run(&LoadOptions { failing, ..(source.options)() })
+            run(&LoadOptions { failing, ..(source.options)() }, &operations)
         });
         // The timeout ends the request only. The thread stays until its file system answers.
         match tokio::time::timeout(READ_TIMEOUT, reading).await {

@@ -46,9 +46,12 @@ impl ConfigEditError {
         ConfigEditError { problems: problems.errors.clone(), ..ConfigEditError::new("problems", message) }
     }
 
-    pub(super) fn of_problem(problem: &ConfigProblem) -> Self {
-        let message = format!("nothing was changed: {}; {}", problem.message, problem.fix);
-        ConfigEditError { problems: vec![problem.clone()], ..ConfigEditError::new("problems", message) }
+    /// Creates the error of an entry with these problems.
+    pub(super) fn of_problems(problems: &[&ConfigProblem]) -> Self {
+        let described = problems.iter().map(|problem| format!("{}; {}", problem.message, problem.fix));
+        let message = format!("nothing was changed: {}", described.collect::<Vec<_>>().join("\n"));
+        let problems = problems.iter().map(|problem| (*problem).clone()).collect();
+        ConfigEditError { problems, ..ConfigEditError::new("problems", message) }
     }
 
     /// Adds the lines to paste, if there are any.

@@ -11,7 +11,7 @@ use super::operation::{ConfigOperation, env_file_edit, key_path, without_referen
 use super::tool_rules::escape;
 use crate::keys::KeyList;
 use crate::load::LoadedConfig;
-use crate::problem::ProblemKind;
+use crate::problem::{ConfigProblem, ProblemKind};
 
 impl ConfigOperation {
     /// Returns the servers that it is about.
@@ -25,6 +25,14 @@ impl ConfigOperation {
             | ConfigOperation::DisableTools(server, _)
             | ConfigOperation::SetKeys { server, .. } => Some(server),
             ConfigOperation::AddKey { .. } | ConfigOperation::RemoveKey(..) | ConfigOperation::SetEnvFile(_) => None,
+        }
+    }
+
+    /// Returns the server that it adds.
+    pub fn added_server(&self) -> Option<&str> {
+        match self {
+            ConfigOperation::AddServer { name, .. } => Some(name),
+            _ => None,
         }
     }
 
@@ -90,9 +98,10 @@ impl ConfigOperation {
         if let ConfigOperation::AddServer { name, .. } | ConfigOperation::EnableServer(name) = self {
             // A variable that is missing here may be set where the gateway runs.
             let is_fatal = |kind: ProblemKind| kind != ProblemKind::Reference;
-            let mut problems = loaded.failed.iter().filter(|problem| problem.server.as_ref() == Some(name));
-            if let Some(problem) = problems.find(|problem| is_fatal(problem.kind)) {
-                return Err(ConfigEditError::of_problem(problem));
+            let problems: Vec<&ConfigProblem> =
+                loaded.failed.iter().filter(|problem| problem.server.as_ref() == Some(name)).collect();
+            if problems.iter().any(|problem| is_fatal(problem.kind)) {
+                return Err(ConfigEditError::of_problems(&problems));
             }
         }
         let has_tools = |server: &String, tools: &[String], on: bool| {

@@ -49,8 +49,9 @@ pub fn prepare_edit(
     operations: &[ConfigOperation],
 ) -> Result<PreparedEdit, ConfigEditError> {
     let mut options = options.clone();
-    // A server that is edited must work afterwards, even if it failed before.
-    let own: Vec<&str> = operations.iter().filter_map(ConfigOperation::server).collect();
+    // A server that is edited must work afterwards, even if it failed before. A new one may lack variables (`effect.rs`).
+    let known = operations.iter().filter(|operation| operation.added_server().is_none());
+    let own: Vec<&str> = known.filter_map(ConfigOperation::server).collect();
     options.failing.retain(|name| !own.contains(&name.as_str()));
     let mut edited: Option<ConfigFile> = None;
     for operation in operations {

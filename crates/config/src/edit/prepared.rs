@@ -9,6 +9,7 @@ use moongate_edit::{ConfigFile, FileTag};
 
 use super::edit_error::ConfigEditError;
 use super::line_diff::{changed_lines, first_changed_line};
+use super::operation::ConfigOperation;
 use crate::load::LoadedConfig;
 use crate::problem::ConfigProblem;
 use crate::redact_file::redact_file;
@@ -72,6 +73,12 @@ impl PreparedEdit {
     /// Returns problems of the entries that cost only their servers.
     pub fn failed(&self) -> &[ConfigProblem] {
         &self.loaded.failed
+    }
+
+    /// Returns the problems of the servers that these operations add. Each costs only its server.
+    pub fn problems_of_new(&self, operations: &[ConfigOperation]) -> Vec<ConfigProblem> {
+        let is_new = |name: &str| operations.iter().any(|operation| operation.added_server() == Some(name));
+        self.loaded.failed.iter().filter(|problem| problem.server.as_deref().is_some_and(is_new)).cloned().collect()
     }
 
     /// Writes the file, if nobody else changed it meanwhile.
