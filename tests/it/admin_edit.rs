@@ -247,3 +247,21 @@ async fn a_server_may_be_called_preview() {
     assert_eq!(edited.send("GET", "/servers/preview", &[], &Value::Null).await.status, 404);
     assert!(!edited.text().contains("servers.preview"));
 }
+
+#[tokio::test]
+async fn a_server_may_have_no_prefix() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
+    edited.ready("a").await;
+    let before = edited.text();
+    // The page cannot send an empty text, which removes a key there. Two quotes are what people type.
+    for none in ["", "\"\"", " \"\" "] {
+        let reply = edited.patch("a", json!({ "set": { "prefix": none } })).await;
+        assert_eq!((reply.status, &reply.json()["servers"][0]["prefix"]), (200, &json!("")), "{}", reply.text_body());
+        assert!(edited.text().contains("prefix = \"\""), "{}", edited.text());
+        let form = edited.gateway.admin("/servers/a?tab=settings").await.text_body();
+        assert!(form.contains("name=\"prefix\" value=\"&quot;&quot;\""), "an empty prefix is not an unset one: {form}");
+        let reply = edited.patch("a", json!({ "set": { "prefix": null } })).await;
+        assert_eq!((reply.status, edited.text()), (200, before.clone()));
+    }
+}

@@ -20,6 +20,9 @@ use moongate_config::edit::ConfigOperation;
 use moongate_config::{ConfigProblem, ProblemOrigin};
 use moongate_telemetry::logs;
 
+/// Text that stands for no prefix, where an empty one cannot be sent.
+pub(super) const NO_PREFIX: &str = "\"\"";
+
 /// Tag that the client expects, from `If-Match`. `*` and no header accept any contents.
 pub(super) struct ExpectedTag(Option<String>);
 
@@ -77,6 +80,7 @@ pub(super) async fn patch_server(
     if !on.is_empty() {
         operations.push(ConfigOperation::EnableTools(server.clone(), on));
     }
+    let set: Map<String, Value> = set.into_iter().map(|(key, value)| (key.clone(), typed_value(&key, value))).collect();
     if !set.is_empty() {
         operations.push(ConfigOperation::SetKeys { server: server.clone(), values: set });
     }
@@ -85,6 +89,15 @@ pub(super) async fn patch_server(
         false => ConfigOperation::DisableServer(server),
     }));
     change(&admin, ChangeKind::Edit(operations), tag).await
+}
+
+/// Reads a value as people type it: two quotes for no prefix.
+fn typed_value(key: &str, value: Value) -> Value {
+    match value.as_str() {
+        // An empty field of a form removes its key, and a prefix can have no quotes.
+        Some(text) if key == "prefix" && text.trim() == NO_PREFIX => "".into(),
+        _ => value,
+    }
 }
 
 /// Handles `DELETE /api/v1/servers/{name}`.

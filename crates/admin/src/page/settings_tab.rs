@@ -11,6 +11,7 @@ use super::copy::code_block;
 use super::facts::text;
 use super::switch::{is_editable, place, server_url};
 use super::text::VisibleText;
+use crate::config_change::NO_PREFIX;
 
 /// Setting with a field: key, label, meaning, and values to choose from.
 struct SettingField {
@@ -27,7 +28,7 @@ const fn field(key: &'static str, label: &'static str, meaning: &'static str) ->
 const FIELDS: [SettingField; 7] = [
     field("title", "Title", "people see it instead of the server's own"),
     field("description", "Description", "models see it instead of the server's instructions"),
-    field("prefix", "Prefix", "stands before the names of its tools and prompts"),
+    field("prefix", "Prefix", "stands before the names of its tools and prompts; \"\" for none"),
     field("timeout", "Timeout", "longest time of a call, such as 60s or 5m"),
     SettingField {
         choices: &[("auto", "all clients"), ("session", "one session"), ("principal", "one key")],
@@ -70,7 +71,13 @@ fn draw_field(field: &SettingField, entry: &ShownEntry, effective: &str, can_sav
     let own = value.and_then(|value| value.text.as_deref()).unwrap_or_default();
     // What is typed here is plain text. Saved over a reference, it would cut off the variable.
     let is_fixed = !can_save || value.is_some_and(|value| value.is_reference() || value.text.is_none());
-    let shown = if value.is_some_and(ShownValue::is_reference) { own.to_owned() } else { own.replace("$$", "$") };
+    let shown = match value {
+        Some(value) if value.is_reference() => own.to_owned(),
+        // An empty field means: not set.
+        Some(value) if key == "prefix" && value.text.as_deref() == Some("") => NO_PREFIX.to_owned(),
+        _ => own.replace("$$", "$"),
+    };
+    let suggestions = (key == "prefix").then_some("no-prefix");
     let fallback = choices.iter().find(|(choice, _)| *choice == effective).map_or(effective, |(_, words)| words);
     html! {
         label class="f" data-key-of=(key) {
@@ -83,7 +90,8 @@ fn draw_field(field: &SettingField, entry: &ShownEntry, effective: &str, can_sav
             } @else if key == "description" {
                 textarea class="in" name=(key) rows="2" disabled[is_fixed] placeholder=(effective) { (shown) }
             } @else {
-                input class="in" name=(key) value=(shown) disabled[is_fixed] placeholder=(effective) autocomplete="off" spellcheck="false";
+                input class="in" name=(key) value=(shown) disabled[is_fixed] placeholder=(effective) autocomplete="off" spellcheck="false" list=[suggestions];
+                @if let Some(id) = suggestions { datalist id=(id) { option value=(NO_PREFIX) { "no prefix" } } }
             }
             @if value.is_some_and(ShownValue::is_reference) { span class="hint" { "It comes from elsewhere; change it in the file." } }
         }
