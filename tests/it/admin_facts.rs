@@ -87,6 +87,23 @@ async fn a_server_that_is_off_has_what_the_config_says_of_it() {
 }
 
 #[tokio::test]
+async fn the_context_names_what_an_endpoint_in_search_mode_lists() {
+    let server = serve(only(legacy(), &["echo", "fail"])).await;
+    let setup = Setup::new().http("a", &server.url).with("gateway", "discovery = \"search\"\nalways = [\"a__echo\"]");
+    let edited = EditedGateway::start(setup.with("views.plain", "tools = [\"*\"]")).await;
+    edited.ready("a").await;
+    let client = McpClient::open(&edited.gateway.mcp(), Era::Modern).await;
+    let listed = client.tools().await.len();
+    let context = edited.get("/context").await;
+    assert_eq!((&context["discovery"], &context["tools"]), (&json!("search"), &json!(2)), "{context}");
+    assert_eq!(context["tools_listed"], json!(listed), "what clients get: {context}");
+    assert!(context["tokens_listed"].as_u64() > Some(300), "{context}");
+    let plain = edited.get("/context?endpoint=plain").await;
+    assert_eq!((&plain["discovery"], &plain["tools_listed"]), (&json!("full"), &json!(2)), "{plain}");
+    assert_eq!(plain["tokens_listed"], plain["tokens"]);
+}
+
+#[tokio::test]
 async fn the_newest_session_stands_first() {
     let server = serve(only(legacy(), &["echo"])).await;
     let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;

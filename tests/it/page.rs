@@ -278,6 +278,8 @@ async fn the_page_shows_what_a_model_would_see() {
         let shown = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
         assert!(html.contains(&shown), "{shown}\n{html}");
     }
+    let context = ask_for_page(&admin, "/context").await.text_body();
+    assert!(context.contains("in search mode") && !context.contains("<dt>As now</dt>"), "{context}");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::actions::Viewer;
 use crate::calls::endpoint_path;
+use crate::items::tokens as estimate;
 use crate::json;
 use crate::query_map::QueryMap;
 use crate::tool_catalog::tools_by_server;
@@ -57,10 +58,17 @@ pub(super) async fn context(Viewer(admin): Viewer, query: QueryMap) -> Response 
     let mut costs: Vec<ServerCost<'_>> =
         owned.iter().map(|owned| ServerCost::new(&owned.server, owned.tools.clone())).collect();
     costs.sort_by_key(|cost| std::cmp::Reverse(cost.tokens));
+    let tools = costs.iter().map(|cost| cost.tools.len()).sum::<usize>();
+    let tokens = costs.iter().map(|cost| cost.tokens).sum::<u64>();
+    let search = admin.gateway.search_mode_list(name);
+    let (tools_listed, tokens_listed) = search.map_or((tools, tokens), |list| (list.tools, estimate(list.bytes)));
     let body = json!({
         "endpoint": endpoint_path(name),
-        "tools": costs.iter().map(|cost| cost.tools.len()).sum::<usize>(),
-        "tokens": costs.iter().map(|cost| cost.tokens).sum::<u64>(),
+        "discovery": if search.is_some() { "search" } else { "full" },
+        "tools": tools,
+        "tokens": tokens,
+        "tools_listed": tools_listed,
+        "tokens_listed": tokens_listed,
         "tokens_called": costs.iter().map(ServerCost::called_tokens).sum::<u64>(),
         "servers": costs.iter().map(cost_json).collect::<Vec<_>>(),
     });

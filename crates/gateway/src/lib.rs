@@ -92,7 +92,7 @@ pub use preview::ToolAccessChange;
 pub use recent_calls::{CallFacts, CallResult, CallState, RecentCall, RecentCalls};
 pub use reconfigure::{ReplacementStatus, RestartOutcome};
 pub use schemas::SchemaStyle;
-pub use search_mode::operator_search::{FoundTool, FoundTools};
+pub use search_mode::operator_search::{FoundTool, FoundTools, SearchModeList};
 pub use selected_item::ExcludedItem;
 pub use server_entry::ServerEntry;
 pub use settings::{DisabledServer, GatewaySettings, SearchRules, ViewRules};

@@ -10,6 +10,8 @@ use super::switch::{ConfigButton, is_editable, server_url, tools_body};
 use super::text::{VisibleText, count, estimate, grouped};
 use super::view_query::{ViewQuery, segment};
 pub(super) use crate::context::ServerCost;
+use crate::items::tokens as tokens_of;
+use moongate_gateway::SearchModeList;
 
 /// Numbers of tools from which clients have trouble.
 const TOOL_LIMITS: [(u64, &str); 3] = [
@@ -28,6 +30,8 @@ const TOKENS_MUCH: u64 = 10_000;
 pub(super) struct ContextView<'a> {
     pub(super) costs: Vec<ServerCost<'a>>,
     pub(super) endpoint: &'a EndpointChoice,
+    /// List that clients get in search mode. `None`: they get all tools.
+    pub(super) search: Option<SearchModeList>,
     pub(super) query: &'a ViewQuery,
     pub(super) may_act: bool,
 }
@@ -54,19 +58,24 @@ pub(super) fn table(view: &mut ContextView<'_>) -> Markup {
     let tools: u64 = costs.iter().map(|cost| cost.tools.len() as u64).sum();
     let most = costs.first().map_or(0, |cost| cost.tokens);
     let used: u64 = costs.iter().map(ServerCost::called_tokens).sum();
+    let listed = view.search.map_or(tools, |list| list.tools as u64);
+    let now = view.search.map_or(tokens, |list| tokens_of(list.bytes));
     html! {
         div id="context" data-part=(view.query.link("/parts/context")) data-on="servers snapshot" {
             @if view.endpoint.coverage.is_none() { (view.endpoint.missing()) }
             p class="lead" {
-                code { (VisibleText(&view.endpoint.path())) } " lists " (count(tools, "tool", "tools")) ": " b { (estimate(tokens)) " tokens" } " in every conversation."
+                code { (VisibleText(&view.endpoint.path())) }
+                @if view.search.is_some() { " is in search mode. It" }
+                " lists " (count(listed, "tool", "tools")) ": " b { (estimate(now)) " tokens" } " in every conversation."
+                @if view.search.is_some() { " A search finds " (count(tools, "tool", "tools")) "." }
             }
-            @if let Some((_, warning)) = TOOL_LIMITS.iter().find(|(limit, _)| tools > *limit) {
+            @if let Some((_, warning)) = TOOL_LIMITS.iter().find(|(limit, _)| listed > *limit) {
                 p class="banner orange" { (warning) ". A view can list fewer." }
             }
-            @if tokens > TOKENS_MUCH {
+            @if now > TOKENS_MUCH {
                 p class="banner orange" { "More than " (grouped(TOKENS_MUCH)) " tokens: models choose tools worse, and each request costs more." }
             }
-            @if tools > 0 { (tool_scale(tools)) (what_it_would_be(tokens, used)) }
+            @if tools > 0 { (tool_scale(listed)) (what_it_would_be((tokens, used), view.search.map(|_| now))) }
             div class="wide panel" tabindex="0" role="region" aria-label="Cost of each server" {
                 table class="cost" {
                     thead { tr { th scope="col" { "Server" } th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" } th scope="col" { "Tools" } th scope="col" { "Calls" } } }
@@ -110,16 +119,22 @@ fn tool_scale(tools: u64) -> Markup {
     }
 }
 
-/// Renders the cost of the other ways to list the tools.
-fn what_it_would_be(tokens: u64, used: u64) -> Markup {
+/// Renders the cost of the other ways to list the tools: all of them, and those that were called. `searched` is the cost
+/// of the list in search mode, if that is what the endpoint does.
+fn what_it_would_be((tokens, used): (u64, u64), searched: Option<u64>) -> Markup {
     let (search, hit) = SEARCH_TOKENS;
     html! {
         div class="panel would" {
             h2 { "What it would be" }
             dl {
-                dt { "As now" } dd { b { (estimate(tokens)) } }
+                @if let Some(searched) = searched {
+                    dt { "As now, in search mode" } dd { b { (estimate(searched)) } span class="soft" { " (+ ≈ " (hit) " a search)" } }
+                    dt { "Full lists" } dd { b { (estimate(tokens)) } span class="soft" { " with " code { "discovery = \"full\"" } } }
+                } @else { dt { "As now" } dd { b { (estimate(tokens)) } } }
                 dt { "Only tools that were called" } dd { b { (estimate(used)) } span class="soft" { " since the gateway started" } }
-                dt { "Search mode" } dd { b { (grouped(search)) } span class="soft" { " (+ ≈ " (hit) " a search): " code { "discovery = \"search\"" } } }
+                @if searched.is_none() {
+                    dt { "Search mode" } dd { b { (grouped(search)) } span class="soft" { " (+ ≈ " (hit) " a search): " code { "discovery = \"search\"" } } }
+                }
             }
         }
     }

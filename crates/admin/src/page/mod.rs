@@ -298,7 +298,8 @@ fn context_view(viewer: &PageViewer, render: impl FnOnce(&mut ContextView<'_>) -
         ServerCost::new(server.unwrap_or(&Value::Null), tools.tools)
     });
     let may_act = viewer.may_act;
-    render(&mut ContextView { costs: costs.collect(), endpoint: &endpoint, query: &viewer.query, may_act })
+    let search = viewer.admin.gateway.search_mode_list(&endpoint.name);
+    render(&mut ContextView { costs: costs.collect(), endpoint: &endpoint, search, query: &viewer.query, may_act })
 }
 
 fn connect_view(viewer: &PageViewer, render: impl FnOnce(&ConnectView<'_>) -> Markup) -> Markup {

@@ -128,7 +128,8 @@ fn tools_page(rows: ToolRows, query: &str) -> String {
 
 fn context_page(costs: Vec<ServerCost<'_>>) -> String {
     let (query, endpoint) = (ViewQuery::default(), EndpointChoice::of(&["", "coding"], ""));
-    context::page(&mut ContextView { costs, endpoint: &endpoint, query: &query, may_act: true }).into_string()
+    context::page(&mut ContextView { costs, endpoint: &endpoint, search: None, query: &query, may_act: true })
+        .into_string()
 }
 
 fn tool(name: &str, state: &str) -> Value {

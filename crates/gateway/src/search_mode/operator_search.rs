@@ -7,6 +7,7 @@ use crate::Gateway;
 use crate::catalog_route::CatalogRoute;
 use crate::endpoint_coverage::EndpointCoverage;
 use crate::search_mode::find_items::{ItemQuery, no_match_text};
+use crate::search_mode::is_meta_name;
 use crate::search_mode::item_index::ItemGroup;
 use crate::search_mode::meta_arguments::LIMIT_DEFAULT;
 use moongate_jsonrpc::json::ByteString;
@@ -38,7 +39,32 @@ pub struct FoundTool {
     pub matched_words: Vec<String>,
 }
 
+/// Size of the list that clients of an endpoint in search mode get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SearchModeList {
+    /// Number of tools: the meta-tools, and those that are always listed.
+    pub tools: usize,
+    /// Bytes of their definitions.
+    pub bytes: usize,
+}
+
 impl Gateway {
+    /// Measures the list of tools that an endpoint in search mode gives a caller whose key has no rules. Returns `None` for
+    /// full lists, and without such an endpoint.
+    pub fn search_mode_list(&self, endpoint: &str) -> Option<SearchModeList> {
+        let endpoint = self.current.load().endpoints.get(endpoint)?.clone();
+        let rules = endpoint.search_rules()?;
+        let snapshot = endpoint.generation.snapshot.load();
+        let is_listed = |route: &CatalogRoute| {
+            let is_always = rules.always.matches(&route.exposed) && !is_meta_name(&route.exposed);
+            is_always && !route.hidden && endpoint.offers(ItemKind::Tools, route)
+        };
+        let always = snapshot.iter(ItemKind::Tools).filter(|route| is_listed(route));
+        let mut tools = endpoint.list_meta_tools(rules, &snapshot, false);
+        tools.extend(always.map(|route| endpoint.listed_definition(ItemKind::Tools, route)));
+        Some(SearchModeList { tools: tools.len(), bytes: tools.iter().map(|tool| tool.bytes().len()).sum() })
+    }
+
     /// Returns the names of the tools that fit some words, best first. Blocks for the time of the search.
     pub fn rank_tools(&self, coverage: &EndpointCoverage, words: &str, limit: usize) -> Vec<ByteString> {
         let is_covered = |_, route: &CatalogRoute| coverage.has_tool(route);
