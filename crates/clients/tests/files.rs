@@ -7,16 +7,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use moongate_clients::import::{ImportState, OwnGateway, import_edits, plan_import, read_file};
+use moongate_clients::import::{ImportState, OwnGateway, ordered_settings, plan_import, read_file};
 use moongate_clients::{
     ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, ExistingEntry, ServerWrapper, TakenEntry,
     UserDirectories, client, client_entry, clients, connect_text, disconnect_text, existing_entry, format_of,
     shape_problem, take_over_text,
 };
 use moongate_config::{ErrorTolerance, LoadOptions};
-use moongate_edit::{Format, edit};
+use moongate_edit::{Edit, EditAction, Format, PathStep, edit};
 use moongate_platform::Platform;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const URL: &str = "http://127.0.0.1:8080/mcp";
 
@@ -240,7 +240,11 @@ fn an_import_takes_what_the_client_had_and_not_ourselves() {
                 },
                 "{place}"
             );
-            let config = edit(Format::Toml, "", &import_edits("servers", &found)).unwrap();
+            let added = found.iter().map(|server| {
+                let path = ["servers", server.name.as_str()].map(PathStep::from);
+                Edit::new(path, EditAction::Set(Value::Object(ordered_settings(&server.settings))))
+            });
+            let config = edit(Format::Toml, "", &added.collect::<Vec<_>>()).unwrap();
             let options = LoadOptions {
                 paths: vec![target.clone()],
                 texts: BTreeMap::from([(target.clone(), config.clone())]),

@@ -4,10 +4,10 @@
 //! back to this gateway is never imported.
 
 mod command_line;
-mod edits;
 mod env_variables;
 mod merge;
 mod naming;
+mod ordered_settings;
 mod projects;
 mod registry;
 mod remote_bridge;
@@ -18,9 +18,9 @@ use std::path::Path;
 use moongate_config::{ConfigProblems, ServerEntry};
 use serde_json::{Map, Value};
 
-pub use edits::{import_edits, ordered_settings};
 pub use env_variables::{MovedSecrets, move_secrets};
 pub use merge::{ImportRow, ImportState, KnownServer, OwnGateway, plan_import};
+pub use ordered_settings::ordered_settings;
 pub use projects::ProjectServers;
 
 /// Servers that a text has.
