@@ -50,5 +50,5 @@ pub(super) fn build_method_meters(meters: &MeterFactory) -> HashMap<&'static str
     let tasks = TaskMethod::ALL.map(TaskMethod::name);
     let lists = ItemKind::ALL.map(ItemKind::list_method);
     let all = methods.into_iter().chain(lists).chain(tasks);
-    all.map(|method| (method, Arc::new(meters.meter(method, "", "")))).collect()
+    all.map(|method| (method, Arc::new(meters.shared_meter(method, "", "")))).collect()
 }

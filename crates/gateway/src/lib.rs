@@ -137,7 +137,7 @@ impl Gateway {
         shared: Arc<AllServersContext>,
     ) -> Arc<Self> {
         let metrics = shared.metrics.clone();
-        let (meters, drain_ms) = (MeterFactory(metrics.clone()), settings.drain_ms());
+        let (meters, drain_ms) = (MeterFactory::new(metrics.clone()), settings.drain_ms());
         let events = Arc::new(EventBus::default());
         let sink = GatewaySink::new(events.clone(), metrics.clone(), principals.clone());
         let entry = |settings: ServerSettings| {

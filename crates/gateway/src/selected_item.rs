@@ -99,10 +99,15 @@ impl SelectedItem<'_> {
             ItemKind::Prompts => McpMethod::GetPrompt,
             ItemKind::Resources | ItemKind::Templates => McpMethod::ReadResource,
         };
-        // Tools beyond the limit share one series.
-        let tool = if kind == ItemKind::Tools { if own_meter { exposed.as_str() } else { "_OTHER" } } else { "" };
+        let (method, server) = (method.name(), &self.upstream.settings.name);
+        let meter = match kind {
+            ItemKind::Tools if own_meter => meters.meter(method, server, &exposed),
+            // Tools beyond the limit share one series.
+            ItemKind::Tools => Arc::new(meters.shared_meter(method, server, "_OTHER")),
+            _ => Arc::new(meters.shared_meter(method, server, "")),
+        };
         CatalogRoute {
-            meter: Arc::new(meters.meter(method.name(), &self.upstream.settings.name, tool)),
+            meter,
             upstream: self.upstream.clone(),
             hidden: self.implied || rules.hide.matches(&self.local),
             implied: self.implied,

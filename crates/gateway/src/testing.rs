@@ -61,5 +61,5 @@ pub(crate) fn gateway_of(
 
 /// Builds the catalogue of these servers.
 pub(crate) fn snapshot(members: &[Arc<ServerEntry>], rules: &NameRules) -> Snapshot {
-    Snapshot::build(members, rules, &MeterFactory(Arc::new(Metrics::new())))
+    Snapshot::build(members, rules, &MeterFactory::new(Arc::new(Metrics::new())))
 }

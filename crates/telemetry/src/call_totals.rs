@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn totals_of_several_series_add_up() {
-        let meter = MeterFactory(Arc::new(Metrics::new())).meter("tools/call", "a", "a__x");
+        let meter = MeterFactory::new(Arc::new(Metrics::new())).meter("tools/call", "a", "a__x");
         assert_eq!(meter.totals(), CallTotals::default());
         assert_eq!(meter.totals().quantile(0.95), None);
         let failed = |error| CallEnding { error, code: "" };

@@ -3,9 +3,12 @@
 //! Does not time calls (`gateway`). Invariant: a call looks up no label, which would cost measurable time, and each
 //! meter has a bounded number of series.
 
-use parking_lot::RwLock;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
 
 use prometheus::core::Metric;
 use prometheus::{Histogram, HistogramVec};
@@ -70,14 +73,43 @@ struct OperationSeries {
 }
 
 /// Factory of meters for one registry.
-#[derive(Clone)]
-pub struct MeterFactory(pub Arc<Metrics>);
+pub struct MeterFactory {
+    metrics: Arc<Metrics>,
+    hasher: RandomState,
+    /// Meters in use, by the hash of their labels.
+    // A rebuilt catalogue goes on with the meters of the one before, or its counts would begin at zero again.
+    meters: Mutex<HashMap<u64, Weak<CallMeter>>>,
+}
 
 impl MeterFactory {
-    /// Creates a meter. `server` and `tool` are empty if there is none.
-    pub fn meter(&self, method: &str, server: &str, tool: &str) -> CallMeter {
+    /// Creates a factory without meters.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        MeterFactory { metrics, hasher: RandomState::new(), meters: Mutex::default() }
+    }
+
+    /// Returns the meter of one item: the one that is in use, or a new one.
+    pub fn meter(&self, method: &str, server: &str, tool: &str) -> Arc<CallMeter> {
+        let key = self.hasher.hash_one((method, server, tool));
+        let mut meters = self.meters.lock();
+        let known = meters.get(&key).and_then(Weak::upgrade);
+        // Two labels may have one hash.
+        let is_same = |meter: &Arc<CallMeter>| meter.method == method && meter.server == server && meter.tool == tool;
+        if let Some(meter) = known.filter(is_same) {
+            return meter;
+        }
+        let meter = Arc::new(self.shared_meter(method, server, tool));
+        // Only where the map would grow: what is in use stays within half of its room.
+        if meters.len() == meters.capacity() {
+            meters.retain(|_, meter| meter.strong_count() > 0);
+        }
+        meters.insert(key, Arc::downgrade(&meter));
+        meter
+    }
+
+    /// Creates a meter whose series have other meters, too. `server` and `tool` are empty if there is none.
+    pub fn shared_meter(&self, method: &str, server: &str, tool: &str) -> CallMeter {
         CallMeter {
-            metrics: self.0.clone(),
+            metrics: self.metrics.clone(),
             method: method.to_owned(),
             server: server.to_owned(),
             tool: tool.to_owned(),
@@ -171,6 +203,20 @@ fn position(known: &[OperationSeries], revision: &str, ending: CallEnding) -> Op
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_meter_in_use_is_made_once_and_keeps_its_counts() {
+        let meters = MeterFactory::new(Arc::new(Metrics::new()));
+        let meter = meters.meter("tools/call", "a", "a__x");
+        meter.record("2025-11-25", CallEnding::FINE, Duration::from_millis(2), None);
+        assert_eq!(meters.meter("tools/call", "a", "a__x").totals().ok, 1);
+        assert_eq!(meters.meter("tools/call", "a", "a__y").totals().ok, 0);
+        for n in 0..10_000 {
+            meters.meter("tools/call", "b", &n.to_string());
+        }
+        assert!(meters.meters.lock().len() < 100, "meters that nobody uses are forgotten");
+        assert_eq!(meters.meter("tools/call", "a", "a__x").totals().ok, 1);
+    }
+
     fn series(metrics: &Metrics, with: &str) -> Vec<String> {
         let text = String::from_utf8(metrics.render()).unwrap();
         let count = |line: &&str| line.contains("operation_duration_seconds_count") && line.contains(with);
@@ -180,7 +226,7 @@ mod tests {
     #[test]
     fn both_hops_carry_their_revision_the_failure_and_its_code() {
         let metrics = Arc::new(Metrics::new());
-        let meter = MeterFactory(metrics.clone()).meter("tools/call", "a", "a__echo");
+        let meter = MeterFactory::new(metrics.clone()).meter("tools/call", "a", "a__echo");
         let hop = Some(ServerHop { revision: "old", time: Duration::from_millis(1) });
         let refused = CallEnding { error: "-32602", code: "-32602" };
         meter.record("new", CallEnding::FINE, Duration::from_millis(2), hop);
@@ -199,7 +245,7 @@ mod tests {
     fn failures_of_one_tool_make_a_bounded_number_of_series() {
         const KINDS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
         let metrics = Arc::new(Metrics::new());
-        let meter = MeterFactory(metrics.clone()).meter("tools/call", "a", "a__echo");
+        let meter = MeterFactory::new(metrics.clone()).meter("tools/call", "a", "a__echo");
         for revision in ["1", "2", "3", "4", "5"] {
             let hop = Some(ServerHop { revision, time: Duration::ZERO });
             for error in KINDS {
