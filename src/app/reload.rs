@@ -52,7 +52,8 @@ const BLANK_CHECKS_MAX: u32 = 10;
 
 /// Source of the config.
 pub struct ReloadSource {
-    /// Reads the config. Problems of these servers cost only them: the gateway runs without them already.
+    /// Reads the config. Problems of these servers cost only them: the gateway runs without them already, or an edit adds
+    /// them.
     pub load: Box<dyn Fn(Vec<String>) -> Result<LoadedConfig, ConfigProblems> + Send + Sync>,
     /// Returns the options that it is read with, for edits.
     pub options: Box<dyn Fn() -> LoadOptions<'static> + Send + Sync>,
@@ -137,6 +138,8 @@ pub struct ConfigReloader {
 
 struct RunningPlan {
     plan: Plan,
+    /// Servers whose problems were accepted by a change that is written and not in use yet.
+    accepted: Vec<String>,
     /// Number of requests when the last reload began, with its outcome.
     last: Option<(u64, Arc<ReloadOutcome>)>,
 }
@@ -160,7 +163,7 @@ impl ConfigReloader {
             source,
             targets: parts,
             settings: ArcSwap::from_pointee(plan.reload.clone()),
-            running: tokio::sync::Mutex::new(RunningPlan { plan, last: None }),
+            running: tokio::sync::Mutex::new(RunningPlan { plan, accepted: Vec::new(), last: None }),
             requests: AtomicU64::new(0),
             self_ref: own.clone(),
             metrics,
@@ -201,10 +204,13 @@ impl ConfigReloader {
         // Requests up to here are covered by this reload, since it has read nothing yet.
         let began = self.requests.load(Ordering::Acquire);
         self.reload_certificate().await;
-        let outcome = match self.load_when_stable(&running.plan).await {
+        let outcome = match self.load_when_stable(&running).await {
             Ok(loaded) => self.adopt(&mut running, loaded),
             Err(refused) => ReloadOutcome::Refused(refused),
         };
+        if !matches!(outcome, ReloadOutcome::Refused(_)) {
+            running.accepted.clear();
+        }
         if is_final || !matches!(outcome, ReloadOutcome::Refused(_)) {
             self.log_outcome(&outcome);
         }
@@ -251,7 +257,7 @@ impl ConfigReloader {
     pub async fn preview(&self) -> Result<ReloadPreview, String> {
         // Held to the end, so that no reload changes the plan that is compared.
         let running = self.running.lock().await;
-        let plan = self.load_when_stable(&running.plan).await?.plan;
+        let plan = self.load_when_stable(&running).await?.plan;
         self.check_open(&plan)?;
         let difference = diff_plans(&running.plan, &plan);
         let plan = applicable(&running.plan, plan);
@@ -263,7 +269,7 @@ impl ConfigReloader {
     }
 
     /// Reads the config once its files are stable.
-    async fn load_when_stable(&self, running: &Plan) -> Result<LoadedConfig, String> {
+    async fn load_when_stable(&self, running: &RunningPlan) -> Result<LoadedConfig, String> {
         let keys = RandomState::new();
         let mut checks = 0;
         loop {
@@ -427,17 +433,26 @@ impl ConfigReloader {
     }
 }
 
-/// Returns the servers that a gateway with this plan runs without, since their entries have problems.
-fn failing_servers(plan: &Plan) -> Vec<String> {
-    let failing = |server: &&ServerSettings| matches!(server.connect, ConnectTarget::Misconfigured { .. });
-    plan.servers.iter().filter(failing).map(|server| server.name.clone()).collect()
+fn is_misconfigured(server: &ServerSettings) -> bool {
+    matches!(server.connect, ConnectTarget::Misconfigured { .. })
 }
 
-/// Returns the servers that the gateway runs without: those above, and those that operations add.
-fn failing_with_new(plan: &Plan, operations: &[ConfigOperation]) -> Vec<String> {
-    let mut names = failing_servers(plan);
+/// Returns the servers that the gateway runs without, since their entries have problems.
+fn failing_servers(running: &RunningPlan) -> Vec<String> {
+    let failing = running.plan.servers.iter().filter(|server| is_misconfigured(server));
+    failing.map(|server| server.name.clone()).chain(running.accepted.iter().cloned()).collect()
+}
+
+/// Returns the servers of a plan whose entries have no problem.
+fn working_servers(plan: &Plan) -> Vec<String> {
+    plan.servers.iter().filter(|server| !is_misconfigured(server)).map(|server| server.name.clone()).collect()
+}
+
+/// Returns the servers that the gateway runs without: those that fail, and those that operations add.
+fn failing_with_new(running: &RunningPlan, operations: &[ConfigOperation]) -> Vec<String> {
+    let mut names = failing_servers(running);
     // A server that runs must not be lost to an entry that a file gets beside it.
-    let is_known = |name: &&str| plan.servers.iter().any(|server| server.name == *name);
+    let is_known = |name: &&str| running.plan.servers.iter().any(|server| server.name == *name);
     let new = operations.iter().filter_map(ConfigOperation::added_server).filter(|name| !is_known(name));
     names.extend(new.map(str::to_owned));
     names

@@ -371,6 +371,11 @@ async fn a_server_whose_variable_is_not_set_is_added_and_fails_alone() {
     assert_eq!(edited.send("POST", "/reload", &[], &json!({})).await.json()["outcome"], "unchanged");
     assert_eq!(edited.patch("a", json!({ "set": { "title": "A" } })).await.status, 200);
     assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 200);
+    // Nor to an undo that brings it back.
+    assert_eq!(edited.send("DELETE", "/servers/b", &[], &json!({})).await.status, 200);
+    let undone = edited.send("POST", "/config/undo", &[], &json!({})).await;
+    assert_eq!((undone.status, &undone.json()["reload"]["outcome"]), (200, &json!("applied")), "{}", undone.text_body());
+    assert_eq!(edited.gateway.status("b").await["state"], "failed");
     assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 200);
     assert_eq!(edited.text(), before);
     // What no variable can heal is refused, and with it the whole edit.
@@ -378,4 +383,10 @@ async fn a_server_whose_variable_is_not_set_is_added_and_fails_alone() {
     let reply = add(&edited, json!({ "servers": { "b": wrong, "c": { "url": server.url } } })).await;
     assert_eq!((reply.status, &reply.json()["error"]), (422, &json!("problems")), "{}", reply.text_body());
     assert!(reply.text_body().contains("timeout") && edited.text() == before, "{}", reply.text_body());
+    for wrong in ["Bearer ${TOKEN", "${input:token}", "${a-b}"] {
+        let settings = json!({ "url": "http://127.0.0.1:9/mcp", "headers": { "Authorization": wrong } });
+        let reply = add(&edited, json!({ "servers": { "b": settings } })).await;
+        assert_eq!((reply.status, &reply.json()["error"]), (422, &json!("problems")), "{}", reply.text_body());
+    }
+    assert_eq!(edited.text(), before);
 }

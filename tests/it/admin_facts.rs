@@ -118,7 +118,7 @@ async fn the_newest_session_stands_first() {
         let listed = ids().await;
         opened.insert(0, listed.iter().find(|id| !opened.contains(id)).unwrap().clone());
         assert_eq!(listed, opened);
-        // Two sessions of one millisecond have no order.
+        // Two sessions of one millisecond have the order of their ids, which are random.
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
     let session = edited.get("/sessions").await["sessions"][0].clone();

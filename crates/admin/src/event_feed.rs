@@ -30,7 +30,7 @@ const BUSY_INTERVAL: Duration = Duration::from_secs(2);
 const CALL_CHANGES_MAX: u64 = 20;
 /// Members of a server that change with the time alone.
 // With them every server would be news at every look.
-const TICKING: [&str; 3] = ["since", "since_seconds", "next_attempt_seconds"];
+const TICKING: [&str; 2] = ["since_seconds", "next_attempt_seconds"];
 /// Members of a server that change with its calls.
 const COUNTING: [&str; 5] = ["calls", "p50_ms", "p95_ms", "connections", "waiting"];
 
@@ -157,20 +157,20 @@ impl LastLook {
 
     /// Finds calls that began or ended. If they are many, it counts them when that is due.
     fn call_changes(&mut self, calls: &RecentCalls, is_due: bool) -> Vec<AdminEvent> {
-        // Read before the calls: what changes meanwhile is reported again, not lost.
+        // Read before the calls: a later change waits for the next look, also if its slot is read after it.
         let (last_change, last_id) = (calls.last_change(), calls.last_id());
-        if last_change - self.call_change > CALL_CHANGES_MAX {
-            if !is_due {
-                return Vec::new();
-            }
-            let started = last_id - self.call_id;
-            (self.call_change, self.call_id, self.busy_at) = (last_change, last_id, Some(Instant::now()));
-            return vec![AdminEvent { kind: "calls", data: json!({ "started": started }) }];
+        let is_flooded = last_change - self.call_change > CALL_CHANGES_MAX;
+        if is_flooded && !is_due {
+            return Vec::new();
         }
-        let calls = calls.changed_since(self.call_change);
-        // From the calls that were read, not from the counter: another call may change in between.
-        self.call_change = calls.iter().map(|call| call.change).max().unwrap_or(self.call_change);
-        self.call_id = calls.iter().map(|call| call.id).max().unwrap_or_default().max(self.call_id);
+        let before =
+            (std::mem::replace(&mut self.call_change, last_change), std::mem::replace(&mut self.call_id, last_id));
+        if is_flooded {
+            self.busy_at = Some(Instant::now());
+            return vec![AdminEvent { kind: "calls", data: json!({ "started": last_id - before.1 }) }];
+        }
+        let mut calls = calls.changed_since(before.0);
+        calls.retain(|call| call.change <= last_change);
         calls.iter().map(|call| AdminEvent { kind: "call", data: call_json(call) }).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Routes of the API, each declared once.
 //!
 //! Owns method, path, role and description of each. Does not answer requests. Invariant: `openapi.json` describes exactly
-//! these routes, since it is made of them.
+//! these routes, since it is made of them. A server called `preview` has the routes of `/servers/{name}`.
 
 use std::sync::Arc;
 

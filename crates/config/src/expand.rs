@@ -35,6 +35,8 @@ pub(super) struct ExpandedText {
 /// Problem of a reference that leads nowhere, and its fix.
 #[derive(Debug, PartialEq)]
 pub(super) struct DanglingReference {
+    /// `Reference` if something outside of the config is missing, `Value` if the text itself is wrong.
+    kind: ProblemKind,
     message: String,
     fix: String,
 }
@@ -63,7 +65,7 @@ pub(super) fn expand(
                 }
                 Err(problem) => {
                     let message = format!("`{path}`: {}", problem.message);
-                    faults.about(path).error(ProblemKind::Reference, node.span, message, problem.fix);
+                    faults.about(path).error(problem.kind, node.span, message, problem.fix);
                     // One problem for each value is enough.
                     node.value = ConfigValue::Null;
                 }
@@ -98,6 +100,7 @@ pub(super) fn expand_text(
             rest = after;
         } else if let Some(after) = rest.strip_prefix('{') {
             let end = closing_brace(after).ok_or_else(|| DanglingReference {
+                kind: ProblemKind::Value,
                 message: "a `${` without its `}`".to_owned(),
                 fix: "close it, or write `$${` for the characters themselves".to_owned(),
             })?;
@@ -159,6 +162,7 @@ fn reference(
     // Configs of editors have these references. An error about a missing variable would not help.
     if name.starts_with("workspaceFolder") && env.get(name).is_none() {
         return Err(DanglingReference {
+            kind: ProblemKind::Value,
             message: format!("`${{{name}}}` is the folder that is open in an editor, and a gateway has none"),
             fix: "write the path".to_owned(),
         });
@@ -174,6 +178,7 @@ fn reference(
             Ok(ExpandedText { has_reference: true, secret: sounds_secret || inner.secret, ..inner })
         }
         (_, None) => Err(DanglingReference {
+            kind: ProblemKind::Reference,
             message: format!("the environment variable {name} is not set"),
             fix: format!("set {name}, or give a default: `${{{name}:-default}}`"),
         }),
@@ -183,11 +188,13 @@ fn reference(
 fn not_a_name(name: &str) -> DanglingReference {
     if name.starts_with("input:") {
         return DanglingReference {
+            kind: ProblemKind::Value,
             message: "inputs that an editor asks for are not available to a daemon".to_owned(),
             fix: "use an environment variable, `${NAME}`, or a file, `${file:/path}`".to_owned(),
         };
     }
     DanglingReference {
+        kind: ProblemKind::Value,
         message: "what stands between `${` and `}` is not the name of a variable".to_owned(),
         fix: "write `${NAME}`, `${NAME:-default}` or `${file:/path}`, or `$${` for the characters themselves"
             .to_owned(),
@@ -208,6 +215,7 @@ pub(super) fn relative_to(path: &str, directory: Option<&FilePath>) -> PathBuf {
 fn read_file(path: &str, directory: Option<&FilePath>) -> Result<String, DanglingReference> {
     let path = relative_to(path, directory);
     let text = std::fs::read_to_string(&path).map_err(|error| DanglingReference {
+        kind: ProblemKind::Reference,
         message: format!("the file {} cannot be read: {}", path.display(), reason(&error)),
         fix: "create it as UTF-8 text that the gateway's user may read, or correct the path".to_owned(),
     })?;

@@ -25,7 +25,8 @@ pub struct LoadOptions<'a> {
     pub revisions: &'a [&'a str],
     /// Cost of a problem in one server's entry.
     pub tolerance: ErrorTolerance,
-    /// Servers whose problems cost only them, whatever the tolerance: the gateway runs without them already.
+    /// Servers whose problems cost only them, whatever the tolerance: the gateway runs without them already, or an edit
+    /// adds them.
     pub failing: Vec<String>,
     /// Abilities of the system that the config is for.
     pub platform: Platform,

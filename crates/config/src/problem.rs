@@ -21,7 +21,7 @@ pub enum ProblemKind {
     Missing,
     /// Settings that do not go together.
     Conflict,
-    /// Reference to a variable or file that does not exist.
+    /// Reference to a variable or file that does not exist. It may exist where the gateway runs.
     Reference,
     /// File that others may write.
     Access,

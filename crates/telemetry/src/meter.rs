@@ -98,9 +98,11 @@ impl MeterFactory {
             return meter;
         }
         let meter = Arc::new(self.shared_meter(method, server, tool));
-        // Only where the map would grow: what is in use stays within half of its room.
+        // Before the map grows, what is no longer in use makes room.
         if meters.len() == meters.capacity() {
             meters.retain(|_, meter| meter.strong_count() > 0);
+            let room = 2 * meters.len();
+            meters.shrink_to(room);
         }
         meters.insert(key, Arc::downgrade(&meter));
         meter
@@ -173,7 +175,7 @@ impl CallMeter {
 }
 
 impl CallMeter {
-    /// Returns the counts of the calls since the start of the process, by the client's side.
+    /// Returns the counts of the calls, by the client's side. They begin when an item is listed that was not before.
     pub fn totals(&self) -> CallTotals {
         let mut totals = CallTotals::default();
         for series in &self.used_series.read().server_operation {

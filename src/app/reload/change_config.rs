@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ConfigReloader, ReloadOutcome, ReloadSource, failing_with_new};
+use super::{ConfigReloader, ReloadOutcome, ReloadSource, failing_with_new, working_servers};
 use moongate_access::auth::AdminRole;
 use moongate_admin::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
 use moongate_config::edit::{
     ConfigEditError, ConfigOperation, EditHistory, KeyList, PastEdit, PreparedEdit, prepare_edit,
 };
-use moongate_config::{LoadOptions, Plan};
+use moongate_config::{ConfigProblem, ErrorTolerance, LoadOptions, Plan};
 
 /// Time that a change waits for a reload or another change.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,12 +52,15 @@ impl ConfigReloader {
             ChangeKind::Edit(operations) => &operations[..],
             ChangeKind::Undo => &[],
         };
-        let failing = failing_with_new(&running.plan, operations);
+        let mut failing = failing_with_new(&running, operations);
+        let working = working_servers(&running.plan);
         let (own, tolerated) = (self.clone(), failing.clone());
         // `spawn_blocking`: files are read and written.
         let writing = tokio::task::spawn_blocking(move || match &own.source {
-            Some(source) => PendingChange { reloader: &own, source, history: own.history.as_ref(), failing: tolerated }
-                .write(&change),
+            Some(source) => {
+                let history = own.history.as_ref();
+                PendingChange { reloader: &own, source, history, failing: tolerated, working }.write(&change)
+            }
             None => Err(busy("there is no config")),
         });
         let Ok(written) = writing.await else {
@@ -67,10 +70,13 @@ impl ConfigReloader {
         // Without a difference, a reload would report what others did to the files.
         if !applied.diff.is_empty() {
             tracing::info!("config changed by an operator: {}", applied.summary);
-            let outcome = match self.load(failing).await {
+            failing.extend(applied.problems.iter().filter_map(|problem| problem.server.clone()));
+            let outcome = match self.load(failing.clone()).await {
                 Ok(loaded) => self.adopt(&mut running, loaded),
                 Err(refused) => ReloadOutcome::Refused(refused),
             };
+            // If another mistake is in the way, the reload after its correction must accept what was written here.
+            running.accepted = if matches!(outcome, ReloadOutcome::Refused(_)) { failing } else { Vec::new() };
             self.log_outcome(&outcome);
             applied.reload = outcome.report().1;
         }
@@ -88,6 +94,8 @@ struct PendingChange<'a> {
     source: &'a ReloadSource,
     history: Option<&'a EditHistory>,
     failing: Vec<String>,
+    /// Servers that the gateway runs without a problem. No undo may cost them.
+    working: Vec<String>,
 }
 
 impl PendingChange<'_> {
@@ -127,9 +135,19 @@ impl PendingChange<'_> {
             let message = "this gateway keeps no past edits, since it keeps no state (gateway.state)";
             return Err(ConfigEditError::new("nothing_to_undo", message).into());
         };
-        let (prepared, past): (PreparedEdit, PastEdit) = history.prepare_undo(&self.options())?;
+        // What fails for want of a variable did so before the edit, too.
+        let options = LoadOptions { tolerance: ErrorTolerance::PerServer, ..self.options() };
+        let (prepared, past): (PreparedEdit, PastEdit) = history.prepare_undo(&options)?;
         check_tag(&prepared, expected)?;
-        self.finish(prepared, Vec::new(), |history, _| history.forget(&past))
+        let problems = prepared.failed().to_vec();
+        let costs_working =
+            |problem: &&ConfigProblem| problem.server.as_ref().is_none_or(|name| self.working.contains(name));
+        if let Some(problem) = problems.iter().find(costs_working) {
+            let message = format!("nothing was changed: {}; {}", problem.message, problem.fix);
+            return Err(ConfigEditError::new("problems", message).into());
+        }
+        let applied = self.finish(prepared, Vec::new(), |history, _| history.forget(&past))?;
+        Ok(AppliedChange { problems, ..applied })
     }
 
     fn finish(

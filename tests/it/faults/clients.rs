@@ -282,6 +282,10 @@ fn the_clock_on_the_wall_ends_nothing() {
         // Since when a server is in its state, and when a call began, as dates that people read.
         "admin/server_details.rs",
         "gateway/recent_calls.rs",
+        // Since when a session is there, and how old the oldest call of a table is, for people.
+        "session/lib.rs",
+        "admin/sessions.rs",
+        "admin/page/calls.rs",
         // A bench takes the time of a search. Nothing ends by it.
         "search/benches/",
         // A date until when a host asks to be left alone, if it does not show its own clock.

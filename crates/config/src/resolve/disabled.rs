@@ -1,7 +1,7 @@
 //! Disabled servers of a config, as far as people see them.
 //!
 //! Owns the reading of their entries. Does not report problems (`server.rs` does, of a server that runs). Invariant: no
-//! reference is replaced and no file is read, so nothing here can hold a secret of the environment.
+//! reference of an entry is replaced and no file is read, so nothing of it can hold a secret of the environment.
 
 use moongate_gateway::DisabledServer;
 use moongate_transport::socket::SocketAddress;

@@ -21,7 +21,7 @@ use crate::respond;
 use moongate_jsonrpc::message::RequestId;
 use moongate_jsonrpc::sse;
 use moongate_model::{Error, McpErrorKind};
-use moongate_session::{NextEvent, ResumptionReader, Session, SessionStreamGuard};
+use moongate_session::{NextEvent, ResumptionReader, Session, SessionActivityGuard};
 use moongate_telemetry::{CountGuard, ResumeOutcome};
 
 /// Delay after which a disconnected client shall reconnect.
@@ -154,7 +154,7 @@ pub(crate) fn resume(
         keep_alive: state.keep_alive,
         until: stream_lifetime(profile, session, state).map(|time| Instant::now() + time),
         sent_first: false,
-        _activity: session.begin_stream(),
+        _activity: session.begin_activity(),
         _count: CountGuard::new(&state.metrics.clients.streams),
     };
     let chunks = stream::unfold(resumed, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
@@ -168,7 +168,7 @@ struct ResumedStream {
     keep_alive: Duration,
     until: Option<Instant>,
     sent_first: bool,
-    _activity: SessionStreamGuard,
+    _activity: SessionActivityGuard,
     _count: CountGuard,
 }
 
