@@ -374,7 +374,12 @@ async fn a_server_whose_variable_is_not_set_is_added_and_fails_alone() {
     // Nor to an undo that brings it back.
     assert_eq!(edited.send("DELETE", "/servers/b", &[], &json!({})).await.status, 200);
     let undone = edited.send("POST", "/config/undo", &[], &json!({})).await;
-    assert_eq!((undone.status, &undone.json()["reload"]["outcome"]), (200, &json!("applied")), "{}", undone.text_body());
+    assert_eq!(
+        (undone.status, &undone.json()["reload"]["outcome"]),
+        (200, &json!("applied")),
+        "{}",
+        undone.text_body()
+    );
     assert_eq!(edited.gateway.status("b").await["state"], "failed");
     assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 200);
     assert_eq!(edited.text(), before);

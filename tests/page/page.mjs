@@ -197,7 +197,7 @@ await everyLook(browser, VIEWS, async (page, name) => {
   if (name === "context") await page.locator("details.panel summary").first().click();
 });
 const { context, page, seen } = await openTab(browser, base);
-page.setDefaultTimeout(15_000);
+page.setDefaultTimeout(30_000);
 await context.grantPermissions(["clipboard-read", "clipboard-write"]);
 await trySteps([callAppears, callsView, keyboard, theme, tools, connect, openPartsStay, sessionEnds], page, browser);
 checkClean(seen, base, "in use");

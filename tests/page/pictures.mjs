@@ -99,7 +99,7 @@ function checkPrivate(text, name) {
 async function take(browser, home, { name, path, colorScheme = "light", viewport = WIDE, act, before, isClosed }) {
   if (before) await order(before);
   const { context, page, seen } = await openTab(browser, base, { colorScheme, viewport });
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(30_000);
   await page.goto(base + path);
   if (!isClosed) await page.locator("#live[data-state=live]").waitFor();
   await act?.(page);

@@ -64,7 +64,7 @@ export async function trySteps(steps, page, browser) {
 export async function runSteps(steps, permissions = []) {
   const browser = await openBrowser();
   const { context, page, seen } = await openTab(browser, base);
-  page.setDefaultTimeout(10_000);
+  page.setDefaultTimeout(30_000);
   await context.grantPermissions(permissions);
   await trySteps(steps, page, browser);
   checkClean(seen, base, "in use");

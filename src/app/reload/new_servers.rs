@@ -103,7 +103,7 @@ impl ConfigReloader {
         let Some(own) = self.self_ref.upgrade() else {
             return Err(ConfigEditError::new("internal", "the gateway stops").into());
         };
-        let failing = async { failing_with_new(&own.running.lock().await, &operations) };
+        let failing = async { failing_with_new(&*own.running.lock().await, &operations) };
         let Ok(failing) = tokio::time::timeout(READ_TIMEOUT, failing).await else {
             return Err(ConfigEditError::new("busy", "a change or a reload is under way; try again").into());
         };

@@ -84,6 +84,15 @@ impl ChangedGateway {
     }
 }
 
+impl Drop for ChangedGateway {
+    fn drop(&mut self) {
+        // What the gateway did tells more than what the script waited for in vain.
+        if std::thread::panicking() {
+            eprintln!("the gateway's log:\n{}", self.gateway.log());
+        }
+    }
+}
+
 async fn run(script: &str) {
     let scene = ChangedGateway::start().await;
     let admin = scene.gateway.admin_url().trim_start_matches("http://").to_owned();
