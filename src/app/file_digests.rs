@@ -1,4 +1,4 @@
-//! Digests of config files.
+//! Config files that are watched, and digests of their contents.
 //!
 //! Owns the comparison of contents. Does not read configs (`reload.rs`) or wait for changes (`watch_files.rs`).
 //! Invariant: of a file only a hash is kept.
@@ -7,14 +7,16 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
+
 /// Maximum number of bytes of a file that are hashed.
 // Bounded, because a reference may name a file without an end, such as a device.
 const DIGEST_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Hashes of the files, `None` for one that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FileDigests {
-    pub(super) hashes: Vec<(PathBuf, Option<u64>)>,
+    hashes: Vec<(PathBuf, Option<u64>)>,
     /// True if one of the files is blank.
     pub(super) blank: bool,
 }
@@ -31,6 +33,57 @@ impl FileDigests {
     }
 }
 
+/// Files of the config, and the contents that the last reload saw.
+pub(super) struct WatchedFiles {
+    files: Mutex<Vec<PathBuf>>,
+    keys: RandomState,
+    /// Digests of the config in use, or of the last one that was refused.
+    seen: Mutex<FileDigests>,
+}
+
+impl WatchedFiles {
+    pub(super) fn new(files: Vec<PathBuf>) -> Self {
+        WatchedFiles { files: Mutex::new(files), keys: RandomState::new(), seen: Mutex::default() }
+    }
+
+    /// Adds files, and with `forget` drops the ones before.
+    pub(super) fn add(&self, files: &[PathBuf], forget: bool) {
+        let mut known = self.files.lock();
+        if forget {
+            known.clear();
+        }
+        known.extend_from_slice(files);
+        known.sort();
+        known.dedup();
+    }
+
+    /// Returns the digests of the files now.
+    pub(super) async fn current(&self) -> FileDigests {
+        let (files, keys) = (self.files.lock().clone(), self.keys.clone());
+        // Blocking threads: a network file system may stall a read.
+        let looked = tokio::task::spawn_blocking(move || digest_files(&files, &keys)).await;
+        looked.unwrap_or_default()
+    }
+
+    /// Returns the digests that the last reload saw.
+    pub(super) fn seen(&self) -> FileDigests {
+        self.seen.lock().clone()
+    }
+
+    /// Records what a reload saw. `before` was taken before it read the files: what changed since then is seen by the
+    /// next look. Files that the reload added get their current digests.
+    pub(super) async fn record(&self, before: &FileDigests) {
+        let mut now = self.current().await;
+        for (path, hash) in &mut now.hashes {
+            if let Some((_, old)) = before.hashes.iter().find(|(other, _)| other == path) {
+                *hash = *old;
+            }
+        }
+        now.blank = before.blank;
+        *self.seen.lock() = now;
+    }
+}
+
 fn digest_files(files: &[PathBuf], keys: &RandomState) -> FileDigests {
     let mut blank = false;
     let mut hash = |path: &Path| {
@@ -42,12 +95,4 @@ fn digest_files(files: &[PathBuf], keys: &RandomState) -> FileDigests {
     };
     let hashes = files.iter().map(|path| (path.clone(), hash(path))).collect();
     FileDigests { hashes, blank }
-}
-
-/// Returns the digests of the files now.
-pub(super) async fn current_digests(files: Vec<PathBuf>, keys: &RandomState) -> FileDigests {
-    let keys = keys.clone();
-    // Blocking threads: a network file system may stall a read.
-    let looked = tokio::task::spawn_blocking(move || digest_files(&files, &keys)).await;
-    looked.unwrap_or(FileDigests { hashes: Vec::new(), blank: false })
 }

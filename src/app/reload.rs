@@ -7,8 +7,6 @@ mod change_config;
 mod examine;
 mod new_servers;
 
-use parking_lot::Mutex;
-use std::hash::RandomState;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,7 +15,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 
-use crate::app::file_digests::current_digests;
+use crate::app::file_digests::{FileDigests, WatchedFiles};
 use crate::app::plan_diff::{PlanDiff, applicable, diff_plans};
 use crate::app::plan_settings::{
     admission_settings, downstream_state_of, gateway_settings, guard_children, hosts, parked_call_settings,
@@ -125,7 +123,7 @@ pub struct ConfigReloader {
     /// Plan in use. Locked while a reload runs.
     running: tokio::sync::Mutex<RunningPlan>,
     settings: ArcSwap<ReloadSettings>,
-    files: Mutex<Vec<PathBuf>>,
+    watched: WatchedFiles,
     /// Number of reload requests so far.
     requests: AtomicU64,
     /// Config in use, for operators.
@@ -149,7 +147,7 @@ impl ConfigReloader {
         let metrics = parts.shared.metrics.clone();
         metrics.config.reloaded_at.set(now());
         Arc::new_cyclic(|own| ConfigReloader {
-            files: Mutex::new(source.as_ref().map(|source| source.files.clone()).unwrap_or_default()),
+            watched: WatchedFiles::new(source.as_ref().map(|source| source.files.clone()).unwrap_or_default()),
             status: ArcSwap::from_pointee(ConfigStatus {
                 places: source.as_ref().map(|source| source.places.clone()).unwrap_or_default(),
                 edits: plan.admin_edits,
@@ -174,19 +172,8 @@ impl ConfigReloader {
         self.settings.load_full()
     }
 
-    /// Returns the files to watch.
-    pub(super) fn files(&self) -> Vec<PathBuf> {
-        self.files.lock().clone()
-    }
-
-    fn watch_files(&self, files: &[PathBuf], forget: bool) {
-        let mut known = self.files.lock();
-        if forget {
-            known.clear();
-        }
-        known.extend_from_slice(files);
-        known.sort();
-        known.dedup();
+    pub(super) fn watched(&self) -> &WatchedFiles {
+        &self.watched
     }
 
     /// Reads the config again and applies it. Requests during a reload share the next one. With `is_final` a problem is
@@ -204,7 +191,8 @@ impl ConfigReloader {
         // Requests up to here are covered by this reload, since it has read nothing yet.
         let began = self.requests.load(Ordering::Acquire);
         self.reload_certificate().await;
-        let outcome = match self.load_when_stable(&running).await {
+        let (read, loaded) = self.load_when_stable(&running).await;
+        let outcome = match loaded {
             Ok(loaded) => self.adopt(&mut running, loaded),
             Err(refused) => ReloadOutcome::Refused(refused),
         };
@@ -212,6 +200,7 @@ impl ConfigReloader {
             running.accepted.clear();
         }
         if is_final || !matches!(outcome, ReloadOutcome::Refused(_)) {
+            self.watched.record(&read).await;
             self.log_outcome(&outcome);
         }
         let outcome = Arc::new(outcome);
@@ -223,7 +212,7 @@ impl ConfigReloader {
     /// Applies a config that was read, and follows its files.
     fn adopt(&self, running: &mut RunningPlan, loaded: LoadedConfig) -> ReloadOutcome {
         // Replaced even if the plan is refused below: these are the files that a correction goes into.
-        self.watch_files(&loaded.files, true);
+        self.watched.add(&loaded.files, true);
         let warnings = loaded.warnings.iter().map(|warning| warning.render("warning"));
         warnings.for_each(|warning| tracing::warn!("config reloaded with a warning: {}", warning.trim_end()));
         self.update_status(|status| status.places = loaded.places);
@@ -257,7 +246,7 @@ impl ConfigReloader {
     pub async fn preview(&self) -> Result<ReloadPreview, String> {
         // Held to the end, so that no reload changes the plan that is compared.
         let running = self.running.lock().await;
-        let plan = self.load_when_stable(&running).await?.plan;
+        let plan = self.load_when_stable(&running).await.1?.plan;
         self.check_open(&plan)?;
         let difference = diff_plans(&running.plan, &plan);
         let plan = applicable(&running.plan, plan);
@@ -268,30 +257,29 @@ impl ConfigReloader {
         Ok(ReloadPreview { diff: difference, tool_access })
     }
 
-    /// Reads the config once its files are stable.
-    async fn load_when_stable(&self, running: &RunningPlan) -> Result<LoadedConfig, String> {
-        let keys = RandomState::new();
+    /// Reads the config once its files are stable. Returns also the digests from before the read.
+    async fn load_when_stable(&self, running: &RunningPlan) -> (FileDigests, Result<LoadedConfig, String>) {
         let mut checks = 0;
         loop {
-            let before = current_digests(self.files(), &keys).await;
+            let before = self.watched.current().await;
             let loaded = self.load(failing_servers(running)).await;
             // Without files, nothing can be half written.
             if before.is_nothing() {
-                return loaded;
+                return (before, loaded);
             }
             tokio::time::sleep(STABLE_INTERVAL).await;
             checks += 1;
-            let is_stable = current_digests(self.files(), &keys).await.is_same(&before)
-                && (!before.blank || checks >= BLANK_CHECKS_MAX);
+            let is_stable =
+                self.watched.current().await.is_same(&before) && (!before.blank || checks >= BLANK_CHECKS_MAX);
             // A writer in place may have truncated and filled the file between two digests, during the read. Two equal
             // reads show the real contents.
             if is_stable {
                 let reread = self.load(failing_servers(running)).await;
                 if checks >= STABLE_CHECKS_MAX || is_same(&loaded, &reread) {
-                    return reread;
+                    return (before, reread);
                 }
             } else if checks >= STABLE_CHECKS_MAX {
-                return loaded;
+                return (before, loaded);
             }
         }
     }
@@ -307,7 +295,7 @@ impl ConfigReloader {
             Ok(Some(Ok(loaded))) => Ok(loaded),
             Ok(Some(Err(problems))) => {
                 // Both sets of files are watched: the mistake may be in the new ones, and the old ones were right.
-                self.watch_files(&problems.files, false);
+                self.watched.add(&problems.files, false);
                 Err(problems.to_string())
             }
             Ok(None) | Err(_) => Err("the config could not be read".to_owned()),

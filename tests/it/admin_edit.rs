@@ -60,6 +60,19 @@ async fn a_tool_is_switched_off_and_the_undo_restores_the_bytes() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_restored_by_hand_right_after_a_change_is_in_use() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::start(Setup::new().http("a", &server.url).http("b", &server.url)).await;
+    edited.ready("b").await;
+    let before = edited.text();
+    let off = edited.patch("b", json!({ "enabled": false })).await;
+    assert_eq!(off.status, 200, "{}", off.text_body());
+    // Sooner than the watch looks: it finds the bytes of its last look.
+    std::fs::write(edited.setup.path("moongate.toml"), before).unwrap();
+    edited.ready("b").await;
+}
+
+#[tokio::test]
 async fn servers_are_switched_named_and_removed() {
     let server = serve(only(legacy(), &["echo"])).await;
     let edited = EditedGateway::start(Setup::new().http("a", &server.url).http("b", &server.url)).await;

@@ -71,12 +71,14 @@ impl ConfigReloader {
         if !applied.diff.is_empty() {
             tracing::info!("config changed by an operator: {}", applied.summary);
             failing.extend(applied.problems.iter().filter_map(|problem| problem.server.clone()));
+            let read = self.watched.current().await;
             let outcome = match self.load(failing.clone()).await {
                 Ok(loaded) => self.adopt(&mut running, loaded),
                 Err(refused) => ReloadOutcome::Refused(refused),
             };
             // If another mistake is in the way, the reload after its correction must accept what was written here.
             running.accepted = if matches!(outcome, ReloadOutcome::Refused(_)) { failing } else { Vec::new() };
+            self.watched.record(&read).await;
             self.log_outcome(&outcome);
             applied.reload = outcome.report().1;
         }
