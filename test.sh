@@ -57,13 +57,29 @@ need node "Node.js 20 or later"
 need npm "it comes with Node.js"
 need python3 "Python 3.11 or later"
 
-say "peers for the interop and conformance tests, corpora for the ranking, a tokeniser, a browser for the page, shells"
-tests/conformance/setup.sh
-tests/search/setup.sh
-tests/page/setup.sh
-tests/shells/setup.sh
+# What is fetched waits for others, and the lints compute: both at once.
+fetch_peers() {
+    tests/conformance/setup.sh
+    tests/search/setup.sh
+    tests/page/setup.sh
+    tests/shells/setup.sh
+}
+mkdir -p target
+log=target/peers.log
+echo "fetching peers, corpora, a tokeniser, a browser and shells meanwhile; what that says goes to $log"
+# `set -e` holds in the background, where no `||` waits for it.
+fetch_peers >"$log" 2>&1 &
+fetching=$!
+trap 'kill "$fetching" 2>/dev/null || true' EXIT
 
 check_format_and_lints
+
+say "peers for the interop and conformance tests, corpora for the ranking, a tokeniser, a browser for the page, shells"
+fetched=0
+wait "$fetching" || fetched=$?
+trap - EXIT
+cat "$log"
+[ "$fetched" = 0 ] || { echo "error: they could not be fetched" >&2; exit "$fetched"; }
 
 say "macOS and Windows: type check"
 tests/platforms.sh

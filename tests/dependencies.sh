@@ -12,8 +12,9 @@ tools="$PWD/target/tools"
 export PATH="$PATH:$tools/bin"
 if [ "$(cargo deny --version 2>/dev/null)" != "cargo-deny $version" ]; then
     echo "dependencies: building cargo-deny $version"
-    cargo install --quiet --locked --debug --no-default-features --root "$tools" --target-dir "$tools/build" \
-        cargo-deny@$version
+    # It runs once, for a second: neither optimised nor with symbols.
+    CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug --no-default-features --root "$tools" \
+        --target-dir "$tools/build" cargo-deny@$version
     rm -rf "$tools/build"
     export PATH="$tools/bin:$PATH"
 fi

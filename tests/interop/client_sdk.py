@@ -54,8 +54,10 @@ async def connect_legacy(options, face, headers):
                 finished = True
     except BaseExceptionGroup as group:
         # Release 1.x closes the session before it stops reading: what a server still says in between (a call that was
-        # cancelled may go on) finds a closed stream, in the SDK itself. Nothing else is forgiven, and not before the end.
-        if not finished or group.split(anyio.ClosedResourceError)[1] is not None:
+        # cancelled may go on) finds a stream that is closed, or closes meanwhile, in the SDK itself. Nothing else is
+        # forgiven, and not before the end.
+        late = (anyio.ClosedResourceError, anyio.BrokenResourceError)
+        if not finished or group.split(late)[1] is not None:
             raise
 
 
