@@ -57,47 +57,54 @@ need node "Node.js 20 or later"
 need npm "it comes with Node.js"
 need python3 "Python 3.11 or later"
 
-# What is fetched waits for others, and the lints compute: both at once.
-fetch_peers() {
+# Beside the lints and the build: fetching waits for others, and the last crate of a check leaves cores to the others.
+fetch_and_check_others() {
+    say "peers for the interop and conformance tests, corpora for the ranking, a tokeniser, a browser for the page, shells"
     tests/conformance/setup.sh
     tests/search/setup.sh
     tests/page/setup.sh
     tests/shells/setup.sh
+
+    say "macOS and Windows: type check"
+    tests/platforms.sh
+
+    say "dependencies: banned crates, licences, sources; advisories where there is internet"
+    tests/dependencies.sh
 }
 mkdir -p target
-log=target/peers.log
-echo "fetching peers, corpora, a tokeniser, a browser and shells meanwhile; what that says goes to $log"
+log=target/others.log
+say "meanwhile: peers, other systems, dependencies; what they say follows after the build, and is in $log"
 # `set -e` holds in the background, where no `||` waits for it.
-fetch_peers >"$log" 2>&1 &
-fetching=$!
-trap 'kill "$fetching" 2>/dev/null || true' EXIT
+fetch_and_check_others >"$log" 2>&1 &
+others=$!
+trap 'kill "$others" 2>/dev/null || true' EXIT
 
 check_format_and_lints
 
-say "peers for the interop and conformance tests, corpora for the ranking, a tokeniser, a browser for the page, shells"
-fetched=0
-wait "$fetching" || fetched=$?
+has_nextest=$(cargo nextest --version 2>/dev/null || true)
+if [ "$has_nextest" ]; then
+    say "build of the tests"
+    cargo nextest run --locked --no-run
+fi
+
+checked=0
+wait "$others" || checked=$?
 trap - EXIT
 cat "$log"
-[ "$fetched" = 0 ] || { echo "error: they could not be fetched" >&2; exit "$fetched"; }
+[ "$checked" = 0 ] || { echo "error: the last of these steps failed" >&2; exit "$checked"; }
 
-say "macOS and Windows: type check"
-tests/platforms.sh
-
-say "dependencies: banned crates, licences, sources; advisories where there is internet"
-tests/dependencies.sh
+# Before the tests: one of them builds the program in its own way, and some crates would be built once more after it.
+if [ "$(uname)" = Linux ]; then
+    say "soak, two minutes"
+    cargo test --locked --bench soak -- --seconds 90 --rate 150
+fi
 
 say "tests"
-if cargo nextest --version >/dev/null 2>&1; then
+cargo test --locked --doc
+if [ "$has_nextest" ]; then
     cargo nextest run --locked
 else
     cargo test --locked --lib --bins --test tidy --test conformance --test corpora
     run_areas
-fi
-cargo test --locked --doc
-
-if [ "$(uname)" = Linux ]; then
-    say "soak, two minutes"
-    cargo test --locked --bench soak -- --seconds 90 --rate 150
 fi
 say "all tests passed"

@@ -42,7 +42,7 @@ if has_targets; then
     cargo=cargo build_std=()
     export RUSTFLAGS="-D warnings"
 elif has_debian || { install_debian && has_debian; }; then
-    cargo=/usr/bin/cargo build_std=(-Zbuild-std=std,panic_abort -Zwarnings --config "build.warnings='deny'")
+    cargo=/usr/bin/cargo build_std=(-Zbuild-std=std,panic_abort -Zbuild-std-features=panic-unwind -Zwarnings --config "build.warnings='deny'")
     # Debian's compiler is a stable one, and checking the standard library is an unstable option of cargo.
     export RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc RUSTC_BOOTSTRAP=1
 else

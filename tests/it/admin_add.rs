@@ -39,6 +39,23 @@ async fn servers_are_added_as_one_edit_and_undone_as_one() {
 }
 
 #[tokio::test]
+async fn a_name_is_taken_by_what_the_file_has_now() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::start(Setup::new().with("gateway", "reload = { watch = false }")).await;
+    let without = edited.text();
+    let added = add(&edited, json!({ "servers": { "server": { "url": server.url } } })).await;
+    assert_eq!(added.status, 201, "{}", added.text_body());
+    let other = json!({ "text": json!({ "servers": { "b": { "url": "https://b.example/mcp" } } }).to_string(),
+        "names": { "b": "server" } });
+    let taken = preview(&edited, other.clone()).await;
+    assert_eq!(taken["servers"][0]["state"], "problem", "{taken}");
+    assert!(taken["problems"][0]["message"].as_str().unwrap().contains("server"), "the reason is given: {taken}");
+    std::fs::write(edited.setup.path("moongate.toml"), without).unwrap();
+    let free = preview(&edited, other).await;
+    assert_eq!((&free["servers"][0]["state"], &free["problems"]), (&json!("new"), &json!([])), "{free}");
+}
+
+#[tokio::test]
 async fn programs_and_files_need_the_permission() {
     let edited = EditedGateway::start(Setup::new()).await;
     let before = edited.text();

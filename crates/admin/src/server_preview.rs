@@ -76,14 +76,14 @@ pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBod
         Err(SourceProblem::Unreadable(problems)) => (FoundServers::default(), problems),
         Err(problem) => return refuse_source(&admin, problem),
     };
-    let mut servers: Vec<Value> = found.rows.iter().map(|row| row_json(&admin, row)).collect();
     let allow_commands = admin.control.config().edits.allow_commands;
     let is_addable = |row: &&ImportRow| row.state.is_new() && (allow_commands || !needs_command(row));
     let addable: Vec<ConfigOperation> = found.rows.iter().filter(is_addable).map(add_operation).collect();
-    let change = preview_change(&admin, addable, &mut problems).await;
+    let PreparedAddition { change, refused } = prepare_addition(&admin, addable, &mut problems).await;
     problems.extend(change.iter().flat_map(|change| &change.problems).map(described_problem));
     let (file, diff) = change
         .map_or((Value::Null, Value::Null), |change| (change.file.display().to_string().into(), change.diff.into()));
+    let mut servers: Vec<Value> = found.rows.iter().map(|row| row_json(row, &refused)).collect();
     if slot.is_some() {
         probe_all(&admin, &found, is_addable, &mut servers).await;
     }
@@ -92,34 +92,45 @@ pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBod
     no_store(json(StatusCode::OK, &body))
 }
 
+/// Change that adds servers, without those that cannot be added.
+#[derive(Default)]
+struct PreparedAddition {
+    change: Option<ChangePreview>,
+    /// Names of servers that the config refuses.
+    refused: Vec<String>,
+}
+
 /// Prepares the change that adds servers. Those that cannot be added become problems, and are left out.
-async fn preview_change(
+async fn prepare_addition(
     admin: &AdminState,
     mut operations: Vec<ConfigOperation>,
     problems: &mut Vec<Value>,
-) -> Option<ChangePreview> {
+) -> PreparedAddition {
+    let mut refused = Vec::new();
     if operations.is_empty() {
-        return None;
+        return PreparedAddition::default();
     }
     let refusal = match admin.control.preview_change(operations.clone()).await {
-        Ok(preview) => return Some(preview),
+        Ok(change) => return PreparedAddition { change: Some(change), refused },
         Err(refusal) => refusal,
     };
+    let name_of = |operation: &ConfigOperation| operation.server().unwrap_or_default().to_owned();
     // Each is tried alone, to find the one. With very many that would take too long.
     if operations.len() == 1 || operations.len() > TRIED_ALONE_MAX {
         problems.extend(refusal_json(&refusal));
-        return None;
+        refused.extend(operations.first().filter(|_| operations.len() == 1).map(name_of));
+        return PreparedAddition { change: None, refused };
     }
     for at in (0..operations.len()).rev() {
         if let Err(refusal) = admin.control.preview_change(vec![operations[at].clone()]).await {
             problems.extend(refusal_json(&refusal));
-            operations.remove(at);
+            refused.push(name_of(&operations.remove(at)));
         }
     }
     if operations.is_empty() {
-        return None;
+        return PreparedAddition { change: None, refused };
     }
-    admin.control.preview_change(operations).await.ok()
+    PreparedAddition { change: admin.control.preview_change(operations).await.ok(), refused }
 }
 
 fn refusal_json(refusal: &ChangeRefusal) -> Vec<Value> {
@@ -183,7 +194,7 @@ fn fault_json(message: &str, hint: &str) -> Value {
     })
 }
 
-fn row_json(admin: &AdminState, row: &ImportRow) -> Value {
+fn row_json(row: &ImportRow, refused: &[String]) -> Value {
     let (server, name) = (&row.server, row.server.name.as_str());
     let (state, was, same_as) = match &row.state {
         ImportState::New => ("new", None, None),
@@ -198,11 +209,11 @@ fn row_json(admin: &AdminState, row: &ImportRow) -> Value {
     for (key, value) in &server.settings {
         find_secrets(name, key, value, server.masked.get(key).unwrap_or(&Value::Null), &mut secrets);
     }
-    let is_taken = |name: &str| admin.control.config().places.server(name).is_some();
     json!({
         "name": name,
         "settings": masked,
-        "state": if row.state.is_new() && is_taken(name) { "problem" } else { state },
+        // By what the files say now, which may differ from the config in use.
+        "state": if row.state.is_new() && refused.contains(&server.name) { "problem" } else { state },
         "was": was,
         "same_as": same_as,
         "notes": server.notes.iter().map(|note| logs::redact(note)).collect::<Vec<_>>(),
