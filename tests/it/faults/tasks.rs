@@ -98,7 +98,8 @@ async fn a_disconnect_cancels_the_task_that_was_awaited_for_the_client() {
 #[tokio::test]
 async fn an_awaited_task_has_the_deadline_of_a_call() {
     for script in [legacy(), modern()] {
-        let setup = Setup::new().stdio("a", &tasking(script)).with("servers.a", "timeout = \"300ms\"");
+        // Time enough for the server to name its task.
+        let setup = Setup::new().stdio("a", &tasking(script)).with("servers.a", "timeout = \"2s\"");
         let gateway = setup.start().await;
         gateway.ready(&["a"]).await;
         let client = gateway.client(Era::Legacy).await;

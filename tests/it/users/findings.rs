@@ -5,7 +5,7 @@ use std::process::Stdio;
 use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
-use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, legacy, modern, only, record_of, serve, until};
+use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, holds, legacy, modern, only, record_of, serve, until};
 
 /// The notes of one topic about a server.
 async fn told(gateway: &Gateway, server: &str, topic: &str) -> Vec<String> {
@@ -105,10 +105,12 @@ async fn renamed_tools_are_reported_in_status_and_log() {
     assert!(told(&["tools search ", "renamed by servers.a.tools.rename", "server a has another one"]), "{names:?}");
     assert!(told(&["tools x_y is exposed as a__x_y_", "server a has another one"]), "{names:?}");
     assert!(told(&[long, "cut to 45 bytes (names.max_length)"]), "{names:?}");
+    let parts =
+        ["name changed: tools search", "name changed: tools x_y", "filter matches nothing: servers.a.tools.deny"];
+    // The status can show a finding a moment before the log has it.
+    holds("each is logged", || parts.iter().all(|part| gateway.log().contains(part))).await;
     let log = gateway.log();
-    for part in
-        ["name changed: tools search", "name changed: tools x_y", "filter matches nothing: servers.a.tools.deny"]
-    {
+    for part in parts {
         assert_eq!(log.matches(part).count(), 1, "{part}: {log}");
     }
     let admin = log.split_once("metrics and health on http://").unwrap().1.split_whitespace().next().unwrap();
