@@ -87,17 +87,18 @@ if [ "$has_nextest" ]; then
     cargo nextest run --locked --no-run
 fi
 
+# Beside the rest of the checks, since it leaves most of the machine to them. Before the tests, since one of them builds
+# the program in its own way, and some crates would be built once more after it.
+if [ "$(uname)" = Linux ]; then
+    say "soak, two minutes"
+    cargo test --locked --bench soak -- --seconds 90 --rate 150
+fi
+
 checked=0
 wait "$others" || checked=$?
 trap - EXIT
 cat "$log"
 [ "$checked" = 0 ] || { echo "error: the last of these steps failed" >&2; exit "$checked"; }
-
-# Before the tests: one of them builds the program in its own way, and some crates would be built once more after it.
-if [ "$(uname)" = Linux ]; then
-    say "soak, two minutes"
-    cargo test --locked --bench soak -- --seconds 90 --rate 150
-fi
 
 say "tests"
 cargo test --locked --doc
