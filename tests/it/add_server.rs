@@ -35,6 +35,17 @@ impl AddScene {
         std::fs::read_to_string(&self.file).unwrap()
     }
 
+    /// Starts a gateway of the folder's config, with these servers in it.
+    async fn start_gateway(&self, servers: &str) -> Program {
+        let reserved = (ReservedAddress::new(), ReservedAddress::new());
+        let (listen, admin) = (reserved.0.address(), reserved.1.address());
+        let gateway = format!("[gateway]\nlisten = \"{listen}\"\nadmin = \"{admin}\"\nstate_dir = \"state\"\n");
+        std::fs::write(&self.file, gateway + servers).unwrap();
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_moongate"));
+        command.current_dir(self.path()).env("HOME", self.path());
+        Program::start(command, "/mcp").await
+    }
+
     async fn run(&self, args: &[&str]) -> (i32, String) {
         self.run_with(args, "").await
     }
@@ -226,17 +237,12 @@ async fn undo_reaches_a_running_gateway_and_imports_can_be_undone() {
 async fn a_prompt_names_the_tools_that_are_switched_off_if_the_gateway_says_so() {
     let server = serve(only(legacy(), &["echo", "fail", "add"])).await;
     let scene = AddScene::new();
-    let reserved = (ReservedAddress::new(), ReservedAddress::new());
-    let (listen, admin) = (reserved.0.address().to_string(), reserved.1.address().to_string());
-    let config = format!(
-        "[gateway]\nlisten = \"{listen}\"\nadmin = \"{admin}\"\nstate_dir = \"state\"\n\
-         [servers.a]\nurl = \"{url}\"\ntools = {{ deny = [\"fail\"] }}\n[servers.b]\nurl = \"{url}\"\n",
+    let servers = format!(
+        "[servers.a]\nurl = \"{url}\"\ntools = {{ deny = [\"fail\"] }}\n[servers.b]\nurl = \"{url}\"\n",
         url = server.url
     );
-    std::fs::write(&scene.file, &config).unwrap();
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_moongate"));
-    command.current_dir(scene.path()).env("HOME", scene.path());
-    let gateway = Program::start(command, "/mcp").await;
+    let gateway = scene.start_gateway(&servers).await;
+    let config = scene.text();
     let prompt = async |args: &[&str]| {
         let (code, said) = scene.run(&[&["tools", "--format", "prompt"][..], args].concat()).await;
         assert_eq!(code, 0, "{said}");
@@ -252,8 +258,21 @@ async fn a_prompt_names_the_tools_that_are_switched_off_if_the_gateway_says_so()
     }
     assert!(!prompt(&["--url", &gateway.url("/mcp/b")]).await.contains("Switched off"));
     // Without the admin listener, nothing is claimed.
-    std::fs::write(&scene.file, config.replace(&admin, "127.0.0.1:2")).unwrap();
+    std::fs::write(&scene.file, config.replace("admin = \"127.0.0.1:", "admin = \"127.0.0.2:")).unwrap();
     let text = prompt(&[]).await;
     assert!(text.contains("## a__echo") && !text.contains("Switched off"), "{text}");
+    drop(gateway);
+}
+
+#[tokio::test]
+async fn an_empty_list_names_the_servers_that_are_away() {
+    let scene = AddScene::new();
+    let off = "[servers.a]\nurl = \"http://127.0.0.1:1/mcp\"\n[servers.b]\ncommand = \"x\"\nenabled = false\n";
+    let gateway = scene.start_gateway(off).await;
+    let (code, said) = scene.run(&["tools"]).await;
+    assert!(code == 0 && said.contains(" has no tools; away are \"a\" ("), "{said}");
+    assert!(said.contains(", \"b\" (disabled); `moongate status` says why"), "{said}");
+    let (_, said) = scene.run(&["prompts", "--url", &gateway.url("/mcp/a")]).await;
+    assert!(said.contains(" has no prompts; away are \"a\" (") && !said.contains("\"b\""), "{said}");
     drop(gateway);
 }

@@ -149,6 +149,7 @@ async fn a_wrong_key_and_a_gateway_that_is_away_are_told_apart() {
     assert_eq!((wrong.code, wrong.err.contains("refuses the key")), (Some(1), true), "{}", wrong.err);
     let away = home.run(&[&args[..], &["http://127.0.0.1:1/mcp", "--name", "away"]].concat()).await;
     assert_eq!((away.code, away.err.contains("not checked")), (Some(0), true), "{}", away.err);
+    assert!(away.err.contains("start it with `moongate`"), "{}", away.err);
     let bridge = home.run(&["connect", "warp", "--write", "--yes", "--endpoint", &url, "--stdio"]).await;
     assert_eq!((bridge.code, bridge.err.contains("checked: the gateway")), (Some(0), true), "{}", bridge.err);
     assert!(home.read(".warp/.mcp.json").contains("\"stdio\""));

@@ -1,4 +1,4 @@
-//! Explanation of a tool that is not listed: its server may be disconnected. Owns the request to the admin listener.
+//! Explanation of what is not listed: its server may be disconnected. Owns the request to the admin listener.
 //!
 //! Does not change the endpoint's response. Invariant: without an answer from the admin listener, nothing is claimed.
 
@@ -21,11 +21,38 @@ struct PartialServer {
     next_attempt_seconds: Option<f64>,
 }
 
+/// Servers that an explanation of an empty list names. Of more, it gives the number.
+const MAX_NAMED: usize = 5;
+
 /// Returns a sentence on the server that a tool's name belongs to, if it is disconnected.
 pub(super) async fn explain(tool: &str, admin: &AdminClient) -> Option<String> {
+    sentence(tool, &servers(admin).await?)
+}
+
+/// Returns the disconnected servers of an empty list, as a part of a sentence. `only` is the server of the endpoint.
+pub(super) async fn explain_empty(admin: &AdminClient, only: Option<&str>) -> Option<String> {
+    disconnected(&servers(admin).await?, only)
+}
+
+async fn servers(admin: &AdminClient) -> Option<Vec<PartialServer>> {
     let (status, body) = admin.get("/api/v1/status").await.ok()?;
     let status: PartialStatus = serde_json::from_slice(&body).ok().filter(|_| status == 200)?;
-    sentence(tool, &status.servers)
+    Some(status.servers)
+}
+
+fn disconnected(servers: &[PartialServer], only: Option<&str>) -> Option<String> {
+    let is_meant = |server: &&PartialServer| server.state != "ready" && only.is_none_or(|only| only == server.name);
+    let mut named: Vec<String> = servers
+        .iter()
+        .filter(is_meant)
+        .map(|PartialServer { name, state, .. }| format!("{name:?} ({state})"))
+        .collect();
+    let more = named.len().saturating_sub(MAX_NAMED);
+    named.truncate(MAX_NAMED);
+    if more > 0 {
+        named.push(format!("{more} more"));
+    }
+    (!named.is_empty()).then(|| format!("away are {}; `moongate status` says why", named.join(", ")))
 }
 
 fn sentence(tool: &str, servers: &[PartialServer]) -> Option<String> {
@@ -54,15 +81,30 @@ fn sentence(tool: &str, servers: &[PartialServer]) -> Option<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_server_that_is_away_is_named() {
-        let server = |name: &str, prefix: Option<&str>, state: &str| PartialServer {
+    fn server(name: &str, prefix: Option<&str>, state: &str) -> PartialServer {
+        PartialServer {
             name: name.to_owned(),
             state: state.to_owned(),
             reason: "refused".to_owned(),
             prefix: prefix.map(str::to_owned),
             next_attempt_seconds: Some(2.0),
-        };
+        }
+    }
+
+    #[test]
+    fn an_empty_list_names_the_servers_that_are_away() {
+        let all = [server("a", None, "starting"), server("b", None, "ready"), server("c", None, "failed")];
+        let named = "away are \"a\" (starting), \"c\" (failed); `moongate status` says why";
+        assert_eq!(disconnected(&all, None).unwrap(), named);
+        assert_eq!(disconnected(&all, Some("c")).unwrap(), "away are \"c\" (failed); `moongate status` says why");
+        assert_eq!(disconnected(&all, Some("b")), None);
+        let many: Vec<PartialServer> = (0..7).map(|n| server(&n.to_string(), None, "starting")).collect();
+        let text = disconnected(&many, None).unwrap();
+        assert!(text.contains("\"4\" (starting), 2 more;") && !text.contains("\"5\""), "{text}");
+    }
+
+    #[test]
+    fn a_server_that_is_away_is_named() {
         let servers = [
             server("git", Some("git"), "ready"),
             server("git_hub", Some("git_hub"), "failed"),

@@ -155,7 +155,12 @@ async fn list(args: &ListArgs, kinds: &[ItemKind]) -> Result<ExitCode, VerbFailu
             lists.push((kind, client.list(kind).await?));
         }
         if args.format != ListFormat::Json && lists.iter().all(|(_, items)| items.is_empty()) {
-            print_message(&format!("{} has no {}", client.target.name(), kinds[0].member()));
+            let away = match client.target.own_admin() {
+                Some((admin, only)) => explain_missing::explain_empty(&admin, only.as_deref()).await,
+                None => None,
+            };
+            let away = away.map(|away| format!("; {away}")).unwrap_or_default();
+            print_message(&format!("{} has no {}{away}", client.target.name(), kinds[0].member()));
         }
         print(&match args.format {
             ListFormat::Table => table::lists(&lists).into(),

@@ -34,7 +34,8 @@ pub(super) async fn check(file: &ClientFile, request: &ConnectRequest, wait: Dur
     match outcome {
         ProbeOutcome::Tools(count) => print_message(&format!("checked: the gateway answers with {count} tools")),
         ProbeOutcome::Unreachable(why) => {
-            print_message(&format!("not checked, since the gateway does not answer: {why}"));
+            print_message(&format!("not checked, since no gateway answers there yet ({why})"));
+            print_message("start it with `moongate`; this command, run again, checks the entry");
         }
         ProbeOutcome::Refused => {
             bail!(
