@@ -91,10 +91,17 @@ async function watchesAndAnswers(page) {
 async function stops(page) {
   await page.goto(`${base}/try/a/wait`);
   await page.getByLabel(/^ms/).fill("60000");
-  await page.getByRole("button", { name: "Call", exact: true }).click();
-  await page.getByRole("button", { name: "Stop" }).click();
-  await page.getByText(/^Stopped, /).waitFor();
-  check(true, "a call is stopped");
+  const stopCall = async (when) => {
+    await page.getByRole("button", { name: "Call", exact: true }).click();
+    await page.getByRole("button", { name: "Stop" }).click();
+    await page.getByText(/^Stopped, /).waitFor();
+    check(true, `a call is stopped ${when}`);
+  };
+  // A request that nobody answers has no id by which the gateway could stop it.
+  await page.route("**/api/v1/try", () => {});
+  await stopCall("before the gateway knows it");
+  await page.unroute("**/api/v1/try");
+  await stopCall("while it runs");
   await page.getByRole("button", { name: "Call", exact: true }).click();
   await page.locator("[data-status]").waitFor();
   await page.getByRole("link", { name: "Calls" }).click();

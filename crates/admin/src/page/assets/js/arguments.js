@@ -1,4 +1,4 @@
-// Arguments of a call in its view: as a form or as JSON, with what is wrong beside each field.
+// Arguments of a call, as a form or as JSON, with errors beside their fields.
 
 import { all, find } from "./dom.js";
 import { writeField } from "./fill.js";

@@ -1,4 +1,4 @@
-// Forms that change the config: settings, keys, new servers. What the API refuses stands beside the field that it is about.
+// Forms that change the config: settings, keys, new servers. What the API refuses stands beside its field.
 
 import { say, showFailure } from "./actions.js";
 import { clearErrors, showErrors } from "./arguments.js";

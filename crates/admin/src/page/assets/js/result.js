@@ -1,4 +1,4 @@
-// Shows what a call brought. All of it is a server's text: it is shown as text, and nothing is loaded from elsewhere.
+// Shows a call's result: all of it as text, and nothing is loaded from elsewhere.
 
 import { parse, toText } from "./form.js";
 

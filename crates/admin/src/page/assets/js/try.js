@@ -1,4 +1,4 @@
-// Calls a tool from its form: one call at a time, with its progress, its log and the questions of its server.
+// Calls a tool from its form, one call at a time: progress, log, questions of the server.
 
 import { showFailure } from "./actions.js";
 import { clearErrors, keep, readArguments, showErrors } from "./arguments.js";
@@ -10,7 +10,6 @@ import { element, showResult } from "./result.js";
 const LINES_MAX = 200;
 /** @type {{ section: HTMLElement, id: string, stop: AbortController } | null} */
 let running = null;
-
 
 /** @param {ReadableStream<Uint8Array>} body */
 async function* readEvents(body) {
@@ -84,6 +83,7 @@ export async function call(section) {
   showFailure("");
   const { server, tool } = section.dataset;
   const body = `{"server":${JSON.stringify(server)},"tool":${JSON.stringify(tool)},"arguments":${text}}`;
+  const began = performance.now();
   let ended = false;
   try {
     const response = await send("/api/v1/try", "POST", body, stop.signal);
@@ -93,7 +93,8 @@ export async function call(section) {
     }
     if (!ended) throw new Error("The stream of this call broke off. Whether the tool ran is not known.");
   } catch (error) {
-    if (!stop.signal.aborted) showEnd(out, { outcome: "error", ms: 0, own_ms: null, error: why(error) });
+    const left = stop.signal.aborted;
+    showEnd(out, { outcome: left ? "cancelled" : "error", ms: performance.now() - began, own_ms: null, error: !left && why(error) });
   } finally {
     running = null;
     find(section, "[data-call]").disabled = false;
