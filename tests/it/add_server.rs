@@ -217,7 +217,7 @@ async fn undo_reaches_a_running_gateway_and_imports_can_be_undone() {
     let scene = AddScene::new();
     let file = setup.file();
     let before = std::fs::read(&file).unwrap();
-    let admin = gateway.admin_url().trim_start_matches("http://").to_owned();
+    let admin = gateway.admin_url().await.trim_start_matches("http://").to_owned();
     let config = file.display().to_string();
     let to = ["--config", &config, "--admin", &admin];
     let (code, said) = scene.run(&[&["add", "b", &server.url][..], &to].concat()).await;

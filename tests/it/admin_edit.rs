@@ -194,7 +194,7 @@ async fn the_config_is_shown_without_secrets_and_watchers_hear_of_its_changes() 
     assert!(!config.text_body().contains("s3cr3t"), "{}", config.text_body());
     let config = config.json();
     assert!(config["files"][0]["text_masked"].as_str().unwrap().contains("[servers.a]"), "{config}");
-    let url = format!("{}/api/v1/events", edited.gateway.admin_url());
+    let url = format!("{}/api/v1/events", edited.gateway.admin_url().await);
     let mut stream = EventStream::new(HttpClient::new().open("GET", &url, &[], "").await);
     while !stream.next().await.unwrap().contains("event: snapshot") {}
     let reply = edited.send("DELETE", "/servers/a", &[], &Value::Null).await;
@@ -218,7 +218,7 @@ async fn other_pages_change_nothing() {
     let (_server, edited) = EditedGateway::with_echo().await;
     assert_eq!(edited.patch("a", json!({ "set": { "title": "x" } })).await.status, 200);
     let before = edited.text();
-    let admin = format!("{}/api/v1", edited.gateway.admin_url());
+    let admin = format!("{}/api/v1", edited.gateway.admin_url().await);
     for (way, headers) in FOREIGN {
         for (method, path, body) in [
             ("PATCH", "/servers/a", json!({ "enabled": false })),

@@ -110,7 +110,7 @@ async fn operators_cannot_lock_themselves_out_and_sessions_end_with_their_key() 
     let signin = edited.send("POST", "/signin", &[], &json!({ "key": ada })).await;
     let cookie = signin.header("set-cookie").split(';').next().unwrap().to_owned();
     let own = [("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin")];
-    let url = format!("{}/api/v1/events", edited.gateway.admin_url());
+    let url = format!("{}/api/v1/events", edited.gateway.admin_url().await);
     let mut stream = EventStream::new(HttpClient::new().open("GET", &url, &own, "").await);
     assert!(stream.next().await.is_some());
     let removed = edited.send("DELETE", "/keys/ada?list=operators", &own, &Value::Null).await;

@@ -9,7 +9,7 @@ use crate::harness::{EditedGateway, HttpClient, Setup, within};
 
 /// Sends a request as these bytes, and returns the head of the response.
 async fn raw(edited: &EditedGateway, head: &str) -> String {
-    let url = edited.gateway.admin_url();
+    let url = edited.gateway.admin_url().await;
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).await.unwrap();
     stream.write_all(head.replace('\n', "\r\n").as_bytes()).await.unwrap();
     let mut response = [0; 4096];
@@ -53,7 +53,7 @@ async fn what_another_page_loads_is_refused_and_shows_it_nothing() {
     assert!(reads.len() > 12 && reads.iter().any(|path| path == "/api/v1/events"), "{reads:?}");
     for (load, headers) in LOADS {
         for path in &reads {
-            let url = format!("{}{path}", edited.gateway.admin_url());
+            let url = format!("{}{path}", edited.gateway.admin_url().await);
             let reply = HttpClient::new().send("GET", &url, headers, "").await;
             assert_eq!(reply.status, 403, "{load}: {path}: {}", reply.text_body());
             assert!(reply.headers.get("access-control-allow-origin").is_none(), "{load}: {path}");
@@ -106,7 +106,7 @@ async fn what_another_page_sends_changes_nothing() {
     server.reset_record();
     for (way, headers) in ways {
         for (path, body) in &bodies {
-            let url = format!("{}/api/v1{path}", edited.gateway.admin_url());
+            let url = format!("{}/api/v1{path}", edited.gateway.admin_url().await);
             let reply = HttpClient::new().send("POST", &url, headers, body.to_string()).await;
             assert!(matches!(reply.status, 403 | 415), "{way}: {path}: {}", reply.status);
         }

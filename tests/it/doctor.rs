@@ -153,7 +153,7 @@ async fn a_running_gateway_is_asked() {
     let setup = Setup::new().http("a", &server.url).lasting();
     let gateway = setup.program().await;
     let file = setup.file();
-    let admin = gateway.admin_url().trim_start_matches("http://").to_owned();
+    let admin = gateway.admin_url().await.trim_start_matches("http://").to_owned();
     let dir = tempfile::tempdir().unwrap();
     let config = file.display().to_string();
     let (code, findings) = doctor(dir.path(), &["--config", &config, "--admin", &admin], &[]).await;

@@ -27,7 +27,7 @@ async fn servers_and_tools_are_added_switched_and_removed_in_a_running_gateway()
     let setup = Setup::new().http("a", &server.url).lasting();
     let gateway = setup.program().await;
     let file = setup.file().display().to_string();
-    let admin = gateway.admin_url().trim_start_matches("http://").to_owned();
+    let admin = gateway.admin_url().await.trim_start_matches("http://").to_owned();
     let before = std::fs::read_to_string(&file).unwrap();
     let run =
         async |line: &str| moongate([words(line), words(&format!("--config {file} --admin {admin}"))].concat()).await;

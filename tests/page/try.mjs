@@ -91,8 +91,9 @@ async function watchesAndAnswers(page) {
 async function stops(page) {
   await page.goto(`${base}/try/a/wait`);
   await page.getByLabel(/^ms/).fill("60000");
-  const stopCall = async (when) => {
+  const stopCall = async (when, begun) => {
     await page.getByRole("button", { name: "Call", exact: true }).click();
+    await begun;
     await page.getByRole("button", { name: "Stop" }).click();
     await page.getByText(/^Stopped, /).waitFor();
     check(true, `a call is stopped ${when}`);
@@ -101,7 +102,7 @@ async function stops(page) {
   await page.route("**/api/v1/try", () => {});
   await stopCall("before the gateway knows it");
   await page.unroute("**/api/v1/try");
-  await stopCall("while it runs");
+  await stopCall("while it runs", page.waitForResponse("**/api/v1/try"));
   await page.getByRole("button", { name: "Call", exact: true }).click();
   await page.locator("[data-status]").waitFor();
   await page.getByRole("link", { name: "Calls" }).click();

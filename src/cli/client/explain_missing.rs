@@ -29,7 +29,8 @@ pub(super) async fn explain(tool: &str, admin: &AdminClient) -> Option<String> {
     sentence(tool, &servers(admin).await?)
 }
 
-/// Returns the disconnected servers of an empty list, as a part of a sentence. `only` is the server of the endpoint.
+/// Returns the disconnected servers of an empty list, as a part of a sentence. `only` is the endpoint's
+/// server or view. Which servers a view has is not known here, so nothing is claimed of it.
 pub(super) async fn explain_empty(admin: &AdminClient, only: Option<&str>) -> Option<String> {
     disconnected(&servers(admin).await?, only)
 }

@@ -42,7 +42,7 @@ impl EditedGateway {
 
     pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> HttpReply {
         let headers = [&[JSON], headers].concat();
-        let url = format!("{}/api/v1{path}", self.gateway.admin_url());
+        let url = format!("{}/api/v1{path}", self.gateway.admin_url().await);
         HttpClient::new().send(method, &url, &headers, body.to_string()).await
     }
 

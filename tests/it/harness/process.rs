@@ -70,16 +70,19 @@ impl Process {
         format!("{}/mcp", self.base)
     }
 
-    /// The URL of the admin listener.
-    pub(crate) fn admin_url(&self) -> String {
-        let log = self.log();
-        let rest = log.split_once("metrics and health on ").expect("there is an admin listener").1;
-        rest.split_whitespace().next().unwrap().to_owned()
+    /// The URL of the admin listener. Waits for it, since it is printed after the address of the endpoint.
+    pub(crate) async fn admin_url(&self) -> String {
+        let url = until("the admin listener is there", || {
+            let log = self.log();
+            let line = log.split_once("metrics and health on ").and_then(|(_, rest)| rest.split_once('\n'));
+            std::future::ready(line.map(|(url, _)| url.trim().to_owned()))
+        });
+        url.await
     }
 
     /// A page of the admin listener.
     pub(crate) async fn admin(&self, path: &str) -> HttpReply {
-        HttpClient::new().get(&format!("{}{path}", self.admin_url())).await
+        HttpClient::new().get(&format!("{}{path}", self.admin_url().await)).await
     }
 
     /// What the status says of a server.

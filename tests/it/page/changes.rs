@@ -95,7 +95,7 @@ impl Drop for ChangedGateway {
 
 async fn run(script: &str) {
     let scene = ChangedGateway::start().await;
-    let admin = scene.gateway.admin_url().trim_start_matches("http://").to_owned();
+    let admin = scene.gateway.admin_url().await.trim_start_matches("http://").to_owned();
     let scene = tokio::sync::Mutex::new(scene);
     let pictures = page_home().join("pictures");
     run_script(script, &admin, &pictures, async |order| scene.lock().await.obey(order).await).await;

@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Era, McpClient, Process, Setup, alive, holds, legacy, only, until};
+use crate::harness::{Era, McpClient, Process, Setup, alive, legacy, only, until};
 
 /// The program with its admin listener on a port that is known, and a server `a`.
 async fn start(extra: impl FnOnce(Setup) -> Setup) -> Process {
@@ -26,15 +26,8 @@ async fn listed(process: &Process) {
     until("a is listed", some).await;
 }
 
-fn admin(process: &Process) -> String {
-    let log = process.log();
-    let (_, rest) = log.split_once("metrics and health on ").unwrap();
-    rest.lines().next().unwrap().trim().to_owned()
-}
-
 async fn get(process: &Process, path: &str) -> String {
-    holds("the admin listener is there", || process.log().contains("metrics and health on ")).await;
-    crate::harness::HttpClient::new().get(&format!("{}{path}", admin(process))).await.text_body()
+    process.admin(path).await.text_body()
 }
 
 async fn server(process: &Process) -> Value {
@@ -210,7 +203,7 @@ async fn a_hundred_hangups_while_calls_run() {
     assert!(alive(process.pid()));
     // Who asks while one is read shares the next.
     let before = reloads(&process, "unchanged").await;
-    let url = format!("{}/api/v1/reload", admin(&process));
+    let url = format!("{}/api/v1/reload", process.admin_url().await);
     let asking = (0..100).map(|_| {
         let url = url.clone();
         tokio::spawn(async move { crate::harness::HttpClient::new().send("POST", &url, &[], "").await.status })
@@ -229,7 +222,7 @@ async fn file_watching_and_hangup_can_be_switched_off() {
     let good = std::fs::read_to_string(config(&process)).unwrap();
     replace(&config(&process), &format!("{good}\n[limits]\nbody = \"1MiB\"\n"));
     // What is asked for is done all the same: before that, nobody looked.
-    let url = format!("{}/api/v1/reload", admin(&process));
+    let url = format!("{}/api/v1/reload", process.admin_url().await);
     assert_eq!(crate::harness::HttpClient::new().send("POST", &url, &[], "").await.status, 200);
     assert_eq!((reloads(&process, "applied").await, reloads(&process, "refused").await), (1.0, 0.0));
     process.signal(Signal::HUP);
@@ -261,7 +254,7 @@ async fn a_plan_shows_the_tools_that_each_key_gains_or_loses() {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
-    let address = admin(&process).replace("http://", "");
+    let address = process.admin_url().await.replace("http://", "");
     let (code, said, err) = run(vec!["--admin".into(), address.clone(), "--format".into(), "json".into()]).await;
     assert_eq!(code, Some(0), "{said}{err}");
     let plan: Value = serde_json::from_str(&said).unwrap();

@@ -113,9 +113,9 @@ async fn renamed_tools_are_reported_in_status_and_log() {
     for part in parts {
         assert_eq!(log.matches(part).count(), 1, "{part}: {log}");
     }
-    let admin = log.split_once("metrics and health on http://").unwrap().1.split_whitespace().next().unwrap();
+    let admin = gateway.admin_url().await;
     let program = tokio::process::Command::new(env!("CARGO_BIN_EXE_moongate"))
-        .args(["status", "--admin", admin])
+        .args(["status", "--admin", admin.trim_start_matches("http://")])
         .stdin(Stdio::null())
         .output();
     let shown = String::from_utf8(program.await.unwrap().stdout).unwrap();

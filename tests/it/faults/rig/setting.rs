@@ -11,7 +11,7 @@ use super::users::HealthyTraffic;
 use super::{FaultRig, KEY};
 use crate::faults::table;
 use crate::harness::tls::Authority;
-use crate::harness::{Era, HttpClient, Setup, legacy, modern, only, serve, until};
+use crate::harness::{Era, HttpClient, Setup, legacy, modern, only, serve};
 
 /// A row in the making.
 pub(crate) struct RowSetup {
@@ -231,12 +231,7 @@ impl RowSetup {
             Some(first) => setup.spawn_after(first).await,
             None => setup.spawn().await,
         };
-        let admin_url = until("the address for operators is printed", || {
-            let log = gateway.log();
-            let url = log.split_once("metrics and health on ").and_then(|(_, rest)| rest.lines().next());
-            std::future::ready(url.map(str::to_owned))
-        })
-        .await;
+        let admin_url = gateway.admin_url().await;
         let mut rig = FaultRig {
             row: self.row,
             test: self.test,

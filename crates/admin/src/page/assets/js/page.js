@@ -22,7 +22,7 @@ function startTheme() {
     else root.dataset.theme = next;
     try {
       localStorage.setItem("theme", next);
-    } catch { /* Storage may be off; it holds for this page. */ }
+    } catch { /* Without storage the choice holds for this page. */ }
     show();
   });
   show();

@@ -1,4 +1,4 @@
-// Buttons, fields and keys of the view that tries a tool.
+// Controls of the view that tries a tool.
 
 import { keep, setMode } from "./arguments.js";
 import { all, find, on } from "./dom.js";

@@ -1,4 +1,4 @@
-// Calls a tool from its form, one call at a time: progress, log, questions of the server.
+// Calls a tool from its form, one at a time: progress, log, its server's questions.
 
 import { showFailure } from "./actions.js";
 import { clearErrors, keep, readArguments, showErrors } from "./arguments.js";
@@ -88,13 +88,13 @@ export async function call(section) {
   try {
     const response = await send("/api/v1/try", "POST", body, stop.signal);
     for await (const { kind, data } of readEvents(/** @type {any} */ (response.body))) {
-      ended ||= kind === "done";
       await onEvent(out, kind, data);
+      ended ||= kind === "done";
     }
     if (!ended) throw new Error("The stream of this call broke off. Whether the tool ran is not known.");
   } catch (error) {
     const left = stop.signal.aborted;
-    showEnd(out, { outcome: left ? "cancelled" : "error", ms: performance.now() - began, own_ms: null, error: !left && why(error) });
+    if (!ended) showEnd(out, { outcome: left ? "cancelled" : "error", ms: performance.now() - began, own_ms: null, error: !left && why(error) });
   } finally {
     running = null;
     find(section, "[data-call]").disabled = false;
