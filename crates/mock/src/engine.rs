@@ -130,16 +130,19 @@ async fn unending(call: &MockCall, bytes: usize) {
 
 /// Writes this many bytes to stderr, in lines.
 pub(super) async fn flood(bytes: usize) {
-    let line = format!("{}\n", "stderr ".repeat(11));
+    // Each write is handed to another thread: many lines at once.
+    let lines = format!("{}\n", "stderr ".repeat(11)).repeat(50);
     let mut stderr = tokio::io::stderr();
     let mut left = bytes;
     while left > 0 {
-        let part = left.min(line.len());
-        if stderr.write_all(&line.as_bytes()[..part]).await.is_err() {
+        let part = left.min(lines.len());
+        if stderr.write_all(&lines.as_bytes()[..part]).await.is_err() {
             return;
         }
         left -= part;
     }
+    // A process may end after this, and the last write goes on in the background.
+    let _ = stderr.flush().await;
 }
 
 async fn dispatch(call: &MockCall) -> CallOutcome {
