@@ -136,3 +136,32 @@ async fn the_newest_session_stands_first() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn stateless_clients_are_listed_by_their_recent_calls() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
+    edited.ready("a").await;
+    McpClient::open(&edited.gateway.mcp(), Era::Legacy).await.call("a__echo", json!({ "text": "x" })).await.result();
+    let client = McpClient::open(&edited.gateway.mcp(), Era::Modern).await;
+    for _ in 0..3 {
+        client.call("a__echo", json!({ "text": "x" })).await.result();
+    }
+    McpClient::open(&format!("{}/a", edited.gateway.mcp()), Era::Modern)
+        .await
+        .call("echo", json!({ "text": "x" }))
+        .await
+        .result();
+    let clients = until("the ends of the calls are noted", async || {
+        let clients = edited.get("/sessions").await["stateless"].as_array().unwrap().clone();
+        clients.iter().all(|client| client["calls"] == 0).then_some(clients)
+    })
+    .await;
+    let facts = |n: usize| ["endpoint", "recent_calls", "principal"].map(|member| clients[n][member].clone());
+    assert_eq!(facts(0), [json!("/mcp/a"), json!(1), json!("anybody")], "the last one to call first: {clients:?}");
+    assert_eq!(facts(1), [json!("/mcp"), json!(3), json!("anybody")]);
+    assert_eq!(clients.len(), 2, "a client with a session is none of them: {clients:?}");
+    assert!(clients[0]["client"]["name"].is_string() && clients[0]["idle_seconds"].is_u64(), "{clients:?}");
+    let page = edited.gateway.admin("/sessions").await.text_body();
+    assert!(page.contains("Without a session"), "{page}");
+}

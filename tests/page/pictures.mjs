@@ -23,14 +23,14 @@ const assets = join(root, "crates/admin/src/page/assets");
 const texts = join(process.env.PAGE_PICTURES, "texts");
 const BYTES_MAX = 200_000;
 const WIDE = { width: 1280, height: 800 };
-/** The form and what it found fit in this one. */
-const TALL = { width: 1280, height: 880 };
+/** The form and what it found fit in this one, and so do all cards. */
+const TALL = { width: 1280, height: 900 };
 const PHONE = { width: 390, height: 844 };
 
 /** A picture a line: its name, its path, and where it differs the colours, the size, and what is done before. */
 const PICTURES = [
-  { name: "servers-light", path: "/" },
-  { name: "servers-dark", path: "/", colorScheme: "dark" },
+  { name: "servers-light", path: "/", viewport: TALL },
+  { name: "servers-dark", path: "/", colorScheme: "dark", viewport: TALL },
   { name: "servers-phone", path: "/", viewport: PHONE },
   { name: "server", path: "/servers/tickets?state=ready&sort=cost" },
   { name: "tools", path: "/tools?q=find%20a%20note%20or%20ticket" },

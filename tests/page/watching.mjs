@@ -32,6 +32,8 @@ const bin = resolve(values.bin);
 const seconds = Number(values.seconds);
 /** Time for the page to settle, and for the machine after it is closed. Nothing is counted meanwhile. */
 const SETTLE_MS = 1500;
+/** Time until the allocator has given back what the loading of a page left: memory counts while nothing happens. */
+const IDLE_MS = 30_000;
 const home = mkdtempSync(join(tmpdir(), "watching-"));
 const children = [];
 
@@ -130,6 +132,7 @@ async function measure() {
   const memory = {};
   for (const isOpen of [false, true]) {
     await show(isOpen);
+    await sleep(IDLE_MS);
     memory[isOpen ? "open" : "closed"] = memoryKb(gateway.pid);
   }
   const load = startLoad(gateway.address);

@@ -1,4 +1,4 @@
-//! Sessions of legacy clients, for operators.
+//! Clients for operators: sessions of legacy clients, and clients of recent calls that have no session.
 //!
 //! Owns their form. Does not end sessions by itself. Invariant: the session id, which is a secret, is never shown.
 
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::actions::{Operator, Viewer};
 use crate::calls::endpoint_path;
 use crate::{AdminState, json};
+use moongate_protocol::{Era, era_of};
 use moongate_server::json_response;
 use moongate_session::SessionSummary;
 use moongate_telemetry::logs;
@@ -20,7 +21,8 @@ const SESSIONS_MAX: usize = 1000;
 /// Handles `GET /api/v1/sessions`.
 pub(super) async fn sessions(Viewer(admin): Viewer) -> Response {
     let total = admin.metrics.clients.sessions.get();
-    json(StatusCode::OK, &json!({ "total": total, "sessions": sessions_json(&admin) }))
+    let (sessions, stateless) = (sessions_json(&admin), stateless_json(&admin));
+    json(StatusCode::OK, &json!({ "total": total, "sessions": sessions, "stateless": stateless }))
 }
 
 /// Handles `DELETE /api/v1/sessions/{id}`.
@@ -59,4 +61,38 @@ fn session_json(session: &SessionSummary) -> Value {
         "streams": session.streams,
         "subscriptions": session.subscriptions,
     })
+}
+
+/// Describes the clients of the recent calls whose revision has no sessions, the last one to call first.
+pub(super) fn stateless_json(admin: &AdminState) -> Vec<Value> {
+    let mut clients: Vec<Value> = Vec::new();
+    for call in admin.gateway.recent_calls().changed_since(0) {
+        let facts = &call.facts;
+        if era_of(facts.client_revision) != Era::Modern {
+            continue;
+        }
+        let (name, version) = call.client();
+        let mut client = json!({
+            "client": { "name": name, "version": version },
+            "principal": facts.principal.name,
+            "endpoint": endpoint_path(&facts.endpoint),
+            "revision": facts.client_revision,
+        });
+        let is_same = |known: &Value| {
+            let members = ["client", "principal", "endpoint", "revision"];
+            members.iter().all(|member| known[member] == client[member])
+        };
+        let running = u64::from(call.result.is_none());
+        if let Some(known) = clients.iter_mut().find(|known| is_same(known)) {
+            for (member, more) in [("recent_calls", 1), ("calls", running)] {
+                known[member] = (known[member].as_u64().unwrap_or_default() + more).into();
+            }
+            continue;
+        }
+        client["calls"] = running.into();
+        client["recent_calls"] = 1.into();
+        client["idle_seconds"] = facts.received.elapsed().as_secs().into();
+        clients.push(client);
+    }
+    clients
 }

@@ -168,8 +168,10 @@ impl FormBuilder<'_> {
             };
         }
         let required: HashSet<ByteString> = texts(schema.get("required")).into_iter().collect();
+        // What must be given stands first, as in a signature. Else the order is the schema's.
+        let (needed, others): (Vec<_>, Vec<_>) = properties.iter().partition(|(name, _)| required.contains(*name));
         let mut fields = Vec::new();
-        for (name, raw) in properties.iter() {
+        for (name, raw) in needed.into_iter().chain(others) {
             // Members without a field are written as JSON, all together.
             if self.fields == 0 {
                 break;
@@ -324,6 +326,9 @@ mod tests {
             assert_eq!(property(schema), format!("{{p:{wanted}}}"), "{schema}");
         }
         assert_eq!(outline(&form(r#"{"properties":{"sql_query":{"type":"string"}}}"#)), "{sql_query:long}");
+        let order =
+            r#"{"properties":{"a":{"const":1},"b":{"const":2},"c":{"const":3},"d":{"const":4}},"required":["d","b"]}"#;
+        assert_eq!(outline(&form(order)), "{b:2 d:4 a:1 c:3}", "the required ones first");
         assert_eq!(outline(&form(r#"{"type":"object"}"#)), "map<json>");
         assert_eq!(outline(&form("{}")), "{}");
         let constraint = r#"{"type":"object","properties":{"a":{"type":"string"}},"anyOf":[{"required":["a"]}]}"#;

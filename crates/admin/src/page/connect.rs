@@ -98,11 +98,14 @@ impl ConnectView<'_> {
                 p class="banner orange" { "No URL leads to an endpoint: gateway.listen has sockets only." }
             } @else {
                 (self.key(profile))
-                @for step in &chosen.steps { (step_block(profile, step)) }
+                @let (links, others): (Vec<&Value>, Vec<&Value>) = chosen.steps.iter().partition(|step| text(step, "kind") == "link");
+                @for step in links { (step_block(profile, step)) }
                 @if profile.method == ConnectMethod::File {
-                    p class="soft" { "On the gateway's machine one command does it, and shows the change before:" }
+                    h3 { "On the gateway's machine" }
+                    p class="soft" { "One command does it. It shows the change, and asks." }
                     (code_block(&format!("moongate connect {}{path} --write", profile.id), "the command"))
                 }
+                @for step in others { (step_block(profile, step)) }
                 (too_long(chosen))
                 (self.presence(chosen))
             }

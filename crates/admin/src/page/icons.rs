@@ -99,6 +99,11 @@ pub(super) fn draw_lock() -> Markup {
     StateIcon { color: "grey", shape: IconShape::Lock }.draw()
 }
 
+/// Draws the mark of the button that changes the colours.
+pub(super) fn draw_theme() -> Markup {
+    StateIcon { color: "", shape: IconShape::HalfDisc }.draw()
+}
+
 /// Draws the mark of a card that opens or closes.
 pub(super) fn draw_chevron(is_open: bool) -> Markup {
     let path = if is_open { "M3 10.5 8 5.5l5 5" } else { "M3 5.5 8 10.5l5-5" };

@@ -56,7 +56,7 @@ use crate::keys::keys_json;
 use crate::popular::popular_json;
 use crate::server_details::effective_settings;
 use crate::server_preview::{self, PreviewRequest};
-use crate::sessions::sessions_json;
+use crate::sessions::{sessions_json, stateless_json};
 use crate::status::servers_json;
 use crate::tool_catalog::{find_tools, tools_by_server, with_exposed_name};
 use add::AddView;
@@ -69,6 +69,7 @@ use explain::ExplainView;
 use keys::KeysView;
 use server_tabs::OpenServer;
 use servers::ServersView;
+use sessions::SessionsView;
 use shell::{PageContent, document};
 use tools::{ToolRows, ToolsView};
 use viewer::PageViewer;
@@ -223,11 +224,14 @@ async fn signin_page(Shared(admin): Shared<Arc<AdminState>>) -> Response {
 }
 
 async fn sessions_page(viewer: PageViewer) -> Response {
-    whole(&viewer, "Sessions", sessions::page(&sessions_json(&viewer.admin), viewer.may_act))
+    let (sessions, stateless) = (sessions_json(&viewer.admin), stateless_json(&viewer.admin));
+    let view = SessionsView { sessions: &sessions, stateless: &stateless, may_act: viewer.may_act };
+    whole(&viewer, "Sessions", view.page())
 }
 
 async fn sessions_part(viewer: PageViewer) -> Response {
-    part(sessions::table(&sessions_json(&viewer.admin), viewer.may_act))
+    let (sessions, stateless) = (sessions_json(&viewer.admin), stateless_json(&viewer.admin));
+    part(SessionsView { sessions: &sessions, stateless: &stateless, may_act: viewer.may_act }.lists())
 }
 
 async fn summary_part(viewer: PageViewer) -> Response {

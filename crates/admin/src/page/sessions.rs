@@ -1,6 +1,6 @@
-//! View of the sessions of legacy clients.
+//! View of the clients: those with a session, and those whose revision has none.
 //!
-//! Owns the table. Does not end sessions by itself. Invariant: the ids are our own, never a session's secret.
+//! Owns both tables. Does not end sessions by itself. Invariant: the ids are our own, never a session's secret.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -8,31 +8,97 @@ use serde_json::Value;
 use super::facts::{number, text};
 use super::text::{VisibleText, count, seconds, show_invisible};
 
-/// Renders the whole view.
-pub(super) fn page(sessions: &[Value], may_act: bool) -> Markup {
-    html! {
-        div class="title" { h1 { "Sessions" } }
-        p class="soft" { "Clients of the revisions with sessions. Stateless clients have none: see Calls." }
-        (table(sessions, may_act))
-    }
+/// Clients, as the API lists them.
+pub(super) struct SessionsView<'a> {
+    pub(super) sessions: &'a [Value],
+    /// Clients whose revision has no sessions.
+    pub(super) stateless: &'a [Value],
+    pub(super) may_act: bool,
 }
 
-/// Renders the sessions.
-pub(super) fn table(sessions: &[Value], may_act: bool) -> Markup {
-    html! {
-        div id="sessions" data-part="/parts/sessions" data-on="sessions snapshot" data-ticks="slow" {
-            @if sessions.is_empty() { p class="empty" { "No client has a session." } }
-            @else {
-                p class="soft" { (count(sessions.len() as u64, "session", "sessions")) }
-                div class="wide panel" tabindex="0" role="region" aria-label="Sessions" {
-                    table class="calls" {
-                        thead { tr {
-                            th scope="col" { "Client" } th scope="col" { "Principal" } th scope="col" { "Endpoint" } th scope="col" { "Revision" }
-                            th scope="col" class="n" { "Age" } th scope="col" class="n" { "Idle" } th scope="col" class="n" { "Calls" }
-                            th scope="col" class="n" { "Streams" } th scope="col" class="n" { "Subscriptions" }
-                            th scope="col" { span class="unseen" { "Actions" } }
-                        } }
-                        tbody { @for session in sessions { (row(session, may_act)) } }
+impl SessionsView<'_> {
+    /// Renders the whole view.
+    pub(super) fn page(&self) -> Markup {
+        html! {
+            div class="title" { h1 { "Sessions" } }
+            (self.lists())
+        }
+    }
+
+    /// Renders both lists.
+    pub(super) fn lists(&self) -> Markup {
+        html! {
+            div id="sessions" data-part="/parts/sessions" data-on="sessions snapshot" data-ticks="slow" {
+                @if self.sessions.is_empty() { p class="empty" { "No client has a session." } }
+                @else { (self.session_table()) }
+                @if !self.stateless.is_empty() {
+                    h2 { "Without a session" }
+                    p class="soft" { "Clients of the stateless revision are known by their recent calls." }
+                    (self.stateless_table())
+                }
+            }
+        }
+    }
+
+    fn session_table(&self) -> Markup {
+        html! {
+            p class="soft" { (count(self.sessions.len() as u64, "session", "sessions")) }
+            div class="wide panel" tabindex="0" role="region" aria-label="Sessions" {
+                table class="calls" {
+                    thead { tr {
+                        (identity_heads())
+                        th scope="col" class="n" { "Age" } th scope="col" class="n" { "Idle" } th scope="col" class="n" { "Running calls" }
+                        th scope="col" class="n" { "Streams" } th scope="col" class="n" { "Subscriptions" }
+                        th scope="col" { span class="unseen" { "Actions" } }
+                    } }
+                    tbody { @for session in self.sessions { (self.session_row(session)) } }
+                }
+            }
+        }
+    }
+
+    fn session_row(&self, session: &Value) -> Markup {
+        let id = text(session, "id");
+        let question = format!(
+            "End the session of {} ({})? The client has to connect again.",
+            client_name(session),
+            text(session, "principal")
+        );
+        html! {
+            tr id=(format!("session-{id}")) {
+                (identity(session))
+                td class="n" title=(text(session, "since")) { (seconds(number(session, "since_seconds"))) }
+                td class="n" { (seconds(number(session, "idle_seconds"))) }
+                td class="n" { (number(session, "calls")) }
+                td class="n" { (number(session, "streams")) }
+                td class="n" { (number(session, "subscriptions")) }
+                td {
+                    @if self.may_act {
+                        button type="button" class="btn small js-only" data-action=(format!("/api/v1/sessions/{id}")) data-method="DELETE"
+                            data-done="The session was ended." data-confirm=(show_invisible(&question)) data-verb="End it" { "End" }
+                    }
+                }
+            }
+        }
+    }
+
+    fn stateless_table(&self) -> Markup {
+        html! {
+            div class="wide panel" tabindex="0" role="region" aria-label="Clients without a session" {
+                table class="calls" {
+                    thead { tr {
+                        (identity_heads())
+                        th scope="col" class="n" { "Last call" } th scope="col" class="n" { "Running calls" } th scope="col" class="n" { "Recent calls" }
+                    } }
+                    tbody {
+                        @for client in self.stateless {
+                            tr {
+                                (identity(client))
+                                td class="n" { (seconds(number(client, "idle_seconds"))) " ago" }
+                                td class="n" { (number(client, "calls")) }
+                                td class="n" { (number(client, "recent_calls")) }
+                            }
+                        }
                     }
                 }
             }
@@ -40,31 +106,23 @@ pub(super) fn table(sessions: &[Value], may_act: bool) -> Markup {
     }
 }
 
-fn row(session: &Value, may_act: bool) -> Markup {
-    let (id, client) = (text(session, "id"), &session["client"]);
-    let name = match text(client, "name") {
+fn client_name(client: &Value) -> &str {
+    match text(&client["client"], "name") {
         "" => "unnamed client",
         name => name,
-    };
-    let question =
-        format!("End the session of {name} ({})? The client has to connect again.", text(session, "principal"));
+    }
+}
+
+fn identity_heads() -> Markup {
+    html! { th scope="col" { "Client" } th scope="col" { "Principal" } th scope="col" { "Endpoint" } th scope="col" { "Revision" } }
+}
+
+/// Renders the cells that say who it is.
+fn identity(client: &Value) -> Markup {
     html! {
-        tr id=(format!("session-{id}")) {
-            td { (VisibleText(name)) " " span class="soft" { (VisibleText(text(client, "version"))) } }
-            td { (VisibleText(text(session, "principal"))) }
-            td { code { (VisibleText(text(session, "endpoint"))) } }
-            td { (text(session, "revision")) }
-            td class="n" title=(text(session, "since")) { (seconds(number(session, "since_seconds"))) }
-            td class="n" { (seconds(number(session, "idle_seconds"))) }
-            td class="n" { (number(session, "calls")) }
-            td class="n" { (number(session, "streams")) }
-            td class="n" { (number(session, "subscriptions")) }
-            td {
-                @if may_act {
-                    button type="button" class="btn small js-only" data-action=(format!("/api/v1/sessions/{id}")) data-method="DELETE"
-                        data-done="The session was ended." data-confirm=(show_invisible(&question)) data-verb="End it" { "End" }
-                }
-            }
-        }
+        td { (VisibleText(client_name(client))) " " span class="soft" { (VisibleText(text(&client["client"], "version"))) } }
+        td { (VisibleText(text(client, "principal"))) }
+        td { code { (VisibleText(text(client, "endpoint"))) } }
+        td { (text(client, "revision")) }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::banners::NoticeFacts;
 use super::copy::copy_button;
 use super::facts::{GROUPS, count_group};
-use super::icons::StateIcon;
+use super::icons::{StateIcon, draw_theme};
 use super::viewer::PageViewer;
 use crate::status::servers_json;
 
@@ -45,7 +45,7 @@ pub(super) fn document(viewer: &PageViewer, content: &PageContent) -> Markup {
                 (summary(&servers_json(&viewer.admin)))
                 span id="live" class="live js-only" role="status" data-state="waiting" { "connecting" }
                 @if viewer.may_act { (add_link(false)) }
-                button type="button" class="plain js-only" id="theme" { "Theme: system" }
+                button type="button" class="plain js-only" id="theme" { (draw_theme()) span { "Theme: system" } }
                 @if viewer.is_signed_in { button type="button" class="plain js-only" id="signout" { "Sign out" } }
             }
             nav aria-label="Views" { (navigation(viewer, content.view)) }

@@ -8,9 +8,10 @@ use super::context::{self, ContextView, ServerCost};
 use super::endpoint_choice::EndpointChoice;
 use super::server_tabs::OpenServer;
 use super::servers::ServersView;
+use super::sessions::SessionsView;
+use super::sign_in;
 use super::tools::{ToolRows, ToolsView, open_tool};
 use super::view_query::ViewQuery;
-use super::{sessions, sign_in};
 use crate::access::RefusalText;
 use crate::tool_catalog::{FoundTools, ServerTools};
 
@@ -90,7 +91,8 @@ fn hostile_texts_are_text_in_every_view() {
     call["state"] = "running".into();
     assert_harmless(&calls_page(&[call], "open=c-1", true));
     let session = json!({ "id": "s-1", "client": { "name": HOSTILE }, "principal": HOSTILE, "endpoint": "/mcp" });
-    assert_harmless(&sessions::page(&[session], true).into_string());
+    let all = [session];
+    assert_harmless(&SessionsView { sessions: &all, stateless: &all, may_act: true }.page().into_string());
     let mut tool = hostile_items()["tools"][0].clone();
     tool["state"] = "on".into();
     assert_harmless(&context_page(vec![ServerCost::new(&hostile, vec![tool.clone()])]));
@@ -296,7 +298,12 @@ fn context_sorts_by_cost_and_warns() {
 
 #[test]
 fn empty_views_say_so() {
-    assert!(sessions::page(&[], true).into_string().contains("No client has a session"));
+    assert!(
+        SessionsView { sessions: &[], stateless: &[], may_act: true }
+            .page()
+            .into_string()
+            .contains("No client has a session")
+    );
     assert!(calls_page(&[], "", true).contains("No call yet"));
     let page: Markup = sign_in::refusal_page(RefusalText::SignIn);
     let html = page.into_string();

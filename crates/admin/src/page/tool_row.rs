@@ -36,9 +36,11 @@ pub(super) fn state_cell(server: &Value, tool: &Value, may_act: bool) -> Markup 
     html! {
         span class="switch" {
             @match switch {
-                Some(switch) => { (switch.draw()) @if state == "hidden" { span { "hidden" } } }
+                Some(switch) => { (switch.draw()) }
                 None if state == "off" && is_locked(tool) => { (draw_lock()) span { "off" } }
-                None => { (StateIcon::of_tool(state).draw()) span { (state_text(state)) } }
+                // Its line says the rest.
+                None if state == "left_out" => { (StateIcon::of_tool(state).draw()) }
+                None => { (StateIcon::of_tool(state).draw()) span { (if state == "on" { "on" } else { "off" }) } }
             }
         }
     }
@@ -53,6 +55,7 @@ pub(super) fn tool_line(tool: &Value, server: Option<&str>) -> Markup {
         code { (VisibleText(text(tool, "name"))) }
         span class="d" {
             @if let Some(server) = server { span class="tag" { (VisibleText(server)) } " " }
+            @if text(tool, "state") == "hidden" { span class="tag" { "hidden" } " " }
             @if text(tool, "state") == "left_out" { span class="orange" { "left out: " (VisibleText(text(tool, "reason"))) } }
             @else if is_locked(tool) { (rule_text(tool)) }
             @else { (VisibleText(first_line)) }
@@ -87,15 +90,6 @@ pub(super) fn tool_details(server: &Value, tool: &Value, may_act: bool) -> Marku
             (schema("Input schema", &tool["input_schema"]))
             (schema("Output schema", &tool["output_schema"]))
         }
-    }
-}
-
-fn state_text(state: &str) -> &'static str {
-    match state {
-        "on" => "on",
-        "hidden" => "hidden",
-        "left_out" => "left out",
-        _ => "off",
     }
 }
 

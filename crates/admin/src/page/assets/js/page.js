@@ -1,7 +1,7 @@
 // Starts what makes the page live. Without scripts the page reads as it was rendered.
 
 import { startActions } from "./actions.js";
-import { byId, on } from "./dom.js";
+import { byId, find, on } from "./dom.js";
 import { startForms } from "./forms.js";
 import { startKeyboard } from "./keyboard.js";
 import { connect, isPaused, setPaused } from "./live.js";
@@ -15,7 +15,7 @@ function startTheme() {
   const button = byId("theme");
   if (!button) return;
   const root = document.documentElement;
-  const show = () => { button.textContent = `Theme: ${root.dataset.theme || "system"}`; };
+  const show = () => { find(button, "span").textContent = `Theme: ${root.dataset.theme || "system"}`; };
   button.addEventListener("click", () => {
     const next = THEMES[(THEMES.indexOf(root.dataset.theme || "system") + 1) % THEMES.length];
     if (next === "system") delete root.dataset.theme;
