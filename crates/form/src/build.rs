@@ -120,7 +120,11 @@ impl FormBuilder<'_> {
                 self.variants(types.iter().map(variant).collect(), depth)
             }
             [] => match branches(schema).filter(|(key, _)| *key != "allOf") {
-                Some((_, branches)) => self.variants(branches, depth),
+                Some((_, mut branches)) => {
+                    // `null` is a state of the field, not a form.
+                    branches.retain(|branch| branch.get_string("type").as_deref() != Some("null"));
+                    self.variants(branches, depth)
+                }
                 None if schema.get("properties").is_some() => self.object(schema, depth),
                 None if schema.get("items").is_some() => self.list(schema, depth),
                 _ => FieldKind::Json,
@@ -161,6 +165,8 @@ impl FormBuilder<'_> {
         if properties.is_empty() {
             return match schema.get("additionalProperties") {
                 Some(raw) if &raw.bytes()[..] == b"false" => FieldKind::Object { fields: Vec::new(), omitted: 0 },
+                // It says that it has no members.
+                None if schema.get("properties").is_some() => FieldKind::Object { fields: Vec::new(), omitted: 0 },
                 rest => {
                     let values = rest.and_then(RawJson::as_object).unwrap_or_default();
                     FieldKind::Map(Box::new(self.field("", values, true, depth + 1)))
@@ -317,6 +323,8 @@ mod tests {
             (r#"{"type":"array","items":{"type":"object","properties":{"a":{"type":"boolean"}}}}"#, "[{a:boolean}]"),
             (r#"{"anyOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]}"#, "(text [text])"),
             (r#"{"type":["string","number"]}"#, "(text number)"),
+            (r#"{"oneOf":[{"type":"string"},{"type":"integer"},{"type":"null"}]}"#, "(text integer)?"),
+            (r#"{"type":"object","properties":{}}"#, "{}"),
             (r#"{"type":"object","additionalProperties":{"type":"string"}}"#, "map<text>"),
             (r#"{"allOf":[{"type":"string"}],"default":"x"}"#, "text"),
             (r#"{"type":"array","prefixItems":[{}]}"#, "json"),

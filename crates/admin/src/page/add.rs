@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::copy::code_block;
 use super::facts::{list, number, text};
 use super::icons::StateIcon;
+use super::shell_line::add_line;
 use super::text::{VisibleText, count, estimate};
 use super::view_query::{ViewQuery, segment};
 
@@ -215,7 +216,11 @@ pub(super) fn preview(found: &Value, allow_commands: bool) -> Markup {
 }
 
 fn is_addable(server: &Value, allow_commands: bool) -> bool {
-    matches!(text(server, "state"), "new" | "renamed") && (allow_commands || server["needs_command"] != true)
+    is_new(server) && (allow_commands || server["needs_command"] != true)
+}
+
+fn is_new(server: &Value) -> bool {
+    matches!(text(server, "state"), "new" | "renamed")
 }
 
 fn found_server(server: &Value, allow_commands: bool) -> Markup {
@@ -232,15 +237,20 @@ fn found_server(server: &Value, allow_commands: bool) -> Markup {
                 (state_words(server))
                 span class="soft grow" { (VisibleText(text(server, "target"))) }
             }
-            @if server["needs_command"] == true && !allow_commands {
+            @if is_new(server) && !can_add {
                 (no_commands())
-                (code_block(&format!("moongate add {name} -- {}", text(server, "target")), "the command"))
+                @match add_line(server) {
+                    Some(line) => { p { "On the gateway's machine:" } (code_block(&line, "the command")) }
+                    None => { p { "On the gateway's machine, run this and paste the text there:" } (code_block("moongate add -", "the command")) }
+                }
             }
             @for note in notes { p class="soft" { (VisibleText(note)) } }
-            @for secret in list(server, "secrets").iter().filter(|_| can_add) {
+            @for secret in list(server, "secrets").iter().filter(|_| is_new(server)) {
+                @let variable = html! { code { "${" (VisibleText(text(secret, "suggest"))) "}" } };
                 p class="orange" {
-                    (VisibleText(text(secret, "path"))) " has a secret, which is written as it is. Better: set a variable and paste "
-                    code { "${" (VisibleText(text(secret, "suggest"))) "}" } " in its place."
+                    (VisibleText(text(secret, "path"))) " has a secret"
+                    @if can_add { ", which is written as it is. Better: set a variable for the gateway, and paste " (variable) " in place of the secret." }
+                    @else { ". Set " (variable) " in the environment of the gateway." }
                 }
             }
             @if !server["probe"].is_null() { (probe(&server["probe"])) }
@@ -349,7 +359,7 @@ mod tests {
         let server = |name: &str, state: &str, command: bool| {
             json!({
                 "name": name, "state": state, "needs_command": command, "target": HOSTILE, "notes": [HOSTILE], "was": "a", "same_as": "b",
-                "secrets": [{ "path": "headers.Authorization", "suggest": "A_TOKEN" }],
+                "secrets": [{ "path": "headers.Authorization", "suggest": "A_TOKEN" }], "settings": { "command": "npx", "args": ["x; y"] },
                 "probe": { "transport": "http", "revision": "2025-11-25", "server_info": { "name": HOSTILE, "version": "1" }, "tools": 3, "tokens": 610, "tool_names": [HOSTILE], "needs_login": false, "fault": null },
             })
         };
@@ -372,7 +382,8 @@ mod tests {
             "${A_TOKEN}",
             "aria-label=\"What is written\">+ [servers.a-2]</pre>",
             "3 tools · ≈ 610 tokens",
-            "moongate add d --",
+            "moongate add d -- npx 'x; y'",
+            "Set <code>${A_TOKEN}</code>",
         ] {
             assert!(html.contains(part), "{part} in {html}");
         }

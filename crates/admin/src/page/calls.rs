@@ -34,6 +34,8 @@ pub(super) struct CallsView<'a> {
     pub(super) calls: &'a [Value],
     pub(super) query: &'a ViewQuery,
     pub(super) may_act: bool,
+    /// Path that tries the tool of the open call, if it has one.
+    pub(super) try_path: Option<String>,
 }
 
 impl CallsView<'_> {
@@ -153,7 +155,10 @@ impl CallsView<'_> {
                 td { a class="mono" href=(href) aria-expanded=(is_open.to_string()) title=(at) data-row { (time) } }
                 td { span class="outcome" { (StateIcon::of_call(state).draw()) (outcome(call)) } }
                 td { (VisibleText(text(call, "server"))) }
-                td { code { (VisibleText(text(call, "name"))) } }
+                td {
+                    code { (VisibleText(text(call, "name"))) }
+                    @if !call["error"].is_null() { div class="cause red" { (VisibleText(&error_text(call))) } }
+                }
                 td { (VisibleText(text(client, "name"))) " " span class="soft" { (VisibleText(text(client, "version"))) } }
                 td { (VisibleText(text(call, "principal"))) }
                 td class="n" { (size(number(call, "bytes_in"))) " → " (out) }
@@ -165,7 +170,25 @@ impl CallsView<'_> {
                     }
                 }
             }
-            @if is_open { (details(call)) }
+            @if is_open { (self.details(call)) }
+        }
+    }
+
+    fn details(&self, call: &Value) -> Markup {
+        html! {
+            tr class="detail" id=(format!("{}-detail", text(call, "id"))) {
+                td colspan="8" {
+                    dl { @for (label, value) in facts(call) { dt { (label) } dd { (VisibleText(&value)) } } }
+                    p class="acts" {
+                        // Arguments are not kept, so the form is empty.
+                        @if let Some(path) = &self.try_path { a class="btn" href=(path) { "Try again…" } }
+                        // An operator is no principal, and only tools have rules of keys.
+                        @if text(call, "method") == "tools/call" && text(call, "principal") != "admin" {
+                            a class="btn" href=(explain::link(call["principal"].as_str(), text(call, "endpoint"), text(call, "name"))) { "Explain" }
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -194,12 +217,17 @@ fn outcome(call: &Value) -> Markup {
     }
 }
 
-fn details(call: &Value) -> Markup {
+/// Returns the kind and the text of a call's error.
+fn error_text(call: &Value) -> String {
     let error = &call["error"];
+    format!("{} {}", text(error, "type"), text(error, "message")).trim().to_owned()
+}
+
+fn facts(call: &Value) -> Vec<(&'static str, String)> {
     let own = call["own_ms"].as_f64();
     let client = &call["client"];
     let out = call["bytes_out"].as_u64().map(size).unwrap_or_default();
-    let rows = [
+    let mut rows = vec![
         ("Id", text(call, "id").to_owned()),
         ("Server", text(call, "server").to_owned()),
         ("Name", text(call, "name").to_owned()),
@@ -212,17 +240,8 @@ fn details(call: &Value) -> Markup {
         ("Started", text(call, "at").to_owned()),
         ("In the gateway", own.map(duration).unwrap_or_default()),
         ("At the server", own.map(|own| duration(call["ms"].as_f64().unwrap_or_default() - own)).unwrap_or_default()),
-        ("Error", format!("{} {}", text(error, "type"), text(error, "message")).trim().to_owned()),
+        ("Error", error_text(call)),
     ];
-    html! {
-        tr class="detail" id=(format!("{}-detail", text(call, "id"))) {
-            td colspan="8" {
-                dl { @for (label, value) in rows.iter().filter(|(_, value)| !value.is_empty()) { dt { (label) } dd { (VisibleText(value)) } } }
-                // An operator is no principal, and only tools have rules of keys.
-                @if text(call, "method") == "tools/call" && text(call, "principal") != "admin" {
-                    a class="btn" href=(explain::link(call["principal"].as_str(), text(call, "endpoint"), text(call, "name"))) { "Explain" }
-                }
-            }
-        }
-    }
+    rows.retain(|(_, value)| !value.is_empty());
+    rows
 }

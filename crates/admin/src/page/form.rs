@@ -11,6 +11,9 @@ use super::text::VisibleText;
 
 /// Choices that are shown all at once. More are a list to open.
 const RADIOS_MAX: usize = 4;
+/// Longest text about a field that is shown whole, in characters. Of a longer one the beginning is, until it is opened.
+const HINT_MAX: usize = 400;
+const HINT_SHOWN: usize = 120;
 /// Longest suggested value, in characters. Longer ones can be used, too, but are cut on their button.
 const SUGGESTION_MAX: usize = 60;
 
@@ -215,7 +218,11 @@ fn state_select(field: &FormField, place: FieldPlace) -> Markup {
 fn about(field: &FormField) -> Markup {
     let suggestions = [("default", &field.default), ("example", &field.example)];
     html! {
-        @if let Some(text) = &field.description { p class="hint prose" { (VisibleText(text)) } }
+        @if let Some(text) = &field.description {
+            @if text.chars().count() > HINT_MAX {
+                details class="hint" { summary { (VisibleText(&text.chars().take(HINT_SHOWN).collect::<String>())) "…" } p class="prose" { (VisibleText(text)) } }
+            } @else { p class="hint prose" { (VisibleText(text)) } }
+        }
         @for (what, value) in suggestions {
             @if let Some(value) = value {
                 @let json = format!("{value:?}");

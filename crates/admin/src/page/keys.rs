@@ -115,7 +115,12 @@ impl KeysView<'_> {
                     input type="hidden" name="list" value="operators";
                     (field("name", "Name", "who signs in here", "me", false))
                     label class="f" { span class="cap" { b { "Role" } }
-                        select class="in" name="role" { option value="view" { "view: sees all, changes nothing" } option value="operate" { "operate: may act" } }
+                        // The first key must be able to act, or nobody could.
+                        @let is_first = list(self.keys, "operators").is_empty();
+                        select class="in" name="role" {
+                            option value="view" { "view: sees all, changes nothing" }
+                            option value="operate" selected[is_first] { "operate: may act" }
+                        }
                     }
                     div class="row" { button class="btn main js-only" { "Make it" } }
                 }

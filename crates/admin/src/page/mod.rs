@@ -22,6 +22,7 @@ mod servers;
 mod settings_tab;
 mod sessions;
 mod shell;
+mod shell_line;
 mod sign_in;
 mod switch;
 #[cfg(test)]
@@ -67,11 +68,13 @@ use context::{ContextView, ServerCost};
 use endpoint_choice::EndpointChoice;
 use explain::ExplainView;
 use keys::KeysView;
+use moongate_model::ItemKind;
 use server_tabs::OpenServer;
 use servers::ServersView;
 use sessions::SessionsView;
 use shell::{PageContent, document};
 use tools::{ToolRows, ToolsView};
+use view_query::segment;
 use viewer::PageViewer;
 
 /// Headers of everything that belongs to the page.
@@ -210,7 +213,8 @@ async fn add_headers(mut response: Response) -> Response {
 async fn server_page(viewer: PageViewer, Path(name): Path<String>) -> Response {
     let found = servers_json(&viewer.admin).iter().any(|server| server["name"] == name.as_str());
     let open = open_server(&viewer, &name).await;
-    let mut response = whole(&viewer, "Servers", servers_view(&viewer, Some((&name, open)), |view| view.page()));
+    let page = servers_view(&viewer, Some((&name, open)), |view| view.page());
+    let mut response = whole_of(&viewer, "Servers", &name, page);
     if !found {
         // The page is whole all the same: its list shows which servers there are.
         *response.status_mut() = StatusCode::NOT_FOUND;
@@ -290,7 +294,19 @@ fn servers_view(
 fn calls_view(viewer: &PageViewer, render: impl FnOnce(&CallsView<'_>) -> Markup) -> Markup {
     let calls = viewer.admin.gateway.recent_calls().changed_since(0);
     let calls: Vec<Value> = calls.iter().map(crate::calls::call_json).collect();
-    render(&CallsView { calls: &calls, query: &viewer.query, may_act: viewer.may_act })
+    let open = viewer.query.get("open").and_then(|id| calls.iter().find(|call| call["id"] == id));
+    let try_path = open.filter(|call| call["method"] == "tools/call").and_then(|call| try_path(&viewer.admin, call));
+    render(&CallsView { calls: &calls, query: &viewer.query, may_act: viewer.may_act, try_path })
+}
+
+/// Returns the path that tries the tool of a call, if its server still has it.
+fn try_path(admin: &AdminState, call: &Value) -> Option<String> {
+    let snapshot = admin.gateway.snapshot();
+    let route = snapshot.iter(ItemKind::Tools).find(|route| {
+        let is_named = call["name"] == route.exposed.as_str() || call["name"] == route.local.as_str();
+        is_named && call["server"] == route.upstream.settings.name.as_str()
+    })?;
+    Some(format!("/try/{}/{}", segment(&route.upstream.settings.name), segment(&route.local)))
 }
 
 fn context_view(viewer: &PageViewer, render: impl FnOnce(&mut ContextView<'_>) -> Markup) -> Markup {
@@ -382,7 +398,12 @@ fn tools_view(
 }
 
 fn whole(viewer: &PageViewer, view: &'static str, body: Markup) -> Response {
-    part(document(viewer, &PageContent { view, body }))
+    part(document(viewer, &PageContent { view, title: None, body }))
+}
+
+/// Renders a page of one thing, whose name stands in the title.
+fn whole_of(viewer: &PageViewer, view: &'static str, title: &str, body: Markup) -> Response {
+    part(document(viewer, &PageContent { view, title: Some(title), body }))
 }
 
 fn part(markup: Markup) -> Response {

@@ -6,12 +6,13 @@ use maud::{Markup, html};
 use moongate_config::edit::ShownEntry;
 use serde_json::Value;
 
+use super::copy::copy_button;
 use super::facts::{list, number, text};
 use super::icons::StateIcon;
 use super::settings_tab;
 use super::switch::{ConfigButton, is_editable, is_locked, place, server_url, tools_body};
 use super::text::{VisibleText, count, duration, estimate};
-use super::tool_row::{schema, tool_row};
+use super::tool_row::{ToolRow, schema};
 use super::view_query::{ViewQuery, segment};
 
 /// Content of an open card.
@@ -137,7 +138,7 @@ fn tools(server: &Value, items: &Value, query: &ViewQuery, may_act: bool) -> Mar
         wanted.is_empty() || matches("name") || matches("description") || matches("title")
     };
     let all = list(items, "tools");
-    let shown: Vec<&Value> = all.iter().filter(fits).collect();
+    let fitting = all.iter().filter(fits).count();
     let on = all.iter().filter(|tool| text(tool, "state") == "on").count();
     let label = "Filter tools";
     html! {
@@ -148,10 +149,15 @@ fn tools(server: &Value, items: &Value, query: &ViewQuery, may_act: bool) -> Mar
             span class="soft" { "on " (on) @if on < all.len() { " · not listed " (all.len() - on) } }
             @if may_act && is_editable(server) { (bulk_buttons(server, all)) }
         }
-        @if shown.is_empty() {
-            p class="empty" { @if all.is_empty() { "It offers no tools, or has not been asked yet." } @else { "No tool fits." } }
+        @if all.is_empty() { p class="empty" { "It offers no tools, or has not been asked yet." } }
+        // All of them: a script lets others through when the text changes.
+        ul class="rows" {
+            @for tool in all {
+                @let is_open = query.get("tool") == tool["name"].as_str();
+                (ToolRow { server, tool, is_open, is_hidden: !fits(&tool), may_act }.draw())
+            }
         }
-        ul class="rows" { @for tool in shown { (tool_row(server, tool, may_act)) } }
+        p class="empty" data-none hidden[fitting > 0 || all.is_empty()] { "No tool fits. " a href=(path) { "Show all" } }
         @let excluded: Vec<&str> = super::facts::excluded(server).collect();
         @if !excluded.is_empty() {
             details class="note" id=(format!("excluded-{}", text(server, "name"))) {
@@ -217,8 +223,11 @@ fn log(server: &Value) -> Markup {
         @if lines.is_empty() {
             p class="empty" { "It has written nothing to stderr. Remote servers have no log here." }
         } @else {
-            pre class="log" tabindex="0" aria-label="Last lines of stderr" {
-                @for line in lines { (VisibleText(line.as_str().unwrap_or_default())) "\n" }
+            div class="code log" {
+                pre tabindex="0" aria-label="Last lines of stderr" {
+                    @for line in lines { (VisibleText(line.as_str().unwrap_or_default())) "\n" }
+                }
+                (copy_button("the log"))
             }
         }
     }

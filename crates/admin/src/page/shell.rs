@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::banners::NoticeFacts;
 use super::copy::copy_button;
 use super::facts::{GROUPS, count_group};
-use super::icons::{StateIcon, draw_theme};
+use super::icons::{StateIcon, draw_chevron, draw_theme};
+use super::text::{VisibleText, show_invisible};
 use super::viewer::PageViewer;
 use crate::status::servers_json;
 
@@ -26,21 +27,24 @@ const VIEWS: [(&str, &str, &str); 7] = [
 const NARROW: [&str; 4] = ["/", "/tools", "/calls", "/connect"];
 
 /// Content of the document beside the frame.
-pub(super) struct PageContent {
+pub(super) struct PageContent<'a> {
     /// Label of the view in the navigation.
     pub(super) view: &'static str,
+    /// Name of the thing that the page is about, if it is one.
+    pub(super) title: Option<&'a str>,
     pub(super) body: Markup,
 }
 
 /// Renders a whole page.
-pub(super) fn document(viewer: &PageViewer, content: &PageContent) -> Markup {
+pub(super) fn document(viewer: &PageViewer, content: &PageContent<'_>) -> Markup {
+    let title = content.title.map(|title| format!("{} · {}", show_invisible(title), content.view));
     html! {
-        (head(content.view))
+        (head(title.as_deref().unwrap_or(content.view)))
         body {
             a class="skip" href="#main" { "Skip to the content" }
             header {
                 (brand())
-                (endpoint(&viewer.admin.endpoint_url))
+                (endpoints(viewer))
                 span class="grow" {}
                 (summary(&servers_json(&viewer.admin)))
                 span id="live" class="live js-only" role="status" data-state="waiting" { "connecting" }
@@ -93,15 +97,25 @@ pub(super) fn brand() -> Markup {
     }
 }
 
-fn endpoint(url: &str) -> Markup {
+/// Renders the address for clients, and a menu of the others.
+fn endpoints(viewer: &PageViewer) -> Markup {
+    let url = &viewer.admin.endpoint_url;
+    let names = viewer.admin.gateway.endpoint_names();
     html! {
         @if !url.is_empty() {
-            span class="url" {
-                code { (url) }
-                (copy_button("the address for clients"))
+            (address(url, "the address for clients"))
+            @if names.len() > 1 {
+                details class="menu" data-menu {
+                    summary aria-label="Addresses of all endpoints" { (draw_chevron(false)) }
+                    div class="panel" { @for name in &names { @let url = viewer.admin.url_of_endpoint(name); (address(&url, &url)) } }
+                }
             }
         }
     }
+}
+
+fn address(url: &str, label: &str) -> Markup {
+    html! { span class="url" { code { (VisibleText(url)) } (copy_button(label)) } }
 }
 
 /// Renders the counts of servers by state. Each leads to its filter.
@@ -136,7 +150,7 @@ fn navigation(viewer: &PageViewer, current: &str) -> Markup {
     html! {
         @for view in views() { (link(view, is_rare(&view).then_some("rare"), true)) }
         // A narrow bar has no room for all. A list of its own works without scripts, too.
-        details id="more" {
+        details id="more" data-menu {
             summary class=[views().any(|view| is_rare(&view) && view.1 == current).then_some("here")] { "More" }
             div { @for view in views().filter(is_rare) { (link(view, None, false)) } }
         }

@@ -46,7 +46,7 @@ fn servers_page(servers: &[Value], query: &str, open: Option<(&str, Value)>) -> 
 }
 
 fn calls_page(calls: &[Value], query: &str, may_act: bool) -> String {
-    CallsView { calls, query: &ViewQuery::parse(query), may_act }.page().into_string()
+    CallsView { calls, query: &ViewQuery::parse(query), may_act, try_path: None }.page().into_string()
 }
 
 fn call(id: &str, state: &str) -> Value {

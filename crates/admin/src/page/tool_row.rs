@@ -3,6 +3,8 @@
 //! Owns the row. Does not call tools. Invariant: an annotation is shown as the server's claim.
 
 use maud::{Markup, html};
+use moongate_form::{FieldKind, FieldLimits, FormField, read_form};
+use moongate_jsonrpc::json::RawJson;
 use serde_json::Value;
 
 use super::copy::copy_button;
@@ -15,15 +17,32 @@ use super::view_query::segment;
 
 /// Characters of a schema that are shown. Longer ones are cut.
 const SCHEMA_MAX: usize = 20_000;
+/// Values of an argument that are named.
+const CHOICES_MAX: usize = 8;
+/// Characters of an argument's type that are shown.
+const TYPE_MAX: usize = 200;
 
-/// Renders the row of a tool of an open server.
-pub(super) fn tool_row(server: &Value, tool: &Value, may_act: bool) -> Markup {
-    html! {
-        li class="toolrow" data-filter {
-            (state_cell(server, tool, may_act))
-            details id=(format!("tool-{}", segment(text(tool, "name")))) {
-                summary class="tool" data-row { (tool_line(tool, None)) }
-                (tool_details(server, tool, may_act))
+/// Row of a tool of an open server.
+pub(super) struct ToolRow<'a> {
+    pub(super) server: &'a Value,
+    pub(super) tool: &'a Value,
+    pub(super) is_open: bool,
+    /// True if the filter leaves it out.
+    pub(super) is_hidden: bool,
+    pub(super) may_act: bool,
+}
+
+impl ToolRow<'_> {
+    /// Renders the row.
+    pub(super) fn draw(&self) -> Markup {
+        let (server, tool, name) = (self.server, self.tool, text(self.tool, "name"));
+        html! {
+            li class="toolrow" data-filter hidden[self.is_hidden] {
+                (state_cell(server, tool, self.may_act))
+                details id=(format!("tool-{}", segment(name))) data-tool=(segment(name)) open[self.is_open] {
+                    summary class="tool" data-row { (tool_line(tool, None)) }
+                    (tool_details(server, tool, self.may_act))
+                }
             }
         }
     }
@@ -153,20 +172,20 @@ fn details(tool: &Value) -> Markup {
 }
 
 fn argument_table(schema: &Value) -> Markup {
-    let Some(properties) = schema["properties"].as_object().filter(|properties| !properties.is_empty()) else {
-        return html! {};
-    };
-    let required = |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
+    let schema = RawJson::from_value(schema).as_object().unwrap_or_default();
+    let FieldKind::Object { fields, .. } = read_form(&schema).kind else { return html! {} };
     html! {
-        div class="wide" tabindex="0" role="region" aria-label="Arguments" {
-            table {
-                thead { tr { th scope="col" { "Argument" } th scope="col" { "Type" } th scope="col" { "Description" } } }
-                tbody {
-                    @for (name, property) in properties {
-                        tr {
-                            td { code { (VisibleText(name)) } @if required(name) { " required" } }
-                            td { (VisibleText(&kind(property))) }
-                            td class="prose" { (VisibleText(text(property, "description"))) }
+        @if !fields.is_empty() {
+            div class="wide" tabindex="0" role="region" aria-label="Arguments" {
+                table {
+                    thead { tr { th scope="col" { "Argument" } th scope="col" { "Type" } th scope="col" { "Description" } } }
+                    tbody {
+                        @for field in &fields {
+                            tr {
+                                td { code { (VisibleText(&field.name)) } @if field.required { " required" } }
+                                td { (VisibleText(&type_words(field))) }
+                                td class="prose" { (VisibleText(field.description.as_deref().unwrap_or_default())) }
+                            }
                         }
                     }
                 }
@@ -175,14 +194,23 @@ fn argument_table(schema: &Value) -> Markup {
     }
 }
 
-/// Names the type of an argument.
-fn kind(property: &Value) -> String {
-    match &property["type"] {
-        Value::String(kind) => kind.clone(),
-        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
-        _ if property["enum"].is_array() => "one of a list".to_owned(),
-        _ => "any".to_owned(),
+/// Names the type of an argument, with its bounds and its default.
+fn type_words(field: &FormField) -> String {
+    let mut words = match &field.kind {
+        FieldKind::Choice(choices) => {
+            let titles: Vec<&str> = choices.iter().take(CHOICES_MAX).map(|choice| choice.title.as_str()).collect();
+            format!("{}{}", titles.join(" or "), if choices.len() > titles.len() { " or …" } else { "" })
+        }
+        FieldKind::List(item) => format!("array of {}", item.type_name()),
+        _ => field.type_name().to_owned(),
+    };
+    let FieldLimits { least, most, above, below } = field.limits;
+    for (sign, limit) in [("≥", least), ("≤", most), (">", above), ("<", below)] {
+        words.extend(limit.map(|limit| format!(" {sign} {limit}")));
     }
+    words.extend(field.nullable.then_some(", or null"));
+    words.extend(field.default.as_ref().map(|default| format!(", default {default:?}")));
+    words.chars().take(TYPE_MAX).collect()
 }
 
 /// Renders a schema, closed at first.

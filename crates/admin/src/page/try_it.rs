@@ -4,6 +4,7 @@
 //! reaches the gateway before its person calls the tool.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::Path;
 use axum::response::Response;
@@ -11,7 +12,8 @@ use http::StatusCode;
 use maud::{Markup, html};
 
 use super::form::render_form;
-use super::text::VisibleText;
+use super::shell_line::quote;
+use super::text::{VisibleText, seconds};
 use super::view_query::segment;
 use super::viewer::PageViewer;
 use crate::AdminState;
@@ -27,6 +29,8 @@ pub(super) struct TriedTool {
     pub(super) definition: Arc<JsonObject>,
     /// Name on the endpoint over everything, if it is exposed.
     pub(super) exposed: Option<String>,
+    /// Time that a call has.
+    pub(super) timeout: Duration,
 }
 
 impl TriedTool {
@@ -40,14 +44,18 @@ impl TriedTool {
         let snapshot = admin.gateway.snapshot();
         let route = snapshot.find_local(ItemKind::Tools, &ByteString::from(server), &ByteString::from(tool));
         let exposed = route.map(|route| route.exposed.to_string());
-        Some(TriedTool { server: server.to_owned(), tool: tool.to_owned(), definition, exposed })
+        let timeout = entry.settings.timeout;
+        Some(TriedTool { server: server.to_owned(), tool: tool.to_owned(), definition, exposed, timeout })
     }
 }
 
 /// Handles `GET /try/{server}/{tool}`.
 pub(super) async fn page(viewer: PageViewer, Path((server, tool)): Path<(String, String)>) -> Response {
     match TriedTool::find(&viewer.admin, &server, &tool) {
-        Some(tried) => super::whole(&viewer, "Tools", view(&tried, &viewer.admin.endpoint_url, viewer.may_act)),
+        Some(tried) => {
+            let title = format!("{server} / {tool}");
+            super::whole_of(&viewer, "Tools", &title, view(&tried, &viewer.admin.endpoint_url, viewer.may_act))
+        }
         None => {
             let body = html! {
                 h1 { "Try" }
@@ -98,7 +106,7 @@ pub(super) fn view(tried: &TriedTool, endpoint: &str, may_act: bool) -> Markup {
                         div class="row js-only" {
                             button class="btn main" data-call { "Call" }
                             button type="button" class="btn red" data-stop hidden { "Stop" }
-                            span class="soft grow" { "Ctrl Enter" }
+                            span class="soft grow" { "Ctrl Enter · ends after " (seconds(tried.timeout.as_secs())) }
                         }
                     }
                     (repeat_lines(tried, endpoint))
@@ -122,14 +130,14 @@ fn repeat_lines(tried: &TriedTool, endpoint: &str) -> Markup {
     let Some(exposed) = &tried.exposed else { return html! {} };
     let example = moongate_protocol::example_call(exposed);
     // A variable stands for the key, so that no shell history gets it.
-    let mut curl = format!("curl -sS {} -H \"authorization: Bearer $MOONGATE_KEY\"", quoted(endpoint));
+    let mut curl = format!("curl -sS {} -H \"authorization: Bearer $MOONGATE_KEY\"", quote(endpoint));
     for (name, value) in &example.headers {
-        curl.push_str(&format!(" \\\n  -H {}", quoted(&format!("{name}: {value}"))));
+        curl.push_str(&format!(" \\\n  -H {}", quote(&format!("{name}: {value}"))));
     }
-    let before = quoted(&example.body_before);
+    let before = quote(&example.body_before);
     // Without the last quote: the arguments follow inside.
     curl.push_str(&format!(" \\\n  -d {}", before.strip_suffix('\'').unwrap_or(&before)));
-    let command = format!("moongate call {} '", quoted(exposed));
+    let command = format!("moongate call {} '", quote(exposed));
     let lines = [("curl", curl, format!("{}'", example.body_after)), ("moongate call", command, "'".to_owned())];
     html! {
         @for (n, (label, before, after)) in lines.iter().enumerate() {
@@ -142,12 +150,6 @@ fn repeat_lines(tried: &TriedTool, endpoint: &str) -> Markup {
             }
         }
     }
-}
-
-/// Quotes a text for a shell.
-fn quoted(text: &str) -> String {
-    // Names come from servers: unquoted, a copied line could run a command of theirs.
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Renders what a server asks.
@@ -197,7 +199,7 @@ mod tests {
 
     #[test]
     fn shells_take_names_and_pages_show_their_host() {
-        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quote("it's"), r"'it'\''s'");
         let html = page_link("https://user@ex\u{e4}mple.com/login?a=<b>").into_string();
         assert!(html.contains("<b>xn--exmple-cua.com</b>") && html.contains("noopener noreferrer"), "{html}");
         let html = page_link("javascript:alert(1)").into_string();
@@ -218,6 +220,7 @@ mod tests {
             server: name.clone(),
             tool: name.clone(),
             definition: Arc::new(definition),
+            timeout: Duration::from_secs(60),
             exposed: Some(name),
         };
         let html = view(&tried, "http://127.0.0.1:8080/mcp", true).into_string();

@@ -3,12 +3,18 @@
 import { byId, find, on } from "./dom.js";
 import { send, why } from "./fragments.js";
 
-/** Shows why something failed, until the next action. @param {string} text */
-export function showFailure(text) {
+/** Shows why something failed, until the next action, with what can be pasted instead. @param {string} text @param {any} [error] */
+export function showFailure(text, error) {
   const banner = byId("failure");
   if (!banner) return;
   banner.textContent = text;
   banner.hidden = text === "";
+  const snippet = error?.answer?.snippet;
+  if (!snippet) return;
+  const [box, button] = [document.createElement("pre"), document.createElement("button")];
+  box.textContent = snippet;
+  Object.assign(button, { className: "btn small", textContent: "copy" }).dataset.copy = "";
+  banner.append(box, button);
 }
 
 /** Milliseconds for which a change can be undone from the page. */
@@ -38,7 +44,7 @@ async function perform({ action, method, body, done }, label) {
     say(done || "Done.", answer.undo && answer.outcome === "changed" && done !== "Undone." ? answer.etag : undefined);
     return true;
   } catch (error) {
-    showFailure(`${label}: ${why(error)}`);
+    showFailure(`${label}: ${why(error)}`, error);
     return false;
   }
 }

@@ -44,6 +44,14 @@ function fits(node, value) {
 const choiceOf = (node, value) => all(node, "[data-v] option, input[data-v]")
   .find((option) => option.value && toText(parse(option.value)) === toText(value));
 
+/** The field for an object: this one, or the variant that shares most members. @param {HTMLElement} node @param {any} value @returns {HTMLElement | undefined} */
+function objectOf(node, value) {
+  if (node.dataset.f === "object") return node;
+  const shared = (/** @type {HTMLElement} */ kid) => kids(kid).filter((one) => Object.hasOwn(value, one.dataset.name || "")).length;
+  const objects = node.dataset.f === "variants" ? kids(node).filter((kid) => kid.dataset.f === "object") : [];
+  return objects.sort((one, other) => shared(other) - shared(one))[0];
+}
+
 /** @param {HTMLElement} node @param {string} text */
 function showRaw(node, text) {
   const box = document.createElement("textarea");
@@ -61,8 +69,8 @@ export function writeField(node, value) {
   const isNull = value === null && node.dataset.null !== undefined && state;
   if (state) state.value = value === undefined ? "unset" : isNull ? "null" : "value";
   if (!isNull) {
-    // A required object that lacks a member is shown all the same: its form says what is missing.
-    if (value === undefined || fits(node, value) || (node.dataset.f === "object" && isObject(value))) writeValue(node, value);
+    // An object that lacks a member is shown all the same: its form says what is missing.
+    if (value === undefined || fits(node, value) || (isObject(value) && objectOf(node, value))) writeValue(node, value);
     else showRaw(node, toText(value));
   }
   sync(node);
@@ -83,9 +91,10 @@ function writeValue(node, value) {
       break;
     }
     case "variants": {
-      const at = value === undefined ? 0 : kids(node).findIndex((kid) => fits(kid, value));
+      const variants = kids(node);
+      const at = value === undefined ? 0 : variants.indexOf(variants.find((kid) => fits(kid, value)) || /** @type {HTMLElement} */ (objectOf(node, value)));
       own(node, ".kids > select[data-variant]").value = String(at);
-      kids(node).forEach((kid, other) => writeField(kid, other === at ? value : undefined));
+      variants.forEach((kid, other) => writeField(kid, other === at ? value : undefined));
       break;
     }
     case "list": case "map": {

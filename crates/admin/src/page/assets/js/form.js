@@ -80,7 +80,12 @@ function readValue(node, kind, errors, fail) {
       return readField(chosen, errors);
     }
     case "list": {
-      const items = rows(node).map((row) => readField(item(row), errors));
+      const items = rows(node).map((row) => {
+        const [field, before] = [item(row), errors.length];
+        const text = readField(field, errors);
+        if (text === undefined && errors.length === before) errors.push({ node: field, text: "Fill this in, or remove it." });
+        return text;
+      });
       return within(node, items.length, " items", fail) && `[${items.join(",")}]`;
     }
     default: return readMembers(node, kind, errors, fail);

@@ -5,6 +5,7 @@ import { clearErrors, showErrors } from "./arguments.js";
 import { all, byId, find, on } from "./dom.js";
 import { fetchPart, send, why } from "./fragments.js";
 import { go } from "./navigate.js";
+import { element } from "./result.js";
 
 /** The value that a field began with. @param {any} field */
 const before = (field) => field.options ? ([...field.options].find((option) => option.defaultSelected) || field.options[0]).value : field.defaultValue;
@@ -29,13 +30,13 @@ function bodyOf(form) {
 
 /** Shows a refusal at the fields that it names, or else above. @param {HTMLFormElement} form @param {any} error */
 function showRefusal(form, error) {
-  const texts = [...(error.answer?.problems || []).map((/** @type {any} */ problem) => problem.message), why(error)];
+  const texts = [...(error.answer?.problems || []).map((/** @type {any} */ { message, hint }) => (hint ? `${message}; ${hint}` : message)), why(error)];
   const named = all(form, "[name]").flatMap((field) => {
     const text = texts.find((text) => new RegExp(`\\b${field.name}\\b`).test(text));
     return text ? [{ node: field.closest(".f") || form, text }] : [];
   });
   if (named.length) showErrors(named);
-  else showFailure(why(error));
+  else showFailure(why(error), error);
 }
 
 /** A key is shown once. Nothing keeps it when the dialog closes. @param {any} answer */
@@ -90,6 +91,7 @@ async function preview(form, probe) {
   clearTimeout(typing);
   if (!Object.keys(body).length) return place.replaceChildren();
   place.ariaBusy = "true";
+  if (probe) place.replaceChildren(element("p", "Asking the server…", "soft"));
   showFailure("");
   try {
     const part = await fetchPart("/parts/preview", JSON.stringify({ ...body, probe }));
@@ -114,14 +116,26 @@ function count() {
   if (button) [button.disabled, button.textContent] = [!chosen().length, chosen().length === 1 ? "Add" : `Add ${chosen().length}`];
 }
 
+/** Writes the difference anew, as the boxes and the names say. */
+async function showDiff() {
+  const mine = latest;
+  const part = chosen().length ? await fetchPart("/parts/preview", JSON.stringify({ ...shown, ...choice() })).catch(() => null) : null;
+  const place = find(document, "#preview .diff");
+  if (place && mine === latest) place.textContent = part && find(part, ".diff")?.textContent;
+}
+
+/** What the boxes and the names say, as the API wants it. */
+function choice() {
+  const all = chosen();
+  return { only: all.map(([old]) => old), names: Object.fromEntries(all.filter(([old, name]) => name && name !== old)) };
+}
+
 /** @param {HTMLFormElement} form */
 async function add(form) {
-  const names = chosen();
-  const renamed = Object.fromEntries(names.filter(([old, name]) => name && name !== old));
-  const body = { from: shown, only: names.map(([old]) => old), names: renamed };
-  const answer = await submit(form, "/api/v1/servers", "POST", body);
+  const { only, names } = choice();
+  const answer = await submit(form, "/api/v1/servers", "POST", { from: shown, only, names });
   if (!answer) return;
-  const added = names.map(([old]) => renamed[old] || old);
+  const added = only.map((old) => names[old] || old);
   shown = {};
   await go(added.length === 1 ? `/servers/${encodeURIComponent(added[0])}` : "/");
   say(`${added.join(", ")} ${added.length === 1 ? "is" : "are"} added.`, answer.undo ? answer.etag : undefined);
@@ -143,7 +157,11 @@ export function startForms() {
     event.preventDefault();
   });
   on("input", (field) => {
-    if (field.closest("#preview")) count();
+    if (field.closest("#preview")) {
+      count();
+      clearTimeout(typing);
+      typing = setTimeout(showDiff, 250);
+    }
     if (!field.matches("[data-live]")) return;
     clearTimeout(typing);
     typing = setTimeout(preview, 250, field.form, false);

@@ -2,9 +2,11 @@
 
 import { showFailure } from "./actions.js";
 import { all, byId, find, on } from "./dom.js";
-import { go } from "./navigate.js";
+import { closeMenus, go } from "./navigate.js";
 
 let wentAt = 0;
+/** @type {any} */
+let cameFrom = null;
 
 const isOn = () => {
   try {
@@ -25,14 +27,18 @@ function move(step) {
 /** Goes to the search field of the view, or to the search over all tools. */
 async function focusSearch() {
   if (!find(document, "main input[data-search]")) await go("/tools");
+  cameFrom = document.activeElement;
   find(document, "main input[data-search]")?.focus();
 }
 
 /** @param {any} target @param {KeyboardEvent} event */
 function onKey(target, event) {
   const types = target.matches("input:not([type=checkbox]), textarea, select");
-  if (event.key === "Escape") showFailure("");
-  if (event.key === "Escape" && types) return target.blur();
+  if (event.key === "Escape") {
+    showFailure("");
+    closeMenus(null);
+  }
+  if (event.key === "Escape" && types) return cameFrom?.isConnected && cameFrom !== document.body ? cameFrom.focus() : target.blur();
   if (types || event.metaKey || event.ctrlKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (event.key === "?") return byId("help").showModal();
   if (!isOn()) return;

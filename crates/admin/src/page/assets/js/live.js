@@ -1,9 +1,10 @@
 // One event stream. It says what changed; the fragments of that are fetched, at most ten times a second.
 
+import { showFailure } from "./actions.js";
 import { all, byId } from "./dom.js";
 import { fetchPart, send } from "./fragments.js";
 import { morph } from "./morph.js";
-import { reapplyFilter } from "./navigate.js";
+import { go, reapplyFilter } from "./navigate.js";
 
 const INTERVAL = 100;
 /** Delays of reconnecting, in milliseconds. The last one repeats. */
@@ -13,7 +14,7 @@ const DELAYS = [300, 700, 1500, 2000];
 const changed = new Set();
 /** @type {Map<string, string>} */
 const states = new Map();
-let timer = 0, lastPaint = 0, attempts = 0, held = 0, paused = false, busy = false, shownAt = new Date();
+let timer = 0, leaving = 0, lastPaint = 0, attempts = 0, held = 0, paused = false, busy = false, shownAt = new Date();
 /** @type {EventSource | null} */
 let source = null;
 
@@ -58,7 +59,10 @@ async function refresh(region) {
 /** @param {any} server */
 function onServer(server) {
   const before = states.get(server.name);
-  if (server.removed) states.delete(server.name);
+  if (server.removed) {
+    states.delete(server.name);
+    if (location.pathname === `/servers/${encodeURIComponent(server.name)}`) go("/", "replace");
+  }
   else states.set(server.name, server.state);
   markChanged("servers");
   markChanged(server.removed || before === undefined ? "list" : `server:${server.name}`);
@@ -119,6 +123,8 @@ function onSnapshot(event) {
   const data = JSON.parse(event.data);
   // Another version has other scripts.
   if (data.version !== document.documentElement.dataset.version) return location.reload();
+  // What failed meanwhile, failed for that.
+  if (attempts) showFailure("");
   attempts = 0;
   showLight("live", "live");
   states.clear();
@@ -136,6 +142,8 @@ async function askForKey() {
 
 export function connect() {
   source?.close();
+  // A browser opens six connections to a host. Pages that nobody sees must not hold them all.
+  if (document.hidden) return;
   const stream = new EventSource("/api/v1/events");
   source = stream;
   stream.addEventListener("snapshot", onSnapshot);
@@ -151,7 +159,7 @@ export function connect() {
     attempts += 1;
     const since = shownAt.toLocaleTimeString();
     if (attempts > 5) showLight("offline", `offline: as of ${since}`);
-    else showLight("waiting", "reconnecting");
+    else showLight("waiting", `reconnecting in ${delay / 1000} s`);
     setTimeout(connect, delay);
   };
 }
@@ -166,4 +174,9 @@ setInterval(() => {
     markChanged(region.dataset.on.split(" ")[0]);
   }
 }, 1000);
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(leaving);
+  if (document.hidden) leaving = setTimeout(connect, 5000);
+  else if (byId("live") && source?.readyState !== EventSource.OPEN) connect();
+});
 addEventListener("scroll", () => { if (held && !holds()) setPaused(false); }, { passive: true });

@@ -47,7 +47,8 @@ function morphChildren(from, to) {
   }
   while (at) {
     const next = at.nextSibling;
-    at.remove();
+    // What was refused stands there until the next try.
+    if (!(at instanceof Element && at.matches(".err"))) at.remove();
     at = next;
   }
 }

@@ -6,6 +6,12 @@ import { morph } from "./morph.js";
 import { showFailure } from "./actions.js";
 
 let latest = 0;
+/** The view of an address: a card that opens leaves it, and so does a filter. */
+const viewOf = (path = location.href) => {
+  const { pathname, searchParams } = new URL(path, location.href);
+  return pathname.replace(/^\/servers\/.*/, "/") + (searchParams.get("server") && pathname === "/add" ? searchParams.get("server") : "");
+};
+let view = viewOf();
 
 /** Shows another state. @param {string} path @param {"push" | "replace" | "keep"} entry how the history takes it */
 export async function go(path, entry = "push") {
@@ -18,7 +24,8 @@ export async function go(path, entry = "push") {
     return;
   }
   if (mine !== latest) return;
-  const isOtherView = page.title !== document.title;
+  const isOtherView = view !== viewOf(path);
+  view = viewOf(path);
   if (entry === "push") history.pushState(null, "", path);
   if (entry === "replace") history.replaceState(null, "", path);
   document.title = page.title;
@@ -28,11 +35,13 @@ export async function go(path, entry = "push") {
     morph(old, fresh);
   }
   byId("more")?.removeAttribute("open");
+  const active = document.activeElement || document.body;
+  // The fields say what is shown, also where they said something else.
+  for (const form of all(document, "main form[data-auto-submit], main form[data-search-live]")) if (!form.contains(active)) form.reset();
   document.dispatchEvent(new Event("shown"));
-  if (isOtherView) {
-    scrollTo(0, 0);
-    (find(document, "main [autofocus]") || byId("main")).focus({ preventScroll: true });
-  }
+  if (isOtherView) scrollTo(0, 0);
+  // What had the focus may be gone, or hidden.
+  if (isOtherView || active === document.body || !active.getClientRects().length) (find(document, "main [autofocus]") || byId("main")).focus({ preventScroll: true });
 }
 
 /** True for addresses of views. @param {URL} url */
@@ -62,13 +71,35 @@ async function search(form) {
 export function reapplyFilter() {
   for (const form of all(document, "form[data-live-filter]")) {
     const wanted = find(form, "input[data-search]").value.toLowerCase();
+    let shown = false;
     for (const row of all(form.parentElement, "[data-filter]")) {
       row.hidden = !(find(row, "summary") || row).textContent.toLowerCase().includes(wanted);
+      shown ||= !row.hidden;
     }
+    const none = find(form.parentElement, "[data-none]");
+    if (none) none.hidden = shown || !wanted;
   }
 }
 
+/** Writes a parameter into the address, so that a link shows the same. @param {string} name @param {string} value */
+function note(name, value) {
+  const url = new URL(location.href);
+  if (value) url.searchParams.set(name, value);
+  else url.searchParams.delete(name);
+  history.replaceState(null, "", url);
+}
+
+/** Menus close when something else is used. @param {Node | null} used */
+export const closeMenus = (used) => {
+  for (const menu of all(document, "details[data-menu][open]")) if (!menu.contains(used)) menu.open = false;
+};
+
 export function startNavigation() {
+  on("click", closeMenus);
+  document.addEventListener("toggle", ({ target }) => {
+    const row = /** @type {any} */ (target);
+    if (row.dataset.tool && row.isConnected && location.pathname.startsWith("/servers/")) note("tool", row.open ? decodeURIComponent(row.dataset.tool) : "");
+  }, true);
   on("click", (target, event) => {
     if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const link = target.closest("a[href]");
@@ -99,8 +130,10 @@ export function startNavigation() {
   });
   on("input", (field) => {
     const form = field.closest("form");
-    if (form?.matches("[data-live-filter]")) reapplyFilter();
-    else if (form?.matches("[data-search-live]") && field.matches("[data-search]")) search(form);
+    if (form?.matches("[data-live-filter]")) {
+      reapplyFilter();
+      if (field.name) note(field.name, field.value);
+    } else if (form?.matches("[data-search-live]") && field.matches("[data-search]")) search(form);
   });
   addEventListener("popstate", () => {
     // The page that asks for a key has no views. To load it anew would break off the trade of a ticket.

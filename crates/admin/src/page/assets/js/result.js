@@ -88,11 +88,15 @@ export function showResult(place, text) {
     const chip = element("button", name, "chip");
     chip.setAttribute("type", "button");
     chip.addEventListener("click", () => {
-      for (const other of chips.children) other.setAttribute("aria-pressed", String(other === chip));
+      for (const other of chips.querySelectorAll(".chip")) other.setAttribute("aria-pressed", String(other === chip));
       views.replaceChildren(...draw());
     });
     chips.append(chip);
   }
+  const copy = element("button", "copy", "copy");
+  copy.setAttribute("type", "button");
+  copy.addEventListener("click", () => navigator.clipboard.writeText(text).then(() => { copy.textContent = "copied"; }, () => { copy.textContent = "not allowed"; }));
+  chips.append(copy);
   place.append(chips, views);
   /** @type {HTMLElement} */ (chips.firstElementChild).click();
 }

@@ -1,7 +1,7 @@
 // Controls of the view that tries a tool.
 
 import { keep, setMode } from "./arguments.js";
-import { all, find, on } from "./dom.js";
+import { all, find, on, own } from "./dom.js";
 import { addRow, writeField } from "./fill.js";
 import { parse, sync } from "./form.js";
 import { answer, call, leaveCall, stopCall } from "./try.js";
@@ -29,8 +29,12 @@ function onClick(target) {
   if (!button) return;
   const field = above(button, "[data-f]");
   const section = above(button, "[data-try]");
-  if (button.matches("[data-add]")) find(addRow(field), "input, textarea, select")?.focus();
-  else if (button.matches("[data-del]")) {
+  if (button.matches("[data-add]")) {
+    const state = own(field, "select[data-state]");
+    if (state) state.value = "value";
+    sync(field);
+    find(addRow(field), "input, textarea, select")?.focus();
+  } else if (button.matches("[data-del]")) {
     const list = above(button.parentElement, "[data-f=list], [data-f=map]");
     button.parentElement.remove();
     list.querySelector(":scope > [data-add]").focus();
@@ -59,6 +63,8 @@ export function startTry() {
         const state = field.querySelector(":scope > select[data-state]");
         if (state) state.value = control.value === "" && field.dataset.f !== "text" ? "unset" : "value";
       }
+      // A box of JSON holds until the form is used again.
+      if (!control.matches("[data-raw]")) for (let node = field; node; node = above(node.parentElement, "[data-f]")) own(node, "textarea[data-raw]")?.remove();
       if (field) sync(field);
       if (section && kind === "change") keep(section);
     });
