@@ -30,7 +30,13 @@ fn tools() -> Vec<Value> {
     let bad =
         json!({ hostile.clone(): { "type": "string", "description": hostile, "default": hostile, "title": hostile } });
     let number = json!({ "type": "integer" });
+    let by = |member: &str| {
+        let properties = json!({ member: { "type": "string" } });
+        json!({ "type": "object", "title": format!("by {member}"), "properties": properties, "required": [member] })
+    };
+    let message = json!({ "target": { "oneOf": [by("id"), by("name")] }, "sizes": { "type": "array", "items": { "type": "number" } } });
     vec![
+        tool("send", &message, &["target"]),
         tool("plan_trip", &trip, &["place", "days", "by"]),
         tool("count", &json!({ "steps": number, "ms": number }), &[]),
         tool("wait", &json!({ "ms": number }), &[]),
@@ -45,6 +51,7 @@ fn tools() -> Vec<Value> {
 async fn a_tool_is_tried_in_a_browser() {
     let behave = [
         ("plan_trip", "echo"),
+        ("send", "echo"),
         ("count", "progress"),
         ("wait", "sleep"),
         ("ask_name", "elicit"),

@@ -53,6 +53,12 @@ async function byPaste(page) {
   check((await add.textContent()) === "Add 2", `the button counts: ${await add.textContent()}`);
   await page.locator("#preview [data-name=two] input[type=checkbox]").uncheck();
   check((await add.textContent()) === "Add", "what is not checked is not added");
+  await page.locator("#preview [data-name=one] input:not([type])").fill("uno");
+  await page.waitForFunction(() => /servers\.uno/.test(document.querySelector("#preview .diff").textContent));
+  const diff = await page.locator("#preview .diff").textContent();
+  check(!diff.includes("servers.two") && !diff.includes("servers.one"), `the difference follows boxes and names: ${diff}`);
+  await page.locator("#preview [data-name=one] input:not([type])").fill("one");
+  check((await page.locator("#preview").textContent()).includes("moongate add run -- npx -y x"), "the line for a program can be copied");
   await checkAxe(page, "pasted servers");
   await add.click();
   await page.waitForURL(`${base}/servers/one`);

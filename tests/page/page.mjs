@@ -68,6 +68,14 @@ async function callsView(page) {
   await page.locator("tbody tr a").first().click();
   await page.locator("tr.detail").waitFor();
   check(/open=c-/.test(page.url()), "an open call is in the URL");
+  await page.getByLabel("Filter names").fill("nothing-has-this-name");
+  await page.getByRole("link", { name: "Show all" }).click();
+  await page.waitForURL(/\/calls$/);
+  await page.waitForFunction(() => document.querySelector("[name=q][aria-label='Filter names']").value === "" && document.querySelector("[name=state]").value === "");
+  check(true, "the fields say what is shown");
+  await order("failing-call");
+  await page.locator(".cause").first().waitFor();
+  check(true, "a call that failed says why in its row");
   await page.goto(base + "/calls");
   await order("slow-call");
   const stop = page.getByRole("button", { name: "Stop", exact: true }).first();
@@ -104,6 +112,27 @@ async function keyboard(page) {
   check(true, "back opens the card again");
 }
 
+/** A page that nobody sees holds no connection of the browser. */
+async function hides(page) {
+  await page.goto(base + "/");
+  await page.locator("#live[data-state=live]").waitFor();
+  const seen = (/** @type {boolean} */ hidden) => page.evaluate((isHidden) => {
+    Object.defineProperty(document, "hidden", { value: isHidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, hidden);
+  const streams = async () => Number(/^moongate_admin_streams (\d+)/m.exec(await (await fetch(`${base}/metrics`)).text())[1]);
+  const until = async (wanted) => {
+    for (let tries = 0; (await streams()) !== wanted && tries < 300; tries += 1) await page.waitForTimeout(100);
+    return (await streams()) === wanted;
+  };
+  check(await until(1), `one stream is open: ${await streams()}`);
+  await seen(true);
+  check(await until(0), "a hidden page closes its stream");
+  await seen(false);
+  check(await until(1), "and opens it again when it is seen");
+  await page.locator("#live[data-state=live]").waitFor();
+}
+
 async function theme(page) {
   await page.locator("#theme").click();
   await page.locator("#theme").click();
@@ -124,6 +153,14 @@ async function openPartsStay(page) {
   check((await page.locator("details[open]").count()) === 1, "an open tool stays open");
   check((await page.getByLabel("Filter tools").inputValue()) === "forecast", "a typed filter stays");
   check((await page.locator("li:visible summary.tool").count()) === 1, "the filter holds for new fragments");
+  await page.getByRole("link", { name: "Try it" }).first().click();
+  await page.waitForURL(/\/try\//);
+  check((await page.evaluate(() => scrollY)) === 0 && (await page.title()).includes("weather / "), "another view begins at its top, with its name in the title");
+  await page.goBack();
+  await page.locator("details[data-tool][open]").first().waitFor();
+  check((await page.getByLabel("Filter tools").inputValue()) === "forecast", "the way back leads to the open tool and the filter");
+  await page.getByLabel("Filter tools").fill("no-such-tool");
+  check(await page.getByText("No tool fits.").isVisible(), "a filter that fits nothing says so");
 }
 
 async function restart(page) {
@@ -199,7 +236,7 @@ await everyLook(browser, VIEWS, async (page, name) => {
 const { context, page, seen } = await openTab(browser, base);
 page.setDefaultTimeout(30_000);
 await context.grantPermissions(["clipboard-read", "clipboard-write"]);
-await trySteps([callAppears, callsView, keyboard, theme, tools, connect, openPartsStay, sessionEnds], page, browser);
+await trySteps([callAppears, callsView, keyboard, hides, theme, tools, connect, openPartsStay, sessionEnds], page, browser);
 checkClean(seen, base, "in use");
 await trySteps([restart, signIn], page, browser);
 await context.close();

@@ -54,6 +54,26 @@ async function fillsAForm(page) {
   check((await page.evaluate(() => localStorage.length)) === 0, "nothing is stored beyond it");
 }
 
+/** A value that no variant can show yet is still the value of one, and a blank row is nothing that could be sent. */
+async function choosesAVariant(page) {
+  await page.goto(`${base}/try/a/send`);
+  check((await json(page)).includes('"target": {}'), "an empty form is shown as JSON");
+  check((await page.locator("[data-raw]").count()) === 0, "it comes back as a form");
+  await page.getByLabel("Form of target").selectOption("1");
+  await page.getByLabel(/^name/).fill("Bob");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await page.keyboard.type("5");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  check(await page.getByText("Fill this in, or remove it.").isVisible(), "a blank row is named");
+  await page.getByRole("button", { name: "Remove", exact: true }).last().click();
+  await page.getByRole("button", { name: "Call", exact: true }).click();
+  await ended(page);
+  await page.getByRole("button", { name: "raw" }).click();
+  const raw = await page.getByRole("region", { name: "Raw result" }).textContent();
+  check(/target\W+name\W+Bob/.test(raw) && /sizes\W+5/.test(raw), `what the form shows is sent: ${raw}`);
+}
+
 async function watchesAndAnswers(page) {
   await page.goto(`${base}/try/a/count`);
   await page.getByLabel(/^steps/).fill("8");
@@ -142,4 +162,4 @@ async function everyLook(_, browser) {
   await context.close();
 }
 
-await runSteps([fillsAForm, watchesAndAnswers, stops, everyLook]);
+await runSteps([fillsAForm, choosesAVariant, watchesAndAnswers, stops, everyLook]);

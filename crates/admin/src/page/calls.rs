@@ -62,7 +62,7 @@ impl CallsView<'_> {
         };
         let states = STATES.map(|(state, label)| (state.to_owned(), label.to_owned())).to_vec();
         html! {
-            form class="filter" method="get" action="/calls" role="search" data-auto-submit {
+            form class="filter" method="get" action="/calls" role="search" data-auto-submit data-search-live {
                 (self.select("server", "All servers", &named(servers)))
                 (self.select("state", "All outcomes", &states))
                 (self.select("client", "All clients", &named(clients)))
