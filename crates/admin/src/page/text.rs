@@ -79,10 +79,16 @@ pub(super) fn duration(ms: f64) -> String {
 pub(super) fn seconds(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
-        60..3600 => format!("{} m {} s", seconds / 60, seconds % 60),
-        3600..86_400 => format!("{} h {} m", seconds / 3600, seconds % 3600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
+        60..3600 => two_units(seconds, 60, ("m", "s")),
+        3600..86_400 => two_units(seconds / 60, 60, ("h", "m")),
+        _ => two_units(seconds / 3600, 24, ("d", "h")),
     }
+}
+
+fn two_units(number: u64, size: u64, (large, small): (&str, &str)) -> String {
+    let rest = number % size;
+    let small = if rest > 0 { format!(" {rest} {small}") } else { String::new() };
+    format!("{} {large}{small}", number / size)
 }
 
 /// Writes a size.

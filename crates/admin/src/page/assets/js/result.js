@@ -95,6 +95,7 @@ export function showResult(place, text) {
   }
   const copy = element("button", "copy", "copy");
   copy.setAttribute("type", "button");
+  copy.setAttribute("aria-label", "Copy the raw result");
   copy.addEventListener("click", () => navigator.clipboard.writeText(text).then(() => { copy.textContent = "copied"; }, () => { copy.textContent = "not allowed"; }));
   chips.append(copy);
   place.append(chips, views);
