@@ -122,7 +122,7 @@ fn files(row: &ClientProfile) -> String {
         let line = format!("- {system}: {}", paths.join(", else "));
         let _ = match line.chars().count() {
             ..=120 => writeln!(out, "{line}"),
-            _ => writeln!(out, "- {system}: {}", paths.join(",\n  else ")),
+            _ => writeln!(out, "- {system}:\n  {}", paths.join(",\n  else ")),
         };
     };
     match row.user_files {
