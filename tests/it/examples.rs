@@ -155,6 +155,20 @@ fn every_folder_is_in_the_list_and_its_links_lead_somewhere() {
 }
 
 #[test]
+fn the_configs_to_copy_name_the_versions_of_packages() {
+    let configs =
+        files_below(&root().join("config")).into_iter().filter(|path| !path.starts_with(root().join("config/mock")));
+    let configs: Vec<_> = configs.filter(|path| path.extension().is_some_and(|it| it != "md")).collect();
+    for config in &configs {
+        let mut command = Command::new(MOONGATE);
+        let output = command.arg("check").arg(config).env("MOONGATE_KEY", "a-long-enough-test-key").output().unwrap();
+        assert!(output.status.success(), "{}: {}", config.display(), said(&output));
+        assert!(!said(&output).contains("runs whatever version"), "{}: {}", config.display(), said(&output));
+    }
+    assert!(configs.len() > 4, "{configs:?}");
+}
+
+#[test]
 fn claude_code_and_cursor_reach_the_gateway_at_one_url() {
     let example = Example::copy("one-url");
     example.run_readme();

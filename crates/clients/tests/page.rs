@@ -19,6 +19,10 @@ const HEAD: &str = "\
 Generated from Moongate's table of clients: `UPDATE_EXPECTED=1 cargo test -p moongate-clients` writes it anew, and the
 pages that it leads to. [The guide](../guides/clients.md) says how `moongate connect` writes entries.
 
+- **link**: a link adds Moongate to this client. Its page has the link.
+- **names, tools**: the longest name of a tool, with the server's name, and the most tools. `-`: none is known.
+- With many tools, some clients want [search mode](../guides/search-mode.md#which-clients-want-it).
+
 | client | `moongate connect` | over HTTP | link | names, tools | checked |
 |---|---|---|---|---|---|
 ";
@@ -64,7 +68,7 @@ fn page(row: &ClientProfile) -> String {
         }
         ConnectMethod::PublicUrl => {}
         ConnectMethod::Discontinued => {
-            out += "This takes over its servers:\n";
+            out += "This copies its servers into Moongate's config:\n";
             let _ = writeln!(out, "\n```console\nmoongate import {}\n```", row.id);
         }
     }
@@ -88,8 +92,25 @@ fn page(row: &ClientProfile) -> String {
             let _ = writeln!(out, "{note}");
         }
     }
+    if let Some(advice) = discovery_advice(row) {
+        let _ = writeln!(out, "{advice}");
+    }
     let _ = writeln!(out, "\nThese facts were checked on {}. [All clients](../reference/clients.md)", row.checked);
     out
+}
+
+/// Sentence on search mode, for clients with a limit of tools and for those that are known to do better with few, or
+/// with all.
+fn discovery_advice(row: &ClientProfile) -> Option<String> {
+    let link = "(../guides/search-mode.md#which-clients-want-it)";
+    match (row.id, row.limits.tools) {
+        ("claude-code", _) => Some(format!("It looks up tools by itself: give it [whole lists]{link}.")),
+        ("cursor" | "codex" | "gemini" | "goose" | "lmstudio", _) => {
+            Some(format!("With more than 40 tools, give it [search mode]{link}."))
+        }
+        (_, Some(max)) => Some(format!("With more than {max} tools, give it [search mode]{link}.")),
+        _ => None,
+    }
 }
 
 /// Places of the client's files.
@@ -98,7 +119,11 @@ fn files(row: &ClientProfile) -> String {
     let mut file = |system: &str, paths: &[&str]| {
         let shown = |path: &&str| format!("`{}`", path.replace("{support}", "~/Library/Application Support"));
         let paths: Vec<String> = paths.iter().map(shown).collect();
-        let _ = writeln!(out, "- {system}: {}", paths.join(", else "));
+        let line = format!("- {system}: {}", paths.join(", else "));
+        let _ = match line.chars().count() {
+            ..=120 => writeln!(out, "{line}"),
+            _ => writeln!(out, "- {system}:\n  {}", paths.join(",\n  else ")),
+        };
     };
     match row.user_files {
         UserFiles::Same([]) => {}

@@ -132,16 +132,17 @@ pub(super) struct AdminKey {
     pub(super) hash: Option<String>,
     /// The key itself, from a variable or a file: `${file:/run/secrets/admin_key}`.
     pub(super) key: Option<String>,
-    /// `"view"` (default): read the status. `"operate"`: also reload, and restart servers.
+    /// `"view"` (default): read. `"operate"`: also try tools, end calls and sessions, reload, restart servers, and edit
+    /// the config: its servers, tools and keys.
     pub(super) role: Option<AdminRole>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum AdminRole {
-    /// To read the status.
+    /// To read.
     View,
-    /// Also to reload the config and restart servers.
+    /// Also to call tools, end calls and sessions, reload, restart servers, and edit servers and keys in the config.
     Operate,
 }
 

@@ -135,7 +135,7 @@ codes! {
         "Update Moongate, and look into the client's own documentation."
     LargeContext "MG-X01" Warning "The tools cost much context"
         "Every conversation starts with all definitions, and models choose worse among many tools."
-        "`moongate disable SERVER TOOL` switches tools off."
+        "`moongate disable SERVER TOOL` switches tools off. Search mode (`discovery = \"search\"`) lists a few tools."
 }
 
 #[cfg(test)]
@@ -153,7 +153,7 @@ mod tests {
                 .to_owned();
         for code in DoctorCode::ALL {
             let CodeInfo { id, severity, title, why, fix } = code.info();
-            page += &format!("\n## {id}\n\n{title} ({}). {why}\n\nFix: {fix}\n", severity.name());
+            page += &format!("\n## {id}\n\n{title} ({}).\n{why}\n\nFix: {fix}\n", severity.name());
         }
         page
     }

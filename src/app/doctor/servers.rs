@@ -63,6 +63,9 @@ fn check_context(servers: &[ServerFacts]) -> Option<DoctorFinding> {
     let largest = servers.iter().max_by_key(|server| server.tokens).filter(|_| total > TOKENS_MAX)?;
     let message =
         format!("the tools cost about {total} tokens in every conversation; {} has {}", largest.name, largest.tokens);
-    let fix = format!("moongate disable {} TOOL, or a view with fewer tools (`[views.NAME]`)", largest.name);
+    let fix = format!(
+        "moongate disable {} TOOL, a view with fewer tools (`[views.NAME]`), or search mode (`discovery = \"search\"`)",
+        largest.name
+    );
     Some(DoctorFinding::new(DoctorCode::LargeContext, message, fix))
 }

@@ -10,11 +10,12 @@ use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 use moongate::cli::CommandLine;
 use moongate_config::{server_entries, split_command};
+use serde_json::Value;
 
 use super::{FencedBlock, MOONGATE, blocks_of, read};
 
-/// Words behind a language: a client's file, and the config of Prometheus, which a test of its own reads.
-const ROLES: [&str; 2] = ["client", "prometheus"];
+/// Words behind a language: a client's file, and files of other programs, which tests of their own read.
+const ROLES: [&str; 4] = ["client", "prometheus", "kubernetes", "traefik"];
 
 /// The documents for users, by path.
 fn documents() -> Vec<(String, String)> {
@@ -100,6 +101,53 @@ fn every_block_with_a_client_s_file_has_servers() {
         }
     }
     assert!(checked > 50, "files of clients were found: {checked}");
+}
+
+/// The documents of all YAML blocks of a role.
+fn yaml_documents(role: &str) -> Vec<Value> {
+    let blocks = blocks().into_iter().map(|(_, block)| block).filter(|block| kind(block) == ("yaml", Some(role)));
+    let parse = |text: &str| serde_saphyr::from_str(text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+    blocks.flat_map(|block| block.text.split("\n---\n").map(parse).collect::<Vec<_>>()).collect()
+}
+
+/// No cluster is here. What can be compared without one: names, ports, and the config.
+#[test]
+fn manifests_of_kubernetes_fit_together_and_their_config_passes_the_check() {
+    let manifests = yaml_documents("kubernetes");
+    let of = |kind: &str| manifests.iter().find(|manifest| manifest["kind"] == kind).unwrap();
+    let config = of("ConfigMap")["data"]["moongate.toml"].as_str().unwrap();
+    let secret = "${file:/run/secrets/moongate/github}";
+    assert!(config.contains(secret) && of("Secret")["stringData"]["github"].is_string(), "{config}");
+    assert_eq!(refusal("toml", &config.replace(secret, "token")), None);
+    let pod = &of("Deployment")["spec"]["template"];
+    let container = &pod["spec"]["containers"][0];
+    let list = |value: &Value, key: &str| -> Vec<String> {
+        value.as_array().unwrap().iter().map(|item| item[key].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(list(&container["volumeMounts"], "name"), list(&pod["spec"]["volumes"], "name"));
+    let places = ["/etc/moongate", "/run/secrets/moongate", "/var/lib/moongate", "/tmp"];
+    assert_eq!(list(&container["volumeMounts"], "mountPath"), places);
+    let ports = serde_json::json!([
+        { "name": "mcp", "containerPort": 8080 },
+        { "name": "admin", "containerPort": 9090 },
+    ]);
+    assert_eq!(container["ports"], ports);
+    for (probe, path) in [("livenessProbe", "/livez"), ("readinessProbe", "/readyz")] {
+        assert_eq!(container[probe]["httpGet"], serde_json::json!({ "path": path, "port": "admin" }));
+    }
+    for (kind, selector) in [("Service", "/spec/selector"), ("NetworkPolicy", "/spec/podSelector/matchLabels")] {
+        assert_eq!(of(kind).pointer(selector), Some(&pod["metadata"]["labels"]), "{kind}");
+    }
+}
+
+#[test]
+fn files_of_traefik_name_each_other() {
+    let files = yaml_documents("traefik");
+    let [fixed, routes] = &files[..] else { panic!("two files: {files:?}") };
+    let router = &routes["http"]["routers"]["moongate"];
+    assert!(fixed["entryPoints"][router["entryPoints"][0].as_str().unwrap()].is_object(), "{fixed}");
+    let service = &routes["http"]["services"][router["service"].as_str().unwrap()];
+    assert_eq!(service["loadBalancer"]["servers"][0]["url"], "http://127.0.0.1:8080");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The reference is complete, and nothing on it is made up: keys, metrics, commands, messages and members of the status.
+//! The reference is complete, and nothing on it is made up: keys, metrics, commands, messages, routes of the API and
+//! members of the status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -351,4 +352,28 @@ fn every_member_of_the_status_is_on_the_page() {
         success && missing.is_empty() && unknown.is_empty(),
         "not on the page: {missing:?}; not there: {unknown:?}"
     );
+}
+
+#[test]
+fn every_route_of_the_api_is_on_the_page() {
+    let demo = DemoGateway::start();
+    let (success, description) = demo.run("curl -sf http://127.0.0.1:9090/api/v1/openapi.json");
+    assert!(success, "{description}");
+    let description: Value = serde_json::from_str(&description).unwrap();
+    let of_path = |(path, methods): (&String, &Value)| -> Vec<String> {
+        let methods = methods.as_object().unwrap().keys().filter(|name| *name != "parameters");
+        methods.map(|method| format!("{} {path}", method.to_uppercase())).collect()
+    };
+    let mut routes: BTreeSet<String> = description["paths"].as_object().unwrap().iter().flat_map(of_path).collect();
+    // A sentence above the table names it.
+    assert!(routes.remove("GET /api/v1/openapi.json"), "{routes:?}");
+    let page = read("docs/reference/admin.md");
+    let api = section(&page, "API").unwrap();
+    assert!(api.contains("`GET /api/v1/openapi.json` describes all routes"));
+    let rows = rows(api.split("\n### ").next().unwrap());
+    let written: BTreeSet<String> = rows.iter().map(|row| quoted(row[0])[0].to_owned()).collect();
+    let missing: Vec<_> = routes.difference(&written).collect();
+    let unknown: Vec<_> = written.difference(&routes).collect();
+    assert!(routes.len() > 30 && rows.len() == written.len(), "routes were found: {routes:?}");
+    assert!(missing.is_empty() && unknown.is_empty(), "not on the page: {missing:?}; not there: {unknown:?}");
 }

@@ -97,7 +97,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         project_file: Some(".zed/settings.json"),
         wrapper: ServerWrapper::Map("context_servers"),
         next_step: "Open the settings of the agent panel: a green dot shows that it runs.",
-        note: "Without a key Zed may start an OAuth login, which a gateway without keys does not need.",
+        note: "Zed may offer an OAuth login if its entry has no key. Moongate has no login: ignore the offer, or give Zed a key.",
         ..USUAL
     },
     ClientProfile {
