@@ -72,6 +72,15 @@ async function byPaste(page) {
   check((await page.locator("#preview [data-count]").count()) === 0, "a broken text adds nothing, and says where it breaks");
 }
 
+/** A page may start no program, so it writes the line that does. */
+async function byCommand(page) {
+  await goLive(page, "/add?tab=command");
+  await page.getByLabel("Name", { exact: true }).fill("notes-2");
+  await page.getByLabel("Command").fill("./notes-server --all");
+  const line = await page.locator("main .code pre").textContent();
+  check(line === "moongate add notes-2 -- ./notes-server --all", `the line for a terminal: ${line}`);
+}
+
 /** Presses Tab until an element has the focus. */
 async function tabTo(page, fits, what) {
   for (let presses = 0; presses < 80; presses += 1) {
@@ -121,4 +130,4 @@ async function withoutAMouse(page) {
   await page.locator(`#server-${name}`).waitFor({ state: "detached" });
 }
 
-await runSteps([byUrl, byPaste, withoutAMouse, diesUnderThePage]);
+await runSteps([byUrl, byPaste, byCommand, withoutAMouse, diesUnderThePage]);

@@ -134,18 +134,29 @@ impl AddView<'_> {
                 @if self.allow_commands {
                     p { "Write the command as in a terminal. The gateway starts it once to look." }
                     form method="post" data-preview {
-                        label class="f" { span class="cap" { b { "Command" } }
-                            input class="in mono" name="text" required placeholder="npx -y @modelcontextprotocol/server-memory@2026.8.31" autocomplete="off" spellcheck="false" autofocus;
-                        }
+                        (command_fields())
                         div class="row" { button class="btn main js-only" { "Look" } }
                     }
                 } @else {
                     (no_commands())
+                    form method="post" class="js-only" data-build { (command_fields()) }
                     p { "On the gateway's machine:" }
                     (code_block("moongate add NAME -- npx -y PACKAGE@VERSION", "the command"))
                     p class="soft" { "The page follows by itself: the new server appears here at once." }
                 }
             }
+        }
+    }
+}
+
+/// Renders the fields of a command. Scripts join them.
+fn command_fields() -> Markup {
+    html! {
+        label class="f" { span class="cap" { b { "Name" } }
+            input class="in" data-server required placeholder="memory" autocomplete="off" spellcheck="false" autofocus;
+        }
+        label class="f" { span class="cap" { b { "Command" } }
+            input class="in mono" data-command required placeholder="npx -y @modelcontextprotocol/server-memory@2026.8.31" autocomplete="off" spellcheck="false";
         }
     }
 }
@@ -350,6 +361,7 @@ mod tests {
         assert!(asks.contains("data-arg") && !asks.contains("data-now"), "{asks}");
         let command = page("tab=command", false, true);
         assert!(command.contains("admin.allow_commands") && command.contains("moongate add NAME --"));
+        assert!(command.contains("data-build"), "{command}");
         assert!(page("tab=command", true, true).contains("data-preview"));
         assert!(!page("", false, false).contains("<form"));
     }

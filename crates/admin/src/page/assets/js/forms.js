@@ -24,6 +24,8 @@ function bodyOf(form) {
     const [name, value] = all(pair, "input");
     if (name.value.trim()) (body.headers ??= {})[name.value.trim()] = value.value;
   }
+  const [name, command] = [find(form, "[data-server]"), find(form, "[data-command]")];
+  if (command) body.text = `moongate mcp add ${name.value.trim()} -- ${command.value}`;
   const given = all(form, "input[data-arg]").map((field) => field.value);
   return given.length ? { ...body, args: given } : body;
 }
@@ -153,7 +155,7 @@ export function startForms() {
     if (send) save(form);
     else if (looks !== undefined) preview(form, true);
     else if (adds !== undefined) add(form);
-    else return;
+    else if (form.dataset.build === undefined) return;
     event.preventDefault();
   });
   on("input", (field) => {
@@ -161,6 +163,11 @@ export function startForms() {
       count();
       clearTimeout(typing);
       typing = setTimeout(showDiff, 250);
+    }
+    const build = field.closest("[data-build]");
+    if (build) {
+      const [name, command] = [find(build, "[data-server]"), find(build, "[data-command]")].map((one) => one.value || one.placeholder);
+      find(build.parentElement, ".code pre").textContent = `moongate add ${name} -- ${command}`;
     }
     if (!field.matches("[data-live]")) return;
     clearTimeout(typing);
