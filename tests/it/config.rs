@@ -254,6 +254,25 @@ fn an_empty_config_warns() {
 }
 
 #[test]
+fn options_of_search_mode_without_it_are_told() {
+    let warnings = |text: &str| {
+        let text = format!("servers.a.command = 'a'\n{text}");
+        let warnings = load_texts(&[("a.toml", &text)], &[]).unwrap().warnings;
+        warnings.into_iter().map(|warning| warning.render("warning")).collect::<Vec<_>>()
+    };
+    for table in ["gateway", "views.small"] {
+        for (key, line) in [("always", "always = ['a__x']"), ("search", "search = { split_calls = true }")] {
+            let said = warnings(&format!("[{table}]\n{line}"));
+            let expected = format!("`{table}.{key}` has no effect without `{table}.discovery = \"search\"`");
+            assert!(said.len() == 1 && said[0].contains(&expected), "{said:?}");
+            assert_eq!(warnings(&format!("[{table}]\ndiscovery = 'search'\n{line}")), [""; 0]);
+        }
+        // What changes nothing anyway may stand there.
+        assert_eq!(warnings(&format!("[{table}]\nalways = []\nsearch = {{ resources = true }}")), [""; 0]);
+    }
+}
+
+#[test]
 fn problems_of_variables_and_flags_name_them() {
     let env = [
         ("MOONGATE_GATEWAY__LISTEN", "0.0.0.0:80"),

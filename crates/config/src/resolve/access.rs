@@ -69,6 +69,11 @@ impl PlanResolver<'_> {
         search: &SearchSettings,
     ) -> DiscoverySettings {
         let always = self.patterns(&path.key("always"), always).unwrap_or_default();
+        let options = [("always", !always.patterns().is_empty()), ("search", *search != SearchSettings::default())];
+        for (key, _) in options.into_iter().filter(|(_, is_set)| *is_set && mode != DiscoveryMode::Search) {
+            let message = format!("`{path}.{key}` has no effect without `{path}.discovery = \"search\"`");
+            self.warn(&path.key(key), message, "add that line, or remove this one");
+        }
         DiscoverySettings { mode, always, search: search.clone() }
     }
 
