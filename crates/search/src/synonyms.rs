@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 
 use crate::stem::stem;
 
-const GROUPS: [&str; 27] = [
-    "create add new make insert",
+const GROUPS: [&str; 28] = [
+    "create add new make insert post file open report",
     "delete remove erase clear",
     "get fetch read retrieve obtain",
     "send post submit publish",
@@ -36,6 +36,7 @@ const GROUPS: [&str; 27] = [
     "song music track",
     "chart graph plot diagram",
     "info information detail",
+    "issue ticket bug",
 ];
 
 /// Stems of each group, and the groups of each stem.

@@ -121,6 +121,39 @@ fn nothing_comes_where_nothing_fits() {
 }
 
 #[test]
+fn other_words_for_the_same_are_found_in_a_small_catalogue() {
+    let tool = |id: &'static str, description| ToolDocument {
+        id,
+        exposed_name: id,
+        own_name: id,
+        description,
+        arguments: &[],
+    };
+    let mut index = SearchIndex::default();
+    let tools = [
+        tool("create_issue", "Create a new issue"),
+        tool("delete_all", "Delete all issues"),
+        tool("read_issue", "Read one issue"),
+        tool("sample", "Answers with a text"),
+    ];
+    index.replace_server(ServerDocument { name: "shop", ..ServerDocument::default() }, tools);
+    for (query, first) in [
+        ("remove", "delete_all"),
+        ("delete everything", "delete_all"),
+        ("remove everything", "delete_all"),
+        ("erase them all", "delete_all"),
+        ("post a ticket", "create_issue"),
+        ("file a bug", "create_issue"),
+        ("get the ticket", "read_issue"),
+    ] {
+        assert_eq!(index.search(query, |_| true, 5).first().map(|hit| hit.id), Some(first), "{query}");
+    }
+    for query in ["book a flight", "play some music", "weather tomorrow", "remove the stain from a carpet"] {
+        assert_eq!(index.search(query, |_| true, 5), [], "{query}");
+    }
+}
+
+#[test]
 fn long_queries_are_cut() {
     let index = index_of(6, |_| true);
     let query = (0..100_000).map(|n| format!("word{n} ")).collect::<String>() + "issue";
