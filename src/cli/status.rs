@@ -51,6 +51,8 @@ struct StatusServer {
     #[serde(default)]
     shared: Vec<SharedConnection>,
     tools: u64,
+    tools_on: u64,
+    tokens: u64,
     since_seconds: Option<u64>,
     target: Option<String>,
     #[serde(flatten)]
@@ -91,6 +93,12 @@ struct SharedConnection {
 }
 
 impl StatusServer {
+    /// Returns the number of tools, and how many of them clients get if some are off.
+    fn tools(&self) -> String {
+        let StatusServer { tools, tools_on, .. } = self;
+        if tools_on == tools { tools.to_string() } else { format!("{tools_on} of {tools}") }
+    }
+
     /// Returns the revisions in use. There are two where clients of both eras call.
     fn revisions(&self) -> String {
         let shared: Vec<&str> = self.shared.iter().map(|shared| shared.revision.as_str()).collect();
@@ -153,7 +161,8 @@ fn notes_text(status: &StatusReport) -> String {
 }
 
 fn table(servers: &[StatusServer]) -> String {
-    let head = ["SERVER", "STATE", "SINCE", "TOOLS", "REVISION", "TARGET", "NEXT", "REASON"].map(str::to_owned);
+    let head =
+        ["SERVER", "STATE", "SINCE", "TOOLS", "TOKENS", "REVISION", "TARGET", "NEXT", "REASON"].map(str::to_owned);
     let rows = servers.iter().map(|server| {
         let next = server.next_attempt_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0}s"));
         let or_none = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
@@ -161,7 +170,8 @@ fn table(servers: &[StatusServer]) -> String {
             server.name.clone(),
             server.state.clone(),
             server.since_seconds.map_or_else(|| "-".to_owned(), short),
-            server.tools.to_string(),
+            server.tools(),
+            server.tokens.to_string(),
             or_none(&server.revisions()),
             or_none(&cut(server.target.as_deref().unwrap_or_default())),
             next,
@@ -169,10 +179,10 @@ fn table(servers: &[StatusServer]) -> String {
             or_none(&moongate_telemetry::logs::one_line(&server.reason)),
         ]
     });
-    let rows: Vec<[String; 8]> = std::iter::once(head).chain(rows).collect();
+    let rows: Vec<[String; 9]> = std::iter::once(head).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: [usize; 8] = std::array::from_fn(width);
-    let line = |row: &[String; 8]| {
+    let widths: [usize; 9] = std::array::from_fn(width);
+    let line = |row: &[String; 9]| {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect::<Vec<_>>();
         format!("{}\n", cells.join("  ").trim_end())
     };
@@ -193,6 +203,8 @@ mod tests {
             revision: next.is_none().then(|| "a date".to_owned()),
             shared: Vec::new(),
             tools: 7,
+            tools_on: if next.is_none() { 5 } else { 7 },
+            tokens: 610,
             since_seconds: Some(if next.is_none() { 7300 } else { 5 }),
             target: next.is_none().then(|| "npx server".to_owned()),
             findings: ServerFindings::default(),
@@ -201,10 +213,10 @@ mod tests {
         assert_eq!(StatusServer { shared: both.into(), ..server("a", "ready", "", None) }.revisions(), "new+old");
         let text = table(&[server("files", "ready", "", None), server("b", "backing_off", "refused\nhere", Some(3.4))]);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "SERVER  STATE        SINCE  TOOLS  REVISION  TARGET      NEXT  REASON");
-        assert_eq!(lines[1], "files   ready        2h     7      a date    npx server  -     -");
+        assert_eq!(lines[0], "SERVER  STATE        SINCE  TOOLS   TOKENS  REVISION  TARGET      NEXT  REASON");
+        assert_eq!(lines[1], "files   ready        2h     5 of 7  610     a date    npx server  -     -");
         assert!(
-            lines[2].starts_with("b       backing_off  5s     7      -         -           3s    refused"),
+            lines[2].starts_with("b       backing_off  5s     7       610     -         -           3s    refused"),
             "{text}"
         );
         assert_eq!(lines.len(), 3);

@@ -165,3 +165,22 @@ async fn stateless_clients_are_listed_by_their_recent_calls() {
     let page = edited.gateway.admin("/sessions").await.text_body();
     assert!(page.contains("Without a session"), "{page}");
 }
+
+#[tokio::test]
+async fn the_cost_of_listed_tools_is_part_of_that_of_all() {
+    let server = serve(only(legacy(), &["echo", "fail"])).await;
+    // Lists name tools with their prefix, so that the server's own definitions cost less.
+    let prefix = |letter: &str| format!("prefix = {:?}", letter.repeat(20));
+    let setup = Setup::new().http("a", &server.url).http("b", &server.url).with("servers.a", &prefix("p"));
+    let setup = setup.with("servers.b", &format!("{}\ntools.deny = [\"fail\"]", prefix("q")));
+    let gateway = setup.start().await;
+    gateway.ready(&["a", "b"]).await;
+    for (name, on) in [("a", 2), ("b", 1)] {
+        let status = gateway.status(name).await;
+        let (tokens, all) = (status["tokens"].as_u64().unwrap(), status["tokens_all"].as_u64().unwrap());
+        assert_eq!(status["tools_on"], on);
+        assert!(if on == 2 { tokens == all } else { tokens < all }, "{status}");
+        let series = format!("moongate_catalog_tokens{{mcp_server={name:?}}}");
+        assert_eq!(gateway.metric(&series).await, Some(tokens as f64));
+    }
+}

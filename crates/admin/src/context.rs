@@ -1,6 +1,6 @@
 //! Cost of an endpoint's tools in every conversation, by server and tool.
 //!
-//! Owns the sums. Does not estimate tokens (`items.rs`) or draw (`page/context.rs`). Invariant: only listed tools count.
+//! Owns the sums. Does not estimate tokens (`moongate_gateway`) or draw (`page/context.rs`). Invariant: only listed tools count.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::actions::Viewer;
 use crate::calls::endpoint_path;
-use crate::items::tokens as estimate;
 use crate::json;
 use crate::query_map::QueryMap;
 use crate::tool_catalog::tools_by_server;
+use moongate_gateway::estimate_tokens as estimate;
 use moongate_server::json_response;
 
 /// Server with its listed tools, the most expensive first.

@@ -1,6 +1,6 @@
 //! Tools, resources and prompts of a server, with their cost and use.
 //!
-//! Owns the estimate of tokens, and the states of tools. Does not decide what is exposed (`moongate_gateway`). Invariant:
+//! Owns the states of tools. Does not decide what is exposed (`moongate_gateway`). Invariant:
 //! texts of a server are data, and are never interpreted.
 
 use std::collections::HashMap;
@@ -15,19 +15,11 @@ use crate::actions::Viewer;
 use crate::config_control::ConfigStatus;
 use crate::config_view::{RuleTable, rule_json};
 use crate::{AdminState, json};
-use moongate_gateway::{ServerEntry, Snapshot};
+use moongate_gateway::{CatalogRoute, ServerEntry, Snapshot, estimate_tokens};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::ItemKind;
 use moongate_server::json_response;
 use moongate_telemetry::CallTotals;
-
-/// Bytes of a definition for one token, over 527 public tool definitions and the encoding o200k_base.
-const BYTES_PER_TOKEN: f64 = 4.25;
-
-/// Estimates the tokens that a listed definition costs a model.
-pub fn tokens(bytes: usize) -> u64 {
-    (bytes as f64 / BYTES_PER_TOKEN).round() as u64
-}
 
 /// Calls of a server's items, and the cost of its listed tools.
 #[derive(Clone, Default)]
@@ -57,16 +49,19 @@ pub(super) fn use_by_server(snapshot: &Snapshot) -> HashMap<&str, ServerUse> {
 }
 
 /// Describes what a server costs a model, and how it is used.
-pub(super) fn describe_use(server: &ServerEntry, used: Option<&ServerUse>) -> Map<String, Value> {
+pub(super) fn describe_use(server: &ServerEntry, used: Option<&ServerUse>, snapshot: &Snapshot) -> Map<String, Value> {
     let ServerUse { calls: totals, listed, bytes } = used.cloned().unwrap_or_default();
-    let all = server.lists().get(ItemKind::Tools).items.iter().map(|tool| tool.bytes().len()).sum();
+    let lists = server.lists();
+    let local = |tool: &JsonObject| tool.get_string(ItemKind::Tools.item_key());
+    let route = |tool: &JsonObject| snapshot.find_local(ItemKind::Tools, &server.name, &local(tool)?);
+    let all = lists.get(ItemKind::Tools).items.iter().map(|tool| listed_bytes(tool, route(tool))).sum();
     let ms = |part| totals.quantile(part).map(|seconds| (seconds * 1e4).round() / 10.0);
     let (p50, p95) = (ms(0.5), ms(0.95));
     let about = json!({
         "enabled": true,
         "tools_on": listed,
-        "tokens": tokens(bytes),
-        "tokens_all": tokens(all),
+        "tokens": estimate_tokens(bytes),
+        "tokens_all": estimate_tokens(all),
         "calls": { "ok": totals.ok, "tool_error": totals.tool_errors, "error": totals.errors },
         "p50_ms": p50,
         "p95_ms": p95,
@@ -160,7 +155,7 @@ fn item_json(kind: ItemKind, server: &ServerEntry, item: &JsonObject, snapshot: 
 /// Describes an item without its schemas, which cost most of the time.
 pub(super) fn item_summary(kind: ItemKind, server: &ServerEntry, item: &JsonObject, snapshot: &Snapshot) -> Value {
     let local = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
-    let route = snapshot.find_local(kind, &ByteString::from(server.settings.name.as_str()), &local);
+    let route = snapshot.find_local(kind, &server.name, &local);
     let named = format!("{} {local}", kind.member());
     // An item that cannot be exposed has no route. Its reason is found by the words it was noted with.
     let excluded = snapshot.excluded.iter().find(|out| out.server == server.settings.name && out.item == named);
@@ -180,12 +175,17 @@ pub(super) fn item_summary(kind: ItemKind, server: &ServerEntry, item: &JsonObje
         "description": text("description"),
         "state": state,
         "reason": excluded.map(|out| out.reason.clone()),
-        "tokens": tokens(route.map_or(item.bytes().len(), |route| route.listed.bytes().len())),
+        "tokens": estimate_tokens(listed_bytes(item, route)),
         "annotations": item.get("annotations").and_then(as_value),
         "calls": totals.calls(),
         "errors": totals.errors + totals.tool_errors,
         "p95_ms": totals.quantile(0.95).map(|seconds| (seconds * 1e4).round() / 10.0),
     })
+}
+
+/// Returns the size of an item as lists show it. One in no list counts as its server wrote it.
+fn listed_bytes(item: &JsonObject, route: Option<&Arc<CatalogRoute>>) -> usize {
+    route.map_or_else(|| item.bytes().len(), |route| route.listed.bytes().len())
 }
 
 /// Parses a member for the page. It is a definition, not a payload.

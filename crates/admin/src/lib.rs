@@ -61,7 +61,6 @@ use moongate_telemetry::Metrics;
 
 pub use config_control::{AppliedChange, ChangeKind, ChangePreview, ChangeRefusal, ConfigChange, ConfigStatus};
 pub use event_feed::EventFeed;
-pub use items::tokens as estimate_tokens;
 pub use probe::{ProbeAnswer, ProbeReport};
 pub use server_preview::ProbeSlots;
 pub use sign_in::SignInState;

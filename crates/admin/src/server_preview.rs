@@ -16,7 +16,6 @@ use tokio::time::Instant;
 
 use crate::actions::Operator;
 use crate::config_control::{ChangePreview, ChangeRefusal};
-use crate::items::tokens;
 use crate::json_body::JsonBody;
 use crate::new_servers::refuse_source;
 use crate::probe::ProbeReport;
@@ -25,6 +24,7 @@ use crate::{AdminState, json, no_store};
 use moongate_clients::import::{ImportRow, ImportState};
 use moongate_config::ConfigProblem;
 use moongate_config::edit::ConfigOperation;
+use moongate_gateway::estimate_tokens;
 use moongate_server::json_response;
 use moongate_telemetry::logs;
 
@@ -172,7 +172,7 @@ fn report_json(report: &ProbeReport) -> Value {
             "revision": answer.revision,
             "server_info": { "name": answer.name, "version": answer.version },
             "tools": answer.tools,
-            "tokens": tokens(answer.tool_bytes),
+            "tokens": estimate_tokens(answer.tool_bytes),
             "tool_names": answer.tool_names,
             "needs_login": false,
             "fault": null,

@@ -92,7 +92,7 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
         });
         if let Some(server) = server.as_object_mut() {
             server.extend(server_details::describe_server(upstream, &admin.metrics));
-            server.extend(items::describe_use(upstream, uses.get(upstream.settings.name.as_str())));
+            server.extend(items::describe_use(upstream, uses.get(upstream.settings.name.as_str()), &snapshot));
         }
         server
     });

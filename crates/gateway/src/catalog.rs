@@ -160,8 +160,7 @@ impl Snapshot {
             let tools = self.iter(ItemKind::Tools).filter(|r| r.upstream.settings.name == *name && !r.hidden);
             let bytes: usize = tools.map(|route| route.listed.bytes().len()).sum();
             metrics.catalog.bytes.series(name).set(gauge_value(bytes));
-            // 4.25 bytes a token, over 527 public tool definitions and the encoding o200k_base.
-            metrics.catalog.tokens.series(name).set(gauge_value(bytes * 4 / 17));
+            metrics.catalog.tokens.series(name).set(gauge_value(estimate_tokens(bytes)));
             let left_out = self.excluded.iter().filter(|l| l.server == *name).count();
             metrics.catalog.left_out.series(name).set(gauge_value(left_out));
             self.count_unmatched(Some(name), metrics);
@@ -185,8 +184,14 @@ impl Snapshot {
     }
 }
 
-fn gauge_value(n: usize) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
+/// Estimates the tokens that definitions of this size cost a model.
+// 4.25 bytes a token, over 527 public tool definitions and the encoding o200k_base.
+pub fn estimate_tokens(bytes: usize) -> u64 {
+    (bytes as u64 * 4 + 8) / 17
+}
+
+fn gauge_value(n: impl TryInto<i64>) -> i64 {
+    n.try_into().unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ use moongate_upstream::{
     AllServersContext, Audience, EventSink, ServerSettings, Upstream, UpstreamEvent, UpstreamState,
 };
 
-pub use catalog::Snapshot;
+pub use catalog::{Snapshot, estimate_tokens};
 pub use catalog_route::CatalogRoute;
 pub use endpoint::Endpoint;
 pub use endpoint_coverage::EndpointCoverage;

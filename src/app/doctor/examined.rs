@@ -118,8 +118,7 @@ pub(crate) fn facts_of(gateway: &Gateway) -> Vec<ServerFacts> {
             reason: logs::redact(&status.reason),
             stderr: server.stderr().iter().map(|line| logs::redact(line)).collect(),
             left_out: left_out.map(|left_out| format!("{}: {}", left_out.item, left_out.reason)).collect(),
-            // 4.25 bytes a token, as in the metrics.
-            tokens: (bytes * 4 / 17) as u64,
+            tokens: moongate_gateway::estimate_tokens(bytes),
         }
     };
     gateway.servers().iter().map(describe).collect()

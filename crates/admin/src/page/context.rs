@@ -10,8 +10,7 @@ use super::switch::{ConfigButton, is_editable, server_url, tools_body};
 use super::text::{VisibleText, count, estimate, grouped};
 use super::view_query::{ViewQuery, segment};
 pub(super) use crate::context::ServerCost;
-use crate::items::tokens as tokens_of;
-use moongate_gateway::SearchModeList;
+use moongate_gateway::{SearchModeList, estimate_tokens as tokens_of};
 
 /// Numbers of tools from which clients have trouble.
 const TOOL_LIMITS: [(u64, &str); 3] = [

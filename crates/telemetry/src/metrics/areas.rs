@@ -215,7 +215,7 @@ impl CatalogMetrics {
             bytes: r.gauges("moongate_catalog_bytes", "Size of a server's tool definitions."),
             tokens: r.gauges(
                 "moongate_catalog_tokens",
-                "Estimated context cost of a server's tool definitions (bytes / 4).",
+                "Estimated context cost of a server's tool definitions (bytes / 4.25).",
             ),
             left_out: r.gauges("moongate_catalog_left_out", "Items that a server lists and that cannot be exposed."),
             stale: r.gauges(
