@@ -265,6 +265,26 @@ async fn tools_and_costs_are_those_of_the_chosen_endpoint() {
 }
 
 #[tokio::test]
+async fn the_context_shows_what_search_mode_would_cost() {
+    for script in [only(legacy(), &["echo"]), legacy()] {
+        let server = serve(script).await;
+        let setup = Setup::new().http("a", &server.url).with("views.found", "discovery = \"search\"");
+        let gateway = setup.start().await;
+        gateway.ready(&["a"]).await;
+        let admin = gateway.app.admin.unwrap().to_string();
+        let page = async |path: &str| ask_for_page(&admin, path).await.text_body();
+        let cost = |html: &str, what: &str| {
+            let rest = html.split(&format!("<dt>{what}</dt><dd><b>")).nth(1)?;
+            Some(rest.split("</b>").next()?.to_owned())
+        };
+        let found = cost(&page("/context?endpoint=found").await, "As now, in search mode");
+        assert!(found.is_some());
+        assert_eq!(cost(&page("/context").await, "Search mode"), found);
+        assert_eq!(cost(&page("/context?endpoint=a").await, "Search mode"), None, "it has whole lists always");
+    }
+}
+
+#[tokio::test]
 async fn the_page_shows_what_a_model_would_see() {
     let server = serve(only(legacy(), &["echo", "fail"])).await;
     let gateway = Setup::new().http("a", &server.url).with("gateway", "discovery = \"search\"").start().await;

@@ -11,7 +11,6 @@ use crate::calls::endpoint_path;
 use crate::json;
 use crate::query_map::QueryMap;
 use crate::tool_catalog::tools_by_server;
-use moongate_gateway::estimate_tokens as estimate;
 use moongate_server::json_response;
 
 /// Server with its listed tools, the most expensive first.
@@ -60,8 +59,8 @@ pub(super) async fn context(Viewer(admin): Viewer, query: QueryMap) -> Response 
     costs.sort_by_key(|cost| std::cmp::Reverse(cost.tokens));
     let tools = costs.iter().map(|cost| cost.tools.len()).sum::<usize>();
     let tokens = costs.iter().map(|cost| cost.tokens).sum::<u64>();
-    let search = admin.gateway.search_mode_list(name);
-    let (tools_listed, tokens_listed) = search.map_or((tools, tokens), |list| (list.tools, estimate(list.bytes)));
+    let search = admin.gateway.search_mode_list(name).filter(|list| list.is_listed);
+    let (tools_listed, tokens_listed) = search.map_or((tools, tokens), |list| (list.tools, list.tokens()));
     let body = json!({
         "endpoint": endpoint_path(name),
         "discovery": if search.is_some() { "search" } else { "full" },

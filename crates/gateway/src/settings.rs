@@ -62,6 +62,12 @@ pub struct SearchRules {
     pub split_calls: bool,
 }
 
+impl Default for SearchRules {
+    fn default() -> Self {
+        SearchRules { always: GlobList::none(), resources: true, split_calls: false }
+    }
+}
+
 /// Named subset of servers and tools.
 #[derive(Clone, Debug)]
 pub struct ViewRules {

@@ -10,7 +10,7 @@ use super::switch::{ConfigButton, is_editable, server_url, tools_body};
 use super::text::{VisibleText, count, estimate, grouped};
 use super::view_query::{ViewQuery, segment};
 pub(super) use crate::context::ServerCost;
-use moongate_gateway::{SearchModeList, estimate_tokens as tokens_of};
+use moongate_gateway::SearchModeList;
 
 /// Numbers of tools from which clients have trouble.
 const TOOL_LIMITS: [(u64, &str); 3] = [
@@ -20,8 +20,8 @@ const TOOL_LIMITS: [(u64, &str); 3] = [
 ];
 /// Numbers of tools that the scale marks, with the client that minds.
 const MARKS: [(u64, &str); 2] = [(40, "40, Cursor's advice"), (128, "128, VS Code's limit")];
-/// Tokens of the four tools of search mode, and of a search with five hits, by the encoding o200k_base.
-const SEARCH_TOKENS: (u64, u64) = (436, 260);
+/// Tokens of a search with five hits, by the encoding o200k_base.
+const HIT_TOKENS: u64 = 260;
 /// Tokens from which the definitions are a noticeable part of a conversation.
 const TOKENS_MUCH: u64 = 10_000;
 
@@ -29,7 +29,7 @@ const TOKENS_MUCH: u64 = 10_000;
 pub(super) struct ContextView<'a> {
     pub(super) costs: Vec<ServerCost<'a>>,
     pub(super) endpoint: &'a EndpointChoice,
-    /// List that clients get in search mode. `None`: they get all tools.
+    /// List that clients get in search mode, or would get. `None`: the endpoint has full lists always.
     pub(super) search: Option<SearchModeList>,
     pub(super) query: &'a ViewQuery,
     pub(super) may_act: bool,
@@ -57,16 +57,17 @@ pub(super) fn table(view: &mut ContextView<'_>) -> Markup {
     let tools: u64 = costs.iter().map(|cost| cost.tools.len() as u64).sum();
     let most = costs.first().map_or(0, |cost| cost.tokens);
     let used: u64 = costs.iter().map(ServerCost::called_tokens).sum();
-    let listed = view.search.map_or(tools, |list| list.tools as u64);
-    let now = view.search.map_or(tokens, |list| tokens_of(list.bytes));
+    let search = view.search.filter(|list| list.is_listed);
+    let listed = search.map_or(tools, |list| list.tools as u64);
+    let now = search.map_or(tokens, |list| list.tokens());
     html! {
         div id="context" data-part=(view.query.link("/parts/context")) data-on="servers snapshot" {
             @if view.endpoint.coverage.is_none() { (view.endpoint.missing()) }
             p class="lead" {
                 code { (VisibleText(&view.endpoint.path())) }
-                @if view.search.is_some() { " is in search mode. It" }
+                @if search.is_some() { " is in search mode. It" }
                 " lists " (count(listed, "tool", "tools")) ": " b { (estimate(now)) " tokens" } " in every conversation."
-                @if view.search.is_some() { " A search finds " (count(tools, "tool", "tools")) "." }
+                @if search.is_some() { " A search finds " (count(tools, "tool", "tools")) "." }
             }
             @if let Some((_, warning)) = TOOL_LIMITS.iter().find(|(limit, _)| listed > *limit) {
                 p class="banner orange" { (warning) ". A view can list fewer." }
@@ -74,7 +75,7 @@ pub(super) fn table(view: &mut ContextView<'_>) -> Markup {
             @if now > TOKENS_MUCH {
                 p class="banner orange" { "More than " (grouped(TOKENS_MUCH)) " tokens: models choose tools worse, and each request costs more." }
             }
-            @if tools > 0 { (tool_scale(listed)) (what_it_would_be((tokens, used), view.search.map(|_| now))) }
+            @if tools > 0 { (tool_scale(listed)) (what_it_would_be((tokens, used), view.search)) }
             div class="wide panel" tabindex="0" role="region" aria-label="Cost of each server" {
                 table class="cost" {
                     thead { tr { th scope="col" { "Server" } th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" } th scope="col" { "Tools" } th scope="col" { "Calls" } } }
@@ -118,21 +119,20 @@ fn tool_scale(tools: u64) -> Markup {
     }
 }
 
-/// Renders the cost of the other ways to list the tools: all of them, and those that were called. `searched` is the cost
-/// of the list in search mode, if that is what the endpoint does.
-fn what_it_would_be((tokens, used): (u64, u64), searched: Option<u64>) -> Markup {
-    let (search, hit) = SEARCH_TOKENS;
+/// Renders the cost of each way to list the tools: all of them, those that were called, and search mode.
+fn what_it_would_be((tokens, used): (u64, u64), search: Option<SearchModeList>) -> Markup {
+    let searched = html! { span class="soft" { " (+ ≈ " (HIT_TOKENS) " a search)" } };
     html! {
         div class="panel would" {
             h2 { "What it would be" }
             dl {
-                @if let Some(searched) = searched {
-                    dt { "As now, in search mode" } dd { b { (estimate(searched)) } span class="soft" { " (+ ≈ " (hit) " a search)" } }
+                @if let Some(list) = search.filter(|list| list.is_listed) {
+                    dt { "As now, in search mode" } dd { b { (estimate(list.tokens())) } (searched) }
                     dt { "Full lists" } dd { b { (estimate(tokens)) } span class="soft" { " with " code { "discovery = \"full\"" } } }
                 } @else { dt { "As now" } dd { b { (estimate(tokens)) } } }
                 dt { "Only tools that were called" } dd { b { (estimate(used)) } span class="soft" { " since the gateway started" } }
-                @if searched.is_none() {
-                    dt { "Search mode" } dd { b { (grouped(search)) } span class="soft" { " (+ ≈ " (hit) " a search): " code { "discovery = \"search\"" } } }
+                @if let Some(list) = search.filter(|list| !list.is_listed) {
+                    dt { "Search mode" } dd { b { (estimate(list.tokens())) } (searched) span class="soft" { " with " code { "discovery = \"search\"" } } }
                 }
             }
         }

@@ -14,6 +14,7 @@ use super::tools::{ToolRows, ToolsView, open_tool};
 use super::view_query::ViewQuery;
 use crate::access::RefusalText;
 use crate::tool_catalog::{FoundTools, ServerTools};
+use moongate_gateway::SearchModeList;
 
 /// Text of a server that tries to be markup, and to hide what it is.
 const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}txt\u{200b}\u{1b}[31m";
@@ -130,8 +131,8 @@ fn tools_page(rows: ToolRows, query: &str) -> String {
 
 fn context_page(costs: Vec<ServerCost<'_>>) -> String {
     let (query, endpoint) = (ViewQuery::default(), EndpointChoice::of(&["", "coding"], ""));
-    context::page(&mut ContextView { costs, endpoint: &endpoint, search: None, query: &query, may_act: true })
-        .into_string()
+    let search = Some(SearchModeList { is_listed: false, tools: 4, bytes: 1900 });
+    context::page(&mut ContextView { costs, endpoint: &endpoint, search, query: &query, may_act: true }).into_string()
 }
 
 fn tool(name: &str, state: &str) -> Value {
@@ -288,7 +289,7 @@ fn context_sorts_by_cost_and_warns() {
             && html.contains("Switch off 1 tool of large"),
         "{html}"
     );
-    assert!(html.contains("<b>436</b>") && html.contains("VS Code's limit"), "{html}");
+    assert!(html.contains("<b>≈ 450</b>") && html.contains("VS Code's limit"), "{html}");
     assert!(
         html.contains("128 tools") && html.contains("10,000 tokens") && html.contains("1 tool nobody called"),
         "{html}"

@@ -4,12 +4,14 @@
 //! mode, whether the endpoint is in it or not.
 
 use crate::Gateway;
+use crate::catalog::estimate_tokens;
 use crate::catalog_route::CatalogRoute;
 use crate::endpoint_coverage::EndpointCoverage;
 use crate::search_mode::find_items::{ItemQuery, no_match_text};
 use crate::search_mode::is_meta_name;
 use crate::search_mode::item_index::ItemGroup;
 use crate::search_mode::meta_arguments::LIMIT_DEFAULT;
+use crate::settings::SearchRules;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Error, ItemKind};
 
@@ -39,30 +41,44 @@ pub struct FoundTool {
     pub matched_words: Vec<String>,
 }
 
-/// Size of the list that clients of an endpoint in search mode get.
+/// Size of the list that clients of an endpoint get in search mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchModeList {
+    /// True if they get it. False if the endpoint has full lists, and this is what it could have instead.
+    pub is_listed: bool,
     /// Number of tools: the meta-tools, and those that are always listed.
     pub tools: usize,
     /// Bytes of their definitions.
     pub bytes: usize,
 }
 
+impl SearchModeList {
+    /// Estimates the tokens that the list costs a model.
+    pub fn tokens(&self) -> u64 {
+        estimate_tokens(self.bytes)
+    }
+}
+
 impl Gateway {
-    /// Measures the list of tools that an endpoint in search mode gives a caller whose key has no rules. Returns `None` for
-    /// full lists, and without such an endpoint.
+    /// Measures the list of tools that an endpoint gives in search mode, to a caller whose key has no rules. Returns `None`
+    /// without such an endpoint, and for that of one server, which has full lists always.
     pub fn search_mode_list(&self, endpoint: &str) -> Option<SearchModeList> {
         let endpoint = self.current.load().endpoints.get(endpoint)?.clone();
-        let rules = endpoint.search_rules()?;
+        let (own, usual) = (endpoint.search_rules(), SearchRules::default());
+        let rules = own.unwrap_or(&usual);
+        if endpoint.keeps_local_names() {
+            return None;
+        }
         let snapshot = endpoint.generation.snapshot.load();
-        let is_listed = |route: &CatalogRoute| {
+        let is_shown = |route: &CatalogRoute| {
             let is_always = rules.always.matches(&route.exposed) && !is_meta_name(&route.exposed);
             is_always && !route.hidden && endpoint.offers(ItemKind::Tools, route)
         };
-        let always = snapshot.iter(ItemKind::Tools).filter(|route| is_listed(route));
+        let always = snapshot.iter(ItemKind::Tools).filter(|route| is_shown(route));
         let mut tools = endpoint.list_meta_tools(rules, &snapshot, false);
         tools.extend(always.map(|route| endpoint.listed_definition(ItemKind::Tools, route)));
-        Some(SearchModeList { tools: tools.len(), bytes: tools.iter().map(|tool| tool.bytes().len()).sum() })
+        let is_listed = own.is_some();
+        Some(SearchModeList { is_listed, tools: tools.len(), bytes: tools.iter().map(|tool| tool.bytes().len()).sum() })
     }
 
     /// Returns the names of the tools that fit some words, best first. Blocks for the time of the search.
