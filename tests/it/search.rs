@@ -2,6 +2,7 @@
 
 mod answers;
 mod calls;
+mod hidden;
 mod lists;
 mod tokens;
 

@@ -37,7 +37,11 @@ pub struct Snapshot {
     resource_servers: BTreeSet<ByteString>,
     pub(super) hints: HashMap<(ByteString, ItemKind), Option<CacheHint>>,
     lists: Mutex<HashMap<ListKey, RenderedList>>,
+    tool_counts: Mutex<HashMap<(ByteString, RoleId), Arc<ToolCounts>>>,
 }
+
+/// Numbers of tools that a role may use, by the names of the servers that it may know.
+pub(super) type ToolCounts = HashMap<String, usize>;
 
 /// Key of a list: the endpoint, the role, the kind, and whether it says what may become a task.
 type ListKey = (ByteString, RoleId, ItemKind, bool);
@@ -120,6 +124,17 @@ impl Snapshot {
         let list = RenderedList { result: JsonObject::new().with(kind.member(), array).to_shared(), hint, digest };
         self.lock_lists().insert(key, list.clone());
         list
+    }
+
+    /// Returns the numbers of tools, counted once for each endpoint and role.
+    pub(super) fn tool_counts(&self, key: (ByteString, RoleId), count: impl FnOnce() -> ToolCounts) -> Arc<ToolCounts> {
+        if let Some(counts) = self.tool_counts.lock().get(&key) {
+            return counts.clone();
+        }
+        // Counted without the lock, as lists are rendered.
+        let counts = Arc::new(count());
+        self.tool_counts.lock().insert(key, counts.clone());
+        counts
     }
 
     fn lock_lists(&self) -> parking_lot::MutexGuard<'_, HashMap<ListKey, RenderedList>> {

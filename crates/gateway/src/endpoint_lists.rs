@@ -29,7 +29,9 @@ impl Endpoint {
             return Err(Error::new(McpErrorKind::InvalidParams, "Invalid params: unknown cursor"));
         }
         let RenderedList { mut result, mut hint, .. } = self.rendered_list(caller, kind, with_tasks);
-        if let Some(absence) = self.absence() {
+        let is_visible =
+            |_: &String| !self.visible_servers(&caller.principal, &self.generation.snapshot.load()).is_empty();
+        if let Some(absence) = self.absence().filter(is_visible) {
             moongate_protocol::explain_absence(&mut result, &absence);
             // The absence of a server may end at any time.
             hint.ttl_ms = 0;

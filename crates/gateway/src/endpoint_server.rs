@@ -12,6 +12,8 @@ use crate::call_watch::UnsentCall;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
 use crate::expose;
+use crate::search_mode::search_instructions;
+use crate::server_entry::ServerEntry;
 use crate::subscription::ClientSubscription;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
@@ -23,9 +25,12 @@ use moongate_model::{
 const INSTRUCTIONS_MAX: usize = 2048;
 
 impl Server for Endpoint {
-    fn describe(&self, _: &Caller) -> ServerDescription {
-        let descriptions: Vec<ServerDescription> =
-            self.servers().filter_map(|upstream| upstream.description()).collect();
+    fn describe(&self, caller: &Caller) -> ServerDescription {
+        let snapshot = self.generation.snapshot.load();
+        // Servers of which the caller may use nothing must not be named here either.
+        let servers: Vec<&Arc<ServerEntry>> =
+            self.visible_servers(&caller.principal, &snapshot).into_iter().map(|visible| visible.server).collect();
+        let descriptions: Vec<ServerDescription> = servers.iter().filter_map(|server| server.description()).collect();
         // Clients read the capabilities once, and servers may come later: every kind is offered.
         let features = ServerCapabilities {
             tools: true,
@@ -47,13 +52,14 @@ impl Server for Endpoint {
             ),
         };
         let instructions = match &self.scope {
+            EndpointScope::Server(_) if servers.is_empty() => None,
             EndpointScope::Server(only) => expose::paragraphs(only.about(), self.absence()),
-            _ if self.search_rules().is_some() => Some(self.search_instructions()),
-            _ => expose::instructions(self.servers().map(|u| (u.display_title(), u.about())), INSTRUCTIONS_MAX),
+            _ if self.search_rules().is_some() => Some(search_instructions(&servers)),
+            _ => expose::instructions(servers.iter().map(|u| (u.display_title(), u.about())), INSTRUCTIONS_MAX),
         };
         // Clients show a single server under the title and icon of its config.
         let info = match &self.scope {
-            EndpointScope::Server(only) => {
+            EndpointScope::Server(only) if !servers.is_empty() => {
                 moongate_protocol::gateway_info_with(only.settings.title.as_deref(), only.settings.icon.as_deref())
             }
             _ => moongate_protocol::gateway_info(),

@@ -52,6 +52,7 @@ mod translate_event;
 mod unlisted_calls;
 mod unmatched_rules;
 mod uris;
+mod visible_servers;
 
 use parking_lot::Mutex;
 use std::collections::HashSet;

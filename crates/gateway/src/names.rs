@@ -14,6 +14,14 @@ pub struct NameRules {
     pub max_length: usize,
 }
 
+impl NameRules {
+    /// Returns what all names with a prefix begin with. `None` for no prefix.
+    pub fn beginning(&self, prefix: &str) -> Option<String> {
+        let nameless = NameRequest { server: "", prefix, name: "", local: "" };
+        (!prefix.is_empty()).then(|| sanitized_name(&nameless, self))
+    }
+}
+
 /// Request of one item for a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NameRequest<'a> {

@@ -10,7 +10,7 @@ use crate::endpoint_scope::EndpointScope;
 use crate::findings::{CatalogFinding, FindingTopic};
 use crate::generation::Generation;
 use crate::server_entry::ServerEntry;
-use moongate_access::policy::{GlobList, ItemRules};
+use moongate_access::policy::{GlobList, ItemRules, literal_beginning};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::ItemKind;
 
@@ -28,8 +28,11 @@ pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<Cat
     let exposed = || snapshot.iter(ItemKind::Tools).map(|route| (route.upstream.name.as_str(), route.exposed.as_str()));
     // A pattern with a server's prefix in front can only match that server.
     let is_certain = |pattern: &str| {
-        let prefix = |entry: &&ServerEntry| format!("{}{}", entry.settings.prefix, generation.names.separator);
-        whole || listed.iter().any(|m| !m.settings.prefix.is_empty() && literal_prefix(pattern).starts_with(&prefix(m)))
+        let is_of = |entry: &&ServerEntry| {
+            let beginning = generation.names.beginning(&entry.settings.prefix);
+            beginning.is_some_and(|beginning| literal_beginning(pattern).starts_with(&beginning))
+        };
+        whole || listed.iter().any(is_of)
     };
     let mut of_tools = |setting: String, globs: &GlobList, names: Vec<&str>| {
         for pattern in globs.unmatched(names.iter().copied()).into_iter().filter(|pattern| is_certain(pattern)) {
@@ -104,7 +107,7 @@ fn unmatched_of_server(entry: &ServerEntry) -> Vec<(RuleKey, CatalogFinding)> {
     uris.extend(templates.iter().cloned());
     // A resource in no list may still be read, by a template.
     let may_be_read = |pattern: &str| {
-        let pattern = literal_prefix(pattern);
+        let pattern = literal_beginning(pattern);
         let begins = |template: &ByteString| template.split('{').next().unwrap_or_default().to_owned();
         templates.iter().map(begins).any(|begin| begin.starts_with(pattern) || pattern.starts_with(&begin))
     };
@@ -132,12 +135,6 @@ fn unmatched_of_server(entry: &ServerEntry) -> Vec<(RuleKey, CatalogFinding)> {
         }
     }
     found
-}
-
-/// Returns the text that every match of a pattern begins with.
-fn literal_prefix(pattern: &str) -> &str {
-    let pattern = pattern.strip_prefix('!').unwrap_or(pattern);
-    &pattern[..pattern.find(['*', '?', '[', '{', '\\']).unwrap_or(pattern.len())]
 }
 
 fn finding<'a>(

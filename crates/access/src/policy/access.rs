@@ -90,6 +90,15 @@ impl AccessTable {
         }
     }
 
+    /// Returns false if the principal may use no tool whose exposed name has this beginning.
+    pub fn may_allow_from(&self, principal: &Principal, beginning: &str) -> bool {
+        match self.row(principal.role) {
+            AccessEntry::Everything => true,
+            AccessEntry::Nothing => false,
+            AccessEntry::Some(access) => access.tools.may_match_from(beginning),
+        }
+    }
+
     /// Returns the request rate that a role has of its own, with the role's name. `Some((_, None))`: no limit.
     pub fn own_rate(&self, role: RoleId) -> Option<(&str, Option<RequestRate>)> {
         match self.row(role) {

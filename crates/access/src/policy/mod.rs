@@ -10,5 +10,5 @@ mod traversal;
 
 pub use access::{ANONYMOUS, AccessTable, RoleAccess};
 pub use rate::{RequestRate, TokenBucket};
-pub use rules::{GlobList, ItemRules};
+pub use rules::{GlobList, ItemRules, literal_beginning};
 pub use traversal::traverses;

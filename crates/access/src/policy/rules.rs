@@ -136,10 +136,26 @@ impl GlobList {
         self.deciding(name).map(|at| self.patterns[at].as_str())
     }
 
+    /// Returns false if no name with this beginning can match.
+    pub fn may_match_from(&self, beginning: &str) -> bool {
+        let may_match = |pattern: &String| {
+            let literal = literal_beginning(pattern);
+            !pattern.starts_with('!') && (literal.starts_with(beginning) || beginning.starts_with(literal))
+        };
+        // No item has a name with NUL, so only an exclusion of everything with this beginning matches it.
+        !self.deny.contain(&format!("{beginning}\0")) && self.patterns.iter().any(may_match)
+    }
+
     /// Returns true if `name` matches.
     pub fn matches(&self, name: &str) -> bool {
         self.allow.contain(name) && !self.deny.contain(name)
     }
+}
+
+/// Returns the text that every match of a pattern begins with.
+pub fn literal_beginning(pattern: &str) -> &str {
+    let pattern = pattern.strip_prefix('!').unwrap_or(pattern);
+    &pattern[..pattern.find(['*', '?', '[', '{', '\\']).unwrap_or(pattern.len())]
 }
 
 impl Default for GlobList {
@@ -201,6 +217,23 @@ mod tests {
 
     fn globs(patterns: &[&str]) -> GlobList {
         GlobList::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn a_beginning_can_match_as_long_as_nothing_excludes_all_of_it() {
+        for (patterns, may_match) in [
+            (&["*"][..], true),
+            (&["pay*"], true),
+            (&["payroll__list"], true),
+            (&["shop__*", "*__list"], true),
+            (&["*", "!*__delete"], true),
+            (&["shop__*"], false),
+            (&["*", "!payroll__*"], false),
+            (&["*", "!pay*"], false),
+            (&[], false),
+        ] {
+            assert_eq!(globs(patterns).may_match_from("payroll__"), may_match, "{patterns:?}");
+        }
     }
 
     #[test]

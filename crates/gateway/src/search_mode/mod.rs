@@ -31,6 +31,8 @@ use moongate_jsonrpc::json::RawJson;
 use moongate_model::{Call, Caller, Error, Exchange, ItemKind, McpErrorKind, Outcome, Principal, TaskMode};
 use text_result::error_result;
 
+pub(crate) use server_overview::search_instructions;
+
 /// Answer that a meta-tool takes from the catalogue.
 type LocalAnswer = Box<dyn FnOnce(&Endpoint, &Principal) -> Outcome + Send>;
 

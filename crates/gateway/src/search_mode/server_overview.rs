@@ -1,16 +1,15 @@
 //! Servers of an endpoint, for models: in the instructions, and in the answer of `list_servers`.
 //!
-//! Owns the words about servers. Does not know items beyond their number. Invariant: instructions fit where clients cut
-//! them.
+//! Owns the words about servers. Does not decide who may know a server (`visible_servers.rs`). Invariant: instructions fit
+//! where clients cut them.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::catalog::Snapshot;
 use crate::endpoint::Endpoint;
 use crate::search_mode::text_result::text_result;
 use crate::server_entry::ServerEntry;
-use moongate_model::{ItemKind, Outcome, Principal};
+use crate::visible_servers::VisibleServer;
+use moongate_model::{Outcome, Principal};
 
 /// Longest instructions in bytes. Some clients cut them here.
 const INSTRUCTIONS_MAX: usize = 512;
@@ -19,36 +18,7 @@ const WORDS_MAX: usize = 12;
 /// Room for the line about servers without a line of their own.
 const REST_LINE: usize = 40;
 
-/// Server with the number of tools that a caller may use.
-pub(super) struct VisibleServer<'a> {
-    pub(super) server: &'a Arc<ServerEntry>,
-    tools: usize,
-}
-
 impl Endpoint {
-    /// Returns the servers that a caller may know. A server whose tools are all denied looks like none.
-    pub(super) fn visible_servers(&self, principal: &Principal, snapshot: &Snapshot) -> Vec<VisibleServer<'_>> {
-        let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
-        for route in snapshot.iter(ItemKind::Tools).filter(|route| !route.hidden) {
-            let (all, permitted) = counts.entry(&route.upstream.settings.name).or_default();
-            *all += 1;
-            *permitted += usize::from(self.permits(principal, ItemKind::Tools, route));
-        }
-        let others = [ItemKind::Resources, ItemKind::Templates, ItemKind::Prompts];
-        let others: HashSet<&str> = others
-            .into_iter()
-            .flat_map(|kind| snapshot.iter(kind).filter(|route| !route.hidden))
-            .map(|route| &*route.upstream.settings.name)
-            .collect();
-        let visible = self.servers().filter_map(|server| {
-            let name = server.settings.name.as_str();
-            let (all, tools) = counts.get(name).copied().unwrap_or_default();
-            // `all == 0`: a server that is starting has no tools yet, and must not look unknown.
-            (tools > 0 || all == 0 || others.contains(name)).then_some(VisibleServer { server, tools })
-        });
-        visible.collect()
-    }
-
     /// Answers `list_servers`.
     pub(super) fn list_servers(&self, principal: &Principal) -> Outcome {
         let snapshot = self.generation.snapshot.load();
@@ -62,28 +32,26 @@ impl Endpoint {
         }
         text_result(&lines.join("\n"))
     }
+}
 
-    /// Returns the instructions of search mode: how to use it, and a line for each server.
-    pub(crate) fn search_instructions(&self) -> String {
-        let mut text =
-            "Tools are not listed here: find them with search_tools, then call them with call_tool.".to_owned();
-        let servers: Vec<&Arc<ServerEntry>> = self.servers().collect();
-        for (n, server) in servers.iter().enumerate() {
-            let about = server.about().map(|text| moongate_search::summary(&text)).unwrap_or_default();
-            let words: Vec<&str> = about.split(' ').filter(|word| !word.is_empty()).take(WORDS_MAX).collect();
-            let colon = if words.is_empty() { "" } else { ": " };
-            let line = format!("\n- {}{colon}{}", server.display_title(), words.join(" "));
-            let is_last = n + 1 == servers.len();
-            let room = if is_last { 0 } else { REST_LINE };
-            // The line about the rest must still fit after this one, unless no server is left for it.
-            if text.len() + line.len() + room > INSTRUCTIONS_MAX {
-                text += &format!("\n- {} more: list_servers", servers.len() - n);
-                break;
-            }
-            text += &line;
+/// Writes the instructions of search mode: how to use it, and a line for each of these servers.
+pub(crate) fn search_instructions(servers: &[&Arc<ServerEntry>]) -> String {
+    let mut text = "Tools are not listed here: find them with search_tools, then call them with call_tool.".to_owned();
+    for (n, server) in servers.iter().enumerate() {
+        let about = server.about().map(|text| moongate_search::summary(&text)).unwrap_or_default();
+        let words: Vec<&str> = about.split(' ').filter(|word| !word.is_empty()).take(WORDS_MAX).collect();
+        let colon = if words.is_empty() { "" } else { ": " };
+        let line = format!("\n- {}{colon}{}", server.display_title(), words.join(" "));
+        let is_last = n + 1 == servers.len();
+        let room = if is_last { 0 } else { REST_LINE };
+        // The line about the rest must still fit after this one, unless no server is left for it.
+        if text.len() + line.len() + room > INSTRUCTIONS_MAX {
+            text += &format!("\n- {} more: list_servers", servers.len() - n);
+            break;
         }
-        text
+        text += &line;
     }
+    text
 }
 
 fn count(number: usize, what: &str) -> String {
