@@ -4,6 +4,8 @@ mod answers;
 mod calls;
 mod hidden;
 mod lists;
+mod slips;
+mod states;
 mod tokens;
 
 use moongate_mock::{MockHandle, MockScript};

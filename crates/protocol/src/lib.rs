@@ -57,6 +57,7 @@ pub use error_labels::call_ending;
 pub use example_call::{ExampleCall, example_call};
 pub use gateway_info::{gateway_info, gateway_info_with};
 pub use interactive_flag::InteractiveFlag;
+pub use legacy::demands_elicitations;
 pub use mcp_apps::{APP_SCHEME, app_pages, with_app_pages};
 pub use negotiate::{NegotiatedServer, connect, connect_http_sse, may_be_http_sse};
 pub use stdio_client::{ClientDisconnected, StdioClient};

@@ -51,15 +51,18 @@ async fn wrong_calls_are_answered_with_what_would_be_right() {
     for revision in CLIENTS {
         let client = able(&gateway, revision).await;
         let missing = refused(&client, "search_tools", json!({"q": "issue"})).await;
-        assert!(missing.starts_with("`query` is missing.\nArguments of search_tools: search_tools(query: string, "));
+        assert!(
+            missing.starts_with("`q` is no argument of search_tools.\nArguments of search_tools: search_tools(query: ")
+        );
+        assert!(refused(&client, "search_tools", json!({"query": " "})).await.starts_with("`query` is missing.\n"));
         let limit = refused(&client, "search_tools", json!({"query": "issue", "limit": 50})).await;
         assert!(limit.starts_with("`limit` must be an integer from 1 to 20.\n"), "{limit}");
         let kind = refused(&client, "search_tools", json!({"query": ["issue"]})).await;
         assert!(kind.starts_with("`query` must be a string.\n"), "{kind}");
         let server = refused(&client, "search_tools", json!({"query": "issue", "server": "b"})).await;
         assert_eq!(server, "There is no server \"b\". Servers: a.");
-        let unknown = "Unknown tool: creat_issue. Nearest: a__create_issue, a__read_issue, a__secret. Find others with \
-                       search_tools.";
+        let unknown =
+            "Unknown tool: creat_issue. Nearest: a__create_issue, a__read_issue. Find others with search_tools.";
         assert_eq!(refused(&client, "call_tool", json!({"name": "creat_issue"})).await, unknown);
         assert_eq!(refused(&client, "describe_tool", json!({"names": ["creat_issue"]})).await, unknown);
         let arguments = refused(&client, "call_tool", json!({"name": "a__read_issue", "arguments": [1]})).await;
@@ -91,9 +94,7 @@ async fn what_is_denied_looks_unknown_everywhere() {
             for (tool, arguments) in [("call_tool", json!({"name": name})), ("describe_tool", json!({"names": [name]}))]
             {
                 let said = text(tool, arguments).await;
-                assert!(said.starts_with(&format!("Unknown tool: {name}. Nearest: ")), "{said}");
-                let near = said.split("Nearest: ").nth(1).unwrap();
-                assert!(near.contains("a__read_issue") && !near.contains("secret"), "{said}");
+                assert_eq!(said, format!("Unknown tool: {name}. Find tools with search_tools."));
             }
             let direct = client.call(&name, json!({})).await.error();
             assert_eq!(direct["message"], format!("Unknown tool: {name}"));
@@ -144,7 +145,7 @@ async fn only_tools_that_say_so_are_called_as_reading_ones() {
         let writes = refused(&client, "call_readonly_tool", json!({"name": "a__create_issue"})).await;
         assert_eq!(writes, "a__create_issue does not say that it only reads: call it with call_tool");
         let unknown = refused(&client, "call_readonly_tool", json!({"name": "a__read"})).await;
-        assert!(unknown.starts_with("Unknown tool: a__read. Nearest: a__read_issue, "), "{unknown}");
+        assert!(unknown.starts_with("Unknown tool: a__read. Nearest: a__read_issue. "), "{unknown}");
     }
     assert_eq!(mock.counters().of("tools/call"), CLIENTS.len() as u64);
 }
@@ -185,8 +186,8 @@ async fn resources_and_prompts_are_found_and_read() {
             let read = client.exchange_tool("read_resource", json!({"uri": uri})).await;
             let blocks = read.result()["content"].as_array().unwrap();
             assert_eq!((&blocks[0]["type"], &blocks[0]["resource"]), (&json!("resource"), &whole[0]), "{read:?}");
-            let unknown = refused(&client, "get_prompt", json!({"name": "a__helo"})).await;
-            assert!(unknown.starts_with("Unknown prompt: a__helo. Nearest: "), "{unknown}");
+            let unknown = refused(&client, "get_prompt", json!({"name": "a__gret"})).await;
+            assert!(unknown.starts_with("Unknown prompt: a__gret. Nearest: "), "{unknown}");
             let prompts = client.exchange("prompts/list", json!({})).await.result()["prompts"].clone();
             let prompt = prompts[0]["name"].as_str().unwrap();
             let found = ask(&client, "search_prompts", json!({"query": prompt, "limit": 1})).await;

@@ -5,16 +5,17 @@
 
 use std::sync::Arc;
 
-use crate::catalog::Snapshot;
 use crate::catalog_route::CatalogRoute;
 use crate::endpoint::Endpoint;
 use crate::search_mode::item_index::ItemGroup;
 use crate::search_mode::item_summary::one_line;
-use crate::search_mode::item_texts::{ItemId, json_text};
+use crate::search_mode::item_texts::json_text;
 use crate::search_mode::meta_arguments::LIMIT_MAX;
 use crate::search_mode::ranked_items::RankedItems;
-use crate::search_mode::text_result::{content_result, error_result, text_block, text_result};
-use moongate_jsonrpc::json::{ByteString, RawJson};
+use crate::search_mode::server_overview::{not_ready_text, state_note};
+use crate::search_mode::text_result::{error_result, text_result};
+use crate::server_entry::ServerEntry;
+use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Outcome, Principal};
 
 /// Characters of a query that an answer repeats.
@@ -35,16 +36,15 @@ impl Endpoint {
     /// Answers a search.
     pub(super) fn find_items(&self, principal: &Principal, query: &ItemQuery) -> Outcome {
         let snapshot = self.generation.snapshot.load_full();
-        let servers = || {
-            let visible = self.visible_servers(principal, &snapshot);
-            visible.iter().map(|visible| visible.server.name.to_string()).collect::<Vec<_>>().join(", ")
-        };
+        let visible = self.visible_servers(principal, &snapshot);
+        let servers: Vec<&Arc<ServerEntry>> = visible.iter().map(|visible| visible.server).collect();
         // A server that the caller may not see gets the answer of one that does not exist. A refusal of its
         // own would tell its name.
         if let Some(server) = &query.server
-            && !self.visible_servers(principal, &snapshot).iter().any(|visible| visible.server.name == *server)
+            && !servers.iter().any(|visible| visible.name == *server)
         {
-            return error_result(&format!("There is no server \"{}\". Servers: {}.", repeated(server), servers()));
+            let text = format!("There is no server \"{}\". Servers: {}.", repeated(server), names_of(&servers));
+            return error_result(&text);
         }
         let is_searched = |kind: ItemKind, route: &CatalogRoute| {
             query.server.as_ref().is_none_or(|name| *name == route.upstream.name)
@@ -54,7 +54,7 @@ impl Endpoint {
         let found = self.indexes().rank(&snapshot, query.group, &query.text, query.limit, is_searched);
         // No match is no error: the model should try other words, and not report a failure.
         if found.items.is_empty() {
-            return text_result(&no_match_text(&query.text, &servers()));
+            return text_result(&no_match_text(query, &servers));
         }
         text_result(&self.found_text(query, &found))
     }
@@ -80,70 +80,25 @@ impl Endpoint {
         }
         lines.join("\n")
     }
-
-    /// Describes tools by their whole definitions.
-    pub(super) fn describe_tools(&self, principal: &Principal, names: &[ByteString]) -> Outcome {
-        let snapshot = self.generation.snapshot.load_full();
-        let mut is_found = false;
-        let mut blocks = Vec::new();
-        for name in names {
-            let id = (ItemKind::Tools, name.clone());
-            let text = match self.find_visible(principal, &snapshot, &id) {
-                Some(route) => {
-                    is_found = true;
-                    json_text(&self.listed_definition(ItemKind::Tools, route)).to_owned()
-                }
-                None => self.unknown_text(principal, &snapshot, ItemKind::Tools, name),
-            };
-            blocks.push(text_block(&text));
-        }
-        let mut outcome = content_result(&blocks);
-        // One wrong name must not spoil the definitions of the others, so only a complete miss is an error.
-        if !is_found {
-            outcome.result.set(ByteString::literal("isError"), RawJson::literal("true"));
-        }
-        outcome
-    }
-
-    /// Returns the text about an unknown key, with the keys that may have been meant.
-    pub(super) fn unknown_text(&self, principal: &Principal, snapshot: &Snapshot, kind: ItemKind, key: &str) -> String {
-        let (what, search) = match kind {
-            ItemKind::Tools => ("tool", "search_tools"),
-            ItemKind::Prompts => ("prompt", "search_prompts"),
-            ItemKind::Resources | ItemKind::Templates => ("resource", "search_resources"),
-        };
-        let near = self.nearest_keys(snapshot, principal, kind, key);
-        let near = near.iter().map(ByteString::as_str).collect::<Vec<_>>().join(", ");
-        let near = if near.is_empty() { String::new() } else { format!(" Nearest: {near}.") };
-        format!("Unknown {what}: {}.{near} Find others with {search}.", repeated(key))
-    }
-
-    /// Returns the line that says how to use an item, if the caller may see it.
-    pub(super) fn item_signature(&self, principal: &Principal, kind: ItemKind, key: &ByteString) -> Option<String> {
-        let snapshot = self.generation.snapshot.load_full();
-        let route = self.find_visible(principal, &snapshot, &(kind, key.clone()))?;
-        Some(self.summarize(kind, route).signature)
-    }
-
-    fn find_visible<'a>(
-        &self,
-        principal: &Principal,
-        snapshot: &'a Arc<Snapshot>,
-        (kind, key): &ItemId,
-    ) -> Option<&'a Arc<CatalogRoute>> {
-        let route = snapshot.find_exposed(*kind, key)?;
-        // A hidden item is unknown here, since its definition would tell that it exists.
-        (!route.hidden && self.permits(principal, *kind, route)).then_some(route)
-    }
 }
 
-/// Writes the answer to a search that found nothing.
-pub(super) fn no_match_text(query: &str, servers: &str) -> String {
-    format!("No good match for \"{}\". Try other words. Servers: {servers}.", repeated(query))
+/// Writes the answer to a search that found nothing in these servers.
+pub(super) fn no_match_text(query: &ItemQuery, servers: &[&Arc<ServerEntry>]) -> String {
+    let is_searched = |server: &&&Arc<ServerEntry>| query.server.as_ref().is_none_or(|name| *name == server.name);
+    let searched: Vec<&Arc<ServerEntry>> = servers.iter().filter(is_searched).copied().collect();
+    let not_ready = not_ready_text(searched.iter().copied());
+    // Where no server answers, other words find nothing either.
+    let is_any_ready = searched.iter().any(|server| state_note(server.status().state).is_none());
+    let advice = if is_any_ready || not_ready.is_empty() { " Try other words." } else { "" };
+    format!("No good match for \"{}\".{not_ready}{advice} Servers: {}.", repeated(&query.text), names_of(servers))
+}
+
+fn names_of(servers: &[&Arc<ServerEntry>]) -> String {
+    servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the beginning of a caller's text in one line.
-fn repeated(text: &str) -> String {
+pub(super) fn repeated(text: &str) -> String {
     // A query may quote the text of a server, and its line breaks would look like further items.
     one_line(text).chars().take(REPEATED_MAX).collect()
 }

@@ -9,6 +9,8 @@ use futures_util::StreamExt;
 
 use crate::endpoint::Endpoint;
 use crate::search_mode::item_summary::is_read_only;
+use crate::search_mode::item_texts::ItemId;
+use crate::search_mode::named_items::arguments_text;
 use crate::search_mode::text_result::{append_text, content_result, error_result, text_block};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{
@@ -25,6 +27,12 @@ pub(super) struct NamedItem {
     pub(super) read_only: bool,
 }
 
+impl NamedItem {
+    fn id(&self) -> ItemId {
+        (self.kind, self.key.clone())
+    }
+}
+
 impl Endpoint {
     /// Starts the call of an item, in place of the call of a meta-tool.
     pub(super) fn call_named_item(&self, caller: &Arc<Caller>, mut call: Call, item: NamedItem) -> Exchange {
@@ -34,7 +42,7 @@ impl Endpoint {
             ItemKind::Resources | ItemKind::Templates => (McpMethod::ReadResource, "uri"),
         };
         call.method = method;
-        // Built anew: members beside the arguments were meant for the meta-tool, and not for the item.
+        // Built anew, since these were the members of the meta-tool's call.
         call.params = JsonObject::new().with(member, RawJson::string(&item.key));
         if let Some(arguments) = &item.arguments {
             call.params.set(ByteString::literal("arguments"), arguments.clone());
@@ -93,21 +101,32 @@ impl CallGuide {
             Err(error) if self.item.read_only && error.kind == McpErrorKind::InvalidParams => {
                 Ok(error_result(&error.message))
             }
-            end if moongate_protocol::refuses_arguments(&end) => {
-                let (guide, kind) = (self.clone(), self.item.kind);
-                let signature = self.endpoint.in_background(move |endpoint| {
-                    endpoint.item_signature(&guide.caller.principal, kind, &guide.item.key)
-                });
-                let hint = signature.await?.map(|signature| format!("Arguments of {}: {signature}", self.item.key));
-                self.with_hint(end, hint).map(|outcome| self.as_tool_result(outcome))
+            end if moongate_protocol::refuses_arguments(&end) || self.is_refused_read(&end) => {
+                let guide = self.clone();
+                let hint = self.endpoint.in_background(move |endpoint| guide.hint(endpoint)).await?;
+                self.as_tool_end(self.with_hint(end, hint))
             }
-            end => end.map(|outcome| self.as_tool_result(outcome)),
+            end => self.as_tool_end(end),
         }
     }
 
     fn unknown(&self, endpoint: &Endpoint) -> String {
-        let snapshot = endpoint.generation.snapshot.load();
-        endpoint.unknown_text(&self.caller.principal, &snapshot, self.item.kind, &self.item.key)
+        endpoint.unknown_text(&self.caller.principal, &self.item.id())
+    }
+
+    fn is_refused_read(&self, end: &Result<Outcome, Error>) -> bool {
+        self.item.kind == ItemKind::Resources && end.as_ref().is_err_and(is_server_error)
+    }
+
+    /// Returns what helps after a server's refusal.
+    fn hint(&self, endpoint: &Endpoint) -> Option<String> {
+        let (principal, id) = (&self.caller.principal, self.item.id());
+        match (id.0, endpoint.item_signature(principal, &id)) {
+            // The one server with resources is asked for those in no list, too. So its refusal may mean a wrong URI.
+            (ItemKind::Resources, None) => Some(endpoint.finding_text(principal, &id)),
+            (ItemKind::Resources, Some(_)) => None,
+            (_, signature) => signature.map(|signature| arguments_text(&id.1, &signature)),
+        }
     }
 
     /// Adds the signature to the server's refusal.
@@ -122,6 +141,17 @@ impl CallGuide {
         }
     }
 
+    /// Turns the end of a read or a prompt into the end of a tool's call.
+    fn as_tool_end(&self, end: Result<Outcome, Error>) -> Result<Outcome, Error> {
+        match end {
+            // A result, since the model called a tool, and a protocol error may never reach it.
+            Err(error) if self.item.kind != ItemKind::Tools && is_server_error(&error) => {
+                Ok(error_result(&error.message))
+            }
+            end => end.map(|outcome| self.as_tool_result(outcome)),
+        }
+    }
+
     /// Turns the result of a resource or prompt into the result of a tool.
     fn as_tool_result(&self, outcome: Outcome) -> Outcome {
         match self.item.kind {
@@ -130,6 +160,11 @@ impl CallGuide {
             ItemKind::Prompts => content_result(&prompt_blocks(&outcome.result)),
         }
     }
+}
+
+/// Returns true for a server's own error, apart from one that the client's program answers.
+fn is_server_error(error: &Error) -> bool {
+    matches!(error.kind, McpErrorKind::ServerError(_)) && !moongate_protocol::demands_elicitations(error)
 }
 
 /// Embeds the contents of a resource as they are.

@@ -5,9 +5,9 @@
 use crate::catalog_route::CatalogRoute;
 use crate::endpoint::Endpoint;
 use crate::search_mode::item_texts::json_text;
+use crate::search_mode::server_overview::state_note;
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_model::ItemKind;
-use moongate_upstream::UpstreamState;
 
 /// Arguments of a prompt that are named.
 const PROMPT_ARGUMENTS_MAX: usize = 20;
@@ -58,19 +58,6 @@ pub(super) fn is_read_only(tool: &JsonObject) -> bool {
     let annotations = tool.get_object("annotations");
     // A missing hint counts as no, as the specification has it for `readOnlyHint`.
     annotations.is_some_and(|hints| hints.get("readOnlyHint").is_some_and(|hint| hint.bytes() == "true"))
-}
-
-/// Returns what keeps a server from answering now.
-fn state_note(state: UpstreamState) -> Option<&'static str> {
-    match state {
-        // A stopped server is a lazy one, which a call starts.
-        UpstreamState::Ready | UpstreamState::Stopped => None,
-        UpstreamState::Starting => Some("starting"),
-        UpstreamState::Degraded => Some("degraded"),
-        UpstreamState::BackingOff => Some("not reachable now"),
-        UpstreamState::NeedsLogin => Some("needs sign-in"),
-        UpstreamState::Failed | UpstreamState::Disabled => Some("not available"),
-    }
 }
 
 fn signature_of(kind: ItemKind, key: &str, members: &JsonObject) -> String {

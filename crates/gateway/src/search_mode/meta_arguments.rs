@@ -12,6 +12,8 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 pub(super) const LIMIT_MAX: usize = 20;
 /// Hits of a search that names no limit.
 pub(super) const LIMIT_DEFAULT: usize = 5;
+/// Unknown members that a refusal names.
+const STRAY_MAX: usize = 5;
 /// Most tools that are described at once.
 const NAMES_MAX: usize = 10;
 
@@ -36,26 +38,34 @@ impl MetaArguments {
         }
     }
 
-    /// Returns a text that must be there.
-    pub(super) fn text(&self, key: &str) -> Result<ByteString, ArgumentProblem> {
-        match self.optional_text(key)? {
-            // An empty text finds nothing. Its refusal shows how to call instead.
-            Some(text) if !text.trim().is_empty() => Ok(text),
-            _ => Err(self.problem(&format!("`{key}` is missing."))),
-        }
+    /// Names the members that the tool does not have, if there are any: "`a` is no argument of call_tool".
+    pub(super) fn stray_members(&self) -> Option<String> {
+        let is_stray = |key: &&str| self.given(key).is_some() && !self.tool.has_argument(key);
+        let keys = self.members.iter().map(|(key, _)| key.as_str()).filter(is_stray).take(STRAY_MAX);
+        let names: Vec<String> = keys.map(|key| format!("`{}`", moongate_search::summary(key))).collect();
+        let verb = if names.len() == 1 { "is no argument" } else { "are no arguments" };
+        (!names.is_empty()).then(|| format!("{} {verb} of {}", names.join(" and "), self.tool.name()))
     }
 
-    /// Returns a text, if it is there.
+    /// Returns a text that must be there, without spaces around it.
+    pub(super) fn text(&self, key: &str) -> Result<ByteString, ArgumentProblem> {
+        // An empty text finds nothing. Its refusal shows how to call instead.
+        self.optional_text(key)?.ok_or_else(|| self.problem(&format!("`{key}` is missing.")))
+    }
+
+    /// Returns a text without spaces around it, if it is there.
     pub(super) fn optional_text(&self, key: &str) -> Result<Option<ByteString>, ArgumentProblem> {
         let Some(raw) = self.given(key) else { return Ok(None) };
-        raw.as_text().map(Some).ok_or_else(|| self.problem(&format!("`{key}` must be a string.")))
+        let text = raw.as_text().ok_or_else(|| self.problem(&format!("`{key}` must be a string.")))?;
+        Ok(Some(trimmed(&text)).filter(|text| !text.is_empty()))
     }
 
     /// Returns the number of hits that are wanted.
     pub(super) fn limit(&self) -> Result<usize, ArgumentProblem> {
         let Some(raw) = self.given("limit") else { return Ok(LIMIT_DEFAULT) };
-        // Some models write whole numbers as `5.0`.
-        let number = raw.parse_as::<f64>().ok().filter(|number| number.fract() == 0.0);
+        // Some models write whole numbers as `5.0`, or as a text.
+        let number = raw.as_text().map_or_else(|| raw.parse_as().ok(), |text| text.trim().parse::<f64>().ok());
+        let number = number.filter(|number| number.fract() == 0.0);
         match number {
             Some(number) if (1.0..=LIMIT_MAX as f64).contains(&number) => Ok(number as usize),
             _ => Err(self.problem(&format!("`limit` must be an integer from 1 to {LIMIT_MAX}."))),
@@ -71,14 +81,17 @@ impl MetaArguments {
         }
     }
 
-    /// Returns the names of tools. A lone name needs no array.
+    /// Returns the names of tools. A lone name needs no array, and an array may be a text.
     pub(super) fn names(&self) -> Result<Vec<ByteString>, ArgumentProblem> {
         let wrong = || self.problem(&format!("`names` must be an array of 1 to {NAMES_MAX} names of tools."));
         let raw = self.given("names").ok_or_else(wrong)?;
-        let one = raw.as_text().map(|name| vec![name]);
-        let several = || raw.as_array()?.iter().map(RawJson::as_text).collect();
-        let names: Vec<ByteString> = one.or_else(several).ok_or_else(wrong)?;
-        if names.is_empty() || names.len() > NAMES_MAX { Err(wrong()) } else { Ok(names) }
+        let several = |raw: &RawJson| raw.as_array()?.iter().map(RawJson::as_text).collect::<Option<Vec<_>>>();
+        let names = match raw.as_text() {
+            Some(text) => parse_text(&text).as_ref().and_then(several).or(Some(vec![text])),
+            None => several(raw),
+        };
+        let names = names.ok_or_else(wrong)?;
+        if names.is_empty() || names.len() > NAMES_MAX { Err(wrong()) } else { Ok(names.iter().map(trimmed).collect()) }
     }
 
     /// Returns the bytes of an object, if it is there. Models often write one as a string.
@@ -92,7 +105,7 @@ impl MetaArguments {
         self.members.get(key).filter(|raw| !raw.is_null())
     }
 
-    fn problem(&self, text: &str) -> ArgumentProblem {
+    pub(super) fn problem(&self, text: &str) -> ArgumentProblem {
         // Each problem repeats the signature, so that the model can correct its call without another step.
         ArgumentProblem(format!("{text}\nArguments of {}: {}", self.tool.name(), self.tool.signature()))
     }
@@ -110,8 +123,16 @@ fn object_text(raw: Option<&RawJson>) -> Result<Option<RawJson>, ()> {
         return Ok(None);
     }
     // Unwrapped once only. A text within this text is a mistake that the model should see.
-    let parsed = RawJson::parse(Bytes::copy_from_slice(text.as_bytes())).ok();
-    parsed.filter(RawJson::is_object).map(Some).ok_or(())
+    parse_text(&text).filter(RawJson::is_object).map(Some).ok_or(())
+}
+
+/// Returns the JSON that a text holds.
+fn parse_text(text: &str) -> Option<RawJson> {
+    RawJson::parse(Bytes::copy_from_slice(text.as_bytes())).ok()
+}
+
+fn trimmed(text: &ByteString) -> ByteString {
+    ByteString::from(text.trim())
 }
 
 #[cfg(test)]
@@ -134,7 +155,7 @@ mod tests {
         assert!(missing.starts_with(&format!("`query` is missing.{signature}")), "{missing}");
         assert!(problem(search(r#"{"query":" "}"#).text("query")).starts_with("`query` is missing."));
         assert!(problem(search(r#"{"query":7}"#).text("query")).starts_with("`query` must be a string."));
-        for limit in ["0", "21", "-1", "2.5", "\"5\"", "[]", "1e99"] {
+        for limit in ["0", "21", "-1", "2.5", "\"many\"", "\"21\"", "\"NaN\"", "[]", "1e99"] {
             let json = format!(r#"{{"limit":{limit}}}"#);
             let arguments = read(MetaTool::SearchTools, json.leak()).unwrap();
             assert!(problem(arguments.limit()).starts_with("`limit` must be an integer from 1 to 20."), "{limit}");
@@ -155,9 +176,25 @@ mod tests {
         assert_eq!((search.limit(), search.optional_text("server")), (Ok(5), Ok(None)));
         let whole = read(MetaTool::SearchTools, r#""{\"query\":\"x\"}""#).unwrap();
         assert_eq!(whole.text("query").as_deref(), Ok("x"));
-        let one = read(MetaTool::DescribeTool, r#"{"names":"a"}"#).unwrap();
-        assert_eq!(one.names().unwrap().len(), 1);
+        let number = read(MetaTool::SearchTools, r#"{"limit":" 3","server":" "}"#).unwrap();
+        assert_eq!((number.limit(), number.optional_text("server")), (Ok(3), Ok(None)));
+        for (names, read_as) in [(r#""a ""#, &["a"][..]), (r#""[\"a\", \" b\"]""#, &["a", "b"]), (r#"["a"]"#, &["a"])] {
+            let arguments = read(MetaTool::DescribeTool, format!(r#"{{"names":{names}}}"#).leak()).unwrap();
+            let named = arguments.names().unwrap();
+            assert!(named.iter().map(ByteString::as_str).eq(read_as.iter().copied()), "{names}");
+        }
         assert!(MetaArguments::read(MetaTool::ListServers, None).is_ok());
+    }
+
+    #[test]
+    fn members_of_no_argument_are_named() {
+        let stray = |json| read(MetaTool::CallTool, json).unwrap().stray_members();
+        assert_eq!(stray(r#"{"name":"a","arguments":{},"args":null}"#), None);
+        assert_eq!(stray(r#"{"name":"a","args":{}}"#).as_deref(), Some("`args` is no argument of call_tool"));
+        let two = stray(r#"{"name":"a","b\nc":1,"d":2}"#);
+        assert_eq!(two.as_deref(), Some("`b c` and `d` are no arguments of call_tool"));
+        let long = format!(r#"{{"name":"a","{}":1}}"#, "x".repeat(100_000));
+        assert!(stray(long.leak()).is_some_and(|text| text.len() < 400));
     }
 
     #[test]

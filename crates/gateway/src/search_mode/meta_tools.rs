@@ -92,6 +92,12 @@ impl MetaTool {
         self.definition().as_object().unwrap_or_default()
     }
 
+    /// Returns true if it has an argument of this name.
+    pub(super) fn has_argument(self, name: &str) -> bool {
+        let properties = self.members().get_object("inputSchema").and_then(|schema| schema.get_object("properties"));
+        properties.is_some_and(|properties| properties.get(name).is_some())
+    }
+
     /// Returns the line that says how to call it.
     pub(super) fn signature(self) -> String {
         let definition = self.members();

@@ -10,6 +10,7 @@ mod item_summary;
 mod item_texts;
 mod meta_arguments;
 mod meta_tools;
+mod named_items;
 mod nearest_names;
 pub(super) mod operator_search;
 mod ranked_items;
@@ -65,6 +66,10 @@ impl Endpoint {
         caller: &Arc<Caller>,
         call: Call,
     ) -> Result<Exchange, ArgumentProblem> {
+        if let Some(stray) = arguments.stray_members() {
+            let answer = refuse_stray_members(tool, arguments, stray)?;
+            return Ok(self.answer_from_catalog(caller, UnsentCall::from_call(&call), answer));
+        }
         let query = |group, full| -> Result<ItemQuery, ArgumentProblem> {
             let (text, server) = (arguments.text("query")?, arguments.optional_text("server")?);
             Ok(ItemQuery { group, text, server, limit: arguments.limit()?, full })
@@ -129,23 +134,43 @@ impl Endpoint {
 
     /// Renders the meta-tools that this endpoint lists.
     pub(super) fn list_meta_tools(&self, rules: &SearchRules, snapshot: &Snapshot, with_tasks: bool) -> Vec<RawJson> {
-        let has = |group: ItemGroup| {
-            let mut routes = group.kinds().iter().flat_map(|kind| snapshot.iter(*kind));
-            routes.any(|route| !route.hidden && self.includes(&route.upstream.settings.name))
-        };
-        let is_listed = |tool: &MetaTool| match tool {
-            // The principal does not count here: a search for denied items finds nothing anyway.
-            MetaTool::SearchResources | MetaTool::ReadResource => has(ItemGroup::Resources),
-            MetaTool::SearchPrompts | MetaTool::GetPrompt => has(ItemGroup::Prompts),
-            _ => true,
-        };
         let may_be_task = with_tasks && self.task_features().is_some();
         let render = |tool: MetaTool| match may_be_task && tool.calls_tools() {
             true => moongate_protocol::offer_as_task(&tool.definition()).unwrap_or_else(|| tool.definition()),
             false => tool.definition(),
         };
-        MetaTool::ALL.into_iter().filter(|tool| tool.is_enabled(rules)).filter(is_listed).map(render).collect()
+        self.listed_meta_tools(rules, snapshot).map(render).collect()
     }
+
+    fn listed_meta_tools(&self, rules: &SearchRules, snapshot: &Snapshot) -> impl Iterator<Item = MetaTool> {
+        let is_listed = |tool: &MetaTool| match tool {
+            // The principal does not count here: a search for denied items finds nothing anyway.
+            MetaTool::SearchResources | MetaTool::ReadResource => self.has_items(ItemGroup::Resources, snapshot),
+            MetaTool::SearchPrompts | MetaTool::GetPrompt => self.has_items(ItemGroup::Prompts, snapshot),
+            _ => true,
+        };
+        MetaTool::ALL.into_iter().filter(|tool| tool.is_enabled(rules)).filter(is_listed)
+    }
+
+    /// Returns true if any server of this endpoint lists items of a group.
+    fn has_items(&self, group: ItemGroup, snapshot: &Snapshot) -> bool {
+        let mut routes = group.kinds().iter().flat_map(|kind| snapshot.iter(*kind));
+        routes.any(|route| !route.hidden && self.includes(&route.upstream.settings.name))
+    }
+}
+
+/// Refuses members that a meta-tool does not have. Those that a tool was meant to get must not vanish: it would run without
+/// them.
+fn refuse_stray_members(
+    tool: MetaTool,
+    arguments: &MetaArguments,
+    stray: String,
+) -> Result<LocalAnswer, ArgumentProblem> {
+    let kind = if tool == MetaTool::GetPrompt { ItemKind::Prompts } else { ItemKind::Tools };
+    let key = arguments.text("name").ok().filter(|_| tool.has_argument("arguments"));
+    // Without a name there is nothing else to show than the meta-tool itself.
+    let id = (kind, key.ok_or_else(|| arguments.problem(&format!("{stray}.")))?);
+    Ok(Box::new(move |endpoint, principal| endpoint.refuse_misplaced(principal, &id, &stray)))
 }
 
 fn answer_query(query: ItemQuery) -> LocalAnswer {

@@ -124,8 +124,7 @@ impl Gateway {
             let is_offered = |kind: ItemKind, route: &CatalogRoute| endpoint.offers(kind, route);
             let found = endpoint.indexes().rank(&snapshot, group, &query.text, query.limit, is_offered);
             if found.items.is_empty() {
-                let servers: Vec<&str> = endpoint.servers().map(|server| server.settings.name.as_str()).collect();
-                return no_match_text(&query.text, &servers.join(", "));
+                return no_match_text(&query, &endpoint.servers().collect::<Vec<_>>());
             }
             endpoint.found_text(&query, &found)
         });

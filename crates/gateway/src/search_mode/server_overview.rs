@@ -1,7 +1,7 @@
 //! Servers of an endpoint, for models: in the instructions, and in the answer of `list_servers`.
 //!
-//! Owns the words about servers. Does not decide who may know a server (`visible_servers.rs`). Invariant: instructions fit
-//! where clients cut them.
+//! Owns the words about servers and their states. Does not decide who may know a server (`visible_servers.rs`). Invariant:
+//! instructions fit where clients cut them.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use crate::search_mode::text_result::text_result;
 use crate::server_entry::ServerEntry;
 use crate::visible_servers::VisibleServer;
 use moongate_model::{Outcome, Principal};
+use moongate_upstream::UpstreamState;
 
 /// Longest instructions in bytes. Some clients cut them here.
 const INSTRUCTIONS_MAX: usize = 512;
@@ -27,7 +28,11 @@ impl Endpoint {
         for VisibleServer { server, tools } in servers {
             let about = server.about().map(|text| moongate_search::summary(&text)).unwrap_or_default();
             let about = if about.is_empty() { about } else { format!(" {about}") };
-            let state = server.status().state.name().replace('_', " ");
+            let state = match server.status().state {
+                UpstreamState::Ready => "ready",
+                UpstreamState::Stopped => "starts on the first call",
+                state => state_note(state).unwrap_or_default(),
+            };
             lines.push(format!("{}: {}, {state}.{about}", server.display_title(), count(tools, "tool")));
         }
         text_result(&lines.join("\n"))
@@ -52,6 +57,26 @@ pub(crate) fn search_instructions(servers: &[&Arc<ServerEntry>]) -> String {
         text += &line;
     }
     text
+}
+
+/// Returns what keeps a server from answering now.
+pub(super) fn state_note(state: UpstreamState) -> Option<&'static str> {
+    match state {
+        // A stopped server is a lazy one, which a call starts.
+        UpstreamState::Ready | UpstreamState::Stopped => None,
+        UpstreamState::Starting => Some("starting"),
+        UpstreamState::Degraded => Some("degraded"),
+        UpstreamState::BackingOff => Some("not reachable now"),
+        UpstreamState::NeedsLogin => Some("needs sign-in"),
+        UpstreamState::Failed | UpstreamState::Disabled => Some("not available"),
+    }
+}
+
+/// Writes which of these servers are not ready, and why, as a sentence after a space. Nothing if all are.
+pub(super) fn not_ready_text<'a>(servers: impl Iterator<Item = &'a Arc<ServerEntry>>) -> String {
+    let note = |server: &Arc<ServerEntry>| Some((server.settings.name.clone(), state_note(server.status().state)?));
+    let waiting: Vec<String> = servers.filter_map(note).map(|(name, why)| format!("{name} ({why})")).collect();
+    if waiting.is_empty() { String::new() } else { format!(" Not ready: {}.", waiting.join(", ")) }
 }
 
 fn count(number: usize, what: &str) -> String {

@@ -17,4 +17,5 @@ pub(super) use profile::{PROFILES, SESSION_HEADER, profile};
 pub(super) use tasks::{task_of, terminal_error, untag_task};
 pub(super) use upstream::handle::LegacyHandle;
 pub(super) use upstream::handshake::{first_response, open};
+pub use url_elicitations::demands_elicitations;
 pub(super) use url_elicitations::required_elicitations;

@@ -5,6 +5,7 @@
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::RpcError;
+use moongate_model::{Error, McpErrorKind};
 
 /// Error code "URL elicitation required" (2025-11-25/client/elicitation.mdx, Error Handling).
 const URL_ELICITATION_REQUIRED: i64 = -32042;
@@ -21,6 +22,11 @@ pub(crate) fn required_elicitations(error: &RpcError) -> Option<Vec<JsonObject>>
     let listed = error.data.as_ref()?.as_object()?.get("elicitations")?.as_array()?;
     let listed: Option<Vec<JsonObject>> = listed.iter().map(RawJson::as_object).collect();
     listed.filter(|listed| !listed.is_empty())
+}
+
+/// Returns true for an error that demands elicitations: the client's program shows them, and tries again.
+pub fn demands_elicitations(error: &Error) -> bool {
+    matches!(&error.kind, McpErrorKind::ServerError(error) if required_elicitations(error).is_some())
 }
 
 /// Returns the id of an elicitation by URL, and adds one if its server's revision has none.
