@@ -28,6 +28,7 @@ mod fronts;
 mod fuzz_corpus;
 mod golden;
 mod harness;
+mod import;
 mod interop;
 mod limits;
 mod mock;

@@ -11,6 +11,7 @@ mod ordered_settings;
 mod projects;
 mod registry;
 mod remote_bridge;
+mod same_server;
 
 use std::fmt;
 use std::path::Path;
@@ -19,7 +20,7 @@ use moongate_config::{ConfigProblems, ServerEntry};
 use serde_json::{Map, Value};
 
 pub use env_variables::{MovedSecrets, move_secrets};
-pub use merge::{ImportRow, ImportState, KnownServer, OwnGateway, plan_import};
+pub use merge::{ImportRow, ImportState, KnownServer, OwnGateway, is_off, plan_import};
 pub use ordered_settings::ordered_settings;
 pub use projects::ProjectServers;
 
