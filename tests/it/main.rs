@@ -18,6 +18,7 @@ mod cli;
 mod clients;
 mod completions;
 mod config;
+mod connect;
 mod deploy;
 mod doctor;
 mod edit;
