@@ -140,3 +140,38 @@ async fn a_difference_can_be_judged() {
     let vscode = home.run(&["connect", "vscode", "--write", "--yes", "--endpoint", AWAY]).await;
     assert!(vscode.err.contains("\"password\": true"), "{}", vscode.err);
 }
+
+#[tokio::test]
+async fn a_new_key_is_shown_once_and_only_to_those_who_need_it() {
+    let home = UserHome::new();
+    home.write("work/moongate.toml", "[gateway]\nadmin = \"127.0.0.1:1\"\n");
+    let run = async |words: &str| {
+        let words = format!("connect {words} --write --yes --endpoint {AWAY}");
+        home.run_with(&words.split(' ').collect::<Vec<_>>(), "", "").await
+    };
+    let some = run("claude-code cursor gemini --key one").await;
+    assert_eq!(some.out.matches("export MOONGATE_KEY=mg_").count(), 1, "{}", some.out);
+    let asks = run("vscode --key two").await;
+    assert!(asks.out.starts_with("mg_") && !asks.out.contains("export"), "{}", asks.out);
+    assert!(asks.err.contains("asks for the key"), "{}", asks.err);
+    // Such a file gets the key itself, and a repository may share it.
+    let project = run("warp --project --key three").await;
+    assert!(project.err.contains("warning:") && home.read("work/.warp/.mcp.json").contains("mg_"), "{}", project.err);
+    let variable = run("claude-code --project --key four").await;
+    assert!(!variable.err.contains("warning:") && variable.out.contains("export"), "{}", variable.err);
+}
+
+#[tokio::test]
+async fn a_first_key_holds_when_the_command_ends() {
+    let home = UserHome::new();
+    let setup = Setup::new().stdio("std", &legacy());
+    let config = setup.file();
+    let gateway = setup.spawn().await;
+    let url = gateway.mcp();
+    let config = config.to_str().unwrap();
+    let args = ["connect", "warp", "--write", "--yes", "--endpoint", &url, "--config", config, "--key", "laptop"];
+    let made = home.run_with(&args, "", "").await;
+    assert_eq!((made.code, made.err.contains("checked: the gateway")), (Some(0), true), "{}", made.err);
+    let without = home.run_with(&["tools", "--url", &url], "", "").await;
+    assert!(without.code == Some(1) && without.err.contains("401"), "{without:?}");
+}
