@@ -15,7 +15,7 @@ pub(crate) fn known_servers(options: &LoadOptions<'_>) -> anyhow::Result<Vec<Kno
     let mut known = Vec::new();
     for path in options.paths.iter().filter(|path| path.exists()) {
         let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-        let read = moongate_config::server_entries(path, &text).map_err(|problems| anyhow::anyhow!("{problems}"))?;
+        let read = moongate_config::server_entries(path, &text).map_err(anyhow::Error::from)?;
         known.extend(read.servers.into_iter().map(|entry| KnownServer { name: entry.name, settings: entry.settings }));
     }
     Ok(known)

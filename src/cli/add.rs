@@ -65,6 +65,9 @@ pub struct AddArgs {
     /// Do not connect to the server first
     #[arg(long)]
     no_probe: bool,
+    /// The variable with the token for the URL, as Codex spells it
+    #[arg(long, value_name = "VAR", hide = true)]
+    bearer_token_env_var: Option<String>,
     /// Ignored: Moongate has one config
     #[arg(long, short = 's', value_name = "SCOPE", hide = true)]
     scope: Option<String>,
@@ -208,13 +211,14 @@ fn given(args: &AddArgs) -> Result<NewServer, String> {
             Some(transport @ ("sse" | "ws")) => drop(settings.insert("transport".to_owned(), json!(transport))),
             Some(other) => return Err(format!("--transport {other:?}: it is http, sse or ws")),
         }
-        insert_pairs(&mut settings, "headers", &args.headers, ':')?;
+        let bearer = args.bearer_token_env_var.iter().map(|name| format!("Authorization: Bearer ${{{name}}}"));
+        insert_pairs(&mut settings, "headers", &args.headers.iter().cloned().chain(bearer).collect::<Vec<_>>(), ':')?;
         if !args.env.is_empty() {
             return Err("--env is for commands; a header goes with --header".to_owned());
         }
     } else {
         insert_pairs(&mut settings, "env", &args.env, '=')?;
-        if !args.headers.is_empty() {
+        if !args.headers.is_empty() || args.bearer_token_env_var.is_some() {
             return Err("--header is for URLs; a variable goes with --env".to_owned());
         }
     }

@@ -113,7 +113,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let new: Vec<ServerEntry> = new_servers(&rows).into_iter().cloned().collect();
     if new.is_empty() {
         print_message("nothing new to import");
-    } else if !args.dry_run {
+    } else {
         write(&args, &config, new, &env).await?;
     }
     let taken = if args.take_over { taken_servers(&places, &rows, &config) } else { Vec::new() };
@@ -126,7 +126,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the new servers into the config, and their keys into the env file if there is to be one.
+/// Writes the new servers into the config, and their keys into the env file if there is to be one. A dry run shows both.
 async fn write(
     args: &ImportArgs,
     config: &OwnConfig,
@@ -144,6 +144,10 @@ async fn write(
         settings: Value::Object(ordered_settings(&server.settings)),
     }));
     let edited = EditedConfig::of(&args.config);
+    if args.dry_run {
+        edited.show(&operations, variables.as_ref())?;
+        return Ok(());
+    }
     edited.confirm_and_write(&operations, variables.as_ref(), args.yes)?;
     // A server that does not work yet was still imported, so its state is told and decides nothing.
     let names: Vec<&str> = new.iter().map(|server| server.name.as_str()).collect();

@@ -80,3 +80,78 @@ async fn an_entry_stays_in_its_client_where_the_gateway_has_it_switched_off() {
     let left = home.read(".cursor/mcp.json");
     assert!(left.contains("docs.example") && !left.contains("\"x\""), "{left}");
 }
+
+#[tokio::test]
+async fn a_client_without_a_file_says_so() {
+    let home = UserHome::new();
+    for (client, part) in [
+        ("jetbrains", "in no file"),
+        ("chatgpt", "in no file"),
+        ("cursor", "looked for"),
+        ("cursor", ".cursor/mcp.json"),
+    ] {
+        let ran = home.run(&["import", client]).await;
+        assert_eq!((ran.code, ran.err.contains(part)), (Some(1), true), "{client}: {}", ran.err);
+    }
+    home.write(".cursor/mcp.json", "{}");
+    let none = home.run(&["import", "cursor"]).await;
+    assert_eq!((none.code, none.err.contains("nothing new")), (Some(0), true), "{}", none.err);
+}
+
+#[tokio::test]
+async fn all_files_of_a_client_are_read() {
+    let home = UserHome::new();
+    let extension = ".config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json";
+    home.write(extension, &servers(&[("one", r#"{"command": "one"}"#)]));
+    home.write(".cline/data/settings/cline_mcp_settings.json", &servers(&[("two", r#"{"command": "two"}"#)]));
+    let ran = home.run(&["import", "cline", "--dry-run"]).await;
+    assert!(ran.out.contains("one") && ran.out.contains("two"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_dry_run_shows_the_change_and_a_broken_config_is_one_error() {
+    let home = UserHome::new();
+    home.write("work/moongate.toml", "");
+    home.write(".cursor/mcp.json", &servers(&[("a", r#"{"command": "a", "env": {"KEY": "s3cr3t"}}"#)]));
+    let dry = home.run(&["import", "--dry-run", "--env-file", ".env"]).await;
+    assert_eq!(dry.code, Some(0), "{}", dry.err);
+    assert!(dry.err.contains("+ [servers.a]") && dry.err.contains("+ KEY=***"), "{}", dry.err);
+    assert_eq!((&*home.read("work/moongate.toml"), home.path("work/.env").exists()), ("", false));
+    home.write("work/moongate.toml", "[servers\n");
+    for args in [&["import", "--yes"][..], &["add", "-"], &["add", "x", "https://x.example/mcp", "--no-probe"]] {
+        let broken = home.run_with(args, "", "https://x.example/mcp").await;
+        assert_eq!(broken.code, Some(2), "{args:?}: {}", broken.err);
+        assert!(!broken.err.contains("error: error:"), "{args:?}: {}", broken.err);
+    }
+}
+
+#[tokio::test]
+async fn what_is_lost_is_said_and_settings_take_one_line() {
+    let home = UserHome::new();
+    home.write(".config/goose/config.yaml", "GOOSE_MODEL: x\nGOOSE_MODE: y\nextensions:\n  developer: {type: builtin}\n  a:\n    type: stdio\n    cmd: run\n    args: [y, no]\n");
+    home.write(".config/zed/settings.json", r#"{"theme": "x", "context_servers": {"ext": {"settings": {}}}}"#);
+    home.write(".config/Code/User/mcp.json", r#"{"servers": {"v": {"command": "v", "envFile": "/x/.env"}}}"#);
+    home.write(
+        ".config/opencode/opencode.json",
+        r#"{"mcp": {"gh": {"type": "local", "command": ["gh"]}}, "tools": {"gh_rm": false}}"#,
+    );
+    let ran = home.run(&["import", "--yes"]).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    for part in ["`developer`", "`ext`", "`servers.v.envFile`", "of use only in"] {
+        assert!(ran.err.contains(part), "{part}: {}", ran.err);
+    }
+    assert_eq!(ran.err.matches("nothing here").count(), 1, "{}", ran.err);
+    assert!(!ran.err.contains("GOOSE_MODE") && !ran.err.contains("`tools`"), "{}", ran.err);
+    let config = home.read(CONFIG);
+    assert!(config.contains("args = [\"y\", \"no\"]") && config.contains("deny = [\"rm\"]"), "{config}");
+}
+
+#[tokio::test]
+async fn codex_spelling_of_a_token_is_taken() {
+    let home = UserHome::new();
+    home.write("work/moongate.toml", "[gateway]\nadmin = \"127.0.0.1:1\"\n");
+    let args = ["add", "x", "--url", "https://x.example/mcp", "--bearer-token-env-var", "TOK", "--no-probe"];
+    let ran = home.run(&args).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(home.read("work/moongate.toml").contains("Bearer ${TOK}"), "{}", home.read("work/moongate.toml"));
+}

@@ -76,6 +76,38 @@ fn a_pasted_text_of_any_kind_is_understood() {
 }
 
 #[test]
+fn runtime_arguments_and_forms_of_documents_are_understood() {
+    let npx = json!({"command": "npx", "args": ["-y", "some-mcp@1"]});
+    for (text, expected) in [
+        (
+            "{\"name\":\"x/y\",\"packages\":[{\"registryType\":\"oci\",\"identifier\":\"x/y\",\"version\":\"1\",\"runtimeHint\":\"podman\",\
+             \"runtimeArguments\":[{\"type\":\"named\",\"name\":\"--mount\",\"value\":\"type=bind,src={from},dst={to}\"},\
+             {\"type\":\"named\",\"name\":\"--rm\"}],\"packageArguments\":[{\"type\":\"positional\",\"valueHint\":\"dir\"}]}]}",
+            json!({"y": {"command": "podman", "args":
+                ["run", "-i", "--rm", "--mount", "type=bind,src=${FROM},dst=${TO}", "x/y:1", "${DIR}"]}}),
+        ),
+        (
+            "{\"name\":\"x/y\",\"packages\":[{\"registryType\":\"pypi\",\"identifier\":\"y\",\"version\":\"1\",\"runtimeHint\":\"pipx\",\
+             \"runtimeArguments\":[{\"type\":\"named\",\"name\":\"--python\",\"value\":\"3.13\"}]}]}",
+            json!({"y": {"command": "pipx", "args": ["run", "--python", "3.13", "y==1"]}}),
+        ),
+        ("```json\n{\"x\": {\"command\": \"npx\", \"args\": [\"-y\", \"some-mcp@1\"]}}\n```\n", json!({"x": npx})),
+        ("```sh\nnpx -y some-mcp@1\n```", json!({"some": npx})),
+        (
+            "FOO=bar B_2='a b' npx -y some-mcp@1",
+            json!({"some": {"command": "npx", "args": ["-y", "some-mcp@1"], "env": {"FOO": "bar", "B_2": "a b"}}}),
+        ),
+        (
+            "code --add-mcp '{\"name\":\"x\",\"type\":\"http\",\"url\":\"http://a/mcp\"}'",
+            json!({"x": {"url": "http://a/mcp", "type": "http"}}),
+        ),
+    ] {
+        let read = read_text(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(settings(read), expected, "{text}");
+    }
+}
+
+#[test]
 fn other_texts_are_refused() {
     for (text, why) in [
         ("", "no client's config"),
