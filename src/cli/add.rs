@@ -14,7 +14,7 @@ use crate::cli::import_sources::{SourceError, read_sources};
 use crate::cli::own_config::OwnConfig;
 use crate::cli::process::{BAD_CONFIG, environment, print_message};
 use moongate_clients::UserDirectories;
-use moongate_clients::import::{ImportState, ordered_settings, plan_import};
+use moongate_clients::import::{ImportState, ordered_settings};
 use moongate_config::edit::ConfigOperation;
 use moongate_config::{PopularServer, popular_server, popular_servers};
 use moongate_platform::Platform;
@@ -65,6 +65,9 @@ pub struct AddArgs {
     /// Do not connect to the server first
     #[arg(long)]
     no_probe: bool,
+    /// The variable with the token for the URL, as Codex spells it
+    #[arg(long, value_name = "VAR", hide = true)]
+    bearer_token_env_var: Option<String>,
     /// Ignored: Moongate has one config
     #[arg(long, short = 's', value_name = "SCOPE", hide = true)]
     scope: Option<String>,
@@ -81,6 +84,13 @@ struct NewServer {
     settings: Map<String, Value>,
 }
 
+/// Servers to add.
+struct NewServers {
+    servers: Vec<NewServer>,
+    /// Exit code if all of them can be added.
+    code: ExitCode,
+}
+
 /// Adds the servers.
 pub async fn run(args: AddArgs) -> anyhow::Result<ExitCode> {
     // Other programs' commands are pasted here as they are, so their flags must not be errors.
@@ -89,23 +99,26 @@ pub async fn run(args: AddArgs) -> anyhow::Result<ExitCode> {
     }
     let found = match args.name.as_str() {
         "-" => pasted(&args),
-        _ => given(&args).map(|server| vec![server]).map_err(SourceError::Usage),
-    };
-    let servers = match found {
-        Ok(servers) if servers.is_empty() => return Ok(ExitCode::SUCCESS),
-        Ok(servers) => servers,
-        Err(SourceError::Failed(error)) => return Err(error),
-        Err(SourceError::Usage(message)) => {
-            print_message(&format!("error: {message}"));
-            return Ok(ExitCode::from(2));
+        _ => {
+            let alone = |server| NewServers { servers: vec![server], code: ExitCode::SUCCESS };
+            given(&args).map(alone).map_err(SourceError::Usage)
         }
     };
-    add(&args, servers).await
+    match found {
+        Ok(found) if found.servers.is_empty() => Ok(found.code),
+        Ok(found) => add(&args, found).await,
+        Err(SourceError::Failed(error)) => Err(error),
+        Err(SourceError::Usage(message)) => {
+            print_message(&format!("error: {message}"));
+            Ok(ExitCode::from(2))
+        }
+    }
 }
 
 /// Probes the servers, and adds those that nothing speaks against, as one edit.
-async fn add(args: &AddArgs, servers: Vec<NewServer>) -> anyhow::Result<ExitCode> {
-    let mut operations: Vec<ConfigOperation> = servers
+async fn add(args: &AddArgs, found: NewServers) -> anyhow::Result<ExitCode> {
+    let mut operations: Vec<ConfigOperation> = found
+        .servers
         .into_iter()
         .map(|NewServer { name, settings }| ConfigOperation::AddServer { name, settings: Value::Object(settings) })
         .collect();
@@ -113,7 +126,7 @@ async fn add(args: &AddArgs, servers: Vec<NewServer>) -> anyhow::Result<ExitCode
         Ok(prepared) => prepared,
         Err(error) => return Ok(refused(&error)),
     };
-    let mut code = ExitCode::SUCCESS;
+    let mut code = found.code;
     // A dry run is for reading the change, and must not start the commands of a text that was pasted.
     if !args.no_probe && !args.edit.is_dry_run() {
         let names: Vec<&str> = operations.iter().filter_map(ConfigOperation::server).collect();
@@ -144,7 +157,7 @@ fn refused(error: &dyn std::fmt::Display) -> ExitCode {
 }
 
 /// Reads the servers of a pasted text, and shows what becomes of each.
-fn pasted(args: &AddArgs) -> Result<Vec<NewServer>, SourceError> {
+fn pasted(args: &AddArgs) -> Result<NewServers, SourceError> {
     let with_more =
         [&args.targets, &args.headers, &args.env, &args.only, &args.command].iter().any(|more| !more.is_empty())
             || args.url.is_some()
@@ -160,12 +173,11 @@ fn pasted(args: &AddArgs) -> Result<Vec<NewServer>, SourceError> {
     let found = read_sources(Some("-"), &directories)?;
     let config = OwnConfig::read(args.edit.load_options()).map_err(SourceError::Failed)?;
     let found = found.into_iter().map(|found| (found.origin, found.server));
-    let rows = plan_import(found, &config.known, &config.own);
+    let rows = config.plan_import(found);
     print_message(import_table(&rows).trim_end());
-    if rows.iter().any(|row| row.state == ImportState::Broken) {
-        // One edit: half a text is not what was pasted.
-        let message = "nothing was added: a server of the text cannot be used; correct it, or leave it out";
-        return Err(SourceError::Failed(anyhow::anyhow!(message)));
+    let unusable = rows.iter().filter(|row| row.state == ImportState::Broken).count();
+    if unusable > 0 {
+        print_message(&format!("{unusable} of these servers cannot be used and were not added: correct them"));
     }
     let new = new_servers(&rows).into_iter().map(|server| {
         let mut settings = ordered_settings(&server.settings);
@@ -174,11 +186,12 @@ fn pasted(args: &AddArgs) -> Result<Vec<NewServer>, SourceError> {
         }
         NewServer { name: server.name.clone(), settings }
     });
-    let new: Vec<NewServer> = new.collect();
-    if new.is_empty() {
+    let servers: Vec<NewServer> = new.collect();
+    if servers.is_empty() {
         print_message("nothing new to add");
     }
-    Ok(new)
+    let code = if unusable > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    Ok(NewServers { servers, code })
 }
 
 /// Returns the server that the words and flags describe.
@@ -198,13 +211,14 @@ fn given(args: &AddArgs) -> Result<NewServer, String> {
             Some(transport @ ("sse" | "ws")) => drop(settings.insert("transport".to_owned(), json!(transport))),
             Some(other) => return Err(format!("--transport {other:?}: it is http, sse or ws")),
         }
-        insert_pairs(&mut settings, "headers", &args.headers, ':')?;
+        let bearer = args.bearer_token_env_var.iter().map(|name| format!("Authorization: Bearer ${{{name}}}"));
+        insert_pairs(&mut settings, "headers", &args.headers.iter().cloned().chain(bearer).collect::<Vec<_>>(), ':')?;
         if !args.env.is_empty() {
             return Err("--env is for commands; a header goes with --header".to_owned());
         }
     } else {
         insert_pairs(&mut settings, "env", &args.env, '=')?;
-        if !args.headers.is_empty() {
+        if !args.headers.is_empty() || args.bearer_token_env_var.is_some() {
             return Err("--header is for URLs; a variable goes with --env".to_owned());
         }
     }

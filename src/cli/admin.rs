@@ -31,6 +31,9 @@ pub struct AdminArgs {
     pub admin_key: Option<String>,
 }
 
+/// Advice for those who know the address.
+const FLAG: &str = "--admin says where its admin listener is";
+
 impl AdminArgs {
     /// Returns the flags of a command that has none of its own: only the variable can carry a key.
     pub(super) fn of_environment() -> Self {
@@ -87,7 +90,7 @@ impl AdminArgs {
                 let address = address.replacen("0.0.0.0", "127.0.0.1", 1).replacen("[::]", "[::1]", 1);
                 LocatedGateway { address, certificate: None, origin: "what --admin says".to_owned() }
             }
-            None => locate::admin(config).map_err(anyhow::Error::msg)?,
+            None => locate::admin(config).map_err(|error| anyhow::anyhow!("{error}; {FLAG}"))?,
         };
         Ok(AdminClient { located, key: self.admin_key.clone() })
     }
@@ -142,7 +145,7 @@ impl AdminClient {
 
     async fn exchange(&self, method: &str, path: &str) -> anyhow::Result<AdminResponse> {
         let address = &self.located.address;
-        let cannot = || format!("cannot connect: {}", self.located.advice());
+        let cannot = || format!("cannot connect: {}; {FLAG}", self.located.advice());
         let authorization = self.authorization()?;
         let head = |host: &str| {
             // HTTP/1.0: the response is never chunked, and the server closes the connection at its end.

@@ -137,6 +137,19 @@ impl EditedConfig {
         self.report(admin, servers).await
     }
 
+    /// Shows operations as one edit, and what goes into the file of variables.
+    pub(super) fn show(
+        &self,
+        operations: &[ConfigOperation],
+        variables: Option<&EnvFileAddition>,
+    ) -> Result<PreparedEdit, ConfigEditError> {
+        // Checked before anything is shown or asked: nobody should confirm a change that is then refused.
+        let prepared = self.prepare_with(operations, variables)?;
+        show_edit(&prepared);
+        variables.iter().for_each(|variables| print_message(&variables.shown()));
+        Ok(prepared)
+    }
+
     /// Shows operations as one edit, asks unless that is not needed, and writes it. Variables go into their file.
     pub(super) fn confirm_and_write(
         &self,
@@ -144,10 +157,7 @@ impl EditedConfig {
         variables: Option<&EnvFileAddition>,
         is_confirmed: bool,
     ) -> anyhow::Result<()> {
-        // Checked before anything is shown or asked: nobody should confirm a change that is then refused.
-        let prepared = self.prepare_with(operations, variables)?;
-        show_edit(&prepared);
-        variables.iter().for_each(|variables| print_message(&variables.shown()));
+        let prepared = self.show(operations, variables)?;
         if !is_confirmed && !confirm("Write this?")? {
             anyhow::bail!("nothing was written");
         }

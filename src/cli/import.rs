@@ -22,7 +22,7 @@ use crate::cli::own_config::OwnConfig;
 use crate::cli::process::{environment, load_options, print_message};
 use crate::cli::table_format::TableFormat;
 use moongate_clients::UserDirectories;
-use moongate_clients::import::{ImportRow, ImportState, ordered_settings, plan_import};
+use moongate_clients::import::{ImportRow, ImportState, is_off, ordered_settings};
 use moongate_config::ServerEntry;
 use moongate_config::edit::ConfigOperation;
 use moongate_platform::Platform;
@@ -94,8 +94,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let (places, found): (Vec<_>, Vec<_>) =
         found.into_iter().map(|found| (found.place, (found.origin, found.server))).unzip();
     // A row for each server, in the same order.
-    let mut rows: Vec<(Option<EntryPlace>, ImportRow)> =
-        places.into_iter().zip(plan_import(found, &config.known, &config.own)).collect();
+    let mut rows: Vec<(Option<EntryPlace>, ImportRow)> = places.into_iter().zip(config.plan_import(found)).collect();
     // The names are those after renaming, as the list shows them, so the filter comes after the plan.
     if !args.only.is_empty() {
         let unknown = args.only.iter().find(|name| !rows.iter().any(|(_, row)| row.server.name == **name));
@@ -114,7 +113,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let new: Vec<ServerEntry> = new_servers(&rows).into_iter().cloned().collect();
     if new.is_empty() {
         print_message("nothing new to import");
-    } else if !args.dry_run {
+    } else {
         write(&args, &config, new, &env).await?;
     }
     let taken = if args.take_over { taken_servers(&places, &rows, &config) } else { Vec::new() };
@@ -127,7 +126,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the new servers into the config, and their keys into the env file if there is to be one.
+/// Writes the new servers into the config, and their keys into the env file if there is to be one. A dry run shows both.
 async fn write(
     args: &ImportArgs,
     config: &OwnConfig,
@@ -145,6 +144,10 @@ async fn write(
         settings: Value::Object(ordered_settings(&server.settings)),
     }));
     let edited = EditedConfig::of(&args.config);
+    if args.dry_run {
+        edited.show(&operations, variables.as_ref())?;
+        return Ok(());
+    }
     edited.confirm_and_write(&operations, variables.as_ref(), args.yes)?;
     // A server that does not work yet was still imported, so its state is told and decides nothing.
     let names: Vec<&str> = new.iter().map(|server| server.name.as_str()).collect();
@@ -160,14 +163,18 @@ pub(super) fn new_servers(rows: &[ImportRow]) -> Vec<&ServerEntry> {
 /// Returns the servers of clients that the gateway has now.
 fn taken_servers(places: &[Option<EntryPlace>], rows: &[ImportRow], config: &OwnConfig) -> Vec<TakenServer> {
     // A row may be the same as one that `--only` left out, and then nobody else has its server.
-    let is_known = |name: &String| {
-        let is_new = rows.iter().any(|row| row.state.is_new() && row.server.name == *name);
-        is_new || config.known.iter().any(|known| known.name == *name)
+    let settings_of = |name: &String| {
+        let new = rows.iter().find(|row| row.state.is_new() && row.server.name == *name);
+        let known = || config.known.iter().find(|known| known.name == *name).map(|known| &known.settings);
+        new.map(|row| &row.server.settings).or_else(known)
     };
     let taken = places.iter().zip(rows).filter_map(|(place, row)| {
         let is_here = match &row.state {
             ImportState::New | ImportState::Renamed { .. } => true,
-            ImportState::Same { name } => is_known(name),
+            // A server that is off in the gateway would be lost to the client.
+            ImportState::Same { name } => {
+                settings_of(name).is_some_and(|there| !is_off(there) || is_off(&row.server.settings))
+            }
             ImportState::Own | ImportState::Broken => false,
         };
         let place = place.clone().filter(|_| is_here)?;
@@ -180,10 +187,11 @@ fn taken_servers(places: &[Option<EntryPlace>], rows: &[ImportRow], config: &Own
 pub(super) fn import_table(rows: &[ImportRow]) -> String {
     let width = |text: fn(&ImportRow) -> &str| rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0);
     let (names, origins) = (width(|row| &row.server.name), width(|row| &row.origin));
+    let states = rows.iter().map(|row| state(row).chars().count()).max().unwrap_or(0);
     let mut out = String::new();
     for row in rows {
-        let (name, origin, state, target) = (&row.server.name, &row.origin, state(&row.state), row.server.target());
-        let line = format!("{name:<names$}  {origin:<origins$}  {state:<10}  {target}");
+        let (name, origin, state, target) = (&row.server.name, &row.origin, state(row), row.server.target());
+        let line = format!("{name:<names$}  {origin:<origins$}  {state:<states$}  {target}");
         // Clients' files are somebody else's text.
         let _ = writeln!(out, "{}", logs::one_line(line.trim_end()));
         for note in &row.server.notes {
@@ -193,14 +201,15 @@ pub(super) fn import_table(rows: &[ImportRow]) -> String {
     out
 }
 
-fn state(state: &ImportState) -> String {
-    match state {
+fn state(row: &ImportRow) -> String {
+    let state = match &row.state {
         ImportState::New => "new".to_owned(),
         ImportState::Renamed { from } => format!("new, was {from}"),
         ImportState::Same { name } => format!("there as {name}"),
         ImportState::Own => "this gateway".to_owned(),
         ImportState::Broken => "unusable".to_owned(),
-    }
+    };
+    if is_off(&row.server.settings) { state + ", off" } else { state }
 }
 
 /// Encodes the servers, with masked settings.

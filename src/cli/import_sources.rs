@@ -55,7 +55,7 @@ pub(super) fn read_sources(
     directories: &UserDirectories<'_>,
 ) -> Result<Vec<FoundServer>, SourceError> {
     match source {
-        None => Ok(of_clients(moongate_clients::clients(), directories)),
+        None => Ok(of_clients(moongate_clients::clients(), directories).found),
         Some("-") => {
             let mut text = String::new();
             let read = std::io::stdin().lock().take(TEXT_MAX).read_to_string(&mut text).context("stdin cannot be read");
@@ -63,7 +63,7 @@ pub(super) fn read_sources(
             Ok(named("stdin", None, of_text(read_text(&text))?))
         }
         Some(word) => match moongate_clients::client(word) {
-            Some(profile) => Ok(of_clients([profile], directories)),
+            Some(profile) => of_client(profile, directories),
             // A word without any sign of a path is a misspelt client: "no such file" would point the wrong
             // way.
             None if !Path::new(word).exists() && !word.contains(['/', '\\', '.']) => {
@@ -82,7 +82,7 @@ fn of_text(read: Result<ImportedServers, ImportError>) -> Result<ImportedServers
 }
 
 fn named(origin: &str, place: Option<EntryPlace>, read: ImportedServers) -> Vec<FoundServer> {
-    for warning in &read.warnings {
+    for warning in read.warnings.iter().chain(&read.ignored) {
         print_message(&format!("{origin}: {warning}"));
     }
     let found = |server| FoundServer { origin: origin.to_owned(), place: place.clone(), server };
@@ -118,36 +118,74 @@ fn files_of(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Reads the files of clients: the user's, and those of the project in this directory.
+/// Servers of clients' files.
+#[derive(Default)]
+struct ClientServers {
+    found: Vec<FoundServer>,
+    /// Files that were there, each by its real path.
+    files: Vec<PathBuf>,
+}
+
+/// Reads the files of one client. Fails if it has none.
+fn of_client(
+    profile: &'static ClientProfile,
+    directories: &UserDirectories<'_>,
+) -> Result<Vec<FoundServer>, SourceError> {
+    let failed = |why: String| Err(SourceError::Failed(anyhow::anyhow!("{}: {why}", profile.title)));
+    let places = places_of(profile, directories);
+    if places.is_empty() {
+        return failed(
+            "it keeps its servers in no file that could be read; copy them, and use `moongate import -`".into(),
+        );
+    }
+    let read = of_clients([profile], directories);
+    if read.files.is_empty() {
+        let looked: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
+        return failed(format!("no file was found; looked for {}", looked.join(", ")));
+    }
+    Ok(read.found)
+}
+
+/// Returns the files of a client: the user's, and that of the project in this directory.
+fn places_of(profile: &ClientProfile, directories: &UserDirectories<'_>) -> Vec<PathBuf> {
+    directories.files(profile).into_iter().chain(profile.project_file.map(PathBuf::from)).collect()
+}
+
+/// Reads the files of clients. One program of a family, such as a command line, may have a file of its own.
 fn of_clients(
     profiles: impl IntoIterator<Item = &'static ClientProfile>,
     directories: &UserDirectories<'_>,
-) -> Vec<FoundServer> {
-    let (mut found, mut seen) = (Vec::new(), Vec::new());
+) -> ClientServers {
+    let (mut all, mut ignored) = (ClientServers::default(), Vec::new());
     for profile in profiles {
-        let own = directories.file(profile);
-        let mut paths: Vec<PathBuf> = own.iter().cloned().chain(profile.project_file.map(PathBuf::from)).collect();
+        let own = directories.files(profile);
+        let mut paths = places_of(profile, directories);
         // A relative folder: the file of the project is among its files, under the same path.
         paths.extend(directories.folders(profile, Path::new("")).iter().flat_map(|folder| files_of(folder)));
         for path in paths.into_iter().filter(|path| path.is_file()) {
             // Several clients read the same file of a project, and in the home folder it is the user's own.
             let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-            if seen.contains(&real) {
+            if all.files.contains(&real) {
                 continue;
             }
-            seen.push(real);
+            all.files.push(real);
             let read =
                 text_of(&path).and_then(|text| read_file(&path, &text).map_err(|error| anyhow::anyhow!("{error}")));
             match read {
-                Ok(read) => {
-                    let is_users = own.as_ref() == Some(&path);
-                    let place = EntryPlace { profile, path, project: None, is_users };
-                    found.extend(named(profile.title, Some(place), read));
+                Ok(mut read) => {
+                    if !std::mem::take(&mut read.ignored).is_empty() && !ignored.contains(&profile.title) {
+                        ignored.push(profile.title);
+                    }
+                    let place = EntryPlace { profile, is_users: own.contains(&path), path, project: None };
+                    all.found.extend(named(profile.title, Some(place), read));
                 }
                 // One client with a broken file must not keep the servers of the others from being imported.
                 Err(error) => print_message(&format!("{}: {}: {error:#}", profile.title, path.display())),
             }
         }
     }
-    found
+    if !ignored.is_empty() {
+        print_message(&format!("other settings of {} mean nothing here, and stay there", ignored.join(", ")));
+    }
+    all
 }

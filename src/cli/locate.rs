@@ -1,16 +1,13 @@
 //! Address of the running gateway, for commands that connect to it. Owns the search: a flag, or else the config that
 //! `serve` would find.
 //!
-//! Does not connect. Invariant: an error names the address that was tried, its origin, and both flags.
+//! Does not connect, and knows no flag of a command. Invariant: an error names the address that was tried and its origin.
 
 use std::path::{Path, PathBuf};
 
 use crate::cli::process;
 use moongate_config::{GatewayAddresses, LoadOptions};
 use moongate_server::{ListenAddress, UNIX};
-
-/// Advice where no gateway answers.
-const FLAGS: &str = "--url says where the endpoint of the gateway is, and --admin where its admin listener is";
 
 /// Address to connect to, with the place that it is written in.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +33,7 @@ impl LocatedGateway {
 
     /// Returns the advice for an address that did not answer.
     pub(super) fn advice(&self) -> String {
-        format!("{} is {}; is the gateway running? {FLAGS}", self.address, self.origin)
+        format!("{} is {}; is the gateway running? If not, start it with `moongate`", self.address, self.origin)
     }
 }
 
@@ -59,7 +56,7 @@ pub(super) fn admin(config: &[PathBuf]) -> Result<LocatedGateway, String> {
 }
 
 fn nowhere(origin: &str) -> String {
-    format!("{origin} names no place that can be connected to; {FLAGS}")
+    format!("{origin} names no place that can be connected to")
 }
 
 /// Returns the addresses in the config, and the origin of a setting in words.
@@ -78,7 +75,7 @@ fn addresses(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, Str
         false => format!("gateway.{setting} of {}", names.join(", ")),
     };
     let addresses = moongate_config::gateway_addresses(&LoadOptions::of_files(paths, env)).map_err(|problems| {
-        format!("the config does not say where the gateway is; {FLAGS}\n\n{}", problems.to_string().trim_end())
+        format!("the config does not say where the gateway is:\n{}", problems.to_string().trim_end())
     })?;
     Ok((addresses, origin))
 }
@@ -123,7 +120,7 @@ mod tests {
         let (endpoint, admin) = at(&text).unwrap();
         assert_eq!((&*endpoint.address, &*admin.address), ("127.0.0.1:81", "unix:/run/a.sock"));
         let advice = admin.advice();
-        for word in ["unix:/run/a.sock is gateway.admin of", "a.toml", "--admin", "--url"] {
+        for word in ["unix:/run/a.sock is gateway.admin of", "a.toml", "`moongate`"] {
             assert!(advice.contains(word), "{word}: {advice}");
         }
         let (endpoint, _) = at("[gateway]\nlisten = '[::]:82'\ntls = { cert = 'c.pem', key = 'k.pem' }\n").unwrap();
@@ -131,7 +128,7 @@ mod tests {
         for unknown in ["[gateway]\nadmin = false\n", "[gateway]\nlisten = '127.0.0.1:0'\n", "[gateway]\nlisten = 5\n"]
         {
             let error = at(unknown).unwrap_err();
-            assert!(error.contains("--admin") && error.contains("--url"), "{unknown}: {error}");
+            assert!(error.contains("gateway") && !error.contains("--"), "{unknown}: {error}");
         }
     }
 }

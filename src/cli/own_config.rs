@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use crate::app::configured_servers::{known_servers, own_gateway};
-use moongate_clients::import::{KnownServer, OwnGateway};
-use moongate_config::LoadOptions;
+use crate::app::configured_servers::{known_servers, own_gateway, reference_variables};
+use moongate_clients::import::{ImportRow, KnownServer, OwnGateway, plan_import};
+use moongate_config::edit::refused_settings;
+use moongate_config::{LoadOptions, ServerEntry};
 
 /// Servers of our config, and the gateway that it is for.
 pub(super) struct OwnConfig {
@@ -31,6 +32,19 @@ impl OwnConfig {
         // A file of a flag may be missing, and the first edit creates it.
         options.paths.retain(|path| path.exists());
         Ok(OwnConfig { target, known: known_servers(&options)?, own: own_gateway(&options), options })
+    }
+
+    /// Compares servers with those that are there. One that the config would refuse says why, and is unusable.
+    pub(super) fn plan_import(&self, found: impl IntoIterator<Item = (String, ServerEntry)>) -> Vec<ImportRow> {
+        let env = reference_variables(&self.options);
+        let options = LoadOptions { env, ..self.options.clone() };
+        let judged = found.into_iter().map(|(origin, mut server)| {
+            let reasons = refused_settings(&options, &server.name, &server.settings);
+            server.is_broken |= !reasons.is_empty();
+            server.notes.extend(reasons);
+            (origin, server)
+        });
+        plan_import(judged, &self.known, &self.own, &options.env)
     }
 
     /// Returns the env file that the config reads, if it names one.

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use moongate_config::edit::ConfigEditError;
 use moongate_config::{ConfigProblems, LoadOptions};
 use moongate_protocol::SUPPORTED;
 
@@ -28,8 +29,12 @@ pub(super) fn print_message(message: &str) {
 }
 
 pub(super) fn report_error(error: &anyhow::Error) -> ExitCode {
+    if let Some(problems) = error.downcast_ref::<ConfigProblems>() {
+        return report_unusable(problems);
+    }
+    let is_bad_config = error.downcast_ref::<ConfigEditError>().is_some_and(|error| error.code == "problems");
     print_message(&format!("error: {error:#}"));
-    ExitCode::FAILURE
+    if is_bad_config { ExitCode::from(BAD_CONFIG) } else { ExitCode::FAILURE }
 }
 
 /// Exit code for a config that cannot be used.

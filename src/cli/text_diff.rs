@@ -1,10 +1,9 @@
 //! Differences of two texts, as lines for people.
 //!
-//! Owns their form, and the secrets in it. Does not read files. Invariant: no line shows a key or what looks like one.
+//! Owns their form. Does not read files, and does not find secrets (`moongate_config::mask_file`). Invariant: no line shows a key or what looks like one.
 
 use std::path::Path;
 
-use moongate_config::ServerEntry;
 use moongate_telemetry::logs;
 
 /// Lines of context around a change.
@@ -22,30 +21,30 @@ enum LineChange {
     Added,
 }
 
-/// Shortest secret that is looked for in lines. Shorter ones are parts of other words.
-const SECRET_MIN: usize = 4;
-
-/// Returns the difference of a file with servers. Hides `key`, the servers' secrets, and all that looks like one.
+/// Returns the difference of a client's file. Hides `key`, and all that looks like a secret.
 pub(super) fn diff_of_file(path: &Path, before: &str, after: &str, key: Option<&str>) -> String {
-    // Both texts are read: a removed line may show a secret that the new text no longer has.
-    let read = [before, after].map(|text| moongate_config::server_entries(path, text).map(|read| read.servers));
-    let servers: Vec<ServerEntry> = read.into_iter().filter_map(Result::ok).flatten().collect();
-    let mut secrets: Vec<&str> = servers.iter().flat_map(ServerEntry::secrets).chain(key).collect();
-    secrets.retain(|secret| secret.len() >= SECRET_MIN);
-    // The longest first: one may be a part of another.
-    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-    diff(before, after, &secrets)
+    let shown = |text: &str| {
+        let masked = moongate_config::mask_file(path, text);
+        key.filter(|key| !key.is_empty()).map_or_else(|| masked.clone(), |key| masked.replace(key, "***"))
+    };
+    diff((before, &shown(before)), (after, &shown(after)))
 }
 
-/// Returns the difference, with `secrets` and all that looks like one hidden.
-fn diff(before: &str, after: &str, secrets: &[&str]) -> String {
-    let lines = changes(&before.lines().collect::<Vec<_>>(), &after.lines().collect::<Vec<_>>());
+/// Line of a difference: its own text is compared, and the other one is shown.
+type ShownLine<'a> = (&'a str, &'a str);
+
+/// Returns the difference of two texts. Each comes with the form to show, which has the same lines.
+fn diff((before, shown_before): (&str, &str), (after, shown_after): (&str, &str)) -> String {
+    fn pairs<'a>(text: &'a str, shown: &'a str) -> Vec<ShownLine<'a>> {
+        text.trim_start_matches('\u{feff}').lines().zip(shown.lines()).collect()
+    }
+    let lines = changes(&pairs(before, shown_before), &pairs(after, shown_after));
     let changed: Vec<usize> =
         lines.iter().enumerate().filter(|(_, (change, _))| *change != LineChange::Kept).map(|(at, _)| at).collect();
     let is_near = |at: usize| changed.iter().any(|changed| changed.abs_diff(at) <= CONTEXT);
     let mut out = String::new();
     let mut skipped = false;
-    for (at, (change, line)) in lines.iter().enumerate() {
+    for (at, (change, (_, shown))) in lines.iter().enumerate() {
         if !is_near(at) {
             skipped = true;
             continue;
@@ -53,39 +52,50 @@ fn diff(before: &str, after: &str, secrets: &[&str]) -> String {
         if std::mem::take(&mut skipped) {
             out.push_str("  ...\n");
         }
-        let mark = match change {
-            LineChange::Kept => ' ',
-            LineChange::Removed => '-',
-            LineChange::Added => '+',
+        let (mark, from) = match change {
+            LineChange::Kept => (' ', 0),
+            LineChange::Removed => ('-', difference_at(&lines, at, LineChange::Added)),
+            LineChange::Added => ('+', difference_at(&lines, at, LineChange::Removed)),
         };
-        out.push_str(&format!("{mark} {}\n", masked(line, secrets)));
+        let is_hidden =
+            |(other, (_, there)): &(LineChange, ShownLine<'_>)| *other == LineChange::Removed && there == shown;
+        let note = if mark == '+' && lines.iter().any(is_hidden) { "  (another value)" } else { "" };
+        out.push_str(&format!("{mark} {}{note}\n", cut(shown, from)));
     }
     out
 }
 
-fn masked(line: &str, secrets: &[&str]) -> String {
-    let hidden = secrets
-        .iter()
-        .filter(|secret| !secret.is_empty())
-        .fold(line.to_owned(), |line, secret| line.replace(secret, "***"));
-    // The known secrets come first. What is left is judged by its look, which a part of a secret may not
-    // have.
-    let hidden = logs::redact(&hidden).replace("[redacted]", "***");
-    // Cut last: half a secret would no longer match what is hidden. Control characters could rewrite the
-    // terminal.
-    let shown: String =
-        hidden.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }).take(WIDTH_MAX).collect();
-    if hidden.chars().count() > WIDTH_MAX { shown + "..." } else { shown }
+/// Returns the character at which a line begins to differ from the nearest line of another kind.
+fn difference_at(lines: &[(LineChange, ShownLine<'_>)], at: usize, other: LineChange) -> usize {
+    let others = lines.iter().enumerate().filter(|(_, (change, _))| *change == other);
+    let nearest = others.min_by_key(|(there, _)| there.abs_diff(at));
+    let same = |text: &str| text.chars().zip(lines[at].1.1.chars()).take_while(|(one, other)| one == other).count();
+    nearest.map_or(0, |(_, (_, (_, shown)))| same(shown))
+}
+
+/// Cuts a long line around the character that matters.
+fn cut(line: &str, from: usize) -> String {
+    // What looks like a key may stand where no key is known. Control characters could rewrite the terminal.
+    let line = logs::redact_values(line).replace("[redacted]", "***");
+    let plain: Vec<char> = line.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }).collect();
+    if plain.len() <= WIDTH_MAX {
+        return plain.into_iter().collect();
+    }
+    let start = from.saturating_sub(WIDTH_MAX / 4).min(plain.len() - WIDTH_MAX);
+    let shown: String = plain[start..start + WIDTH_MAX].iter().collect();
+    let dots = |is_cut: bool| if is_cut { "..." } else { "" };
+    format!("{}{shown}{}", dots(start > 0), dots(start + WIDTH_MAX < plain.len()))
 }
 
 /// Compares lines. What is equal at both ends needs no search.
-fn changes<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<(LineChange, &'a str)> {
-    let start = before.iter().zip(after).take_while(|(one, other)| one == other).count();
+fn changes<'a>(before: &[ShownLine<'a>], after: &[ShownLine<'a>]) -> Vec<(LineChange, ShownLine<'a>)> {
+    let is_same = |(one, other): &(&ShownLine<'_>, &ShownLine<'_>)| one.0 == other.0;
+    let start = before.iter().zip(after).take_while(is_same).count();
     let (rest_before, rest_after) = (&before[start..], &after[start..]);
-    let end = rest_before.iter().rev().zip(rest_after.iter().rev()).take_while(|(one, other)| one == other).count();
+    let end = rest_before.iter().rev().zip(rest_after.iter().rev()).take_while(is_same).count();
     let (middle_before, tail) = rest_before.split_at(rest_before.len() - end);
     let middle_after = &rest_after[..rest_after.len() - end];
-    let kept = |lines: &[&'a str]| lines.iter().map(|line| (LineChange::Kept, *line)).collect::<Vec<_>>();
+    let kept = |lines: &[ShownLine<'a>]| lines.iter().map(|line| (LineChange::Kept, *line)).collect::<Vec<_>>();
     let mut out = kept(&before[..start]);
     out.extend(shortest(middle_before, middle_after));
     out.extend(kept(tail));
@@ -93,7 +103,7 @@ fn changes<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<(LineChange, &'a st
 }
 
 /// Finds the shortest difference by the longest common subsequence.
-fn shortest<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<(LineChange, &'a str)> {
+fn shortest<'a>(before: &[ShownLine<'a>], after: &[ShownLine<'a>]) -> Vec<(LineChange, ShownLine<'a>)> {
     let mut out = Vec::new();
     let (rows, columns) = (before.len(), after.len());
     // The table has a cell for each pair of lines. Files of megabytes would take gigabytes.
@@ -110,12 +120,12 @@ fn shortest<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<(LineChange, &'a s
             let below = common[(row + 1) * width + column];
             let beside = common[row * width + column + 1];
             let diagonal = common[(row + 1) * width + column + 1] + 1;
-            common[row * width + column] = if before[row] == after[column] { diagonal } else { below.max(beside) };
+            common[row * width + column] = if before[row].0 == after[column].0 { diagonal } else { below.max(beside) };
         }
     }
     let (mut row, mut column) = (0, 0);
     while row < rows || column < columns {
-        if row < rows && column < columns && before[row] == after[column] {
+        if row < rows && column < columns && before[row].0 == after[column].0 {
             out.push((LineChange::Kept, before[row]));
             (row, column) = (row + 1, column + 1);
         } else if column == columns
@@ -135,14 +145,24 @@ fn shortest<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<(LineChange, &'a s
 mod tests {
     use super::*;
 
+    fn plain(before: &str, after: &str) -> String {
+        diff((before, before), (after, after))
+    }
+
     #[test]
     fn a_change_is_shown_with_its_neighbours_and_without_secrets() {
         let before = "a\nb\nc\nd\ne\nf\ng\n";
-        let after = "a\nb\nc\nd\nX key9\ne\nf\n  \"Authorization\": \"Bearer s3cr3t\"\ng\n";
-        let shown = "  ...\n  c\n  d\n+ X ***\n  e\n  f\n+   \"Authorization\": \"***\"\n  g\n";
-        assert_eq!(diff(before, after, &["key9"]), shown);
-        assert_eq!(diff("a\n", "a\n", &[]), "");
-        assert_eq!(diff("a\nb\n", "b\nc\n", &[]), "- a\n  b\n+ c\n");
-        assert!(diff("", &"x".repeat(1000), &[]).len() < 200);
+        assert_eq!(plain(before, "a\nb\nc\nd\nX\ne\nf\ng\n"), "  ...\n  c\n  d\n+ X\n  e\n  f\n");
+        assert_eq!(diff(("k = 1", "k = ***"), ("k = 2", "k = ***")), "- k = ***\n+ k = ***  (another value)\n");
+        assert_eq!(plain("a\n", "a\n"), "");
+        assert_eq!(plain("a\nb\n", "b\nc\n"), "- a\n  b\n+ c\n");
+        assert_eq!(plain("", "pasted sk-abcdefghijkl\n"), "+ pasted ***\n");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_what_changed() {
+        let long = |word: &str| format!("{}{word}{}", "x".repeat(1000), "y".repeat(1000));
+        let shown = plain(&long("one"), &long("two"));
+        assert!(shown.contains("xone") && shown.contains("xtwo") && shown.len() < 400, "{shown}");
     }
 }

@@ -171,7 +171,7 @@ async fn a_pasted_text_adds_all_its_servers_as_one_edit() {
         (&["add", "-", "--url", "https://a.example"][..], "", 2, "the text on stdin says it all"),
         (&["add", "-"], "hello", 1, "no client's config"),
         (&["add", "-"], "", 1, "no client's config"),
-        (&["add", "-"], r#"{"mcpServers": {"a": {"url": 5}}}"#, 1, "nothing was added"),
+        (&["add", "-"], r#"{"mcpServers": {"a": {"url": 5}}}"#, 1, "were not added"),
     ] {
         let (found, said) = scene.run_with(args, text).await;
         assert_eq!((found, said.contains(part)), (code, true), "{args:?}: {said}");

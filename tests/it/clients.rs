@@ -5,70 +5,11 @@ use std::path::{Path, PathBuf};
 
 use moongate_clients::{ConnectMethod, clients};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
+use crate::harness::user_home::{KEY, UserHome};
 use crate::harness::{Process, Setup, legacy};
-
-const KEY: &str = "mg_a_key_that_is_long_enough_0123456789";
-
-/// User's home, with a directory to work in.
-struct UserHome {
-    dir: TempDir,
-}
-
-/// What a run left behind.
-#[derive(Debug)]
-struct RunOutput {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl UserHome {
-    fn new() -> Self {
-        let dir = TempDir::new().unwrap();
-        std::fs::create_dir(dir.path().join("work")).unwrap();
-        UserHome { dir }
-    }
-
-    fn path(&self, below: &str) -> PathBuf {
-        self.dir.path().join(below)
-    }
-
-    fn write(&self, below: &str, text: &str) {
-        std::fs::create_dir_all(self.path(below).parent().unwrap()).unwrap();
-        std::fs::write(self.path(below), text).unwrap();
-    }
-
-    fn read(&self, below: &str) -> String {
-        std::fs::read_to_string(self.path(below)).unwrap()
-    }
-
-    async fn run(&self, args: &[&str]) -> RunOutput {
-        self.run_with(args, KEY, "").await
-    }
-
-    async fn run_with(&self, args: &[&str], key: &str, stdin: &str) -> RunOutput {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
-        command.args(args).current_dir(self.path("work")).env_clear();
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.env("HOME", self.dir.path()).env("XDG_CONFIG_HOME", self.path(".config"));
-        if !key.is_empty() {
-            command.env("MOONGATE_KEY", key);
-        }
-        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-        let mut child = command.stderr(std::process::Stdio::piped()).kill_on_drop(true).spawn().unwrap();
-        let mut input = child.stdin.take().unwrap();
-        // A command that reads nothing may have closed it.
-        let _ = input.write_all(stdin.as_bytes()).await;
-        drop(input);
-        let output = crate::harness::within("the command ends", child.wait_with_output()).await.unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        RunOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
-    }
-}
 
 async fn gateway() -> Process {
     let key = format!("name = \"ada\"\nkey = {KEY:?}");
@@ -95,7 +36,7 @@ async fn every_client_is_connected_checked_and_restored() {
         assert_eq!((undone.code, undone.err.contains("is as it was")), (Some(0), true), "{id}: {}", undone.err);
     }
     let mut left = Vec::new();
-    files_below(home.dir.path(), &mut left);
+    files_below(&home.path(""), &mut left);
     assert!(left.is_empty(), "{left:?}");
 }
 

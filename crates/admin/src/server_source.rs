@@ -73,7 +73,7 @@ impl ServerSource {
         }
         let planned = admin.control.plan_import(read.servers, admin.endpoint_url.clone()).await;
         let rows = choice.apply(planned.map_err(SourceProblem::Config)?)?;
-        Ok(FoundServers { rows, warnings: read.warnings, written })
+        Ok(FoundServers { rows, warnings: [read.warnings, read.ignored].concat(), written })
     }
 
     /// Returns all that somebody wrote.

@@ -222,7 +222,7 @@ fn an_import_takes_what_the_client_had_and_not_ourselves() {
             let connected = connect_text(profile, &request(URL, ConnectRoute::Best), format_of(&path), &text).unwrap();
             let rows = |text: &str| {
                 let found = read_file(&path, text).unwrap().servers.into_iter().map(|server| (String::new(), server));
-                plan_import(found, &[], &own())
+                plan_import(found, &[], &own(), &Default::default())
             };
             let new = |text: &str| {
                 let new = rows(text).into_iter().filter(|row| row.state.is_new());
@@ -307,7 +307,8 @@ fn an_entry_of_ours_from_before_is_brought_up_to_date_in_its_place() {
             let after = connect_text(profile, &request(URL, ConnectRoute::Best), format, &before).unwrap();
             assert_eq!(servers(&path, &after), servers(&path, &connected(profile, &text)), "{place}: {after}");
             let found = read_file(&path, &before).unwrap().servers.into_iter().map(|server| (String::new(), server));
-            let states: Vec<ImportState> = plan_import(found, &[], &own()).into_iter().map(|row| row.state).collect();
+            let states: Vec<ImportState> =
+                plan_import(found, &[], &own(), &Default::default()).into_iter().map(|row| row.state).collect();
             assert_eq!(states.iter().filter(|state| **state == ImportState::Own).count(), 1, "{place}: {states:?}");
         }
     }

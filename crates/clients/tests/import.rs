@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use moongate_clients::import::{
@@ -75,6 +76,38 @@ fn a_pasted_text_of_any_kind_is_understood() {
 }
 
 #[test]
+fn runtime_arguments_and_forms_of_documents_are_understood() {
+    let npx = json!({"command": "npx", "args": ["-y", "some-mcp@1"]});
+    for (text, expected) in [
+        (
+            "{\"name\":\"x/y\",\"packages\":[{\"registryType\":\"oci\",\"identifier\":\"x/y\",\"version\":\"1\",\"runtimeHint\":\"podman\",\
+             \"runtimeArguments\":[{\"type\":\"named\",\"name\":\"--mount\",\"value\":\"type=bind,src={from},dst={to}\"},\
+             {\"type\":\"named\",\"name\":\"--rm\"}],\"packageArguments\":[{\"type\":\"positional\",\"valueHint\":\"dir\"}]}]}",
+            json!({"y": {"command": "podman", "args":
+                ["run", "-i", "--rm", "--mount", "type=bind,src=${FROM},dst=${TO}", "x/y:1", "${DIR}"]}}),
+        ),
+        (
+            "{\"name\":\"x/y\",\"packages\":[{\"registryType\":\"pypi\",\"identifier\":\"y\",\"version\":\"1\",\"runtimeHint\":\"pipx\",\
+             \"runtimeArguments\":[{\"type\":\"named\",\"name\":\"--python\",\"value\":\"3.13\"}]}]}",
+            json!({"y": {"command": "pipx", "args": ["run", "--python", "3.13", "y==1"]}}),
+        ),
+        ("```json\n{\"x\": {\"command\": \"npx\", \"args\": [\"-y\", \"some-mcp@1\"]}}\n```\n", json!({"x": npx})),
+        ("```sh\nnpx -y some-mcp@1\n```", json!({"some": npx})),
+        (
+            "FOO=bar B_2='a b' npx -y some-mcp@1",
+            json!({"some": {"command": "npx", "args": ["-y", "some-mcp@1"], "env": {"FOO": "bar", "B_2": "a b"}}}),
+        ),
+        (
+            "code --add-mcp '{\"name\":\"x\",\"type\":\"http\",\"url\":\"http://a/mcp\"}'",
+            json!({"x": {"url": "http://a/mcp", "type": "http"}}),
+        ),
+    ] {
+        let read = read_text(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(settings(read), expected, "{text}");
+    }
+}
+
+#[test]
 fn other_texts_are_refused() {
     for (text, why) in [
         ("", "no client's config"),
@@ -108,7 +141,8 @@ fn servers_are_compared_by_what_they_are() {
     });
     let own = OwnGateway { addresses: vec!["127.0.0.1:8080".to_owned()] };
     let read = read_file(Path::new("mcp.json"), found).unwrap();
-    let rows = plan_import(read.servers.into_iter().map(|server| ("a".to_owned(), server)), &known, &own);
+    let found = read.servers.into_iter().map(|server| ("a".to_owned(), server));
+    let rows = plan_import(found, &known, &own, &BTreeMap::new());
     let states: Vec<(&str, &ImportState)> = rows.iter().map(|row| (row.server.name.as_str(), &row.state)).collect();
     let same = |name: &str| ImportState::Same { name: name.to_owned() };
     // By name, as the reader sorts them.
@@ -156,7 +190,7 @@ fn a_program_with_relative_paths_is_another_one_in_another_folder() {
             let path = project.path;
             project.servers.into_iter().map(move |server| (path.clone(), server))
         });
-        let rows = plan_import(found, &[], &OwnGateway::default());
+        let rows = plan_import(found, &[], &OwnGateway::default(), &BTreeMap::new());
         let facts: Vec<Value> =
             rows.iter().map(|row| json!([row.origin, row.server.name, row.server.settings.get("cwd")])).collect();
         let expected = json!([
@@ -171,4 +205,60 @@ fn a_program_with_relative_paths_is_another_one_in_another_folder() {
         assert_eq!(rows[3].state, ImportState::Same { name: "same".to_owned() });
         assert_eq!(rows[4].server.settings["url"], "https://x.example/mcp");
     }
+}
+
+/// Plans two servers, and returns the names that would be added.
+fn new_names(one: Value, other: Value) -> Vec<String> {
+    let text = json!({ "mcpServers": { "one": one, "other": other } }).to_string();
+    let read = read_file(Path::new("mcp.json"), &text).unwrap();
+    let variables = BTreeMap::from([("SET".to_owned(), "s3$".to_owned())]);
+    let found = read.servers.into_iter().map(|server| ("a".to_owned(), server));
+    let rows = plan_import(found, &[], &OwnGateway::default(), &variables);
+    rows.into_iter().filter(|row| row.state.is_new()).map(|row| row.server.name).collect()
+}
+
+#[test]
+fn two_entries_for_one_server_are_one_server() {
+    let npx = |args: &[&str]| json!({ "command": "npx", "args": args });
+    let env = |value: &str| json!({ "command": "db", "env": { "KEY": value } });
+    let header = |value: &str| json!({ "url": "https://x.example/mcp", "headers": { "Authorization": value } });
+    for (one, other) in [
+        (json!({ "command": "db", "env": {}, "args": [] }), json!({ "command": "db" })),
+        (env("${SET}"), env("s3$$")),
+        (env("a ${NOT_SET} b"), env("a x b")),
+        (env("${NOT_SET:-x}"), env("x")),
+        (npx(&["-y", "@a/b@1.2.3", "/d"]), npx(&["-y", "@a/b", "/d"])),
+        (npx(&["-y", "a@latest"]), npx(&["-y", "a@1.2.3"])),
+        (json!({ "command": "uvx", "args": ["a==1"] }), json!({ "command": "uvx", "args": ["a"] })),
+        (header("Bearer k"), json!({ "url": "https://x.example/mcp/" })),
+        (header("Bearer ${NOT_SET}"), header("Bearer k")),
+    ] {
+        assert_eq!(new_names(one.clone(), other.clone()).len(), 1, "{one} {other}");
+    }
+    for (one, other) in [
+        (env("${SET}"), env("other")),
+        (env("a ${NOT_SET} b"), env("a x c")),
+        (env("${NOT_SET}"), env("${NOT_SET_EITHER}")),
+        (npx(&["a@1"]), npx(&["a@2"])),
+        (npx(&["a", "b@1"]), npx(&["a", "c@1"])),
+        (header("Bearer one"), header("Bearer two")),
+    ] {
+        assert_eq!(new_names(one.clone(), other.clone()).len(), 2, "{one} {other}");
+    }
+}
+
+#[test]
+fn of_two_entries_the_one_that_works_is_taken() {
+    let with = |key: &str, more: Value| {
+        let mut entry =
+            json!({ "url": "https://x.example/mcp", "headers": { "Authorization": format!("Bearer {key}") } });
+        entry.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+        entry
+    };
+    let (off, on) = (json!({ "enabled": false }), json!({}));
+    assert_eq!(new_names(with("${NOT_SET}", off.clone()), with("k", on.clone())), ["other"]);
+    assert_eq!(new_names(with("k", off), with("${NOT_SET}", on.clone())), ["other"]);
+    assert_eq!(new_names(with("${NOT_SET}", on.clone()), with("k", on.clone())), ["other"]);
+    assert_eq!(new_names(json!({ "url": "https://x.example/mcp" }), with("k", on.clone())), ["other"]);
+    assert_eq!(new_names(with("k", on.clone()), with("k", on)), ["one"]);
 }

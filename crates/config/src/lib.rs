@@ -71,7 +71,7 @@ pub use popular::{
 };
 pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, SourceSnippet};
 pub use redact::sounds_secret;
-pub use redact_file::read_redacted;
+pub use redact_file::{mask_file, read_redacted};
 pub use schema_types::{DurationSetting, RateSetting, SizeSetting};
 pub use server_entries::{ServerEntries, ServerEntry, server_entries};
 pub use server_names::{legal_name as legal_server_name, unused_name as unused_server_name};

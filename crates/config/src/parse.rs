@@ -161,7 +161,9 @@ impl FileParser<'_> {
     }
 
     fn yaml(&self, faults: &mut ProblemCollector) -> ConfigNode {
-        let options = serde_saphyr::options! { budget: serde_saphyr::budget! { max_depth: DEPTH_MAX } };
+        // YAML 1.2: `y` and `no` are texts, as clients read them.
+        let budget = serde_saphyr::budget! { max_depth: DEPTH_MAX };
+        let options = serde_saphyr::options! { strict_booleans: true, budget: budget };
         match serde_saphyr::from_str_with_options::<serde_saphyr::Spanned<YamlValue>>(self.text, options) {
             Ok(tree) => match self.yaml_value(tree, faults, 0) {
                 // An empty file is an empty config.

@@ -13,6 +13,8 @@ pub enum ProblemKind {
     Syntax,
     /// Key that does not exist.
     UnknownKey,
+    /// Setting of a client that has no meaning here.
+    ClientSetting,
     /// Value of the wrong type.
     Type,
     /// Value that is not allowed.

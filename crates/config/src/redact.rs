@@ -35,10 +35,11 @@ pub fn sounds_secret(name: &str) -> bool {
 
 /// True if the text at a path is secret. `before` is the item before it in its list.
 pub(super) fn is_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> bool {
-    if is_only_reference(text) {
+    let steps = path.steps();
+    // Codex names a variable by such a key.
+    if is_only_reference(text) || steps.last().is_some_and(|key| key.ends_with("_env_var")) {
         return false;
     }
-    let steps = path.steps();
     let tables = steps.split_last().map_or(&[][..], |(_, tables)| tables);
     let inside = tables.iter().any(|table| SECRET_TABLES.contains(table))
         || matches!(steps.as_slice(), ["auth" | "admin", "keys", _, "key"]);

@@ -235,6 +235,8 @@ mod tests {
         assert_eq!(found[0].settings["headers"], json!({"Authorization": "Bearer s3"}));
         assert_eq!(found[0].secrets(), ["Bearer s3"]);
         assert!(found[0].notes[0].contains("`timeout`") && !found[0].is_broken);
+        let timed = entries("/home/ada/.claude.json", r#"{"mcpServers": {"a": {"command": "a", "timeout": 60000}}}"#);
+        assert_eq!(timed[0].settings["timeout"], "60s");
         assert!(found[1].is_broken, "{:?}", found[1]);
         assert!(entries("x.json", "").is_empty() && entries("x.toml", "# nothing\n").is_empty());
         assert!(server_entries(Path::new("x.json"), "{").is_err());

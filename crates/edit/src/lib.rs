@@ -1,8 +1,8 @@
 //! Edits of TOML, JSON and YAML texts in place, and of the files that hold them.
 //!
-//! Owns the change of a text (`edit`) and the atomic replacement of a file (`ConfigFile`). Does not know any key of a
-//! config, and keeps no history. Invariant: a text comes back only if its tree has exactly the wanted change and every
-//! comment is still there.
+//! Owns the change of a text (`edit`), the edits between two texts (`difference`), and the atomic replacement of a file
+//! (`ConfigFile`). Does not know any key of a config, and keeps no history. Invariant: a text comes back only if its tree
+//! has exactly the wanted change and every comment is still there.
 //!
 //! # How an edit works
 //!
@@ -29,6 +29,7 @@
 //! - A null container of YAML (`servers:`) becomes `{}` or `[]` once its last entry is removed.
 //! - A change that would show through an alias or a merge key of YAML is refused.
 
+mod difference;
 mod editor;
 mod error;
 mod file;
@@ -43,6 +44,7 @@ mod source;
 mod toml;
 mod yaml;
 
+pub use difference::difference;
 pub use editor::edit;
 pub use error::{EditError, WriteError};
 pub use file::{ConfigFile, FileTag};

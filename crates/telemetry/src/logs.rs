@@ -10,7 +10,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
-pub use crate::redact::redact;
+pub use crate::redact::{redact, redact_values};
 
 /// Setter of the log filter. Empty until logging has started.
 static CHANGE: OnceLock<Box<dyn Fn(Targets) + Send + Sync>> = OnceLock::new();

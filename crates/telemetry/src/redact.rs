@@ -41,6 +41,11 @@ pub fn redact(text: &str) -> String {
     out.into_owned()
 }
 
+/// Hides what looks like a credential by itself, whatever name it has.
+pub fn redact_values(text: &str) -> String {
+    hide_prefixed(&hide_schemes(&hide_userinfo(text))).into_owned()
+}
+
 fn pattern(cell: &'static OnceLock<Regex>, text: &str) -> &'static Regex {
     cell.get_or_init(|| Regex::new(text).expect("the pattern is a literal of ours"))
 }

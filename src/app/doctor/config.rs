@@ -68,7 +68,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 fn of_problem(gateway: &ExaminedGateway, problem: &ConfigProblem, severity: CodeSeverity) -> DoctorFinding {
     let code = match problem.kind {
         ProblemKind::Syntax => DoctorCode::ConfigSyntax,
-        ProblemKind::UnknownKey => DoctorCode::UnknownKey,
+        ProblemKind::UnknownKey | ProblemKind::ClientSetting => DoctorCode::UnknownKey,
         ProblemKind::Reference => DoctorCode::UnsetReference,
         ProblemKind::Access => DoctorCode::OpenFile,
         ProblemKind::Package => DoctorCode::UnpinnedPackage,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ConfigReloader, failing_with_new};
-use crate::app::configured_servers::{known_servers, own_gateway};
+use crate::app::configured_servers::{known_servers, own_gateway, reference_variables};
 use crate::app::probe::probe_for_operator;
 use moongate_admin::{ChangePreview, ChangeRefusal, ProbeReport};
 use moongate_clients::import::{ImportRow, OwnGateway, plan_import};
@@ -33,7 +33,7 @@ impl ConfigReloader {
             // The config may leave the port to the system.
             own.addresses.extend(OwnGateway::of_url(&own_url).addresses);
             let found = found.into_iter().map(|entry| (String::new(), entry));
-            Ok(plan_import(found, &known, &own))
+            Ok(plan_import(found, &known, &own, &reference_variables(options)))
         })
         .await
     }

@@ -71,6 +71,9 @@ pub(super) struct TargetArgs {
     command: Vec<String>,
 }
 
+/// Advice for those who know the address.
+const FLAG: &str = "--url says where its endpoint is";
+
 /// Server that the flags chose.
 pub(super) struct VerbTarget {
     /// Settings of the connection.
@@ -99,7 +102,11 @@ impl TargetArgs {
             (None, None) => {
                 let url = match &self.url {
                     Some(url) => url.clone(),
-                    None => located.insert(locate::endpoint(&self.config).map_err(VerbFailure::Usage)?).url("/mcp"),
+                    None => {
+                        let found = locate::endpoint(&self.config);
+                        let usage = |error| VerbFailure::Usage(format!("{error}; {FLAG}"));
+                        located.insert(found.map_err(usage)?).url("/mcp")
+                    }
                 };
                 (remote(&url, self.key.as_deref()).map_err(VerbFailure::Usage)?, TargetChoice::Url)
             }
@@ -288,10 +295,8 @@ impl VerbTarget {
             }
             (ConnectError::Link(LinkError::Unreachable(_)), TargetChoice::Url) => {
                 let hint = match &self.located {
-                    Some(located) => located.advice(),
-                    None => "is the gateway running? `moongate serve` starts it; --url says where its endpoint is, and --admin \
-                             where its admin listener is"
-                        .to_owned(),
+                    Some(located) => format!("{}; {FLAG}", located.advice()),
+                    None => "is the gateway running? If not, start it with `moongate`".to_owned(),
                 };
                 VerbFailure::Failed(format!("{name}: {error}")).with_hint(hint)
             }

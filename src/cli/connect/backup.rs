@@ -1,7 +1,7 @@
-//! Copies of clients' files from before a change.
+//! Copies of clients' files from before a change, each with one from after it.
 //!
 //! Owns their names and their number. Does not decide when one is made. Invariant: a copy has the mode of its file, and
-//! at most five are kept.
+//! at most five pairs are kept.
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,8 @@ use anyhow::Context;
 const KEPT_MAX: usize = 5;
 const MARK: &str = ".moongate-";
 const ENDING: &str = ".bak";
+/// Extension of the copy from after a change.
+const AFTER_ENDING: &str = "after";
 
 /// Returns the copies of a file, oldest first.
 pub(super) fn backups(file: &Path) -> Vec<PathBuf> {
@@ -48,9 +50,30 @@ fn keep_at(file: &Path, time: jiff::Timestamp) -> anyhow::Result<PathBuf> {
     let copies = backups(file);
     for old in copies.iter().take(copies.len().saturating_sub(KEPT_MAX)) {
         // A copy too many does no harm.
-        let _ = std::fs::remove_file(old);
+        let _ = remove(old);
     }
     Ok(copy)
+}
+
+/// Keeps the text that a file has after the change that a copy was made for.
+pub(super) fn keep_after(file: &Path, copy: &Path, text: &str) -> anyhow::Result<()> {
+    let after = copy.with_extension(AFTER_ENDING);
+    let cannot = || format!("cannot keep a copy at {}", after.display());
+    // For the mode. The client may have written the file again, so its text counts for nothing.
+    std::fs::copy(file, &after).with_context(cannot)?;
+    std::fs::write(&after, text).with_context(cannot)
+}
+
+/// Returns the text that a file had after the change that a copy was made for.
+pub(super) fn text_after(copy: &Path) -> Option<String> {
+    std::fs::read_to_string(copy.with_extension(AFTER_ENDING)).ok()
+}
+
+/// Removes a copy from before a change, and the one from after it.
+pub(super) fn remove(copy: &Path) -> anyhow::Result<()> {
+    // Copies of older versions have no other.
+    let _ = std::fs::remove_file(copy.with_extension(AFTER_ENDING));
+    std::fs::remove_file(copy).with_context(|| copy.display().to_string())
 }
 
 #[cfg(test)]
@@ -65,9 +88,16 @@ mod tests {
         std::fs::write(directory.path().join("mcp.json.moongate-other"), "x").unwrap();
         for n in 0..7 {
             std::fs::write(&file, n.to_string()).unwrap();
-            keep_at(&file, jiff::Timestamp::from_millisecond(1_763_000_000_000 + n).unwrap()).unwrap();
+            let copy = keep_at(&file, jiff::Timestamp::from_millisecond(1_763_000_000_000 + n).unwrap()).unwrap();
+            keep_after(&file, &copy, "after").unwrap();
         }
         let texts: Vec<String> = backups(&file).iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
         assert_eq!(texts, ["2", "3", "4", "5", "6"]);
+        assert_eq!(text_after(&backups(&file)[0]).as_deref(), Some("after"));
+        assert_eq!(
+            std::fs::read_dir(directory.path()).unwrap().count(),
+            12,
+            "the file, five pairs, and what is no copy"
+        );
     }
 }

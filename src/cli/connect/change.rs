@@ -3,7 +3,7 @@
 //! Owns the steps: edit, show, ask, keep a copy, write, read back. Does not know clients' formats. Invariant: a file
 //! that somebody else changed meanwhile stays as it is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 
@@ -39,7 +39,7 @@ impl ClientFile {
     }
 
     /// Path of the file.
-    pub(super) fn path(&self) -> &std::path::Path {
+    pub(super) fn path(&self) -> &Path {
         self.file.path()
     }
 
@@ -154,24 +154,43 @@ impl ClientFile {
         self.write(&text, None, consent)
     }
 
-    /// Puts back the file as it was before the last change.
+    /// Takes back the last change. What others wrote since then stays.
     pub(super) fn undo(self, consent: ChangeConsent) -> anyhow::Result<()> {
         let path = self.path().to_owned();
         let copy = backup::backups(&path).pop();
         let copy = copy.with_context(|| format!("there is no copy of {} to put back", path.display()))?;
-        let text = std::fs::read_to_string(&copy).with_context(|| copy.display().to_string())?;
+        let before = std::fs::read_to_string(&copy).with_context(|| copy.display().to_string())?;
+        let text = self.text_without_change(&copy, &before).with_context(|| {
+            format!("nothing was changed; {} is the file from before the last change", copy.display())
+        })?;
         show(&path, self.text(), &text, None);
         ask(consent)?;
         match text.is_empty() {
             // The file was not there before.
-            true if path.exists() => std::fs::remove_file(&path).with_context(|| path.display().to_string())?,
+            true if path.exists() => self.file.remove()?,
             true => {}
             false => drop(self.file.write(&text)?),
         }
         // The copy goes only after its text is back, and a second undo then reaches the one before.
-        std::fs::remove_file(&copy).with_context(|| copy.display().to_string())?;
-        print_message(&format!("{} is as it was", path.display()));
+        backup::remove(&copy)?;
+        print_message(&match text == before {
+            true => format!("{} is as it was", path.display()),
+            false => format!("{} was written by others since then: only this change was taken back", path.display()),
+        });
         Ok(())
+    }
+
+    /// Returns the text without the change that a copy was made for.
+    fn text_without_change(&self, copy: &Path, before: &str) -> anyhow::Result<String> {
+        let after = backup::text_after(copy).context("nobody can tell what others wrote since then")?;
+        if self.text() == after {
+            return Ok(before.to_owned());
+        }
+        let format = format_of(self.path());
+        let edits = moongate_edit::difference(format, &after, before)?;
+        let text = moongate_edit::edit(format, self.text(), &edits)?;
+        // An edit leaves the braces of a JSON text that was once empty.
+        Ok(if before.is_empty() && matches!(text.trim(), "" | "{}") { String::new() } else { text })
     }
 
     fn write(&self, text: &str, key: Option<&str>, consent: ChangeConsent) -> anyhow::Result<()> {
@@ -185,15 +204,16 @@ impl ClientFile {
         let copy = backup::keep(path)?;
         if let Err(error) = self.file.write(text) {
             // Without a change there is nothing to undo.
-            let _ = std::fs::remove_file(&copy);
+            let _ = backup::remove(&copy);
             return Err(error.into());
         }
+        backup::keep_after(path, &copy, text)?;
         print_message(&format!("written to {}; a copy of before is {}", path.display(), copy.display()));
         Ok(())
     }
 }
 
-fn show(path: &std::path::Path, before: &str, after: &str, key: Option<&str>) {
+fn show(path: &Path, before: &str, after: &str, key: Option<&str>) {
     print_message(&format!("{}:\n{}", path.display(), diff_of_file(path, before, after, key).trim_end()));
 }
 

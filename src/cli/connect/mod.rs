@@ -6,8 +6,11 @@
 mod backup;
 mod bundle;
 mod change;
+mod new_key;
 mod probe;
+mod request;
 mod take_over;
+mod write;
 mod zip_archive;
 
 use std::collections::BTreeMap;
@@ -15,23 +18,18 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::cli::config_edit::EditedConfig;
 use crate::cli::process::{environment, print_message};
-use crate::cli::{key, locate};
 use change::{ChangeConsent, ClientFile};
-use moongate_access::auth::{is_key_name, new_key};
 use moongate_clients::import::OwnGateway;
-use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, StepKind, UserDirectories, connect_steps,
-};
-use moongate_config::edit::{ConfigOperation, KeyList};
+use moongate_clients::{ClientProfile, ConnectMethod, ConnectRequest, StepKind, UserDirectories, connect_steps};
 use moongate_platform::Platform;
+use request::request;
 pub(in crate::cli) use take_over::{TakenServer, take_over};
+use write::write_entries;
 
 /// Text below the help.
 const HELP: &str = "\
@@ -39,7 +37,7 @@ const HELP: &str = "\
   moongate connect cursor                    show what Cursor needs
   moongate connect claude-code --write       write it, after showing the change
   moongate connect --all --write --yes       write it for all clients that are here
-  moongate connect cursor --undo             put back the file as it was
+  moongate connect cursor --undo             take back what was written
   moongate connect claude-desktop --bundle moongate.mcpb
                                              a file that Claude Desktop installs
 
@@ -50,6 +48,8 @@ Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
 
 /// Variable with the key, unless a flag names another.
 const DEFAULT_VARIABLE: &str = "MOONGATE_KEY";
+/// Endpoint of a gateway without a config.
+const DEFAULT_URL: &str = "http://127.0.0.1:8080/mcp";
 
 /// Flags of `connect`.
 #[derive(Clone, Debug, Args)]
@@ -67,7 +67,7 @@ pub struct ConnectArgs {
     /// Take the entry out of the client's file
     #[arg(long, conflicts_with_all = ["write", "undo"])]
     remove: bool,
-    /// Put back the client's file as it was before the last change
+    /// Take back the last change of the client's file; what others wrote since then stays
     #[arg(long, conflicts_with = "write")]
     undo: bool,
     /// Do not ask before writing
@@ -79,8 +79,8 @@ pub struct ConnectArgs {
     /// The file of the project in this directory, instead of the user's
     #[arg(long)]
     project: bool,
-    /// The endpoint: a path such as /mcp/coding, or a whole URL [default: /mcp, where the config says]
-    #[arg(long, value_name = "PATH|URL")]
+    /// The endpoint: a name or a path, such as coding or /mcp/coding, or a whole URL [default: /mcp, where the config says]
+    #[arg(long, value_name = "NAME|PATH|URL")]
     endpoint: Option<String>,
     /// The name of the entry
     #[arg(long, value_name = "NAME", default_value = "moongate")]
@@ -143,7 +143,11 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
     if profiles.is_empty() && !args.all && args.bundle.is_none() {
         return list(&directories);
     }
-    let mut request = match request(&args, &env) {
+    if args.remove || args.undo {
+        let take_back = |profile| take_back(&args, profile, &env, &directories);
+        return Ok(for_each(&profiles, take_back));
+    }
+    let request = match request(&args, &env) {
         Ok(request) => request,
         Err(message) => {
             print_message(&format!("error: {message}"));
@@ -154,23 +158,25 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
         bundle::write(&profiles, &request, path)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(name) = &args.key {
-        // Made once for all clients of this call: a second key of the same name would be refused.
-        request.key = Some(new_client_key(&args, name)?);
+    if args.write {
+        return write_entries(&args, &profiles, request, &directories).await;
     }
+    Ok(for_each(&profiles, |profile| show(profile, &request, &args, &directories)))
+}
+
+/// Does one thing for each client. An error of one does not keep the others from it.
+fn for_each(
+    profiles: &[&'static ClientProfile],
+    work: impl Fn(&'static ClientProfile) -> anyhow::Result<()>,
+) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for profile in profiles {
-        let result = match args.write || args.remove || args.undo {
-            true => change(&args, profile, &request, &directories).await,
-            false => show(profile, &request, &args, &directories),
-        };
-        // The other clients still get their entry. The exit code tells that one did not.
-        if let Err(error) = result {
+        if let Err(error) = work(profile) {
             print_message(&format!("error: {}: {error:#}", profile.title));
             code = ExitCode::FAILURE;
         }
     }
-    Ok(code)
+    code
 }
 
 /// Returns the clients that the flags name.
@@ -190,52 +196,6 @@ pub(super) fn unknown_client(word: &str) -> String {
         None => "`moongate connect` lists those that are known".to_owned(),
     };
     format!("there is no client {word:?}; {hint}")
-}
-
-/// Builds the request of the flags.
-fn request(args: &ConnectArgs, env: &BTreeMap<String, String>) -> Result<ConnectRequest, String> {
-    // The name becomes a key in files and an argument of commands: these characters need quotes in none.
-    if args.name.is_empty() || !args.name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
-        return Err(format!("--name {:?}: clients take letters, digits, `-` and `_`", args.name));
-    }
-    let url = match &args.endpoint {
-        Some(url) if !url.starts_with('/') => url.clone(),
-        path => {
-            let located = locate::endpoint(&args.config)?;
-            located.url(path.as_deref().unwrap_or("/mcp"))
-        }
-    };
-    let value = env.get(&args.key_env).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
-    let key = match value {
-        None if args.key_env != DEFAULT_VARIABLE => return Err(format!("the variable {} is not set", args.key_env)),
-        None => None,
-        // Such a key would break the header that carries it, and a client's message about that helps nobody.
-        Some(key) if !key.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            return Err(format!("the key in {} has characters that no key has", args.key_env));
-        }
-        Some(key) if args.key_inline => Some(ConnectKey::Value(key)),
-        Some(key) => Some(ConnectKey::Variable { name: args.key_env.clone(), value: Some(key) }),
-    };
-    let program = std::env::current_exe().map_err(|error| format!("the path of this program is unknown: {error}"))?;
-    let route = if args.stdio { ConnectRoute::Bridge } else { ConnectRoute::Best };
-    Ok(ConnectRequest { name: args.name.clone(), url, key, route, program: program.display().to_string() })
-}
-
-/// Makes a key, and adds its hash to the config.
-fn new_client_key(args: &ConnectArgs, name: &str) -> anyhow::Result<ConnectKey> {
-    ensure!(is_key_name(name), "--key: a key's name has 1 to 64 characters");
-    let value = new_key();
-    let entry = key::entry_value(KeyList::Clients, name, &value);
-    let edited = EditedConfig::of(&args.config);
-    let operations = [ConfigOperation::AddKey { list: KeyList::Clients, entry }];
-    if edited.prepare(&operations)?.loaded().plan.auth.keys.len() == 1 {
-        print_message("this is the first key: from now on, every client needs one");
-    }
-    edited.confirm_and_write(&operations, None, args.yes)?;
-    Ok(match args.key_inline {
-        true => ConnectKey::Value(value),
-        false => ConnectKey::Variable { name: DEFAULT_VARIABLE.to_owned(), value: Some(value) },
-    })
 }
 
 /// Lists all clients, with the files of those that are here.
@@ -286,11 +246,11 @@ fn file_of(profile: &ClientProfile, args: &ConnectArgs, directories: &UserDirect
     directories.file(profile).context("the place of its file is unknown: HOME is not set")
 }
 
-/// Writes, removes or restores the entry of a client.
-async fn change(
+/// Removes the entry of a client, or restores its file.
+fn take_back(
     args: &ConnectArgs,
     profile: &ClientProfile,
-    request: &ConnectRequest,
+    env: &BTreeMap<String, String>,
     directories: &UserDirectories<'_>,
 ) -> anyhow::Result<()> {
     let file = ClientFile::read(file_of(profile, args, directories)?)?;
@@ -298,33 +258,7 @@ async fn change(
     if args.undo {
         return file.undo(consent);
     }
-    // An entry with another path of the same gateway is ours, too: only the address counts.
-    let own = OwnGateway::of_url(&request.url);
-    if args.remove {
-        return file.disconnect(profile, &request.name, &own, consent);
-    }
-    let written = file.connect(profile, request, &own, consent)?;
-    // Nobody else knows a new key, and it is shown only this once.
-    if let (Some(_), Some(ConnectKey::Variable { name, value: Some(key) })) = (&args.key, &request.key)
-        && request.variable(profile).is_some()
-    {
-        writeln!(std::io::stdout(), "export {name}={key}")?;
-    }
-    // A running gateway knows a new key only after it has read its config again.
-    let wait = if args.key.is_some() { probe::RELOAD_WAIT } else { Duration::ZERO };
-    finish(profile, request, &written, wait).await
-}
-
-/// Says what to do in the client, and checks its entry.
-async fn finish(
-    profile: &ClientProfile,
-    request: &ConnectRequest,
-    written: &ClientFile,
-    wait: Duration,
-) -> anyhow::Result<()> {
-    print_message(profile.next_step);
-    if let Some(name) = request.variable(profile).filter(|_| request.input(profile).is_none()) {
-        print_message(&format!("{} reads the key from {name}: set it where the client starts.", profile.title));
-    }
-    probe::check(written, request, wait).await
+    // Without a config that says where the gateway is, it would be at its default address.
+    let url = request(args, env).map_or_else(|_| DEFAULT_URL.to_owned(), |request| request.url);
+    file.disconnect(profile, &args.name, &OwnGateway::of_url(&url), consent)
 }

@@ -16,21 +16,31 @@ use crate::cli::process::{environment, print_message};
 use moongate_clients::{ConnectKey, ConnectRequest};
 
 /// Time in which a running gateway reads a changed config.
-pub(super) const RELOAD_WAIT: Duration = Duration::from_secs(10);
+const RELOAD_WAIT: Duration = Duration::from_secs(10);
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// Connects as the entry says, and reports how that went. A gateway that does not run is no fault of the entry.
-///
-/// A refused key is tried again for `wait`: the gateway may not have read its config anew.
-pub(super) async fn check(file: &ClientFile, request: &ConnectRequest, wait: Duration) -> anyhow::Result<()> {
-    let until = Instant::now() + wait;
-    let outcome = loop {
-        match connect_as(file, request).await? {
-            // Only a refused key is worth the wait. Other failures do not pass with a reload.
-            ProbeOutcome::Refused if Instant::now() < until => tokio::time::sleep(RETRY_PAUSE).await,
-            outcome => break outcome,
-        }
+/// Waits until the running gateway knows the key of a request, or refuses at least those who have none.
+pub(super) async fn wait_for_key(request: &ConnectRequest) {
+    let key = match &request.key {
+        Some(ConnectKey::Value(key) | ConnectKey::Variable { value: Some(key), .. }) => key,
+        _ => return,
     };
+    let until = Instant::now() + RELOAD_WAIT;
+    while Instant::now() < until {
+        // A gateway without keys lets in everybody, so a good answer alone says nothing about the key.
+        match (probe_url(&request.url, None).await, probe_url(&request.url, Some(key)).await) {
+            (ProbeOutcome::Refused, ProbeOutcome::Refused) | (ProbeOutcome::Tools(_), _) => {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            _ => return,
+        }
+    }
+    print_message("the gateway does not know the new key yet; does it run with this config?");
+}
+
+/// Connects as the entry says, and reports how that went. A gateway that does not run is no fault of the entry.
+pub(super) async fn check(file: &ClientFile, request: &ConnectRequest) -> anyhow::Result<()> {
+    let outcome = connect_as(file, request).await?;
     match outcome {
         ProbeOutcome::Tools(count) => print_message(&format!("checked: the gateway answers with {count} tools")),
         ProbeOutcome::Unreachable(why) => {
@@ -57,9 +67,16 @@ async fn connect_as(file: &ClientFile, request: &ConnectRequest) -> anyhow::Resu
     Ok(match (text("url"), text("command")) {
         (Some(url), _) => probe_url(&url, bearer(&entry.settings, &env).as_deref()).await,
         (None, Some(command)) => {
+            let env_of_entry = members(&entry.settings, "env", &env);
+            let key = env_of_entry.get("MOONGATE_KEY").or_else(|| env.get("MOONGATE_KEY"));
+            // A bridge starts without its gateway, and answers with nothing. So the gateway is asked first.
+            match probe_url(&request.url, key.map(String::as_str)).await {
+                ProbeOutcome::Tools(_) => {}
+                fault => return Ok(fault),
+            }
             let args = entry.settings.get("args").and_then(Value::as_array).into_iter().flatten();
             let args: Vec<String> = args.filter_map(Value::as_str).map(|arg| resolved(arg, &env)).collect();
-            probe_command(&command, &args, members(&entry.settings, "env", &env)).await
+            probe_command(&command, &args, env_of_entry).await
         }
         (None, None) => bail!("the entry `{}` cannot be read back", request.name),
     })

@@ -5,10 +5,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
+use super::ConnectArgs;
 use super::change::{ChangeConsent, ClientFile};
-use super::{ConnectArgs, finish, request};
+use super::request::request;
+use super::write::finish;
 use crate::cli::import_sources::EntryPlace;
 use crate::cli::process::{environment, print_message};
 use moongate_clients::import::OwnGateway;
@@ -77,5 +78,5 @@ async fn take_over_file(
         return Ok(());
     }
     print_message(&format!("`moongate connect {} --undo` puts the file back", profile.id));
-    finish(profile, &request, &written, Duration::ZERO).await
+    finish(profile, &request, &written).await
 }

@@ -112,7 +112,7 @@ async fn an_unreachable_gateway_is_one_clear_error() {
     let nobody = ReservedAddress::new();
     let ran = run(&["tools", "--url", &format!("http://{}/mcp", nobody.address())]).await;
     assert_eq!((ran.code, &*ran.out), (Some(1), ""));
-    assert!(ran.err.contains("cannot connect") && ran.err.contains("moongate serve"), "{}", ran.err);
+    assert!(ran.err.contains("cannot connect") && ran.err.contains("start it with `moongate`"), "{}", ran.err);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", silent.local_addr().unwrap());
     let ran = run(&["tools", "--timeout", "300ms", "--url", &url]).await;

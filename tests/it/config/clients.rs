@@ -110,7 +110,7 @@ clients! {
     windsurf: "windsurf/mcp_config.json", 0, [
         "github: Auto https://github.example/mcp/ authorization:Bearer gt deny delete_repo,fork_repo",
     ];
-    vs_code: "vscode/mcp.json", 3, [
+    vs_code: "vscode/mcp.json", 4, [
         "Remote-API: Auto https://api.example/eu/mcp authorization:Bearer key",
         "local: npx -y local@1.0.0",
     ];
@@ -121,12 +121,12 @@ clients! {
         "local: A=1 LOCAL_TOKEN= npx -y local start 20s",
         "off: off",
     ];
-    zed: "zed/settings.json", 1, [
+    zed: "zed/settings.json", 2, [
         "new: A=1 new-server --x",
         "old: B=2 old-server --y",
         "remote: Auto https://zed.example/mcp x:1",
     ];
-    goose: "goose/config.yaml", 1, [
+    goose: "goose/config.yaml", 2, [
         "github: GITHUB_TOKEN=gt MODE=fast PORT=8080 npx -y github-server timeout 300s (GitHub)",
         "docs: off",
     ];
@@ -200,12 +200,13 @@ clients! {
 }
 
 #[test]
-fn unsupported_keys_of_clients_are_one_warning() {
+fn unsupported_keys_of_clients_are_one_warning_and_lost_servers_another() {
     let (_, warnings) = read("zed/settings.json");
-    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
-    for word in ["`theme`", "`telemetry`", "`mcp-server-extension`", "are settings of Zed, and mean nothing here"] {
-        assert!(warning.contains(word), "{word}: {warning}");
+    let [settings, lost] = &warnings[..] else { panic!("{warnings:?}") };
+    for word in ["`theme`", "`telemetry`", "are settings of Zed, and mean nothing here"] {
+        assert!(settings.contains(word), "{word}: {settings}");
     }
+    assert_eq!(lost, "`mcp-server-extension` is of use only in Zed");
 }
 
 #[test]

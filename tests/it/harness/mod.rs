@@ -14,6 +14,7 @@ pub(crate) mod proxy;
 pub(crate) mod relay;
 mod scripts;
 pub(crate) mod tls;
+pub(crate) mod user_home;
 
 pub(crate) use edited::{EditedGateway, JSON};
 pub(crate) use gateway::{Gateway, Setup};

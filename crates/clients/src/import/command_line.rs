@@ -32,16 +32,41 @@ pub(super) fn read(text: &str) -> Option<Result<Vec<ServerEntry>, String>> {
 }
 
 fn is_command(words: &[String]) -> bool {
+    let words = &words[variables_before(words)..];
+    if words.is_empty() {
+        return false;
+    }
+    if words.get(1).is_some_and(|word| word == ADD_MCP) {
+        return true;
+    }
     let program = words[0].rsplit(['/', '\\']).next().unwrap_or_default();
     let is_url = words.len() == 1 && (program_is_url(&words[0]));
     is_url || words.get(1).is_some_and(|word| word == "mcp") || STARTERS.contains(&program)
+}
+
+/// Counts the words of `NAME=value` before a command.
+fn variables_before(words: &[String]) -> usize {
+    let is_variable = |word: &&String| {
+        let name = word.split_once('=').map_or("", |(name, _)| name);
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    words.iter().take_while(is_variable).count()
 }
 
 fn program_is_url(word: &str) -> bool {
     ["http://", "https://", "ws://", "wss://"].iter().any(|scheme| word.starts_with(scheme))
 }
 
+/// Flag of editors that adds a server given as JSON.
+const ADD_MCP: &str = "--add-mcp";
+
 fn server(words: &[String]) -> Result<ServerEntry, String> {
+    let (variables, words) = words.split_at(variables_before(words));
+    let env: Map<String, Value> = variables
+        .iter()
+        .filter_map(|word| word.split_once('='))
+        .map(|(name, value)| (name.to_owned(), Value::from(value)))
+        .collect();
     if program_is_url(&words[0]) {
         let settings = Map::from_iter([("url".to_owned(), Value::from(words[0].as_str()))]);
         return Ok(super::entry(&naming::name_of(&settings), settings));
@@ -52,8 +77,12 @@ fn server(words: &[String]) -> Result<ServerEntry, String> {
         [_, "mcp", "add", rest @ ..] => AddCommand::parse(rest)?.entry(),
         // An error and no guess: `mcp list` or `mcp remove` would otherwise start as a server.
         [client, "mcp", ..] => Err(format!("`{client} mcp` with something else than `add` adds no server")),
+        [_, flag, json, ..] if *flag == ADD_MCP => of_named_json(json),
         [command, args @ ..] => {
-            let settings = program(command, args);
+            let mut settings = program(command, args);
+            if !env.is_empty() {
+                settings.insert("env".to_owned(), Value::Object(env));
+            }
             Ok(super::entry(&naming::name_of(&settings), settings))
         }
         [] => Err("the command line is empty".to_owned()),
@@ -79,6 +108,15 @@ fn of_json(words: &[&str]) -> Result<ServerEntry, String> {
     };
     let value: Value = serde_json::from_str(json).map_err(|e| format!("`add-json`: this is no JSON: {e}"))?;
     Ok(super::entry(name, value.as_object().cloned().unwrap_or_default()))
+}
+
+/// `code --add-mcp '{"name": ..., ...}'`
+fn of_named_json(json: &str) -> Result<ServerEntry, String> {
+    let value: Value = serde_json::from_str(json).map_err(|e| format!("`{ADD_MCP}`: this is no JSON: {e}"))?;
+    let mut settings = value.as_object().cloned().unwrap_or_default();
+    let name = settings.remove("name").and_then(|name| name.as_str().map(str::to_owned));
+    let name = name.unwrap_or_else(|| naming::name_of(&settings));
+    Ok(super::entry(&legal_server_name(&name).unwrap_or(name), settings))
 }
 
 /// Parts of an `mcp add`.

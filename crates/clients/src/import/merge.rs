@@ -1,11 +1,16 @@
 //! Comparison of servers to import with those that are there.
 //!
-//! Owns what makes two servers the same: the URL, or the command with its arguments. Does not write anything.
-//! Invariant: no server of the config is replaced, whatever it is called.
+//! Owns the choice among entries for one server. Does not judge whether two entries are one (`same_server`), and does not
+//! write anything. Invariant: no server of the config is replaced, whatever it is called.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use moongate_config::ServerEntry;
 use serde_json::{Map, Value};
 use url::Url;
+
+use super::same_server::{has_unset, is_same};
 
 /// Server of our config.
 #[derive(Clone, Debug)]
@@ -55,22 +60,32 @@ pub struct ImportRow {
     pub state: ImportState,
 }
 
-/// Compares servers with the config and with each other, in their order.
+/// Compares servers with the config and with each other. Returns a row for each, in their order.
+///
+/// `variables` are those that references stand for.
 pub fn plan_import(
     found: impl IntoIterator<Item = (String, ServerEntry)>,
     known: &[KnownServer],
     own: &OwnGateway,
+    variables: &BTreeMap<String, String>,
 ) -> Vec<ImportRow> {
     let mut taken: Vec<KnownServer> = known.to_vec();
-    let mut rows = Vec::new();
-    for (origin, mut server) in found {
+    let mut found: Vec<(usize, (String, ServerEntry))> = found.into_iter().enumerate().collect();
+    // Of entries for one server, the first that is looked at is the one that gets imported.
+    found.sort_by_key(|(_, (_, server))| rank(&server.settings, variables));
+    let mut rows: Vec<(usize, ImportRow)> = Vec::new();
+    for (at, (origin, mut server)) in found {
         // Rows of this import count, too: two clients often have the same server.
-        let same =
-            taken.iter().find(|other| is_same(&other.settings, &server.settings)).map(|other| other.name.clone());
+        let same = taken.iter().find(|other| is_same(&other.settings, &server.settings, variables));
         let state = match same {
             _ if own.is_meant(&server.settings) => ImportState::Own,
             _ if server.is_broken => ImportState::Broken,
-            Some(name) => ImportState::Same { name },
+            Some(same) => {
+                if is_off(&same.settings) && !is_off(&server.settings) {
+                    server.notes.push(format!("`{}` is switched off, and this one is on", same.name));
+                }
+                ImportState::Same { name: same.name.clone() }
+            }
             None => {
                 let is_taken = |name: &str| taken.iter().any(|other| other.name == name);
                 let from = server.name.clone();
@@ -79,38 +94,22 @@ pub fn plan_import(
                 if server.name == from { ImportState::New } else { ImportState::Renamed { from } }
             }
         };
-        rows.push(ImportRow { origin, server, state });
+        rows.push((at, ImportRow { origin, server, state }));
     }
-    rows
+    rows.sort_by_key(|(at, _)| *at);
+    rows.into_iter().map(|(_, row)| row).collect()
 }
 
-/// True if two entries lead to one server.
-fn is_same(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
-    let text = |entry: &Map<String, Value>, key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-    if let (Some(one), Some(other)) = (text(one, "url"), text(other, "url")) {
-        return normal_url(&one) == normal_url(&other);
-    }
-    let no_args = Value::Array(Vec::new());
-    let program = |entry: &Map<String, Value>| {
-        let args = entry.get("args").unwrap_or(&no_args).clone();
-        text(entry, "command").map(|command| (command, args))
-    };
-    let socket = |entry: &Map<String, Value>| text(entry, "unix").or_else(|| text(entry, "tcp"));
-    match (program(one), program(other)) {
-        // Other variables mean another account or database.
-        (Some(program_one), Some(program_other)) => {
-            // So does another folder, for a program that gets relative paths.
-            let is_same = |key: &str| one.get(key) == other.get(key);
-            program_one == program_other && is_same("env") && is_same("cwd")
-        }
-        _ => socket(one).is_some() && socket(one) == socket(other),
-    }
+/// Place of an entry among those for one server: the one that most likely works comes first.
+fn rank(settings: &Map<String, Value>, variables: &BTreeMap<String, String>) -> (bool, Reverse<usize>, bool) {
+    // Without its key, a server may refuse the gateway.
+    let headers = settings.get("headers").and_then(Value::as_object).map_or(0, Map::len);
+    (is_off(settings), Reverse(headers), has_unset(settings, variables))
 }
 
-fn normal_url(url: &str) -> String {
-    // References are not replaced here, and such a URL compares as text.
-    let parsed = Url::parse(url).map(|url| url.to_string());
-    parsed.unwrap_or_else(|_| url.to_owned()).trim_end_matches('/').to_owned()
+/// True if an entry is switched off.
+pub fn is_off(settings: &Map<String, Value>) -> bool {
+    settings.get("enabled") == Some(&Value::Bool(false))
 }
 
 impl ImportState {

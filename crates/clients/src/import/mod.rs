@@ -11,15 +11,16 @@ mod ordered_settings;
 mod projects;
 mod registry;
 mod remote_bridge;
+mod same_server;
 
 use std::fmt;
 use std::path::Path;
 
-use moongate_config::{ConfigProblems, ServerEntry};
+use moongate_config::{ConfigProblem, ConfigProblems, ProblemKind, ServerEntry};
 use serde_json::{Map, Value};
 
 pub use env_variables::{MovedSecrets, move_secrets};
-pub use merge::{ImportRow, ImportState, KnownServer, OwnGateway, plan_import};
+pub use merge::{ImportRow, ImportState, KnownServer, OwnGateway, is_off, plan_import};
 pub use ordered_settings::ordered_settings;
 pub use projects::ProjectServers;
 
@@ -32,6 +33,8 @@ pub struct ImportedServers {
     pub projects: Vec<ProjectServers>,
     /// Warnings about the text as a whole.
     pub warnings: Vec<String>,
+    /// Sentences about settings of the client that mean nothing here.
+    pub ignored: Vec<String>,
 }
 
 /// Cause for which a text has no servers to import.
@@ -67,13 +70,16 @@ pub fn read_file(path: &Path, text: &str) -> Result<ImportedServers, ImportError
     let entries = moongate_config::server_entries(path, rest.as_deref().unwrap_or(text));
     let entries = entries.map_err(ImportError::Unreadable)?;
     let servers = entries.servers.into_iter().map(remote_bridge::unwrap).collect();
-    let warnings = entries.warnings.into_iter().map(|warning| warning.message).collect();
-    Ok(ImportedServers { servers, projects: projects.unwrap_or_default(), warnings })
+    let (ignored, warnings): (Vec<_>, Vec<_>) =
+        entries.warnings.into_iter().partition(|warning| warning.kind == ProblemKind::ClientSetting);
+    let texts = |problems: Vec<ConfigProblem>| problems.into_iter().map(|problem| problem.message).collect();
+    let (warnings, ignored) = (texts(warnings), texts(ignored));
+    Ok(ImportedServers { servers, projects: projects.unwrap_or_default(), warnings, ignored })
 }
 
 /// Reads the servers of a pasted text: a client's file, a `server.json`, a URL, or command lines.
 pub fn read_text(text: &str) -> Result<ImportedServers, ImportError> {
-    let trimmed = text.trim().trim_start_matches('\u{feff}');
+    let trimmed = without_fence(text.trim().trim_start_matches('\u{feff}').trim());
     if trimmed.is_empty() {
         return Err(ImportError::Unknown);
     }
@@ -96,6 +102,12 @@ pub fn read_text(text: &str) -> Result<ImportedServers, ImportError> {
         (None, [Err(error), _]) if trimmed.lines().any(|line| line.starts_with('[')) => Err(error),
         (None, _) => Err(ImportError::Unknown),
     }
+}
+
+/// Returns what stands between the fences of a Markdown block. Documents show their examples in such.
+fn without_fence(text: &str) -> &str {
+    let inside = text.strip_prefix("```").and_then(|rest| rest.split_once('\n')).map(|(_, inside)| inside);
+    inside.and_then(|inside| inside.trim_end().strip_suffix("```")).map_or(text, str::trim)
 }
 
 /// Reads JSON: a file of a client, or one server without a name.

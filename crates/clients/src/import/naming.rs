@@ -28,6 +28,11 @@ pub(super) fn name_of(settings: &Map<String, Value>) -> String {
     name.and_then(|name| moongate_config::legal_server_name(&name)).unwrap_or_else(|| "server".to_owned())
 }
 
+/// True if a command runs a package that its arguments name.
+pub(super) fn runs_packages(command: &str) -> bool {
+    RUNNERS.contains(&of_path(command).as_str())
+}
+
 /// `mcp.deepwiki.com` is `deepwiki`.
 fn of_host(host: &str) -> Option<String> {
     let labels: Vec<&str> = host.split('.').collect();
@@ -42,7 +47,7 @@ fn of_host(host: &str) -> Option<String> {
 /// `npx -y @modelcontextprotocol/server-filesystem@1.0 DIR` is `filesystem`.
 fn of_command(command: &str, args: &[&str]) -> Option<String> {
     let program = of_path(command);
-    if !RUNNERS.contains(&program.as_str()) {
+    if !runs_packages(command) {
         return Some(of_package(&program));
     }
     let words = args.iter().filter(|word| !word.starts_with('-') && !matches!(**word, "run" | "exec" | "dlx" | "x"));

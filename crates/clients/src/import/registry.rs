@@ -6,6 +6,9 @@
 use moongate_config::ServerEntry;
 use serde_json::{Map, Value, json};
 
+/// Arguments of programs that run packages which are given already.
+const ALWAYS: [&str; 6] = ["run", "-i", "--interactive", "--rm", "-y", "--yes"];
+
 /// Reads a `server.json`. `None` if the text is none.
 pub(super) fn server_of(text: &str) -> Option<ServerEntry> {
     let file: Value = serde_json::from_str(text).ok()?;
@@ -55,26 +58,39 @@ fn of_package(package: &Value) -> Option<Map<String, Value>> {
     let pinned = |mark: &str| version.map_or(identifier.to_owned(), |version| format!("{identifier}{mark}{version}"));
     let kind =
         text(package, "registry_type", "registryType").or_else(|| text(package, "registry_name", "registryName"))?;
-    let (command, mut args) = match kind {
-        "npm" => ("npx", vec!["-y".to_owned(), pinned("@")]),
-        "pypi" => ("uvx", vec![pinned("@")]),
+    let hint = text(package, "runtime_hint", "runtimeHint");
+    let runtime = |usual: &'static str, others: &[&'static str]| {
+        others.iter().copied().find(|other| hint == Some(*other)).unwrap_or(usual)
+    };
+    let (command, first) = match kind {
+        "npm" => (runtime("npx", &["bunx"]), vec!["-y"]),
+        "pypi" => (runtime("uvx", &["pipx"]), Vec::new()),
         // `-i` keeps standard input open, which the stdio transport needs. `--rm` leaves no container behind.
-        "oci" | "docker" => ("docker", vec!["run".to_owned(), "-i".to_owned(), "--rm".to_owned()]),
+        "oci" | "docker" => (runtime("docker", &["podman"]), vec!["run", "-i", "--rm"]),
         _ => return None,
     };
+    // Bun asks nobody, and pipx runs a package by a word.
+    let first = match command {
+        "bunx" => Vec::new(),
+        "pipx" => vec!["run"],
+        _ => first,
+    };
+    let mut args: Vec<String> = first.into_iter().map(str::to_owned).collect();
+    let runtime_arguments: Vec<String> = arguments(package, "runtime_arguments", "runtimeArguments").collect();
+    args.extend(runtime_arguments.into_iter().filter(|word| !ALWAYS.contains(&word.as_str())));
     let env: Map<String, Value> =
         items(package, "environment_variables", "environmentVariables").filter_map(input).collect();
-    if command == "docker" {
+    let in_container = matches!(command, "docker" | "podman");
+    if in_container {
         // A container does not inherit the environment. A name without a value passes on the one that we set.
         env.keys().for_each(|name| args.extend(["-e".to_owned(), name.clone()]));
-        args.push(pinned(":"));
     }
-    for argument in items(package, "package_arguments", "packageArguments") {
-        args.extend(argument.get("name").and_then(Value::as_str).map(str::to_owned));
-        let value = argument.get("value").or_else(|| argument.get("default")).and_then(Value::as_str);
-        let hint = text(argument, "value_hint", "valueHint").map(|hint| format!("${{{}}}", variable(hint)));
-        args.extend(value.map(str::to_owned).or(hint));
-    }
+    args.push(pinned(match command {
+        "pipx" => "==",
+        _ if in_container => ":",
+        _ => "@",
+    }));
+    args.extend(arguments(package, "package_arguments", "packageArguments"));
     let mut out = Map::from_iter([("command".to_owned(), json!(command)), ("args".to_owned(), json!(args))]);
     if !env.is_empty() {
         out.insert("env".to_owned(), Value::Object(env));
@@ -82,20 +98,36 @@ fn of_package(package: &Value) -> Option<Map<String, Value>> {
     Some(out)
 }
 
+/// Words of a list of arguments. A value that the user must give becomes a reference.
+fn arguments<'a>(package: &'a Value, snake: &'a str, camel: &'a str) -> impl Iterator<Item = String> + 'a {
+    items(package, snake, camel).flat_map(|argument| {
+        let name = argument.get("name").and_then(Value::as_str).map(str::to_owned);
+        let value = argument.get("value").or_else(|| argument.get("default")).and_then(Value::as_str).map(filled);
+        let hint = text(argument, "value_hint", "valueHint").map(|hint| format!("${{{}}}", variable(hint)));
+        name.into_iter().chain(value.or(hint))
+    })
+}
+
 /// Header or variable with its value. One that the user must give becomes a reference.
 fn input(input: &Value) -> Option<(String, Value)> {
     let name = input.get("name")?.as_str()?;
     let value = input.get("value").or_else(|| input.get("default")).and_then(Value::as_str);
-    // `Bearer {token}`: its variables are the user's.
-    let value =
-        value.map(|value| match value.split_once('{').and_then(|(start, rest)| Some((start, rest.split_once('}')?))) {
-            Some((start, (hole, end))) if !start.ends_with('$') => format!("{start}${{{}}}{end}", variable(hole)),
-            _ => value.to_owned(),
-        });
+    let value = value.map(filled);
     let required = text(input, "is_required", "isRequired").is_some()
         || [input.get("is_required"), input.get("isRequired")].contains(&Some(&Value::Bool(true)));
     let default = if required { "" } else { ":-" };
     Some((name.to_owned(), Value::from(value.unwrap_or_else(|| format!("${{{}{default}}}", variable(name))))))
+}
+
+/// `Bearer {token}`, `type=bind,src={from},dst={to}`: their variables are the user's.
+fn filled(value: &str) -> String {
+    match value.split_once('{').and_then(|(start, rest)| Some((start, rest.split_once('}')?))) {
+        Some((start, (hole, end))) if !start.ends_with('$') => {
+            format!("{start}${{{}}}{}", variable(hole), filled(end))
+        }
+        Some((start, (hole, end))) => format!("{start}{{{hole}}}{}", filled(end)),
+        None => value.to_owned(),
+    }
 }
 
 fn variable(name: &str) -> String {

@@ -54,6 +54,7 @@ use TimeUnit::{Milliseconds, Seconds};
 pub(super) const OWN: ClientFormat = format("Moongate", None, &[]);
 /// Format that most clients share.
 pub(super) const SHARED: ClientFormat = format("the client", None, &[]);
+pub(super) const CLAUDE_CODE: ClientFormat = format("Claude Code", Some(Milliseconds), &[]);
 pub(super) const VS_CODE: ClientFormat = format("VS Code", None, &[]);
 pub(super) const CODEX: ClientFormat = format("Codex", Some(Seconds), &[]);
 pub(super) const VIBE: ClientFormat = format("Vibe", Some(Seconds), &[]);
@@ -72,7 +73,10 @@ pub(super) const FIVE_IRE: ClientFormat = format("5ire", None, &[]);
 pub(super) const WITSY: ClientFormat = format("Witsy", None, &[]);
 
 /// Parts of a file's path that identify its client.
-const PATHS: [(&str, &ClientFormat); 12] = [
+const PATHS: [(&str, &ClientFormat); 14] = [
+    ("/.claude.json", &CLAUDE_CODE),
+    // Copilot CLI reads it, too, with the same unit.
+    ("/.mcp.json", &CLAUDE_CODE),
     ("cline_mcp_settings.json", &CLINE),
     ("/.cline/", &CLINE),
     ("mcp_settings.json", &ROO),

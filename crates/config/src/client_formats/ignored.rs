@@ -1,6 +1,6 @@
 //! Settings of clients that have no meaning for a gateway.
 //!
-//! Owns their names, and one warning for all of a file's. Does not check values. Invariant: a restriction of a server
+//! Owns their names, and one warning a kind for all of a file's. Does not check values. Invariant: a restriction of a server
 //! is never ignored (`tools`), and a key in no list is an error (`check`).
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::super::problem::ProblemKind;
 use super::super::tree::{ConfigNode, ConfigPath, SourceSpan};
 
 /// Keys of an entry that only its client needs.
-const CLIENT_KEYS: [&str; 52] = [
+const CLIENT_KEYS: [&str; 50] = [
     "alwaysAllow",
     "autoApprove",
     "autoStart",
@@ -23,8 +23,6 @@ const CLIENT_KEYS: [&str; 52] = [
     "default_tools_approval_mode",
     "dev",
     "dxtPath",
-    "envFile",
-    "env_file",
     "extensionId",
     "fromGalleryId",
     "gallery",
@@ -69,13 +67,25 @@ const CLIENT_KEYS: [&str; 52] = [
 // Clients' files may have dozens, and the warning is one line.
 const NAMED_MAX: usize = 12;
 
+/// Keys of an entry that name a file with variables, which the server then lacks.
+const ENV_FILES: [&str; 2] = ["envFile", "env_file"];
+
 /// Settings of a file that have no meaning here.
 #[derive(Default)]
-pub(super) struct IgnoredSettings(Vec<(SourceSpan, String)>);
+pub(super) struct IgnoredSettings {
+    settings: Vec<(SourceSpan, String)>,
+    /// Servers, and parts of them, that work in the client only.
+    lost: Vec<(SourceSpan, String)>,
+}
 
 impl IgnoredSettings {
     /// Removes the client's own keys from an entry.
     pub(super) fn take_from(&mut self, path: &ConfigPath, table: &mut BTreeMap<String, ConfigNode>, foreign: bool) {
+        for key in ENV_FILES {
+            if let Some(node) = table.remove(key) {
+                self.add_lost(node.key, path.key(key).to_string());
+            }
+        }
         // In our own format `sandbox` is a restriction. It is refused, since this version cannot enforce it.
         for key in CLIENT_KEYS.into_iter().filter(|key| foreign || *key != "sandbox") {
             if let Some(node) = table.remove(key) {
@@ -90,28 +100,43 @@ impl IgnoredSettings {
 
     /// Adds a setting.
     pub(super) fn add(&mut self, place: SourceSpan, what: String) {
-        self.0.push((place, what));
+        self.settings.push((place, what));
     }
 
-    /// Reports all of them in one warning.
-    pub(super) fn report(mut self, title: &str, faults: &mut ProblemCollector) {
-        self.0.sort_by_key(|(place, _)| place.start);
-        let Some((place, _)) = self.0.first() else { return };
-        let named: Vec<String> = self.0.iter().take(NAMED_MAX).map(|(_, what)| format!("`{what}`")).collect();
-        let more = match self.0.len().saturating_sub(NAMED_MAX) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let is_one = self.0.len() == 1;
-        let (are, it) = if is_one { ("is a setting of", "means") } else { ("are settings of", "mean") };
-        let message = format!("{}{more} {are} {title}, and {it} nothing here", named.join(", "));
-        // This one changes how the server behaves, so it gets its own fix.
-        let env_file = self.0.iter().any(|(_, what)| what.ends_with(".envFile") || what.ends_with(".env_file"));
-        let fix = match env_file {
-            true => "put the variables of the file into `env`; remove the others to silence this",
-            false if is_one => "remove it to silence this",
-            false => "remove them to silence this",
-        };
-        faults.warn(ProblemKind::UnknownKey, *place, message, fix);
+    /// Adds what only the client can use.
+    pub(super) fn add_lost(&mut self, place: SourceSpan, what: String) {
+        self.lost.push((place, what));
     }
+
+    /// Reports all of them, in one warning a kind.
+    pub(super) fn report(self, title: &str, faults: &mut ProblemCollector) {
+        let env_file = self.lost.iter().any(|(_, what)| ENV_FILES.iter().any(|key| what.ends_with(&format!(".{key}"))));
+        if let Some((place, named, is_one)) = list(self.lost) {
+            let are = if is_one { "is" } else { "are" };
+            let fix = match env_file {
+                true => "put the variables of the file into `env`",
+                false if is_one => "keep it in the client",
+                false => "keep them in the client",
+            };
+            faults.warn(ProblemKind::UnknownKey, place, format!("{named} {are} of use only in {title}"), fix);
+        }
+        if let Some((place, named, is_one)) = list(self.settings) {
+            let (are, it) = if is_one { ("is a setting of", "means") } else { ("are settings of", "mean") };
+            let fix = if is_one { "remove it to silence this" } else { "remove them to silence this" };
+            let message = format!("{named} {are} {title}, and {it} nothing here");
+            faults.warn(ProblemKind::ClientSetting, place, message, fix);
+        }
+    }
+}
+
+/// Returns the first place, the names in a line, and true for one name. `None` if there are none.
+fn list(mut found: Vec<(SourceSpan, String)>) -> Option<(SourceSpan, String, bool)> {
+    found.sort_by_key(|(place, _)| place.start);
+    let place = found.first()?.0;
+    let named: Vec<String> = found.iter().take(NAMED_MAX).map(|(_, what)| format!("`{what}`")).collect();
+    let more = match found.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some((place, format!("{}{more}", named.join(", ")), found.len() == 1))
 }

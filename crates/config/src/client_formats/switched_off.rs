@@ -48,6 +48,11 @@ pub(super) fn take(table: &mut ClientTable) -> SwitchedOff {
         let off = tools.iter().filter(|(_, node)| node.value == ConfigValue::Bool(false));
         switched.tools.extend(off.map(|(name, node)| (name.clone(), node.clone())));
     }
+    // A list of switches alone is read to its end. Whatever else is called so stays, and is named as ignored.
+    let is_switch = |node: &ConfigNode| matches!(node.value, ConfigValue::Bool(_));
+    if table.get("tools").and_then(ConfigNode::as_table).is_some_and(|tools| tools.values().all(is_switch)) {
+        table.remove("tools");
+    }
     // Claude Code lists denied tools among its permissions.
     let denied = table.get("permissions").and_then(|permissions| permissions.child("deny"));
     for list in [table.get("amp.tools.disable"), denied].into_iter().flatten() {

@@ -235,7 +235,7 @@ fn leave_out_built_in(map: &mut ServerMap, ignored: &mut IgnoredSettings) {
         let built_in = kind.and_then(ConfigNode::as_text).is_some_and(|kind| BUILT_IN.contains(&kind));
         let extension = zed && node.as_table().is_some() && !is_server(node);
         if built_in || extension {
-            ignored.add(node.key, name.clone());
+            ignored.add_lost(node.key, name.clone());
         }
         !built_in && !extension
     });

@@ -11,6 +11,7 @@ mod history;
 mod line_diff;
 mod operation;
 mod prepared;
+mod refused_settings;
 mod server_entry;
 mod shown_entry;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use guarded_settings::guarded_setting;
 pub use history::{EditHistory, PastEdit};
 pub use operation::{ConfigOperation, without_references};
 pub use prepared::{PreparedEdit, WrittenEdit};
+pub use refused_settings::refused_settings;
 pub use shown_entry::{ShownEntry, ShownValue, shown_entry};
 pub use tool_rules::is_pattern_of;
 

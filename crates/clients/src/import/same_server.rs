@@ -1,0 +1,149 @@
+//! Comparison of two entries.
+//!
+//! Owns what makes them one server: the URL with its headers, or the command with its arguments, variables and folder.
+//! Does not choose between them (`merge`). Invariant: entries with two accounts or two databases are two servers.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::naming;
+
+type Variables = BTreeMap<String, String>;
+
+/// Mark in a text for a variable that is not set here. No config has the character.
+const HOLE: char = '\u{0}';
+
+/// True if two entries lead to one server.
+pub(super) fn is_same(one: &Map<String, Value>, other: &Map<String, Value>, variables: &Variables) -> bool {
+    let both = |key: &str| Some((one.get(key)?.as_str()?, other.get(key)?.as_str()?));
+    if let Some((one_url, other_url)) = both("url") {
+        let is_one_place = normal_url(&expanded(one_url, variables)) == normal_url(&expanded(other_url, variables));
+        return is_one_place && headers_agree(one, other, variables);
+    }
+    let socket = |entry: &Map<String, Value>| entry.get("unix").or_else(|| entry.get("tcp")).cloned();
+    match both("command") {
+        Some((one_command, other_command)) => {
+            let text =
+                |entry: &Map<String, Value>, key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
+            let (one_cwd, other_cwd) = (text(one, "cwd").unwrap_or_default(), text(other, "cwd").unwrap_or_default());
+            one_command == other_command
+                && args_agree(one_command, &words(one), &words(other), variables)
+                // Other variables mean another account or database.
+                && env_agrees(&table(one, "env"), &table(other, "env"), variables)
+                // So does another folder, for a program that gets relative paths.
+                && is_same_text(&one_cwd, &other_cwd, variables)
+        }
+        None => socket(one).is_some() && socket(one) == socket(other),
+    }
+}
+
+/// True if an entry refers to a variable that is not set here.
+pub(super) fn has_unset(settings: &Map<String, Value>, variables: &Variables) -> bool {
+    let tables = ["env", "headers"].iter().flat_map(|key| table(settings, key).into_values());
+    let url = settings.get("url").and_then(Value::as_str).map(str::to_owned);
+    words(settings).into_iter().chain(url).chain(tables).any(|text| expanded(&text, variables).contains(HOLE))
+}
+
+fn words(settings: &Map<String, Value>) -> Vec<String> {
+    let args = settings.get("args").and_then(Value::as_array).into_iter().flatten();
+    args.map(|arg| arg.as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Texts of a table. Names of headers have no case.
+fn table(settings: &Map<String, Value>, key: &str) -> BTreeMap<String, String> {
+    let members = settings.get(key).and_then(Value::as_object).into_iter().flatten();
+    let name = |name: &String| if key == "headers" { name.to_lowercase() } else { name.clone() };
+    members.map(|(member, value)| (name(member), value.as_str().unwrap_or_default().to_owned())).collect()
+}
+
+/// True if no header has two values. An entry without the key of another one is no other account.
+fn headers_agree(one: &Map<String, Value>, other: &Map<String, Value>, variables: &Variables) -> bool {
+    let (one, other) = (table(one, "headers"), table(other, "headers"));
+    one.iter().all(|(name, value)| other.get(name).is_none_or(|there| is_same_text(value, there, variables)))
+}
+
+fn env_agrees(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>, variables: &Variables) -> bool {
+    one.len() == other.len()
+        && one.iter().all(|(name, value)| other.get(name).is_some_and(|there| is_same_text(value, there, variables)))
+}
+
+fn args_agree(command: &str, one: &[String], other: &[String], variables: &Variables) -> bool {
+    let runs_packages = naming::runs_packages(command);
+    let is_same = |(one, other): (&String, &String)| {
+        is_same_text(one, other, variables) || runs_packages && is_same_package(one, other)
+    };
+    one.len() == other.len() && one.iter().zip(other).all(is_same)
+}
+
+/// True if two words name one package, and at least one of them leaves its version open.
+fn is_same_package(one: &str, other: &str) -> bool {
+    let ((one, one_version), (other, other_version)) = (split_version(one), split_version(other));
+    let is_open = |version: &str| matches!(version, "" | "latest");
+    one == other && !one.starts_with('-') && (is_open(one_version) || is_open(other_version))
+}
+
+/// `@scope/name@1.2.3`, `name==1.2.3`
+fn split_version(word: &str) -> (&str, &str) {
+    let parts = word.split_once("==").or_else(|| word.rsplit_once('@'));
+    // A scope begins with `@`, too.
+    parts.filter(|(name, version)| !name.is_empty() && !version.contains('/')).unwrap_or((word, ""))
+}
+
+/// True if two texts have one value, as far as that is known here.
+fn is_same_text(one: &str, other: &str, variables: &Variables) -> bool {
+    if one == other {
+        return true;
+    }
+    let (one, other) = (expanded(one, variables), expanded(other, variables));
+    match (one.split_once(HOLE), other.split_once(HOLE)) {
+        (None, None) => one == other,
+        (Some(open), None) => fits(open, &other),
+        (None, Some(open)) => fits(open, &one),
+        // Two variables are two values.
+        (Some(_), Some(_)) => false,
+    }
+}
+
+/// True if a text has what stands before the first and after the last hole of another.
+fn fits((start, rest): (&str, &str), text: &str) -> bool {
+    let end = rest.rsplit(HOLE).next().unwrap_or_default();
+    text.strip_prefix(start).is_some_and(|text| text.ends_with(end))
+}
+
+/// Replaces the references of a text, as the config's reader does it.
+fn expanded(text: &str, variables: &Variables) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        let reference = after.strip_prefix('{').and_then(|after| after.split_once('}'));
+        rest = match (reference, after.strip_prefix('$')) {
+            (_, Some(after)) => {
+                out.push('$');
+                after
+            }
+            (Some((reference, after)), None) => {
+                let (name, default) = reference.split_once(":-").map_or((reference, None), |it| (it.0, Some(it.1)));
+                let value = variables.get(name.strip_prefix("env:").unwrap_or(name)).map(String::as_str);
+                match value.or(default) {
+                    Some(value) => out.push_str(value),
+                    None => out.push(HOLE),
+                }
+                after
+            }
+            (None, None) => {
+                out.push('$');
+                after
+            }
+        };
+    }
+    out + rest
+}
+
+fn normal_url(url: &str) -> String {
+    // What a variable stands for is not known here, and such a URL compares as text.
+    let parsed = Url::parse(url).map(|url| url.to_string());
+    parsed.unwrap_or_else(|_| url.to_owned()).trim_end_matches('/').to_owned()
+}

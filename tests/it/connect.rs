@@ -1,0 +1,177 @@
+//! `moongate connect` where something goes wrong, or somebody else writes the client's file meanwhile.
+
+use serde_json::{Value, json};
+
+use crate::harness::user_home::UserHome;
+use crate::harness::{Setup, legacy};
+
+const AWAY: &str = "http://127.0.0.1:1/mcp";
+
+fn backups(home: &UserHome) -> usize {
+    let entries = std::fs::read_dir(home.path("")).unwrap();
+    entries.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains(".moongate-")).count()
+}
+
+#[tokio::test]
+async fn undo_keeps_what_the_client_wrote_since() {
+    let home = UserHome::new();
+    let before = r#"{"numStartups": 1, "mcpServers": {"a": {"command": "a"}}}"#;
+    home.write(".claude.json", before);
+    let connect = ["connect", "claude-code", "--yes", "--endpoint", AWAY];
+    let run = async |verb: &str| home.run(&[&connect[..], &[verb]].concat()).await;
+    assert_eq!(run("--write").await.code, Some(0));
+    let mut file: Value = serde_json::from_str(&home.read(".claude.json")).unwrap();
+    file["numStartups"] = json!(2);
+    file["mcpServers"]["b"] = json!({"command": "b"});
+    home.write(".claude.json", &file.to_string());
+    let undone = run("--undo").await;
+    assert_eq!((undone.code, undone.err.contains("since then")), (Some(0), true), "{}", undone.err);
+    let left: Value = serde_json::from_str(&home.read(".claude.json")).unwrap();
+    let servers = json!({"a": {"command": "a"}, "b": {"command": "b"}});
+    assert_eq!(left, json!({"numStartups": 2, "mcpServers": servers}));
+    assert_eq!(backups(&home), 0);
+    // A file that was not there, and that the client has used since.
+    std::fs::remove_file(home.path(".claude.json")).unwrap();
+    assert_eq!(run("--write").await.code, Some(0));
+    let mut file: Value = serde_json::from_str(&home.read(".claude.json")).unwrap();
+    file["numStartups"] = json!(3);
+    home.write(".claude.json", &file.to_string());
+    assert_eq!(run("--undo").await.code, Some(0));
+    let left: Value = serde_json::from_str(&home.read(".claude.json")).unwrap();
+    assert_eq!(left, json!({"numStartups": 3}));
+    // What cannot be read cannot be changed.
+    home.write(".claude.json", before);
+    assert_eq!(run("--write").await.code, Some(0));
+    home.write(".claude.json", "{\"half");
+    let refused = run("--undo").await;
+    assert_eq!((refused.code, refused.err.contains(".bak")), (Some(1), true), "{}", refused.err);
+    assert_eq!(home.read(".claude.json"), "{\"half");
+}
+
+#[tokio::test]
+async fn undo_and_remove_need_no_config() {
+    let home = UserHome::new();
+    let before = r#"{"mcpServers": {"a": {"command": "a"}}}"#;
+    home.write(".cursor/mcp.json", before);
+    for verb in ["--undo", "--remove"] {
+        home.write("work/moongate.toml", "");
+        assert_eq!(home.run(&["connect", "cursor", "--write", "--yes"]).await.code, Some(0));
+        home.write("work/moongate.toml", "[gateway\n");
+        let done = home.run(&["connect", "cursor", verb, "--yes"]).await;
+        assert_eq!((done.code, &*home.read(".cursor/mcp.json")), (Some(0), before), "{verb}: {}", done.err);
+    }
+    let broken = home.run(&["connect", "cursor", "--write"]).await;
+    assert_eq!((broken.code, broken.err.contains("--endpoint")), (Some(2), true), "{}", broken.err);
+    assert!(!broken.err.contains("--url") && !broken.err.contains("--admin"), "{}", broken.err);
+    home.write("work/moongate.toml", "[gateway]\nadmin = \"127.0.0.1:1\"\n");
+    let away = home.run(&["status"]).await;
+    assert!(away.err.contains("start it with `moongate`"), "{}", away.err);
+}
+
+#[tokio::test]
+async fn a_key_is_made_only_for_a_client_that_gets_it() {
+    let home = UserHome::new();
+    let config = "[gateway]\nadmin = \"127.0.0.1:1\"\n";
+    home.write("work/moongate.toml", config);
+    home.write(".kiro/settings/mcp.json", r#"{"mcpServers": {"moongate": {"url": "https://x.example/mcp"}}}"#);
+    home.write(".cursor/mcp.json", "{broken");
+    for client in ["jetbrains", "kiro", "cursor"] {
+        let args = ["connect", client, "--write", "--yes", "--key", "laptop", "--endpoint", AWAY];
+        let refused = home.run_with(&args, "", "").await;
+        assert_eq!((refused.code, &*home.read("work/moongate.toml")), (Some(1), config), "{client}: {}", refused.err);
+    }
+    // One of two gets it.
+    let args = ["connect", "kiro", "warp", "--write", "--yes", "--key", "laptop", "--endpoint", AWAY];
+    let some = home.run_with(&args, "", "").await;
+    assert_eq!((some.code, home.read("work/moongate.toml").matches("sha256:").count()), (Some(1), 1), "{}", some.err);
+    assert!(home.read(".warp/.mcp.json").contains("mg_"));
+    // A name that is taken is refused before the client's file is written.
+    let args = ["connect", "junie", "--write", "--yes", "--key", "laptop", "--endpoint", AWAY];
+    let taken = home.run_with(&args, "", "").await;
+    assert_eq!((taken.code, home.path(".junie/mcp/mcp.json").exists()), (Some(1), false), "{}", taken.err);
+}
+
+#[tokio::test]
+async fn a_bridge_is_checked_like_http() {
+    let home = UserHome::new();
+    let key = "name = \"ada\"\nkey = \"mg_a_key_that_is_long_enough_0123456789\"";
+    let gateway = Setup::new().stdio("std", &legacy()).with("auth.keys.1", key).spawn().await;
+    let url = gateway.mcp();
+    for more in [&["claude-desktop"][..], &["cursor", "--stdio"]] {
+        let args = |url: &str| [&["connect"], more, &["--write", "--yes", "--endpoint", url]].concat().join(" ");
+        let run = async |url: &str, key: &str| home.run_with(&args(url).split(' ').collect::<Vec<_>>(), key, "").await;
+        let away = run(AWAY, "mg_k").await;
+        assert_eq!((away.code, away.err.contains("not checked")), (Some(0), true), "{more:?}: {}", away.err);
+        let wrong = run(&url, "mg_wrong").await;
+        assert_eq!((wrong.code, wrong.err.contains("refuses the key")), (Some(1), true), "{more:?}: {}", wrong.err);
+        let fine = run(&url, "mg_a_key_that_is_long_enough_0123456789").await;
+        assert_eq!((fine.code, fine.err.contains("answers with")), (Some(0), true), "{more:?}: {}", fine.err);
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_is_a_name_a_path_or_a_url() {
+    let home = UserHome::new();
+    for (endpoint, url) in [
+        ("coding", "http://127.0.0.1:8080/mcp/coding"),
+        ("/mcp/coding", "http://127.0.0.1:8080/mcp/coding"),
+        ("https://x.example/mcp", "https://x.example/mcp"),
+    ] {
+        let shown = home.run(&["connect", "cursor", "--endpoint", endpoint]).await;
+        assert!(shown.out.contains(&format!("\"url\": {url:?}")), "{endpoint}: {}", shown.out);
+    }
+    for endpoint in ["ftp://x", "127.0.0.1:8080/mcp", "a b", "", "http://"] {
+        let refused = home.run(&["connect", "cursor", "--write", "--yes", "--endpoint", endpoint]).await;
+        assert_eq!((refused.code, refused.err.contains("--endpoint")), (Some(2), true), "{endpoint}: {}", refused.err);
+    }
+    assert!(!home.path(".cursor").exists());
+}
+
+#[tokio::test]
+async fn a_difference_can_be_judged() {
+    let home = UserHome::new();
+    let text = r#"{"mcpServers": {"moongate": {"url": "http://127.0.0.1:1/mcp?token=s3cr3t", "headers": {"Authorization": "Bearer s3cr3t"}}}}"#;
+    home.write(".cursor/mcp.json", text);
+    let run = home.run(&["connect", "cursor", "--write", "--yes", "--endpoint", AWAY]).await;
+    for part in ["http://127.0.0.1:1/mcp?***", "Bearer ${env:MOONGATE_KEY}"] {
+        assert!(run.err.contains(part), "{part}: {}", run.err);
+    }
+    assert!(!run.err.contains("s3cr3t"), "{}", run.err);
+    let vscode = home.run(&["connect", "vscode", "--write", "--yes", "--endpoint", AWAY]).await;
+    assert!(vscode.err.contains("\"password\": true"), "{}", vscode.err);
+}
+
+#[tokio::test]
+async fn a_new_key_is_shown_once_and_only_to_those_who_need_it() {
+    let home = UserHome::new();
+    home.write("work/moongate.toml", "[gateway]\nadmin = \"127.0.0.1:1\"\n");
+    let run = async |words: &str| {
+        let words = format!("connect {words} --write --yes --endpoint {AWAY}");
+        home.run_with(&words.split(' ').collect::<Vec<_>>(), "", "").await
+    };
+    let some = run("claude-code cursor gemini --key one").await;
+    assert_eq!(some.out.matches("export MOONGATE_KEY=mg_").count(), 1, "{}", some.out);
+    let asks = run("vscode --key two").await;
+    assert!(asks.out.starts_with("mg_") && !asks.out.contains("export"), "{}", asks.out);
+    assert!(asks.err.contains("asks for the key"), "{}", asks.err);
+    // Such a file gets the key itself, and a repository may share it.
+    let project = run("warp --project --key three").await;
+    assert!(project.err.contains("warning:") && home.read("work/.warp/.mcp.json").contains("mg_"), "{}", project.err);
+    let variable = run("claude-code --project --key four").await;
+    assert!(!variable.err.contains("warning:") && variable.out.contains("export"), "{}", variable.err);
+}
+
+#[tokio::test]
+async fn a_first_key_holds_when_the_command_ends() {
+    let home = UserHome::new();
+    let setup = Setup::new().stdio("std", &legacy());
+    let config = setup.file();
+    let gateway = setup.spawn().await;
+    let url = gateway.mcp();
+    let config = config.to_str().unwrap();
+    let args = ["connect", "warp", "--write", "--yes", "--endpoint", &url, "--config", config, "--key", "laptop"];
+    let made = home.run_with(&args, "", "").await;
+    assert_eq!((made.code, made.err.contains("checked: the gateway")), (Some(0), true), "{}", made.err);
+    let without = home.run_with(&["tools", "--url", &url], "", "").await;
+    assert!(without.code == Some(1) && without.err.contains("401"), "{without:?}");
+}
