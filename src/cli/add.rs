@@ -21,6 +21,7 @@ use moongate_platform::Platform;
 
 /// Text below the help.
 const HELP: &str = "\
+Examples:
   moongate add team https://mcp.example.com/mcp -H 'Authorization: Bearer ${TEAM_TOKEN}'
   moongate add notes -- npx -y some-mcp-server@1.2.3
   moongate add deepwiki                a popular server, by its name; `moongate popular` lists them

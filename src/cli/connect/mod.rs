@@ -35,6 +35,7 @@ pub(in crate::cli) use take_over::{TakenServer, take_over};
 
 /// Text below the help.
 const HELP: &str = "\
+Examples:
   moongate connect                           list the clients, and those that are here
   moongate connect cursor                    show what Cursor needs
   moongate connect claude-code --write       write it, after showing the change
