@@ -159,7 +159,8 @@ async fn a_repair_cures_its_finding_and_clients_are_judged() {
     };
     entry(".cursor/mcp.json", r#"{"mcpServers":{"moongate":{"url":"http://elsewhere.example/mcp"}}}"#);
     entry(".codeium/windsurf/mcp_config.json", r#"{"mcpServers":{"moongate":{"url":"http://127.0.0.1:1/mcp"}}}"#);
-    entry(".kiro/settings/mcp.json", r#"{"mcpServers":{"mine":{"url":"http://127.0.0.1:9/mcp"}}}"#);
+    let mine = r#""mine":{"url":"http://127.0.0.1:9/mcp"},"off":{"url":"http://127.0.0.1:9/mcp","disabled":true}"#;
+    entry(".kiro/settings/mcp.json", &format!("{{\"mcpServers\":{{{mine}}}}}"));
     entry(".factory/mcp.json", "{ \"mcpServers\": { ");
     let (_, findings) = doctor(dir.path(), &[], &[]).await;
     let of = |code: &str| {
@@ -168,6 +169,7 @@ async fn a_repair_cures_its_finding_and_clients_are_judged() {
     assert!(of("MG-K01")["fix"].as_str().unwrap().starts_with("moongate connect cursor"));
     assert!(of("MG-K04")["message"].as_str().unwrap().contains("`serverUrl`"), "{findings:#?}");
     assert_eq!(of("MG-K03")["fix"], "moongate import kiro --take-over");
+    assert!(of("MG-K03")["message"].as_str().unwrap().ends_with(": a"), "{findings:#?}");
     assert!(of("MG-K08")["place"].as_str().unwrap().contains(".factory/mcp.json:1"), "{findings:#?}");
     // A mistake in the table of the addresses leaves them unknown, and then no entry is foreign.
     std::fs::write(&file, config("typo = 1\n")).unwrap();

@@ -11,6 +11,7 @@ use moongate_clients::{ClientProfile, ConnectMethod, ExistingEntry, UserDirector
 use moongate_config::ConfigProblems;
 use moongate_config::edit::raw_entry;
 use moongate_platform::Platform;
+use serde_json::Value;
 
 use crate::app::configured_servers::known_servers;
 use crate::app::doctor::{DoctorCode, DoctorFinding, ExaminedGateway};
@@ -70,7 +71,10 @@ fn repeated(
     known: &[KnownServer],
 ) -> Option<DoctorFinding> {
     let of_projects = read.projects.into_iter().flat_map(|project| project.servers);
-    let entries = read.servers.into_iter().chain(of_projects).map(|server| (String::new(), server));
+    let entries = read.servers.into_iter().chain(of_projects);
+    // The client does not start what is off.
+    let on = entries.filter(|server| server.settings.get("enabled") != Some(&Value::Bool(false)));
+    let entries = on.map(|server| (String::new(), server));
     let rows = plan_import(entries, known, &gateway.own);
     let is_known = |name: &&str| known.iter().any(|server| server.name == **name);
     let same = rows.iter().filter_map(|row| match &row.state {
