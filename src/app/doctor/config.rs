@@ -126,7 +126,10 @@ fn secrets(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
         let message = format!("`{}` is a secret, written into the file", secret.key);
         let fix = match secret.key.ends_with("].key") {
             true => "write its `hash` in place of `key`: `moongate key new NAME` prints a key and its hash",
-            false => "write `${NAME}`, and set the variable where the gateway starts",
+            false => {
+                "write `${NAME}`, and set the variable where the gateway starts; `moongate import --env-file FILE` does \
+                 both as it imports"
+            }
         };
         let finding = DoctorFinding::new(DoctorCode::LiteralSecret, message, fix);
         let server = secret.key.strip_prefix("servers.").and_then(|rest| rest.split('.').next()).map(str::to_owned);
