@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use serde_json::{Map, Value, json};
 
 use crate::cli::add_probe::{self, ProbeVerdict};
-use crate::cli::config_edit::EditArgs;
+use crate::cli::config_edit::{EditArgs, EditOutcome};
 use crate::cli::import::{import_table, new_servers};
 use crate::cli::import_sources::{SourceError, read_sources};
 use crate::cli::own_config::OwnConfig;
@@ -21,6 +21,7 @@ use moongate_platform::Platform;
 
 /// Text below the help.
 const HELP: &str = "\
+Examples:
   moongate add team https://mcp.example.com/mcp -H 'Authorization: Bearer ${TEAM_TOKEN}'
   moongate add notes -- npx -y some-mcp-server@1.2.3
   moongate add deepwiki                a popular server, by its name; `moongate popular` lists them
@@ -126,11 +127,12 @@ async fn add(args: &AddArgs, found: NewServers) -> anyhow::Result<ExitCode> {
         Ok(prepared) => prepared,
         Err(error) => return Ok(refused(&error)),
     };
-    let mut code = found.code;
+    let (mut code, mut is_announced) = (found.code, false);
     // A dry run is for reading the change, and must not start the commands of a text that was pasted.
     if !args.no_probe && !args.edit.is_dry_run() {
         let names: Vec<&str> = operations.iter().filter_map(ConfigOperation::server).collect();
         let verdicts = add_probe::probe_all(&prepared, &names).await;
+        is_announced = verdicts.contains(&ProbeVerdict::AddUnready);
         if verdicts.contains(&ProbeVerdict::Refuse) {
             print_message("`--no-probe` adds it without this look");
             code = ExitCode::FAILURE;
@@ -147,8 +149,12 @@ async fn add(args: &AddArgs, found: NewServers) -> anyhow::Result<ExitCode> {
         }
     }
     let names: Vec<&str> = operations.iter().filter_map(ConfigOperation::server).collect();
-    let done = args.edit.finish(prepared, &names).await?;
-    Ok(if done == ExitCode::SUCCESS { code } else { done })
+    Ok(match args.edit.finish(prepared, &names).await? {
+        EditOutcome::Fine => code,
+        // It was said that the server is added all the same, and it is.
+        EditOutcome::Unready if is_announced => code,
+        outcome => outcome.exit_code(),
+    })
 }
 
 fn refused(error: &dyn std::fmt::Display) -> ExitCode {

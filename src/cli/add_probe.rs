@@ -30,6 +30,8 @@ const NAME_MAX: usize = 60;
 pub(super) enum ProbeVerdict {
     /// Nothing speaks against it.
     Add,
+    /// It does not work yet, and may later.
+    AddUnready,
     /// Settings with which it cannot work.
     Refuse,
 }
@@ -38,7 +40,7 @@ pub(super) enum ProbeVerdict {
 pub(super) async fn probe_all(prepared: &PreparedEdit, names: &[&str]) -> Vec<ProbeVerdict> {
     let mut verdicts = Vec::new();
     for names in names.chunks(TOGETHER_MAX) {
-        let mut running = JoinSet::new();
+        let (mut running, mut of_chunk) = (JoinSet::new(), vec![ProbeVerdict::Add; names.len()]);
         for (at, name) in names.iter().enumerate() {
             match settings_of(prepared, name) {
                 Ok(Some(settings)) => {
@@ -46,10 +48,12 @@ pub(super) async fn probe_all(prepared: &PreparedEdit, names: &[&str]) -> Vec<Pr
                         .spawn(async move { (at, judge(&settings, probe_settings(&settings, PROBE_TIMEOUT).await)) });
                 }
                 Ok(None) => {}
-                Err(why) => print_message(&format!("{name}: not tried: {why}")),
+                Err(why) => {
+                    of_chunk[at] = ProbeVerdict::AddUnready;
+                    print_message(&format!("{name}: not tried: {why}"));
+                }
             }
         }
-        let mut of_chunk = vec![ProbeVerdict::Add; names.len()];
         while let Some(done) = running.join_next().await {
             // A probe that broke off says nothing about the server.
             let Ok((at, (verdict, text))) = done else { continue };
@@ -73,7 +77,7 @@ fn settings_of(prepared: &PreparedEdit, name: &str) -> Result<Option<ServerSetti
 }
 
 fn judge(settings: &ServerSettings, probed: Result<ProbeAnswer, ProbeFailure>) -> (ProbeVerdict, String) {
-    let later = |text: String| (ProbeVerdict::Add, format!("{text}; it is added all the same"));
+    let later = |text: String| (ProbeVerdict::AddUnready, format!("{text}; it is added all the same"));
     match probed {
         Ok(answer) => (ProbeVerdict::Add, describe(&answer)),
         Err(ProbeFailure::Connect(error)) => judge_error(settings, &error),
@@ -87,7 +91,7 @@ fn judge_error(settings: &ServerSettings, error: &ConnectError) -> (ProbeVerdict
     let has_headers = matches!(&settings.connect, ConnectTarget::Http { headers, .. } if !headers.is_empty());
     let is_program = matches!(settings.connect, ConnectTarget::Stdio { .. });
     let refuse = |hint: &str| (ProbeVerdict::Refuse, format!("{error}{hint}"));
-    let add = |note: &str| (ProbeVerdict::Add, format!("{error}{note}"));
+    let add = |note: &str| (ProbeVerdict::AddUnready, format!("{error}{note}"));
     match error {
         ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) if has_headers => {
             refuse("; the header is wrong, or lacks a right")
@@ -145,14 +149,14 @@ mod tests {
     #[test]
     fn only_faults_that_a_change_must_heal_keep_a_server_out() {
         for passing in [401, 403, 408, 429, 500, 503, 599] {
-            assert_eq!(verdict(status(passing)), ProbeVerdict::Add, "{passing}");
+            assert_eq!(verdict(status(passing)), ProbeVerdict::AddUnready, "{passing}");
         }
         for lasting in [301, 400, 404, 405, 410] {
             assert_eq!(verdict(status(lasting)), ProbeVerdict::Refuse, "{lasting}");
         }
         let text = || "x".to_owned();
         for passing in [LinkError::Unreachable(text()), LinkError::Timeout(text()), LinkError::NotSent(text())] {
-            assert_eq!(verdict(passing), ProbeVerdict::Add);
+            assert_eq!(verdict(passing), ProbeVerdict::AddUnready);
         }
         for lasting in [LinkError::Spawn(text()), LinkError::Closed(text()), LinkError::Protocol(text())] {
             assert_eq!(verdict(lasting), ProbeVerdict::Refuse);

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::cli::locate::{self, LocatedGateway};
-use crate::cli::process::load_options;
+use crate::cli::process::{UnusableConfig, load_options};
 use moongate_config::LoadOptions;
 use moongate_server::UNIX;
 
@@ -90,7 +90,7 @@ impl AdminArgs {
                 let address = address.replacen("0.0.0.0", "127.0.0.1", 1).replacen("[::]", "[::1]", 1);
                 LocatedGateway { address, certificate: None, origin: "what --admin says".to_owned() }
             }
-            None => locate::admin(config).map_err(|error| anyhow::anyhow!("{error}; {FLAG}"))?,
+            None => locate::admin(config).map_err(|error| UnusableConfig(format!("{error}; {FLAG}")))?,
         };
         Ok(AdminClient { located, key: self.admin_key.clone() })
     }

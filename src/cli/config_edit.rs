@@ -44,6 +44,23 @@ pub struct EditedConfig {
     dry_run: bool,
 }
 
+/// Outcome of an edit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EditOutcome {
+    /// Edit as wanted, as far as it is known.
+    Fine,
+    /// File that is not written, or that the running gateway refuses.
+    Failed,
+    /// Edit in use, with a server that does not run.
+    Unready,
+}
+
+impl EditOutcome {
+    pub(super) fn exit_code(self) -> ExitCode {
+        if self == EditOutcome::Fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
 impl EditArgs {
     /// Makes the edit and reports it. `server` is the one whose state is of interest afterwards.
     pub(super) async fn apply(&self, operation: &ConfigOperation, server: Option<&str>) -> anyhow::Result<ExitCode> {
@@ -56,13 +73,25 @@ impl EditArgs {
     }
 
     /// Makes a prepared edit and reports it, with the states of these servers.
-    pub(super) async fn finish(&self, prepared: PreparedEdit, servers: &[&str]) -> anyhow::Result<ExitCode> {
+    pub(super) async fn finish(&self, prepared: PreparedEdit, servers: &[&str]) -> anyhow::Result<EditOutcome> {
         self.config.finish(&self.admin, prepared, servers).await
     }
 
     /// Reports what became of an edit that was written.
-    pub(super) async fn report(&self, servers: &[&str]) -> anyhow::Result<ExitCode> {
+    pub(super) async fn report(&self, servers: &[&str]) -> anyhow::Result<EditOutcome> {
         self.config.report(&self.admin, servers).await
+    }
+
+    /// Returns the names of a server's tools, as far as the running gateway knows them.
+    pub(super) async fn known_tools(&self, server: &str) -> Option<Vec<String>> {
+        // No server can have another name, and it would not fit into a path.
+        let is_name = server.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        let admin = self.admin.client(&self.config.config).ok().filter(|_| is_name)?;
+        let items = admin.get(&format!("/api/v1/servers/{server}/items")).await.ok()?.1;
+        let items: Value = serde_json::from_slice(&items).ok()?;
+        let names = items["tools"].as_array()?.iter().filter_map(|tool| Some(tool["name"].as_str()?.to_owned()));
+        // A server that never connected has no list yet.
+        Some(names.collect::<Vec<_>>()).filter(|names| !names.is_empty())
     }
 
     /// Returns the options to load the config with.
@@ -90,7 +119,7 @@ impl EditedConfig {
         server: Option<&str>,
     ) -> anyhow::Result<ExitCode> {
         match self.prepare(std::slice::from_ref(operation)) {
-            Ok(prepared) => self.finish(admin, prepared, server.as_slice()).await,
+            Ok(prepared) => Ok(self.finish(admin, prepared, server.as_slice()).await?.exit_code()),
             Err(error) => {
                 print_message(&format!("error: {error}"));
                 Ok(ExitCode::from(BAD_CONFIG))
@@ -116,22 +145,22 @@ impl EditedConfig {
     }
 
     /// Makes a prepared edit and reports what became of it.
-    async fn finish(&self, admin: &AdminArgs, prepared: PreparedEdit, servers: &[&str]) -> anyhow::Result<ExitCode> {
+    async fn finish(&self, admin: &AdminArgs, prepared: PreparedEdit, servers: &[&str]) -> anyhow::Result<EditOutcome> {
         // A write of the same text would still wake everything that watches the file.
         if prepared.is_unchanged() {
             print_message(&format!("{}: nothing to change", prepared.path().display()));
-            return Ok(ExitCode::SUCCESS);
+            return Ok(EditOutcome::Fine);
         }
         if self.dry_run {
             show_edit(&prepared);
-            return Ok(ExitCode::SUCCESS);
+            return Ok(EditOutcome::Fine);
         }
         let diff = prepared.diff();
         match write_edit(prepared) {
             Ok(written) => print_message(&format!("{}:{}\n{}", written.path.display(), written.line, diff.trim_end())),
             Err(error) => {
                 print_message(&format!("error: {error}"));
-                return Ok(ExitCode::FAILURE);
+                return Ok(EditOutcome::Failed);
             }
         }
         self.report(admin, servers).await
@@ -169,13 +198,13 @@ impl EditedConfig {
     }
 
     /// Reports what became of an edit that was written.
-    pub(super) async fn report(&self, admin: &AdminArgs, servers: &[&str]) -> anyhow::Result<ExitCode> {
+    pub(super) async fn report(&self, admin: &AdminArgs, servers: &[&str]) -> anyhow::Result<EditOutcome> {
         match admin.client(&self.config) {
             Ok(admin) => report_effect(&admin, servers).await,
             // The edit is made, and a gateway that watches its files sees it.
             Err(error) => {
                 print_message(&format!("whether a gateway took the change was not looked up: {error:#}"));
-                Ok(ExitCode::SUCCESS)
+                Ok(EditOutcome::Fine)
             }
         }
     }
@@ -188,8 +217,10 @@ pub(super) fn show_edit(prepared: &PreparedEdit) {
 
 /// Writes an edit, and records it for an undo.
 pub(super) fn write_edit(prepared: PreparedEdit) -> Result<WrittenEdit, ConfigEditError> {
-    for problem in prepared.failed() {
-        print_message(problem.render("warning").trim_end());
+    let (own, others) = prepared.failed_by_concern();
+    own.iter().for_each(|problem| print_message(problem.render("warning").trim_end()));
+    if !others.is_empty() {
+        print_message(&format!("other servers have problems, too ({}): `moongate check` shows them", others.len()));
     }
     let history = EditHistory::of_plan(&prepared.loaded().plan);
     let written = prepared.write()?;
@@ -200,29 +231,42 @@ pub(super) fn write_edit(prepared: PreparedEdit) -> Result<WrittenEdit, ConfigEd
 }
 
 /// Has a running gateway read its config, and waits for the servers.
-async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<ExitCode> {
+async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<EditOutcome> {
     // No answer is no failure here: the config was written, and most edits are made before the first start.
     let Ok(reloaded) = admin.send_request("POST", "/api/v1/reload", Duration::from_secs(60)).await else {
         print_message("no gateway is running here: the change holds from its next start");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(EditOutcome::Fine);
     };
     let body = reloaded.json()?;
-    if let Some(message) = body["message"].as_str() {
-        print_message(&format!("the running gateway did not take the change: {}", message.trim_end()));
-        return Ok(ExitCode::FAILURE);
+    let message = body["message"].as_str().map(str::trim_end);
+    match (reloaded.status, message) {
+        // It refuses the question and not the change: it watches its files, whoever asks.
+        (401 | 403 | 429, Some(message)) => {
+            let advice = "set MOONGATE_ADMIN_KEY to see what becomes of it";
+            print_message(&format!(
+                "written; the running gateway reloads by itself (unless `gateway.reload.watch` is off); {advice}"
+            ));
+            print_message(&format!("its admin listener says: {message}"));
+            return Ok(EditOutcome::Fine);
+        }
+        (_, Some(message)) => {
+            print_message(&format!("the running gateway did not take the change: {message}"));
+            return Ok(EditOutcome::Failed);
+        }
+        (_, None) => {}
     }
     if servers.is_empty() {
         print_message(&super::plan::changes(&body["changes"]));
     }
     // One deadline for all: the gateway starts them at the same time.
     let until = Instant::now() + READY_TIMEOUT;
-    let mut code = ExitCode::SUCCESS;
+    let mut outcome = EditOutcome::Fine;
     for server in servers {
         if !wait_for_server(admin, server, until).await? {
-            code = ExitCode::FAILURE;
+            outcome = EditOutcome::Unready;
         }
     }
-    Ok(code)
+    Ok(outcome)
 }
 
 /// Waits until a server has started, and says how it is. Returns true if it is fine.

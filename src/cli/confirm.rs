@@ -7,9 +7,14 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use anyhow::bail;
 
+/// Returns true if there is a terminal to ask on.
+pub(super) fn can_ask() -> bool {
+    std::io::stdin().is_terminal()
+}
+
 /// Asks a question on the terminal. Fails if there is none.
 pub(super) fn confirm(question: &str) -> anyhow::Result<bool> {
-    if !std::io::stdin().is_terminal() {
+    if !can_ask() {
         bail!("nobody can be asked here: say --yes to write it");
     }
     let mut err = std::io::stderr().lock();

@@ -30,6 +30,7 @@ use moongate_telemetry::logs;
 
 /// Text below the help.
 const HELP: &str = "\
+Examples:
   moongate import                      look into the files of all clients
   moongate import cursor               only of this one
   moongate import ./mcp.json --dry-run

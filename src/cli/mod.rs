@@ -54,6 +54,8 @@ use moongate_protocol::SUPPORTED;
 const HELP: &str = "\
 First steps:
   moongate                            serve the config that is found, or a demo server without one
+  moongate import                     take over the servers of the MCP clients on this machine
+  moongate connect claude-code        let a client use the gateway; --write changes its file
   moongate tools                      list what a running gateway offers
   moongate call demo__echo text=hi    call one of its tools
   moongate add NAME URL               add a server; a command goes behind --
@@ -269,6 +271,17 @@ mod tests {
         let cli = CommandLine::try_parse_from(arranged("moongate check a.toml")).unwrap();
         let Some(CliCommand::Check(check)) = cli.command else { panic!("{line:?}", line = cli) };
         assert_eq!(check.new, [std::path::PathBuf::from("a.toml")]);
+    }
+
+    #[test]
+    fn examples_stand_below_each_other() {
+        let mut program = CommandLine::command();
+        for name in ["add", "import", "connect"] {
+            let help = program.find_subcommand_mut(name).unwrap().render_help().to_string();
+            assert!(help.contains(&format!("\nExamples:\n  moongate {name} ")), "{help}");
+        }
+        let help = program.render_help().to_string();
+        assert!(help.contains("\n  moongate import ") && help.contains("\n  moongate connect "), "{help}");
     }
 
     #[test]

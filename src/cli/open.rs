@@ -1,12 +1,17 @@
 //! `moongate open`: the page of a running gateway in a browser. Owns the choice of its address.
 //!
-//! Does not log in: the page asks for a key where one is needed. Invariant: no key is part of the address.
+//! Does not sign in: where a key is needed, a ticket in the address lets the page do it once. Invariant: no key is part
+//! of the address, and no ticket of what a browser sends.
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use crate::cli::admin::GatewayArgs;
+use crate::cli::admin::{AdminClient, GatewayArgs};
 use crate::cli::process::print_message;
+
+/// Time limit of the gateway's answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Flags of `open`.
 #[derive(Clone, Debug, clap::Args)]
@@ -21,12 +26,14 @@ pub struct OpenArgs {
 /// Opens the page. Returns exit code 1 if no gateway is running.
 pub async fn run(args: OpenArgs) -> anyhow::Result<ExitCode> {
     let client = args.gateway.client()?;
-    let Some(url) = client.page_url() else {
+    let Some(page) = client.page_url() else {
         print_message("error: no browser opens a Unix socket; set gateway.admin = \"127.0.0.1:9090\" for the page");
         return Ok(ExitCode::FAILURE);
     };
-    // Asked first: an error of the browser would not tell what to do.
-    client.get("/livez").await?;
+    let url = match ticket_path(&client).await? {
+        Some(path) => format!("{}{path}", page.trim_end_matches('/')),
+        None => page,
+    };
     // Printed in any case: over SSH the browser of this machine is no help.
     writeln!(std::io::stdout(), "{url}")?;
     if !args.print
@@ -35,4 +42,16 @@ pub async fn run(args: OpenArgs) -> anyhow::Result<ExitCode> {
         print_message(&format!("no browser was opened ({error}): open the address yourself"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Requests a ticket. Returns the path of the page that it signs in at, or `None` without one.
+async fn ticket_path(client: &AdminClient) -> anyhow::Result<Option<String>> {
+    let answer = client.send_request("POST", "/api/v1/tickets", ANSWER_TIMEOUT).await?;
+    let body = answer.json()?;
+    let path = body["path"].as_str().map(str::to_owned);
+    // A gateway without keys needs no ticket.
+    if path.is_none() && body["error"] != "no_keys" {
+        print_message(&format!("the page is not signed in: {}", body["message"].as_str().unwrap_or("no ticket came")));
+    }
+    Ok(path)
 }

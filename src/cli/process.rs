@@ -3,6 +3,7 @@
 //! Owns what all commands do alike. Does not know any command. Invariant: messages for people go to standard error.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,11 +35,23 @@ pub(super) fn report_error(error: &anyhow::Error) -> ExitCode {
     }
     let is_bad_config = error.downcast_ref::<ConfigEditError>().is_some_and(|error| error.code == "problems");
     print_message(&format!("error: {error:#}"));
-    if is_bad_config { ExitCode::from(BAD_CONFIG) } else { ExitCode::FAILURE }
+    if is_bad_config || error.is::<UnusableConfig>() { ExitCode::from(BAD_CONFIG) } else { ExitCode::FAILURE }
 }
 
 /// Exit code for a config that cannot be used.
 pub(super) const BAD_CONFIG: u8 = 2;
+
+/// Error of a config that cannot be used, or that lacks what a command needs.
+#[derive(Debug)]
+pub(super) struct UnusableConfig(pub(super) String);
+
+impl fmt::Display for UnusableConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UnusableConfig {}
 
 /// Returns this process's environment, as far as it is text.
 pub(super) fn environment() -> BTreeMap<String, String> {

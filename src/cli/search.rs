@@ -22,7 +22,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     endpoint: String,
     /// How many tools to show
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=100))]
     limit: u8,
     #[command(flatten)]
     gateway: GatewayArgs,

@@ -5,7 +5,9 @@
 use std::process::ExitCode;
 
 use crate::cli::config_edit::EditArgs;
+use crate::cli::process::{BAD_CONFIG, print_message};
 use moongate_config::edit::ConfigOperation;
+use moongate_config::nearest;
 
 /// Server to remove.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,9 +47,36 @@ pub async fn enable(args: SwitchArgs) -> anyhow::Result<ExitCode> {
 /// Switches a server or tools off.
 pub async fn disable(args: SwitchArgs) -> anyhow::Result<ExitCode> {
     let (server, tools) = (args.server.clone(), args.tools.clone());
+    if let Err(message) = check_names(&args).await {
+        print_message(&format!("error: nothing was changed: {message}"));
+        return Ok(ExitCode::from(BAD_CONFIG));
+    }
     let operation = match tools.is_empty() {
         true => ConfigOperation::DisableServer(server),
         false => ConfigOperation::DisableTools(server, tools),
     };
     args.edit.apply(&operation, Some(&args.server)).await
+}
+
+/// Refuses names of tools that the server does not have. They would look like tools that are off.
+async fn check_names(args: &SwitchArgs) -> Result<(), String> {
+    let SwitchArgs { server, tools, edit } = args;
+    if tools.is_empty() {
+        return Ok(());
+    }
+    let Some(known) = edit.known_tools(server).await else {
+        print_message(&format!("no running gateway knows the tools of {server}: the names are written unchecked"));
+        return Ok(());
+    };
+    let Some(tool) = tools.iter().find(|tool| !known.contains(tool)) else { return Ok(()) };
+    let names: Vec<&str> = known.iter().map(String::as_str).collect();
+    let advice = match nearest(tool, &names) {
+        // Here it would be a name, not a pattern.
+        _ if tool.contains(['*', '?', '[', '{']) => {
+            format!("a pattern goes into the config: `servers.{server}.tools.deny = [{tool:?}]`")
+        }
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("`moongate tools --server {server}` lists those that it has"),
+    };
+    Err(format!("server {server} has no tool {tool:?}; {advice}"))
 }

@@ -62,7 +62,7 @@ pub async fn run(args: UndoArgs) -> anyhow::Result<ExitCode> {
         // The next undo refuses by itself: the file is no longer as that edit left it.
         print_message(&format!("the list of past edits could not be written: {error}"));
     }
-    args.edit.report(&[]).await
+    Ok(args.edit.report(&[]).await?.exit_code())
 }
 
 fn print_list(edits: &[PastEdit], format: TableFormat) -> anyhow::Result<ExitCode> {

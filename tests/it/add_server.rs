@@ -238,7 +238,8 @@ async fn a_prompt_names_the_tools_that_are_switched_off_if_the_gateway_says_so()
     let server = serve(only(legacy(), &["echo", "fail", "add"])).await;
     let scene = AddScene::new();
     let servers = format!(
-        "[servers.a]\nurl = \"{url}\"\ntools = {{ deny = [\"fail\"] }}\n[servers.b]\nurl = \"{url}\"\n",
+        "[servers.a]\nurl = \"{url}\"\ntools = {{ deny = [\"fail\"] }}\n[servers.b]\nurl = \"{url}\"\n\
+         [servers.0]\nurl = \"{url}\"\nenabled = false\n",
         url = server.url
     );
     let gateway = scene.start_gateway(&servers).await;

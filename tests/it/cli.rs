@@ -340,6 +340,23 @@ async fn every_command_has_its_exit_codes() {
 }
 
 #[tokio::test]
+async fn a_config_that_is_broken_is_bad_usage_for_each_command() {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("moongate.toml"), "[gateway]\nlisten = 5\n").unwrap();
+    let code = async |line: &str, code| {
+        let ran = run_in(dir.path(), &line.split(' ').collect::<Vec<_>>()).await;
+        assert!(ran.code == Some(code) && !ran.err.contains("sha256:"), "{line}: {ran:?}");
+    };
+    for line in ["status", "open --print", "search x", "tools", "undo", "explain a b", "disable a", "key new x --write"]
+    {
+        code(line, 2).await;
+    }
+    code("search x --limit 0 --admin 127.0.0.1:1", 2).await;
+    // A container's check knows 0 and 1.
+    code("health", 1).await;
+}
+
+#[tokio::test]
 async fn a_gateway_outlives_the_reader_of_its_messages() {
     let dir = TempDir::new().unwrap();
     let (listen_port, admin_port) = (ReservedAddress::new(), ReservedAddress::new());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Setup, legacy, only, serve};
+use crate::harness::{HttpClient, JSON, Setup, legacy, only, serve};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
 
@@ -102,6 +102,17 @@ async fn the_address_of_the_page_is_printed() {
     let dir = tempfile::tempdir().unwrap();
     let out = run("sh", &["-c"], format!("moongate open --print --admin {admin}"), dir.path()).await;
     assert_eq!(out, format!("http://{admin}/\n"));
+    let keys = "name = \"o\"\nkey = \"operator-key-0123456789\"\nrole = \"operate\"";
+    let guarded = Setup::new().with("admin.keys.1", keys).start().await;
+    let admin = guarded.app.admin.unwrap();
+    let script = format!("MOONGATE_ADMIN_KEY=operator-key-0123456789 moongate open --print --admin {admin}");
+    let out = run("sh", &["-c"], script, dir.path()).await;
+    let ticket = out.trim_end().strip_prefix(&format!("http://{admin}/signin#t=")).unwrap_or_else(|| panic!("{out}"));
+    let proof = serde_json::json!({ "ticket": ticket }).to_string();
+    let url = format!("http://{admin}/api/v1/signin");
+    assert_eq!(HttpClient::new().send("POST", &url, &[JSON], proof).await.status, 200);
+    let out = run("sh", &["-c"], format!("moongate open --print --admin {admin} 2>&1"), dir.path()).await;
+    assert!(out.contains("MOONGATE_ADMIN_KEY") && out.ends_with(&format!("http://{admin}/\n")), "{out}");
     let refused = "moongate open --print --admin unix:/x 2>&1; echo $?".to_owned();
     let out = run("sh", &["-c"], refused, dir.path()).await;
     assert!(out.contains("no browser opens a Unix socket") && out.trim_end().ends_with('1'), "{out}");

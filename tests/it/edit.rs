@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::{Era, Setup, legacy, only, serve};
+use crate::harness::{Era, Setup, legacy, only, serve, until};
 
 /// Runs a command of the program. Returns its exit code and what it said.
 async fn moongate(args: Vec<String>) -> (i32, String) {
@@ -36,6 +36,10 @@ async fn servers_and_tools_are_added_switched_and_removed_in_a_running_gateway()
     assert!(said.contains("b: ready, 2 of 2 tools") && said.contains(&server.url), "{said}");
     let client = moongate_testing::McpClient::open(&gateway.mcp(), Era::Modern).await;
     client.call("b__echo", json!({"text": "x"})).await.result();
+    for (line, part) in [("disable b fial", "did you mean `fail`?"), ("disable b fa*", "servers.b.tools.deny")] {
+        let (code, said) = run(line).await;
+        assert!(code == 2 && said.contains("nothing was changed") && said.contains(part), "{line}: {said}");
+    }
     let (code, said) = run("disable b fail").await;
     assert_eq!((code, client.tools().await.contains(&"b__fail".to_owned())), (0, false), "{said}");
     assert!(said.contains("b: ready, 1 of 2 tools"), "{said}");
@@ -46,6 +50,9 @@ async fn servers_and_tools_are_added_switched_and_removed_in_a_running_gateway()
     run("enable b").await;
     let (code, said) = run("remove b").await;
     assert_eq!((code, std::fs::read_to_string(&file).unwrap()), (0, before), "{said}");
+    // It was said that the server is added all the same.
+    let (code, said) = run("add later http://127.0.0.1:2/mcp").await;
+    assert!(code == 0 && said.contains("added all the same") && said.contains("later: backing_off"), "{said}");
     let (code, said) = run("remove b").await;
     assert_eq!((code, said.contains("there is no server \"b\"; there is `a`")), (2, true), "{said}");
 }
@@ -93,4 +100,33 @@ async fn without_a_gateway_the_edit_holds_from_the_next_start() {
         let (found, said) = run(line).await;
         assert_eq!((found, said.contains(part)), (code, true), "{line}: {said}");
     }
+}
+
+#[tokio::test]
+async fn a_gateway_that_asks_for_a_key_still_takes_the_change() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let key = "name = \"o\"\nkey = \"operator-key-0123456789\"\nrole = \"operate\"";
+    let setup = Setup::new().http("a", &server.url).lasting().with("admin.keys.1", key);
+    let gateway = setup.program().await;
+    let file = setup.file().display().to_string();
+    let admin = gateway.admin_url().await.trim_start_matches("http://").to_owned();
+    let client = moongate_testing::McpClient::open(&gateway.mcp(), Era::Modern).await;
+    until("the tool is listed", async || client.tools().await.contains(&"a__echo".to_owned()).then_some(())).await;
+    let (code, said) = moongate(words(&format!("disable a --config {file} --admin {admin}"))).await;
+    assert!(code == 0 && said.contains("reloads by itself") && said.contains("MOONGATE_ADMIN_KEY"), "{code}: {said}");
+    until("the change is in use", async || client.tools().await.is_empty().then_some(())).await;
+}
+
+#[tokio::test]
+async fn an_edit_warns_only_of_its_own_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("moongate.toml");
+    let server =
+        |name: &str| format!("[servers.{name}]\nurl = \"http://a/\"\nheaders = {{ X = \"${{UNSET_{name}}}\" }}\n");
+    let text = format!("[gateway]\nadmin = \"127.0.0.1:1\"\n{}{}{}", server("a"), server("b"), server("c"));
+    std::fs::write(&file, text).unwrap();
+    let (code, said) = moongate(words(&format!("disable a x --config {}", file.display()))).await;
+    assert!(code == 0 && said.contains("UNSET_a") && !said.contains("UNSET_b"), "{code}: {said}");
+    assert!(said.contains("other servers have problems, too (2): `moongate check` shows them"), "{said}");
+    assert!(said.contains("the names are written unchecked"), "{said}");
 }

@@ -28,6 +28,13 @@ tools.deny = ["delete_*"]
 name = "ci"
 hash = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 tools = ["*", "!*__merge"]
+[[auth.keys]]
+name = "reader"
+hash = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a09"
+tools = ["*__get"]
+[servers.sentry]
+url = "http://127.0.0.1:1/mcp"
+headers = { X = "${NOT_SET_ANYWHERE}" }
 "#;
 
 #[tokio::test]
@@ -53,10 +60,18 @@ async fn without_a_gateway_the_config_decides_and_its_line_is_named() {
         (&deciding["key"], &deciding["place"]),
         (&json!(["auth", "keys", "ci", "tools"]), &json!("./moongate.toml:11"))
     );
+    for (line, change) in [
+        ("ci gh__merge", "take \"!*__merge\" out of auth.keys[0].tools (./moongate.toml:11)"),
+        ("reader gh__put", "add \"gh__put\" to auth.keys[1].tools (./moongate.toml:15)"),
+        ("ci sentry__get", "`moongate doctor sentry` says what to correct"),
+    ] {
+        let (code, out, _) = moongate(dir.path(), &format!("explain {line}")).await;
+        assert!(code == 1 && out.contains(&format!("to change: {change}\n")), "{line}: {out}");
+    }
     let (code, out, _) = moongate(dir.path(), "explain ci gh__get --endpoint /mcp").await;
     assert_eq!((code, out.contains("yes: ci may call gh__get at /mcp, if its server has it")), (0, true), "{out}");
     let (code, _, said) = moongate(dir.path(), "explain cd gh__get").await;
-    assert_eq!((code, said.contains("there is no key \"cd\"; known are ci")), (2, true), "{said}");
+    assert_eq!((code, said.contains("there is no key \"cd\"; known are ci, reader")), (2, true), "{said}");
 }
 
 #[tokio::test]

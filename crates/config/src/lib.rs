@@ -77,3 +77,4 @@ pub use server_entries::{ServerEntries, ServerEntry, server_entries};
 pub use server_names::{legal_name as legal_server_name, unused_name as unused_server_name};
 pub use setting_places::{SettingPlace, SettingPlaces};
 pub use source::{search, users_file};
+pub use suggest::nearest;

@@ -58,6 +58,13 @@ pub(super) fn is_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> 
     inside || argument || named || address || proxy
 }
 
+/// Password in a URL, as in `scheme://user:password@host`.
+pub(super) fn url_password(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("://")?;
+    let (user, _) = rest.split('/').next()?.rsplit_once('@')?;
+    user.split_once(':').map(|(_, password)| password).filter(|password| !password.is_empty())
+}
+
 /// Value at a path in the form in which a message may quote it.
 pub(super) fn quoted_value(node: &ConfigNode, path: &ConfigPath) -> String {
     match node.as_text().filter(|_| !node.expanded && !node.secret) {

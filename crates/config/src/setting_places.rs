@@ -75,10 +75,13 @@ impl SettingPlaces {
             }
             ConfigValue::Text(text) => {
                 // A value of `env` is in doubt by its table alone. Here the name must say it, or an argument.
-                let is_named = path.0.last().is_some_and(|key| key.starts_with('[') || redact::sounds_secret(key));
+                let password = redact::url_password(text);
+                let is_named = path.0.last().is_some_and(|key| key.starts_with('[') || redact::sounds_secret(key))
+                    || password.is_some();
+                let is_reference = password.is_some_and(|password| password.starts_with("${"));
                 let (origin, _) = self.sources.locate(node.span, ProblemKind::Value);
                 let is_written = matches!(origin, ProblemOrigin::File { .. });
-                if is_named && is_written && redact::is_secret(path, text, before(&self.tree, path)) {
+                if is_named && !is_reference && is_written && redact::is_secret(path, text, before(&self.tree, path)) {
                     found.push(SettingPlace { key: path.to_string(), origin });
                 }
             }
@@ -114,7 +117,8 @@ mod tests {
                     [servers.b]\nurl = 'http://b.example'\ntools.deny = ['y']\n\
                     [[auth.keys]]\nname = 'ci'\ntools = ['*']\n[[auth.keys]]\nname = 'x'\nkey = 'mg_secret'\n\
                     [servers.c]\ncommand = 'x'\nargs = ['--token', 's3cr3t']\n\
-                    env = { API_KEY = 'abc', LOG = 'debug', TOKEN = '${TOKEN}' }\n";
+                    env = { API_KEY = 'abc', LOG = 'debug', TOKEN = '${TOKEN}', DB = 'pg://ada:s3cret@db/x' }\n\
+                    [servers.d]\ncommand = 'x'\nargs = ['pg://ada:s3cret@db', 'pg://ada:${PW}@db']\n";
         let path = PathBuf::from("m.toml");
         let options = LoadOptions {
             texts: [(path.clone(), text.to_owned())].into(),
@@ -132,7 +136,8 @@ mod tests {
         assert_eq!(find(&["auth", "keys", "ci", "tools"]), Some(("auth.keys[0].tools".to_owned(), 10)));
         assert_eq!(find(&["servers", "b"]), Some(("servers.b".to_owned(), 5)));
         let secrets: Vec<String> = places.literal_secrets().into_iter().map(|secret| secret.key).collect();
-        assert_eq!(secrets, ["auth.keys[1].key", "servers.c.args[1]", "servers.c.env.API_KEY"]);
+        let of_servers = ["servers.c.args[1]", "servers.c.env.API_KEY", "servers.c.env.DB", "servers.d.args[0]"];
+        assert_eq!(secrets, [&["auth.keys[1].key"], &of_servers[..]].concat());
         assert_eq!((find(&["auth", "keys", "cd"]), find(&["views", "v", "tools"])), (None, None));
     }
 }

@@ -4,7 +4,7 @@
 //! nothing.
 
 /// Finds the word that was probably meant.
-pub(super) fn nearest<'a>(text: &str, words: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(text: &str, words: &[&'a str]) -> Option<&'a str> {
     let plain = |word: &str| -> String {
         word.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
     };

@@ -87,7 +87,10 @@ impl Gateway {
         if let Some(rule) = rules.iter_mut().find(|rule| !rule.allows) {
             rule.decides = true;
         }
-        let others = item.iter().flat_map(|item| self.endpoints_with(generation, principal, item));
+        // An expired key is refused at every endpoint.
+        let is_expired = auth.expired(principal).is_some();
+        let others =
+            item.iter().filter(|_| !is_expired).flat_map(|item| self.endpoints_with(generation, principal, item));
         Ok(ToolExplanation {
             callable: rules.iter().all(|rule| rule.allows),
             principal: principal.name.clone(),
@@ -311,6 +314,7 @@ mod tests {
             let deciding = explanation.rules.iter().find(|rule| rule.decides);
             assert_eq!(explanation.callable, rig.can_call(endpoint, tool), "{what}: {explanation:?}");
             assert_eq!(deciding.is_none(), explanation.callable, "{what}: {explanation:?}");
+            assert!(*what != "expired" || explanation.other_endpoints.is_empty(), "{explanation:?}");
             assert_eq!(
                 deciding.map(|rule| rule.key.join(".")).unwrap_or_default(),
                 *expected,

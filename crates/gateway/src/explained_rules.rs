@@ -26,7 +26,13 @@ pub struct ExplainedRule {
     pub decides: bool,
     /// Reason in words.
     pub reason: String,
+    /// Name that the patterns are compared with. Empty for other rules.
+    #[serde(default)]
+    pub name: String,
 }
+
+/// Beginning of the reason of a server that fails.
+const UNUSABLE: &str = "the server cannot be used";
 
 impl ExplainedRule {
     /// Returns the command or the line that would change the decision. `place` says where the rule stands.
@@ -35,11 +41,26 @@ impl ExplainedRule {
         match key[..] {
             ["servers", server, "tools", _] => format!("moongate enable {server} {tool}"),
             ["servers", server, "enabled"] => format!("moongate enable {server}"),
+            ["servers", server] if self.reason.starts_with(UNUSABLE) => {
+                format!("`moongate doctor {server}` says what to correct")
+            }
             ["servers", server] => format!("`moongate tools --server {server}` shows what the server has"),
             ["auth", "keys", _, "expires"] => format!("change {place}, or make another key: moongate key new NAME"),
             ["auth", "keys", _, "views"] => format!("add a view or a server to {place}"),
-            ["auth" | "views", ..] => format!("change {place}"),
+            ["auth" | "views", .., "servers"] => format!("add the server to {place}"),
+            ["auth" | "views", ..] => self.pattern_remedy(place),
             _ => "`moongate tools` lists the tools, and `moongate status` the servers".to_owned(),
+        }
+    }
+
+    /// Returns the change of patterns that would let the name pass.
+    fn pattern_remedy(&self, place: &str) -> String {
+        let globs = GlobList::new(&self.value).unwrap_or_default();
+        match globs.deciding_pattern(&self.name) {
+            // An exclusion wins over each pattern that would be added.
+            Some(pattern) if pattern.starts_with('!') => format!("take {pattern:?} out of {place}"),
+            _ if self.name.is_empty() => format!("change {place}"),
+            _ => format!("add {:?} to {place}", self.name),
         }
     }
 
@@ -58,7 +79,8 @@ impl ExplainedRule {
             Some(pattern) => format!("{pattern:?} fits {name}"),
             None => format!("nothing fits {name}"),
         };
-        ExplainedRule::new(key, allows, reason).with_value(globs.patterns())
+        let rule = ExplainedRule::new(key, allows, reason).with_value(globs.patterns());
+        ExplainedRule { name: name.to_owned(), ..rule }
     }
 }
 
@@ -70,7 +92,7 @@ pub(super) fn server_rules(item: &ExplainedItem) -> Vec<ExplainedRule> {
     let mut rules = Vec::new();
     let is_failed = matches!(status.state, UpstreamState::Failed | UpstreamState::NeedsLogin);
     if is_failed || item.server.is_misconfigured() {
-        let reason = format!("the server cannot be used: {}", status.reason);
+        let reason = format!("{UNUSABLE}: {}", status.reason);
         rules.push(ExplainedRule::new(&["servers", name], false, reason));
     }
     match &item.listing {

@@ -67,8 +67,8 @@ fn hide_named(text: &str) -> Cow<'_, str> {
         let (whole, word) = (found.get(0).map_or(0..0, |m| m.range()), found.get(1).map_or("", |m| m.as_str()));
         out.push_str(&text[done..whole.end]);
         done = whole.end;
-        // The `://` of a URL is no value.
-        if !names_credential(word) || text[done..].starts_with("//") {
+        // The `://` of a URL is no value, nor is the placeholder of our own advice on `${NAME:-default}`.
+        if !names_credential(word) || text[done..].starts_with("//") || text[done..].starts_with("-default}") {
             continue;
         }
         let value = value_after(&text[done..], word);
@@ -235,6 +235,7 @@ mod tests {
             "GET https://npm.example.com/@modelcontextprotocol/server-x - Not found",
             "listening on http://127.0.0.1:8080/mcp",
             "the key must not be empty",
+            "set PERPLEXITY_KEY, or give a default: `${PERPLEXITY_KEY:-default}`",
             "monkey: banana, keyboard: us",
             "Basic authentication is needed",
             "2026-01-01T00:00:00Z INFO started: 3 tools",

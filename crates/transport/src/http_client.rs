@@ -75,9 +75,10 @@ impl HttpClient {
     /// Returns an endpoint of this origin with its common headers. Fails if the host is no valid header value.
     pub(super) fn endpoint(&self, url: &url::Url, configured: HeaderList) -> Result<HttpEndpoint, LinkError> {
         let uri = to_uri(url)?;
-        let mut headers = HeaderMap::new();
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION"))));
-        headers.extend(configured);
+        let mut headers: HeaderMap = configured.into_iter().collect();
+        // Some hosts refuse programs by their agent, so another one may be configured.
+        let agent = HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION")));
+        headers.entry(USER_AGENT).or_insert(agent);
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         match self {
             HttpClient::Plain(pool) => {

@@ -181,9 +181,10 @@ fn connector(
 fn request(url: &url::Url, configured: HeaderList) -> Result<Request<()>, LinkError> {
     let mut request = url.as_str().into_client_request().map_err(|e| invalid_request(&e))?;
     let headers = request.headers_mut();
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION"))));
     headers.insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
     headers.extend(configured);
+    let agent = HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION")));
+    headers.entry(USER_AGENT).or_insert(agent);
     Ok(request)
 }
 

@@ -43,6 +43,11 @@ macro_rules! codes {
             /// List of every code.
             pub(crate) const ALL: &[DoctorCode] = &[$(DoctorCode::$name),*];
 
+            /// Finds a code by its name.
+            pub(crate) fn of_id(id: &str) -> Option<DoctorCode> {
+                Self::ALL.iter().copied().find(|code| code.info().id == id)
+            }
+
             /// Returns the facts about the code.
             pub(crate) fn info(self) -> CodeInfo {
                 match self {
@@ -71,7 +76,7 @@ codes! {
         "Set the variable where the gateway starts, or give a default: `${NAME:-value}`."
     LiteralSecret "MG-C05" Warning "A secret stands in the config"
         "Copies of the file, such as commits and backups, carry it along."
-        "Put it into a variable or a file: `${NAME}` or `${file:/path}`."
+        "Write `${NAME}` or `${file:/path}`, as `moongate import --env-file FILE` does. A key is written as its `hash`."
     OpenFile "MG-C06" Warning "Others can read or write the config"
         "A reader learns its secrets. A writer can start programs as you."
         "`chmod 600 FILE`; `moongate doctor --fix` does it."
@@ -82,11 +87,17 @@ codes! {
     ArchivedPackage "MG-C08" Warning "A package is archived"
         "Nobody repairs its security holes any more."
         "Use its successor."
+    SameServer "MG-C09" Warning "Two servers are the same"
+        "Clients see each of its tools twice, and it runs twice."
+        "`moongate remove NAME` takes one of them out."
     NeedsRestart "MG-C11" Warning "A changed setting needs a restart"
         "The running gateway goes on with the old value."
         "Restart the gateway."
     InvalidConfig "MG-C13" Broken "A value of the config cannot be used"
         "The gateway does not start with it, or runs without the server that it belongs to."
+        "Correct the line that is shown."
+    DoubtfulSetting "MG-C14" Warning "A setting is probably not as meant"
+        "Moongate runs with it, and somebody or something goes without."
         "Correct the line that is shown."
     PortTaken "MG-L01" Broken "Another program has the port"
         "The gateway cannot listen there."
@@ -111,7 +122,7 @@ codes! {
         "Correct the owner of the directory, or set `gateway.state_dir`."
     Unreachable "MG-S01" Broken "A server cannot be reached"
         "Its tools fail or are missing."
-        "Check its address and your network; `moongate tools --server NAME` tries it directly."
+        "Start the server, or correct `servers.NAME.url`. `moongate tools --server NAME` tries it directly."
     LoginNeeded "MG-S02" Broken "A server wants a login"
         "It answers only with credentials, and the config has none for it."
         "Add a header: `headers = { Authorization = \"Bearer ${TOKEN}\" }`."
@@ -120,19 +131,28 @@ codes! {
         "Make a new token, and check the header that the config sends."
     ProgramEnds "MG-S04" Broken "The program of a server does not stay up"
         "Its tools fail or are missing."
-        "Its last lines say why; run the command in a shell."
+        "Correct what its last lines name, then `moongate restart NAME`."
+    SlowStart "MG-S05" Broken "A server does not answer its handshake"
+        "It starts slowly, or it is no MCP server: a program that waits for something else never answers."
+        "Correct its `command` and `args`, or give it time: `start_timeout = \"120s\"`."
     ItemsLeftOut "MG-S07" Warning "Items of a server are left out"
         "Clients could not use them, so they are not listed."
         "Report it to the server's author; the reason names what is wrong."
     ClientElsewhere "MG-K01" Warning "A client's entry leads elsewhere"
         "The client does not use this gateway."
         "`moongate connect CLIENT --write --force` replaces the entry."
+    ClientRepeats "MG-K03" Warning "A client has our servers a second time"
+        "It starts them beside the gateway, and sees their tools twice once it is connected."
+        "`moongate import CLIENT --take-over` replaces them by one entry to the gateway."
     ClientShape "MG-K04" Warning "A client cannot read its entry"
         "Clients spell the same settings differently, and ignore what they do not know."
         "`moongate connect CLIENT --write` writes it as the client wants it."
     ClientFactsOld "MG-K07" Warning "What Moongate knows of a client is old"
         "Clients change their files. An entry that was right may no longer be read."
         "Update Moongate, and look into the client's own documentation."
+    ClientUnreadable "MG-K08" Warning "A client's file does not parse"
+        "The client ignores it or does not start, and `moongate connect` cannot write its entry."
+        "Correct the file, as the message says."
     LargeContext "MG-X01" Warning "The tools cost much context"
         "Every conversation starts with all definitions, and models choose worse among many tools."
         "`moongate disable SERVER TOOL` switches tools off. Search mode (`discovery = \"search\"`) lists a few tools."

@@ -5,6 +5,7 @@
 use moongate_config::edit::{ConfigOperation, raw_entry};
 use moongate_config::{ConfigProblem, ProblemKind, ProblemOrigin, SettingPlaces, pinned_package};
 use moongate_platform::private_file;
+use moongate_upstream::{ConnectTarget, ServerSettings};
 use serde_json::{Map, Value};
 
 use super::codes::{CodeSeverity, DoctorCode};
@@ -54,6 +55,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     }
     found.extend(secrets(gateway));
     found.extend(archived_packages(gateway));
+    found.extend(same_servers(gateway));
     let needed = gateway.changes["needs_restart"].as_array().into_iter().flatten().filter_map(|key| key.as_str());
     found.extend(needed.map(|key| {
         DoctorFinding::new(
@@ -73,6 +75,9 @@ fn of_problem(gateway: &ExaminedGateway, problem: &ConfigProblem, severity: Code
         ProblemKind::Access => DoctorCode::OpenFile,
         ProblemKind::Package => DoctorCode::UnpinnedPackage,
         ProblemKind::OpenListener => DoctorCode::OpenWithoutKeys,
+        ProblemKind::Value | ProblemKind::Missing | ProblemKind::Conflict if severity == CodeSeverity::Warning => {
+            DoctorCode::DoubtfulSetting
+        }
         ProblemKind::Type
         | ProblemKind::Value
         | ProblemKind::Missing
@@ -119,7 +124,13 @@ fn secrets(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     for secret in places.literal_secrets() {
         let ProblemOrigin::File { path, .. } = &secret.origin else { continue };
         let message = format!("`{}` is a secret, written into the file", secret.key);
-        let fix = "write `${NAME}`, and set the variable where the gateway starts";
+        let fix = match secret.key.ends_with("].key") {
+            true => "write its `hash` in place of `key`: `moongate key new NAME` prints a key and its hash",
+            false => {
+                "write `${NAME}`, and set the variable where the gateway starts; `moongate import --env-file FILE` does \
+                 both as it imports"
+            }
+        };
         let finding = DoctorFinding::new(DoctorCode::LiteralSecret, message, fix);
         let server = secret.key.strip_prefix("servers.").and_then(|rest| rest.split('.').next()).map(str::to_owned);
         found.push(DoctorFinding { place: secret.origin.place(), server, ..finding });
@@ -132,6 +143,24 @@ fn secrets(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
         let message = format!("{} has secrets, and others can read it", path.display());
         let finding = DoctorFinding::new(DoctorCode::OpenFile, message, format!("chmod 600 {}", path.display()));
         found.push(DoctorFinding { repair: Some(repair), ..finding });
+    }
+    found
+}
+
+/// Finds servers that are there twice. With other headers or variables it would be another account.
+fn same_servers(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
+    let servers: Vec<_> = gateway.servers().collect();
+    let mut found = Vec::new();
+    for (at, server) in servers.iter().enumerate() {
+        // Entries that cannot be used are alike only by their problem.
+        let is_same = |other: &&&ServerSettings| {
+            other.connect == server.connect && !matches!(server.connect, ConnectTarget::Misconfigured { .. })
+        };
+        if let Some(first) = servers[..at].iter().find(is_same) {
+            let message = format!("{} and {} are the same server", first.name, server.name);
+            let fix = format!("moongate remove {}", server.name);
+            found.push(DoctorFinding::new(DoctorCode::SameServer, message, fix).about(&server.name));
+        }
     }
     found
 }

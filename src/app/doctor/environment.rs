@@ -23,8 +23,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     }
     if gateway.is_container {
         found.extend(gateway.servers().filter_map(|server| match &server.connect {
-            // A server in the same container works.
-            ConnectTarget::Http { url, socket: None, .. } if is_local(url) && !gateway.is_ready(&server.name) => {
+            ConnectTarget::Http { url, socket: None, .. } if is_local(url) && is_silent(gateway, &server.name) => {
                 let message = format!("server {} is at {}, which is this container", server.name, url.authority());
                 let fix = "write `host.docker.internal`, or the name of the other container, in its `url`";
                 Some(DoctorFinding::new(DoctorCode::ContainerLocalhost, message, fix).about(&server.name))
@@ -42,6 +41,11 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
         found.push(DoctorFinding::new(DoctorCode::StateNotWritable, message, fix));
     }
     found
+}
+
+/// Returns true if nothing answers there. A server in the same container does, if only with an error.
+fn is_silent(gateway: &ExaminedGateway, server: &str) -> bool {
+    gateway.state(server).is_some_and(|facts| facts.state != "ready" && !facts.reason.contains("HTTP status"))
 }
 
 fn is_local(url: &url::Url) -> bool {

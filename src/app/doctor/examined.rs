@@ -13,6 +13,7 @@ use moongate_upstream::{ConnectTarget, ServerSettings};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::finding::DoctorFinding;
 use crate::app::configured_servers::own_gateway;
 
 /// Gateway with its config and its machine, as they were found.
@@ -25,6 +26,8 @@ pub(crate) struct ExaminedGateway {
     /// Changes that a reload of the running gateway would make.
     pub(crate) changes: Value,
     pub(crate) states: Vec<ServerFacts>,
+    /// Findings of the running gateway about itself. `None` if it has not said.
+    pub(crate) of_gateway: Option<Vec<DoctorFinding>>,
     /// True in a container.
     pub(crate) is_container: bool,
 }
@@ -74,6 +77,7 @@ impl ExaminedGateway {
             answer,
             changes,
             states,
+            of_gateway: None,
             is_container,
         }
     }
@@ -88,9 +92,21 @@ impl ExaminedGateway {
         self.loaded.iter().flat_map(|loaded| &loaded.plan.servers)
     }
 
-    /// Returns true if a server is known to work.
-    pub(crate) fn is_ready(&self, name: &str) -> bool {
-        self.states.iter().any(|server| server.name == name && server.state == "ready")
+    /// Returns the state of a server, if it is known.
+    pub(super) fn state(&self, name: &str) -> Option<&ServerFacts> {
+        self.states.iter().find(|server| server.name == name)
+    }
+
+    /// Returns the names of all servers, also of those that are off.
+    pub(crate) fn server_names(&self) -> Vec<&str> {
+        let plan = self.loaded.iter().map(|loaded| &loaded.plan);
+        let disabled = plan.flat_map(|plan| plan.disabled.iter().map(|server| server.name.as_str()));
+        let running = self.states.iter().map(|server| server.name.as_str());
+        let mut names: Vec<&str> =
+            self.servers().map(|server| server.name.as_str()).chain(disabled).chain(running).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// Returns the servers that are programs, each with its command and arguments.

@@ -60,6 +60,24 @@ impl DoctorFinding {
         DoctorFinding { server: Some(server.to_owned()), ..self }
     }
 
+    /// Reads a finding of a running gateway. `None` for a code of another version.
+    pub(crate) fn of_json(finding: &Value) -> Option<Self> {
+        let text = |key: &str| finding[key].as_str().map(str::to_owned);
+        let code = DoctorCode::of_id(finding["code"].as_str()?)?;
+        let severities = [CodeSeverity::Broken, CodeSeverity::Warning];
+        Some(DoctorFinding {
+            severity: severities.into_iter().find(|severity| finding["severity"] == severity.name())?,
+            server: text("server"),
+            place: text("place"),
+            ..DoctorFinding::new(code, text("message")?, text("fix")?)
+        })
+    }
+
+    /// Returns true if variables or the PATH decide, which each process has of its own.
+    pub(super) fn is_of_environment(&self) -> bool {
+        matches!(self.code, DoctorCode::UnsetReference | DoctorCode::CommandNotFound)
+    }
+
     pub(crate) fn json(&self) -> Value {
         let info = self.code.info();
         json!({

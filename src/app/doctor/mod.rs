@@ -20,16 +20,29 @@ pub(crate) fn look(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let mut found = config::check(gateway);
     found.extend(listening::check(gateway));
     found.extend(environment::check(gateway));
-    let unstartable: Vec<Option<String>> = found
-        .iter()
-        .filter(|finding| finding.code == DoctorCode::CommandNotFound)
-        .map(|it| it.server.clone())
-        .collect();
+    judge_environment(gateway, &mut found);
+    let unstartable: Vec<Option<String>> =
+        found.iter().filter(|finding| finding.is_of_environment()).map(|it| it.server.clone()).collect();
     // A program that is not there cannot start either: one finding is enough.
-    let is_known =
-        |finding: &DoctorFinding| finding.code == DoctorCode::ProgramEnds && unstartable.contains(&finding.server);
+    let is_known = |finding: &DoctorFinding| {
+        matches!(finding.code, DoctorCode::ProgramEnds | DoctorCode::Unreachable)
+            && unstartable.contains(&finding.server)
+    };
     found.extend(servers::check(gateway).into_iter().filter(|finding| !is_known(finding)));
     found
+}
+
+/// Lets the gateway judge its own variables and its own PATH, which differ from those of a shell.
+fn judge_environment(gateway: &ExaminedGateway, found: &mut Vec<DoctorFinding>) {
+    if let Some(of_gateway) = &gateway.of_gateway {
+        found.retain(|finding| !finding.is_of_environment());
+        found.extend(of_gateway.iter().filter(|finding| finding.is_of_environment()).cloned());
+    } else if matches!(gateway.answer, RunningGateway::Refused(_)) {
+        for finding in found.iter_mut().filter(|finding| finding.is_of_environment()) {
+            finding.severity = CodeSeverity::Warning;
+            finding.message += " here; the gateway that runs may have it";
+        }
+    }
 }
 
 /// Sorts findings, the worst first.

@@ -5,7 +5,7 @@
 
 use moongate_upstream::ConnectTarget;
 
-use super::codes::DoctorCode;
+use super::codes::{CodeSeverity, DoctorCode};
 use super::examined::{ExaminedGateway, ServerFacts};
 use super::finding::DoctorFinding;
 
@@ -30,21 +30,31 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 }
 
 fn check_connection(gateway: &ExaminedGateway, server: &ServerFacts) -> Option<DoctorFinding> {
-    // A server that is starting is not judged: it may be well in a moment.
-    if !matches!(server.state.as_str(), "failed" | "backing_off" | "needs_login" | "degraded") {
+    let (name, reason) = (server.name.as_str(), &server.reason);
+    // The reason of each handshake without an answer names the setting.
+    let is_slow = reason.contains("start_timeout");
+    // A server that has just begun to start is not judged: it may be well in a moment.
+    let is_judged = matches!(server.state.as_str(), "failed" | "backing_off" | "needs_login" | "degraded");
+    if !(is_judged || is_slow && server.state == "starting") {
         return None;
     }
-    let name = server.name.as_str();
     let connect = gateway.servers().find(|settings| settings.name == name).map(|settings| &settings.connect);
-    let reason = &server.reason;
-    let tried = format!("moongate tools --server {name} --verbose");
     let finding = match connect {
         // Its entry has a finding of its own.
         Some(ConnectTarget::Misconfigured { .. }) => return None,
+        _ if is_slow => {
+            let fix =
+                format!("correct the command or the URL of `servers.{name}`, or raise `servers.{name}.start_timeout`");
+            let severity = if is_judged { CodeSeverity::Broken } else { CodeSeverity::Warning };
+            DoctorFinding {
+                severity,
+                ..DoctorFinding::new(DoctorCode::SlowStart, format!("server {name}: {reason}"), fix)
+            }
+        }
         Some(ConnectTarget::Stdio { .. }) => {
-            let last = server.stderr.iter().rev().take(QUOTED_LINES).rev().cloned().collect::<Vec<_>>().join(" | ");
-            let last = if last.is_empty() { last } else { format!("; its last lines: {last}") };
-            DoctorFinding::new(DoctorCode::ProgramEnds, format!("server {name}: {reason}{last}"), tried)
+            let fix = format!("correct `servers.{name}` by what the program says, then `moongate restart {name}`");
+            let message = format!("server {name}: {reason}{}", last_lines(server));
+            DoctorFinding::new(DoctorCode::ProgramEnds, message, fix)
         }
         Some(ConnectTarget::Http { headers, .. }) if server.state == "needs_login" => {
             let (code, fix) = match headers.is_empty() {
@@ -53,9 +63,24 @@ fn check_connection(gateway: &ExaminedGateway, server: &ServerFacts) -> Option<D
             };
             DoctorFinding::new(code, format!("server {name}: {reason}"), fix)
         }
-        _ => DoctorFinding::new(DoctorCode::Unreachable, format!("server {name}: {reason}"), tried),
+        _ => {
+            let fix = format!("start that server, or correct `servers.{name}`: its URL or address");
+            DoctorFinding::new(DoctorCode::Unreachable, format!("server {name}: {reason}"), fix)
+        }
     };
     Some(finding.about(name))
+}
+
+/// Quotes the last lines that a program wrote, each once.
+fn last_lines(server: &ServerFacts) -> String {
+    let mut lines: Vec<&str> = Vec::new();
+    for line in server.stderr.iter().rev() {
+        // A program that is started again and again repeats itself, and the reason quotes a line, too.
+        if lines.len() < QUOTED_LINES && !lines.contains(&line.as_str()) && !server.reason.contains(line.trim()) {
+            lines.insert(0, line);
+        }
+    }
+    if lines.is_empty() { String::new() } else { format!("; its last lines: {}", lines.join(" | ")) }
 }
 
 fn check_context(servers: &[ServerFacts]) -> Option<DoctorFinding> {

@@ -59,7 +59,8 @@ async fn ask(admin: &AdminClient, only: Option<&str>, listed: &[String]) -> Opti
             continue;
         }
         let (_, body) = admin.get(&format!("/api/v1/servers/{name}/items")).await.ok()?;
-        let items: PartialItems = serde_json::from_slice(&body).ok()?;
+        // A server that is off has none, and the others still have theirs.
+        let Ok(items) = serde_json::from_slice::<PartialItems>(&body) else { continue };
         // A key or a view may hide a whole server, and then its tools are no matter of this caller.
         let is_seen = |tool: &PartialTool| {
             let shown = if only.is_some() { Some(&tool.name) } else { tool.exposed.as_ref() };

@@ -33,6 +33,7 @@ use write::write_entries;
 
 /// Text below the help.
 const HELP: &str = "\
+Examples:
   moongate connect                           list the clients, and those that are here
   moongate connect cursor                    show what Cursor needs
   moongate connect claude-code --write       write it, after showing the change

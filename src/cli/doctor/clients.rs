@@ -6,10 +6,14 @@ use std::path::Path;
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
+use moongate_clients::import::{ImportError, ImportState, ImportedServers, KnownServer, plan_import, read_file};
 use moongate_clients::{ClientProfile, ConnectMethod, ExistingEntry, UserDirectories, existing_entry, shape_problem};
+use moongate_config::ConfigProblems;
 use moongate_config::edit::raw_entry;
 use moongate_platform::Platform;
+use serde_json::Value;
 
+use crate::app::configured_servers::known_servers;
 use crate::app::doctor::{DoctorCode, DoctorFinding, ExaminedGateway};
 
 /// Name of our entry, unless the user chose another.
@@ -23,7 +27,64 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let directories = UserDirectories { env: &gateway.options.env, platform: Platform::CURRENT };
     let today = jiff::Timestamp::now().to_zoned(TimeZone::UTC).date();
     let with_files = moongate_clients::clients().filter(|profile| profile.method == ConnectMethod::File);
-    with_files.filter_map(|profile| check_client(gateway, profile, &directories, today)).collect()
+    let known = known_servers(&gateway.options).unwrap_or_default();
+    let mut found = Vec::new();
+    for profile in with_files {
+        let Some(path) = directories.file(profile).filter(|path| path.is_file()) else { continue };
+        // A new file may be empty, and one that cannot be read is its owner's.
+        let text = std::fs::read_to_string(&path).ok().filter(|text| !text.trim().is_empty());
+        let Some(text) = text else { continue };
+        let place = Some(path.display().to_string());
+        match read_file(&path, &text) {
+            Err(ImportError::Unreadable(problems)) => found.extend(unreadable(profile, &problems)),
+            Err(_) => {}
+            Ok(read) => {
+                let of_client =
+                    [check_entry(gateway, profile, (&path, &text), today), repeated(gateway, profile, read, &known)];
+                // A client's file may be our config itself.
+                let is_own =
+                    gateway.options.paths.iter().any(|own| own.canonicalize().ok() == path.canonicalize().ok());
+                let shown = of_client
+                    .into_iter()
+                    .flatten()
+                    .filter(|finding| !is_own || finding.code != DoctorCode::ClientRepeats);
+                found.extend(shown.map(|finding| DoctorFinding { place: place.clone(), ..finding }));
+            }
+        }
+    }
+    found
+}
+
+/// Returns the first problem of a file that does not parse.
+fn unreadable(profile: &ClientProfile, problems: &ConfigProblems) -> Option<DoctorFinding> {
+    let problem = problems.errors.first()?;
+    let message = format!("{}: {}", profile.title, problem.message);
+    let finding = DoctorFinding::new(DoctorCode::ClientUnreadable, message, &problem.fix);
+    Some(DoctorFinding { place: problem.origin.place(), ..finding })
+}
+
+/// Finds the client's servers that our config has, too.
+fn repeated(
+    gateway: &ExaminedGateway,
+    profile: &ClientProfile,
+    read: ImportedServers,
+    known: &[KnownServer],
+) -> Option<DoctorFinding> {
+    let of_projects = read.projects.into_iter().flat_map(|project| project.servers);
+    let entries = read.servers.into_iter().chain(of_projects);
+    // The client does not start what is off.
+    let on = entries.filter(|server| server.settings.get("enabled") != Some(&Value::Bool(false)));
+    let entries = on.map(|server| (String::new(), server));
+    let rows = plan_import(entries, known, &gateway.own, &gateway.options.env);
+    let is_known = |name: &&str| known.iter().any(|server| server.name == **name);
+    let same = rows.iter().filter_map(|row| match &row.state {
+        ImportState::Same { name } => Some(name.as_str()),
+        _ => None,
+    });
+    let names: Vec<&str> = same.filter(is_known).collect();
+    let message = format!("{}: it has servers of ours as well: {}", profile.title, names.join(", "));
+    let fix = format!("moongate import {} --take-over", profile.id);
+    (!names.is_empty()).then(|| DoctorFinding::new(DoctorCode::ClientRepeats, message, fix))
 }
 
 /// Returns what the client cannot read of our entry.
@@ -31,32 +92,30 @@ fn entry_problem(profile: &ClientProfile, path: &Path) -> Option<String> {
     shape_problem(profile, &raw_entry(path, ENTRY)?)
 }
 
-fn check_client(
+/// Judges our entry in a client's file.
+fn check_entry(
     gateway: &ExaminedGateway,
     profile: &ClientProfile,
-    directories: &UserDirectories<'_>,
+    (path, text): (&Path, &str),
     today: Date,
 ) -> Option<DoctorFinding> {
-    let path = directories.file(profile).filter(|path| path.is_file())?;
-    let text = std::fs::read_to_string(&path).ok()?;
     let (title, id) = (profile.title, profile.id);
     // The shape first: an entry that cannot be read may look foreign, and the shape is the cause.
-    let finding = if let Some(problem) = entry_problem(profile, &path) {
+    if let Some(problem) = entry_problem(profile, path) {
         let fix = format!("moongate connect {id} --write --force");
-        DoctorFinding::new(DoctorCode::ClientShape, format!("{title}: {problem}"), fix)
-    } else {
-        match existing_entry(&path, &text, ENTRY, &gateway.own) {
-            ExistingEntry::Foreign(entry) => {
-                let target = entry["url"].as_str().or(entry["command"].as_str()).unwrap_or("something else");
-                let message = format!("{title}: the entry `{ENTRY}` leads to {target}");
-                let fix = format!("moongate connect {id} --write --force");
-                DoctorFinding::new(DoctorCode::ClientElsewhere, message, fix)
-            }
-            ExistingEntry::Ours => age_problem(profile, today)?,
-            ExistingEntry::None => return None,
+        return Some(DoctorFinding::new(DoctorCode::ClientShape, format!("{title}: {problem}"), fix));
+    }
+    match existing_entry(path, text, ENTRY, &gateway.own) {
+        // Without addresses of ours, each entry would look foreign.
+        ExistingEntry::Foreign(entry) if gateway.addresses.is_some() => {
+            let target = entry["url"].as_str().or(entry["command"].as_str()).unwrap_or("something else");
+            let message = format!("{title}: the entry `{ENTRY}` leads to {target}");
+            let fix = format!("moongate connect {id} --write --force");
+            Some(DoctorFinding::new(DoctorCode::ClientElsewhere, message, fix))
         }
-    };
-    Some(DoctorFinding { place: Some(path.display().to_string()), ..finding })
+        ExistingEntry::Ours => age_problem(profile, today),
+        ExistingEntry::Foreign(_) | ExistingEntry::None => None,
+    }
 }
 
 /// Returns a finding if the client's row was checked long ago.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use moongate_config::LoadedConfig;
 use serde_json::Value;
 
-use crate::app::doctor::{ExaminedGateway, RunningGateway, ServerFacts, facts_of};
+use crate::app::doctor::{DoctorFinding, ExaminedGateway, RunningGateway, ServerFacts, facts_of};
 use crate::cli::admin::GatewayArgs;
 use crate::cli::check_servers::start_without_listeners;
 
@@ -23,13 +23,17 @@ pub(super) async fn gather(args: &GatewayArgs) -> anyhow::Result<ExaminedGateway
     let loaded = moongate_config::load(&options);
     let (answer, status) = ask(args, "/api/v1/status").await;
     let (_, plan) = ask(args, "/api/v1/plan").await;
+    let (_, doctor) = ask(args, "/api/v1/doctor").await;
+    let findings = doctor["findings"].as_array();
+    let of_gateway = findings.map(|found| found.iter().filter_map(DoctorFinding::of_json).collect());
     let states = match (&answer, &loaded) {
-        // Not started a second time: two copies of a program may fight over a port or a file.
         (RunningGateway::Running, _) => serde_json::from_value(status["servers"].clone()).unwrap_or_default(),
-        (_, Ok(loaded)) => connect_once(loaded).await?,
-        (_, Err(_)) => Vec::new(),
+        (RunningGateway::None(_), Ok(loaded)) => connect_once(loaded).await?,
+        // Not started a second time: two copies of a program may fight over a port or a file.
+        (RunningGateway::Refused(_), _) | (_, Err(_)) => Vec::new(),
     };
-    Ok(ExaminedGateway::new(options, loaded, answer, plan["changes"].clone(), states))
+    let changes = plan["changes"].clone();
+    Ok(ExaminedGateway { of_gateway, ..ExaminedGateway::new(options, loaded, answer, changes, states) })
 }
 
 /// Asks a running gateway. Returns what answers there, and its answer.

@@ -10,16 +10,16 @@ mod gather;
 use std::io::Write;
 use std::process::ExitCode;
 
-use moongate_config::LoadOptions;
 use moongate_config::edit::prepare_edit;
+use moongate_config::{LoadOptions, nearest};
 use moongate_telemetry::logs;
 use serde_json::json;
 
 use crate::app::doctor::{self, CodeSeverity, DoctorCode, DoctorFinding, ExaminedGateway, FileRepair};
 use crate::cli::admin::GatewayArgs;
 use crate::cli::config_edit::{show_edit, write_edit};
-use crate::cli::confirm::confirm;
-use crate::cli::process::print_message;
+use crate::cli::confirm::{can_ask, confirm};
+use crate::cli::process::{BAD_CONFIG, print_message};
 
 /// Flags of `doctor`.
 #[derive(Clone, Debug, clap::Args)]
@@ -55,12 +55,20 @@ enum DoctorFormat {
 pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     // The findings say it all.
     logs::start("off", false);
-    let mut found = look(&gather::gather(&args.gateway).await?);
+    let gateway = gather::gather(&args.gateway).await?;
+    let mut found = look(&gateway);
     // Before the repairs, which are of this server only, too.
     if let Some(server) = &args.server {
-        found.retain(|finding| finding.server.as_ref() == Some(server));
+        if let Err(message) = check_name(&gateway, server) {
+            print_message(&format!("error: {message}"));
+            return Ok(ExitCode::from(BAD_CONFIG));
+        }
+        // A config that cannot be used at all costs this server, too.
+        let is_of_all = |finding: &DoctorFinding| gateway.loaded.is_err() && finding.server.is_none();
+        found.retain(|finding| finding.server.as_ref() == Some(server) || is_of_all(finding));
     }
-    if args.fix {
+    let is_unasked = args.fix && !args.yes && !can_ask();
+    if args.fix && !is_unasked {
         found = repair(found, &args.gateway.load_options(), args.yes)?;
     }
     std::io::stdout().write_all(render(&found, &args).as_bytes())?;
@@ -71,7 +79,23 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         (0, 0) => print_message("nothing is wrong"),
         _ => print_message(&format!("{broken} broken, {warnings} to look at")),
     }
+    if is_unasked && found.iter().any(|finding| finding.repair.is_some()) {
+        print_message("nothing was repaired, since nobody can be asked here: `--fix --yes` repairs without a question");
+    }
     Ok(if broken > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Refuses the name of a server that is not there. A broken config does not tell all names.
+fn check_name(gateway: &ExaminedGateway, server: &str) -> Result<(), String> {
+    let names = gateway.server_names();
+    if names.contains(&server) || gateway.loaded.is_err() {
+        return Ok(());
+    }
+    Err(match nearest(server, &names) {
+        Some(near) => format!("there is no server {server:?}; did you mean `{near}`?"),
+        None if names.is_empty() => format!("there is no server {server:?}, and no other either"),
+        None => format!("there is no server {server:?}; there is {}", names.join(", ")),
+    })
 }
 
 /// Runs all checks. The worst findings come first.

@@ -186,3 +186,25 @@ async fn one_server_of_the_config_is_talked_to_directly() {
         assert!(ran.err.contains(wrong), "{}", ran.err);
     }
 }
+
+#[tokio::test]
+async fn a_configured_user_agent_takes_the_place_of_ours() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let dir = TempDir::new().unwrap();
+    let config = format!("[servers.a]\nurl = \"{url}\"\nheaders = {{ User-Agent = \"mine\" }}\n");
+    std::fs::write(dir.path().join("moongate.toml"), config).unwrap();
+    let heard = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (mut head, mut piece) = (String::new(), [0; 4096]);
+        while !head.contains("\r\n\r\n") {
+            let read = stream.read(&mut piece).await.unwrap();
+            head += std::str::from_utf8(&piece[..read]).unwrap();
+        }
+        stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await.unwrap();
+        head.to_ascii_lowercase()
+    });
+    let failed = run_in(dir.path(), &["tools", "--server", "a"]).await;
+    let head = heard.await.unwrap();
+    assert!(head.contains("user-agent: mine\r\n") && head.matches("user-agent").count() == 1, "{head}: {}", failed.err);
+}

@@ -40,9 +40,18 @@ impl ConfigEditError {
         ConfigEditError { code, message: message.into(), snippet: None, problems: Vec::new() }
     }
 
+    /// Creates the error of an edit that would break the config.
     pub(super) fn invalid(problems: &ConfigProblems) -> Self {
-        let message =
-            format!("the config would not work any more, so nothing was changed:\n{}", problems.to_string().trim_end());
+        Self::of_config("the config would not work any more, so nothing was changed", problems)
+    }
+
+    /// Creates the error of a config that was broken already.
+    pub(super) fn invalid_before(problems: &ConfigProblems) -> Self {
+        Self::of_config("the config does not work as it is, so nothing was changed; correct this first", problems)
+    }
+
+    fn of_config(what: &str, problems: &ConfigProblems) -> Self {
+        let message = format!("{what}:\n{}", problems.to_string().trim_end());
         ConfigEditError { problems: problems.errors.clone(), ..ConfigEditError::new("problems", message) }
     }
 

@@ -3,11 +3,12 @@
 //! Owns both. Does not edit (`operation.rs`). Invariant: an operation without its effect is an error, so that an override
 //! by a variable or by another file is never silent.
 
+use moongate_access::policy::GlobList;
 use moongate_edit::{Edit, EditAction, Format, PathStep};
 use serde_json::{Map, Value};
 
 use super::edit_error::ConfigEditError;
-use super::operation::{ConfigOperation, env_file_edit, key_path, without_references, written_value};
+use super::operation::{ConfigOperation, env_file_edit, without_references, written_value};
 use super::tool_rules::escape;
 use crate::keys::KeyList;
 use crate::load::LoadedConfig;
@@ -57,7 +58,7 @@ impl ConfigOperation {
         }
     }
 
-    /// Returns TOML to paste. `None` for operations that only take something away.
+    /// Returns TOML to paste. `None` for operations that only take something away, and for new keys.
     pub fn snippet(&self) -> Option<String> {
         let of_server = |server: &str, keys: &[&str], value: Value| {
             let path = ["servers", server].iter().chain(keys).map(|key| PathStep::from(*key)).collect::<Vec<_>>();
@@ -81,11 +82,10 @@ impl ConfigOperation {
                 set.map(|(key, value)| of_server(server, &[key], written_value(key, value))).collect()
             }
             ConfigOperation::SetEnvFile(path) => vec![env_file_edit(path)],
-            ConfigOperation::AddKey { list, entry } => {
-                let name = entry["name"].as_str().unwrap_or_default();
-                vec![Edit::new(key_path(*list, name), EditAction::Set(entry.clone()))]
+            // The hash of a key that nobody gets to see is of no use.
+            ConfigOperation::AddKey { .. } | ConfigOperation::RemoveServer(_) | ConfigOperation::RemoveKey(..) => {
+                return None;
             }
-            ConfigOperation::RemoveServer(_) | ConfigOperation::RemoveKey(..) => return None,
         };
         moongate_edit::edit(Format::Toml, "", &edits).ok()
     }
@@ -105,8 +105,7 @@ impl ConfigOperation {
             }
         }
         let has_tools = |server: &String, tools: &[String], on: bool| {
-            // The rules of a server that is off are not part of the plan.
-            find(server).is_none_or(|server| tools.iter().all(|tool| server.tools.allows_name(tool) == on))
+            tools.iter().all(|tool| is_tool_on(loaded, server, tool) == on)
         };
         let has_key = |list: &KeyList, name: &str| match list {
             KeyList::Clients => plan.auth.keys.iter().any(|key| key.name == name),
@@ -141,6 +140,21 @@ fn tools_in_words(tools: &[String]) -> String {
         [tool] => tool.clone(),
         _ => format!("{} tools", tools.len()),
     }
+}
+
+/// Returns true if the rules of a server let a tool exist.
+fn is_tool_on(loaded: &LoadedConfig, server: &str, tool: &str) -> bool {
+    // As they are written: a plan lacks the rules of a server that is off, or that cannot start here.
+    let rules = |table: &Value, list: &str| {
+        let patterns = table["tools"][list].as_array()?.iter().filter_map(Value::as_str).map(str::to_owned);
+        GlobList::new(&patterns.collect::<Vec<_>>()).ok()
+    };
+    let resolved = loaded.resolved();
+    let matches = |list| {
+        let own = rules(&resolved["servers"][server], list).or_else(|| rules(&resolved["defaults"], list));
+        own.map(|own| own.matches(tool))
+    };
+    matches("allow").unwrap_or(true) && !matches("deny").unwrap_or(false)
 }
 
 /// Returns true if the keys of a server have these values.

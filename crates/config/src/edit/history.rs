@@ -99,7 +99,10 @@ impl EditHistory {
         // The old text may be invalid by now: other files and variables change, too.
         let loaded = load(&options).map_err(|problems| ConfigEditError::invalid(&problems))?;
         let summary = format!("undid: {}", past.summary);
-        Ok((PreparedEdit { file, text: past.before.clone(), loaded, summary, snippet: None }, past))
+        Ok((
+            PreparedEdit { file, text: past.before.clone(), loaded, summary, servers: Vec::new(), snippet: None },
+            past,
+        ))
     }
 
     /// Removes an edit that was undone.

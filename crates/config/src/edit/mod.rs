@@ -44,13 +44,13 @@ pub fn raw_entry(path: &Path, name: &str) -> Option<serde_json::Value> {
 
 /// Prepares operations on one file: edits the text, and proves that the config with it has the wanted effects.
 ///
-/// `options` are those that the gateway would load. Without files, `created` is the file to begin.
+/// `unedited` are the options that the gateway would load. Without files, `created` is the file to begin.
 pub fn prepare_edit(
-    options: &LoadOptions<'_>,
+    unedited: &LoadOptions<'_>,
     created: Option<&Path>,
     operations: &[ConfigOperation],
 ) -> Result<PreparedEdit, ConfigEditError> {
-    let mut options = options.clone();
+    let mut options = unedited.clone();
     // A server that is edited must work afterwards, even if it failed before. A new one may lack variables (`effect.rs`).
     let known = operations.iter().filter(|operation| operation.added_server().is_none());
     let own: Vec<&str> = known.filter_map(ConfigOperation::server).collect();
@@ -79,11 +79,15 @@ pub fn prepare_edit(
     let Some(file) = edited else { return Err(ConfigEditError::new("bad_value", "this changes nothing")) };
     let text = options.texts.remove(file.path()).unwrap_or_default();
     options.texts.insert(file.path().to_owned(), text.clone());
-    let loaded = load(&options).map_err(|problems| ConfigEditError::invalid(&problems))?;
+    let loaded = load(&options).map_err(|problems| match load(unedited) {
+        Ok(_) => ConfigEditError::invalid(&problems),
+        Err(before) => ConfigEditError::invalid_before(&before),
+    })?;
     operations.iter().try_for_each(|operation| operation.check_effect(&loaded))?;
     let summary = operations.iter().map(ConfigOperation::summary).collect::<Vec<_>>().join(", ");
     let snippet = operations.first().and_then(ConfigOperation::snippet).filter(|_| operations.len() == 1);
-    Ok(PreparedEdit { file, text: Some(text), loaded, summary, snippet })
+    let servers = operations.iter().filter_map(ConfigOperation::server).map(str::to_owned).collect();
+    Ok(PreparedEdit { file, text: Some(text), loaded, summary, servers, snippet })
 }
 
 fn edit_text(path: &Path, text: &str, edits: &[Edit], operation: &ConfigOperation) -> Result<String, ConfigEditError> {

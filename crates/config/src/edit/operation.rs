@@ -281,7 +281,7 @@ pub fn without_references(text: &str) -> String {
     text.replace('$', "$$")
 }
 
-pub(super) fn key_path(list: KeyList, name: &str) -> Vec<PathStep> {
+fn key_path(list: KeyList, name: &str) -> Vec<PathStep> {
     let item = PathStep::Item { field: "name".to_owned(), value: name.to_owned() };
     vec![PathStep::from(list.table()), PathStep::from("keys"), item]
 }

@@ -21,6 +21,8 @@ pub struct PreparedEdit {
     pub(super) text: Option<String>,
     pub(super) loaded: LoadedConfig,
     pub(super) summary: String,
+    /// Servers that it is about.
+    pub(super) servers: Vec<String>,
     /// Lines to paste if the file cannot be written.
     pub(super) snippet: Option<String>,
 }
@@ -73,6 +75,12 @@ impl PreparedEdit {
     /// Returns problems of the entries that cost only their servers.
     pub fn failed(&self) -> &[ConfigProblem] {
         &self.loaded.failed
+    }
+
+    /// Returns the same problems, those of the edited servers apart from all others.
+    pub fn failed_by_concern(&self) -> (Vec<&ConfigProblem>, Vec<&ConfigProblem>) {
+        let is_own = |problem: &&ConfigProblem| problem.server.as_ref().is_some_and(|name| self.servers.contains(name));
+        self.loaded.failed.iter().partition(is_own)
     }
 
     /// Returns the problems of the servers that these operations add. Each costs only its server.

@@ -6,6 +6,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
+use crate::problem::ConfigProblem;
 
 struct Scene {
     folder: TempDir,
@@ -181,4 +182,41 @@ fn a_problem_of_another_server_is_no_obstacle() {
     scene.apply(&off(&["x"])).unwrap();
     let prepared = prepare_edit(&scene.options, None, &[ConfigOperation::DisableServer("a".to_owned())]).unwrap();
     assert_eq!(prepared.diff(), "+ enabled = false\n");
+}
+
+#[test]
+fn a_server_that_lacks_a_variable_here_is_judged_by_its_written_rules() {
+    let text = format!("{TOML}env = {{ T = \"${{NOT_SET_HERE}}\" }}\ntools.deny = [\"y\"]\n");
+    let mut scene = Scene::of(&[("a.toml", &text)]);
+    scene.apply(&off(&["x"])).unwrap();
+    assert!(scene.text("a.toml").contains("deny = [\"y\", \"x\"]"), "{}", scene.text("a.toml"));
+    scene.apply(&on(&["x", "y"])).unwrap();
+    assert!(!scene.text("a.toml").contains("deny"), "{}", scene.text("a.toml"));
+    scene.options.env.insert("MOONGATE_SERVERS__A__TOOLS__DENY".to_owned(), "[\"z\"]".to_owned());
+    assert_eq!(scene.code(&off(&["x"])), "overridden");
+}
+
+#[test]
+fn a_config_that_was_broken_before_is_not_blamed_on_the_edit() {
+    let scene = Scene::of(&[("a.toml", &format!("[gateway]\nlisten = 5\n{TOML}"))]);
+    let error = scene.apply(&off(&["x"])).unwrap_err();
+    assert!(error.code == "problems" && error.message.starts_with("the config does not work as it is"), "{error}");
+}
+
+#[test]
+fn a_key_that_was_not_written_leaves_no_hash_to_paste() {
+    let scene = Scene::of(&[("a.toml", "[servers.a\n")]);
+    let entry = json!({ "name": "laptop", "hash": format!("sha256:{}", "0".repeat(64)) });
+    let error = scene.apply(&ConfigOperation::AddKey { list: KeyList::Clients, entry }).unwrap_err();
+    assert_eq!(error.snippet, None, "{error}");
+}
+
+#[test]
+fn problems_of_other_servers_are_told_apart() {
+    let missing = "headers = { X = \"${NOT_SET_HERE}\" }\n";
+    let scene = Scene::of(&[("a.toml", &format!("{TOML}{missing}[servers.b]\nurl = \"http://b/\"\n{missing}"))]);
+    let prepared = prepare_edit(&scene.options, None, &[off(&["x"])]).unwrap();
+    let (own, others) = prepared.failed_by_concern();
+    let of = |problems: &[&ConfigProblem]| problems.iter().map(|p| p.server.clone().unwrap()).collect::<Vec<_>>();
+    assert_eq!((of(&own), of(&others)), (vec!["a".to_owned()], vec!["b".to_owned()]));
 }
