@@ -209,9 +209,18 @@ fn facts(server: &Value) -> Markup {
     parts.extend(server["p95_ms"].as_f64().map(|p95| format!("p95 {}", duration(p95))));
     parts.extend((number(calls, "ok") + failed > 0).then(|| count(number(calls, "ok") + failed, "call", "calls")));
     parts.extend((failed > 0).then(|| format!("{failed} failed")));
+    parts.extend(last_error(server).map(|ago| format!("last error {ago} ago")));
+    parts.extend((number(server, "inflight") > 0).then(|| format!("{} running", number(server, "inflight"))));
     parts.extend((waiting > 0).then(|| format!("{waiting} waiting")));
     parts.retain(|part| !part.is_empty());
     html! { (VisibleText(&parts.join(" · "))) }
+}
+
+/// Returns the time since the last recent call that ended with an error.
+fn last_error(server: &Value) -> Option<String> {
+    let at = server["last_error"]["at"].as_str()?.parse::<jiff::Timestamp>().ok()?;
+    let ago = jiff::Timestamp::now().duration_since(at).as_secs();
+    Some(seconds(u64::try_from(ago).unwrap_or_default()))
 }
 
 /// Renders a button that calls the API.
