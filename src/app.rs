@@ -128,6 +128,7 @@ impl GatewayApp {
         let listeners = bound.serve(&plan, &reloader, &draining);
         let mut tasks = BackgroundTasks::start(draining, listeners, server_state.downstream.parked_calls.clone());
         tasks.spawn_until_drained(enforce_limits(memory, server_state.downstream.sessions.clone(), gateway.clone()));
+        tasks.spawn_until_drained(reloader.clone().end_expired_keys());
         if let Some(tls) = tls {
             tasks.spawn_until_drained(tls.watch());
         }

@@ -6,6 +6,7 @@
 mod change_config;
 mod examine;
 mod new_servers;
+mod revoke;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
 
 use crate::app::file_digests::{FileDigests, WatchedFiles};
 use crate::app::plan_diff::{PlanDiff, applicable, diff_plans};
@@ -31,15 +33,10 @@ use moongate_config::{
     ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings, ServerEntry, SettingPlaces,
 };
 use moongate_gateway::{Gateway, ToolAccessChange};
-use moongate_model::Principal;
 use moongate_server::{ServerState, ServerTls, SharedServerState};
 use moongate_session::store::unix_now;
 use moongate_telemetry::{ConfigReload, Metrics, logs};
 use moongate_upstream::{AllServersContext, ConnectTarget, ServerSettings};
-
-/// Time after a change for requests that began under the old rules. What they created is then revoked by a second
-/// sweep.
-const REVOKE_SWEEP_DELAY: Duration = Duration::from_secs(5);
 
 /// Time between two reads that must agree. A file that is still being written differs.
 const STABLE_INTERVAL: Duration = Duration::from_millis(100);
@@ -130,6 +127,8 @@ pub struct ConfigReloader {
     status: ArcSwap<ConfigStatus>,
     /// Past edits. A new place of the state needs a restart.
     history: Option<EditHistory>,
+    /// Told of each plan that is applied: its keys may expire at other times.
+    keys_changed: Notify,
     self_ref: Weak<ConfigReloader>,
     metrics: Arc<Metrics>,
 }
@@ -163,6 +162,7 @@ impl ConfigReloader {
             settings: ArcSwap::from_pointee(plan.reload.clone()),
             running: tokio::sync::Mutex::new(RunningPlan { plan, accepted: Vec::new(), last: None }),
             requests: AtomicU64::new(0),
+            keys_changed: Notify::new(),
             self_ref: own.clone(),
             metrics,
         })
@@ -338,15 +338,7 @@ impl ConfigReloader {
         self.targets.server_state.store(Arc::new(after));
         downstream.sessions.adjust(plan.limits.sessions, plan.limits.session_idle.0, plan.limits.subscriptions);
         downstream.parked_calls.adjust(parked_call_settings(&plan));
-        self.revoke_removed();
-        let own = self.self_ref.clone();
-        // Requests in flight may still create sessions under the old keys. The second sweep finds those.
-        tokio::spawn(async move {
-            tokio::time::sleep(REVOKE_SWEEP_DELAY).await;
-            if let Some(own) = own.upgrade() {
-                own.revoke_removed();
-            }
-        });
+        self.revoke_removed_twice();
         if running.plan.log.filter != plan.log.filter {
             logs::change(&plan.log.filter);
         }
@@ -354,6 +346,7 @@ impl ConfigReloader {
         self.update_status(|status| {
             (status.edits, status.client_keys) = (plan.admin_edits, plan.auth.keys.clone());
         });
+        self.keys_changed.notify_one();
         running.plan = plan;
         ReloadOutcome::Applied(difference)
     }
@@ -367,20 +360,6 @@ impl ConfigReloader {
             )),
             _ => Ok(()),
         }
-    }
-
-    /// Ends what belongs to principals and endpoints that were removed.
-    fn revoke_removed(&self) {
-        let server_state = self.targets.server_state.load();
-        let principals = server_state.auth.principals();
-        let allowed = |principal: &Principal, scope: &str| {
-            principals.admits(principal) && server_state.endpoints.allows(scope, principal)
-        };
-        let ended = server_state.downstream.sessions.retain(|mark| principals.find(mark), allowed);
-        if ended > 0 {
-            tracing::info!(ended, "sessions ended: their keys or endpoints are no longer configured");
-        }
-        server_state.downstream.parked_calls.retain(|principal| principals.admits(principal));
     }
 
     fn log_outcome(&self, outcome: &ReloadOutcome) {

@@ -80,6 +80,7 @@ async fn an_operator_cancels_a_running_call() {
     let cancel = async {
         let running =
             until("a running call", async || calls(&gateway, "?state=running").await.into_iter().next()).await;
+        assert_eq!(gateway.status("a").await["inflight"], 1);
         let path = format!("/api/v1/calls/{}/cancel", running["id"].as_str().unwrap());
         assert_eq!(send(&gateway, "POST", &path).await.status, 200);
         path

@@ -119,7 +119,8 @@ async fn what_cannot_be_changed_is_refused_and_says_why() {
         (json!({ "set": { "cmd": "sh" } }), 400, "bad_value"),
         (json!({ "set": { "title": 5 } }), 422, "problems"),
         (json!({ "set": { "timeout": "soon" } }), 422, "problems"),
-        (json!({ "tools": { "off": ["!x"] } }), 422, "cannot_edit"),
+        (json!({ "tools": { "off": ["ecco"] } }), 422, "unknown_tool"),
+        (json!({ "tools": { "off": ["echo"], "on": ["echo"] } }), 400, "bad_value"),
         (json!({ "unknown": 1 }), 400, "bad_body"),
     ] {
         let reply = edited.patch("a", body.clone()).await;
@@ -128,6 +129,8 @@ async fn what_cannot_be_changed_is_refused_and_says_why() {
     let problems = edited.patch("a", json!({ "set": { "timeout": "soon" } })).await.json();
     assert!(problems["problems"][0]["message"].as_str().unwrap().contains("timeout"), "{problems}");
     assert!(problems["problems"][0]["line"].is_number() && problems["problems"][0]["hint"].is_string(), "{problems}");
+    let unknown = edited.patch("a", json!({ "tools": { "on": ["ecco"] } })).await.json();
+    assert_eq!(unknown["message"], "a has no tool \"ecco\"; did you mean \"echo\"?");
     assert_eq!(edited.patch("none", json!({ "enabled": false })).await.status, 404);
     assert_eq!(edited.text(), before);
     // An undo is refused once somebody else has written.
@@ -169,6 +172,26 @@ async fn a_server_that_failed_at_the_start_is_no_obstacle_to_edits_of_others() {
 }
 
 #[tokio::test]
+async fn a_config_that_is_gone_is_not_begun_anew() {
+    let (_server, edited) = EditedGateway::with_echo().await;
+    let (path, before) = (edited.setup.path("moongate.toml"), edited.text());
+    std::fs::remove_file(&path).unwrap();
+    let server = json!({ "servers": { "b": { "url": "http://127.0.0.1:1/mcp" } } });
+    for (method, route, body) in [
+        ("POST", "/keys", json!({ "name": "ci" })),
+        ("POST", "/servers", server),
+        ("PATCH", "/servers/a", json!({ "enabled": false })),
+    ] {
+        let reply = edited.send(method, route, &[], &body).await;
+        assert_eq!((reply.status, &reply.json()["error"]), (409, &json!("no_file")), "{}", reply.text_body());
+        assert!(reply.text_body().contains("moongate.toml is gone") && !path.exists(), "{}", reply.text_body());
+    }
+    assert_eq!(edited.gateway.status("a").await["state"], "ready");
+    std::fs::write(&path, before).unwrap();
+    assert_eq!(edited.patch("a", json!({ "set": { "title": "A" } })).await.status, 200);
+}
+
+#[tokio::test]
 async fn a_config_that_is_kept_elsewhere_is_not_changed_here() {
     let server = serve(only(legacy(), &["echo"])).await;
     let edited = EditedGateway::start(Setup::new().http("a", &server.url).with("admin", "edit = false")).await;
@@ -179,6 +202,14 @@ async fn a_config_that_is_kept_elsewhere_is_not_changed_here() {
         (403, &json!("read_only"), &json!("admin.edit"))
     );
     assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 403);
+    // What is not written can be pasted, all of it.
+    let reply = edited.patch("a", json!({ "tools": { "off": ["echo"] }, "set": { "title": "A" } })).await.json();
+    let snippet = reply["snippet"].as_str().unwrap();
+    assert!(snippet.contains("deny = [\"echo\"]") && snippet.contains("title = \"A\""), "{reply}");
+    // A hash without its key would be of no use.
+    let key = edited.send("POST", "/keys", &[], &json!({ "name": "ci" })).await;
+    assert_eq!((key.status, &key.json()["snippet"], key.text_body().contains("sha256")), (403, &Value::Null, false));
+    assert!(key.json()["message"].as_str().unwrap().contains("moongate key new \"ci\""), "{}", key.text_body());
     assert_eq!(edited.text(), before);
     let source = edited.get("/servers/a").await["source"].clone();
     assert_eq!((&source["editable"], &source["why_not"]), (&json!(false), &json!("admin.edit is false")));
@@ -224,11 +255,9 @@ async fn other_pages_change_nothing() {
             ("PATCH", "/servers/a", json!({ "enabled": false })),
             ("DELETE", "/servers/a", json!({})),
             ("POST", "/config/undo", json!({})),
+            ("POST", "/reload", json!({})),
+            ("POST", "/servers/a/restart", json!({})),
         ] {
-            // No type of a body is needed where there is none, and no page can send a DELETE without asking.
-            if method == "DELETE" && matches!(way, "a form" | "plain text") {
-                continue;
-            }
             let reply = HttpClient::new().send(method, &format!("{admin}{path}"), headers, body.to_string()).await;
             assert!(matches!(reply.status, 403 | 415), "{way}, {method} {path}: {}", reply.status);
         }

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{EditedGateway, Era, EventStream, HttpClient, HttpReply, JSON, McpClient, Setup};
+use crate::harness::{
+    EditedGateway, Era, EventStream, HttpClient, HttpReply, JSON, McpClient, Setup, legacy, only, serve, until,
+};
 
 async fn with_key(edited: &EditedGateway, key: &str, method: &str, path: &str, body: &Value) -> HttpReply {
     edited.send(method, path, &[("authorization", &format!("Bearer {key}"))], body).await
@@ -74,6 +76,7 @@ async fn what_no_key_can_be_is_refused() {
         (json!({ "name": "a", "views": ["none"] }), 422, "problems"),
         (json!({ "name": "a", "rate": "often" }), 422, "problems"),
         (json!({ "name": "a", "expires": "soon" }), 422, "problems"),
+        (json!({ "name": "a", "expires": "2020-01-01" }), 400, "bad_value"),
         (json!({ "name": "a", "list": "operators", "role": "root" }), 422, "problems"),
         (json!({ "name": "a", "list": "operators" }), 409, "last_operator"),
         (json!({ "name": "a", "list": "operators", "role": "view" }), 409, "last_operator"),
@@ -129,4 +132,26 @@ async fn a_gateway_for_other_machines_keeps_its_last_key() {
     let before = edited.text();
     let refused = edited.send("DELETE", "/keys/ci", &[], &Value::Null).await;
     assert_eq!((refused.status, &refused.json()["error"], edited.text()), (422, &json!("problems"), before));
+}
+
+#[tokio::test]
+async fn what_an_expired_key_has_open_ends() {
+    let server = serve(only(legacy(), &["sleep"])).await;
+    let expires = jiff::Timestamp::now() + std::time::Duration::from_secs(4);
+    let key = "client-key-number-1-0123456789";
+    let entry = format!("name = \"ci\"\nkey = {key:?}\nexpires = \"{expires}\"");
+    let edited = EditedGateway::start(Setup::new().http("a", &server.url).with("auth.keys.1", &entry)).await;
+    edited.ready("a").await;
+    let client = McpClient::with_key(&edited.gateway.mcp(), Era::Legacy, Some(key)).await;
+    let headers = client.headers();
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let get = [&headers[..], &[("accept", "text/event-stream")]].concat();
+    let mut stream = EventStream::new(HttpClient::new().open("GET", &edited.gateway.mcp(), &get, "").await);
+    let call = client.call("a__sleep", json!({ "ms": 600_000 }));
+    let (reply, ()) = tokio::join!(call, async { while stream.next().await.is_some() {} });
+    assert!(!reply.text_body().contains("slept"), "{}", reply.text_body());
+    let sessions = || async { edited.get("/sessions").await["sessions"].as_array().unwrap().len() };
+    until("no session is left", async || (sessions().await == 0).then_some(())).await;
+    assert_eq!(initialize(&edited, Some(key)).await, 401);
+    assert_eq!(edited.get("/keys").await["clients"][0]["expired"], true, "the key itself stays in the config");
 }

@@ -58,6 +58,8 @@ async fn what_another_page_loads_is_refused_and_shows_it_nothing() {
             assert_eq!(reply.status, 403, "{load}: {path}: {}", reply.text_body());
             assert!(reply.headers.get("access-control-allow-origin").is_none(), "{load}: {path}");
             assert_eq!(reply.header("x-content-type-options"), "nosniff", "{load}: {path}");
+            assert_eq!((reply.header("referrer-policy"), reply.header("cache-control")), ("no-referrer", "no-store"));
+            assert_eq!(reply.header("cross-origin-resource-policy"), "same-origin", "{load}: {path}");
         }
     }
     assert_eq!(edited.text(), before);

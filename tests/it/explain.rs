@@ -91,6 +91,8 @@ async fn a_running_gateway_explains_what_its_calls_do() {
     gateway.client(Era::Modern).await.call("a__nothing", json!({})).await.error();
     let answer = gateway.admin("/api/v1/explain?principal=anybody&tool=a__echo&endpoint=a").await;
     assert_eq!((answer.status, &answer.json()["callable"]), (200, &json!(false)));
+    let rule = answer.json()["rules"][0].clone();
+    assert!(rule.get("file").is_some() && rule.get("line").is_some(), "{rule}");
     let answer = gateway.admin("/api/v1/explain?principal=anybody").await;
     assert_eq!((answer.status, &answer.json()["error"]), (400, &json!("bad_query")));
 }

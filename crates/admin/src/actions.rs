@@ -12,6 +12,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 
 use crate::access::{AccessGrant, KeyCarrier};
+use crate::json_body::media_type;
 use crate::{AdminState, json};
 use moongate_access::auth::AdminRole;
 use moongate_gateway::RestartOutcome;
@@ -76,6 +77,7 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
         }
     }
     check_site(&parts.headers)?;
+    check_type(parts)?;
     // A browser adds its cookie by itself, so it must also say that our own page asks.
     let has_cookie = matches!(parts.extensions.get(), Some(AccessGrant::Key { carrier: KeyCarrier::Cookie(_), .. }));
     let is_own = parts.headers.get("sec-fetch-site").is_some_and(|site| site == "same-origin");
@@ -102,6 +104,18 @@ fn check_site(headers: &HeaderMap) -> Result<(), Response> {
         ));
     }
     Ok(())
+}
+
+/// Refuses the types of bodies that a plain form of another page can have. Without a body no type is needed.
+fn check_type(parts: &Parts) -> Result<(), Response> {
+    let kind = media_type(&parts.headers).filter(|_| parts.method != Method::GET);
+    match kind.as_deref() {
+        Some("application/x-www-form-urlencoded" | "multipart/form-data" | "text/plain") => {
+            let message = "Send Content-Type: application/json, or no body";
+            Err(json_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// True if a request comes from this machine and through no proxy.

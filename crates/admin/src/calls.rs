@@ -74,6 +74,7 @@ fn milliseconds(time: std::time::Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }
 
-fn timestamp(at: SystemTime) -> Option<String> {
+/// Writes a time as the API does.
+pub(super) fn timestamp(at: SystemTime) -> Option<String> {
     jiff::Timestamp::try_from(at).ok().map(|at| format!("{at:.3}"))
 }

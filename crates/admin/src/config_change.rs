@@ -3,6 +3,8 @@
 //! Owns the bodies and the answers. Does not edit files (`moongate_config::edit`) or reload. Invariant: an answer says
 //! what is true afterwards, and shows no secret.
 
+use std::collections::BTreeSet;
+
 use axum::extract::FromRequestParts;
 use axum::response::Response;
 use http::request::Parts;
@@ -16,8 +18,10 @@ use crate::json_body::JsonBody;
 use crate::server_name::ServerName;
 use crate::status::servers_json;
 use crate::{AdminState, json};
-use moongate_config::edit::ConfigOperation;
-use moongate_config::{ConfigProblem, ProblemOrigin};
+use moongate_config::edit::{ConfigOperation, pattern_of};
+use moongate_config::{ConfigProblem, ProblemOrigin, nearest};
+use moongate_model::ItemKind;
+use moongate_server::json_response;
 use moongate_telemetry::logs;
 
 /// Text that stands for no prefix, where an empty one cannot be sent.
@@ -72,6 +76,9 @@ pub(super) async fn patch_server(
     JsonBody(patch): JsonBody<ServerPatch>,
 ) -> Response {
     let ServerPatch { enabled, tools: ToolSwitches { on, off }, set } = patch;
+    if let Some(refused) = check_tools(&admin, &server, &on, &off) {
+        return refused;
+    }
     // One list makes one write, and one undo takes back all of it.
     let mut operations = Vec::new();
     if !off.is_empty() {
@@ -89,6 +96,32 @@ pub(super) async fn patch_server(
         false => ConfigOperation::DisableServer(server),
     }));
     change(&admin, ChangeKind::Edit(operations), tag).await
+}
+
+/// Refuses tools that are to be on and off, and those that the server does not have, as far as its list is known.
+fn check_tools(admin: &AdminState, server: &str, on: &[String], off: &[String]) -> Option<Response> {
+    if let Some(both) = on.iter().find(|tool| off.contains(tool)) {
+        let message = format!("the tool {both:?} is both in `on` and in `off`");
+        return Some(json_response(StatusCode::BAD_REQUEST, "bad_value", &message));
+    }
+    let servers = admin.gateway.servers();
+    let entry = servers.iter().find(|entry| entry.settings.name == server && !entry.is_unconfirmed())?;
+    let lists = entry.lists();
+    let names = lists.get(ItemKind::Tools).items.iter().filter_map(|item| item.get_string(ItemKind::Tools.item_key()));
+    let known: BTreeSet<String> = names.map(|name| name.to_string()).collect();
+    if known.is_empty() {
+        return None;
+    }
+    // A rule may outlive its tool, and can still be taken back.
+    let rules = &entry.settings.tools;
+    let patterns = rules.deny.patterns().iter().chain(rules.allow.patterns());
+    let ruled: BTreeSet<&str> = patterns.map(|pattern| pattern.strip_prefix('!').unwrap_or(pattern)).collect();
+    let has_rule = |tool: &str| pattern_of(tool).is_some_and(|pattern| ruled.contains(&*pattern));
+    let unknown = on.iter().chain(off).find(|tool| !known.contains(*tool) && !has_rule(tool))?;
+    let names: Vec<&str> = known.iter().map(String::as_str).collect();
+    let near = nearest(unknown, &names).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+    let message = logs::redact(&format!("{server} has no tool {unknown:?}{near}"));
+    Some(json_response(StatusCode::UNPROCESSABLE_ENTITY, "unknown_tool", &message))
 }
 
 /// Reads a value as people type it: two quotes for no prefix.
@@ -125,16 +158,19 @@ async fn change(admin: &AdminState, kind: ChangeKind, tag: ExpectedTag) -> Respo
     }
 }
 
+/// Makes a change. Returns the body of the answer, or the response that refuses it.
+pub(super) async fn apply(admin: &AdminState, kind: ChangeKind, tag: ExpectedTag) -> Result<Value, Response> {
+    request_change(admin, kind, tag).await.map_err(|refusal| refuse(admin, &refusal))
+}
+
 /// Makes a change. Returns the body of the answer, or the refusal.
-pub(super) async fn apply(
+pub(super) async fn request_change(
     admin: &AdminState,
     kind: ChangeKind,
     ExpectedTag(expected_tag): ExpectedTag,
-) -> Result<Value, Response> {
-    match admin.control.change_config(ConfigChange { kind, expected_tag }).await {
-        Ok(applied) => Ok(describe_change(admin, applied)),
-        Err(refusal) => Err(refuse(admin, &refusal)),
-    }
+) -> Result<Value, ChangeRefusal> {
+    let applied = admin.control.change_config(ConfigChange { kind, expected_tag }).await?;
+    Ok(describe_change(admin, applied))
 }
 
 /// Answers with a change that was made, and the tag of its file.
@@ -181,7 +217,9 @@ pub(super) fn refuse(admin: &AdminState, ChangeRefusal { error, tag }: &ChangeRe
         "edit_off" => (StatusCode::FORBIDDEN, Some("admin.edit")),
         "commands_not_allowed" => (StatusCode::FORBIDDEN, Some("admin.allow_commands")),
         "changed" => (StatusCode::PRECONDITION_FAILED, None),
-        "already_there" | "busy" | "locked" | "nothing_to_undo" | "overridden" => (StatusCode::CONFLICT, None),
+        "already_there" | "busy" | "locked" | "no_file" | "nothing_to_undo" | "overridden" => {
+            (StatusCode::CONFLICT, None)
+        }
         "no_space" => (StatusCode::INSUFFICIENT_STORAGE, None),
         "io" | "internal" => (StatusCode::INTERNAL_SERVER_ERROR, None),
         _ => (StatusCode::UNPROCESSABLE_ENTITY, None),

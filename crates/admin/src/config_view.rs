@@ -76,7 +76,10 @@ fn past_edit_json(edit: &PastEdit) -> Value {
 
 /// Describes where a server is configured, and why that cannot be edited.
 pub(super) fn source_json(status: &ConfigStatus, server: &str) -> Value {
-    place_json(status, status.places.server(server))
+    let mut source = place_json(status, status.places.server(server));
+    // What they decide cannot be changed in the file.
+    source["variables"] = status.places.server_variables(server).into();
+    source
 }
 
 /// Describes where a key is configured, and why that cannot be edited.

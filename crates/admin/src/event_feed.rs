@@ -1,9 +1,9 @@
 //! Feed of changes for pages and programs that watch.
 //!
 //! Owns the task that looks for changes while somebody watches. Does not write event streams (`events.rs`). Invariants:
-//! with no watcher nothing is computed, and what waits for a slow watcher is bounded.
+//! with no watcher nothing is computed, and what waits for slow watchers is bounded in number and bytes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ use moongate_gateway::RecentCalls;
 const LOOK_INTERVAL: Duration = Duration::from_millis(150);
 /// Events that wait for a watcher at most. One that falls behind gets a new snapshot.
 const QUEUE_MAX: usize = 256;
+/// Bytes of the events that wait for watchers at most, for all watchers together. The last event is always kept.
+const QUEUE_BYTES_MAX: usize = 256 * 1024;
 /// Interval of changes that never end while clients are busy. After a pause they are reported at the next look.
 // Nobody reads faster, and each report costs the browser a new table.
 const BUSY_INTERVAL: Duration = Duration::from_secs(2);
@@ -31,27 +33,56 @@ const CALL_CHANGES_MAX: u64 = 20;
 /// Members of a server that change with the time alone.
 // With them every server would be news at every look.
 const TICKING: [&str; 2] = ["since_seconds", "next_attempt_seconds"];
-/// Members of a server that change with its calls.
-const COUNTING: [&str; 5] = ["calls", "p50_ms", "p95_ms", "connections", "waiting"];
+/// Members of a server that change with its calls, or as often as its program likes.
+const COUNTING: [&str; 8] = ["calls", "p50_ms", "p95_ms", "connections", "waiting", "inflight", "last_error", "stderr"];
+/// Members of a server's `source` that change with every edit of the file, whatever server it is about.
+const PLACE: [&str; 2] = ["line", "etag"];
 
-/// Event for watchers: its kind, and a whole object.
+/// Event for watchers: its kind, and a whole object as JSON.
 #[derive(Clone, Debug)]
 pub(super) struct AdminEvent {
     pub(super) kind: &'static str,
-    pub(super) data: Value,
+    pub(super) data: String,
+}
+
+impl AdminEvent {
+    fn new(kind: &'static str, data: &Value) -> Self {
+        AdminEvent { kind, data: data.to_string() }
+    }
 }
 
 /// Feed of changes.
 pub struct EventFeed {
     slots: Arc<Semaphore>,
-    sender: broadcast::Sender<Arc<AdminEvent>>,
+    /// Weak, so that a watcher that reads nothing keeps nothing.
+    sender: broadcast::Sender<Weak<AdminEvent>>,
     is_looking: Mutex<bool>,
 }
 
 /// Watcher of the feed. Its slot is free again when it is dropped.
 pub(super) struct Watcher {
-    pub(super) events: broadcast::Receiver<Arc<AdminEvent>>,
+    pub(super) events: broadcast::Receiver<Weak<AdminEvent>>,
     _slot: OwnedSemaphorePermit,
+}
+
+/// Events that watchers can still read, the last ones.
+#[derive(Default)]
+struct KeptEvents {
+    events: VecDeque<Arc<AdminEvent>>,
+    bytes: usize,
+}
+
+impl KeptEvents {
+    /// Keeps an event. The oldest ones make room.
+    fn push(&mut self, event: AdminEvent) -> Weak<AdminEvent> {
+        let event = Arc::new(event);
+        self.bytes += event.data.len();
+        self.events.push_back(event.clone());
+        while self.events.len() > 1 && (self.bytes > QUEUE_BYTES_MAX || self.events.len() > QUEUE_MAX) {
+            self.bytes -= self.events.pop_front().map_or(0, |oldest| oldest.data.len());
+        }
+        Arc::downgrade(&event)
+    }
 }
 
 impl EventFeed {
@@ -119,13 +150,13 @@ impl LastLook {
         let sessions = sessions_json(admin);
         // Idle times differ at each look. Only sessions that begin or end are news.
         if ids(&sessions) != ids(&self.sessions) {
-            events.push(AdminEvent { kind: "sessions", data: json!({ "sessions": sessions }) });
+            events.push(AdminEvent::new("sessions", &json!({ "sessions": sessions })));
             self.sessions = sessions;
         }
         let config = admin.control.config();
         if config.version != self.config_version {
             self.config_version = config.version;
-            events.push(AdminEvent { kind: "config", data: config_json(&config) });
+            events.push(AdminEvent::new("config", &config_json(&config)));
         }
         events
     }
@@ -136,7 +167,7 @@ impl LastLook {
         self.servers.retain(|name, _| {
             let is_there = servers.contains_key(name);
             if !is_there {
-                events.push(AdminEvent { kind: "server", data: json!({ "name": name, "removed": true }) });
+                events.push(AdminEvent::new("server", &json!({ "name": name, "removed": true })));
             }
             is_there
         });
@@ -148,7 +179,7 @@ impl LastLook {
                 self.busy_at = Some(Instant::now());
             }
             if is_news || has_counted {
-                events.push(AdminEvent { kind: "server", data: server.clone() });
+                events.push(AdminEvent::new("server", &server));
                 self.servers.insert(name, server);
             }
         }
@@ -167,11 +198,11 @@ impl LastLook {
             (std::mem::replace(&mut self.call_change, last_change), std::mem::replace(&mut self.call_id, last_id));
         if is_flooded {
             self.busy_at = Some(Instant::now());
-            return vec![AdminEvent { kind: "calls", data: json!({ "started": last_id - before.1 }) }];
+            return vec![AdminEvent::new("calls", &json!({ "started": last_id - before.1 }))];
         }
         let mut calls = calls.changed_since(before.0);
         calls.retain(|call| call.change <= last_change);
-        calls.iter().map(|call| AdminEvent { kind: "call", data: call_json(call) }).collect()
+        calls.iter().map(|call| AdminEvent::new("call", &call_json(call))).collect()
     }
 }
 
@@ -182,10 +213,11 @@ pub(super) fn snapshot_event(admin: &AdminState) -> AdminEvent {
     data["calls"] = calls.iter().map(call_json).collect();
     data["sessions"] = sessions_json(admin).into();
     data["config"] = config_json(&admin.control.config());
-    AdminEvent { kind: "snapshot", data }
+    AdminEvent::new("snapshot", &data)
 }
 
 async fn look_for_changes(admin: Weak<AdminState>, mut last: LastLook) {
+    let mut kept = KeptEvents::default();
     loop {
         tokio::time::sleep(LOOK_INTERVAL).await;
         let Some(admin) = admin.upgrade() else { return };
@@ -194,7 +226,7 @@ async fn look_for_changes(admin: Weak<AdminState>, mut last: LastLook) {
         }
         for event in last.changes(&admin) {
             // Fails if nobody watches any more, which the next look sees.
-            let _ = admin.events.sender.send(Arc::new(event));
+            let _ = admin.events.sender.send(kept.push(event));
         }
     }
 }
@@ -214,10 +246,41 @@ fn is_state(member: &str) -> bool {
 /// Returns true if two descriptions of a server differ in a member of interest.
 fn differs(before: &Value, now: &Value, is_of_interest: impl Fn(&str) -> bool) -> bool {
     let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else { return before != now };
-    let changed = |(member, value): (&String, &Value)| is_of_interest(member) && before.get(member) != Some(value);
+    let is_same = |member: &str, before: &Value, now: &Value| match (member, before.as_object(), now.as_object()) {
+        ("source", Some(before), Some(now)) => {
+            now.iter().all(|(key, value)| PLACE.contains(&&**key) || before.get(key) == Some(value))
+        }
+        _ => before == now,
+    };
+    let changed = |(member, value): (&String, &Value)| {
+        is_of_interest(member) && !before.get(member).is_some_and(|before| is_same(member, before, value))
+    };
     before.len() != now.len() || now.iter().any(changed)
 }
 
 fn ids(sessions: &[Value]) -> Vec<&Value> {
     sessions.iter().map(|session| &session["id"]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_watchers_is_bounded_in_bytes() {
+        let mut kept = KeptEvents::default();
+        let event = |bytes: usize| AdminEvent { kind: "server", data: "x".repeat(bytes) };
+        let sent: Vec<Weak<AdminEvent>> = (0..100).map(|_| kept.push(event(10_000))).collect();
+        assert_eq!(sent.iter().filter(|event| event.upgrade().is_some()).count(), 26);
+        assert!(sent[99].upgrade().is_some() && kept.bytes <= QUEUE_BYTES_MAX);
+        let large = kept.push(event(1_000_000));
+        assert!(large.upgrade().is_some() && kept.events.len() == 1, "the last one is kept");
+    }
+
+    #[test]
+    fn the_place_of_a_server_in_its_file_is_no_news() {
+        let server = |line: u32, editable: bool| json!({ "name": "a", "source": { "line": line, "etag": line.to_string(), "editable": editable } });
+        assert!(!differs(&server(1, true), &server(2, true), is_state));
+        assert!(differs(&server(1, true), &server(2, false), is_state));
+    }
 }

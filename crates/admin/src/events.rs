@@ -35,7 +35,6 @@ pub(super) async fn events(Viewer(admin): Viewer, Extension(grant): Extension<Ac
     let mut response = Response::new(AxumBody::from_stream(event_stream(admin, grant, watcher)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
@@ -83,14 +82,21 @@ impl OpenStream {
             if !Arc::ptr_eq(&self.access, &self.admin.access.load()) || !self.grant.is_open(&self.admin) {
                 return None;
             }
-            match next {
-                Ok(Ok(event)) => return Some(self.encode(&event)),
-                // The watcher fell behind: it gets all again.
-                Ok(Err(RecvError::Lagged(_))) => return Some(self.encode(&snapshot_event(&self.admin))),
+            let event = match next {
+                Ok(Ok(event)) => event.upgrade(),
+                Ok(Err(RecvError::Lagged(_))) => None,
                 Ok(Err(RecvError::Closed)) => return None,
                 Err(_) if self.last_sent.elapsed() >= COMMENT_INTERVAL => return Some(Bytes::from_static(b": \n\n")),
-                Err(_) => {}
-            }
+                Err(_) => continue,
+            };
+            return Some(match event {
+                Some(event) => self.encode(&event),
+                // The watcher fell behind: it gets all again, and nothing from before that.
+                None => {
+                    self.watcher.events = self.watcher.events.resubscribe();
+                    self.encode(&snapshot_event(&self.admin))
+                }
+            });
         }
     }
 

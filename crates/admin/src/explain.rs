@@ -4,12 +4,13 @@
 
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::actions::Viewer;
 use crate::json;
 use crate::query_map::QueryMap;
-use moongate_gateway::UnknownPrincipal;
+use moongate_config::{ProblemOrigin, SettingPlaces};
+use moongate_gateway::{ToolExplanation, UnknownPrincipal};
 use moongate_server::json_response;
 
 /// Handles `GET /api/v1/explain`.
@@ -20,10 +21,29 @@ pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response 
     }
     let auth = admin.server_state.load().auth.clone();
     match admin.gateway.explain_tool(&auth, principal, query.text("endpoint"), tool) {
-        Ok(explanation) => json(StatusCode::OK, &json!(explanation)),
+        Ok(explanation) => {
+            let control = admin.control.clone();
+            // The decision is right without places, too.
+            let places = tokio::task::spawn_blocking(move || control.setting_places()).await.ok().flatten();
+            json(StatusCode::OK, &with_places(&explanation, places.as_ref()))
+        }
         Err(UnknownPrincipal(known)) => {
             let message = format!("There is no key {principal:?}; known are {}", known.join(", "));
             json_response(StatusCode::NOT_FOUND, "unknown_principal", &message)
         }
     }
+}
+
+/// Adds to each rule the line of the config that has it.
+fn with_places(explanation: &ToolExplanation, places: Option<&SettingPlaces>) -> Value {
+    let mut body = json!(explanation);
+    for (at, rule) in explanation.rules.iter().enumerate() {
+        let origin = places.and_then(|places| places.find(&rule.key)).map(|place| place.origin);
+        let (file, line) = match origin {
+            Some(ProblemOrigin::File { path, line, .. }) => (Some(path.display().to_string()), Some(line)),
+            _ => (None, None),
+        };
+        (body["rules"][at]["file"], body["rules"][at]["line"]) = (file.into(), line.into());
+    }
+    body
 }

@@ -13,12 +13,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::actions::{Operator, Viewer};
-use crate::config_change::{ExpectedTag, apply, changed};
-use crate::config_control::{ChangeKind, ConfigStatus};
+use crate::config_change::{ExpectedTag, apply, changed, refuse, request_change};
+use crate::config_control::{ChangeKind, ChangeRefusal, ConfigStatus};
 use crate::config_view::key_source_json;
 use crate::json_body::JsonBody;
 use crate::query_map::QueryMap;
-use crate::{AdminState, json, no_store};
+use crate::{AdminState, json};
 use moongate_access::auth::{AdminKey, KeyHash, KeySettings, is_key_name, new_key};
 use moongate_config::RateSetting;
 use moongate_config::edit::{ConfigOperation, KeyList, without_references};
@@ -58,7 +58,7 @@ pub(super) struct NewKey {
 
 /// Handles `GET /api/v1/keys`.
 pub(super) async fn keys(Viewer(admin): Viewer) -> Response {
-    no_store(json(StatusCode::OK, &keys_json(&admin)))
+    json(StatusCode::OK, &keys_json(&admin))
 }
 
 /// Lists the keys that are in use.
@@ -130,16 +130,26 @@ pub(super) async fn make_key(
     };
     let (name, list) = (wanted.name, wanted.list.list());
     let change = ChangeKind::Edit(vec![ConfigOperation::AddKey { list, entry }]);
-    let mut body = match apply(&admin, change, tag).await {
+    let mut body = match request_change(&admin, change, tag).await {
         Ok(body) => body,
-        Err(refused) => return refused,
+        Err(refusal) => return refuse(&admin, &with_command(refusal, &name, list)),
     };
     // From now on everybody else needs a key, too: people must hear of it.
     let names = names_of(&admin, list);
     body["first_key"] = (names == [name.as_str()]).into();
     body["name"] = name.into();
     body["key"] = key.into();
-    no_store(changed(StatusCode::CREATED, &body))
+    changed(StatusCode::CREATED, &body)
+}
+
+/// Says how to get a key and its entry where none can be written here.
+fn with_command(mut refusal: ChangeRefusal, name: &str, list: KeyList) -> ChangeRefusal {
+    if matches!(refusal.error.code, "edit_off" | "read_only" | "cannot_edit") {
+        let flag = if list == KeyList::Operators { " --admin" } else { "" };
+        refusal.error.message +=
+            &format!(". `moongate key new {name:?}{flag}` makes a key, and prints the entry to paste");
+    }
+    refusal
 }
 
 /// Returns the config's entry of a key, or the reason why there can be none.
@@ -191,7 +201,7 @@ pub(super) async fn remove_key(
         Ok(mut body) => {
             // Without any key the endpoints are open to all programs of this machine.
             body["last_key"] = names_of(&admin, list).is_empty().into();
-            no_store(changed(StatusCode::OK, &body))
+            changed(StatusCode::OK, &body)
         }
         Err(refused) => refused,
     }

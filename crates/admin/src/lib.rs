@@ -48,7 +48,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
 use futures_util::future::BoxFuture;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use moongate_access::auth::AdminAccess;
@@ -107,6 +107,14 @@ impl AdminState {
     }
 }
 
+/// Headers of every response. It is data for whoever may ask for it: no browser guesses that it is a page, tells another
+/// page where it was read, or shows it inside of one.
+const GUARDING_HEADERS: [(HeaderName, &str); 3] = [
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
 /// Actions that operators can request. Each returns its success and a report.
 pub trait AdminControl: Send + Sync {
     /// Reads the config again and applies it.
@@ -164,12 +172,19 @@ pub fn router(admin: Arc<AdminState>) -> Router {
 
 /// Refuses pages of other origins. Scrapers and probes may use any host name.
 async fn check_origin(Shared(admin): Shared<Arc<AdminState>>, request: Request, next: Next) -> Response {
+    let is_api = request.uri().path().starts_with("/api/");
     let mut response = match origin_rejection(&admin, &request) {
         Some(refused) => refused,
         None => next.run(request).await,
     };
-    // Responses are data. A browser must not guess that some bytes are a page.
-    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let headers = response.headers_mut();
+    for (name, value) in GUARDING_HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if is_api {
+        // States, names and keys: a cache would show them to the next user of a browser, or old.
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
     response
 }
 
@@ -229,11 +244,5 @@ fn json(status: StatusCode, body: &serde_json::Value) -> Response {
     let mut response = Response::new(AxumBody::from(body.to_string()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// Keeps a response out of every cache.
-fn no_store(mut response: Response) -> Response {
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

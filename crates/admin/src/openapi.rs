@@ -11,6 +11,15 @@ use crate::json;
 use crate::routes::{ApiRoute, ROUTES};
 use moongate_access::auth::AdminRole;
 
+/// Errors of edits, by their status.
+const EDIT_ERRORS: [(&str, &str); 5] = [
+    ("400", "bad_body, bad_value or bad_name: the request is not as it should be."),
+    ("403", "read_only or commands_not_allowed: the config does not allow it."),
+    ("409", "already_there, overridden, no_file, busy or locked: it cannot be done now, or would do nothing."),
+    ("412", "changed: the file is another one than expected."),
+    ("422", "problems, unknown_tool, cannot_edit or read_only: nothing was written."),
+];
+
 /// Handles `GET /api/v1/openapi.json`.
 pub(super) async fn openapi(Viewer(_): Viewer) -> Response {
     json(StatusCode::OK, &description())
@@ -34,7 +43,13 @@ fn description() -> Value {
             "schemas": { "Error": {
                 "type": "object",
                 "required": ["error", "message"],
-                "properties": { "error": { "type": "string" }, "message": { "type": "string" } },
+                "properties": {
+                    "error": { "type": "string", "description": "A word for programs." },
+                    "message": { "type": "string", "description": "For people." },
+                    "setting": { "type": ["string", "null"], "description": "The setting that decides." },
+                    "snippet": { "type": ["string", "null"], "description": "Lines to paste into the file instead." },
+                    "problems": { "type": "array", "items": { "type": "object" } },
+                },
             } },
         },
         // The empty alternative is a loopback listener without `admin.keys`.
@@ -49,21 +64,36 @@ fn operation(route: &ApiRoute) -> Value {
     let in_query = route.query.iter().map(
         |(name, meaning)| json!({ "name": name, "in": "query", "description": meaning, "schema": { "type": "string" } }),
     );
-    let parameters: Vec<Value> = in_path.chain(in_query).collect();
+    let tag = route.is_edit.then(|| {
+        let meaning = "The etag that the file must have. Without it, the file is changed as it is.";
+        json!({ "name": "If-Match", "in": "header", "description": meaning, "schema": { "type": "string" } })
+    });
+    let parameters: Vec<Value> = in_path.chain(in_query).chain(tag).collect();
     let error = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } });
     let body = match route.path.ends_with("/events") || route.path.ends_with("/try") {
         true => json!({ "text/event-stream": {} }),
         false => json!({ "application/json": { "schema": { "type": "object" } } }),
     };
-    json!({
+    let failed = |meaning: &str| json!({ "description": meaning, "content": error });
+    let mut responses = json!({ "default": failed("An error, with a message for people.") });
+    responses[route.done.to_string()] = json!({ "description": "Done.", "content": body });
+    let of_edits = EDIT_ERRORS.iter().filter(|_| route.is_edit);
+    of_edits.for_each(|(status, meaning)| responses[*status] = failed(meaning));
+    let mut operation = json!({
         "summary": route.summary,
         "parameters": parameters,
         "x-role": route.role.map_or("none", AdminRole::name),
-        "responses": {
-            "200": { "description": "Done.", "content": body },
-            "default": { "description": "An error, with a message for people.", "content": error },
-        },
-    })
+        "responses": responses,
+    });
+    if !route.body.is_empty() {
+        let members = route.body.iter();
+        let members: Map<String, Value> = members
+            .map(|(name, kind, meaning)| ((*name).to_owned(), json!({ "type": kind, "description": meaning })))
+            .collect();
+        let schema = json!({ "type": "object", "properties": members });
+        operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": schema } } });
+    }
+    operation
 }
 
 #[cfg(test)]
@@ -80,6 +110,9 @@ mod tests {
             assert_eq!(operation["summary"], route.summary);
             let in_path = operation["parameters"].as_array().unwrap().iter().filter(|p| p["in"] == "path").count();
             assert_eq!(in_path, route.path.matches('{').count(), "{}", route.path);
+            assert!(operation["responses"][route.done.to_string()].is_object(), "{}", route.path);
+            assert_eq!(operation["requestBody"].is_object(), !route.body.is_empty(), "{}", route.path);
+            assert_eq!(operation["responses"]["412"].is_object(), route.is_edit, "{}", route.path);
         }
     }
 }

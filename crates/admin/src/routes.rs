@@ -23,6 +23,12 @@ pub(super) struct ApiRoute {
     pub(super) summary: &'static str,
     /// Query parameters, each with its meaning.
     pub(super) query: &'static [(&'static str, &'static str)],
+    /// Members of the body, each with its JSON type and its meaning. None without a body.
+    pub(super) body: &'static [(&'static str, &'static str, &'static str)],
+    /// Status of an answer without an error.
+    pub(super) done: u16,
+    /// True if it edits the config's file, so that it takes `If-Match` and has the errors of edits.
+    pub(super) is_edit: bool,
     handler: fn() -> MethodRouter<Arc<AdminState>>,
 }
 
@@ -33,7 +39,17 @@ impl ApiRoute {
         summary: &'static str,
         handler: fn() -> MethodRouter<Arc<AdminState>>,
     ) -> Self {
-        ApiRoute { method, path, role: Some(AdminRole::View), summary, query: &[], handler }
+        ApiRoute {
+            method,
+            path,
+            role: Some(AdminRole::View),
+            summary,
+            query: &[],
+            body: &[],
+            done: 200,
+            is_edit: false,
+            handler,
+        }
     }
 
     const fn operate(
@@ -54,6 +70,18 @@ impl ApiRoute {
         ApiRoute { role: None, ..ApiRoute::view(method, path, summary, handler) }
     }
 
+    const fn body(self, body: &'static [(&'static str, &'static str, &'static str)]) -> Self {
+        ApiRoute { body, ..self }
+    }
+
+    const fn edit(self) -> Self {
+        ApiRoute { is_edit: true, ..self }
+    }
+
+    const fn creates(self) -> Self {
+        ApiRoute { done: 201, ..self }
+    }
+
     const fn query(self, query: &'static [(&'static str, &'static str)]) -> Self {
         ApiRoute { query, ..self }
     }
@@ -62,7 +90,8 @@ impl ApiRoute {
 /// All routes of the API.
 pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::view("GET", "/api/v1/openapi.json", "This description of the API.", || get(openapi::openapi)),
-    ApiRoute::open("POST", "/api/v1/signin", "Trades a key or a ticket for a cookie.", || post(signin_routes::sign_in)),
+    ApiRoute::open("POST", "/api/v1/signin", "Trades a key or a ticket for a cookie.", || post(signin_routes::sign_in))
+        .body(&[("key", "string", "A key of admin.keys."), ("ticket", "string", "A ticket, in place of a key.")]),
     ApiRoute::open("POST", "/api/v1/signout", "Ends the session of a cookie.", || post(signin_routes::sign_out)),
     ApiRoute::view("POST", "/api/v1/tickets", "Makes a ticket, which signs a browser in once.", || {
         post(signin_routes::make_ticket)
@@ -72,20 +101,43 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::view("GET", "/api/v1/events", "Changes as they happen, as an event stream.", || get(events::events)),
     ApiRoute::operate("POST", "/api/v1/servers", "Adds servers to the config, as one edit.", || {
         post(new_servers::add_servers)
-    }),
+    })
+    .edit()
+    .creates()
+    .body(&[
+        ("servers", "object", "Settings of each server, by its name."),
+        ("from", "object", "A source as for the preview, in place of `servers`."),
+        ("only", "array", "Names of the servers to take from the source."),
+        ("names", "object", "Other names for them."),
+    ]),
     ApiRoute::operate("POST", PREVIEW_PATH, "Shows what adding servers would do, and writes nothing.", || {
         post(server_preview::preview)
-    }),
+    })
+    .body(&[
+        ("text", "string", "A client's config, a server.json, command lines, or a URL."),
+        ("url", "string", "Address of a server."),
+        ("headers", "object", "Headers for it."),
+        ("popular", "string", "Name of a server of /api/v1/popular."),
+        ("args", "array", "Its arguments."),
+        ("probe", "boolean", "Whether to connect once."),
+    ]),
     ApiRoute::view("GET", "/api/v1/servers/{name}", "The state of one server.", || get(status::server)),
     ApiRoute::operate(
         "PATCH",
         "/api/v1/servers/{name}",
         "Switches a server or tools, or sets keys, in the config.",
         || patch(config_change::patch_server),
-    ),
+    )
+    .edit()
+    .body(&[
+        ("enabled", "boolean", "Whether the server is on."),
+        ("tools", "object", "`on` and `off`: names of tools, as the server has them."),
+        ("set", "object", "Keys of its entry, with new values. Null removes a key."),
+    ]),
     ApiRoute::operate("DELETE", "/api/v1/servers/{name}", "Removes a server from the config.", || {
         delete(config_change::remove_server)
-    }),
+    })
+    .edit(),
     ApiRoute::view("GET", "/api/v1/servers/{name}/items", "Tools, resources and prompts of a server.", || {
         get(items::items)
     }),
@@ -118,7 +170,9 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     }),
     ApiRoute::operate("POST", "/api/v1/config/undo", "Restores the file as it was before the last edit.", || {
         post(config_change::undo)
-    }),
+    })
+    .edit()
+    .body(&[("etag", "string", "Contents that the file is expected to have.")]),
     ApiRoute::view(
         "GET",
         "/api/v1/keys",
@@ -130,8 +184,20 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "/api/v1/keys",
         "Makes a key, shows it once, and writes its hash into the config.",
         || post(keys::make_key),
-    ),
+    )
+    .edit()
+    .creates()
+    .body(&[
+        ("name", "string", "Name of the key."),
+        ("list", "string", "`clients` (default) or `operators`."),
+        ("role", "string", "`view` or `operate`, for operators."),
+        ("views", "array", "Views and servers that the key opens."),
+        ("tools", "array", "Patterns of tools that it may call."),
+        ("rate", "string", "Calls in a time, such as 100/min."),
+        ("expires", "string", "Date or time at which it ends."),
+    ]),
     ApiRoute::operate("DELETE", "/api/v1/keys/{name}", "Removes a key from the config.", || delete(keys::remove_key))
+        .edit()
         .query(&[("list", "`clients` (default) or `operators`.")]),
     ApiRoute::view("GET", "/api/v1/explain", "Whether a principal may call a tool, and which rules decide.", || {
         get(explain::explain)
@@ -159,10 +225,20 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     }),
     ApiRoute::operate("POST", "/api/v1/try", "Calls a tool as an operator, and streams its events.", || {
         post(try_call::start)
-    }),
+    })
+    .body(&[
+        ("server", "string", "Name of the server."),
+        ("tool", "string", "Name of the tool, as the server has it."),
+        ("arguments", "object", "Arguments of the call."),
+    ]),
     ApiRoute::operate("POST", "/api/v1/try/{id}/answer", "Answers a server that asks during such a call.", || {
         post(try_call::answer)
-    }),
+    })
+    .body(&[
+        ("ask", "string", "Id of the question."),
+        ("action", "string", "`accept`, `decline` or `cancel`."),
+        ("content", "object", "What the person entered."),
+    ]),
     ApiRoute::operate("DELETE", "/api/v1/try/{id}", "Cancels such a call.", || delete(try_call::cancel)),
 ];
 

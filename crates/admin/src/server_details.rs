@@ -43,6 +43,8 @@ pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<St
         "since": since.map(|since| format!("{since:.0}")),
         "since_seconds": elapsed.map(|elapsed| elapsed.as_secs()),
         "restarts": restarts,
+        "start": start_name(settings.start),
+        "share": share_name(settings.share),
     });
     match about {
         Value::Object(about) => about,
@@ -78,14 +80,22 @@ pub(super) fn effective_settings(admin: &AdminState, name: &str) -> Value {
     json!({
         "prefix": settings.prefix,
         "timeout": time(settings.timeout),
-        "share": match settings.share {
-            SharingMode::Auto => "auto",
-            SharingMode::Session => "session",
-            SharingMode::Principal => "principal",
-        },
-        "start": if settings.start == ServerStart::Lazy { "lazy" } else { "eager" },
+        "share": share_name(settings.share),
+        "start": start_name(settings.start),
         "idle_stop": time(settings.idle_stop),
     })
+}
+
+fn share_name(share: SharingMode) -> &'static str {
+    match share {
+        SharingMode::Auto => "auto",
+        SharingMode::Session => "session",
+        SharingMode::Principal => "principal",
+    }
+}
+
+fn start_name(start: ServerStart) -> &'static str {
+    if start == ServerStart::Lazy { "lazy" } else { "eager" }
 }
 
 /// Returns a short name of the server's target.

@@ -20,10 +20,10 @@ use crate::json_body::JsonBody;
 use crate::new_servers::refuse_source;
 use crate::probe::ProbeReport;
 use crate::server_source::{FoundServers, ServerChoice, ServerSource, SourceProblem, add_operation, needs_command};
-use crate::{AdminState, json, no_store};
+use crate::{AdminState, json};
 use moongate_clients::import::{ImportRow, ImportState};
 use moongate_config::ConfigProblem;
-use moongate_config::edit::ConfigOperation;
+use moongate_config::edit::{ConfigOperation, server_toml};
 use moongate_gateway::estimate_tokens;
 use moongate_server::json_response;
 use moongate_telemetry::logs;
@@ -89,7 +89,7 @@ pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBod
     }
     let warnings = found.warnings;
     let body = json!({ "servers": servers, "problems": problems, "warnings": warnings, "file": file, "diff": diff });
-    no_store(json(StatusCode::OK, &body))
+    json(StatusCode::OK, &body)
 }
 
 /// Change that adds servers, without those that cannot be added.
@@ -204,13 +204,13 @@ fn row_json(row: &ImportRow, refused: &[String]) -> Value {
         ImportState::Broken => ("problem", None, None),
     };
     let masked = Value::Object(moongate_clients::import::ordered_settings(&server.masked));
-    let snippet = ConfigOperation::AddServer { name: name.to_owned(), settings: masked.clone() }.snippet();
     let mut secrets = Vec::new();
     for (key, value) in &server.settings {
         find_secrets(name, key, value, server.masked.get(key).unwrap_or(&Value::Null), &mut secrets);
     }
     json!({
         "name": name,
+        "toml": server_toml(name, masked.clone()),
         "settings": masked,
         // By what the files say now, which may differ from the config in use.
         "state": if row.state.is_new() && refused.contains(&server.name) { "problem" } else { state },
@@ -219,7 +219,6 @@ fn row_json(row: &ImportRow, refused: &[String]) -> Value {
         "notes": server.notes.iter().map(|note| logs::redact(note)).collect::<Vec<_>>(),
         "secrets": secrets,
         "needs_command": needs_command(row),
-        "toml": snippet,
         "target": server.target(),
     })
 }

@@ -17,7 +17,7 @@ use crate::actions::{SameSite, Viewer, is_direct};
 use crate::cookie::{BrowserPath, CLEAR_COOKIES, cookie_hash};
 use crate::json_body::JsonBody;
 use crate::sign_in::{KeyAttempt, TICKET_LIFETIME};
-use crate::{AdminState, json, no_store};
+use crate::{AdminState, json};
 use moongate_access::auth::{AdminRole, KeyHash, UNKNOWN_KEY};
 use moongate_server::{PeerAddress, json_response};
 use moongate_telemetry::DeniedRule;
@@ -78,7 +78,7 @@ pub(super) async fn sign_in(
     let cookie = path.set_cookie(&admin.sign_in.sessions.begin(key.hash));
     let address = peer.map_or_else(|| "local".to_owned(), |address| address.to_string());
     tracing::info!(key = key.name, address, "operator signed in");
-    let mut response = no_store(json(StatusCode::OK, &who(Some((&key.name, key.role)), "session")));
+    let mut response = json(StatusCode::OK, &who(Some((&key.name, key.role)), "session"));
     // The secret is made of letters, digits, `-` and `_`.
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
@@ -91,7 +91,7 @@ pub(super) async fn sign_out(_: SameSite, Shared(admin): Shared<Arc<AdminState>>
     if let Some(session) = cookie_hash(&headers) {
         admin.sign_in.sessions.end(&session);
     }
-    let mut response = no_store(json(StatusCode::OK, &json!({ "outcome": "signed_out" })));
+    let mut response = json(StatusCode::OK, &json!({ "outcome": "signed_out" }));
     // By both names: an earlier sign-in may have come another way.
     for cookie in CLEAR_COOKIES {
         response.headers_mut().append(header::SET_COOKIE, cookie);
@@ -116,7 +116,7 @@ pub(super) async fn make_ticket(
             // Behind `#`, which browsers never send: no log on the way has the ticket.
             let path = format!("/signin#t={ticket}");
             let body = json!({ "ticket": ticket, "path": path, "expires_seconds": TICKET_LIFETIME.as_secs() });
-            no_store(json(StatusCode::OK, &body))
+            json(StatusCode::OK, &body)
         }
         AccessGrant::Key { .. } => {
             let message = "Only this machine gets tickets: over loopback or a Unix socket, with a key and no proxy";
@@ -132,7 +132,7 @@ pub(super) async fn me(_: Viewer, Extension(grant): Extension<AccessGrant>) -> R
         AccessGrant::Key { key, carrier: KeyCarrier::Bearer } => who(Some((&key.name, key.role)), "key"),
         AccessGrant::Key { key, carrier: KeyCarrier::Cookie(_) } => who(Some((&key.name, key.role)), "session"),
     };
-    no_store(json(StatusCode::OK, &body))
+    json(StatusCode::OK, &body)
 }
 
 /// Describes who a request is of. Without keys, this machine operates.

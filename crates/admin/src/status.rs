@@ -10,6 +10,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::actions::SameSite;
+use crate::calls::timestamp;
 use crate::config_view::source_json;
 use crate::server_name::ServerName;
 use crate::{AdminState, items, json, server_details};
@@ -56,6 +57,7 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
     let members = admin.gateway.servers();
     let uses = items::use_by_server(&snapshot);
     let config = admin.control.config();
+    let errors = admin.gateway.recent_calls().last_errors();
     let servers = members.iter().map(|upstream| {
         let pending = admin
             .gateway
@@ -78,6 +80,8 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
             "shared": shared_connections_json(upstream),
             "connections": upstream.dedicated_count(),
             "waiting": upstream.queue_len(),
+            "inflight": upstream.inflight(),
+            "last_error": errors.get(&upstream.settings.name).map(|(at, message)| json!({ "at": timestamp(*at), "message": message })),
             "tools": items.get(ItemKind::Tools).items.len(),
             "resources": items.get(ItemKind::Resources).items.len(),
             "prompts": items.get(ItemKind::Prompts).items.len(),
@@ -102,6 +106,7 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
         let mut about = json!({
             "name": server.name, "state": UpstreamState::Disabled.name(), "reason": "the config says enabled = false",
             "next_attempt_seconds": null, "revision": null, "pid": null, "shared": [], "connections": 0, "waiting": 0,
+            "inflight": 0, "last_error": null, "start": null, "share": null,
             "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
             "server": { "name": null, "version": null }, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0,
             "enabled": false, "source": source_json(&config, &server.name), "tools_on": 0, "tokens_all": 0, "calls": { "ok": 0, "tool_error": 0, "error": 0 }, "p50_ms": null, "p95_ms": null,

@@ -36,6 +36,7 @@ mod plan;
 mod popular;
 mod problem;
 mod redact;
+mod redact_comments;
 mod redact_file;
 mod reference_variables;
 mod resolve;

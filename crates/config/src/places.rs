@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use moongate_edit::ConfigFile;
 
 use super::keys::KeyList;
+use super::problem::{ProblemKind, ProblemOrigin};
 use super::source::ConfigSources;
-use super::tree::{ConfigNode, SourceSpan};
+use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 
 /// Tables of a server that have rules.
 const KINDS: [&str; 3] = ["tools", "resources", "prompts"];
@@ -42,6 +43,8 @@ pub struct ReadFile {
 struct ServerPlace {
     line: FileLine,
     rules: RuleLines,
+    /// Variables that decide about keys of its entry.
+    variables: Vec<String>,
 }
 
 /// Line of a file, by the file's index.
@@ -59,6 +62,18 @@ impl ReadFile {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let why_not = ConfigFile::check_writable(&path).err().map(|error| error.to_string());
         ReadFile { path, tag, why_not }
+    }
+}
+
+/// Lists the variables that values come from.
+fn collect_variables(node: &ConfigNode, sources: &ConfigSources, found: &mut Vec<String>) {
+    match &node.value {
+        ConfigValue::Table(table) => table.values().for_each(|node| collect_variables(node, sources, found)),
+        _ => {
+            if let (ProblemOrigin::Variable(name), _) = sources.locate(node.span, ProblemKind::Value) {
+                found.push(name);
+            }
+        }
     }
 }
 
@@ -88,11 +103,15 @@ impl ConfigPlaces {
         for (name, node) in layers.iter().filter_map(|layer| layer.child("servers")?.as_table()).flatten() {
             // A later file is stronger. Variables are no place to edit.
             if let Some(line) = line_of(node.key) {
-                servers.insert(name.clone(), ServerPlace { line, rules: RuleLines::new() });
+                servers.insert(name.clone(), ServerPlace { line, rules: RuleLines::new(), variables: Vec::new() });
             }
         }
         for (name, place) in &mut servers {
             place.rules = rules(&["servers", name]);
+            let path = ConfigPath::of(&["servers", name]);
+            layers.iter().filter_map(|layer| layer.at(&path)).for_each(|node| {
+                collect_variables(node, sources, &mut place.variables);
+            });
         }
         let mut keys = BTreeMap::new();
         for list in [KeyList::Clients, KeyList::Operators] {
@@ -118,6 +137,11 @@ impl ConfigPlaces {
     pub fn server(&self, name: &str) -> Option<(&ReadFile, usize)> {
         let line = self.servers.get(name)?.line;
         Some((self.files.get(line.file)?, line.line))
+    }
+
+    /// Returns the variables that decide about keys of a server's entry.
+    pub fn server_variables(&self, name: &str) -> &[String] {
+        self.servers.get(name).map_or(&[], |place| &place.variables)
     }
 
     /// Returns the file and the line of a key's entry, if a file has it.

@@ -115,20 +115,32 @@ pub(super) fn redact_line(line: &str, start: usize, secrets: &[Range<usize>]) ->
 /// Redacts possible secrets of a line that could not be parsed. It covers long words after the first separator, and
 /// every word if the line sounds secret.
 pub(super) fn redact_unparsed(line: &str) -> String {
-    let Some(from) = line.find([':', '=']) else { return cover_words(line, 16) };
+    let is_long = |limit: usize| move |word: &str| word.chars().count() >= limit;
+    let Some(from) = line.find([':', '=']) else { return cover_words(line, is_long(16)) };
     let (name, value) = line.split_at(from);
     // Most numbers, booleans and units are shorter than 8 and stay readable.
-    let limit =
-        if sounds_secret(name) || WORDS.iter().any(|word| line.to_ascii_lowercase().contains(word)) { 1 } else { 8 };
-    format!("{name}{}", cover_words(value, limit))
+    format!("{name}{}", cover_words(value, is_long(if mentions_secret(name, line) { 1 } else { 8 })))
 }
 
-fn cover_words(text: &str, limit: usize) -> String {
+/// Redacts possible secrets of a comment: the words behind a name that sounds secret, and those that look like keys.
+pub(super) fn redact_comment(comment: &str) -> String {
+    let is_key = |word: &str| word.len() >= 16 && word.contains(|c: char| c.is_ascii_digit());
+    match comment.find([':', '=']).map(|from| comment.split_at(from)) {
+        Some((name, value)) if mentions_secret(name, comment) => format!("{name}{}", cover_words(value, |_| true)),
+        _ => cover_words(comment, is_key),
+    }
+}
+
+fn mentions_secret(name: &str, line: &str) -> bool {
+    sounds_secret(name) || WORDS.iter().any(|word| line.to_ascii_lowercase().contains(word))
+}
+
+fn cover_words(text: &str, is_secret: impl Fn(&str) -> bool) -> String {
     let mut out = String::new();
     let mut word = String::new();
     let flush = |word: &mut String, out: &mut String| {
-        let long = word.chars().count() >= limit;
-        out.extend(word.chars().map(|c| if long && is_letter(c) { '*' } else { c }));
+        let is_secret = is_secret(word);
+        out.extend(word.chars().map(|c| if is_secret && is_letter(c) { '*' } else { c }));
         word.clear();
     };
     for c in text.chars() {

@@ -10,7 +10,8 @@ use moongate_edit::ConfigFile;
 
 use super::collector::ProblemCollector;
 use super::parse;
-use super::redact::{redact_line, redact_unparsed, secret_places};
+use super::redact::{redact_comment, redact_line, redact_unparsed, secret_places};
+use super::redact_comments::{commented_secrets, comments_of};
 use super::source::FileFormat;
 
 /// Redacts the secrets of a file's text. Its lines stay the same in number, and each character keeps its column.
@@ -30,19 +31,29 @@ fn redact_lines(path: &Path, text: &str, redact: fn(&str, usize, &[Range<usize>]
     // Most clients' files are JSON, whatever they are called.
     let format = FileFormat::of(path).unwrap_or(FileFormat::Json);
     let tree = parse::parse(format, plain, 0, &mut faults);
-    let places = || secret_places(&tree).into_iter().map(|place| place.start..place.end).collect::<Vec<_>>();
-    let secrets = faults.errors.is_empty().then(places);
-    let mut start = 0;
-    let redact = |line: &str| {
-        let shown = match &secrets {
-            Some(secrets) => redact(line, start, secrets),
-            // Without a parsed tree nobody knows the secrets.
-            None => redact_unparsed(line),
-        };
-        start += line.len();
-        shown
+    if !faults.errors.is_empty() {
+        // Without a parsed tree nobody knows the secrets.
+        return plain.split_inclusive('\n').map(redact_unparsed).collect();
+    }
+    let comments = comments_of(format, plain);
+    let mut secrets: Vec<Range<usize>> = secret_places(&tree).into_iter().map(|place| place.start..place.end).collect();
+    secrets.extend(commented_secrets(format, plain, &comments));
+    let mut at = 0;
+    let mut next = |end: usize| {
+        let lines = plain[at..end].split_inclusive('\n').map(|line| {
+            let start = at;
+            at += line.len();
+            redact(line, start, &secrets)
+        });
+        lines.collect::<Vec<String>>()
     };
-    plain.split_inclusive('\n').map(redact).collect()
+    let mut shown = String::new();
+    for comment in &comments {
+        shown.extend(next(comment.start));
+        shown.extend(next(comment.end).iter().map(|line| redact_comment(line)));
+    }
+    shown.extend(next(plain.len()));
+    shown
 }
 
 /// Masks the secrets of a line that starts at byte `start`.
@@ -104,5 +115,30 @@ mod tests {
         let masked = mask_file(Path::new("a.yaml"), yaml);
         assert!(!masked.contains("s3cr3t") && masked.lines().count() == 5 && masked.contains("B: '***'"), "{masked}");
         assert!(!mask_file(Path::new("a.json"), "{\"token\": \"s3cr3t").contains("s3cr3t"));
+    }
+
+    #[test]
+    fn secrets_in_comments_are_covered_and_words_stay() {
+        let toml = "# See https://docs.example.com/guide: how it works.\n[servers.a] # the first one\nurl = 'https://a.example/mcp'\n\
+                    # headers = { Authorization = \"Bearer ghp_abcdef\" }\n# headers = { X-Any = \"hush1\" }\n\
+                    # was sk-1234567890abcdef before\ntimeout = '5s' # token: hush2\n";
+        let shown = redact_file(Path::new("m.toml"), toml);
+        for secret in ["ghp_", "hush", "sk-1234567890"] {
+            assert!(!shown.contains(secret), "{secret}: {shown}");
+        }
+        for kept in
+            ["See https://docs.example.com/guide: how it works.", "# the first one", "# headers = {", "was ", "5s"]
+        {
+            assert!(shown.contains(kept), "{kept}: {shown}");
+        }
+        assert_eq!((shown.lines().count(), shown.chars().count()), (toml.lines().count(), toml.chars().count()));
+        let yaml =
+            "servers:\n  a:\n    url: https://a.example/mcp\n    # headers:\n    #   X-Any: hush3\n    # retry later\n";
+        let shown = redact_file(Path::new("m.yaml"), yaml);
+        assert!(!shown.contains("hush3") && shown.contains("# retry later"), "{shown}");
+        let json =
+            "{\n  // \"headers\": { \"Authorization\": \"Bearer hush4\" },\n  \"servers\": {} /* nothing */\n}\n";
+        let shown = redact_file(Path::new("m.json"), json);
+        assert!(!shown.contains("hush4") && shown.contains("/* nothing */"), "{shown}");
     }
 }

@@ -1,13 +1,15 @@
 //! Editor of texts.
 //!
-//! Owns the loop that makes edits one change at a time. Does not know any format. Invariant: each change is proved before
-//! the next one.
+//! Owns the loop that makes edits: one change at a time, or many of one list at once. Does not know any format. Invariant:
+//! each step is proved before the next one.
+
+use std::ops::Range;
 
 use crate::error::EditError;
 use crate::format::Format;
-use crate::operation::Edit;
+use crate::operation::{Edit, EditAction};
 use crate::plan;
-use crate::proof;
+use crate::proof::ParsedText;
 
 /// Changes of one call. More means an edit that never settles.
 const CHANGES_MAX: usize = 10_000;
@@ -21,18 +23,53 @@ pub fn edit(format: Format, text: &str, edits: &[Edit]) -> Result<String, EditEr
         Some(rest) => (BYTE_ORDER_MARK, rest),
         None => ("", text),
     };
-    let mut current = proof::ParsedText::parse(format, text.to_owned())?;
+    let mut current = ParsedText::parse(format, text.to_owned())?;
     let mut changes = 0;
-    for edit in edits {
-        // One edit may need many changes. Each starts from the parsed result of the one before, so its ranges
-        // are never stale.
-        while let Some(change) = plan::next_change(edit, current.tree())? {
-            changes += 1;
-            if changes > CHANGES_MAX {
-                return Err(EditError::refuse("it needs too many changes"));
-            }
-            current = current.apply(&change)?;
-        }
+    for group in edits.chunk_by(is_same_list) {
+        current = make(current, group, &mut changes)?;
     }
     Ok(format!("{mark}{}", current.text()))
+}
+
+/// Finds the comments of a text.
+pub fn comments(format: Format, text: &str) -> Result<Vec<Range<usize>>, EditError> {
+    Ok(ParsedText::parse(format, text.to_owned())?.comments().to_vec())
+}
+
+/// True if both edits add to the same list, or take from it.
+fn is_same_list(one: &Edit, other: &Edit) -> bool {
+    use EditAction::{AddItem, RemoveItem};
+    let actions = (one.action(), other.action());
+    one.path() == other.path() && matches!(actions, (AddItem(_), AddItem(_)) | (RemoveItem(_), RemoveItem(_)))
+}
+
+/// Makes edits of one list in as few steps as the text allows: each step parses the whole text.
+fn make(current: ParsedText, edits: &[Edit], changes: &mut usize) -> Result<ParsedText, EditError> {
+    match edits {
+        [] => Ok(current),
+        [edit] => make_one(current, edit, changes),
+        edits => {
+            if let Some(done) = current.apply_at_once(edits) {
+                // What stood in the list twice is there once more.
+                return edits.iter().try_fold(done, |current, edit| make_one(current, edit, changes));
+            }
+            // Some texts take the first or the last item of a list in a step of its own.
+            let (first, rest) = edits.split_at(edits.len() / 2);
+            let current = make(current, first, changes)?;
+            make(current, rest, changes)
+        }
+    }
+}
+
+fn make_one(mut current: ParsedText, edit: &Edit, changes: &mut usize) -> Result<ParsedText, EditError> {
+    // One edit may need many changes. Each starts from the parsed result of the one before, so its ranges
+    // are never stale.
+    while let Some(change) = plan::next_change(edit, current.tree())? {
+        *changes += 1;
+        if *changes > CHANGES_MAX {
+            return Err(EditError::refuse("it needs too many changes"));
+        }
+        current = current.apply(&change)?;
+    }
+    Ok(current)
 }

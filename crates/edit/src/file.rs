@@ -1,10 +1,10 @@
 //! Files that are edited: read once, replaced as a whole.
 //!
 //! Owns the steps of a write. Does not change texts. Invariant: at any moment the path leads to the old file or to the
-//! new one, whole, whatever happens to this process.
+//! new one, whole, whatever happens to this process. A file that is mounted alone keeps its place, and is written over.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -110,7 +110,16 @@ impl ConfigFile {
     pub fn check_writable(path: &Path) -> Result<(), WriteError> {
         let file = ConfigFile { path: path.to_owned(), text: String::new(), tag: FileTag::absent() };
         // A missing file is no problem, and its folder is created only when it is written.
-        if path.exists() { open_target(&file.target()?).map(drop) } else { Ok(()) }
+        if !path.exists() {
+            return Ok(());
+        }
+        let target = file.target()?;
+        open_target(&target)?;
+        let folder = target.parent().unwrap_or(Path::new("/"));
+        match file_replacement::is_mounted_alone(&target) {
+            true => Ok(()),
+            false => file_replacement::check_folder(folder).map_err(|cause| explain(folder, cause)),
+        }
     }
 
     fn compare(&self, target: &Path) -> Result<(), WriteError> {
@@ -128,6 +137,11 @@ impl ConfigFile {
         run(WriteStep::Compare, before)?;
         self.compare(&target)?;
         let old = open_target(&target)?;
+        if let Some(old) = old.as_ref().filter(|_| file_replacement::is_mounted_alone(&target)) {
+            run(WriteStep::Fill, before)?;
+            self.write_over(old, text).map_err(|cause| explain(&target, cause))?;
+            return Ok(FileTag::of_bytes(text.as_bytes()));
+        }
         let temporary = TemporaryFile::beside(&target, before)?;
         temporary.fill(text, old.as_ref(), before).map_err(|cause| explain(&target, cause))?;
         run(WriteStep::Rename, before)?;
@@ -141,6 +155,17 @@ impl ConfigFile {
         }
         drop(lock);
         Ok(FileTag::of_bytes(text.as_bytes()))
+    }
+
+    /// Writes over a file whose name no other one can take. Puts the old text back if that fails.
+    fn write_over(&self, mut old: &File, text: &str) -> io::Result<()> {
+        let mut fill = |text: &str| {
+            old.rewind()?;
+            old.write_all(text.as_bytes())?;
+            old.set_len(text.len() as u64)?;
+            old.sync_all()
+        };
+        fill(text).inspect_err(|_| drop(fill(&self.text)))
     }
 
     /// Finds the file that symbolic links lead to. A link is kept, and its target replaced.
@@ -188,7 +213,7 @@ fn explain(path: &Path, cause: io::Error) -> WriteError {
     match cause.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => WriteError::ReadOnly { path, cause },
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => WriteError::NoSpace { path, cause },
-        // A single file that is mounted into a container cannot be renamed over.
+        // A mount point cannot be renamed over, and not every system says which files are one.
         io::ErrorKind::ResourceBusy => WriteError::Mounted { path },
         _ => WriteError::Io { path, cause },
     }

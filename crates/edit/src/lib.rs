@@ -10,7 +10,7 @@
 //! 2. `plan.rs` turns the edit into single changes of the tree: insert, append, replace, remove.
 //! 3. The format turns a change into splices of the text. All bytes outside of a splice stay as they are, and so do
 //!    comments, line ends and the byte order mark.
-//! 4. `proof.rs` parses the new text and compares trees and comments.
+//! 4. `proof.rs` parses the new text and compares trees and comments. Edits of one list share this step where they can.
 //!
 //! The three formats share these steps. Editors that print a syntax tree were the alternative: `toml_edit` drops
 //! carriage returns and moves comments with keys that are removed, and `yaml-edit` does not see through anchors. A
@@ -40,13 +40,15 @@ mod node;
 mod operation;
 mod plan;
 mod proof;
+mod snippet;
 mod source;
 mod toml;
 mod yaml;
 
 pub use difference::difference;
-pub use editor::edit;
+pub use editor::{comments, edit};
 pub use error::{EditError, WriteError};
 pub use file::{ConfigFile, FileTag};
 pub use format::Format;
 pub use operation::{Edit, EditAction, PathStep};
+pub use snippet::snippet;

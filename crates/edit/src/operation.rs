@@ -39,6 +39,16 @@ pub enum EditAction {
     RemoveIfEmpty,
 }
 
+impl EditAction {
+    /// Returns the text that it adds to a list, or takes from it.
+    pub(crate) fn item(&self) -> Option<&str> {
+        match self {
+            EditAction::AddItem(text) | EditAction::RemoveItem(text) => Some(text),
+            EditAction::Set(_) | EditAction::Remove | EditAction::RemoveIfEmpty => None,
+        }
+    }
+}
+
 /// Edit of one place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edit {

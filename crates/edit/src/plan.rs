@@ -8,6 +8,22 @@ use serde_json::{Map, Value};
 use crate::error::EditError;
 use crate::operation::{Edit, EditAction, PathStep};
 
+/// Makes edits on a tree alone.
+pub(crate) fn apply_edits(edits: &[Edit], tree: &mut Value) -> Result<(), EditError> {
+    for edit in edits {
+        while let Some(change) = next_change(edit, tree)? {
+            change.apply_to(tree).ok_or_else(|| EditError::refuse("it leads nowhere"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the value that a path leads to.
+pub(crate) fn value_at<'t>(tree: &'t Value, path: &[PathStep]) -> Option<&'t Value> {
+    let place = find(tree, path).ok()?;
+    place.missing.is_empty().then_some(place.node)
+}
+
 /// Step of a resolved path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum NodeStep {
@@ -29,6 +45,17 @@ pub(crate) enum Change {
 }
 
 impl Change {
+    /// Returns the place in a list of what is removed.
+    pub(crate) fn index(&self) -> Option<usize> {
+        match self {
+            Change::Remove { at } => match at.last()? {
+                NodeStep::Index(index) => Some(*index),
+                NodeStep::Key(_) => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Applies the change to a tree.
     pub(crate) fn apply_to(&self, tree: &mut Value) -> Option<()> {
         match self {

@@ -3,6 +3,7 @@
 //! Owns the comparison of the old text with the new one. Does not trust what the formats' editors did. Invariant: a new
 //! text has the wanted tree and every comment that the change did not remove.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde_json::Value;
@@ -10,6 +11,7 @@ use serde_json::Value;
 use crate::error::EditError;
 use crate::format::Format;
 use crate::node::SpanNode;
+use crate::operation::Edit;
 use crate::plan::{self, Change, shown};
 use crate::source::{Patch, ReadText, SourceText};
 use crate::toml::TomlLayout;
@@ -52,6 +54,10 @@ impl ParsedText {
         self.source.text()
     }
 
+    pub(crate) fn comments(&self) -> &[Range<usize>] {
+        self.source.comments()
+    }
+
     fn format(&self) -> Format {
         match self.layout {
             TextLayout::Toml(_) => Format::Toml,
@@ -63,11 +69,43 @@ impl ParsedText {
     /// Makes a change and proves it.
     pub(crate) fn apply(&self, change: &Change) -> Result<ParsedText, EditError> {
         let mut patch = Patch::default();
-        match &self.layout {
-            TextLayout::Toml(layout) => toml::patch(&self.source, layout, change, &mut patch)?,
-            TextLayout::Json(root) => json::patch(&self.source, root.as_ref(), change, &mut patch)?,
-            TextLayout::Yaml(root) => yaml::patch(&self.source, root.as_ref(), change, &mut patch)?,
+        self.patch(change, &mut patch)?;
+        self.prove(patch, &self.wanted_trees(change), change)
+    }
+
+    /// Makes edits of one list in one step. `None` if the text does not allow that.
+    pub(crate) fn apply_at_once(&self, edits: &[Edit]) -> Option<ParsedText> {
+        let (mut patch, mut tree) = (Patch::default(), self.tree.clone());
+        let (mut changes, mut seen) = (Vec::new(), BTreeSet::new());
+        for edit in edits {
+            // In this text, so that the places in the patch are not those of a later one.
+            let Some(change) = plan::next_change(edit, &self.tree).ok()? else { continue };
+            let is_twice = !seen.insert(edit.action().item());
+            if is_twice || matches!(change, Change::Insert { .. } | Change::Replace { .. }) {
+                return None;
+            }
+            self.patch(&change, &mut patch).ok()?;
+            changes.push(change);
         }
+        // From the end of the list: the places of earlier items stay as they are.
+        changes.sort_by_key(|change: &Change| std::cmp::Reverse(change.index()));
+        changes.iter().try_for_each(|change| change.apply_to(&mut tree))?;
+        match changes.first() {
+            Some(first) => self.prove(patch, &[tree], first).ok(),
+            None => ParsedText::parse(self.format(), self.text().to_owned()).ok(),
+        }
+    }
+
+    fn patch(&self, change: &Change, patch: &mut Patch) -> Result<(), EditError> {
+        match &self.layout {
+            TextLayout::Toml(layout) => toml::patch(&self.source, layout, change, patch),
+            TextLayout::Json(root) => json::patch(&self.source, root.as_ref(), change, patch),
+            TextLayout::Yaml(root) => yaml::patch(&self.source, root.as_ref(), change, patch),
+        }
+    }
+
+    /// Applies a patch, and compares the result with the trees that are right.
+    fn prove(&self, patch: Patch, wanted: &[Value], change: &Change) -> Result<ParsedText, EditError> {
         // Texts are compared, not places: all ranges behind the splice have moved.
         let kept = comments_outside(&self.source, &patch.removed);
         let text = patch.apply(self.text()).ok_or_else(|| EditError::refuse("the change overlaps itself"))?;
@@ -75,8 +113,7 @@ impl ParsedText {
         // file.
         let new = ParsedText::parse(self.format(), text)
             .map_err(|error| EditError::refuse(format!("the changed text would not parse ({error})")))?;
-        let is_wanted = self.wanted_trees(change).contains(&new.tree);
-        if !is_wanted {
+        if !wanted.contains(&new.tree) {
             let at = match change {
                 Change::Insert { at, .. } | Change::Append { at, .. } => at,
                 Change::Replace { at, .. } | Change::Remove { at } => at,

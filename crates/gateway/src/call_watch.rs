@@ -63,7 +63,15 @@ fn call_result(ending: CallEnding, end: &Result<Outcome, Error>, took: Duration,
         response_bytes: end.as_ref().map_or(0, |outcome| outcome.result.size_hint()),
         took,
         server_time: hop.time,
-        error: error.map(|error| (ending.error, error_text(&error.message))),
+        error: error.map(|error| (ending.error, recorded_text(error))),
+    }
+}
+
+/// Returns the text of an error that is recorded. A server's own message may repeat arguments, so its code stands for it.
+fn recorded_text(error: &Error) -> Box<str> {
+    match &error.kind {
+        McpErrorKind::ServerError(own) => format!("error {} of the server", own.code).into(),
+        _ => error_text(&error.message),
     }
 }
 
@@ -275,5 +283,20 @@ impl<F: FnMut(ExchangeEvent) -> ExchangeEvent + Unpin> Stream for WatchedCall<F>
             ExchangeEvent::Notification(_) => {}
         }
         Poll::Ready(Some((this.map_event)(event)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moongate_jsonrpc::message::RpcError;
+
+    #[test]
+    fn a_servers_own_words_are_not_recorded() {
+        let own = RpcError { code: -32000, message: "no such user: s3cr3t".into(), data: None };
+        let error = Error::new(McpErrorKind::ServerError(own), "no such user: s3cr3t");
+        assert_eq!(&*recorded_text(&error), "error -32000 of the server");
+        let ours = Error::new(McpErrorKind::ServerDown, "Server \"a\" is not connected");
+        assert_eq!(&*recorded_text(&ours), "Server \"a\" is not connected");
     }
 }

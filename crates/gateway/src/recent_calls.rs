@@ -3,6 +3,7 @@
 //! Owns the facts of each call, and its cancellation by an operator. Does not keep arguments or results. Invariant: the
 //! number of slots is fixed, and a slot with a running call is not reused.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Context;
@@ -89,7 +90,7 @@ pub struct CallResult {
     pub took: Duration,
     /// Part of `took` that the server used.
     pub server_time: Duration,
-    /// Name of the failure as in metrics, and the error's message. Redacted.
+    /// Name of the failure as in metrics, and its text: the gateway's own, or the code of a server's error. Redacted.
     pub error: Option<(&'static str, Box<str>)>,
 }
 
@@ -222,6 +223,20 @@ impl RecentCalls {
     /// Returns the id of the last call, which may not be recorded yet. 0 before the first call.
     pub fn last_id(&self) -> u64 {
         self.next_id.load(Ordering::Relaxed) - 1
+    }
+
+    /// Returns the last error of each server, with the time of its call.
+    pub fn last_errors(&self) -> HashMap<String, (SystemTime, Box<str>)> {
+        let mut last: HashMap<String, (u64, SystemTime, Box<str>)> = HashMap::new();
+        for slot in self.slots.get().map_or(&[][..], |slots| slots) {
+            let call = slot.call.lock();
+            let Some(call) = call.as_ref().filter(|call| call.state() == CallState::Error) else { continue };
+            let Some((_, text)) = call.result.as_ref().and_then(|result| result.error.as_ref()) else { continue };
+            if last.get(&*call.facts.server).is_none_or(|(change, ..)| *change < call.change) {
+                last.insert(call.facts.server.to_string(), (call.change, call.at, text.clone()));
+            }
+        }
+        last.into_iter().map(|(server, (_, at, text))| (server, (at, text))).collect()
     }
 
     /// Returns the calls that changed after `change`, newest first.

@@ -94,14 +94,24 @@ impl Gateway {
             self.context.events.move_subscriptions(&upstream);
             tokio::spawn(upstream.run());
         }
-        for entry in &generation.servers {
-            let (upstream, admitted) = (entry.upstream.clone(), self.context.principals.ids());
-            // In a task, because connections take time to close, and the lock on changes is held here.
-            tokio::spawn(async move { upstream.revoke_principals(&|id| !admitted.contains(&id)).await });
-        }
+        self.close_connections_of_removed(&generation);
         for removed in before.servers.iter().filter(|entry| generation.find_server(&entry.settings.name).is_none()) {
             self.replacements.cancel(&removed.settings.name);
             self.retire(removed.upstream.clone());
+        }
+    }
+
+    /// Ends the calls and connections of principals that are no longer admitted.
+    pub fn revoke_removed(&self) {
+        self.context.in_flight.revoke_removed();
+        self.close_connections_of_removed(&self.current.load().generation);
+    }
+
+    fn close_connections_of_removed(&self, generation: &Generation) {
+        for entry in &generation.servers {
+            let (upstream, admitted) = (entry.upstream.clone(), self.context.principals.ids());
+            // In a task, because connections take time to close, and the lock on changes may be held here.
+            tokio::spawn(async move { upstream.revoke_principals(&|id| !admitted.contains(&id)).await });
         }
     }
 

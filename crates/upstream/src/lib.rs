@@ -217,6 +217,11 @@ impl Upstream {
         (!is_known).then(|| self.status().explain_absence(&self.settings.name))
     }
 
+    /// Returns the number of calls that run at the server.
+    pub fn inflight(&self) -> usize {
+        self.calls.concurrency.in_use(self.live_settings().max_concurrency)
+    }
+
     /// Returns the number of calls in the concurrency queue.
     pub fn queue_len(&self) -> usize {
         self.calls.concurrency.queue_len()

@@ -13,12 +13,15 @@ use moongate_admin::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
 use moongate_config::edit::{
     ConfigEditError, ConfigOperation, EditHistory, KeyList, PastEdit, PreparedEdit, prepare_edit,
 };
-use moongate_config::{ConfigProblem, ErrorTolerance, LoadOptions, Plan};
+use moongate_config::{AdminEdits, ConfigProblem, ErrorTolerance, LoadOptions, Plan};
 
 /// Time that a change waits for a reload or another change.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the whole change. A network file system may stall.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Times that a change begins again while another process writes, and the pause between.
+const WRITE_ATTEMPTS: u32 = 40;
+const WRITE_PAUSE: Duration = Duration::from_millis(25);
 
 impl ConfigReloader {
     /// Writes a change and applies it. Goes on in the background if its caller disconnects, or if it takes too long.
@@ -37,6 +40,33 @@ impl ConfigReloader {
         }
     }
 
+    /// Prepares an edit. Only where this gateway read no file at all may one be begun.
+    pub(super) fn prepare_edit(
+        &self,
+        options: &LoadOptions<'_>,
+        operations: &[ConfigOperation],
+    ) -> Result<PreparedEdit, ConfigEditError> {
+        let status = self.status.load();
+        let known = status.places.files();
+        let gone = |file: &std::path::Path| {
+            let message = format!(
+                "{} is gone, and the gateway goes on with what it read there: restore the file, then try again",
+                file.display()
+            );
+            ConfigEditError::new("no_file", message)
+        };
+        if let Some(file) = known.iter().find(|file| !file.path.exists()) {
+            return Err(gone(&file.path));
+        }
+        let created = moongate_config::users_file(&options.env);
+        let prepared = prepare_edit(options, created.as_deref(), operations)?;
+        // Begun anew, the file would have this entry alone, and the reload would stop all that is missing there.
+        match prepared.is_new_file() && !known.is_empty() {
+            true => Err(gone(prepared.path())),
+            false => Ok(prepared),
+        }
+    }
+
     async fn change_in_turn(self: Arc<Self>, change: ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
         // Locked until the change is applied: a reload in between would take its effect from this report.
         let Ok(mut running) = tokio::time::timeout(TURN_TIMEOUT, self.running.lock()).await else {
@@ -44,10 +74,7 @@ impl ConfigReloader {
         };
         check_commands(&change.kind, &running.plan)?;
         // Read under the lock, since the reload before may have switched edits off.
-        if !running.plan.admin_edits.edit {
-            let message = "changes of the config are switched off here (admin.edit)";
-            return Err(ConfigEditError::new("edit_off", message).into());
-        }
+        let edits = running.plan.admin_edits;
         let operations = match &change.kind {
             ChangeKind::Edit(operations) => &operations[..],
             ChangeKind::Undo => &[],
@@ -59,7 +86,8 @@ impl ConfigReloader {
         let writing = tokio::task::spawn_blocking(move || match &own.source {
             Some(source) => {
                 let history = own.history.as_ref();
-                PendingChange { reloader: &own, source, history, failing: tolerated, working }.write(&change)
+                PendingChange { reloader: &own, source, history, failing: tolerated, working, edits }
+                    .write_patiently(&change)
             }
             None => Err(busy("there is no config")),
         });
@@ -98,9 +126,36 @@ struct PendingChange<'a> {
     failing: Vec<String>,
     /// Servers that the gateway runs without a problem. No undo may cost them.
     working: Vec<String>,
+    /// Changes that are taken here.
+    edits: AdminEdits,
+}
+
+/// Part of a change that the history of edits gets.
+enum HistoryNote {
+    /// Bytes before the edit.
+    Added,
+    /// Undo of an edit.
+    Undone(PastEdit),
 }
 
 impl PendingChange<'_> {
+    /// Writes the change. Begins again while another process writes the same files.
+    fn write_patiently(&self, change: &ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
+        let is_busy = |refusal: &ChangeRefusal| match (refusal.error.code, &change.kind, &change.expected_tag) {
+            ("locked", _, _) => true,
+            // Nobody said which contents the file must have, so those of the other process will do.
+            ("changed", ChangeKind::Edit(_), None) => true,
+            _ => false,
+        };
+        for _ in 0..WRITE_ATTEMPTS {
+            match self.write(change) {
+                Err(refusal) if is_busy(&refusal) => std::thread::park_timeout(WRITE_PAUSE),
+                done => return done,
+            }
+        }
+        self.write(change)
+    }
+
     fn write(&self, change: &ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
         match &change.kind {
             ChangeKind::Edit(operations) => self.write_edit(operations, change.expected_tag.as_deref()),
@@ -118,21 +173,50 @@ impl PendingChange<'_> {
         expected: Option<&str>,
     ) -> Result<AppliedChange, ChangeRefusal> {
         let options = self.options();
-        let created = moongate_config::users_file(&options.env);
-        let prepared = prepare_edit(&options, created.as_deref(), operations)?;
+        let prepared = self.reloader.prepare_edit(&options, operations);
+        if !self.edits.edit {
+            let message = "changes of the config are switched off here (admin.edit)";
+            let snippet = prepared.ok().and_then(|prepared| prepared.snippet());
+            return Err(ConfigEditError { snippet, ..ConfigEditError::new("edit_off", message) }.into());
+        }
+        let prepared = prepared.map_err(|error| self.name_fileless(error, operations))?;
         // After the file was read: the tag must be that of the bytes that the edit began with.
         check_tag(&prepared, expected)?;
         let plan = &prepared.loaded().plan;
         operations.iter().try_for_each(|operation| check_operators(operation, plan))?;
+        operations.iter().try_for_each(|operation| check_expiry(operation, plan))?;
         // The reload would refuse it, and the file would keep what is not in use.
         self.reloader.check_open(plan).map_err(|why| ConfigEditError::new("problems", why))?;
         let servers = operations.iter().filter_map(|operation| operation.server().map(str::to_owned)).collect();
         let problems = prepared.problems_of_new(operations);
-        let applied = self.finish(prepared, servers, |history, written| history.record(written))?;
+        let applied = self.finish(prepared, servers, HistoryNote::Added)?;
         Ok(AppliedChange { problems, ..applied })
     }
 
+    /// Explains that a server of this gateway stands in no file.
+    fn name_fileless(&self, error: ConfigEditError, operations: &[ConfigOperation]) -> ConfigEditError {
+        let server = operations.iter().find_map(ConfigOperation::server).filter(|_| error.code == "unknown_server");
+        let status = self.reloader.status.load();
+        let is_fileless =
+            |name: &&str| self.working.iter().any(|working| working == name) && status.places.server(name).is_none();
+        match server.filter(is_fileless) {
+            Some(name) => {
+                let message = format!(
+                    "{name:?} stands in no config file, so it cannot be changed: it is the built-in demo, or made by \
+                     variables (MOONGATE_SERVERS__…)"
+                );
+                ConfigEditError::new("cannot_edit", message)
+            }
+            None => error,
+        }
+    }
+
     fn undo(&self, expected: Option<&str>) -> Result<AppliedChange, ChangeRefusal> {
+        if !self.edits.edit {
+            return Err(
+                ConfigEditError::new("edit_off", "changes of the config are switched off here (admin.edit)").into()
+            );
+        }
         let Some(history) = self.history else {
             let message = "this gateway keeps no past edits, since it keeps no state (gateway.state)";
             return Err(ConfigEditError::new("nothing_to_undo", message).into());
@@ -148,7 +232,7 @@ impl PendingChange<'_> {
             let message = format!("nothing was changed: {}; {}", problem.message, problem.fix);
             return Err(ConfigEditError::new("problems", message).into());
         }
-        let applied = self.finish(prepared, Vec::new(), |history, _| history.forget(&past))?;
+        let applied = self.finish(prepared, Vec::new(), HistoryNote::Undone(past))?;
         Ok(AppliedChange { problems, ..applied })
     }
 
@@ -156,12 +240,24 @@ impl PendingChange<'_> {
         &self,
         prepared: PreparedEdit,
         servers: Vec<String>,
-        note: impl FnOnce(&EditHistory, &moongate_config::edit::WrittenEdit) -> Result<(), ConfigEditError>,
+        note: HistoryNote,
     ) -> Result<AppliedChange, ChangeRefusal> {
         let (is_unchanged, diff) = (prepared.is_unchanged(), prepared.diff());
-        let written = prepared.write()?;
-        // After the write: a note of a change that failed would offer an undo of nothing.
-        let noted = self.history.filter(|_| !is_unchanged).map(|history| note(history, &written));
+        let history = self.history.filter(|_| !is_unchanged);
+        // Before the write: whatever happens to the file, its old bytes are kept.
+        let added = match (history, &note) {
+            (Some(history), HistoryNote::Added) => Some(history.record(&prepared.planned())),
+            _ => None,
+        };
+        let forget = |edit: &PastEdit| history.map(|history| history.forget(edit));
+        let written = prepared.write().inspect_err(|_| {
+            // A note of a change that failed would offer an undo of nothing.
+            added.iter().flatten().for_each(|added| drop(forget(added)));
+        })?;
+        let noted = match note {
+            HistoryNote::Added => added.map(|added| added.map(drop)),
+            HistoryNote::Undone(past) => forget(&past),
+        };
         if let Some(Err(error)) = &noted {
             tracing::warn!("edit of the config cannot be undone: {error}");
         }
@@ -206,6 +302,17 @@ fn check_operators(operation: &ConfigOperation, plan: &Plan) -> Result<(), Confi
         _ => return Ok(()),
     };
     Err(ConfigEditError::new("last_operator", message))
+}
+
+/// Refuses a new key that has expired already: nobody could use it, and as the first one it would keep everybody out.
+fn check_expiry(operation: &ConfigOperation, plan: &Plan) -> Result<(), ConfigEditError> {
+    let ConfigOperation::AddKey { list: KeyList::Clients, entry } = operation else { return Ok(()) };
+    let name = entry["name"].as_str().unwrap_or_default().replace("$$", "$");
+    let key = plan.auth.keys.iter().find(|key| key.name == name);
+    match key.and_then(|key| key.expires).filter(|at| *at <= jiff::Timestamp::now()) {
+        Some(_) => Err(ConfigEditError::new("bad_value", format!("`expires`: {} has passed", entry["expires"]))),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a change of a file that is not as its caller knew it.

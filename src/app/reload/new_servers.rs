@@ -11,7 +11,7 @@ use crate::app::configured_servers::{known_servers, own_gateway, reference_varia
 use crate::app::probe::probe_for_operator;
 use moongate_admin::{ChangePreview, ChangeRefusal, ProbeReport};
 use moongate_clients::import::{ImportRow, OwnGateway, plan_import};
-use moongate_config::edit::{ConfigEditError, ConfigOperation, PreparedEdit, prepare_edit};
+use moongate_config::edit::{ConfigEditError, ConfigOperation, PreparedEdit};
 use moongate_config::{LoadOptions, ServerEntry};
 use moongate_telemetry::Metrics;
 use moongate_transport::reaper::Reaper;
@@ -87,11 +87,10 @@ impl ConfigReloader {
     }
 
     async fn prepare(&self, operations: Vec<ConfigOperation>) -> Result<PreparedEdit, ChangeRefusal> {
-        self.with_options(operations, move |options, operations| {
-            let created = moongate_config::users_file(&options.env);
-            prepare_edit(options, created.as_deref(), operations)
-        })
-        .await
+        let Some(own) = self.self_ref.upgrade() else {
+            return Err(ConfigEditError::new("internal", "the gateway stops").into());
+        };
+        self.with_options(operations, move |options, operations| own.prepare_edit(options, operations)).await
     }
 
     /// Runs what reads files with the options that the config is read with before these operations are written.

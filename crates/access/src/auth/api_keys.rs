@@ -9,6 +9,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
+use crate::auth::expiry::is_past;
 use crate::auth::{
     AuthError, Authenticator, InvalidCredentials, KeyHash, KeySettings, PrincipalTable, ProvenIdentity, mark_texts,
 };
@@ -37,6 +38,7 @@ impl ApiKeys {
             let mark = mark_texts(&key.hash.secret("sessions"), &["owner"]);
             // A secret for each purpose: a mark for one use proves nothing elsewhere.
             let principal = principals.intern(METHOD, mark, &key.name, Some(key.hash.secret("handles of tasks")));
+            principals.set_expiry(&mark, key.expires);
             let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
             let (name, tools) = (key.name.clone(), key.tools.clone());
             roles.push((principal.role, RoleAccess { name, endpoints, tools, rate: key.rate }));
@@ -73,11 +75,6 @@ impl Authenticator for ApiKeys {
     fn expires(&self, principal: &Principal) -> Option<jiff::Timestamp> {
         self.0.values().find(|known| *known.principal == *principal)?.expires
     }
-}
-
-/// Returns true if the time from which credentials are refused has come.
-pub(super) fn is_past(expires: Option<jiff::Timestamp>) -> bool {
-    expires.is_some_and(|expires| jiff::Timestamp::now() >= expires)
 }
 
 /// Error for a key that nobody has.

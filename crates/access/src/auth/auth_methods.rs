@@ -9,7 +9,8 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 
-use crate::auth::api_keys::{ApiKeys, is_past};
+use crate::auth::api_keys::ApiKeys;
+use crate::auth::expiry::is_past;
 use crate::auth::principal_table::NO_METHOD;
 use crate::auth::{AuthError, Authenticator, KeySettings, PrincipalTable, ProvenIdentity};
 use crate::policy::{AccessTable, RoleAccess};

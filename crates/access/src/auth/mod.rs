@@ -7,6 +7,7 @@
 mod admin;
 mod auth_methods;
 mod authenticator;
+mod expiry;
 mod key;
 mod principal_table;
 mod api_keys;

@@ -11,6 +11,8 @@ use parking_lot::RwLock;
 
 use moongate_model::{Principal, PrincipalMark, PrincipalSecret};
 
+use crate::auth::expiry::is_past;
+
 /// Name that stands for a method where no credentials are asked for.
 pub(super) const NO_METHOD: &str = "none";
 
@@ -29,6 +31,14 @@ struct InternedPrincipal {
     principal: Arc<Principal>,
     /// Method that admitted it.
     method: &'static str,
+    /// Time from which its credentials are refused.
+    expires: Option<jiff::Timestamp>,
+}
+
+impl InternedPrincipal {
+    fn is_admitted(&self) -> bool {
+        !is_past(self.expires)
+    }
 }
 
 /// Principal before a change of the config, and after it.
@@ -60,7 +70,7 @@ impl PrincipalTable {
         // Ids never wrap, and the last ones are reserved.
         table.next_id = id.saturating_add(1).min(Principal::OPERATOR - 1);
         let principal = Arc::new(Principal { secret, ..Principal::new(name, id, mark) });
-        table.by_mark.insert(mark, InternedPrincipal { principal: principal.clone(), method });
+        table.by_mark.insert(mark, InternedPrincipal { principal: principal.clone(), method, expires: None });
         principal
     }
 
@@ -68,8 +78,15 @@ impl PrincipalTable {
     pub fn intern_anonymous(&self) -> Arc<Principal> {
         let anonymous = Principal::anonymous();
         let mut table = self.0.write();
-        let new = |principal| InternedPrincipal { principal: Arc::new(principal), method: NO_METHOD };
+        let new = |principal| InternedPrincipal { principal: Arc::new(principal), method: NO_METHOD, expires: None };
         table.by_mark.entry(anonymous.mark).or_insert_with(|| new(anonymous)).principal.clone()
+    }
+
+    /// Sets the time from which a principal is no longer admitted. It keeps its id, since a reload may move the time.
+    pub fn set_expiry(&self, mark: &PrincipalMark, expires: Option<jiff::Timestamp>) {
+        if let Some(known) = self.0.write().by_mark.get_mut(mark) {
+            known.expires = expires;
+        }
     }
 
     /// Removes the principals of a method that have other ids than these.
@@ -93,7 +110,7 @@ impl PrincipalTable {
     pub fn changes_to(&self, later: &PrincipalTable) -> Vec<PrincipalChange> {
         let mut changes = BTreeMap::<_, PrincipalChange>::new();
         for (table, is_later) in [(self, false), (later, true)] {
-            for InternedPrincipal { principal, method } in table.0.read().by_mark.values() {
+            for InternedPrincipal { principal, method, .. } in table.0.read().by_mark.values() {
                 let name = (principal.id != Principal::ANONYMOUS).then(|| principal.name.clone());
                 let change = changes.entry((name.is_none(), name, *method)).or_default();
                 let side = if is_later { &mut change.after } else { &mut change.before };
@@ -111,13 +128,19 @@ impl PrincipalTable {
     /// Returns true if the principal is still admitted. The admin listener admits operators, so they always are here.
     pub fn admits(&self, principal: &Principal) -> bool {
         principal.id == Principal::OPERATOR
-            || self.0.read().by_mark.get(&principal.mark).is_some_and(|known| *known.principal == *principal)
+            || self
+                .0
+                .read()
+                .by_mark
+                .get(&principal.mark)
+                .is_some_and(|known| *known.principal == *principal && known.is_admitted())
     }
 
-    /// Returns the ids of all principals, and of operators.
+    /// Returns the ids of all principals that are admitted now, and of operators.
     pub fn ids(&self) -> HashSet<u32> {
         let table = self.0.read();
-        table.by_mark.values().map(|known| known.principal.id).chain([Principal::OPERATOR]).collect()
+        let admitted = table.by_mark.values().filter(|known| known.is_admitted());
+        admitted.map(|known| known.principal.id).chain([Principal::OPERATOR]).collect()
     }
 
     /// Returns true if no two callers can be different principals.
@@ -147,6 +170,16 @@ mod tests {
         assert_eq!(table.all(), std::slice::from_ref(&other));
         // The same mark comes back: nothing of the removed principal is its own.
         assert!(![first.id, renamed.id, other.id].contains(&table.intern("test", [1; 16], "a", None).id));
+    }
+
+    #[test]
+    fn a_principal_is_admitted_until_its_credentials_expire() {
+        let table = PrincipalTable::default();
+        let known = table.intern("test", [1; 16], "a", None);
+        table.set_expiry(&known.mark, Some(jiff::Timestamp::UNIX_EPOCH));
+        assert!(!table.admits(&known) && !table.ids().contains(&known.id));
+        table.set_expiry(&known.mark, Some(jiff::Timestamp::MAX));
+        assert!(table.admits(&known) && Arc::ptr_eq(&known, &table.intern("test", [1; 16], "a", None)));
     }
 
     #[test]

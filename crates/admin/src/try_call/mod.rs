@@ -9,17 +9,18 @@ mod stream;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::body::{Body as AxumBody, to_bytes};
+use axum::body::Body as AxumBody;
 use axum::extract::{Path, Request};
 use axum::response::Response;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessGrant;
 use crate::actions::Operator;
 use crate::json;
+use crate::json_body::read_json;
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_model::{Call, Caller, ClientCapabilities, LogFilter, LogLevel, McpMethod, Principal, Server};
 use moongate_server::json_response;
@@ -65,7 +66,6 @@ pub(super) async fn start(
         Response::new(AxumBody::from_stream(stream::event_stream((admin, grant), entry, exchange, received)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
@@ -124,25 +124,12 @@ fn operator() -> Arc<Caller> {
 
 /// Reads a body that must be a JSON object.
 async fn read_object(request: Request) -> Result<JsonObject, Response> {
-    // Browsers send other types to other origins without asking first.
-    if !is_json(request.headers()) {
-        let message = "Send `Content-Type: application/json`";
-        return Err(json_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
-    }
-    let Ok(body) = to_bytes(request.into_body(), BODY_MAX).await else {
-        let message = format!("The body is longer than {BODY_MAX} bytes, or broke off");
-        return Err(json_response(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message));
-    };
+    let body = read_json(request, BODY_MAX).await?;
     parse_object(body).ok_or_else(|| bad_request("The body is not a JSON object"))
 }
 
 fn parse_object(body: Bytes) -> Option<JsonObject> {
     RawJson::parse(body).ok()?.as_object()
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
 fn bad_request(message: &str) -> Response {

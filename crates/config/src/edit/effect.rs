@@ -4,12 +4,11 @@
 //! by a variable or by another file is never silent.
 
 use moongate_access::policy::GlobList;
-use moongate_edit::{Edit, EditAction, Format, PathStep};
 use serde_json::{Map, Value};
 
 use super::edit_error::ConfigEditError;
-use super::operation::{ConfigOperation, env_file_edit, without_references, written_value};
-use super::tool_rules::escape;
+use super::operation::{ConfigOperation, without_references, written_value};
+use super::overriding::EditedConfig;
 use crate::keys::KeyList;
 use crate::load::LoadedConfig;
 use crate::problem::{ConfigProblem, ProblemKind};
@@ -52,46 +51,14 @@ impl ConfigOperation {
                 let keys: Vec<&str> = values.keys().map(String::as_str).collect();
                 format!("changed {} of {server}", keys.join(", "))
             }
-            ConfigOperation::AddKey { entry, .. } => format!("added the key {}", entry["name"]),
+            ConfigOperation::AddKey { entry, .. } => format!("added the key {:?}", key_name(entry)),
             ConfigOperation::SetEnvFile(path) => format!("named the env file {path}"),
             ConfigOperation::RemoveKey(_, name) => format!("removed the key {name:?}"),
         }
     }
 
-    /// Returns TOML to paste. `None` for operations that only take something away, and for new keys.
-    pub fn snippet(&self) -> Option<String> {
-        let of_server = |server: &str, keys: &[&str], value: Value| {
-            let path = ["servers", server].iter().chain(keys).map(|key| PathStep::from(*key)).collect::<Vec<_>>();
-            Edit::new(path, EditAction::Set(value))
-        };
-        let patterns = |tools: &[String], mark: &str| {
-            tools.iter().map(|tool| Some(Value::from(format!("{mark}{}", escape(tool).ok()?)))).collect::<Option<_>>()
-        };
-        let edits = match self {
-            ConfigOperation::AddServer { name, settings } => vec![of_server(name, &[], settings.clone())],
-            ConfigOperation::EnableServer(name) => vec![of_server(name, &["enabled"], true.into())],
-            ConfigOperation::DisableServer(name) => vec![of_server(name, &["enabled"], false.into())],
-            ConfigOperation::EnableTools(server, tools) => {
-                vec![of_server(server, &["tools", "deny"], Value::Array(patterns(tools, "!")?))]
-            }
-            ConfigOperation::DisableTools(server, tools) => {
-                vec![of_server(server, &["tools", "deny"], Value::Array(patterns(tools, "")?))]
-            }
-            ConfigOperation::SetKeys { server, values } => {
-                let set = values.iter().filter(|(_, value)| !value.is_null());
-                set.map(|(key, value)| of_server(server, &[key], written_value(key, value))).collect()
-            }
-            ConfigOperation::SetEnvFile(path) => vec![env_file_edit(path)],
-            // The hash of a key that nobody gets to see is of no use.
-            ConfigOperation::AddKey { .. } | ConfigOperation::RemoveServer(_) | ConfigOperation::RemoveKey(..) => {
-                return None;
-            }
-        };
-        moongate_edit::edit(Format::Toml, "", &edits).ok()
-    }
-
     /// Checks that the config with the edit does what was wanted.
-    pub(super) fn check_effect(&self, loaded: &LoadedConfig) -> Result<(), ConfigEditError> {
+    pub(super) fn check_effect(&self, loaded: &LoadedConfig, edited: &EditedConfig<'_>) -> Result<(), ConfigEditError> {
         let plan = &loaded.plan;
         let find = |name: &String| plan.servers.iter().find(|server| server.name == *name);
         let is_off = |name: &String| plan.disabled.iter().any(|server| server.name == *name);
@@ -105,7 +72,8 @@ impl ConfigOperation {
             }
         }
         let has_tools = |server: &String, tools: &[String], on: bool| {
-            tools.iter().all(|tool| is_tool_on(loaded, server, tool) == on)
+            let is_on = tool_switches(loaded, server);
+            tools.iter().all(|tool| is_on(tool) == on)
         };
         let has_key = |list: &KeyList, name: &str| match list {
             KeyList::Clients => plan.auth.keys.iter().any(|key| key.name == name),
@@ -120,41 +88,46 @@ impl ConfigOperation {
             ConfigOperation::DisableTools(server, tools) => has_tools(server, tools, false),
             ConfigOperation::SetKeys { server, values } => has_values(loaded, server, values),
             ConfigOperation::SetEnvFile(path) => loaded.resolved()["gateway"]["env_file"] == without_references(path),
-            ConfigOperation::AddKey { list, entry } => {
-                has_key(list, &entry["name"].as_str().unwrap_or_default().replace("$$", "$"))
-            }
+            ConfigOperation::AddKey { list, entry } => has_key(list, &key_name(entry)),
             ConfigOperation::RemoveKey(list, name) => !has_key(list, name),
         };
         if done {
             return Ok(());
         }
-        let message = "nothing was changed: a variable (MOONGATE_…), a flag or another file decides this, and the edit \
-                       would have no effect";
+        let decides =
+            self.overriding(edited).unwrap_or_else(|| "a variable (MOONGATE_…), a flag or another file".to_owned());
+        let message = format!("nothing was changed: {decides} decides this, and the edit would have no effect");
         Err(ConfigEditError::new("overridden", message))
     }
+}
+
+/// Returns the name of a new key. The entry has its dollar signs doubled.
+fn key_name(entry: &Value) -> String {
+    entry["name"].as_str().unwrap_or_default().replace("$$", "$")
 }
 
 /// Names one tool, or counts several.
 fn tools_in_words(tools: &[String]) -> String {
     match tools {
+        [tool] if tool.chars().any(char::is_control) => format!("{tool:?}"),
         [tool] => tool.clone(),
         _ => format!("{} tools", tools.len()),
     }
 }
 
-/// Returns true if the rules of a server let a tool exist.
-fn is_tool_on(loaded: &LoadedConfig, server: &str, tool: &str) -> bool {
+/// Returns the test that tells which tools the rules of a server let exist.
+fn tool_switches(loaded: &LoadedConfig, server: &str) -> impl Fn(&str) -> bool + use<> {
     // As they are written: a plan lacks the rules of a server that is off, or that cannot start here.
     let rules = |table: &Value, list: &str| {
-        let patterns = table["tools"][list].as_array()?.iter().filter_map(Value::as_str).map(str::to_owned);
-        GlobList::new(&patterns.collect::<Vec<_>>()).ok()
+        let patterns = table["tools"][list].as_array()?.iter().filter_map(Value::as_str);
+        GlobList::new(&patterns.map(|pattern| pattern.replace("$$", "$")).collect::<Vec<_>>()).ok()
     };
     let resolved = loaded.resolved();
-    let matches = |list| {
-        let own = rules(&resolved["servers"][server], list).or_else(|| rules(&resolved["defaults"], list));
-        own.map(|own| own.matches(tool))
-    };
-    matches("allow").unwrap_or(true) && !matches("deny").unwrap_or(false)
+    let list = |list| rules(&resolved["servers"][server], list).or_else(|| rules(&resolved["defaults"], list));
+    let (allow, deny) = (list("allow"), list("deny"));
+    move |tool| {
+        allow.as_ref().is_none_or(|allow| allow.matches(tool)) && !deny.as_ref().is_some_and(|deny| deny.matches(tool))
+    }
 }
 
 /// Returns true if the keys of a server have these values.

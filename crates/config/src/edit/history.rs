@@ -59,7 +59,7 @@ impl EditHistory {
     }
 
     /// Adds an edit.
-    pub fn record(&self, written: &WrittenEdit) -> Result<(), ConfigEditError> {
+    pub fn record(&self, written: &WrittenEdit) -> Result<PastEdit, ConfigEditError> {
         let edit = PastEdit {
             at: format!("{:.0}", jiff::Timestamp::now()),
             file: absolute(&written.path),
@@ -67,7 +67,8 @@ impl EditHistory {
             tag: written.tag.as_str().to_owned(),
             before: written.before.clone(),
         };
-        self.change(|edits| edits.push(edit.clone()))
+        self.change(|edits| edits.push(edit.clone()))?;
+        Ok(edit)
     }
 
     /// Returns the edits of these files, the last one first.
@@ -99,10 +100,8 @@ impl EditHistory {
         // The old text may be invalid by now: other files and variables change, too.
         let loaded = load(&options).map_err(|problems| ConfigEditError::invalid(&problems))?;
         let summary = format!("undid: {}", past.summary);
-        Ok((
-            PreparedEdit { file, text: past.before.clone(), loaded, summary, servers: Vec::new(), snippet: None },
-            past,
-        ))
+        let (servers, edits) = (Vec::new(), Vec::new());
+        Ok((PreparedEdit { file, text: past.before.clone(), loaded, summary, servers, edits }, past))
     }
 
     /// Removes an edit that was undone.

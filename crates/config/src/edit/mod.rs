@@ -10,10 +10,12 @@ mod guarded_settings;
 mod history;
 mod line_diff;
 mod operation;
+mod overriding;
 mod prepared;
 mod refused_settings;
 mod server_entry;
 mod shown_entry;
+mod snippet;
 #[cfg(test)]
 mod tests;
 mod tool_rules;
@@ -28,12 +30,15 @@ pub use history::{EditHistory, PastEdit};
 pub use operation::{ConfigOperation, without_references};
 pub use prepared::{PreparedEdit, WrittenEdit};
 pub use refused_settings::refused_settings;
-pub use shown_entry::{ShownEntry, ShownValue, shown_entry};
-pub use tool_rules::is_pattern_of;
+pub use shown_entry::{ShownEntry, ShownValue, server_toml, shown_entry};
+pub use tool_rules::{is_pattern_of, pattern_of};
 
 pub use crate::keys::KeyList;
 use crate::load::load;
 use crate::options::LoadOptions;
+use operation::EditTarget;
+use overriding::EditedConfig;
+use snippet::snippet;
 
 /// Returns the entry of a server as a file has it, under our key or those of clients.
 pub fn raw_entry(path: &Path, name: &str) -> Option<serde_json::Value> {
@@ -55,48 +60,80 @@ pub fn prepare_edit(
     let known = operations.iter().filter(|operation| operation.added_server().is_none());
     let own: Vec<&str> = known.filter_map(ConfigOperation::server).collect();
     options.failing.retain(|name| !own.contains(&name.as_str()));
-    let mut edited: Option<ConfigFile> = None;
-    for operation in operations {
-        let target = operation.target(&options, created)?;
-        let file = match edited.take() {
-            Some(file) if file.path() == target.path => file,
-            Some(file) => {
-                let (one, other) = (file.path().display(), target.path.display());
+    let mut edited: Option<EditedFile> = None;
+    for (at, operation) in operations.iter().enumerate() {
+        let EditTarget { path, edits } = operation.target(&options, created)?;
+        let mut file = match edited.take() {
+            Some(edited) if edited.file.path() == path => edited,
+            Some(edited) => {
+                let (one, other) = (edited.file.path().display(), path.display());
                 let message = format!("this would change {one} and {other}: make one change at a time");
                 return Err(ConfigEditError::new("cannot_edit", message));
             }
-            None => ConfigFile::read(&target.path)
-                .map_err(|error| ConfigEditError::from_write(error).with_snippet(operation.snippet()))?,
+            None => EditedFile::read(&path)?,
         };
-        let before = options.texts.get(&target.path).map_or(file.text(), String::as_str);
-        let text = edit_text(&target.path, before, &target.edits, operation)?;
-        options.texts.insert(target.path.clone(), text);
+        let before = options.texts.get(&path).map_or(file.file.text(), String::as_str);
+        let text = file.format.map(|format| moongate_edit::edit(format, before, &edits));
+        file.note(operation, edits);
+        let text = match text {
+            Some(Ok(text)) => text,
+            failed => {
+                let why = failed.and_then(Result::err).map(|error| error.to_string());
+                // What the others would write belongs to the lines to paste.
+                for operation in &operations[at + 1..] {
+                    if let Some(target) = operation.target(&options, created).ok().filter(|target| target.path == path)
+                    {
+                        file.note(operation, target.edits);
+                    }
+                }
+                return Err(file.refuse(why));
+            }
+        };
+        options.texts.insert(path.clone(), text);
         if options.paths.is_empty() {
-            options.paths.push(target.path);
+            options.paths.push(path);
         }
         edited = Some(file);
     }
-    let Some(file) = edited else { return Err(ConfigEditError::new("bad_value", "this changes nothing")) };
-    let text = options.texts.remove(file.path()).unwrap_or_default();
-    options.texts.insert(file.path().to_owned(), text.clone());
+    let Some(EditedFile { file, edits, .. }) = edited else {
+        return Err(ConfigEditError::new("bad_value", "this changes nothing"));
+    };
     let loaded = load(&options).map_err(|problems| match load(unedited) {
         Ok(_) => ConfigEditError::invalid(&problems),
         Err(before) => ConfigEditError::invalid_before(&before),
     })?;
-    operations.iter().try_for_each(|operation| operation.check_effect(&loaded))?;
+    let config = EditedConfig { options: &options, path: file.path() };
+    operations.iter().try_for_each(|operation| operation.check_effect(&loaded, &config))?;
     let summary = operations.iter().map(ConfigOperation::summary).collect::<Vec<_>>().join(", ");
-    let snippet = operations.first().and_then(ConfigOperation::snippet).filter(|_| operations.len() == 1);
+    let text = options.texts.remove(file.path()).unwrap_or_default();
     let servers = operations.iter().filter_map(ConfigOperation::server).map(str::to_owned).collect();
-    Ok(PreparedEdit { file, text: Some(text), loaded, summary, servers, snippet })
+    Ok(PreparedEdit { file, text: Some(text), loaded, summary, servers, edits })
 }
 
-fn edit_text(path: &Path, text: &str, edits: &[Edit], operation: &ConfigOperation) -> Result<String, ConfigEditError> {
-    let Some(format) = Format::of_file(path) else {
-        let message = format!("{}: the file's extension does not say how it is written", path.display());
-        return Err(ConfigEditError::new("cannot_edit", message));
-    };
-    moongate_edit::edit(format, text, edits).map_err(|error| {
-        let message = format!("{}: {error}", path.display());
-        ConfigEditError::new("cannot_edit", message).with_snippet(operation.snippet())
-    })
+/// File on its way to a prepared edit.
+struct EditedFile {
+    file: ConfigFile,
+    format: Option<Format>,
+    edits: Vec<Edit>,
+}
+
+impl EditedFile {
+    fn read(path: &Path) -> Result<EditedFile, ConfigEditError> {
+        let file = ConfigFile::read(path).map_err(ConfigEditError::from_write)?;
+        Ok(EditedFile { file, format: Format::of_file(path), edits: Vec::new() })
+    }
+
+    /// Notes edits for the lines to paste. The hash of a key that nobody gets to see is of no use there.
+    fn note(&mut self, operation: &ConfigOperation, edits: Vec<Edit>) {
+        if !matches!(operation, ConfigOperation::AddKey { .. }) {
+            self.edits.extend(edits);
+        }
+    }
+
+    /// Refuses the edit, with the lines to paste.
+    fn refuse(&self, why: Option<String>) -> ConfigEditError {
+        let why = why.unwrap_or_else(|| "the file's extension does not say how it is written".to_owned());
+        let error = ConfigEditError::new("cannot_edit", format!("{}: {why}", self.file.path().display()));
+        error.with_snippet(snippet(self.file.path(), self.file.text(), &self.edits))
+    }
 }

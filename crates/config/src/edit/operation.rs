@@ -137,7 +137,7 @@ fn add_server(
 }
 
 /// Returns the edit that names the env file.
-pub(super) fn env_file_edit(path: &str) -> Edit {
+fn env_file_edit(path: &str) -> Edit {
     let steps = ["gateway", "env_file"].map(PathStep::from);
     Edit::new(steps, EditAction::Set(without_references(path).into()))
 }
@@ -177,7 +177,7 @@ fn unknown_server(options: &LoadOptions<'_>, name: &str) -> ConfigEditError {
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     let near = alternatives(&known);
     let message = match known.is_empty() {
-        true => format!("there is no server {name:?}, and no other either"),
+        true => format!("there is no server {name:?} in a file, and no other either"),
         false if known.contains(&name) => {
             format!("the entry of {name:?} is in no file under this name; edit it by hand")
         }
@@ -233,14 +233,11 @@ fn switch_tools(
         // The last file with the table wins, as it does when the config is loaded.
         defaults = server_entry::read_tree(options, path)?.child("defaults").cloned().or(defaults);
     }
-    let mut lists = ToolLists::of(&entry, defaults.as_ref());
-    let mut edits = Vec::new();
-    for tool in tools {
-        edits.extend(match switch {
-            ToolSwitch::On => lists.on(tool)?,
-            ToolSwitch::Off => lists.off(tool)?,
-        });
-    }
+    let lists = ToolLists::of(&entry, defaults.as_ref());
+    let edits = match switch {
+        ToolSwitch::On => lists.on(tools)?,
+        ToolSwitch::Off => lists.off(tools)?,
+    };
     Ok(EditTarget { path: entry.path.clone(), edits })
 }
 
@@ -328,5 +325,10 @@ fn remove_key(options: &LoadOptions<'_>, list: KeyList, name: &str) -> Result<Ed
         let message = format!("there is no key {name:?} in {}.keys of a file", list.table());
         return Err(ConfigEditError::new("unknown_key", message));
     };
-    Ok(EditTarget { path, edits: vec![Edit::new(key_path(list, &written), EditAction::Remove)] })
+    // A key that is added and removed again leaves the file as it was, without empty lists.
+    let mut edits = vec![Edit::new(key_path(list, &written), EditAction::Remove)];
+    for emptied in [&[list.table(), "keys"][..], &[list.table()]] {
+        edits.push(Edit::new(emptied.iter().copied(), EditAction::RemoveIfEmpty));
+    }
+    Ok(EditTarget { path, edits })
 }

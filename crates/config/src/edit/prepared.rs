@@ -5,11 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
-use moongate_edit::{ConfigFile, FileTag};
+use moongate_edit::{ConfigFile, Edit, FileTag};
 
 use super::edit_error::ConfigEditError;
 use super::line_diff::{changed_lines, first_changed_line};
 use super::operation::ConfigOperation;
+use super::snippet::snippet;
 use crate::load::LoadedConfig;
 use crate::problem::ConfigProblem;
 use crate::redact_file::redact_file;
@@ -23,8 +24,8 @@ pub struct PreparedEdit {
     pub(super) summary: String,
     /// Servers that it is about.
     pub(super) servers: Vec<String>,
-    /// Lines to paste if the file cannot be written.
-    pub(super) snippet: Option<String>,
+    /// Edits of the file, for the lines to paste if it cannot be written.
+    pub(super) edits: Vec<Edit>,
 }
 
 /// Edit that was written.
@@ -52,6 +53,11 @@ impl PreparedEdit {
     pub fn is_unchanged(&self) -> bool {
         // A missing file reads as empty text. It still must be written if its new text is empty.
         self.text.as_deref() == Some(self.file.text()) && !self.file.tag().is_absent()
+    }
+
+    /// Returns true if there is no file yet.
+    pub fn is_new_file(&self) -> bool {
+        self.file.tag().is_absent()
     }
 
     /// Returns the tag of the file's contents before the edit.
@@ -91,16 +97,31 @@ impl PreparedEdit {
 
     /// Writes the file, if nobody else changed it meanwhile.
     pub fn write(self) -> Result<WrittenEdit, ConfigEditError> {
-        let line = first_changed_line(self.file.text(), self.new_text());
-        let explain = |error| ConfigEditError::from_write(error).with_snippet(self.snippet.clone());
-        let tag = match &self.text {
+        let planned = self.planned();
+        let explain = |error| ConfigEditError::from_write(error).with_snippet(self.snippet());
+        match &self.text {
             // No write: a new modification time would wake whatever watches the file.
-            _ if self.is_unchanged() => self.file.tag().clone(),
-            Some(text) => self.file.write(text).map_err(explain)?,
-            None => self.file.remove().map(|()| FileTag::absent()).map_err(explain)?,
-        };
-        let before = (!self.file.tag().is_absent()).then(|| self.file.text().to_owned());
-        Ok(WrittenEdit { path: self.file.path().to_owned(), line, before, tag, summary: self.summary })
+            _ if self.is_unchanged() => {}
+            Some(text) => drop(self.file.write(text).map_err(explain)?),
+            None => self.file.remove().map_err(explain)?,
+        }
+        Ok(planned)
+    }
+
+    /// Returns what will be written.
+    pub fn planned(&self) -> WrittenEdit {
+        WrittenEdit {
+            path: self.file.path().to_owned(),
+            line: first_changed_line(self.file.text(), self.new_text()),
+            before: (!self.file.tag().is_absent()).then(|| self.file.text().to_owned()),
+            tag: self.text.as_ref().map_or_else(FileTag::absent, |text| FileTag::of_bytes(text.as_bytes())),
+            summary: self.summary.clone(),
+        }
+    }
+
+    /// Returns the lines to paste where the file is not to be written. `None` where something is only taken away.
+    pub fn snippet(&self) -> Option<String> {
+        snippet(self.file.path(), self.file.text(), &self.edits)
     }
 
     fn new_text(&self) -> &str {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use super::operation::ConfigOperation;
+use super::shown_entry::server_toml;
 use crate::load::load;
 use crate::options::{ErrorTolerance, LoadOptions};
 use crate::problem::ProblemKind;
@@ -16,8 +16,9 @@ use crate::problem::ProblemKind;
 ///
 /// `options` say what variables there are. Their files are not read.
 pub fn refused_settings(options: &LoadOptions<'_>, name: &str, settings: &Map<String, Value>) -> Vec<String> {
-    let added = ConfigOperation::AddServer { name: name.to_owned(), settings: Value::Object(settings.clone()) };
-    let Some(text) = added.snippet() else { return vec!["it cannot be written into a config".to_owned()] };
+    let Some(text) = server_toml(name, Value::Object(settings.clone())) else {
+        return vec!["it cannot be written into a config".to_owned()];
+    };
     let path = PathBuf::from("new-server.toml");
     let mut env = options.env.clone();
     // Such variables are settings of the gateway, and not of this server.

@@ -60,10 +60,13 @@ pub fn shown_entry(path: &Path, name: &str) -> Option<ShownEntry> {
             None => values.push(show(vec![key.clone()], node, &root.key(key), name)),
         }
     }
-    let shown = masked(&entry.node, &root);
-    let steps = vec![PathStep::from("servers"), PathStep::from(name)];
-    let toml = moongate_edit::edit(Format::Toml, "", &[Edit::new(steps, EditAction::Set(shown))]).unwrap_or_default();
-    Some(ShownEntry { values, toml })
+    Some(ShownEntry { values, toml: server_toml(name, masked(&entry.node, &root)).unwrap_or_default() })
+}
+
+/// Returns the entry of a server as TOML.
+pub fn server_toml(name: &str, settings: serde_json::Value) -> Option<String> {
+    let steps = ["servers", name].map(PathStep::from);
+    moongate_edit::edit(Format::Toml, "", &[Edit::new(steps, EditAction::Set(settings))]).ok()
 }
 
 fn show(keys: Vec<String>, node: &ConfigNode, path: &ConfigPath, server: &str) -> ShownValue {

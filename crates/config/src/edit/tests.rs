@@ -143,7 +143,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         (add("a b"), "bad_name"),
         (bad, "problems"),
         (ConfigOperation::RemoveServer("none".to_owned()), "unknown_server"),
-        (off(&["!x"]), "cannot_edit"),
+        (off(&[""]), "bad_value"),
         (ConfigOperation::RemoveKey(KeyList::Clients, "me".to_owned()), "unknown_key"),
     ] {
         let error = scene.apply(&operation).unwrap_err();
@@ -151,7 +151,9 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     }
     let mut scene = scene;
     scene.options.env.insert("MOONGATE_SERVERS__A__ENABLED".to_owned(), "true".to_owned());
-    assert_eq!(scene.code(&ConfigOperation::DisableServer("a".to_owned())), "overridden");
+    let error = scene.apply(&ConfigOperation::DisableServer("a".to_owned())).unwrap_err();
+    assert_eq!(error.code, "overridden");
+    assert!(error.message.contains("the variable MOONGATE_SERVERS__A__ENABLED decides"), "{error}");
     // A broken file is never written, and what to paste is shown.
     let broken = Scene::of(&[("a.toml", "[servers.a\n")]);
     let error = broken.apply(&add("b")).unwrap_err();
@@ -171,6 +173,7 @@ fn keys_are_added_and_removed_by_name() {
             scene.apply(&ConfigOperation::RemoveKey(list, "laptop".to_owned())).unwrap();
             let plan = crate::load(&scene.options).unwrap().plan;
             assert!(plan.auth.keys.is_empty() && plan.admin_access.keys.is_empty());
+            assert_eq!(scene.text(file), text, "{file}: nothing is left of it");
         }
     }
 }
@@ -219,4 +222,92 @@ fn problems_of_other_servers_are_told_apart() {
     let (own, others) = prepared.failed_by_concern();
     let of = |problems: &[&ConfigProblem]| problems.iter().map(|p| p.server.clone().unwrap()).collect::<Vec<_>>();
     assert_eq!((of(&own), of(&others)), (vec!["a".to_owned()], vec!["b".to_owned()]));
+}
+
+#[test]
+fn a_tool_of_any_name_is_switched_and_no_other() {
+    let names =
+        ["!x", "$", "a$b", "${HOME}", "a\\b", "\u{1b}[31m", "a\nb", "[!]", "{a,b}", "*", "a\"'b", "#", "é\u{202e}"];
+    for (file, text) in [("a.toml", TOML), ("a.yaml", YAML), ("a.json", JSON)] {
+        for name in names {
+            let scene = Scene::of(&[(file, text)]);
+            scene.apply(&off(&[name])).unwrap_or_else(|error| panic!("{file}: {name:?}: {error}"));
+            let plan = crate::load(&scene.options).unwrap().plan;
+            let denied: Vec<&str> = names.into_iter().filter(|name| !plan.servers[0].tools.allows_name(name)).collect();
+            assert_eq!(denied, [name], "{file}: {}", scene.text(file));
+            assert!(
+                plan.servers[0].tools.allows_name("x") && plan.servers[0].tools.allows_name("a"),
+                "{file}: {name:?}"
+            );
+            assert!(is_pattern_of(plan.servers[0].tools.deny.patterns()[0].as_str(), name), "{file}: {name:?}");
+            scene.apply(&on(&[name])).unwrap_or_else(|error| panic!("{file}: {name:?}: {error}"));
+            assert_eq!(scene.text(file), text, "{file}: {name:?}");
+        }
+    }
+}
+
+#[test]
+fn many_tools_are_switched_as_one_and_back() {
+    let names: Vec<String> = (0..400).map(|n| format!("tool_{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let rules = "tools:\n      deny:\n        - mine # by hand\n";
+    for (file, text) in [
+        ("a.toml", TOML.to_owned()),
+        ("b.toml", format!("{TOML}tools.deny = [\n  \"mine\", # by hand\n]\n")),
+        ("a.yaml", YAML.to_owned()),
+        ("b.yaml", format!("{YAML}    {rules}")),
+        ("a.json", JSON.to_owned()),
+    ] {
+        let scene = Scene::of(&[(file, &text)]);
+        scene.apply(&off(&names)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let plan = crate::load(&scene.options).unwrap().plan;
+        assert!(names.iter().all(|name| !plan.servers[0].tools.allows_name(name)), "{file}: {}", scene.text(file));
+        scene.apply(&on(&names)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert_eq!(scene.text(file), text, "{file}");
+    }
+}
+
+#[test]
+fn lines_to_paste_have_the_whole_list_in_the_format_of_the_file() {
+    let rules = [
+        ("a.toml", format!("{TOML}tools = {{ deny = [\"add\", \"zzz\"] }}\n")),
+        ("a.yaml", format!("{YAML}    tools: {{deny: [add, zzz]}}\n")),
+        ("a.json", JSON.replace("\"prefix\": \"x\"", "\"tools\": { \"deny\": [\"add\", \"zzz\"] }")),
+    ];
+    let pasted = |file: &str, text: &str, operations: &[ConfigOperation]| {
+        let scene = Scene::of(&[(file, text)]);
+        prepare_edit(&scene.options, None, operations).unwrap().snippet()
+    };
+    for (file, text) in &rules {
+        let snippet = pasted(file, text, &[off(&["hello"]), ConfigOperation::DisableServer("a".to_owned())]).unwrap();
+        let scene = Scene::of(&[(file, &snippet)]);
+        let tree = server_entry::read_tree(&scene.options, &scene.options.paths[0]).unwrap().to_json(&|_, _| false);
+        let expected =
+            json!({ "servers": { "a": { "tools": { "deny": ["add", "zzz", "hello"] }, "enabled": false } } });
+        assert_eq!(tree, expected, "{file}: {snippet}");
+        let emptied = pasted(file, text, &[on(&["add", "zzz"])]).unwrap();
+        assert!(emptied.contains("[]") && !emptied.contains("zzz"), "{file}: {emptied}");
+    }
+    let off = format!("{TOML}enabled = false\n");
+    let enabled = pasted("a.toml", &off, &[ConfigOperation::EnableServer("a".to_owned())]);
+    assert_eq!(enabled.as_deref(), Some("[servers.a]\nenabled = true\n"));
+    let disabled = pasted("b.json", CLIENT, &[ConfigOperation::DisableServer("a".to_owned())]).unwrap();
+    assert!(disabled.contains("mcpServers") && disabled.contains("\"disabled\": true"), "{disabled}");
+    assert_eq!(pasted("a.toml", TOML, &[ConfigOperation::RemoveServer("a".to_owned())]), None);
+}
+
+#[test]
+fn what_decides_in_place_of_an_edit_is_named() {
+    let scene = Scene::of(&[("a.toml", &format!("{TOML}\n[servers.b]\nurl = \"https://b.example/mcp\"\n"))]);
+    let mut first = scene.options.clone();
+    first.only = vec!["b".to_owned()];
+    let refused = |options: &LoadOptions<'_>, operation: ConfigOperation| {
+        prepare_edit(options, None, &[operation]).err().unwrap().message
+    };
+    assert!(refused(&first, ConfigOperation::EnableServer("a".to_owned())).contains("the flag --only"));
+    let mut second = scene.options.clone();
+    second.env.insert("MOONGATE_SERVERS__A__TOOLS__DENY".to_owned(), "x".to_owned());
+    assert!(refused(&second, on(&["x"])).contains("MOONGATE_SERVERS__A__TOOLS__DENY"));
+    let places = crate::load(&second).unwrap().places;
+    assert_eq!(places.server_variables("a"), ["MOONGATE_SERVERS__A__TOOLS__DENY"]);
 }

@@ -3,18 +3,21 @@
 //! Owns which list an edit changes. Does not match names itself (`moongate_access`). Invariants: a pattern that somebody
 //! wrote is never changed, and off then on leads back to the same lists.
 
+use std::collections::BTreeSet;
+
 use moongate_access::policy::GlobList;
 use moongate_edit::{Edit, EditAction};
 use serde_json::Value;
 
 use super::edit_error::ConfigEditError;
+use super::operation::without_references;
 use super::server_entry::ServerEntry;
 use crate::tree::{ConfigNode, ConfigValue};
 
-/// Characters that mean something in a pattern.
-const SPECIAL: [char; 6] = ['*', '?', '[', ']', '{', '}'];
+/// Characters that mean something in a pattern, and can stand in a class.
+const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
 
-/// Lists of one server, as they hold before the edits.
+/// Lists of one server, as they hold before the edits. The patterns are those of the file, with dollar signs doubled.
 pub(super) struct ToolLists<'a> {
     entry: &'a ServerEntry,
     deny: Vec<String>,
@@ -36,68 +39,90 @@ impl<'a> ToolLists<'a> {
         }
     }
 
-    /// Returns the edits that switch a tool off.
-    pub(super) fn off(&mut self, tool: &str) -> Result<Vec<Edit>, ConfigEditError> {
-        let pattern = escape(tool)?;
-        let mut edits = Vec::new();
-        let exception = format!("!{pattern}");
-        if self.has_own_deny && self.deny.contains(&exception) {
-            edits.push(self.edit("deny", EditAction::RemoveItem(exception.clone())));
-            self.deny.retain(|known| *known != exception);
-        }
-        if let Some(allow) = self.allow.as_mut().filter(|allow| allow.contains(&pattern)) {
-            allow.retain(|known| *known != pattern);
-            edits.push(self.edit("allow", EditAction::RemoveItem(pattern.clone())));
+    /// Returns the edits that switch tools off.
+    pub(super) fn off(mut self, tools: &[String]) -> Result<Vec<Edit>, ConfigEditError> {
+        let tools = patterns(tools)?;
+        let exceptions: BTreeSet<String> = tools.iter().map(|(_, pattern)| format!("!{pattern}")).collect();
+        let mut edits = self.remove_own_denied(&exceptions);
+        let exact: BTreeSet<String> = tools.iter().map(|(_, pattern)| pattern.clone()).collect();
+        if let Some(allow) = &mut self.allow {
+            let gone = take(allow, &exact);
+            edits.extend(gone.map(|pattern| self.edit("allow", EditAction::RemoveItem(pattern))));
         }
         // Asked after the lists were cleaned: a tool that is off already needs no new pattern.
-        if self.is_on(tool)? {
-            self.deny.push(pattern.clone());
-            let copied = self.deny.iter().cloned().map(Value::from).collect();
-            // An entry's own list replaces that of the defaults, so the new list begins with it.
-            let action = if self.has_own_deny { EditAction::AddItem(pattern) } else { EditAction::Set(copied) };
-            edits.push(self.edit("deny", action));
-            self.has_own_deny = true;
-        }
+        let is_on = self.switches()?;
+        let denied = tools.into_iter().filter(|(tool, _)| is_on(tool)).map(|(_, pattern)| pattern).collect();
+        edits.extend(self.add_denied(denied));
         Ok(edits)
     }
 
-    /// Returns the edits that switch a tool on.
-    pub(super) fn on(&mut self, tool: &str) -> Result<Vec<Edit>, ConfigEditError> {
-        let pattern = escape(tool)?;
-        let mut edits = Vec::new();
-        if self.has_own_deny && self.deny.contains(&pattern) {
-            self.deny.retain(|known| *known != pattern);
-            edits.push(self.edit("deny", EditAction::RemoveItem(pattern.clone())));
+    /// Returns the edits that switch tools on.
+    pub(super) fn on(mut self, tools: &[String]) -> Result<Vec<Edit>, ConfigEditError> {
+        let tools = patterns(tools)?;
+        let exact: BTreeSet<String> = tools.iter().map(|(_, pattern)| pattern.clone()).collect();
+        let mut edits = self.remove_own_denied(&exact);
+        if !edits.is_empty() {
             // Off and on again leaves the file as it was, without empty tables.
             edits.push(self.edit("deny", EditAction::RemoveIfEmpty));
             edits.push(Edit::new(self.entry.key(&["tools"]), EditAction::RemoveIfEmpty));
         }
-        if let Some(allow) = &mut self.allow
-            && !glob_list(allow)?.matches(tool)
-        {
-            allow.push(pattern.clone());
-            edits.push(self.edit("allow", EditAction::AddItem(pattern.clone())));
+        if let Some(allow) = &mut self.allow {
+            let globs = glob_list(allow)?;
+            let missing = tools.iter().filter(|(tool, _)| !globs.matches(tool)).map(|(_, pattern)| pattern.clone());
+            let missing: Vec<String> = missing.collect();
+            allow.extend(missing.iter().cloned());
+            edits.extend(missing.into_iter().map(|pattern| self.edit("allow", EditAction::AddItem(pattern))));
         }
-        if !self.is_on(tool)? {
-            // A pattern decides. It stays, and the tool becomes its exception.
-            let exception = format!("!{pattern}");
-            self.deny.push(exception.clone());
-            let copied = self.deny.iter().cloned().map(Value::from).collect();
-            let action = if self.has_own_deny { EditAction::AddItem(exception) } else { EditAction::Set(copied) };
-            edits.push(self.edit("deny", action));
-            self.has_own_deny = true;
-        }
+        // A pattern decides about these. It stays, and the tool becomes its exception.
+        let is_on = self.switches()?;
+        let exceptions =
+            tools.iter().filter(|(tool, _)| !is_on(tool)).map(|(_, pattern)| format!("!{pattern}")).collect();
+        edits.extend(self.add_denied(exceptions));
         Ok(edits)
     }
 
-    fn is_on(&self, tool: &str) -> Result<bool, ConfigEditError> {
-        let allowed = self.allow.as_deref().map(glob_list).transpose()?.is_none_or(|allow| allow.matches(tool));
-        Ok(allowed && !glob_list(&self.deny)?.matches(tool))
+    /// Takes patterns out of the server's own list of denied tools.
+    fn remove_own_denied(&mut self, wanted: &BTreeSet<String>) -> Vec<Edit> {
+        if !self.has_own_deny {
+            return Vec::new();
+        }
+        let gone = take(&mut self.deny, wanted);
+        gone.map(|pattern| self.edit("deny", EditAction::RemoveItem(pattern))).collect()
+    }
+
+    /// Adds patterns to the server's own list of denied tools.
+    fn add_denied(&self, patterns: Vec<String>) -> Vec<Edit> {
+        if self.has_own_deny || patterns.is_empty() {
+            return patterns.into_iter().map(|pattern| self.edit("deny", EditAction::AddItem(pattern))).collect();
+        }
+        // An entry's own list replaces that of the defaults, so the new list begins with it.
+        let all = self.deny.iter().cloned().chain(patterns).map(Value::from).collect();
+        vec![self.edit("deny", EditAction::Set(all))]
+    }
+
+    /// Returns the test that tells tools which are on.
+    fn switches(&self) -> Result<impl Fn(&str) -> bool + use<>, ConfigEditError> {
+        let (allow, deny) = (self.allow.as_deref().map(glob_list).transpose()?, glob_list(&self.deny)?);
+        Ok(move |tool: &str| allow.as_ref().is_none_or(|allow| allow.matches(tool)) && !deny.matches(tool))
     }
 
     fn edit(&self, list: &str, action: EditAction) -> Edit {
         Edit::new(self.entry.key(&["tools", list]), action)
     }
+}
+
+/// Returns the tools, each once, with its pattern.
+fn patterns(tools: &[String]) -> Result<Vec<(&str, String)>, ConfigEditError> {
+    let mut seen = BTreeSet::new();
+    let each = tools.iter().filter(|tool| seen.insert(tool.as_str()));
+    each.map(|tool| Ok((tool.as_str(), without_references(&escape(tool)?)))).collect()
+}
+
+/// Takes texts out of a list. Returns those that were in it.
+fn take(list: &mut Vec<String>, wanted: &BTreeSet<String>) -> impl Iterator<Item = String> + use<> {
+    let (gone, kept) = std::mem::take(list).into_iter().partition(|text| wanted.contains(text));
+    *list = kept;
+    Vec::into_iter(gone)
 }
 
 fn texts(node: &ConfigNode) -> Option<Vec<String>> {
@@ -107,21 +132,29 @@ fn texts(node: &ConfigNode) -> Option<Vec<String>> {
     }
 }
 
+/// Compiles the patterns of a file. In the config's values a dollar sign stands once.
 fn glob_list(patterns: &[String]) -> Result<GlobList, ConfigEditError> {
-    GlobList::new(patterns).map_err(|problem| ConfigEditError::new("problems", problem))
+    let patterns: Vec<String> = patterns.iter().map(|pattern| pattern.replace("$$", "$")).collect();
+    GlobList::new(&patterns).map_err(|problem| ConfigEditError::new("problems", problem))
 }
 
 /// Returns true for a pattern that means one name and no other, as an edit writes it.
 pub fn is_pattern_of(pattern: &str, name: &str) -> bool {
-    escape(name).is_ok_and(|escaped| pattern.strip_prefix('!').unwrap_or(pattern) == escaped)
+    pattern_of(name).is_some_and(|own| pattern.strip_prefix('!').unwrap_or(pattern) == own)
+}
+
+/// Returns the pattern that means one name and no other. An exception has a `!` before it.
+pub fn pattern_of(name: &str) -> Option<String> {
+    escape(name).ok()
 }
 
 /// Writes a name as a pattern that matches nothing else.
-pub(super) fn escape(name: &str) -> Result<String, ConfigEditError> {
-    // A leading `!` would exclude, and a reference or an escape would be read as one.
-    if name.is_empty() || name.starts_with('!') || name.contains(['$', '\\']) || name.chars().any(char::is_control) {
-        let message = format!("the tool {name:?} cannot be named by a pattern; write a rule for it into the config");
-        return Err(ConfigEditError::new("cannot_edit", message));
+fn escape(name: &str) -> Result<String, ConfigEditError> {
+    if name.is_empty() {
+        return Err(ConfigEditError::new("bad_value", "a tool without a name cannot be switched"));
     }
-    Ok(name.chars().map(|c| if SPECIAL.contains(&c) { format!("[{c}]") } else { c.to_string() }).collect())
+    // A leading `!` would exclude, and in a class it would turn the meaning round. Alternatives may be one.
+    let (start, rest) = name.strip_prefix('!').map_or(("", name), |rest| ("{!}", rest));
+    let escaped = rest.chars().map(|c| if SPECIAL.contains(&c) { format!("[{c}]") } else { c.to_string() });
+    Ok(start.to_owned() + &escaped.collect::<String>())
 }

@@ -263,7 +263,9 @@ mod unix {
         let (dir, path) = folder_with_file();
         let file = ConfigFile::read(&path).unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o500)).unwrap();
+        let looked = ConfigFile::check_writable(&path);
         let result = file.write(NEW);
+        assert_eq!(looked.is_ok(), result.is_ok(), "the look tells what the write meets");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         match result {
             // Root writes everywhere.
@@ -275,5 +277,40 @@ mod unix {
         }
         let denied = explain(&path, io::Error::from(io::ErrorKind::ReadOnlyFilesystem));
         assert!(matches!(denied, WriteError::ReadOnly { .. }) && denied.to_string().contains("moongate.toml"));
+    }
+
+    /// Runs this test again in a name space of its own, where the file is mounted alone. `None` where that is not
+    /// allowed.
+    #[cfg(target_os = "linux")]
+    fn run_mounted(path: &Path, test: &str) -> Option<std::process::Output> {
+        let script = "mount --bind \"$1\" \"$1\" || exit 77; exec \"$0\" --exact \"$2\" --nocapture";
+        let program = std::env::current_exe().unwrap();
+        let output = Command::new("unshare")
+            .args(["-rm", "sh", "-c", script])
+            .args([&program, path, Path::new(test)])
+            .env("MOONGATE_EDIT_FILE", path)
+            .output()
+            .ok()?;
+        let is_refused = output.status.code() == Some(77) || output.stderr.starts_with(b"unshare:");
+        (!is_refused).then_some(output)
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_that_is_mounted_alone_is_written_over() {
+        if let Some(path) = std::env::var_os("MOONGATE_EDIT_FILE") {
+            let path = Path::new(&path);
+            ConfigFile::check_writable(path).unwrap();
+            return drop(ConfigFile::read(path).unwrap().write(NEW).unwrap());
+        }
+        let (dir, _) = folder_with_file();
+        // With a blank, which the list of mounts escapes.
+        let path = dir.path().join("my config.toml");
+        fs::write(&path, format!("{OLD}# longer\n")).unwrap();
+        let number = fs::metadata(&path).unwrap().ino();
+        let test = "file::tests::unix::a_file_that_is_mounted_alone_is_written_over";
+        let Some(output) = run_mounted(&path, test) else { return eprintln!("skipped: no mount name space") };
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), fs::metadata(&path).unwrap().ino()), (NEW, number));
     }
 }

@@ -12,4 +12,6 @@ mod windows;
 #[cfg(windows)]
 use windows as system;
 
-pub use system::{copy_attributes, create_folders, create_private, open_lock, sync_folder};
+pub use system::{
+    check_folder, copy_attributes, create_folders, create_private, is_mounted_alone, open_lock, sync_folder,
+};

@@ -31,6 +31,22 @@ pub fn copy_attributes(old: &File, new: &File) -> io::Result<()> {
     new.set_permissions(attributes.permissions())
 }
 
+/// Checks that this process may give files of a folder other names.
+pub fn check_folder(folder: &Path) -> io::Result<()> {
+    use rustix::fs::Access;
+    Ok(rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
+/// True if the file itself is mounted, as container engines do it for a single file. No other file can take its name.
+pub fn is_mounted_alone(file: &Path) -> bool {
+    // Linux only: elsewhere the file is not there, and folders alone are mounted.
+    let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else { return false };
+    // proc_pid_mountinfo(5): the fifth field is the mount point. Blanks and backslashes are octal.
+    let escape = |c: char| if " \t\n\\".contains(c) { format!("\\{:03o}", u32::from(c)) } else { c.to_string() };
+    let point: String = file.to_string_lossy().chars().map(escape).collect();
+    String::from_utf8_lossy(&mounts).lines().any(|line| line.split(' ').nth(4) == Some(&point))
+}
+
 /// Makes a rename in a folder durable.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()

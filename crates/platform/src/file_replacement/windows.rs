@@ -24,6 +24,16 @@ pub fn copy_attributes(_: &File, _: &File) -> io::Result<()> {
     Ok(())
 }
 
+/// Does nothing: only an attempt tells what an access list allows.
+pub fn check_folder(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Returns false: folders alone are mounted.
+pub fn is_mounted_alone(_: &Path) -> bool {
+    false
+}
+
 /// Does nothing: folders cannot be synced.
 pub fn sync_folder(_: &Path) -> io::Result<()> {
     Ok(())

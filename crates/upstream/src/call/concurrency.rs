@@ -84,6 +84,11 @@ impl ConcurrencyLimit {
         }
     }
 
+    /// Returns the number of permits of this many that calls have.
+    pub(crate) fn in_use(&self, max: usize) -> usize {
+        max.saturating_sub(self.free.available_permits())
+    }
+
     /// Returns the number of calls in the queue.
     pub(crate) fn queue_len(&self) -> usize {
         self.queued.load(Ordering::Acquire)

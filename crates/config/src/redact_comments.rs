@@ -1,0 +1,86 @@
+//! Secrets of entries that are commented out.
+//!
+//! Owns the search for entries in comments. Does not judge values (`redact`). Invariant: a text that is no entry has no
+//! secret here.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use moongate_edit::Format;
+
+use super::collector::ProblemCollector;
+use super::parse;
+use super::redact::secret_places;
+use super::source::FileFormat;
+
+/// Finds the comments of a text.
+pub(super) fn comments_of(format: FileFormat, text: &str) -> Vec<Range<usize>> {
+    let format = match format {
+        FileFormat::Toml => Format::Toml,
+        FileFormat::Yaml => Format::Yaml,
+        FileFormat::Json => Format::Json,
+    };
+    moongate_edit::comments(format, text).unwrap_or_default()
+}
+
+/// Finds the places of secrets in comments.
+pub(super) fn commented_secrets(format: FileFormat, text: &str, comments: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut secrets = Vec::new();
+    for block in commented_blocks(text, comments) {
+        let own = uncommented(text, &block, comments);
+        for part in possible_entries(&own) {
+            let start = block.start + part.start;
+            let entries = parse::parse(format, &own[part], 0, &mut ProblemCollector::default());
+            secrets.extend(secret_places(&entries).into_iter().map(|place| start + place.start..start + place.end));
+        }
+    }
+    // A line is an entry by itself, and one of its run: each place is there once.
+    secrets.sort_by_key(|secret: &Range<usize>| (secret.start, std::cmp::Reverse(secret.end)));
+    let mut end = 0;
+    secrets.retain(|secret| {
+        let is_new = secret.start >= end;
+        end = end.max(secret.end);
+        is_new
+    });
+    secrets
+}
+
+/// Finds runs of lines that are comments, each from the start of its first line.
+fn commented_blocks(text: &str, comments: &[Range<usize>]) -> impl Iterator<Item = Range<usize>> {
+    let line_start = |at: usize| text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    let mut blocks: Vec<Range<usize>> = Vec::new();
+    for comment in comments {
+        let start = line_start(comment.start);
+        match blocks.last_mut() {
+            _ if !text[start..comment.start].trim().is_empty() => {}
+            Some(block) if text[block.end..start].trim_matches('\r') == "\n" => block.end = comment.end,
+            _ => blocks.push(start..comment.end),
+        }
+    }
+    blocks.into_iter()
+}
+
+/// Finds the parts of a text that may be entries: each line, and each run of lines without prose.
+fn possible_entries(text: &str) -> Vec<Range<usize>> {
+    let (mut parts, mut run, mut at) = (Vec::new(), 0..0, 0);
+    for line in text.split_inclusive('\n') {
+        let own = at..at + line.len();
+        at = own.end;
+        if line.contains([':', '=', '[']) {
+            run.end = own.end;
+            parts.push(own);
+        } else {
+            parts.push(std::mem::replace(&mut run, own.end..own.end));
+        }
+    }
+    parts.push(run);
+    parts
+}
+
+/// Returns a run of comments as the entries that it may be. Each character keeps its place.
+fn uncommented(text: &str, block: &Range<usize>, comments: &[Range<usize>]) -> String {
+    let marks = comments.iter().filter(|comment| block.contains(&comment.start)).map(|comment| comment.start);
+    let marks: BTreeSet<usize> = marks.collect();
+    let blank = |(at, c): (usize, char)| if marks.contains(&(block.start + at)) { ' ' } else { c };
+    text[block.clone()].char_indices().map(blank).collect()
+}

@@ -1,0 +1,65 @@
+//! End of what belongs to principals that are no longer admitted: by a reload, or since their keys expired.
+//!
+//! Owns the sweeps, and the timer for the next key that expires. Does not decide who is admitted (`moongate_access`).
+//! Invariant: one timer, whatever the number of keys.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ConfigReloader;
+use moongate_model::Principal;
+
+/// Time after a change for requests that began under the old rules. What they created is then revoked by a second
+/// sweep.
+const REVOKE_SWEEP_DELAY: Duration = Duration::from_secs(5);
+/// Longest wait for a key to expire. The clock may be set meanwhile.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+
+impl ConfigReloader {
+    /// Ends what belongs to keys when they expire. Runs until it is dropped.
+    pub(in crate::app) async fn end_expired_keys(self: Arc<Self>) {
+        let mut looked = jiff::Timestamp::now();
+        loop {
+            let keys = self.status.load().client_keys.iter().filter_map(|key| key.expires).collect::<Vec<_>>();
+            let next = keys.iter().filter(|at| **at > looked).min();
+            let wait = next.map(|at| Duration::try_from(at.duration_since(jiff::Timestamp::now())).unwrap_or_default());
+            tokio::select! {
+                () = tokio::time::sleep(wait.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL)), if wait.is_some() => {}
+                () = self.keys_changed.notified() => {}
+            }
+            let now = jiff::Timestamp::now();
+            if keys.iter().any(|at| (looked..=now).contains(at)) {
+                self.targets.gateway.revoke_removed();
+                self.revoke_removed_twice();
+            }
+            looked = now;
+        }
+    }
+
+    /// Ends it now, and again what requests in flight still create.
+    pub(super) fn revoke_removed_twice(&self) {
+        self.revoke_removed();
+        let own = self.self_ref.clone();
+        // Requests in flight may still create sessions under the old keys. The second sweep finds those.
+        tokio::spawn(async move {
+            tokio::time::sleep(REVOKE_SWEEP_DELAY).await;
+            if let Some(own) = own.upgrade() {
+                own.revoke_removed();
+            }
+        });
+    }
+
+    /// Ends what belongs to principals and endpoints that are no longer valid.
+    fn revoke_removed(&self) {
+        let server_state = self.targets.server_state.load();
+        let principals = server_state.auth.principals();
+        let allowed = |principal: &Principal, scope: &str| {
+            principals.admits(principal) && server_state.endpoints.allows(scope, principal)
+        };
+        let ended = server_state.downstream.sessions.retain(|mark| principals.find(mark), allowed);
+        if ended > 0 {
+            tracing::info!(ended, "sessions ended: their keys or endpoints are no longer valid");
+        }
+        server_state.downstream.parked_calls.retain(|principal| principals.admits(principal));
+    }
+}
