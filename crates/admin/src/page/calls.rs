@@ -157,7 +157,7 @@ impl CallsView<'_> {
                 td { (VisibleText(text(call, "server"))) }
                 td {
                     code { (VisibleText(text(call, "name"))) }
-                    @if !call["error"].is_null() { div class="cause red" { (VisibleText(&error_text(call))) } }
+                    @if let Some(cause) = cause(call) { div class="cause red" title=(show_invisible(cause)) { (VisibleText(cause)) } }
                 }
                 td { (VisibleText(text(client, "name"))) " " span class="soft" { (VisibleText(text(client, "version"))) } }
                 td { (VisibleText(text(call, "principal"))) }
@@ -215,6 +215,12 @@ fn outcome(call: &Value) -> Markup {
             " " span class="soft" title="Time in the gateway" { "(" (duration(own)) ")" }
         }
     }
+}
+
+/// Returns the text of a call's error, or else its kind.
+fn cause(call: &Value) -> Option<&str> {
+    let error = &call["error"];
+    [text(error, "message"), text(error, "type")].into_iter().find(|words| !words.is_empty())
 }
 
 /// Returns the kind and the text of a call's error.
