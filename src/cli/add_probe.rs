@@ -30,7 +30,7 @@ const NAME_MAX: usize = 60;
 pub(super) enum ProbeVerdict {
     /// Nothing speaks against it.
     Add,
-    /// It does not work yet, and may later.
+    /// Server that does not work yet, and may later.
     AddUnready,
     /// Settings with which it cannot work.
     Refuse,

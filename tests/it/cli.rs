@@ -20,7 +20,7 @@ const MOONGATE: &str = env!("CARGO_BIN_EXE_moongate");
 const LONG: Duration = Duration::from_secs(60);
 const KEY: &str = "mg_a_key_that_is_long_enough_0123456789";
 
-/// What a run left behind.
+/// Output of a command, and its exit code.
 #[derive(Debug)]
 struct RunOutput {
     code: Option<i32>,

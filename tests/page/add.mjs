@@ -76,7 +76,7 @@ async function byPaste(page) {
 async function byCommand(page) {
   await goLive(page, "/add?tab=command");
   await page.getByLabel("Name", { exact: true }).fill("notes-2");
-  await page.getByLabel("Command").fill("./notes-server --all");
+  await page.locator("[data-command]").fill("./notes-server --all");
   const line = await page.locator("main .code pre").textContent();
   check(line === "moongate add notes-2 -- ./notes-server --all", `the line for a terminal: ${line}`);
 }

@@ -44,7 +44,7 @@ async function fillsAForm(page) {
   check(await page.getByText("This is not a whole number.").count() === 0, "1.0 is whole");
   await ended(page);
   check((await status(page).textContent()).startsWith("Done, "), `it is done: ${await status(page).textContent()}`);
-  await page.getByRole("button", { name: "raw" }).click();
+  await page.getByRole("button", { name: "raw", exact: true }).click();
   check((await page.getByRole("region", { name: "Raw result" }).textContent()).includes("1.50"), "the result is shown as it came");
   await page.getByText("curl", { exact: true }).click();
   const line = await page.locator("#repeat-0").textContent();
@@ -69,7 +69,7 @@ async function choosesAVariant(page) {
   await page.getByRole("button", { name: "Remove", exact: true }).last().click();
   await page.getByRole("button", { name: "Call", exact: true }).click();
   await ended(page);
-  await page.getByRole("button", { name: "raw" }).click();
+  await page.getByRole("button", { name: "raw", exact: true }).click();
   const raw = await page.getByRole("region", { name: "Raw result" }).textContent();
   check(/target\W+name\W+Bob/.test(raw) && /sizes\W+5/.test(raw), `what the form shows is sent: ${raw}`);
 }

@@ -278,6 +278,8 @@ fn the_clock_on_the_wall_ends_nothing() {
         "mock/",
         "config/resolve/access.rs",
         "access/auth/api_keys.rs",
+        "access/auth/expiry.rs",
+        "app/reload/revoke.rs",
         "session/task_results.rs",
         // Since when a server is in its state, and when a call began, as dates that people read.
         "admin/server_details.rs",
@@ -286,6 +288,8 @@ fn the_clock_on_the_wall_ends_nothing() {
         "session/lib.rs",
         "admin/sessions.rs",
         "admin/page/calls.rs",
+        // The age of a server's last error, for people.
+        "admin/page/servers.rs",
         // A bench takes the time of a search. Nothing ends by it.
         "search/benches/",
         // A date until when a host asks to be left alone, if it does not show its own clock.
@@ -293,6 +297,7 @@ fn the_clock_on_the_wall_ends_nothing() {
         // When an edit was made and the config was read, as dates that people read.
         "config/edit/history.rs",
         "app/reload.rs",
+        "app/reload/change_config.rs",
         // When a key was last used and whether it has expired, for people.
         "admin/keys.rs",
         "admin/sign_in/key_uses.rs",

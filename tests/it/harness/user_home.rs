@@ -14,7 +14,7 @@ pub(crate) struct UserHome {
     dir: TempDir,
 }
 
-/// What a run left behind.
+/// Output of a command, and its exit code.
 #[derive(Debug)]
 pub(crate) struct RunOutput {
     pub(crate) code: Option<i32>,

@@ -97,7 +97,7 @@ impl ServersView<'_> {
         let part = self.query.with("open", open.map(|_| name)).link(&format!("/parts/server/{}", segment(name)));
         let toggle = if open.is_some() { "/" } else { &path };
         html! {
-            article class="card" id=(format!("server-{name}")) data-part=(part) data-on=(format!("server:{name}"))
+            article class="card" id=(format!("server-{name}")) data-part=(part) data-on={ "server:" (name) @if open.is_some() { " config" } }
                 data-ticks[is_ticking(server)] {
                 form id=(format!("open-{name}")) method="get" action=(toggle) {
                     @for (key, value) in self.query.only(&["state", "sort"]).pairs() { input type="hidden" name=(key) value=(value); }
