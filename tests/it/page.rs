@@ -219,7 +219,7 @@ async fn the_page_works_in_a_browser() {
     run_script("page.mjs", &admin, &pictures, async |order| scene.lock().await.obey(order).await).await;
 }
 
-/// Types are comments in the scripts, so that what is in the tree is what browsers run.
+/// Types are comments in the scripts, so that browsers run what is in the tree, without a build.
 #[tokio::test]
 async fn the_scripts_of_the_page_pass_strict_type_checks() {
     let compiler = page_home().join("npm/node_modules/typescript/bin/tsc");
