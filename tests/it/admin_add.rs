@@ -39,6 +39,26 @@ async fn servers_are_added_as_one_edit_and_undone_as_one() {
 }
 
 #[tokio::test]
+async fn the_tools_of_a_new_server_are_on_from_the_first_look() {
+    let server = serve(only(legacy(), &["echo", "fail"])).await;
+    let edited = EditedGateway::start(Setup::new()).await;
+    for n in 0..20 {
+        let name = format!("s{n}");
+        let added = add(&edited, json!({ "servers": { &name: { "url": server.url } } })).await;
+        assert_eq!(added.status, 201, "{}", added.text_body());
+        // Its list is known a moment before the catalogue has its tools.
+        let tools = until("its list is known", async || {
+            let items = edited.get(&format!("/servers/{name}/items")).await;
+            let tools = items["tools"].as_array().unwrap().clone();
+            (!tools.is_empty()).then_some(tools)
+        })
+        .await;
+        let states: Vec<&Value> = tools.iter().map(|tool| &tool["state"]).collect();
+        assert_eq!(states, ["on", "on"], "{name}");
+    }
+}
+
+#[tokio::test]
 async fn a_name_is_taken_by_what_the_file_has_now() {
     let server = serve(only(legacy(), &["echo"])).await;
     let edited = EditedGateway::start(Setup::new().with("gateway", "reload = { watch = false }")).await;
@@ -397,7 +417,10 @@ async fn a_server_whose_variable_is_not_set_is_added_and_fails_alone() {
         "{}",
         undone.text_body()
     );
-    assert_eq!(edited.gateway.status("b").await["state"], "failed");
+    until("it has failed again", async || {
+        (edited.gateway.status("b").await["state"] == "failed").then_some(())
+    })
+    .await;
     assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 200);
     assert_eq!(edited.text(), before);
     // What no variable can heal is refused, and with it the whole edit.

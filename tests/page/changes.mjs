@@ -28,6 +28,26 @@ async function switchesATool(page) {
   await undone(page, before, "all tools");
 }
 
+/** The change may be shown before its answer is there. The next press means what is shown then. */
+async function switchesBackAfterASlowAnswer(page) {
+  const before = await order("config");
+  await goLive(page, "/servers/weather");
+  await page.route("**/api/v1/servers/weather", async (route) => {
+    const response = await route.fetch();
+    await page.locator("#server-weather .num", { hasText: "2 of 4 tools" }).waitFor();
+    await route.fulfill({ response });
+  });
+  await toggle(page, "report_sighting").click();
+  await page.getByText("report_sighting is switched off.").waitFor();
+  await page.unroute("**/api/v1/servers/weather");
+  await toggle(page, "report_sighting").click();
+  await page.getByText("report_sighting is switched on.").waitFor();
+  check((await order("client-has weather__report_sighting")) === "yes", "the second press switches it on");
+  await order("restore");
+  await page.locator("#server-weather .num", { hasText: "3 of 4 tools" }).waitFor();
+  check((await order("config")) === before, "the config is as before");
+}
+
 /** The view of all tools has the same switches, and follows changes that are made elsewhere. */
 async function switchesInTheListOfTools(page) {
   const before = await order("config");
@@ -135,4 +155,4 @@ async function explains(page) {
   check((await page.locator(".model pre").textContent()).includes("weather__watch_storm(text: string"), "the answer of search_tools is shown");
 }
 
-await runSteps([switchesATool, switchesInTheListOfTools, switchesAndRemovesAServer, saves, notices, refusals, explains]);
+await runSteps([switchesATool, switchesBackAfterASlowAnswer, switchesInTheListOfTools, switchesAndRemovesAServer, saves, notices, refusals, explains]);

@@ -15,6 +15,7 @@ use crate::actions::Viewer;
 use crate::config_control::ConfigStatus;
 use crate::config_view::{RuleTable, rule_json};
 use crate::{AdminState, json};
+use moongate_access::policy::ItemRules;
 use moongate_gateway::{CatalogRoute, ServerEntry, Snapshot, estimate_tokens};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::ItemKind;
@@ -116,14 +117,9 @@ pub(super) fn items_json(admin: &AdminState, name: &str) -> Option<Value> {
 
 fn describe_items(admin: &AdminState, server: &ServerEntry) -> Value {
     let (snapshot, config) = (admin.gateway.snapshot(), admin.control.config());
-    let settings = &server.settings;
-    let name = settings.name.as_str();
+    let name = server.settings.name.as_str();
     let listed = |kind| {
-        let (table, rules) = match kind {
-            ItemKind::Tools => ("tools", &settings.tools),
-            ItemKind::Prompts => ("prompts", &settings.prompts),
-            ItemKind::Resources | ItemKind::Templates => ("resources", &settings.resources),
-        };
+        let (table, rules) = rules_of(server, kind);
         let table = RuleTable { server: name, kind: table, rules };
         let item = |item: &JsonObject| {
             let mut described = item_json(kind, server, item, &snapshot);
@@ -159,12 +155,7 @@ pub(super) fn item_summary(kind: ItemKind, server: &ServerEntry, item: &JsonObje
     let named = format!("{} {local}", kind.member());
     // An item that cannot be exposed has no route. Its reason is found by the words it was noted with.
     let excluded = snapshot.excluded.iter().find(|out| out.server == server.settings.name && out.item == named);
-    let state = match (route, excluded) {
-        (Some(route), _) if route.hidden => "hidden",
-        (Some(_), _) => "on",
-        (None, Some(_)) => "left_out",
-        (None, None) => "off",
-    };
+    let state = if excluded.is_some() { "left_out" } else { state_by_rules(rules_of(server, kind).1, &local) };
     let text = |key: &str| item.get_string(key).map(|text| text.to_string());
     let totals = route.map(|route| route.meter.totals()).unwrap_or_default();
     json!({
@@ -183,6 +174,25 @@ pub(super) fn item_summary(kind: ItemKind, server: &ServerEntry, item: &JsonObje
     })
 }
 
+/// Returns the state that the rules of a server give to an item. The catalogue follows them a moment later, so a new
+/// server's items are never shown as switched off.
+fn state_by_rules(rules: &ItemRules, local: &str) -> &'static str {
+    match (rules.allows_name(local), rules.hide.matches(local)) {
+        (false, _) => "off",
+        (true, true) => "hidden",
+        (true, false) => "on",
+    }
+}
+
+/// Returns the rules for a server's items of a kind, with the table of the config that has them.
+fn rules_of(server: &ServerEntry, kind: ItemKind) -> (&'static str, &ItemRules) {
+    match kind {
+        ItemKind::Tools => ("tools", &server.settings.tools),
+        ItemKind::Prompts => ("prompts", &server.settings.prompts),
+        ItemKind::Resources | ItemKind::Templates => ("resources", &server.settings.resources),
+    }
+}
+
 /// Returns the size of an item as lists show it. One in no list counts as its server wrote it.
 fn listed_bytes(item: &JsonObject, route: Option<&Arc<CatalogRoute>>) -> usize {
     route.map_or_else(|| item.bytes().len(), |route| route.listed.bytes().len())
@@ -191,4 +201,24 @@ fn listed_bytes(item: &JsonObject, route: Option<&Arc<CatalogRoute>>) -> usize {
 /// Parses a member for the page. It is a definition, not a payload.
 fn as_value(raw: &RawJson) -> Option<Value> {
     serde_json::from_slice(raw.bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use moongate_access::policy::GlobList;
+
+    use super::*;
+
+    #[test]
+    fn only_a_rule_switches_an_item_off() {
+        let globs = |patterns: &[&str]| GlobList::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>());
+        let mut rules = ItemRules::allow_all();
+        rules.deny = globs(&["delete_*", "!delete_draft"]).unwrap();
+        rules.hide = globs(&["*_all", "delete_*"]).unwrap();
+        for (name, state) in
+            [("get", "on"), ("get_all", "hidden"), ("delete_all", "off"), ("delete_draft", "hidden")]
+        {
+            assert_eq!(state_by_rules(&rules, name), state, "{name}");
+        }
+    }
 }

@@ -8,15 +8,15 @@ const fits = (from, to) => from.nodeName === to.nodeName && key(from) === key(to
 
 /** @param {Element} from @param {Element} to */
 function morphAttributes(from, to) {
-  // The reader switched it, and the answer is under way.
-  if (from.ariaBusy === "true") return;
+  // While an answer is under way, a switch stands as the reader put it. What its next press sends is as new as the rest.
+  const isKept = (/** @type {string} */ name) => from.ariaBusy === "true" && /^aria-(busy|checked)$/.test(name);
   for (const { name } of [...from.attributes]) {
     // The reader opened or closed it, or a script hid it.
-    if (to.hasAttribute(name) || (name === "open" && from.nodeName === "DETAILS") || name === "hidden") continue;
+    if (to.hasAttribute(name) || (name === "open" && from.nodeName === "DETAILS") || name === "hidden" || isKept(name)) continue;
     from.removeAttribute(name);
   }
   for (const { name, value } of [...to.attributes]) {
-    if (from.getAttribute(name) !== value && name !== "open") from.setAttribute(name, value);
+    if (from.getAttribute(name) !== value && name !== "open" && !isKept(name)) from.setAttribute(name, value);
   }
 }
 
