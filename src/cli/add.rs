@@ -14,7 +14,7 @@ use crate::cli::import_sources::{SourceError, read_sources};
 use crate::cli::own_config::OwnConfig;
 use crate::cli::process::{BAD_CONFIG, environment, print_message};
 use moongate_clients::UserDirectories;
-use moongate_clients::import::{ImportState, ordered_settings};
+use moongate_clients::import::{ImportState, written_settings};
 use moongate_config::edit::ConfigOperation;
 use moongate_config::{PopularServer, popular_server, popular_servers};
 use moongate_platform::Platform;
@@ -186,7 +186,7 @@ fn pasted(args: &AddArgs) -> Result<NewServers, SourceError> {
         print_message(&format!("{unusable} of these servers cannot be used and were not added: correct them"));
     }
     let new = new_servers(&rows).into_iter().map(|server| {
-        let mut settings = ordered_settings(&server.settings);
+        let mut settings = written_settings(&server.settings);
         if args.off {
             settings.insert("enabled".to_owned(), json!(false));
         }

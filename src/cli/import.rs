@@ -22,7 +22,7 @@ use crate::cli::own_config::OwnConfig;
 use crate::cli::process::{environment, load_options, print_message};
 use crate::cli::table_format::TableFormat;
 use moongate_clients::UserDirectories;
-use moongate_clients::import::{ImportRow, ImportState, is_off, ordered_settings};
+use moongate_clients::import::{ImportRow, ImportState, is_off, written_settings};
 use moongate_config::ServerEntry;
 use moongate_config::edit::ConfigOperation;
 use moongate_platform::Platform;
@@ -142,7 +142,7 @@ async fn write(
         variables.iter().filter_map(|variables| variables.setting.clone()).map(ConfigOperation::SetEnvFile).collect();
     operations.extend(new.iter().map(|server| ConfigOperation::AddServer {
         name: server.name.clone(),
-        settings: Value::Object(ordered_settings(&server.settings)),
+        settings: Value::Object(written_settings(&server.settings)),
     }));
     let edited = EditedConfig::of(&args.config);
     if args.dry_run {

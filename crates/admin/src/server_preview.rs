@@ -203,7 +203,7 @@ fn row_json(row: &ImportRow, refused: &[String]) -> Value {
         ImportState::Own => ("own", None, None),
         ImportState::Broken => ("problem", None, None),
     };
-    let masked = Value::Object(moongate_clients::import::ordered_settings(&server.masked));
+    let masked = Value::Object(moongate_clients::import::written_settings(&server.masked));
     let mut secrets = Vec::new();
     for (key, value) in &server.settings {
         find_secrets(name, key, value, server.masked.get(key).unwrap_or(&Value::Null), &mut secrets);

@@ -170,7 +170,7 @@ impl FoundServers {
 
 /// Returns the operation that adds a server.
 pub(super) fn add_operation(row: &ImportRow) -> ConfigOperation {
-    let settings = Value::Object(moongate_clients::import::ordered_settings(&row.server.settings));
+    let settings = Value::Object(moongate_clients::import::written_settings(&row.server.settings));
     ConfigOperation::AddServer { name: row.server.name.clone(), settings }
 }
 

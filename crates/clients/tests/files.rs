@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use moongate_clients::import::{ImportState, OwnGateway, ordered_settings, plan_import, read_file};
+use moongate_clients::import::{ImportState, OwnGateway, plan_import, read_file, written_settings};
 use moongate_clients::{
     ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, ExistingEntry, ServerWrapper, TakenEntry,
     UserDirectories, client, client_entry, clients, connect_text, disconnect_text, existing_entry, format_of,
@@ -242,7 +242,7 @@ fn an_import_takes_what_the_client_had_and_not_ourselves() {
             );
             let added = found.iter().map(|server| {
                 let path = ["servers", server.name.as_str()].map(PathStep::from);
-                Edit::new(path, EditAction::Set(Value::Object(ordered_settings(&server.settings))))
+                Edit::new(path, EditAction::Set(Value::Object(written_settings(&server.settings))))
             });
             let config = edit(Format::Toml, "", &added.collect::<Vec<_>>()).unwrap();
             let options = LoadOptions {

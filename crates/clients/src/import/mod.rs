@@ -7,7 +7,7 @@ mod command_line;
 mod env_variables;
 mod merge;
 mod naming;
-mod ordered_settings;
+mod written_settings;
 mod projects;
 mod registry;
 mod remote_bridge;
@@ -21,8 +21,8 @@ use serde_json::{Map, Value};
 
 pub use env_variables::{MovedSecrets, move_secrets};
 pub use merge::{ImportRow, ImportState, KnownServer, OwnGateway, is_off, plan_import};
-pub use ordered_settings::ordered_settings;
 pub use projects::ProjectServers;
+pub use written_settings::written_settings;
 
 /// Servers that a text has.
 #[derive(Clone, Debug, Default, PartialEq)]
