@@ -1,8 +1,12 @@
 //! Addresses of the metadata services of clouds, which give credentials to whoever asks.
 //!
-//! Owns their list. Does not connect. Invariant: an address in doubt is one of them.
+//! Owns their list. Looks names up, and connects nowhere. Invariant: an address in doubt is one of them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use moongate_transport::socket::SocketAddress;
+use moongate_upstream::ConnectTarget;
 
 /// Names that clouds resolve to their metadata services.
 const NAMES: [&str; 4] = ["metadata", "metadata.google.internal", "metadata.goog", "instance-data"];
@@ -13,15 +17,40 @@ const ADDRESSES: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
 ];
 
+/// Returns true for a target that is a metadata service: by its name, its address, or an address that its name stands
+/// for. A name that cannot be looked up within the limit is none.
+pub(super) async fn is_metadata_target(target: &ConnectTarget, limit: Duration) -> bool {
+    let (host, port) = match target {
+        ConnectTarget::Http { url, socket: None, .. } => {
+            (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default())
+        }
+        ConnectTarget::Socket(SocketAddress::Tcp(address)) => {
+            let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+            (host, port.parse().unwrap_or_default())
+        }
+        _ => return false,
+    };
+    let host = host.trim_matches(['[', ']']);
+    is_metadata_host(host) || addresses(host, port, limit).await.into_iter().any(is_metadata_address)
+}
+
+async fn addresses(host: &str, port: u16, limit: Duration) -> Vec<IpAddr> {
+    // A name that only a proxy can resolve is none of this machine's networks.
+    match tokio::time::timeout(limit, tokio::net::lookup_host((host, port))).await {
+        Ok(Ok(found)) => found.map(|address| address.ip()).collect(),
+        Ok(Err(_)) | Err(_) => Vec::new(),
+    }
+}
+
 /// Returns true for a host that is a metadata service by its name or its address.
-pub(super) fn is_metadata_host(host: &str) -> bool {
+fn is_metadata_host(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
     let names = NAMES.iter().any(|name| host == *name || host.starts_with("instance-data."));
     names || host.parse().is_ok_and(is_metadata_address)
 }
 
 /// Returns true for the address of a metadata service.
-pub(super) fn is_metadata_address(address: IpAddr) -> bool {
+fn is_metadata_address(address: IpAddr) -> bool {
     let embedded = match address {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(address) => embedded_v4(address),

@@ -3,10 +3,9 @@
 //! Owns the connection and its end, and what an operator may probe. Does not resolve settings. Invariant: the connection
 //! and the child that was started have ended.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use super::metadata_address::{is_metadata_address, is_metadata_host};
+use super::metadata_address::is_metadata_target;
 use moongate_admin::{ProbeAnswer, ProbeReport};
 use moongate_model::ItemKind;
 use moongate_protocol::ConnectError;
@@ -99,37 +98,22 @@ pub(super) async fn probe_for_operator(
 
 /// Refuses what no probe may connect to.
 async fn refusal(connect: &ConnectTarget, allow_commands: bool, limit: Duration) -> Option<ProbeReport> {
-    let (host, port) = match connect {
+    match connect {
         ConnectTarget::Misconfigured { reason } => return Some(failed(reason.clone(), "correct its settings")),
-        ConnectTarget::Stdio { .. } | ConnectTarget::Socket(SocketAddress::Unix(_)) if allow_commands => return None,
-        ConnectTarget::Http { socket: Some(_), .. } if allow_commands => return None,
-        ConnectTarget::Stdio { .. } | ConnectTarget::Socket(SocketAddress::Unix(_)) => {
+        ConnectTarget::Stdio { .. }
+        | ConnectTarget::Socket(SocketAddress::Unix(_))
+        | ConnectTarget::Http { socket: Some(_), .. }
+            if !allow_commands =>
+        {
             return Some(not_allowed());
         }
-        ConnectTarget::Http { socket: Some(_), .. } => return Some(not_allowed()),
-        ConnectTarget::Http { url, .. } => {
-            (url.host_str().unwrap_or_default().to_owned(), url.port_or_known_default().unwrap_or_default())
-        }
-        ConnectTarget::Socket(SocketAddress::Tcp(address)) => {
-            let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
-            (host.to_owned(), port.parse().unwrap_or_default())
-        }
-    };
-    let host = host.trim_matches(['[', ']']);
-    // A name may stand for such an address, too. Redirects need no look, since no transport follows them.
-    let is_metadata = is_metadata_host(host) || addresses(host, port, limit).await.into_iter().any(is_metadata_address);
-    is_metadata.then(|| {
+        _ => {}
+    }
+    // Redirects need no look, since no transport follows them.
+    is_metadata_target(connect, limit).await.then(|| {
         let message = "this is the address of a cloud's metadata service, and it is never connected to from here";
         failed(message.to_owned(), "type the address of an MCP server")
     })
-}
-
-async fn addresses(host: &str, port: u16, limit: Duration) -> Vec<IpAddr> {
-    // A name that only a proxy can resolve is none of this machine's networks.
-    match tokio::time::timeout(limit, tokio::net::lookup_host((host, port))).await {
-        Ok(Ok(found)) => found.map(|address| address.ip()).collect(),
-        Ok(Err(_)) | Err(_) => Vec::new(),
-    }
 }
 
 fn not_allowed() -> ProbeReport {

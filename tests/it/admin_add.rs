@@ -263,7 +263,7 @@ async fn a_probe_tells_how_a_server_answers() {
 }
 
 #[tokio::test]
-async fn a_probe_that_fails_says_why_and_never_asks_a_metadata_service() {
+async fn a_probe_that_fails_says_why_and_no_metadata_service_is_asked_or_added() {
     let edited = EditedGateway::start(Setup::new()).await;
     let fault = async |body: Value| preview(&edited, body).await["servers"][0]["probe"].clone();
     let closed = fault(json!({ "url": "http://127.0.0.1:9/mcp", "probe": true })).await;
@@ -278,7 +278,13 @@ async fn a_probe_that_fails_says_why_and_never_asks_a_metadata_service() {
     ] {
         let refused = fault(json!({ "url": url, "probe": true })).await;
         assert!(refused["fault"]["message"].as_str().unwrap().contains("metadata service"), "{url}: {refused}");
+        let added =
+            add(&edited, json!({ "servers": { "fine": { "url": "http://127.0.0.1:9/" }, "cloud": { "url": url } } }))
+                .await;
+        assert_eq!((added.status, &added.json()["error"]), (403, &json!("address_not_allowed")), "{url}");
+        assert!(added.text_body().contains("cloud would be the metadata service"), "{}", added.text_body());
     }
+    assert!(!edited.text().contains("servers"), "all or nothing");
     // A program is not started for a look.
     let text = "npx -y @scope/server@1.0";
     let row = preview(&edited, json!({ "text": text, "probe": true })).await["servers"][0].clone();
@@ -417,10 +423,7 @@ async fn a_server_whose_variable_is_not_set_is_added_and_fails_alone() {
         "{}",
         undone.text_body()
     );
-    until("it has failed again", async || {
-        (edited.gateway.status("b").await["state"] == "failed").then_some(())
-    })
-    .await;
+    until("it has failed again", async || (edited.gateway.status("b").await["state"] == "failed").then_some(())).await;
     assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 200);
     assert_eq!(edited.text(), before);
     // What no variable can heal is refused, and with it the whole edit.

@@ -216,6 +216,7 @@ pub(super) fn refuse(admin: &AdminState, ChangeRefusal { error, tag }: &ChangeRe
         "bad_value" | "bad_name" => (StatusCode::BAD_REQUEST, None),
         "edit_off" => (StatusCode::FORBIDDEN, Some("admin.edit")),
         "commands_not_allowed" => (StatusCode::FORBIDDEN, Some("admin.allow_commands")),
+        "address_not_allowed" => (StatusCode::FORBIDDEN, None),
         "changed" => (StatusCode::PRECONDITION_FAILED, None),
         "already_there" | "busy" | "locked" | "no_file" | "nothing_to_undo" | "overridden" => {
             (StatusCode::CONFLICT, None)

@@ -215,9 +215,7 @@ mod tests {
         let mut rules = ItemRules::allow_all();
         rules.deny = globs(&["delete_*", "!delete_draft"]).unwrap();
         rules.hide = globs(&["*_all", "delete_*"]).unwrap();
-        for (name, state) in
-            [("get", "on"), ("get_all", "hidden"), ("delete_all", "off"), ("delete_draft", "hidden")]
-        {
+        for (name, state) in [("get", "on"), ("get_all", "hidden"), ("delete_all", "off"), ("delete_draft", "hidden")] {
             assert_eq!(state_by_rules(&rules, name), state, "{name}");
         }
     }

@@ -14,7 +14,7 @@ use moongate_access::auth::AdminRole;
 /// Errors of edits, by their status.
 const EDIT_ERRORS: [(&str, &str); 5] = [
     ("400", "bad_body, bad_value or bad_name: the request is not as it should be."),
-    ("403", "read_only or commands_not_allowed: the config does not allow it."),
+    ("403", "read_only, commands_not_allowed or address_not_allowed: it is not done from here."),
     ("409", "already_there, overridden, no_file, busy or locked: it cannot be done now, or would do nothing."),
     ("412", "changed: the file is another one than expected."),
     ("422", "problems, unknown_tool, cannot_edit or read_only: nothing was written."),

@@ -7,18 +7,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use super::{ConfigReloader, ReloadOutcome, ReloadSource, failing_with_new, working_servers};
+use crate::app::metadata_address::is_metadata_target;
 use moongate_access::auth::AdminRole;
 use moongate_admin::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
 use moongate_config::edit::{
     ConfigEditError, ConfigOperation, EditHistory, KeyList, PastEdit, PreparedEdit, prepare_edit,
 };
 use moongate_config::{AdminEdits, ConfigProblem, ErrorTolerance, LoadOptions, Plan};
+use moongate_upstream::ServerSettings;
 
 /// Time that a change waits for a reload or another change.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the whole change. A network file system may stall.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time to look a new server's name up.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 /// Times that a change begins again while another process writes, and the pause between.
 const WRITE_ATTEMPTS: u32 = 40;
 const WRITE_PAUSE: Duration = Duration::from_millis(25);
@@ -187,6 +193,7 @@ impl PendingChange<'_> {
         operations.iter().try_for_each(|operation| check_expiry(operation, plan))?;
         // The reload would refuse it, and the file would keep what is not in use.
         self.reloader.check_open(plan).map_err(|why| ConfigEditError::new("problems", why))?;
+        check_addresses(operations, plan)?;
         let servers = operations.iter().filter_map(|operation| operation.server().map(str::to_owned)).collect();
         let problems = prepared.problems_of_new(operations);
         let applied = self.finish(prepared, servers, HistoryNote::Added)?;
@@ -286,6 +293,23 @@ fn check_commands(kind: &ChangeKind, plan: &Plan) -> Result<(), ConfigEditError>
          false: use `moongate add`, or edit the file"
     );
     Err(ConfigEditError::new("commands_not_allowed", message))
+}
+
+/// Refuses a server whose address gives a cloud's credentials to whoever asks. Who may write the file may write that, too.
+fn check_addresses(operations: &[ConfigOperation], plan: &Plan) -> Result<(), ConfigEditError> {
+    let targets = plan.servers.iter().filter(|server| {
+        operations.iter().any(|operation| operation.sets_target() && operation.server() == Some(&server.name))
+    });
+    let look = async |server: &ServerSettings| {
+        is_metadata_target(&server.connect, LOOKUP_TIMEOUT).await.then(|| server.name.clone())
+    };
+    // All names at once: each may take as long as the limit.
+    let looks = futures_util::future::join_all(targets.map(look));
+    let Some(name) = Handle::current().block_on(looks).into_iter().flatten().next() else { return Ok(()) };
+    let message = format!(
+        "{name} would be the metadata service of a cloud, which no server from here may be: use `moongate add`, or edit the file"
+    );
+    Err(ConfigEditError::new("address_not_allowed", message))
 }
 
 /// Refuses a change of the operators' keys after which nobody could make another one.

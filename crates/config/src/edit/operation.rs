@@ -75,6 +75,15 @@ impl ConfigOperation {
         }
     }
 
+    /// Returns true if the operation may decide where a server is.
+    pub fn sets_target(&self) -> bool {
+        match self {
+            ConfigOperation::AddServer { .. } => true,
+            ConfigOperation::SetKeys { values, .. } => values.keys().any(|key| is_guarded_key(key)),
+            _ => false,
+        }
+    }
+
     /// Finds the file, and the edits in it.
     pub(super) fn target(
         &self,
