@@ -44,6 +44,7 @@ pub(super) async fn check(file: &ClientFile, request: &ConnectRequest) -> anyhow
     match outcome {
         ProbeOutcome::Tools(count) => print_message(&format!("checked: the gateway answers with {count} tools")),
         ProbeOutcome::Unreachable(why) => {
+            let why = moongate_transport::connect_hints::without_container_hint(&why);
             print_message(&format!("not checked, since no gateway answers there yet ({why})"));
             print_message("start it with `moongate`; this command, run again, checks the entry");
         }
