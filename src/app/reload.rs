@@ -17,6 +17,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
+use crate::app::doctor;
 use crate::app::file_digests::{FileDigests, WatchedFiles};
 use crate::app::plan_diff::{PlanDiff, applicable, diff_plans};
 use crate::app::plan_settings::{
@@ -25,14 +26,15 @@ use crate::app::plan_settings::{
 };
 use moongate_access::auth::AdminAccess;
 use moongate_admin::{
-    AdminControl, AppliedChange, ChangePreview, ChangeRefusal, ConfigChange, ConfigStatus, ProbeReport, SignInState,
+    AdminControl, AppliedChange, ChangePreview, ChangeRefusal, ConfigChange, ConfigStatus, ProbeReport, ServerHint,
+    SignInState,
 };
 use moongate_clients::import::ImportRow;
 use moongate_config::edit::{ConfigOperation, EditHistory, PastEdit};
 use moongate_config::{
     ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings, ServerEntry, SettingPlaces,
 };
-use moongate_gateway::{Gateway, ToolAccessChange};
+use moongate_gateway::{Gateway, ServerEntry as GatewayServer, ToolAccessChange};
 use moongate_server::{ServerState, ServerTls, SharedServerState};
 use moongate_session::store::unix_now;
 use moongate_telemetry::{ConfigReload, Metrics, logs};
@@ -484,6 +486,10 @@ impl AdminControl for ConfigReloader {
 
     fn doctor(&self) -> BoxFuture<'_, Option<Vec<serde_json::Value>>> {
         Box::pin(self.examine())
+    }
+
+    fn server_hint(&self, server: &GatewayServer) -> Option<ServerHint> {
+        doctor::server_hint(server)
     }
 
     fn past_edits(&self) -> Vec<PastEdit> {

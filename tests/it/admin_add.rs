@@ -402,11 +402,7 @@ async fn a_server_whose_variable_is_not_set_is_added_and_fails_alone() {
     let reply = add(&edited, json!({ "servers": { "b": settings, "c": { "url": server.url } } })).await;
     assert_eq!((reply.status, &reply.json()["reload"]["outcome"]), (201, &json!("applied")), "{}", reply.text_body());
     assert_eq!(reply.json()["problems"][0]["server"], "b", "{}", reply.text_body());
-    let failed = until("it has failed", async || {
-        let server = edited.gateway.status("b").await;
-        (server["state"] == "failed").then_some(server)
-    })
-    .await;
+    let failed = edited.state("b", "failed").await;
     assert!(failed["reason"].as_str().unwrap().contains("MOONGATE_NO_SUCH_VARIABLE is not set"), "{failed}");
     edited.ready("c").await;
     assert_eq!(edited.gateway.status("a").await["state"], "ready");
@@ -423,7 +419,7 @@ async fn a_server_whose_variable_is_not_set_is_added_and_fails_alone() {
         "{}",
         undone.text_body()
     );
-    until("it has failed again", async || (edited.gateway.status("b").await["state"] == "failed").then_some(())).await;
+    edited.state("b", "failed").await;
     assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 200);
     assert_eq!(edited.text(), before);
     // What no variable can heal is refused, and with it the whole edit.

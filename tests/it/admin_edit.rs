@@ -148,7 +148,7 @@ async fn a_server_that_failed_at_the_start_is_no_obstacle_to_edits_of_others() {
     let table = format!("url = {:?}\nheaders = {{ X = \"${{MOONGATE_NO_SUCH_VARIABLE}}\" }}", server.url);
     let edited = EditedGateway::start(Setup::new().http("a", &server.url).with("servers.b", &table)).await;
     edited.ready("a").await;
-    assert_eq!(edited.gateway.status("b").await["state"], "failed");
+    edited.state("b", "failed").await;
     let reply = edited.patch("a", json!({ "set": { "title": "A" } })).await;
     assert_eq!((reply.status, &reply.json()["reload"]["outcome"]), (200, &json!("applied")), "{}", reply.text_body());
     assert_eq!(edited.gateway.status("a").await["title"], "A");

@@ -61,6 +61,34 @@ async fn the_doctor_of_a_running_gateway_finds_what_the_command_finds() {
 }
 
 #[tokio::test]
+async fn a_server_that_does_not_work_has_a_hint_with_the_code_of_the_doctor() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let setup = Setup::new()
+        .http("a", &server.url)
+        .with("servers.b", "command = \"no-such-program-here\"")
+        .with("servers.c", "url = \"http://127.0.0.1:9/mcp\"")
+        .with("servers.d", "url = \"http://127.0.0.1:9/${MOONGATE_NO_SUCH_VARIABLE}\"");
+    let edited = EditedGateway::start(setup).await;
+    edited.ready("a").await;
+    for (name, state, code, text) in [
+        ("b", "failed", "MG-E01", "install it, or write its whole path as `servers.b.command`"),
+        ("c", "backing_off", "MG-S01", "start that server, or correct `servers.c`: its URL or address"),
+    ] {
+        let hint = edited.state(name, state).await["hint"].clone();
+        assert_eq!((&hint["code"], &hint["text"]), (&json!(code), &json!(text)));
+        assert!(edited.get("/doctor").await.to_string().contains(code), "{code}");
+    }
+    let page = edited.gateway.admin("/servers/b").await.text_body();
+    assert!(
+        page.contains("To fix it: install it, or write its whole path as <code>servers.b.command</code>"),
+        "{page}"
+    );
+    assert_eq!(edited.gateway.status("a").await["hint"], Value::Null);
+    let misconfigured = edited.state("d", "failed").await;
+    assert_eq!(misconfigured["hint"], Value::Null, "its reason says what to do: {misconfigured}");
+}
+
+#[tokio::test]
 async fn a_server_that_is_off_has_what_the_config_says_of_it() {
     let off = "url = \"https://api.example.com/mcp?key=s3cr3t\"\ntitle = \"Cost: $$5\"\nprefix = \"o\"\nenabled = false\n\
                icon = \"https://a.example/i.png\"\nheaders = { X = \"${MOONGATE_NO_SUCH_VARIABLE}\" }";

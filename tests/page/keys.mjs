@@ -55,6 +55,8 @@ async function forAClient(page) {
   await dialog(page).getByRole("button", { name: "I have it" }).click();
   await page.goto(`${base}/keys`);
   check((await page.locator("#key-clients-cursor").count()) === 1, "it has the client's name");
+  await page.goto(`${base}/connect?client=codex`);
+  check((await page.locator(".steps").textContent()).includes("as far as you still have its text: cursor."), "keys that may use the endpoint are named");
 }
 
 /** The first key of an operator closes the page: it stays until the key was noted, and asks for it then. */

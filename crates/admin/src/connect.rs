@@ -3,6 +3,8 @@
 //! Owns the request for the steps, and the search for a client that is connected. Does not know how an entry looks
 //! (`moongate_clients`). Invariant: no file of a client is read, and no key is shown.
 
+use std::sync::Arc;
+
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -15,7 +17,7 @@ use moongate_clients::{
     ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, client_of_session, connect_steps,
     shown_file,
 };
-use moongate_model::ItemKind;
+use moongate_model::{ItemKind, Principal};
 use moongate_platform::Platform;
 use moongate_server::json_response;
 
@@ -104,6 +106,18 @@ pub(super) fn steps_json(admin: &AdminState, profile: &ClientProfile, url: &str)
             |step| json!({ "kind": step.kind.name(), "text": step.text, "path": step.path, "language": step.language }),
         )
         .collect()
+}
+
+/// Returns the names of the keys that may use an endpoint.
+pub(super) fn usable_keys(admin: &AdminState, endpoint: &str) -> Vec<String> {
+    let server_state = admin.server_state.load();
+    let principals = server_state.auth.principals();
+    let may_use =
+        |principal: &Arc<Principal>| principals.admits(principal) && server_state.endpoints.allows(endpoint, principal);
+    let mut names: Vec<String> =
+        principals.all().into_iter().filter(may_use).map(|principal| principal.name.clone()).collect();
+    names.sort_unstable();
+    names
 }
 
 /// Sign that a client uses the gateway: a session, or a recent call.

@@ -55,7 +55,7 @@ use moongate_access::auth::AdminAccess;
 use moongate_clients::import::ImportRow;
 use moongate_config::edit::{ConfigOperation, PastEdit};
 use moongate_config::{ServerEntry, SettingPlaces};
-use moongate_gateway::Gateway;
+use moongate_gateway::{Gateway, ServerEntry as GatewayServer};
 use moongate_server::{SharedServerState, has_several_hosts, json_response, request_hosts};
 use moongate_telemetry::Metrics;
 
@@ -145,11 +145,23 @@ pub trait AdminControl: Send + Sync {
     /// Runs the checks of the config, this machine and the servers. `None` without a config.
     fn doctor(&self) -> BoxFuture<'_, Option<Vec<serde_json::Value>>>;
 
+    /// Returns what would help a server that does not work. `None` for one that works, and where its reason says it.
+    fn server_hint(&self, server: &GatewayServer) -> Option<ServerHint>;
+
     /// Reads the edits that can be undone, the last one first. Reads a file, so it may block.
     fn past_edits(&self) -> Vec<PastEdit>;
 
     /// Reads where each setting of the config stands. Reads files, so it may block.
     fn setting_places(&self) -> Option<SettingPlaces>;
+}
+
+/// Advice for a server that does not work.
+#[derive(Clone, Debug)]
+pub struct ServerHint {
+    /// Code of the finding that `moongate doctor` has for it.
+    pub code: &'static str,
+    /// What to do, for people.
+    pub text: String,
 }
 
 /// Builds the routes of the admin listener.

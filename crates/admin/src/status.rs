@@ -72,6 +72,7 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
             "name": upstream.settings.name,
             "state": status.state.name(),
             "reason": logs::redact(&status.reason),
+            "hint": admin.control.server_hint(upstream).map(|hint| json!({ "code": hint.code, "text": logs::redact(&hint.text) })),
             "next_attempt_seconds": wait,
             // Replacement that has not connected yet.
             "replacement": pending,
@@ -105,7 +106,7 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
     let disabled = disabled.iter().map(|server| {
         let mut about = json!({
             "name": server.name, "state": UpstreamState::Disabled.name(), "reason": "the config says enabled = false",
-            "next_attempt_seconds": null, "revision": null, "pid": null, "shared": [], "connections": 0, "waiting": 0,
+            "hint": null, "next_attempt_seconds": null, "revision": null, "pid": null, "shared": [], "connections": 0, "waiting": 0,
             "inflight": 0, "last_error": null, "start": null, "share": null,
             "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
             "server": { "name": null, "version": null }, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0,

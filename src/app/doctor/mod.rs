@@ -11,6 +11,9 @@ mod finding;
 mod listening;
 mod servers;
 
+use moongate_admin::ServerHint;
+use moongate_gateway::ServerEntry;
+
 pub(crate) use codes::{CodeSeverity, DoctorCode};
 pub(crate) use examined::{ExaminedGateway, RunningGateway, ServerFacts, facts_of};
 pub(crate) use finding::{DoctorFinding, FileRepair};
@@ -25,11 +28,24 @@ pub(crate) fn look(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
         found.iter().filter(|finding| finding.is_of_environment()).map(|it| it.server.clone()).collect();
     // A program that is not there cannot start either: one finding is enough.
     let is_known = |finding: &DoctorFinding| {
-        matches!(finding.code, DoctorCode::ProgramEnds | DoctorCode::Unreachable)
+        matches!(finding.code, DoctorCode::ProgramEnds | DoctorCode::Unreachable | DoctorCode::CommandNotFound)
             && unstartable.contains(&finding.server)
     };
     found.extend(servers::check(gateway).into_iter().filter(|finding| !is_known(finding)));
     found
+}
+
+/// Returns what would help a server that does not work.
+pub(crate) fn server_hint(server: &ServerEntry) -> Option<ServerHint> {
+    let status = server.status();
+    let facts = ServerFacts {
+        name: server.settings.name.clone(),
+        state: status.state.name().to_owned(),
+        reason: status.reason.clone(),
+        ..ServerFacts::default()
+    };
+    let finding = servers::judge_connection(Some(&server.settings.connect), &facts)?;
+    Some(ServerHint { code: finding.code.info().id, text: finding.fix })
 }
 
 /// Lets the gateway judge its own variables and its own PATH, which differ from those of a shell.

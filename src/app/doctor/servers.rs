@@ -30,6 +30,12 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 }
 
 fn check_connection(gateway: &ExaminedGateway, server: &ServerFacts) -> Option<DoctorFinding> {
+    let settings = gateway.servers().find(|settings| settings.name == server.name);
+    judge_connection(settings.map(|settings| &settings.connect), server)
+}
+
+/// Judges the connection of a server. `None` if nothing is wrong with it.
+pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerFacts) -> Option<DoctorFinding> {
     let (name, reason) = (server.name.as_str(), &server.reason);
     // The reason of each handshake without an answer names the setting.
     let is_slow = reason.contains("start_timeout");
@@ -38,7 +44,7 @@ fn check_connection(gateway: &ExaminedGateway, server: &ServerFacts) -> Option<D
     if !(is_judged || is_slow && server.state == "starting") {
         return None;
     }
-    let connect = gateway.servers().find(|settings| settings.name == name).map(|settings| &settings.connect);
+    let finding = |code, fix| DoctorFinding::new(code, format!("server {name}: {reason}"), fix);
     let finding = match connect {
         // Its entry has a finding of its own.
         Some(ConnectTarget::Misconfigured { .. }) => return None,
@@ -46,26 +52,24 @@ fn check_connection(gateway: &ExaminedGateway, server: &ServerFacts) -> Option<D
             let fix =
                 format!("correct the command or the URL of `servers.{name}`, or raise `servers.{name}.start_timeout`");
             let severity = if is_judged { CodeSeverity::Broken } else { CodeSeverity::Warning };
-            DoctorFinding {
-                severity,
-                ..DoctorFinding::new(DoctorCode::SlowStart, format!("server {name}: {reason}"), fix)
-            }
+            DoctorFinding { severity, ..finding(DoctorCode::SlowStart, fix) }
+        }
+        Some(ConnectTarget::Stdio { .. }) if reason.contains("command not found") => {
+            let fix = format!("install it, or write its whole path as `servers.{name}.command`");
+            finding(DoctorCode::CommandNotFound, fix)
         }
         Some(ConnectTarget::Stdio { .. }) => {
             let fix = format!("correct `servers.{name}` by what the program says, then `moongate restart {name}`");
             let message = format!("server {name}: {reason}{}", last_lines(server));
             DoctorFinding::new(DoctorCode::ProgramEnds, message, fix)
         }
-        Some(ConnectTarget::Http { headers, .. }) if server.state == "needs_login" => {
-            let (code, fix) = match headers.is_empty() {
-                true => (DoctorCode::LoginNeeded, format!("add `servers.{name}.headers`")),
-                false => (DoctorCode::LoginRefused, format!("check `servers.{name}.headers`")),
-            };
-            DoctorFinding::new(code, format!("server {name}: {reason}"), fix)
-        }
+        Some(ConnectTarget::Http { headers, .. }) if server.state == "needs_login" => match headers.is_empty() {
+            true => finding(DoctorCode::LoginNeeded, format!("add `servers.{name}.headers`")),
+            false => finding(DoctorCode::LoginRefused, format!("check `servers.{name}.headers`")),
+        },
         _ => {
             let fix = format!("start that server, or correct `servers.{name}`: its URL or address");
-            DoctorFinding::new(DoctorCode::Unreachable, format!("server {name}: {reason}"), fix)
+            finding(DoctorCode::Unreachable, fix)
         }
     };
     Some(finding.about(name))

@@ -61,4 +61,13 @@ impl EditedGateway {
         })
         .await;
     }
+
+    /// Waits until the server has this state.
+    pub(crate) async fn state(&self, server: &str, state: &str) -> Value {
+        until(&format!("{server} is {state}"), || async {
+            let status = self.gateway.status(server).await;
+            (status["state"] == state).then_some(status)
+        })
+        .await
+    }
 }

@@ -16,7 +16,7 @@ use super::view_query::ViewQuery;
 
 /// Seconds of silence after which a client's session is no proof of a new connection.
 const RECENT_SECONDS: u64 = 120;
-/// Names that a warning lists.
+/// Names that a list shows.
 const NAMES_MAX: usize = 3;
 
 /// Chosen client, with its steps.
@@ -38,6 +38,8 @@ pub(super) struct ConnectView<'a> {
     pub(super) query: &'a ViewQuery,
     /// Name for a new key of the chosen client, if one can be made here.
     pub(super) new_key: Option<String>,
+    /// Names of keys that may use the endpoint.
+    pub(super) keys: Vec<String>,
     /// True if no client needs a key.
     pub(super) is_open: bool,
 }
@@ -118,6 +120,11 @@ impl ConnectView<'_> {
             h3 { "The key" }
             @if self.is_open { p { "None is needed: this machine may use the endpoint." } }
             @else { p { "It needs one of its own. The steps below take it from the variable " code { "MOONGATE_KEY" } ", or have its place." } }
+            @if !self.is_open && !self.keys.is_empty() {
+                p class="soft" {
+                    "Any key that may use this endpoint will do, as far as you still have its text: " (some_names(&self.keys)) "."
+                }
+            }
             @if let Some(name) = &self.new_key { p { (keys::make_for_client(name, profile.title)) } }
         }
     }
@@ -162,14 +169,21 @@ fn step_block(profile: &ClientProfile, step: &Value) -> Markup {
     }
 }
 
+/// Renders the first names of a list.
+fn some_names(names: &[String]) -> Markup {
+    html! {
+        @for (n, name) in names.iter().take(NAMES_MAX).enumerate() { @if n > 0 { ", " } code { (VisibleText(name)) } }
+        @if names.len() > NAMES_MAX { ", …" }
+    }
+}
+
 fn too_long(chosen: &ChosenClient) -> Markup {
     let names = &chosen.too_long;
     html! {
         @if !names.is_empty() {
             p class="banner orange" {
                 (count(names.len() as u64, "name is", "names are")) " too long for " (chosen.profile.title) ": "
-                @for (n, name) in names.iter().take(NAMES_MAX).enumerate() { @if n > 0 { ", " } code { (VisibleText(name)) } }
-                @if names.len() > NAMES_MAX { ", …" }
+                (some_names(names))
                 " A prefix of the server that is shorter helps."
             }
         }

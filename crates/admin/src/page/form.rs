@@ -11,6 +11,9 @@ use super::text::VisibleText;
 
 /// Choices that are shown all at once. More are a list to open.
 const RADIOS_MAX: usize = 4;
+/// Optional fields of a tool that are shown at once, and names of others on the line that hides them.
+const OPTIONAL_SHOWN: usize = 4;
+const NAMES_MAX: usize = 5;
 /// Longest text about a field that is shown whole, in characters. Of a longer one the beginning is, until it is opened.
 const HINT_MAX: usize = 400;
 const HINT_SHOWN: usize = 120;
@@ -98,8 +101,15 @@ impl FormRenderer {
             }
             FieldKind::Choice(choices) => self.choices(field, choices, place),
             FieldKind::Object { fields, omitted } => html! {
+                @let (shown, folded) = fields.split_at(unfolded(fields, place));
                 div class="kids" {
-                    @for member in fields { (self.field(member, FieldPlace::Member)) }
+                    @for member in shown { (self.field(member, FieldPlace::Member)) }
+                    @if !folded.is_empty() {
+                        details data-fold {
+                            summary { (folded.len()) " more" span class="soft" { ": " (folded_names(folded)) } }
+                            @for member in folded { (self.field(member, FieldPlace::Member)) }
+                        }
+                    }
                     label class="rest" hidden[*omitted == 0] {
                         span class="cap" {
                             "Other members, as JSON"
@@ -164,6 +174,22 @@ impl FormRenderer {
                 }
             }
         }
+    }
+}
+
+/// Returns how many members of an object are shown at once. The others are optional, and stand behind a line.
+fn unfolded(fields: &[FormField], place: FieldPlace) -> usize {
+    let required = fields.iter().rposition(|field| field.required).map_or(0, |last| last + 1);
+    let shown = required + OPTIONAL_SHOWN;
+    // A line that hides one or two fields takes as much room as they do.
+    if place == FieldPlace::Root && fields.len() > shown + 2 { shown } else { fields.len() }
+}
+
+/// Names the first fields behind a line.
+fn folded_names(fields: &[FormField]) -> Markup {
+    html! {
+        @for (n, field) in fields.iter().take(NAMES_MAX).enumerate() { @if n > 0 { ", " } (VisibleText(&field.name)) }
+        @if fields.len() > NAMES_MAX { ", …" }
     }
 }
 

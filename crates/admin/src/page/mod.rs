@@ -50,7 +50,7 @@ use serde_json::Value;
 use crate::AdminState;
 use crate::access::RefusalText;
 use crate::actions::Operator;
-use crate::connect::{client_signs, presence_json, steps_json, too_long_names};
+use crate::connect::{client_signs, presence_json, steps_json, too_long_names, usable_keys};
 use crate::items::{items_json, tool_json};
 use crate::json_body::JsonBody;
 use crate::keys::keys_json;
@@ -336,7 +336,8 @@ fn connect_view(viewer: &PageViewer, render: impl FnOnce(&ConnectView<'_>) -> Ma
     let may_make = viewer.may_act && admin.control.config().edits.edit;
     let new_key = profile.filter(|_| may_make).map(|profile| keys::unused_name(&keys_json(admin), profile.id));
     let is_open = admin.server_state.load().auth.is_open();
-    render(&ConnectView { endpoint: &endpoint, url, chosen, query, new_key, is_open })
+    let keys = usable_keys(admin, &endpoint.name);
+    render(&ConnectView { endpoint: &endpoint, url, chosen, query, new_key, keys, is_open })
 }
 
 async fn connect_part(viewer: PageViewer) -> Response {

@@ -11,7 +11,7 @@ use super::first_steps;
 use super::icons::{StateIcon, draw_chevron};
 use super::server_tabs::{self, OpenServer};
 use super::switch::{ConfigSwitch, place};
-use super::text::{VisibleText, count, duration, estimate, seconds};
+use super::text::{VisibleText, WithCode, count, duration, estimate, seconds};
 use super::view_query::{ViewQuery, segment};
 
 /// List of servers, and what its URL says.
@@ -156,6 +156,7 @@ impl ServersView<'_> {
                     }
                     @else if !reason.is_empty() && state != "starting" { ": " (VisibleText(reason)) }
                     @if let Some(again) = again { " · tries again in " (seconds(again.ceil() as u64)) }
+                    @if let Some(hint) = server["hint"]["text"].as_str() { br; "To fix it: " (WithCode(hint)) }
                 }
                 @if !server["replacement"].is_null() { " · a new one is coming up; the old one serves" }
                 @if server["stale"] == true && state != "disabled" { " · lists are of an earlier connection" }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use maud::Render;
+use maud::{Markup, Render, html};
 
 /// Foreign text. Characters that a reader cannot see are written out.
 pub(super) struct VisibleText<'a>(pub(super) &'a str);
@@ -28,6 +28,19 @@ pub(super) fn show_invisible(text: &str) -> String {
         }
     }
     shown
+}
+
+/// Foreign text with the words between backticks as code.
+pub(super) struct WithCode<'a>(pub(super) &'a str);
+
+impl Render for WithCode<'_> {
+    fn render(&self) -> Markup {
+        html! {
+            @for (n, part) in self.0.split('`').enumerate() {
+                @if n % 2 == 1 { code { (VisibleText(part)) } } @else { (VisibleText(part)) }
+            }
+        }
+    }
 }
 
 /// True for control characters, marks of direction, and characters without width.

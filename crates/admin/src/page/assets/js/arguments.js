@@ -1,6 +1,6 @@
 // Arguments of a call, as a form or as JSON, with errors beside their fields.
 
-import { all, find } from "./dom.js";
+import { all, find, unfold } from "./dom.js";
 import { writeField } from "./fill.js";
 import { parse, readField, toText } from "./form.js";
 import { why } from "./fragments.js";
@@ -18,6 +18,7 @@ export function showErrors(errors) {
     control?.setAttribute("aria-invalid", "true");
     control?.setAttribute("aria-describedby", note.id);
     node.append(note);
+    unfold(node);
   }
   const first = errors[0] && find(errors[0].node, "input, textarea, select");
   first?.focus();

@@ -1,6 +1,6 @@
 // Fills a form from JSON. A value that its field cannot show becomes a box of JSON in its place, so that nothing is lost.
 
-import { all, find, kids, own } from "./dom.js";
+import { all, find, kids, own, unfold } from "./dom.js";
 import { Num, parse, sync, toText } from "./form.js";
 
 let copies = 0;
@@ -114,7 +114,11 @@ function writeValue(node, value) {
 /** @param {HTMLElement} node @param {any} value */
 function writeMembers(node, value) {
   const fields = kids(node);
-  for (const kid of fields) writeField(kid, Object.hasOwn(value, kid.dataset.name || "") ? value[kid.dataset.name || ""] : undefined);
+  for (const kid of fields) {
+    const member = Object.hasOwn(value, kid.dataset.name || "") ? value[kid.dataset.name || ""] : undefined;
+    writeField(kid, member);
+    if (member !== undefined) unfold(kid);
+  }
   const known = new Set(fields.map((kid) => kid.dataset.name));
   const rest = Object.entries(value).filter(([name]) => !known.has(name));
   const box = own(node, ".kids > .rest");

@@ -1,10 +1,12 @@
 // Shows a call's result: all of it as text, and nothing is loaded from elsewhere.
 
-import { parse, toText } from "./form.js";
+import { Num, parse, toText } from "./form.js";
 
 /** Pictures that browsers draw without running anything. */
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
 const SHOWN_MAX = 400_000;
+/** Entries of a list or an object that its tree shows. */
+const ENTRIES_MAX = 500;
 
 /** Writes out the characters that a reader cannot see. @param {string} text */
 export const visible = (text) => text.replace(/[\p{Cf}\p{Cc}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2028\u2029\u3164\ufe00-\ufe0f\uffa0]/gu, (mark) =>
@@ -25,6 +27,28 @@ function box(text, label) {
   pre.setAttribute("role", "region");
   pre.setAttribute("aria-label", label);
   return pre;
+}
+
+/** A value as a tree. What is inside of a closed part is made when it is opened. @param {any} value @param {string} [name] @param {number} depth */
+function tree(value, name, depth = 0) {
+  const label = name === undefined ? [] : [element("b", name), ": "];
+  const line = element("div", "", "leaf");
+  if (typeof value !== "object" || value === null || value instanceof Num) {
+    line.append(...label, element("code", toText(value)));
+    return line;
+  }
+  const [entries, isList] = [Object.entries(value), Array.isArray(value)];
+  const size = `${entries.length} ${isList ? "item" : "member"}${entries.length === 1 ? "" : "s"}`;
+  const [part, head] = [element("details", "", "tree"), element("summary", "")];
+  head.append(...label, element("span", size, "soft"));
+  part.append(head);
+  part.addEventListener("toggle", () => {
+    if (!part.open || part.children.length > 1) return;
+    part.append(...entries.slice(0, ENTRIES_MAX).map(([key, inner]) => tree(inner, key, depth + 1)));
+    if (entries.length > ENTRIES_MAX) part.append(element("p", `${entries.length - ENTRIES_MAX} more: see raw.`, "soft"));
+  });
+  part.open = entries.length > 0 && (!depth || (depth < 2 && entries.length <= 20));
+  return part;
 }
 
 /** A link with its host in bold, if it leads to the web. @param {string} text */
@@ -81,7 +105,7 @@ export function showResult(place, text) {
   /** @type {[string, () => HTMLElement[]][]} */
   const ways = [["text", () => content.map(show)], ["raw", () => [box(text, "Raw result")]]];
   const structured = result.structuredContent;
-  if (structured !== undefined) ways.splice(1, 0, ["structured", () => [box(toText(structured, ""), "Structured result")]]);
+  if (structured !== undefined) ways.splice(1, 0, ["structured", () => [tree(structured)]]);
   if (!content.length) ways.shift();
   const chips = element("div", "", "chips");
   for (const [name, draw] of ways) {
