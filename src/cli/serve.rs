@@ -120,6 +120,7 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     let program = std::env::current_exe().ok();
     let servers = loaded.plan.servers.len();
     let public = loaded.plan.public_url.clone();
+    let has_admin_keys = !loaded.plan.admin_access.keys.is_empty();
     let app = GatewayApp::start_from(loaded.plan, Some(source), program.as_deref()).await?;
     if demo {
         print_message("no config found: serving a built-in demo server");
@@ -141,7 +142,11 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     }
     if let Some(address) = app.admin {
         print_message(&format!("metrics and health on http://{address}"));
-        print_message(&format!("page on http://{address}"));
+        // The listener refuses it without a key. Elsewhere nobody is asked for one.
+        let needs_key = !has_admin_keys && !address.ip().is_loopback();
+        let rest =
+            if needs_key { " as soon as there is an admin key: `moongate key new me --admin --write`" } else { "" };
+        print_message(&format!("page on http://{address}{rest}"));
     }
     if let Some(socket) = &app.admin_socket {
         print_message(&format!("metrics and health on {socket}"));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{EventStream, Gateway, HttpClient, HttpReply, Setup};
+use crate::harness::{EventStream, Gateway, HttpClient, HttpReply, Setup, until};
 
 const VIEWER: &str = "viewer-key-0123456789";
 const OPERATOR: &str = "operator-key-0123456789";
@@ -79,6 +79,24 @@ async fn without_keys_each_route_is_refused_beyond_loopback() {
         let refused = ask(&gateway, &method.to_uppercase(), path, &[], "").await;
         assert_eq!(refused.status, 401, "{method} {path}");
         assert!(refused.text_body().contains("admin.keys"), "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn the_page_is_announced_with_what_it_still_needs() {
+    let command = "moongate key new me --admin --write";
+    for (setup, needs_key) in [
+        (Setup::new(), false),
+        (Setup::new().with("gateway", "admin = \"0.0.0.0:0\""), true),
+        (with_operators(Setup::new().with("gateway", "admin = \"0.0.0.0:0\"")), false),
+    ] {
+        let gateway = setup.program().await;
+        let log = until("the page is announced", async || {
+            let log = gateway.log();
+            log.lines().find(|line| line.starts_with("page on http://")).map(str::to_owned)
+        })
+        .await;
+        assert_eq!(log.contains(command), needs_key, "{log}");
     }
 }
 

@@ -92,7 +92,8 @@ async fn progress_logs_and_questions_reach_the_operator() {
             told |= last.1["data"].as_str().is_some_and(|text| text.contains("not from here"));
             last = next(&mut events).await;
         }
-        assert!(told || last.1["outcome"] != "ok", "nobody answers for a model: {}", last.1);
+        told |= last.1["error"].as_str().is_some_and(|text| text.contains("not from here"));
+        assert!(told && last.1["outcome"] != "ok", "nobody answers for a model: {}", last.1);
     }
 }
 

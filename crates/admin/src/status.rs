@@ -94,6 +94,7 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
             // Programs print keys when they fail, and operators paste this page into reports.
             "stderr": upstream.stderr().iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
             "source": source_json(&config, &upstream.settings.name),
+            "name_prefix": admin.gateway.name_beginning(&upstream.settings.prefix),
         });
         if let Some(server) = server.as_object_mut() {
             server.extend(server_details::describe_server(upstream, &admin.metrics));
@@ -110,7 +111,7 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
             "inflight": 0, "last_error": null, "start": null, "share": null,
             "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
             "server": { "name": null, "version": null }, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0,
-            "enabled": false, "source": source_json(&config, &server.name), "tools_on": 0, "tokens_all": 0, "calls": { "ok": 0, "tool_error": 0, "error": 0 }, "p50_ms": null, "p95_ms": null,
+            "enabled": false, "source": source_json(&config, &server.name), "name_prefix": admin.gateway.name_beginning(&server.prefix), "tools_on": 0, "tokens_all": 0, "calls": { "ok": 0, "tool_error": 0, "error": 0 }, "p50_ms": null, "p95_ms": null,
             (FindingTopic::Name.name()): [], (FindingTopic::Filter.name()): [], (FindingTopic::Schema.name()): [],
         });
         if let Some(about) = about.as_object_mut() {

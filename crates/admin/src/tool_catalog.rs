@@ -11,7 +11,7 @@ use crate::AdminState;
 use crate::config_control::ConfigStatus;
 use crate::config_view::source_json;
 use crate::items::{item_summary, with_rule};
-use moongate_gateway::{CatalogRoute, EndpointCoverage, ServerEntry, Snapshot};
+use moongate_gateway::{CatalogRoute, EndpointCoverage, Gateway, ServerEntry, Snapshot};
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::ItemKind;
 
@@ -47,7 +47,7 @@ const UNLISTED_MAX: usize = 20;
 /// Lists the tools of an endpoint by server. A view has exposed tools only, the other endpoints all.
 pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -> Vec<ServerTools> {
     let (snapshot, config) = (admin.gateway.snapshot(), admin.control.config());
-    let world = CatalogView { coverage, snapshot: &snapshot, config: &config };
+    let world = CatalogView { gateway: &admin.gateway, coverage, snapshot: &snapshot, config: &config };
     let covered = |server: &&Arc<ServerEntry>| coverage.includes(&server.settings.name);
     let describe = |server: &Arc<ServerEntry>| {
         let lists = server.lists();
@@ -66,7 +66,7 @@ pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -
 /// Finds the tools of an endpoint that fit a query.
 pub(super) fn find_tools(admin: &AdminState, coverage: &EndpointCoverage, query: &str, shown: usize) -> FoundTools {
     let (snapshot, config) = (admin.gateway.snapshot(), admin.control.config());
-    let world = CatalogView { coverage, snapshot: &snapshot, config: &config };
+    let world = CatalogView { gateway: &admin.gateway, coverage, snapshot: &snapshot, config: &config };
     let servers = admin.gateway.servers();
     // More than are shown are asked for, since the page tells how many there are.
     let hits = admin.gateway.rank_tools(coverage, query, FOUND_MAX);
@@ -81,6 +81,7 @@ pub(super) fn find_tools(admin: &AdminState, coverage: &EndpointCoverage, query:
 
 /// Catalogue as one endpoint has it, and the config behind it.
 struct CatalogView<'a> {
+    gateway: &'a Gateway,
     coverage: &'a EndpointCoverage,
     snapshot: &'a Snapshot,
     config: &'a ConfigStatus,
@@ -116,12 +117,12 @@ impl CatalogView<'_> {
     /// Describes a server as far as the rows of its tools need it.
     fn describe_owner(&self, server: &ServerEntry) -> Value {
         let name = &server.settings.name;
-        let (title, prefix) = (&server.settings.title, &server.settings.prefix);
-        json!({ "name": name, "title": title, "prefix": prefix, "source": source_json(self.config, name) })
+        let title = &server.settings.title;
+        json!({ "name": name, "title": title, "source": source_json(self.config, name) })
     }
 
     fn describe_tool(&self, server: &ServerEntry, item: &JsonObject) -> Value {
-        let tool = item_summary(ItemKind::Tools, server, item, self.snapshot);
+        let tool = item_summary(self.gateway, ItemKind::Tools, server, item);
         with_exposed_name(self.coverage, with_rule(self.config, server, tool))
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use crate::catalog::Snapshot;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
-use crate::names::{NameRequest, assign};
 use crate::selected_item::select_item;
 use crate::server_entry::ServerEntry;
 use moongate_jsonrpc::json::ByteString;
@@ -60,7 +59,7 @@ impl Endpoint {
         let lists = server.lists();
         lists.get(ItemKind::Tools).items.iter().find_map(|item| {
             let local = item.get_string(ItemKind::Tools.item_key())?;
-            let exposed = self.exposed_name(server, &local);
+            let exposed = self.generation.exposed_name(server, &local);
             let own = if self.keeps_local_names() { &local } else { &exposed };
             let listing = match select_item(ItemKind::Tools, server, item) {
                 _ if own != name => return None,
@@ -82,16 +81,8 @@ impl Endpoint {
         let base = if is_plain { name } else { name.strip_prefix(prefix.as_str()).unwrap_or(name) };
         let renamed = server.settings.tools.rename.iter().find(|(_, to)| to.as_str() == base).map(|(local, _)| local);
         let local = ByteString::from(renamed.map_or(base, String::as_str));
-        let exposed = if self.keeps_local_names() { self.exposed_name(server, &local) } else { name.clone() };
+        let exposed =
+            if self.keeps_local_names() { self.generation.exposed_name(server, &local) } else { name.clone() };
         ExplainedItem { server: server.clone(), local, exposed, listing }
-    }
-
-    /// Returns the name that an item would get without other items.
-    fn exposed_name(&self, server: &ServerEntry, local: &ByteString) -> ByteString {
-        let settings = &server.settings;
-        let name = settings.tools.rename.get(local.as_str()).map_or(local.as_str(), String::as_str);
-        let request = NameRequest { server: &settings.name, prefix: &settings.prefix, name, local };
-        let names = assign(&[request], &self.generation.names);
-        ByteString::from(names.into_iter().next().map(|(name, _)| name).unwrap_or_default())
     }
 }

@@ -12,10 +12,11 @@ use arc_swap::ArcSwap;
 use crate::SchemaStyle;
 use crate::catalog::Snapshot;
 use crate::endpoint_scope::{EndpointScope, EndpointUnion};
-use crate::names::NameRules;
+use crate::names::{NameRequest, NameRules, assign};
 use crate::server_entry::ServerEntry;
 use crate::settings::{DisabledServer, SearchRules, ViewRules};
 use moongate_access::policy::AccessTable;
+use moongate_jsonrpc::json::ByteString;
 use moongate_model::Principal;
 
 /// Servers and rules of one moment.
@@ -74,6 +75,15 @@ impl Generation {
             }
             _ => Some(scope.clone()),
         }
+    }
+
+    /// Returns the name that a tool would get without other tools.
+    pub(super) fn exposed_name(&self, server: &ServerEntry, local: &ByteString) -> ByteString {
+        let settings = &server.settings;
+        let name = settings.tools.rename.get(local.as_str()).map_or(local.as_str(), String::as_str);
+        let request = NameRequest { server: &settings.name, prefix: &settings.prefix, name, local };
+        let names = assign(&[request], &self.names);
+        ByteString::from(names.into_iter().next().map(|(name, _)| name).unwrap_or_default())
     }
 
     pub(super) fn find_server(&self, name: &str) -> Option<&Arc<ServerEntry>> {

@@ -269,6 +269,18 @@ impl Gateway {
         self.current.load().generation.snapshot.load_full()
     }
 
+    /// Returns the exposed name that a tool of a server has, or would have if it were switched on.
+    pub fn exposed_name(&self, server: &ServerEntry, local: &ByteString) -> ByteString {
+        let name = ByteString::from(server.settings.name.as_str());
+        let route = self.snapshot().find_local(ItemKind::Tools, &name, local).map(|route| route.exposed.clone());
+        route.unwrap_or_else(|| self.generation().exposed_name(server, local))
+    }
+
+    /// Returns what the exposed names of a prefix begin with: the prefix and the separator.
+    pub fn name_beginning(&self, prefix: &str) -> Option<String> {
+        self.generation().names.beginning(prefix)
+    }
+
     fn generation(&self) -> Arc<Generation> {
         self.current.load().generation.clone()
     }

@@ -172,13 +172,13 @@ fn is_ticking(server: &Value) -> bool {
 }
 
 fn tags(server: &Value) -> Markup {
-    let prefix = text(server, "prefix");
+    let beginning = text(server, "name_prefix");
     let parts = [text(server, "transport"), text(server, "revision")];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let name = text(server, "name");
     html! {
         @if title(server) != name { span class="tag" { (VisibleText(name)) } }
-        @if !prefix.is_empty() { span class="tag" { (VisibleText(prefix)) "__" } }
+        @if !beginning.is_empty() { span class="tag" { (VisibleText(beginning)) } }
         @if !parts.is_empty() { span class="tag x" { (parts.join(" · ")) } }
     }
 }

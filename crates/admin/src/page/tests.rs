@@ -25,7 +25,7 @@ fn server(name: &str, state: &str) -> Value {
         "replacement": null, "revision": "2025-11-25", "transport": "http", "target": "https://api.example.com/mcp",
         "tools": 3, "tools_on": 2, "tokens": 610, "resources": 0, "prompts": 0, "waiting": 0, "title": null,
         "calls": { "ok": 5, "tool_error": 1, "error": 0 }, "p95_ms": 212.0, "left_out": [], "stderr": [], "enabled": true,
-        "server": { "name": null, "version": null }, "stale": false, "prefix": "p",
+        "server": { "name": null, "version": null }, "stale": false, "prefix": "p", "name_prefix": "p__",
     })
 }
 
@@ -79,7 +79,7 @@ fn assert_nothing_inline(html: &str) {
 #[test]
 fn hostile_texts_are_text_in_every_view() {
     let mut hostile = server("a", "failed");
-    for member in ["reason", "title", "target", "prefix"] {
+    for member in ["reason", "title", "target", "name_prefix"] {
         hostile[member] = HOSTILE.into();
     }
     (hostile["stderr"], hostile["left_out"]) = (json!([HOSTILE]), json!([HOSTILE]));

@@ -95,12 +95,11 @@ pub(super) fn tool_details(server: &Value, tool: &Value, may_act: bool) -> Marku
             @if !text(tool, "title").is_empty() { p { b { (VisibleText(text(tool, "title"))) } } }
             p class="prose" { (VisibleText(text(tool, "description"))) }
             @if let Some(owner) = tool["server"].as_str() {
-                // A tool that is off has no exposed name. It would get this one.
-                @let prefix = match text(server, "prefix") { "" => String::new(), prefix => format!("{prefix}__") };
-                @let exposed = tool["exposed"].as_str().map_or_else(|| format!("{prefix}{}", text(tool, "name")), str::to_owned);
+                // A tool that is off has no exposed name. It would get the expected one.
+                @let exposed = tool["exposed"].as_str().unwrap_or_else(|| text(tool, "expected"));
                 p class="acts" {
                     a class="btn" href=(format!("/try/{}/{}", segment(owner), segment(text(tool, "name")))) { "Try it" }
-                    a class="btn" href=(explain::link(None, "", &exposed)) { "Explain" }
+                    a class="btn" href=(explain::link(None, "", exposed)) { "Explain" }
                 }
             }
             (details(tool))

@@ -31,6 +31,8 @@ const PERMISSION_INTERVAL: Duration = Duration::from_millis(500);
 const NOTIFICATIONS_MAX: usize = 2000;
 /// Longest notification, in bytes.
 const NOTIFICATION_MAX: usize = 64 * 1024;
+/// Code of `MissingRequiredClientCapability` (2026-07-28, `basic/index.mdx`).
+const MISSING_CAPABILITY: i64 = -32021;
 /// Longest result, in bytes.
 const RESULT_MAX: usize = 8 << 20;
 
@@ -155,7 +157,7 @@ impl TryStream {
             Err(error) => {
                 let cancelled = error.kind == McpErrorKind::Cancelled;
                 data["outcome"] = if cancelled { "cancelled" } else { "error" }.into();
-                data["error"] = (&*error.message).into();
+                data["error"] = reason(error).into();
             }
         }
         self.queue.push_back(encode("done", &data));
@@ -170,6 +172,17 @@ impl TryStream {
         // The table of recent calls is bounded and may have lost this one. Then the time is unknown.
         recent.iter().find(|call| is_own(&call.facts)).map_or(Value::Null, |call| call_json(call)["own_ms"].clone())
     }
+}
+
+/// Returns why a call failed. A server that misses a capability names what the page cannot have.
+fn reason(error: &Error) -> String {
+    let is_missing = match &error.kind {
+        McpErrorKind::MissingCapability => true,
+        McpErrorKind::ServerError(rpc) => rpc.code == MISSING_CAPABILITY,
+        _ => false,
+    };
+    let why = if is_missing { ": not from here, the page has no model (sampling) and no roots" } else { "" };
+    format!("{}{why}", error.message)
 }
 
 fn as_value(object: &JsonObject) -> Value {

@@ -4,6 +4,9 @@ import { Num, parse, toText } from "./form.js";
 
 /** Pictures that browsers draw without running anything. */
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
+const SOUNDS = /^audio\/(wav|x-wav|mpeg|mp3|mp4|aac|ogg|opus|flac|webm)$/;
+/** Base64 that can stand in an address. @param {any} data */
+const isBase64 = (data) => /^[\w+/=\s-]*$/.test(data);
 const SHOWN_MAX = 400_000;
 /** Entries of a list or an object that its tree shows. */
 const ENTRIES_MAX = 500;
@@ -72,14 +75,22 @@ function show(block) {
   switch (block?.type) {
     case "text": return box(String(block.text), "Text");
     case "image":
-      if (PICTURES.test(block.mimeType) && /^[\w+/=\s-]*$/.test(block.data)) {
+      if (PICTURES.test(block.mimeType) && isBase64(block.data)) {
         const picture = document.createElement("img");
         picture.src = `data:${block.mimeType};base64,${block.data}`;
         picture.alt = `Picture from the tool, ${block.mimeType}`;
         return picture;
       }
       return element("p", `Image, ${block.mimeType}: not shown`);
-    case "audio": return element("p", `Audio, ${block.mimeType}, ${Math.round(String(block.data).length * 0.75)} bytes`);
+    case "audio": {
+      const line = element("p", `Audio, ${block.mimeType}, ${Math.round(String(block.data).length * 0.75)} bytes`);
+      if (!SOUNDS.test(block.mimeType) || !isBase64(block.data)) return line;
+      const player = document.createElement("audio");
+      player.controls = true;
+      player.src = `data:${block.mimeType};base64,${block.data}`;
+      line.append(document.createElement("br"), player);
+      return line;
+    }
     case "resource_link": {
       const line = element("p", `${block.title || block.name || "Resource"}: `);
       line.append(link(String(block.uri)));
