@@ -321,7 +321,7 @@ async fn half_alive(mut rig: FaultRig) {
 async fn f16_a_server_that_stops_reading_fails_only_its_own_calls() {
     let setting = RowSetup::new("F16", "f16_a_server_that_stops_reading_fails_only_its_own_calls");
     let setting = setting.counts(TIMED_OUT.0, TIMED_OUT.1);
-    let rig = setting.children(&["odd"], odd(vec![]), "timeout = \"1s\"").start().await;
+    let rig = setting.children(&["odd"], odd(vec![]), "timeout = \"3s\"").start().await;
     let mut users = Vec::new();
     for (bad, era) in rig.bads.iter().flat_map(|bad| ERAS.map(|era| (bad, era))) {
         let user = rig.user(era).await;
