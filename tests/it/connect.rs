@@ -231,3 +231,27 @@ async fn an_entry_keeps_its_key() {
     let moved = clients.map(|file| home.read(file));
     assert_eq!(moved, before.map(|text| text.replace("/mcp\"", "/mcp/nixos\"")));
 }
+
+#[tokio::test]
+async fn an_endpoint_that_the_config_does_not_have_is_refused() {
+    let home = UserHome::new();
+    home.write(
+        "work/moongate.toml",
+        &KEYED.replace("[[auth", "[servers.off]\ncommand = \"x\"\nenabled = false\n[[auth"),
+    );
+    assert_eq!(home.run(&["connect", "cursor", "--write", "--yes", "--endpoint", "nixos"]).await.code, Some(0));
+    let before = home.read(".cursor/mcp.json");
+    for (endpoint, part) in [
+        ("nix", "did you mean `nixos`?"),
+        ("/mcp/nixso", "did you mean `nixos`?"),
+        ("zig", "there is no such view or server; there is nixos"),
+        ("off", "moongate enable off"),
+    ] {
+        let refused = home.run(&["connect", "cursor", "--write", "--yes", "--endpoint", endpoint]).await;
+        assert_eq!((refused.code, refused.err.contains(part)), (Some(2), true), "{endpoint}: {}", refused.err);
+    }
+    assert_eq!(home.read(".cursor/mcp.json"), before);
+    // The way back needs no view.
+    let removed = home.run(&["connect", "cursor", "--remove", "--yes", "--endpoint", "nix"]).await;
+    assert_eq!((removed.code, removed.err.contains("removed")), (Some(0), true), "{}", removed.err);
+}

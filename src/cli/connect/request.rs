@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::endpoint::endpoint_url;
+use super::endpoint::{check_endpoint, endpoint_url};
 use super::{ConnectArgs, DEFAULT_VARIABLE};
 use moongate_clients::{ConnectKey, ConnectRequest, ConnectRoute};
 
@@ -15,6 +15,7 @@ pub(super) fn request(args: &ConnectArgs, env: &BTreeMap<String, String>) -> Res
     if args.name.is_empty() || !args.name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
         return Err(format!("--name {:?}: clients take letters, digits, `-` and `_`", args.name));
     }
+    check_endpoint(args)?;
     let url = endpoint_url(args)?;
     let value = env.get(&args.key_env).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
     let key = match value {
