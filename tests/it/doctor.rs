@@ -128,7 +128,7 @@ async fn each_code_is_found_where_it_is_provoked() {
     }
     let mut provoked: BTreeSet<String> = cases.iter().map(|(code, ..)| (*code).to_owned()).collect();
     // MG-K07 is a matter of the date: `src/cli/doctor/clients.rs` has its test.
-    provoked.extend(["MG-C01", "MG-C11", "MG-L02", "MG-K01", "MG-K02", "MG-K03"].map(str::to_owned));
+    provoked.extend(["MG-C01", "MG-C11", "MG-C12", "MG-L02", "MG-K01", "MG-K02", "MG-K03"].map(str::to_owned));
     provoked.extend(["MG-K04", "MG-K07", "MG-K08"].map(str::to_owned));
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/codes.md")).unwrap();
     let known: BTreeSet<String> = page.lines().filter_map(|line| Some(line.strip_prefix("## ")?.to_owned())).collect();
@@ -279,6 +279,16 @@ async fn a_running_gateway_is_asked() {
     .unwrap();
     let (_, findings) = doctor(dir.path(), &["--config", &other.display().to_string()], &[]).await;
     assert!(codes(&findings).contains("MG-L02"), "{findings:#?}");
+    // Its answers are not about the config that was read.
+    let (_, findings) = doctor(dir.path(), &["--config", &other.display().to_string(), "--admin", &admin], &[]).await;
+    let found = findings.iter().find(|finding| finding["code"] == "MG-C12").unwrap_or_else(|| panic!("{findings:#?}"));
+    let running = file.canonicalize().unwrap().display().to_string();
+    assert_eq!(
+        (&found["severity"], &found["fix"]),
+        (&"warning".into(), &format!("moongate doctor --config {running}").into())
+    );
+    let (_, findings) = doctor(dir.path(), &["--admin", &admin], &[]).await;
+    assert!(!codes(&findings).contains("MG-C01"), "that gateway has a config: {findings:#?}");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! Owns their form, and those about this machine. Does not ask a gateway or judge. Invariant: nothing is changed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use moongate_clients::import::OwnGateway;
 use moongate_config::{ConfigProblems, GatewayAddresses, LoadOptions, LoadedConfig};
@@ -26,6 +26,8 @@ pub(crate) struct ExaminedGateway {
     /// Changes that a reload of the running gateway would make.
     pub(crate) changes: Value,
     pub(crate) states: Vec<ServerFacts>,
+    /// Files that the running gateway has its config from. `None` if it has not said.
+    pub(crate) running_files: Option<Vec<RunningFile>>,
     /// Findings of the running gateway about itself. `None` if it has not said.
     pub(crate) of_gateway: Option<Vec<DoctorFinding>>,
     /// True in a container.
@@ -40,6 +42,16 @@ pub(crate) enum RunningGateway {
     Refused(String),
     /// Nobody answers, for this reason.
     None(String),
+}
+
+/// File of the running gateway's config.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct RunningFile {
+    /// Path, as the gateway has it.
+    pub(crate) path: PathBuf,
+    /// Tag of its bytes.
+    #[serde(default)]
+    pub(crate) etag: String,
 }
 
 /// State of one server.
@@ -77,6 +89,7 @@ impl ExaminedGateway {
             answer,
             changes,
             states,
+            running_files: None,
             of_gateway: None,
             is_container,
         }
