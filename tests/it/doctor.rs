@@ -314,6 +314,20 @@ async fn an_entry_without_a_key_is_found_where_keys_are_needed() {
 }
 
 #[tokio::test]
+async fn without_a_gateway_it_says_what_was_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    for (text, line) in [
+        (config(""), "no gateway runs here: each server was connected once"),
+        (config("[vews.a]\n"), "no gateway runs here, and the config cannot be used: no server was asked"),
+        (config("typo = 1\n"), "the config does not say where a gateway would run: no server was asked"),
+    ] {
+        std::fs::write(dir.path().join("moongate.toml"), text).unwrap();
+        let (_, out, said) = doctor_text(dir.path(), &[]).await;
+        assert!(said.contains(line) && !out.contains("no gateway"), "{line}: {out}{said}");
+    }
+}
+
+#[tokio::test]
 async fn a_repair_for_one_server_leaves_the_rest_alone() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("moongate.toml");
