@@ -328,6 +328,23 @@ async fn without_a_gateway_it_says_what_was_asked() {
 }
 
 #[tokio::test]
+async fn a_missing_program_is_told_while_the_config_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gateway, admin) = gateway_with_environment(dir.path(), "[servers.b]\ncommand = \"no-such-program\"\n").await;
+    let status = format!("http://{admin}/api/v1/status");
+    until("the program is missed", async || {
+        HttpClient::new().get(&status).await.text_body().contains("command not found").then_some(())
+    })
+    .await;
+    let file = dir.path().join("moongate.toml");
+    std::fs::write(&file, std::fs::read_to_string(&file).unwrap() + "[vews.a]\n").unwrap();
+    let (_, findings) = doctor(dir.path(), &[], &[]).await;
+    let of_b: Vec<&Value> = findings.iter().filter(|finding| finding["server"] == "b").collect();
+    assert_eq!((of_b.len(), &of_b[0]["code"]), (1, &"MG-E01".into()), "{findings:#?}");
+    drop(gateway);
+}
+
+#[tokio::test]
 async fn a_repair_for_one_server_leaves_the_rest_alone() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("moongate.toml");

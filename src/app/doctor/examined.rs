@@ -61,6 +61,9 @@ pub(crate) struct ServerFacts {
     pub(crate) state: String,
     #[serde(default)]
     pub(crate) reason: String,
+    /// Transport, such as `stdio`, also where no entry of the config can be read.
+    #[serde(default)]
+    pub(crate) transport: Option<String>,
     #[serde(default)]
     pub(crate) stderr: Vec<String>,
     #[serde(default)]
@@ -145,6 +148,7 @@ pub(crate) fn facts_of(gateway: &Gateway) -> Vec<ServerFacts> {
             name: name.clone(),
             state: status.state.name().to_owned(),
             reason: logs::redact(&status.reason),
+            transport: Some(server.transport().to_owned()),
             stderr: server.stderr().iter().map(|line| logs::redact(line)).collect(),
             left_out: left_out.map(|left_out| format!("{}: {}", left_out.item, left_out.reason)).collect(),
             tokens: moongate_gateway::estimate_tokens(bytes),
