@@ -109,6 +109,16 @@ async fn without_a_gateway_the_edit_holds_from_the_next_start() {
 }
 
 #[tokio::test]
+async fn a_name_where_no_server_is_leads_to_the_command_that_adds_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("moongate.toml");
+    std::fs::write(&file, "[gateway]\nadmin = \"127.0.0.1:1\"\n").unwrap();
+    let (code, said) = moongate(words(&format!("disable x --config {}", file.display()))).await;
+    let wanted = "there is no server \"x\", and no other either; `moongate add NAME URL` adds one";
+    assert_eq!((code, said.contains(wanted)), (2, true), "{said}");
+}
+
+#[tokio::test]
 async fn a_gateway_that_asks_for_a_key_still_takes_the_change() {
     let server = serve(only(legacy(), &["echo"])).await;
     let key = "name = \"o\"\nkey = \"operator-key-0123456789\"\nrole = \"operate\"";
