@@ -101,6 +101,8 @@ fn judge_error(settings: &ServerSettings, error: &ConnectError) -> (ProbeVerdict
         }
         // A server that is too busy, and one that is being repaired, will answer otherwise later.
         ConnectError::Link(LinkError::Status { status: 408 | 425 | 429 | 500.., .. }) => add("; it may pass"),
+        // A hint of its own asks about the URL already, or says more.
+        ConnectError::Link(LinkError::Status { hint, .. }) if !hint.is_empty() => refuse(""),
         ConnectError::Link(LinkError::Status { .. }) => refuse("; is the URL right?"),
         ConnectError::Link(LinkError::Spawn(_)) => refuse(""),
         ConnectError::Link(LinkError::Closed(_)) if is_program => refuse(""),
@@ -140,6 +142,22 @@ mod tests {
             ConnectTarget::Stdio { command: "a".to_owned(), args: Vec::new(), env: Default::default(), cwd: None },
         );
         judge_error(&settings, &ConnectError::Link(error)).0
+    }
+
+    #[test]
+    fn the_url_is_asked_about_once() {
+        let settings = ServerSettings::new(
+            "a".to_owned(),
+            ConnectTarget::Stdio { command: "a".to_owned(), args: Vec::new(), env: Default::default(), cwd: None },
+        );
+        for (hint, text) in [
+            (": is `url` complete?", "HTTP status 404: is `url` complete?"),
+            ("", "HTTP status 404; is the URL right?"),
+        ] {
+            let (status, hint) = (404, hint.to_owned());
+            let error = ConnectError::Link(LinkError::Status { status, hint, message: None, retry_after: None });
+            assert_eq!(judge_error(&settings, &error).1, text);
+        }
     }
 
     fn status(status: u16) -> LinkError {

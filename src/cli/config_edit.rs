@@ -101,11 +101,16 @@ impl EditArgs {
 
     /// True if nothing is to be written.
     pub(super) fn is_dry_run(&self) -> bool {
-        self.config.dry_run
+        self.config.is_dry_run()
     }
 }
 
 impl EditedConfig {
+    /// True if nothing is to be written.
+    pub(super) fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
     /// Names the config by its files, which may be none.
     pub(super) fn of(config: &[PathBuf]) -> Self {
         EditedConfig { config: config.to_vec(), dry_run: false }

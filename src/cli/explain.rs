@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use moongate_config::{Plan, SettingPlaces};
-use moongate_gateway::{ExplainedRule, ToolExplanation, UnknownPrincipal};
+use moongate_gateway::{ExplainedRule, ToolExplanation};
 use serde_json::{Value, json};
 
 use crate::app::gateway_at_rest;
@@ -47,7 +47,8 @@ struct ExplainReport {
     places: Vec<Option<(String, String)>>,
 }
 
-/// Explains a decision. Returns exit code 0 if the tool can be called, 1 if not, 2 if there is no such key.
+/// Explains a decision. Returns exit code 0 if the tool can be called, 1 if not, 2 if there is no such key or
+/// endpoint.
 pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let options = args.gateway.load_options();
     let running = ask_gateway(&args).await;
@@ -78,7 +79,7 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     Ok(if report.explanation.callable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Explanation, or the message that there is no such principal.
+/// Explanation, or the message that there is no such principal or endpoint.
 type Answer = Result<ToolExplanation, String>;
 
 impl ExplainArgs {
@@ -109,7 +110,7 @@ async fn ask_gateway(args: &ExplainArgs) -> anyhow::Result<Option<Answer>> {
     let message = || body["message"].as_str().unwrap_or("this gateway cannot say").to_owned();
     match response.status {
         200 => Ok(Some(Ok(serde_json::from_value(body).context("this gateway explains in another way")?))),
-        _ if body["error"] == "unknown_principal" => Ok(Some(Err(message()))),
+        _ if body["error"] == "unknown_principal" || body["error"] == "unknown_endpoint" => Ok(Some(Err(message()))),
         // No answer by the config here: the running gateway may have other rules.
         _ => anyhow::bail!(message()),
     }
@@ -119,9 +120,7 @@ async fn ask_gateway(args: &ExplainArgs) -> anyhow::Result<Option<Answer>> {
 fn explain_plan(args: &ExplainArgs, plan: &Plan) -> Answer {
     let (gateway, auth) = gateway_at_rest(plan);
     let answer = gateway.explain_tool(&auth, &args.principal, args.endpoint(), &args.tool);
-    answer.map_err(|UnknownPrincipal(known)| {
-        format!("there is no key {:?}; known are {}", args.principal, known.join(", "))
-    })
+    answer.map_err(|unknown| format!("there is {unknown}"))
 }
 
 /// Returns the key of a rule as the config has it, and its place.

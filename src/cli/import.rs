@@ -188,6 +188,7 @@ fn taken_servers(places: &[Option<EntryPlace>], rows: &[ImportRow], config: &Own
 pub(super) fn import_table(rows: &[ImportRow]) -> String {
     let width = |text: fn(&ImportRow) -> &str| rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0);
     let (names, origins) = (width(|row| &row.server.name), width(|row| &row.origin));
+    let state = |row: &ImportRow| state(row, rows);
     let states = rows.iter().map(|row| state(row).chars().count()).max().unwrap_or(0);
     let mut out = String::new();
     for row in rows {
@@ -202,10 +203,13 @@ pub(super) fn import_table(rows: &[ImportRow]) -> String {
     out
 }
 
-fn state(row: &ImportRow) -> String {
+fn state(row: &ImportRow, rows: &[ImportRow]) -> String {
+    let is_added = |name: &String| rows.iter().any(|row| row.state.is_new() && row.server.name == *name);
     let state = match &row.state {
         ImportState::New => "new".to_owned(),
         ImportState::Renamed { from } => format!("new, was {from}"),
+        // The config does not have it yet.
+        ImportState::Same { name } if is_added(name) => format!("same as {name}"),
         ImportState::Same { name } => format!("there as {name}"),
         ImportState::Own => "this gateway".to_owned(),
         ImportState::Broken => "unusable".to_owned(),

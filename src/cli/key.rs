@@ -8,9 +8,12 @@ use std::process::ExitCode;
 
 use crate::cli::admin::AdminArgs;
 use crate::cli::config_edit::EditedConfig;
-use crate::cli::process::block_on;
+use crate::cli::process::{block_on, print_message};
 use moongate_access::auth::{KeyHash, is_key_name, new_key};
 use moongate_config::edit::{ConfigOperation, KeyList, without_references};
+
+/// Message about the first key of clients.
+pub(super) const FIRST_KEY: &str = "this is the first key: from now on, every client needs one";
 
 /// Make keys for clients and operators.
 #[derive(Clone, Debug, clap::Args)]
@@ -72,8 +75,17 @@ async fn write_entry(table: KeyTable, name: String, key: String, config: EditedC
         KeyTable::Admin => KeyList::Operators,
     };
     let entry = entry_value(list, &name, &key);
+    let operation = ConfigOperation::AddKey { list, entry };
+    let prepared = config.prepare(std::slice::from_ref(&operation)).ok().filter(|_| list == KeyList::Clients);
+    let is_first = prepared.is_some_and(|prepared| prepared.loaded().plan.auth.keys.len() == 1);
     // The flag `--admin` has another meaning here.
-    config.apply(&AdminArgs::of_environment(), &ConfigOperation::AddKey { list, entry }, None).await
+    let code = config.apply(&AdminArgs::of_environment(), &operation, None).await?;
+    if config.is_dry_run() && code == ExitCode::SUCCESS {
+        print_message("nothing was written: this key is stored nowhere, and no gateway will take it");
+    } else if is_first && code == ExitCode::SUCCESS {
+        print_message(FIRST_KEY);
+    }
+    Ok(code)
 }
 
 /// Returns the entry of a key, as an edit of the config takes it.

@@ -76,7 +76,13 @@ pub async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
                 writeln!(out, "  {}", tool.description)?;
             }
         }
-        print_message(&format!("{} of {} tools", answer.tools.len(), answer.total));
+        print_message(&match answer.tools.is_empty() {
+            true => format!(
+                "none of {} tools fits; try other words for what it should do, or see them all with `moongate tools`",
+                answer.total
+            ),
+            false => format!("{} of {} tools", answer.tools.len(), answer.total),
+        });
     }
     Ok(if answer.tools.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

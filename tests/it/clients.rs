@@ -172,7 +172,7 @@ async fn servers_of_clients_are_imported_once() {
     std::os::unix::fs::symlink(home.path(".cursor/mcp.json"), home.path("work/.cursor/mcp.json")).unwrap();
     let dry = home.run(&["import", "--dry-run"]).await;
     assert_eq!(dry.code, Some(0), "{}", dry.err);
-    for part in ["notes", "docs", "there as docs", "this gateway"] {
+    for part in ["notes", "docs", "same as docs", "this gateway"] {
         assert!(dry.out.contains(part), "{part}: {}", dry.out);
     }
     assert!(!dry.out.contains("s3cr3t") && dry.err.contains("Gemini CLI"), "{dry:?}");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::user_home::UserHome;
+use crate::harness::user_home::{RunOutput, UserHome};
 use crate::harness::{Setup, legacy};
 
 const AWAY: &str = "http://127.0.0.1:1/mcp";
@@ -174,4 +174,84 @@ async fn a_first_key_holds_when_the_command_ends() {
     assert_eq!((made.code, made.err.contains("checked: the gateway")), (Some(0), true), "{}", made.err);
     let without = home.run_with(&["tools", "--url", &url], "", "").await;
     assert!(without.code == Some(1) && without.err.contains("401"), "{without:?}");
+}
+
+/// Config of a gateway that needs keys, and that does not run.
+const KEYED: &str = "[gateway]\nlisten = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:2\"\n[servers.nixos]\nurl = \
+                     \"http://127.0.0.1:9/mcp\"\n[[auth.keys]]\nname = \"me\"\nhash = \
+                     \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n";
+
+async fn without_key(home: &UserHome, words: &str) -> RunOutput {
+    let words: Vec<&str> = std::iter::once("connect").chain(words.split(' ')).collect();
+    home.run_with(&words, "", "").await
+}
+
+#[tokio::test]
+async fn a_gateway_with_keys_gets_no_entry_without_one() {
+    let home = UserHome::new();
+    home.write("work/moongate.toml", KEYED);
+    let shown = without_key(&home, "cursor warp").await;
+    for part in ["Bearer ${env:MOONGATE_KEY}", "export MOONGATE_KEY=mg_your_key", "Bearer mg_your_key"] {
+        assert!(shown.out.contains(part), "{part}: {}", shown.out);
+    }
+    assert!(shown.err.contains("--write --key NAME"), "{}", shown.err);
+    let some = without_key(&home, "codex warp cursor vscode --write --yes").await;
+    assert_eq!((some.code, some.err.contains("connect warp --write --key NAME")), (Some(1), true), "{}", some.err);
+    assert!(!home.path(".warp").exists() && home.read(".cursor/mcp.json").contains("${env:MOONGATE_KEY}"));
+    assert!(home.read(".codex/config.toml").contains("bearer_token_env_var = \"MOONGATE_KEY\""), "{}", some.err);
+    assert!(home.read(".config/Code/User/mcp.json").contains("${input:moongate-key}"), "{}", some.err);
+    for part in ["Cursor, not checked, since MOONGATE_KEY is not set here", "export MOONGATE_KEY=mg_your_key"] {
+        assert!(some.err.contains(part), "{part}: {}", some.err);
+    }
+    let inline = without_key(&home, "kiro --write --yes --key-inline").await;
+    assert_eq!((inline.code, home.path(".kiro").exists()), (Some(1), false), "{}", inline.err);
+    // Servers of a client stay where they are, too.
+    let servers = "{\"mcpServers\": {\"a\": {\"command\": \"a\"}}}";
+    home.write(".warp/.mcp.json", servers);
+    let taken = home.run_with(&["import", "warp", "--take-over", "--yes"], "", "").await;
+    assert_eq!((taken.code, &*home.read(".warp/.mcp.json")), (Some(1), servers), "{}", taken.err);
+}
+
+#[tokio::test]
+async fn an_entry_keeps_its_key() {
+    let home = UserHome::new();
+    home.write("work/moongate.toml", KEYED);
+    let clients = [".codex/config.toml", ".cursor/mcp.json", ".warp/.mcp.json"];
+    let made = without_key(&home, "codex cursor warp --write --yes --key lap2").await;
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    let before = clients.map(|file| home.read(file));
+    let again = without_key(&home, "--all --write --yes").await;
+    assert_eq!(again.err.matches("has this entry already").count(), 3, "{}", again.err);
+    assert_eq!(clients.map(|file| home.read(file)), before);
+    // The rest of the entry is as asked. The key is not shown.
+    let moved = without_key(&home, "codex cursor warp --write --yes --endpoint nixos").await;
+    let key = made.out.trim().strip_prefix("export MOONGATE_KEY=").unwrap();
+    assert_eq!((moved.code, moved.err.contains(key)), (Some(0), false), "{}", moved.err);
+    assert!(before[2].contains(key), "{}", before[2]);
+    let moved = clients.map(|file| home.read(file));
+    assert_eq!(moved, before.map(|text| text.replace("/mcp\"", "/mcp/nixos\"")));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_the_config_does_not_have_is_refused() {
+    let home = UserHome::new();
+    home.write(
+        "work/moongate.toml",
+        &KEYED.replace("[[auth", "[servers.off]\ncommand = \"x\"\nenabled = false\n[[auth"),
+    );
+    assert_eq!(home.run(&["connect", "cursor", "--write", "--yes", "--endpoint", "nixos"]).await.code, Some(0));
+    let before = home.read(".cursor/mcp.json");
+    for (endpoint, part) in [
+        ("nix", "did you mean `nixos`?"),
+        ("/mcp/nixso", "did you mean `nixos`?"),
+        ("zig", "there is no such view or server; there is nixos"),
+        ("off", "moongate enable off"),
+    ] {
+        let refused = home.run(&["connect", "cursor", "--write", "--yes", "--endpoint", endpoint]).await;
+        assert_eq!((refused.code, refused.err.contains(part)), (Some(2), true), "{endpoint}: {}", refused.err);
+    }
+    assert_eq!(home.read(".cursor/mcp.json"), before);
+    // The way back needs no view.
+    let removed = home.run(&["connect", "cursor", "--remove", "--yes", "--endpoint", "nix"]).await;
+    assert_eq!((removed.code, removed.err.contains("removed")), (Some(0), true), "{}", removed.err);
 }

@@ -128,8 +128,8 @@ async fn each_code_is_found_where_it_is_provoked() {
     }
     let mut provoked: BTreeSet<String> = cases.iter().map(|(code, ..)| (*code).to_owned()).collect();
     // MG-K07 is a matter of the date: `src/cli/doctor/clients.rs` has its test.
-    provoked
-        .extend(["MG-C01", "MG-C11", "MG-L02", "MG-K01", "MG-K03", "MG-K04", "MG-K07", "MG-K08"].map(str::to_owned));
+    provoked.extend(["MG-C01", "MG-C11", "MG-C12", "MG-L02", "MG-K01", "MG-K02", "MG-K03"].map(str::to_owned));
+    provoked.extend(["MG-K04", "MG-K07", "MG-K08"].map(str::to_owned));
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/codes.md")).unwrap();
     let known: BTreeSet<String> = page.lines().filter_map(|line| Some(line.strip_prefix("## ")?.to_owned())).collect();
     assert_eq!(provoked, known, "each code has a test that provokes it");
@@ -279,6 +279,69 @@ async fn a_running_gateway_is_asked() {
     .unwrap();
     let (_, findings) = doctor(dir.path(), &["--config", &other.display().to_string()], &[]).await;
     assert!(codes(&findings).contains("MG-L02"), "{findings:#?}");
+    // Its answers are not about the config that was read.
+    let (_, findings) = doctor(dir.path(), &["--config", &other.display().to_string(), "--admin", &admin], &[]).await;
+    let found = findings.iter().find(|finding| finding["code"] == "MG-C12").unwrap_or_else(|| panic!("{findings:#?}"));
+    let running = file.canonicalize().unwrap().display().to_string();
+    assert_eq!(
+        (&found["severity"], &found["fix"]),
+        (&"warning".into(), &format!("moongate doctor --config {running}").into())
+    );
+    let (_, findings) = doctor(dir.path(), &["--admin", &admin], &[]).await;
+    assert!(!codes(&findings).contains("MG-C01"), "that gateway has a config: {findings:#?}");
+}
+
+#[tokio::test]
+async fn an_entry_without_a_key_is_found_where_keys_are_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = "[[auth.keys]]\nname = \"k\"\nhash = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n";
+    std::fs::write(dir.path().join("moongate.toml"), config(key)).unwrap();
+    let entry = |path: &str, text: &str| {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    entry(".cursor/mcp.json", r#"{"mcpServers":{"moongate":{"url":"http://127.0.0.1:1/mcp"}}}"#);
+    let codex = "[mcp_servers.moongate]\nurl = \"http://127.0.0.1:1/mcp\"\nbearer_token_env_var = \"MOONGATE_KEY\"\n";
+    entry(".codex/config.toml", codex);
+    let (exit, findings) = doctor(dir.path(), &[], &[]).await;
+    let found: Vec<&Value> = findings.iter().filter(|finding| finding["code"] == "MG-K02").collect();
+    assert_eq!((exit, found.len()), (1, 1), "{findings:#?}");
+    assert_eq!(found[0]["fix"], "moongate connect cursor --write --key NAME");
+    std::fs::write(dir.path().join("moongate.toml"), config("")).unwrap();
+    let (_, findings) = doctor(dir.path(), &[], &[]).await;
+    assert!(!codes(&findings).contains("MG-K02"), "{findings:#?}");
+}
+
+#[tokio::test]
+async fn without_a_gateway_it_says_what_was_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    for (text, line) in [
+        (config(""), "no gateway runs here: each server was connected once"),
+        (config("[vews.a]\n"), "no gateway runs here, and the config cannot be used: no server was asked"),
+        (config("typo = 1\n"), "the config does not say where a gateway would run: no server was asked"),
+    ] {
+        std::fs::write(dir.path().join("moongate.toml"), text).unwrap();
+        let (_, out, said) = doctor_text(dir.path(), &[]).await;
+        assert!(said.contains(line) && !out.contains("no gateway"), "{line}: {out}{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_program_is_told_while_the_config_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gateway, admin) = gateway_with_environment(dir.path(), "[servers.b]\ncommand = \"no-such-program\"\n").await;
+    let status = format!("http://{admin}/api/v1/status");
+    until("the program is missed", async || {
+        HttpClient::new().get(&status).await.text_body().contains("command not found").then_some(())
+    })
+    .await;
+    let file = dir.path().join("moongate.toml");
+    std::fs::write(&file, std::fs::read_to_string(&file).unwrap() + "[vews.a]\n").unwrap();
+    let (_, findings) = doctor(dir.path(), &[], &[]).await;
+    let of_b: Vec<&Value> = findings.iter().filter(|finding| finding["server"] == "b").collect();
+    assert_eq!((of_b.len(), &of_b[0]["code"]), (1, &"MG-E01".into()), "{findings:#?}");
+    drop(gateway);
 }
 
 #[tokio::test]

@@ -86,8 +86,14 @@ async fn without_a_gateway_the_edit_holds_from_the_next_start() {
     let (code, said) = run("disable files --dry-run").await;
     assert_eq!((code, said.contains("+ enabled = false")), (0, true), "{said}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    let (code, dry) = run("key new laptop --write --dry-run").await;
+    assert!(code == 0 && dry.contains("this key is stored nowhere") && !dry.contains("first key"), "{dry}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     let (code, key) = run("key new laptop --write").await;
     assert_eq!((code, key.lines().next().unwrap().starts_with("mg_")), (0, true), "{key}");
+    assert!(key.contains("this is the first key: from now on, every client needs one"), "{key}");
+    let (_, second) = run("key new desk --write").await;
+    assert!(!second.contains("first key"), "{second}");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains("name = \"laptop\"") && !text.contains(key.lines().next().unwrap()), "{text}");
     for (line, code, part) in [
@@ -100,6 +106,16 @@ async fn without_a_gateway_the_edit_holds_from_the_next_start() {
         let (found, said) = run(line).await;
         assert_eq!((found, said.contains(part)), (code, true), "{line}: {said}");
     }
+}
+
+#[tokio::test]
+async fn a_name_where_no_server_is_leads_to_the_command_that_adds_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("moongate.toml");
+    std::fs::write(&file, "[gateway]\nadmin = \"127.0.0.1:1\"\n").unwrap();
+    let (code, said) = moongate(words(&format!("disable x --config {}", file.display()))).await;
+    let wanted = "there is no server \"x\", and no other either; `moongate add NAME URL` adds one";
+    assert_eq!((code, said.contains(wanted)), (2, true), "{said}");
 }
 
 #[tokio::test]

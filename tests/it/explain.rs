@@ -72,6 +72,9 @@ async fn without_a_gateway_the_config_decides_and_its_line_is_named() {
     assert_eq!((code, out.contains("yes: ci may call gh__get at /mcp, if its server has it")), (0, true), "{out}");
     let (code, _, said) = moongate(dir.path(), "explain cd gh__get").await;
     assert_eq!((code, said.contains("there is no key \"cd\"; known are ci, reader")), (2, true), "{said}");
+    let (code, _, said) = moongate(dir.path(), "explain ci gh__get --endpoint gihub").await;
+    let known = "there is no endpoint \"/mcp/gihub\"; known are /mcp/github, /mcp, /mcp/sentry";
+    assert_eq!((code, said.contains(known)), (2, true), "{said}");
 }
 
 #[tokio::test]
@@ -89,6 +92,10 @@ async fn a_running_gateway_explains_what_its_calls_do() {
     let (code, out, _) = run("a__nothing").await;
     assert_eq!((code, out.contains("<- decides: the server lists no tool nothing")), (1, true), "{out}");
     gateway.client(Era::Modern).await.call("a__nothing", json!({})).await.error();
+    let (code, out, _) = run("a__ehco").await;
+    assert_eq!((code, out.contains("the server lists no tool ehco; did you mean a__echo?")), (1, true), "{out}");
+    let (code, _, said) = run("a__echo --endpoint aa").await;
+    assert_eq!((code, said.contains("no endpoint \"/mcp/aa\"; known are /mcp/a, /mcp")), (2, true), "{said}");
     let answer = gateway.admin("/api/v1/explain?principal=anybody&tool=a__echo&endpoint=a").await;
     assert_eq!((answer.status, &answer.json()["callable"]), (200, &json!(false)));
     let rule = answer.json()["rules"][0].clone();

@@ -70,6 +70,19 @@ async fn keys_that_moved_out_are_not_imported_again() {
 }
 
 #[tokio::test]
+async fn a_server_that_two_clients_have_is_there_only_after_the_import() {
+    let home = UserHome::new();
+    home.write("work/moongate.toml", "[gateway]\nadmin = \"127.0.0.1:1\"\n");
+    home.write(".cursor/mcp.json", &servers(&[("gh", r#"{"url": "https://gh.example/mcp"}"#)]));
+    home.write(".kiro/settings/mcp.json", &servers(&[("github", r#"{"url": "https://gh.example/mcp"}"#)]));
+    let dry = home.run(&["import", "--dry-run"]).await;
+    assert!(dry.out.contains("same as gh") && !dry.out.contains("there as"), "{}", dry.out);
+    assert_eq!(home.run(&["import", "--yes"]).await.code, Some(0));
+    let again = home.run(&["import", "--dry-run"]).await;
+    assert!(again.out.contains("there as gh") && !again.out.contains("same as"), "{}", again.out);
+}
+
+#[tokio::test]
 async fn an_entry_stays_in_its_client_where_the_gateway_has_it_switched_off() {
     let home = UserHome::new();
     home.write("work/moongate.toml", "[servers.docs]\nurl = \"https://docs.example/mcp\"\nenabled = false\n");

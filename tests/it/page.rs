@@ -265,6 +265,21 @@ async fn tools_and_costs_are_those_of_the_chosen_endpoint() {
 }
 
 #[tokio::test]
+async fn the_command_for_a_client_makes_its_key_where_one_is_needed() {
+    for (key, command) in [(None, "--write"), (Some("cursor"), "--write --key cursor-2")] {
+        let mut setup = Setup::new().stdio("a", &legacy());
+        if let Some(name) = key {
+            setup = setup
+                .with("auth.keys.1", &format!("name = {name:?}\nkey = \"mg_a_key_that_is_long_enough_0123456789\""));
+        }
+        let gateway = setup.start().await;
+        let admin = gateway.app.admin.unwrap().to_string();
+        let connect = ask_for_page(&admin, "/connect?client=cursor").await.text_body();
+        assert!(connect.contains(&format!("moongate connect cursor {command}<")), "{connect}");
+    }
+}
+
+#[tokio::test]
 async fn the_context_shows_what_search_mode_would_cost() {
     for script in [only(legacy(), &["echo"]), legacy()] {
         let server = serve(script).await;

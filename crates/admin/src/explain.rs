@@ -10,7 +10,7 @@ use crate::actions::Viewer;
 use crate::json;
 use crate::query_map::QueryMap;
 use moongate_config::{ProblemOrigin, SettingPlaces};
-use moongate_gateway::{ToolExplanation, UnknownPrincipal};
+use moongate_gateway::{NamedThing, ToolExplanation};
 use moongate_server::json_response;
 
 /// Handles `GET /api/v1/explain`.
@@ -27,9 +27,12 @@ pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response 
             let places = tokio::task::spawn_blocking(move || control.setting_places()).await.ok().flatten();
             json(StatusCode::OK, &with_places(&explanation, places.as_ref()))
         }
-        Err(UnknownPrincipal(known)) => {
-            let message = format!("There is no key {principal:?}; known are {}", known.join(", "));
-            json_response(StatusCode::NOT_FOUND, "unknown_principal", &message)
+        Err(unknown) => {
+            let error = match unknown.thing {
+                NamedThing::Key => "unknown_principal",
+                NamedThing::Endpoint => "unknown_endpoint",
+            };
+            json_response(StatusCode::NOT_FOUND, error, &format!("There is {unknown}"))
         }
     }
 }

@@ -62,16 +62,19 @@ pub fn format_of(path: &Path) -> Format {
 
 /// Finds the entry of a name in a client's file.
 pub fn existing_entry(path: &Path, text: &str, name: &str, own: &OwnGateway) -> ExistingEntry {
-    let legal = moongate_config::legal_server_name(name);
-    let entries = moongate_config::server_entries(path, text).map(|read| read.servers).unwrap_or_default();
-    let found: Option<ServerEntry> =
-        // The config's reader makes names legal, so a client's `My Gateway` is found under another name.
-        entries.into_iter().find(|entry| entry.name == name || Some(&entry.name) == legal.as_ref());
-    match found {
+    match entry_of(path, text, name) {
         None => ExistingEntry::None,
         Some(entry) if own.is_meant(&entry.settings) => ExistingEntry::Ours,
         Some(entry) => ExistingEntry::Foreign(Value::Object(entry.masked)),
     }
+}
+
+/// Returns the entry of a name in a client's file, in our words.
+pub(crate) fn entry_of(path: &Path, text: &str, name: &str) -> Option<ServerEntry> {
+    let legal = moongate_config::legal_server_name(name);
+    let entries = moongate_config::server_entries(path, text).map(|read| read.servers).unwrap_or_default();
+    // The config's reader makes names legal, so a client's `My Gateway` is found under another name.
+    entries.into_iter().find(|entry| entry.name == name || Some(&entry.name) == legal.as_ref())
 }
 
 /// Adds our entry to a client's file, or replaces the one of this name. Returns the new text.

@@ -3,6 +3,7 @@
 //! Owns the order of the rules. Does not repeat them: it runs the decisions of real calls with a recorder. Invariant: a
 //! call is refused for the rule that decides here.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,9 @@ use crate::decision::RecordedDecision;
 use crate::endpoint::Endpoint;
 use crate::explained_item::{ExplainedItem, ItemListing};
 pub use crate::explained_rules::ExplainedRule;
-use crate::explained_rules::server_rules;
+use crate::explained_rules::{did_you_mean, server_rules};
 use crate::generation::Generation;
+use crate::name_distance::few_edits;
 use crate::settings::DisabledServer;
 use moongate_access::auth::AuthMethods;
 use moongate_jsonrpc::json::ByteString;
@@ -45,9 +47,35 @@ pub struct ToolExplanation {
     pub other_endpoints: Vec<String>,
 }
 
-/// Error for a principal that does not exist, with the names of those that do.
+/// Error for a question about a key or an endpoint that does not exist. It reads on after "there is".
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownPrincipal(pub Vec<String>);
+pub struct UnknownName {
+    /// Thing that has the name.
+    pub thing: NamedThing,
+    /// Name in the question.
+    pub name: String,
+    /// Names that exist. Those of endpoints are paths, the nearest first.
+    pub known: Vec<String>,
+}
+
+/// Thing that an explanation is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedThing {
+    /// Principal.
+    Key,
+    /// Endpoint.
+    Endpoint,
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let thing = match self.thing {
+            NamedThing::Key => "key",
+            NamedThing::Endpoint => "endpoint",
+        };
+        write!(f, "no {thing} {:?}; known are {}", self.name, self.known.join(", "))
+    }
+}
 
 impl Gateway {
     /// Explains whether a principal may call a tool at an endpoint. The empty name is the endpoint over everything.
@@ -57,31 +85,29 @@ impl Gateway {
         principal: &str,
         endpoint: &str,
         tool: &str,
-    ) -> Result<ToolExplanation, UnknownPrincipal> {
+    ) -> Result<ToolExplanation, UnknownName> {
         let mut known = auth.principals().all();
         known.sort_by(|a, b| a.name.cmp(&b.name));
         let Some(principal) = known.iter().find(|known| known.name == principal) else {
-            return Err(UnknownPrincipal(known.iter().map(|known| known.name.clone()).collect()));
+            let known = known.iter().map(|known| known.name.clone()).collect();
+            return Err(UnknownName { thing: NamedThing::Key, name: principal.to_owned(), known });
         };
         let mut rules: Vec<ExplainedRule> =
             // First, as in a call: an expired key is refused before any endpoint or tool is looked at.
             auth.expired(principal).map(|at| expired_rule(principal, at)).into_iter().collect();
         let current = self.current.load();
-        let generation = &current.generation;
-        let path = if endpoint.is_empty() { "/mcp".to_owned() } else { format!("/mcp/{endpoint}") };
-        let mut item = None;
-        match current.endpoint(endpoint, principal) {
-            None => rules.push(ExplainedRule::new(&[], false, format!("there is no endpoint {path}"))),
-            Some((found, is_allowed)) => {
-                // The walk goes on after this refusal. Otherwise people repair one rule and only then meet
-                // the next.
-                rules.extend((!is_allowed).then(|| endpoint_rule(generation, principal, &path)));
-                item = found.find_explained(&generation.snapshot.load(), &ByteString::from(tool));
-                match &item {
-                    None => rules.push(self.nowhere_rule(generation, tool)),
-                    Some(item) => rules.extend(found.explain_item(principal, item)),
-                }
-            }
+        let (generation, path) = (&current.generation, endpoint_path(endpoint));
+        let Some((found, is_allowed)) = current.endpoint(endpoint, principal) else {
+            let known = nearest_endpoints(generation, endpoint);
+            return Err(UnknownName { thing: NamedThing::Endpoint, name: path, known });
+        };
+        // The walk goes on after this refusal. Otherwise people repair one rule and only then meet the next.
+        rules.extend((!is_allowed).then(|| endpoint_rule(generation, principal, &path)));
+        let snapshot = generation.snapshot.load();
+        let item = found.find_explained(&snapshot, &ByteString::from(tool));
+        match &item {
+            None => rules.push(self.nowhere_rule(generation, tool, found.nearest_tool(&snapshot, tool))),
+            Some(item) => rules.extend(found.explain_item(principal, item)),
         }
         // A call stops at its first refusal. Later ones stay in the report and decide nothing.
         if let Some(rule) = rules.iter_mut().find(|rule| !rule.allows) {
@@ -102,7 +128,7 @@ impl Gateway {
             local_name: item.as_ref().map(|item| item.local.to_string()),
             listed: item.as_ref().and_then(|item| match item.listing {
                 ItemListing::Listed | ItemListing::Excluded(_) => Some(true),
-                ItemListing::Missing => Some(false),
+                ItemListing::Missing { .. } => Some(false),
                 ItemListing::Unknown => None,
             }),
             rules,
@@ -110,7 +136,7 @@ impl Gateway {
     }
 
     /// Explains that no server has the name.
-    fn nowhere_rule(&self, generation: &Generation, tool: &str) -> ExplainedRule {
+    fn nowhere_rule(&self, generation: &Generation, tool: &str, nearest: Option<ByteString>) -> ExplainedRule {
         // Without a prefix its tools could have any name.
         let disabled = generation.disabled.iter().filter(|server| !server.prefix.is_empty()).find(|server| {
             tool.strip_prefix(&*server.prefix).is_some_and(|rest| rest.starts_with(&generation.names.separator))
@@ -119,7 +145,10 @@ impl Gateway {
             Some(DisabledServer { name, .. }) => {
                 ExplainedRule::new(&["servers", name, "enabled"], false, "the server is switched off")
             }
-            None => ExplainedRule::new(&[], false, "no server has a tool of this name"),
+            None => {
+                let reason = format!("no server has a tool of this name{}", did_you_mean(nearest.as_ref()));
+                ExplainedRule::new(&[], false, reason)
+            }
         }
     }
 
@@ -139,7 +168,7 @@ impl Gateway {
             let Some(scope) = generation.scope(name, principal) else { continue };
             let endpoint = Endpoint::new(self.clone(), generation.clone(), scope, ByteString::from(name.as_str()));
             if endpoint.decide(principal, ItemKind::Tools, (&item.server.settings.name, &item.exposed), &mut ()) {
-                paths.push(if name.is_empty() { "/mcp".to_owned() } else { format!("/mcp/{name}") });
+                paths.push(endpoint_path(name));
             }
         }
         paths.sort();
@@ -162,6 +191,18 @@ impl Endpoint {
         }
         rules
     }
+}
+
+fn endpoint_path(name: &str) -> String {
+    if name.is_empty() { "/mcp".to_owned() } else { format!("/mcp/{name}") }
+}
+
+/// Returns the paths of all endpoints, the one that resembles a name most first.
+fn nearest_endpoints(generation: &Generation, name: &str) -> Vec<String> {
+    let mut names: Vec<&String> = generation.scopes.keys().collect();
+    // Equally near ones sort by spelling: the map has no order.
+    names.sort_by_key(|other| (few_edits(name, other).is_none(), few_edits(name, other), *other));
+    names.into_iter().map(|name| endpoint_path(name)).collect()
 }
 
 fn expired_rule(principal: &Principal, at: impl std::fmt::Display) -> ExplainedRule {
@@ -268,10 +309,9 @@ mod tests {
         let with = |server, view, key| ExplainRig::new(vec![server], vec![view], vec![key]);
         let every = || view(None, GlobList::all());
         let only_v = |tools| key(tools, Some(vec!["v".to_owned()]), false);
-        let cases: [(&str, ExplainRig, &str, &str, &str); 15] = [
+        let cases: [(&str, ExplainRig, &str, &str, &str); 14] = [
             ("yes", with(plain(), every(), all()), "", "a__get", ""),
             ("expired", with(plain(), every(), key(GlobList::all(), None, true)), "", "a__get", "auth.keys.ci.expires"),
-            ("no endpoint", with(plain(), every(), all()), "w", "a__get", ""),
             ("key's views", with(plain(), every(), only_v(GlobList::all())), "a", "get", "auth.keys.ci.views"),
             ("off", with(plain(), every(), all()), "", "away__get", "servers.off.enabled"),
             ("nowhere", with(plain(), every(), all()), "", "x__get", ""),
@@ -333,8 +373,26 @@ mod tests {
         let explanation = rig.explain("", "new__get");
         assert_eq!((explanation.callable, explanation.listed), (true, None));
         assert_eq!(explanation.local_name.as_deref(), Some("get"));
-        let unknown = rig.gateway.explain_tool(&rig.auth, "cd", "", "new__get");
-        assert_eq!(unknown, Err(UnknownPrincipal(vec!["ci".to_owned()])));
+        let unknown = rig.gateway.explain_tool(&rig.auth, "cd", "", "new__get").unwrap_err();
+        assert_eq!(unknown.to_string(), "no key \"cd\"; known are ci");
+    }
+
+    #[tokio::test]
+    async fn an_unknown_endpoint_and_a_mistyped_tool_get_the_nearest_name() {
+        let servers = ["a", "github"].map(|name| server(name, ItemRules::allow_all())).to_vec();
+        let rig = ExplainRig::new(servers, Vec::new(), vec![key(GlobList::all(), None, false)]);
+        for (endpoint, known) in [("gihub", "/mcp/github, /mcp, /mcp/a"), ("zzzz", "/mcp, /mcp/a, /mcp/github")] {
+            let unknown = rig.gateway.explain_tool(&rig.auth, "ci", endpoint, "get").unwrap_err();
+            assert_eq!(unknown.to_string(), format!("no endpoint \"/mcp/{endpoint}\"; known are {known}"));
+        }
+        for (endpoint, tool, expected) in [
+            ("", "github__gt", "the server lists no tool gt; did you mean github__get?"),
+            ("", "gihub__get", "no server has a tool of this name; did you mean github__get?"),
+            ("a", "puut", "the server lists no tool puut; did you mean put?"),
+            ("a", "nothing", "the server lists no tool nothing"),
+        ] {
+            assert_eq!(rig.explain(endpoint, tool).rules[0].reason, expected);
+        }
     }
 
     fn patterns() -> impl Strategy<Value = GlobList> {
@@ -364,7 +422,7 @@ mod tests {
             let views = views.map(|names| names.into_iter().map(str::to_owned).collect());
             let view = view(servers.as_deref(), view_tools);
             let rig = ExplainRig::new(vec![server("a", a), server("b", b)], vec![view], vec![key(key_tools, views, is_expired)]);
-            for endpoint in ["", "a", "b", "v", "w"] {
+            for endpoint in ["", "a", "b", "v"] {
                 for tool in ["a__get", "b__get", "a__put", "b__put", "a__fetch", "b__del", "get", "put", "fetch", "a__bad", "c__x"] {
                     let explanation = rig.explain(endpoint, tool);
                     prop_assert_eq!(explanation.callable, rig.can_call(endpoint, tool), "{} {} {:?}", endpoint, tool, explanation);

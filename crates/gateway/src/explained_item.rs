@@ -6,8 +6,10 @@
 use std::sync::Arc;
 
 use crate::catalog::Snapshot;
+use crate::catalog_route::CatalogRoute;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
+use crate::name_distance::few_edits;
 use crate::selected_item::select_item;
 use crate::server_entry::ServerEntry;
 use moongate_jsonrpc::json::ByteString;
@@ -29,7 +31,10 @@ pub(super) enum ItemListing {
     /// The list has it, and it cannot be exposed for this reason.
     Excluded(String),
     /// The list lacks it.
-    Missing,
+    Missing {
+        /// Name that was probably meant, as clients see it.
+        nearest: Option<ByteString>,
+    },
     /// Nobody has the list yet.
     Unknown,
 }
@@ -50,7 +55,7 @@ impl Endpoint {
         listed.or_else(|| {
             // Of several prefixes the longest is meant: the others only begin like it.
             let server = candidates.into_iter().max_by_key(|server| server.settings.prefix.len())?;
-            Some(self.guess_item(server, name))
+            Some(self.guess_item(snapshot, server, name))
         })
     }
 
@@ -73,9 +78,12 @@ impl Endpoint {
     }
 
     /// Assumes a tool of this name at a server whose list does not have it.
-    fn guess_item(&self, server: &Arc<ServerEntry>, name: &ByteString) -> ExplainedItem {
+    fn guess_item(&self, snapshot: &Snapshot, server: &Arc<ServerEntry>, name: &ByteString) -> ExplainedItem {
         let is_known = server.is_listed() || !server.lists().get(ItemKind::Tools).items.is_empty();
-        let listing = if is_known { ItemListing::Missing } else { ItemListing::Unknown };
+        let listing = match is_known {
+            true => ItemListing::Missing { nearest: self.nearest_tool(snapshot, name) },
+            false => ItemListing::Unknown,
+        };
         let prefix = format!("{}{}", server.settings.prefix, self.generation.names.separator);
         let is_plain = self.keeps_local_names() || server.settings.prefix.is_empty();
         let base = if is_plain { name } else { name.strip_prefix(prefix.as_str()).unwrap_or(name) };
@@ -84,5 +92,21 @@ impl Endpoint {
         let exposed =
             if self.keeps_local_names() { self.generation.exposed_name(server, &local) } else { name.clone() };
         ExplainedItem { server: server.clone(), local, exposed, listing }
+    }
+
+    /// Returns the tool of this endpoint whose name resembles another most. `None`: none does.
+    pub(super) fn nearest_tool(&self, snapshot: &Snapshot, wanted: &str) -> Option<ByteString> {
+        let is_here = |route: &&Arc<CatalogRoute>| match &self.scope {
+            EndpointScope::Server(only) => only.settings.name == route.upstream.settings.name,
+            _ => true,
+        };
+        let routes = snapshot.iter(ItemKind::Tools).filter(|route| !route.hidden).filter(is_here);
+        let near = routes.filter_map(|route| {
+            let shown = if self.keeps_local_names() { &route.local } else { &route.exposed };
+            // People often leave the prefix out.
+            let edits = [shown, &route.local].into_iter().filter_map(|name| few_edits(wanted, name)).min()?;
+            Some((edits, shown))
+        });
+        near.min().map(|(_, name)| name.clone())
     }
 }

@@ -10,6 +10,7 @@ use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
 use crate::explained_item::{ExplainedItem, ItemListing};
 use moongate_access::policy::GlobList;
+use moongate_jsonrpc::json::ByteString;
 use moongate_model::Principal;
 use moongate_upstream::UpstreamState;
 
@@ -84,6 +85,11 @@ impl ExplainedRule {
     }
 }
 
+/// Returns the question about the name that was probably meant, for the end of a reason.
+pub(super) fn did_you_mean(nearest: Option<&ByteString>) -> String {
+    nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default()
+}
+
 /// Returns the rules of the item's server.
 pub(super) fn server_rules(item: &ExplainedItem) -> Vec<ExplainedRule> {
     let (settings, status) = (&item.server.settings, item.server.status());
@@ -96,8 +102,9 @@ pub(super) fn server_rules(item: &ExplainedItem) -> Vec<ExplainedRule> {
         rules.push(ExplainedRule::new(&["servers", name], false, reason));
     }
     match &item.listing {
-        ItemListing::Missing => {
-            rules.push(ExplainedRule::new(&["servers", name], false, format!("the server lists no tool {local}")));
+        ItemListing::Missing { nearest } => {
+            let reason = format!("the server lists no tool {local}{}", did_you_mean(nearest.as_ref()));
+            rules.push(ExplainedRule::new(&["servers", name], false, reason));
         }
         ItemListing::Excluded(reason) => rules.push(ExplainedRule::new(&["servers", name], false, reason.clone())),
         ItemListing::Listed | ItemListing::Unknown => {}

@@ -35,7 +35,9 @@ const PACKAGE_FLAGS: [&str; 4] = ["--package", "-p", "--from", "--spec"];
 /// Looks for problems of the config.
 pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let mut found = Vec::new();
-    if gateway.options.paths.is_empty() {
+    // A gateway that runs with a config serves more than the demo.
+    let is_configured = gateway.running_files.as_ref().is_some_and(|files| !files.is_empty());
+    if gateway.options.paths.is_empty() && !is_configured {
         found.push(DoctorFinding::new(
             DoctorCode::NoConfig,
             "no config was found: only a demo is served",

@@ -2,7 +2,7 @@
 //!
 //! Owns their form, and those about this machine. Does not ask a gateway or judge. Invariant: nothing is changed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use moongate_clients::import::OwnGateway;
 use moongate_config::{ConfigProblems, GatewayAddresses, LoadOptions, LoadedConfig};
@@ -26,6 +26,8 @@ pub(crate) struct ExaminedGateway {
     /// Changes that a reload of the running gateway would make.
     pub(crate) changes: Value,
     pub(crate) states: Vec<ServerFacts>,
+    /// Files that the running gateway has its config from. `None` if it has not said.
+    pub(crate) running_files: Option<Vec<RunningFile>>,
     /// Findings of the running gateway about itself. `None` if it has not said.
     pub(crate) of_gateway: Option<Vec<DoctorFinding>>,
     /// True in a container.
@@ -42,6 +44,16 @@ pub(crate) enum RunningGateway {
     None(String),
 }
 
+/// File of the running gateway's config.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct RunningFile {
+    /// Path, as the gateway has it.
+    pub(crate) path: PathBuf,
+    /// Tag of its bytes.
+    #[serde(default)]
+    pub(crate) etag: String,
+}
+
 /// State of one server.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct ServerFacts {
@@ -49,6 +61,9 @@ pub(crate) struct ServerFacts {
     pub(crate) state: String,
     #[serde(default)]
     pub(crate) reason: String,
+    /// Transport, such as `stdio`, also where no entry of the config can be read.
+    #[serde(default)]
+    pub(crate) transport: Option<String>,
     #[serde(default)]
     pub(crate) stderr: Vec<String>,
     #[serde(default)]
@@ -77,6 +92,7 @@ impl ExaminedGateway {
             answer,
             changes,
             states,
+            running_files: None,
             of_gateway: None,
             is_container,
         }
@@ -132,6 +148,7 @@ pub(crate) fn facts_of(gateway: &Gateway) -> Vec<ServerFacts> {
             name: name.clone(),
             state: status.state.name().to_owned(),
             reason: logs::redact(&status.reason),
+            transport: Some(server.transport().to_owned()),
             stderr: server.stderr().iter().map(|line| logs::redact(line)).collect(),
             left_out: left_out.map(|left_out| format!("{}: {}", left_out.item, left_out.reason)).collect(),
             tokens: moongate_gateway::estimate_tokens(bytes),

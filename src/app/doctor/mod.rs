@@ -9,6 +9,7 @@ mod environment;
 mod examined;
 mod finding;
 mod listening;
+mod running_config;
 mod servers;
 
 use moongate_admin::ServerHint;
@@ -21,6 +22,7 @@ pub(crate) use finding::{DoctorFinding, FileRepair};
 /// Runs the checks.
 pub(crate) fn look(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let mut found = config::check(gateway);
+    found.extend(running_config::check(gateway));
     found.extend(listening::check(gateway));
     found.extend(environment::check(gateway));
     judge_environment(gateway, &mut found);

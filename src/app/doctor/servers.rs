@@ -45,6 +45,11 @@ pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerF
         return None;
     }
     let finding = |code, fix| DoctorFinding::new(code, format!("server {name}: {reason}"), fix);
+    // The running gateway knows it where the config cannot be used here.
+    let is_program = match connect {
+        Some(connect) => matches!(connect, ConnectTarget::Stdio { .. }),
+        None => server.transport.as_deref() == Some("stdio"),
+    };
     let finding = match connect {
         // Its entry has a finding of its own.
         Some(ConnectTarget::Misconfigured { .. }) => return None,
@@ -54,11 +59,11 @@ pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerF
             let severity = if is_judged { CodeSeverity::Broken } else { CodeSeverity::Warning };
             DoctorFinding { severity, ..finding(DoctorCode::SlowStart, fix) }
         }
-        Some(ConnectTarget::Stdio { .. }) if reason.contains("command not found") => {
+        _ if is_program && reason.contains("command not found") => {
             let fix = format!("install it, or write its whole path as `servers.{name}.command`");
             finding(DoctorCode::CommandNotFound, fix)
         }
-        Some(ConnectTarget::Stdio { .. }) => {
+        _ if is_program => {
             let fix = format!("correct `servers.{name}` by what the program says, then `moongate restart {name}`");
             let message = format!("server {name}: {reason}{}", last_lines(server));
             DoctorFinding::new(DoctorCode::ProgramEnds, message, fix)

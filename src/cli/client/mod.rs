@@ -9,6 +9,7 @@ mod elicitation;
 mod explain_missing;
 mod render_content;
 mod connect;
+mod describe_tool;
 mod form;
 mod output;
 mod probe;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use arguments::CallArguments;
 use clap::{Args, Subcommand, ValueEnum};
 use connect::VerbClient;
+use describe_tool::{DescribedTool, describe};
 use output::{VerbFailure, print, print_message};
 use target::TargetArgs;
 
@@ -192,6 +194,14 @@ async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFai
             (listed, _) => listed.unwrap_or_default(),
         };
         let definition = tools.iter().find(|tool| tool.get_string("name").as_deref() == Some(&args.name)).cloned();
+        let (definition, unknown) = match definition {
+            Some(definition) => (Some(definition), None),
+            None => match describe(client, &tools, &args.name).await {
+                Some(DescribedTool::Definition(definition)) => (Some(definition), None),
+                Some(DescribedTool::Unknown(text)) => (None, Some(text)),
+                None => (None, None),
+            },
+        };
         let input = definition.as_ref().and_then(|tool| tool.get_object("inputSchema"));
         let arguments = given.typed(input.as_ref())?.unwrap_or_else(JsonObject::new);
         let params = JsonObject::new().with("name", RawJson::string(&args.name)).with("arguments", arguments.to_raw());
@@ -207,7 +217,7 @@ async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFai
                 };
                 return Err(match away {
                     Some(away) => VerbFailure::Failed(away).with_hint("`moongate status` says more".to_owned()),
-                    None => failure.with_hint(unlisted(&args.name, &tools)),
+                    None => failure.with_hint(unknown.unwrap_or_else(|| unlisted(&args.name, &tools))),
                 });
             }
         };

@@ -13,8 +13,8 @@ use crate::cli::process::print_message;
 use crate::cli::text_diff::diff_of_file;
 use moongate_clients::import::OwnGateway;
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectRequest, ExistingEntry, TakenEntry, connect_text, disconnect_text,
-    existing_entry, format_of, take_over_text,
+    ClientProfile, ConnectKey, ConnectRequest, ExistingEntry, TakenEntry, UnkeptKey, connect_text, disconnect_text,
+    existing_entry, format_of, kept_key, take_over_text,
 };
 use moongate_edit::ConfigFile;
 
@@ -84,6 +84,20 @@ impl ClientFile {
         // A running client may rewrite its file from memory at any time, and our entry would be gone.
         ensure!(again.text() == text, "{} does not read as it was written", again.path().display());
         Ok(again)
+    }
+
+    /// Returns the key of our entry. `None` if there is no entry of ours, or if it has none.
+    pub(super) fn own_key(
+        &self,
+        profile: &ClientProfile,
+        name: &str,
+        own: &OwnGateway,
+    ) -> Result<Option<ConnectKey>, UnkeptKey> {
+        match existing_entry(self.path(), self.text(), name, own) {
+            ExistingEntry::Ours => kept_key(profile, self.path(), self.text(), name),
+            // A key for somebody else's server is none for this gateway.
+            ExistingEntry::None | ExistingEntry::Foreign(_) => Ok(None),
+        }
     }
 
     /// Returns true if an entry leads to the gateway already.

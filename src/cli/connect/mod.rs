@@ -6,6 +6,8 @@
 mod backup;
 mod bundle;
 mod change;
+mod client_key;
+mod endpoint;
 mod new_key;
 mod probe;
 mod request;
@@ -13,7 +15,6 @@ mod take_over;
 mod write;
 mod zip_archive;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -24,8 +25,12 @@ use clap::Args;
 
 use crate::cli::process::{environment, print_message};
 use change::{ChangeConsent, ClientFile};
+use client_key::KeyDemand;
+use endpoint::endpoint_url;
 use moongate_clients::import::OwnGateway;
-use moongate_clients::{ClientProfile, ConnectMethod, ConnectRequest, StepKind, UserDirectories, connect_steps};
+use moongate_clients::{
+    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, StepKind, UserDirectories, connect_steps,
+};
 use moongate_platform::Platform;
 use request::request;
 pub(in crate::cli) use take_over::{TakenServer, take_over};
@@ -43,12 +48,15 @@ Examples:
                                              a file that Claude Desktop installs
 
 A client with a key gets it from MOONGATE_KEY, or the variable of --key-env. Where the client can read variables, its
-file has only the name of the variable.
+file has only the name of the variable. Where no key is given and the config has keys, an entry keeps the one that it
+has, or names MOONGATE_KEY.
 
 Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
 
 /// Variable with the key, unless a flag names another.
 const DEFAULT_VARIABLE: &str = "MOONGATE_KEY";
+/// Stands for a key that nobody knows yet.
+const KEY_PLACEHOLDER: &str = "mg_your_key";
 /// Endpoint of a gateway without a config.
 const DEFAULT_URL: &str = "http://127.0.0.1:8080/mcp";
 
@@ -145,7 +153,7 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
         return list(&directories);
     }
     if args.remove || args.undo {
-        let take_back = |profile| take_back(&args, profile, &env, &directories);
+        let take_back = |profile| take_back(&args, profile, &directories);
         return Ok(for_each(&profiles, take_back));
     }
     let request = match request(&args, &env) {
@@ -162,6 +170,7 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
     if args.write {
         return write_entries(&args, &profiles, request, &directories).await;
     }
+    let request = shown_request(&args, request);
     Ok(for_each(&profiles, |profile| show(profile, &request, &args, &directories)))
 }
 
@@ -211,6 +220,18 @@ fn list(directories: &UserDirectories<'_>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the request whose steps are shown: with a place for the key, if one is needed and none is given.
+fn shown_request(args: &ConnectArgs, request: ConnectRequest) -> ConnectRequest {
+    if request.key.is_some() || KeyDemand::of(args, &request.url) != KeyDemand::Needed {
+        return request;
+    }
+    print_message(&format!(
+        "the gateway needs a key, which {KEY_PLACEHOLDER} stands for: `moongate connect CLIENT --write --key NAME` makes one"
+    ));
+    let (name, value) = (DEFAULT_VARIABLE.to_owned(), Some(KEY_PLACEHOLDER.to_owned()));
+    ConnectRequest { key: Some(ConnectKey::Variable { name, value }), ..request }
+}
+
 /// Shows the steps for a client.
 fn show(
     profile: &ClientProfile,
@@ -248,18 +269,13 @@ fn file_of(profile: &ClientProfile, args: &ConnectArgs, directories: &UserDirect
 }
 
 /// Removes the entry of a client, or restores its file.
-fn take_back(
-    args: &ConnectArgs,
-    profile: &ClientProfile,
-    env: &BTreeMap<String, String>,
-    directories: &UserDirectories<'_>,
-) -> anyhow::Result<()> {
+fn take_back(args: &ConnectArgs, profile: &ClientProfile, directories: &UserDirectories<'_>) -> anyhow::Result<()> {
     let file = ClientFile::read(file_of(profile, args, directories)?)?;
     let consent = ChangeConsent { force: args.force, confirmed: args.yes };
     if args.undo {
         return file.undo(consent);
     }
     // Without a config that says where the gateway is, it would be at its default address.
-    let url = request(args, env).map_or_else(|_| DEFAULT_URL.to_owned(), |request| request.url);
+    let url = endpoint_url(args).unwrap_or_else(|_| DEFAULT_URL.to_owned());
     file.disconnect(profile, &args.name, &OwnGateway::of_url(&url), consent)
 }

@@ -45,7 +45,7 @@ impl NewClientKey {
     pub(super) fn write(&self) -> anyhow::Result<()> {
         let operations = std::slice::from_ref(&self.operation);
         if self.edited.prepare(operations)?.loaded().plan.auth.keys.len() == 1 {
-            print_message("this is the first key: from now on, every client needs one");
+            print_message(key::FIRST_KEY);
         }
         self.edited.confirm_and_write(operations, None, self.is_confirmed)
     }

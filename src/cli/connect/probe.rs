@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::change::ClientFile;
 use crate::cli::client::{ProbeOutcome, probe_command, probe_url};
 use crate::cli::process::{environment, print_message};
-use moongate_clients::{ConnectKey, ConnectRequest};
+use moongate_clients::{ClientProfile, ConnectKey, ConnectRequest};
 
 /// Time in which a running gateway reads a changed config.
 const RELOAD_WAIT: Duration = Duration::from_secs(10);
@@ -39,13 +39,20 @@ pub(super) async fn wait_for_key(request: &ConnectRequest) {
 }
 
 /// Connects as the entry says, and reports how that went. A gateway that does not run is no fault of the entry.
-pub(super) async fn check(file: &ClientFile, request: &ConnectRequest) -> anyhow::Result<()> {
+pub(super) async fn check(profile: &ClientProfile, file: &ClientFile, request: &ConnectRequest) -> anyhow::Result<()> {
+    let title = profile.title;
+    if let Some(name) = unset_variable(request) {
+        print_message(&format!("{title}, not checked, since {name} is not set here"));
+        return Ok(());
+    }
     let outcome = connect_as(file, request).await?;
     match outcome {
-        ProbeOutcome::Tools(count) => print_message(&format!("checked: the gateway answers with {count} tools")),
+        ProbeOutcome::Tools(count) => {
+            print_message(&format!("{title}, checked: the gateway answers with {count} tools"));
+        }
         ProbeOutcome::Unreachable(why) => {
             let why = moongate_transport::connect_hints::without_container_hint(&why);
-            print_message(&format!("not checked, since no gateway answers there yet ({why})"));
+            print_message(&format!("{title}, not checked, since no gateway answers there yet ({why})"));
             print_message("start it with `moongate`; this command, run again, checks the entry");
         }
         ProbeOutcome::Refused => {
@@ -56,6 +63,14 @@ pub(super) async fn check(file: &ClientFile, request: &ConnectRequest) -> anyhow
         ProbeOutcome::Failed(why) => bail!("the entry is written, but it does not work: {why}"),
     }
     Ok(())
+}
+
+/// Returns the variable with the key, if its value is not known here.
+fn unset_variable(request: &ConnectRequest) -> Option<&str> {
+    match &request.key {
+        Some(ConnectKey::Variable { name, value: None }) if !environment().contains_key(name) => Some(name),
+        _ => None,
+    }
 }
 
 /// Connects as the entry says.

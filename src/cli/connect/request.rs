@@ -1,14 +1,13 @@
 //! Request to connect clients, as the flags describe it.
 //!
-//! Owns the meaning of `--endpoint`, and the choice of the key. Does not read clients' files. Invariant: words that mean
-//! nothing are errors before anything is written.
+//! Owns the key that is given, and the address. Does not read clients' files, and does not choose a key for one of them
+//! (`client_key`). Invariant: words that mean nothing are errors before anything is written.
 
 use std::collections::BTreeMap;
 
+use super::endpoint::{check_endpoint, endpoint_url};
 use super::{ConnectArgs, DEFAULT_VARIABLE};
-use crate::cli::locate;
 use moongate_clients::{ConnectKey, ConnectRequest, ConnectRoute};
-use url::Url;
 
 /// Builds the request of the flags.
 pub(super) fn request(args: &ConnectArgs, env: &BTreeMap<String, String>) -> Result<ConnectRequest, String> {
@@ -16,6 +15,7 @@ pub(super) fn request(args: &ConnectArgs, env: &BTreeMap<String, String>) -> Res
     if args.name.is_empty() || !args.name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
         return Err(format!("--name {:?}: clients take letters, digits, `-` and `_`", args.name));
     }
+    check_endpoint(args)?;
     let url = endpoint_url(args)?;
     let value = env.get(&args.key_env).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
     let key = match value {
@@ -31,26 +31,4 @@ pub(super) fn request(args: &ConnectArgs, env: &BTreeMap<String, String>) -> Res
     let program = std::env::current_exe().map_err(|error| format!("the path of this program is unknown: {error}"))?;
     let route = if args.stdio { ConnectRoute::Bridge } else { ConnectRoute::Best };
     Ok(ConnectRequest { name: args.name.clone(), url, key, route, program: program.display().to_string() })
-}
-
-/// Returns the URL that `--endpoint` means: a name, a path, or a URL.
-fn endpoint_url(args: &ConnectArgs) -> Result<String, String> {
-    let word = args.endpoint.as_deref().unwrap_or("/mcp");
-    let is_name = moongate_config::legal_server_name(word).as_deref() == Some(word);
-    let path = match word {
-        name if is_name => format!("/mcp/{name}"),
-        path if path.starts_with('/') => path.to_owned(),
-        url if is_url(url) => return Ok(url.to_owned()),
-        _ => {
-            let forms = "a name such as coding, a path such as /mcp/coding, or a URL with http:// or https://";
-            return Err(format!("--endpoint {word:?}: give {forms}"));
-        }
-    };
-    let located = locate::endpoint(&args.config);
-    located.map(|located| located.url(&path)).map_err(|error| format!("{error}; --endpoint takes a whole URL"))
-}
-
-fn is_url(text: &str) -> bool {
-    let is_web = |url: Url| matches!(url.scheme(), "http" | "https") && url.has_host();
-    text.strip_prefix(moongate_server::UNIX).is_some_and(|path| !path.is_empty()) || Url::parse(text).is_ok_and(is_web)
 }

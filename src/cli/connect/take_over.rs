@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use super::ConnectArgs;
 use super::change::{ChangeConsent, ClientFile};
+use super::client_key::{KeyDemand, request_of_client};
 use super::request::request;
 use super::write::finish;
 use crate::cli::import_sources::EntryPlace;
@@ -72,6 +73,11 @@ async fn take_over_file(
     let file = ClientFile::read(path.clone())?;
     let has_own = file.leads_to(&own)?;
     let consent = ChangeConsent { force: false, confirmed: is_confirmed };
+    let request = match has_own {
+        true => request,
+        // Before the servers go: an entry that is refused would leave the client with nothing.
+        false => request_of_client(&args, KeyDemand::of(&args, &request.url), profile, &request, &file, &own)?,
+    };
     let written = file.take_over(profile, (!has_own).then_some(&request), &own, &entries, consent)?;
     if has_own {
         print_message(&format!("{} keeps its entry to this gateway", profile.title));

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::change::{ChangeConsent, ClientFile};
+use super::client_key::{KeyDemand, request_of_client};
 use super::new_key::NewClientKey;
 use super::{ConnectArgs, file_of, probe};
 use crate::cli::process::print_message;
@@ -18,6 +19,8 @@ use moongate_clients::{ClientProfile, ConnectKey, ConnectRequest, UserDirectorie
 /// Client whose file has our entry.
 struct ConnectedClient {
     profile: &'static ClientProfile,
+    /// Request, with the key that its entry has.
+    request: ConnectRequest,
     file: ClientFile,
     /// False if the file had the entry already.
     is_changed: bool,
@@ -35,6 +38,7 @@ pub(super) async fn write_entries(
     if let Some(new_key) = &new_key {
         request.key = Some(new_key.request_key(args));
     }
+    let demand = KeyDemand::of(args, &request.url);
     let (mut code, mut connected) = (ExitCode::SUCCESS, Vec::new());
     let mut failed = |profile: &ClientProfile, error: anyhow::Error| {
         print_message(&format!("error: {}: {error:#}", profile.title));
@@ -42,7 +46,7 @@ pub(super) async fn write_entries(
     };
     for profile in profiles {
         // The other clients still get their entry. The exit code tells that one did not.
-        match write_entry(args, profile, &request, directories) {
+        match write_entry(args, demand, profile, &request, directories) {
             Ok(client) => connected.push(client),
             Err(error) => failed(profile, error),
         }
@@ -57,7 +61,7 @@ pub(super) async fn write_entries(
         probe::wait_for_key(&request).await;
     }
     for client in &connected {
-        if let Err(error) = finish(client.profile, &request, &client.file).await {
+        if let Err(error) = finish(client.profile, &client.request, &client.file).await {
             failed(client.profile, error);
         }
     }
@@ -66,11 +70,15 @@ pub(super) async fn write_entries(
 
 fn write_entry(
     args: &ConnectArgs,
+    demand: KeyDemand,
     profile: &'static ClientProfile,
     request: &ConnectRequest,
     directories: &UserDirectories<'_>,
 ) -> anyhow::Result<ConnectedClient> {
     let file = ClientFile::read(file_of(profile, args, directories)?)?;
+    // An entry with another path of the same gateway is ours, too: only the address counts.
+    let own = OwnGateway::of_url(&request.url);
+    let request = request_of_client(args, demand, profile, request, &file, &own)?;
     if args.project && request.key.is_some() && request.variable(profile).is_none() {
         let shown = file.path().display();
         print_message(&format!(
@@ -78,11 +86,9 @@ fn write_entry(
         ));
     }
     let consent = ChangeConsent { force: args.force, confirmed: args.yes };
-    // An entry with another path of the same gateway is ours, too: only the address counts.
-    let own = OwnGateway::of_url(&request.url);
     let before = file.text().to_owned();
-    let file = file.connect(profile, request, &own, consent)?;
-    Ok(ConnectedClient { profile, is_changed: file.text() != before, file })
+    let file = file.connect(profile, &request, &own, consent)?;
+    Ok(ConnectedClient { profile, request, is_changed: file.text() != before, file })
 }
 
 /// Advice about a key in a file that others may get.
@@ -118,11 +124,19 @@ pub(super) async fn finish(
     request: &ConnectRequest,
     written: &ClientFile,
 ) -> anyhow::Result<()> {
-    print_message(profile.next_step);
+    let title = profile.title;
+    print_message(&format!("{title}: {}", profile.next_step));
     if request.input(profile).is_some() {
-        print_message(&format!("{} asks for the key when it first connects, and keeps it.", profile.title));
+        print_message(&format!("{title} asks for the key when it first connects, and keeps it."));
     } else if let Some(name) = request.variable(profile) {
-        print_message(&format!("{} reads the key from {name}: set it where the client starts.", profile.title));
+        let how = match &request.key {
+            // Nobody here knows the key.
+            Some(ConnectKey::Variable { value: None, .. }) => {
+                format!(", as `export {name}=mg_your_key` does; `moongate key new NAME --write` makes a key")
+            }
+            _ => String::new(),
+        };
+        print_message(&format!("{title} reads the key from {name}: set it where the client starts{how}."));
     }
-    probe::check(written, request).await
+    probe::check(profile, written, request).await
 }

@@ -7,7 +7,9 @@ use std::path::Path;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use moongate_clients::import::{ImportError, ImportState, ImportedServers, KnownServer, plan_import, read_file};
-use moongate_clients::{ClientProfile, ConnectMethod, ExistingEntry, UserDirectories, existing_entry, shape_problem};
+use moongate_clients::{
+    ClientProfile, ConnectMethod, ExistingEntry, UserDirectories, existing_entry, lacks_key, shape_problem,
+};
 use moongate_config::ConfigProblems;
 use moongate_config::edit::raw_entry;
 use moongate_platform::Platform;
@@ -18,6 +20,9 @@ use crate::app::doctor::{DoctorCode, DoctorFinding, ExaminedGateway};
 
 /// Name of our entry, unless the user chose another.
 const ENTRY: &str = "moongate";
+
+/// Variable that a bridge reads its key from.
+const KEY_VARIABLE: &str = "MOONGATE_KEY";
 
 /// Days after which a row of the table is old. Clients change their formats every few months.
 const AGE_MAX: i32 = 180;
@@ -113,9 +118,26 @@ fn check_entry(
             let fix = format!("moongate connect {id} --write --force");
             Some(DoctorFinding::new(DoctorCode::ClientElsewhere, message, fix))
         }
-        ExistingEntry::Ours => age_problem(profile, today),
+        ExistingEntry::Ours => missing_key(gateway, profile, (path, text)).or_else(|| age_problem(profile, today)),
         ExistingEntry::Foreign(_) | ExistingEntry::None => None,
     }
+}
+
+/// Returns a finding if the gateway needs a key, and the entry has none.
+fn missing_key(
+    gateway: &ExaminedGateway,
+    profile: &ClientProfile,
+    (path, text): (&Path, &str),
+) -> Option<DoctorFinding> {
+    let has_keys = gateway.loaded.as_ref().is_ok_and(|loaded| !loaded.plan.auth.is_open());
+    // The client may pass its variables on to the program that it starts.
+    let is_inherited = gateway.options.env.contains_key(KEY_VARIABLE);
+    if !has_keys || !lacks_key(path, text, ENTRY, is_inherited) {
+        return None;
+    }
+    let message = format!("{}: the entry `{ENTRY}` has no key, and the gateway needs one", profile.title);
+    let fix = format!("moongate connect {} --write --key NAME", profile.id);
+    Some(DoctorFinding::new(DoctorCode::ClientWithoutKey, message, fix))
 }
 
 /// Returns a finding if the client's row was checked long ago.

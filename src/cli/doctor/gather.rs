@@ -24,6 +24,9 @@ pub(super) async fn gather(args: &GatewayArgs) -> anyhow::Result<ExaminedGateway
     let (answer, status) = ask(args, "/api/v1/status").await;
     let (_, plan) = ask(args, "/api/v1/plan").await;
     let (_, doctor) = ask(args, "/api/v1/doctor").await;
+    let (_, config) = ask(args, "/api/v1/config").await;
+    // An older gateway may not say, and one without a config has an empty list.
+    let running_files = serde_json::from_value(config["files"].clone()).ok();
     let findings = doctor["findings"].as_array();
     let of_gateway = findings.map(|found| found.iter().filter_map(DoctorFinding::of_json).collect());
     let states = match (&answer, &loaded) {
@@ -33,7 +36,7 @@ pub(super) async fn gather(args: &GatewayArgs) -> anyhow::Result<ExaminedGateway
         (RunningGateway::Refused(_), _) | (_, Err(_)) => Vec::new(),
     };
     let changes = plan["changes"].clone();
-    Ok(ExaminedGateway { of_gateway, ..ExaminedGateway::new(options, loaded, answer, changes, states) })
+    Ok(ExaminedGateway { of_gateway, running_files, ..ExaminedGateway::new(options, loaded, answer, changes, states) })
 }
 
 /// Asks a running gateway. Returns what answers there, and its answer.

@@ -15,7 +15,7 @@ use moongate_config::{LoadOptions, nearest};
 use moongate_telemetry::logs;
 use serde_json::json;
 
-use crate::app::doctor::{self, CodeSeverity, DoctorCode, DoctorFinding, ExaminedGateway, FileRepair};
+use crate::app::doctor::{self, CodeSeverity, DoctorCode, DoctorFinding, ExaminedGateway, FileRepair, RunningGateway};
 use crate::cli::admin::GatewayArgs;
 use crate::cli::config_edit::{show_edit, write_edit};
 use crate::cli::confirm::{can_ask, confirm};
@@ -57,6 +57,7 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     logs::start("off", false);
     let gateway = gather::gather(&args.gateway).await?;
     let mut found = look(&gateway);
+    let unasked = unasked_gateway(&gateway, &found);
     // Before the repairs, which are of this server only, too.
     if let Some(server) = &args.server {
         if let Err(message) = check_name(&gateway, server) {
@@ -72,6 +73,7 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         found = repair(found, &args.gateway.load_options(), args.yes)?;
     }
     std::io::stdout().write_all(render(&found, &args).as_bytes())?;
+    unasked.into_iter().for_each(print_message);
     let count = |severity| found.iter().filter(|finding| finding.severity == severity).count();
     let (broken, warnings) = (count(CodeSeverity::Broken), count(CodeSeverity::Warning));
     match (broken, warnings) {
@@ -83,6 +85,24 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         print_message("nothing was repaired, since nobody can be asked here: `--fix --yes` repairs without a question");
     }
     Ok(if broken > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Returns a line that says what was looked at in place of a running gateway.
+fn unasked_gateway(gateway: &ExaminedGateway, found: &[DoctorFinding]) -> Option<&'static str> {
+    // Those findings say more about what is there.
+    let is_told =
+        |finding: &DoctorFinding| matches!(finding.code, DoctorCode::PortTaken | DoctorCode::AdminUnreachable);
+    match gateway.answer {
+        RunningGateway::None(_) if found.iter().any(is_told) => None,
+        RunningGateway::None(_) if gateway.addresses.is_none() => {
+            Some("the config does not say where a gateway would run: no server was asked")
+        }
+        RunningGateway::None(_) if gateway.loaded.is_err() => {
+            Some("no gateway runs here, and the config cannot be used: no server was asked")
+        }
+        RunningGateway::None(_) => Some("no gateway runs here: each server was connected once"),
+        RunningGateway::Running | RunningGateway::Refused(_) => None,
+    }
 }
 
 /// Refuses the name of a server that is not there. A broken config does not tell all names.

@@ -8,7 +8,8 @@ use moongate_testing::wait::{LONG, holds};
 use serde_json::{Value, json};
 
 use super::{CLIENTS, able, call, searching};
-use crate::harness::{legacy, modern, only};
+use crate::harness::user_home::UserHome;
+use crate::harness::{Setup, legacy, modern, only};
 
 #[tokio::test]
 async fn arguments_and_results_keep_their_bytes() {
@@ -145,4 +146,20 @@ async fn operators_see_the_tool_that_ran() {
     let series = gateway.admin("/metrics").await.text_body();
     assert!(series.lines().any(|line| line.starts_with("mcp_") && line.contains("a__echo")), "{series}");
     assert!(!series.contains("call_tool"));
+}
+
+#[tokio::test]
+async fn the_command_line_types_the_arguments_of_tools_that_no_list_has() {
+    let demo = format!("command = {:?}\nargs = [\"mock\", \"--demo\"]", env!("CARGO_BIN_EXE_moongate"));
+    for (table, path) in [("gateway", "/mcp"), ("views.found", "/mcp/found")] {
+        let setup = Setup::new().with("servers.demo", &demo).with(table, "discovery = \"search\"");
+        let gateway = setup.start().await;
+        gateway.ready(&["demo"]).await;
+        let (home, url) = (UserHome::new(), gateway.url(path));
+        let run = async |tool: &str| home.run_with(&["call", tool, "a=20", "b=22", "--url", &url], "", "").await;
+        let sum = run("demo__add").await;
+        assert_eq!((sum.code, sum.out.trim()), (Some(0), "42"), "{sum:?}");
+        let wrong = run("demo__ad").await;
+        assert_eq!((wrong.code, wrong.err.contains("Nearest: demo__add")), (Some(1), true), "{wrong:?}");
+    }
 }

@@ -50,7 +50,7 @@ impl NoticeFacts {
             @if let Some(place) = problem.place { " (" code { (VisibleText(place)) } ")" }
             @if problem.total > 1 { ", and " (count(problem.total as u64 - 1, "more problem", "more problems")) }
             ". Nothing changed; still running the config of " (clock(text(&self.config, "in_use_since"))) "."
-            @if let Some(fix) = problem.fix { " Fix: " (VisibleText(fix)) "." }
+            @if let Some(fix) = problem.fix { " Fix: " (VisibleText(fix)) @if !fix.ends_with(['.', '?', '!']) { "." } }
         };
         Some(("banner red", words))
     }
@@ -168,6 +168,18 @@ mod tests {
         assert!(!drawn(&facts).contains("banner"));
         facts.config["files"] = json!([{ "writable": false, "why_not": "it is mounted read-only" }]);
         assert!(drawn(&facts).contains("mounted read-only"));
+    }
+
+    #[test]
+    fn a_question_ends_with_its_own_mark() {
+        let message = "error: unknown key `gatway`\n --> m.toml:1:1\n  = fix: did you mean `gateway`?\n";
+        let facts = NoticeFacts {
+            config: json!({ "reload": { "outcome": "refused", "message": message }, "in_use_since": "", "edit": true }),
+            findings: Vec::new(),
+            may_act: true,
+        };
+        let html = drawn(&facts);
+        assert!(html.contains("Fix: did you mean `gateway`?<"), "{html}");
     }
 
     #[test]

@@ -36,8 +36,10 @@ pub(super) struct ConnectView<'a> {
     pub(super) url: String,
     pub(super) chosen: Option<ChosenClient>,
     pub(super) query: &'a ViewQuery,
-    /// Name for a new key of the chosen client, if one can be made here.
-    pub(super) new_key: Option<String>,
+    /// Name for a new key of the chosen client.
+    pub(super) key_name: String,
+    /// True if a key can be made here.
+    pub(super) may_make_key: bool,
     /// Names of keys that may use the endpoint.
     pub(super) keys: Vec<String>,
     /// True if no client needs a key.
@@ -56,7 +58,7 @@ impl ConnectView<'_> {
                         Some(chosen) => { (self.steps(chosen)) }
                         None => {
                             p { "Choose the client that shall use Moongate. You get what it needs: a link, a command, or the text of its file." }
-                            p class="soft" { "This page changes nothing at your clients. " code { "moongate connect CLIENT --write" } " does, and shows the change before." }
+                            p class="soft" { "This page changes nothing at your clients. " code { "moongate connect CLIENT --write" @if !self.is_open { " --key CLIENT" } } " does, and shows the change before." }
                         }
                     }
                 }
@@ -88,6 +90,7 @@ impl ConnectView<'_> {
             "" => String::new(),
             _ => format!(" --endpoint {}", self.endpoint.path()),
         };
+        let key = if self.is_open { String::new() } else { format!(" --key {}", self.key_name) };
         html! {
             h2 { (profile.title) " " a class="back" href=(self.query.only(&["endpoint"]).link("/connect")) { "All clients" } }
             form class="inline" method="get" action="/connect" data-auto-submit {
@@ -105,7 +108,7 @@ impl ConnectView<'_> {
                 @if profile.method == ConnectMethod::File {
                     h3 { "On the gateway's machine" }
                     p class="soft" { "One command does it. It shows the change, and asks." }
-                    (code_block(&format!("moongate connect {}{path} --write", profile.id), "the command"))
+                    (code_block(&format!("moongate connect {}{path} --write{key}", profile.id), "the command"))
                 }
                 @for step in others { (step_block(profile, step)) }
                 (too_long(chosen))
@@ -125,7 +128,7 @@ impl ConnectView<'_> {
                     "Any key that may use this endpoint will do, as far as you still have its text: " (some_names(&self.keys)) "."
                 }
             }
-            @if let Some(name) = &self.new_key { p { (keys::make_for_client(name, profile.title)) } }
+            @if self.may_make_key { p { (keys::make_for_client(&self.key_name, profile.title)) } }
         }
     }
 

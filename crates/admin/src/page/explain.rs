@@ -21,7 +21,7 @@ pub(super) struct ExplainView<'a> {
     pub(super) principals: Vec<String>,
     /// Principal that is asked about.
     pub(super) principal: String,
-    /// Answer. `None`: nothing was asked, or there is no such principal.
+    /// Answer. `None`: nothing was asked, or there is no such principal or endpoint.
     pub(super) answer: Option<ToolExplanation>,
     /// Places of settings. `None`: the config cannot be read now.
     pub(super) places: Option<SettingPlaces>,
@@ -48,6 +48,7 @@ impl ExplainView<'_> {
                 @match &self.answer {
                     Some(answer) => { (self.explained(answer)) }
                     None if !is_known => { p class="empty" { "There is no key " code { (VisibleText(&self.principal)) } "." } }
+                    None if self.endpoint.coverage.is_none() => { (self.endpoint.missing()) }
                     None => { p class="empty" { "Name a tool, such as " code { "github__create_issue" } "." } }
                 }
             }

@@ -333,11 +333,11 @@ fn connect_view(viewer: &PageViewer, render: impl FnOnce(&ConnectView<'_>) -> Ma
         presence: presence_json(&client_signs(admin), profile),
         too_long: too_long_names(admin, profile, &endpoint.name),
     });
-    let may_make = viewer.may_act && admin.control.config().edits.edit;
-    let new_key = profile.filter(|_| may_make).map(|profile| keys::unused_name(&keys_json(admin), profile.id));
+    let may_make_key = viewer.may_act && admin.control.config().edits.edit;
+    let key_name = profile.map(|profile| keys::unused_name(&keys_json(admin), profile.id)).unwrap_or_default();
     let is_open = admin.server_state.load().auth.is_open();
     let keys = usable_keys(admin, &endpoint.name);
-    render(&ConnectView { endpoint: &endpoint, url, chosen, query, new_key, keys, is_open })
+    render(&ConnectView { endpoint: &endpoint, url, chosen, query, key_name, may_make_key, keys, is_open })
 }
 
 async fn connect_part(viewer: PageViewer) -> Response {

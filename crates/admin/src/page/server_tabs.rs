@@ -221,7 +221,10 @@ fn log(server: &Value) -> Markup {
     let lines = list(server, "stderr");
     html! {
         @if lines.is_empty() {
-            p class="empty" { "It has written nothing to stderr. Remote servers have no log here." }
+            p class="empty" {
+                @if text(server, "transport") == "stdio" { "It has written nothing to stderr." }
+                @else { "Only servers that are programs have a log here." }
+            }
         } @else {
             div class="code log" {
                 pre tabindex="0" aria-label="Last lines of stderr" {

@@ -77,6 +77,17 @@ fn assert_nothing_inline(html: &str) {
 }
 
 #[test]
+fn the_empty_log_of_a_program_is_its_own() {
+    for (transport, words) in [("stdio", "written nothing to stderr"), ("http", "Only servers that are programs")] {
+        let mut server = server("a", "ready");
+        server["transport"] = transport.into();
+        let html = servers_page(&[server], "tab=log", Some(("a", json!({ "tools": [] }))));
+        assert!(html.contains(words), "{transport}: {html}");
+        assert_eq!(html.contains("are programs"), transport == "http", "{html}");
+    }
+}
+
+#[test]
 fn hostile_texts_are_text_in_every_view() {
     let mut hostile = server("a", "failed");
     for member in ["reason", "title", "target", "name_prefix"] {
@@ -246,7 +257,7 @@ fn filters_and_open_cards_stand_in_the_url() {
     assert!(
         html.contains("data-part=\"/parts/server/a?tab=log&amp;open=a\"") && html.contains("aria-expanded=\"true\"")
     );
-    assert!(html.contains("has written nothing") && html.contains("/api/v1/servers/a/refresh"));
+    assert!(html.contains("are programs") && html.contains("/api/v1/servers/a/refresh"));
     assert!(servers_page(&servers, "state=idle", None).contains("No server is in this state"));
     assert!(servers_page(&[], "", None).contains("Nothing is connected yet"));
 }

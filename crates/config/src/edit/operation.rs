@@ -186,7 +186,7 @@ fn unknown_server(options: &LoadOptions<'_>, name: &str) -> ConfigEditError {
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     let near = alternatives(&known);
     let message = match known.is_empty() {
-        true => format!("there is no server {name:?} in a file, and no other either"),
+        true => format!("there is no server {name:?}, and no other either; `moongate add NAME URL` adds one"),
         false if known.contains(&name) => {
             format!("the entry of {name:?} is in no file under this name; edit it by hand")
         }
