@@ -78,7 +78,7 @@ impl PageScene {
             .with("gateway", &format!("admin = {admin:?}"))
             .with(
                 "servers.weather",
-                &format!("{}\ntitle = \"Weather\"\ntools = {{ deny = [\"delete_*\"] }}", url(&weather)),
+                &format!("{}\ntitle = \"Weather\"\ntools = {{ deny = [\"delete_*\", \"delete_raport\"] }}", url(&weather)),
             )
             .with("views.reading", "servers = [\"weather\", \"notes\"]\ntools = [\"*forecast\", \"*note_1\"]")
             .with("servers.notes", &url(&notes))
@@ -300,6 +300,21 @@ async fn the_page_shows_what_a_model_would_see() {
     }
     let context = ask_for_page(&admin, "/context").await.text_body();
     assert!(context.contains("in search mode") && !context.contains("<dt>As now</dt>"), "{context}");
+}
+
+#[tokio::test]
+async fn a_rule_that_matches_nothing_is_told_on_the_card() {
+    let server = serve(only(legacy(), &["echo", "fail"])).await;
+    let entry = format!("url = {:?}\ntools = {{ deny = [\"*fail*\", \"nonexist\"] }}", server.url);
+    let gateway = Setup::new().http("other", &server.url).with("servers.a", &entry).start().await;
+    gateway.ready(&["a", "other"]).await;
+    let admin = gateway.app.admin.unwrap().to_string();
+    let closed = ask_for_page(&admin, "/").await.text_body();
+    assert_eq!(closed.matches("1 rule matches nothing").count(), 1, "only at its server: {closed}");
+    assert!(!closed.contains("nonexist"), "{closed}");
+    let open = ask_for_page(&admin, "/servers/a?tab=log").await.text_body();
+    assert!(open.contains("servers.a.tools.deny: no tool matches &quot;nonexist&quot;"), "in each tab: {open}");
+    assert!(open.contains("protects nothing") && !open.contains("*fail*"), "{open}");
 }
 
 #[tokio::test]

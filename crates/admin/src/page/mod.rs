@@ -31,6 +31,7 @@ mod text;
 mod tool_row;
 mod tools;
 mod try_it;
+mod unmatched_rules;
 mod view_query;
 mod viewer;
 

@@ -82,7 +82,9 @@ fn hostile_texts_are_text_in_every_view() {
     for member in ["reason", "title", "target", "prefix"] {
         hostile[member] = HOSTILE.into();
     }
-    (hostile["stderr"], hostile["left_out"]) = (json!([HOSTILE]), json!([HOSTILE]));
+    for member in ["stderr", "left_out", "unmatched_filters"] {
+        hostile[member] = json!([HOSTILE]);
+    }
     for tab in ["tools", "resources", "prompts", "log"] {
         assert_harmless(&servers_page(&[hostile.clone()], &format!("tab={tab}"), Some(("a", hostile_items()))));
     }
