@@ -61,6 +61,7 @@ async fn recent_calls_have_names_and_sizes_and_no_values() {
         echo["bytes_in"].as_u64() > Some(10) && echo["bytes_out"].as_u64() > Some(10) && echo["own_ms"].is_number()
     );
     assert!(echo["client"]["name"].is_string(), "{echo}");
+    assert_eq!((echo["wait_ms"].is_number(), &echo["retries"]), (true, &json!(0)), "{echo}");
     assert_eq!(all[0]["error"]["type"], "unknown_name");
     assert!(!Value::Array(all.clone()).to_string().contains("s3cr3t"));
     assert_eq!(calls(&gateway, "?server=a&state=ok&limit=1").await.len(), 1);
@@ -68,6 +69,25 @@ async fn recent_calls_have_names_and_sizes_and_no_values() {
     let status = gateway.status("a").await;
     assert_eq!(status["calls"], json!({"ok": 2, "tool_error": 2, "error": 0}));
     assert!(status["p95_ms"].is_number() && status["tools_on"] == 2, "{status}");
+}
+
+#[tokio::test]
+async fn a_recent_call_says_how_long_it_waited_for_its_turn() {
+    let server = serve(only(legacy(), &["sleep"])).await;
+    let setup = Setup::new().with("servers.a", &format!("url = {:?}\nmax_concurrency = 1", server.url));
+    let gateway = setup.start().await;
+    gateway.ready(&["a"]).await;
+    let client = gateway.client(Era::Modern).await;
+    let sleep = || async { client.call("a__sleep", json!({ "ms": 300 })).await.result() };
+    tokio::join!(sleep(), sleep());
+    let all = calls(&gateway, "").await;
+    let mut waits: Vec<f64> = all.iter().map(|call| call["wait_ms"].as_f64().unwrap()).collect();
+    waits.sort_by(f64::total_cmp);
+    // The second one had its turn when the first was done.
+    assert!(waits.len() == 2 && waits[1] > waits[0], "{all:?}");
+    for call in &all {
+        assert!(call["wait_ms"].as_f64() <= call["ms"].as_f64(), "{call}");
+    }
 }
 
 #[tokio::test]

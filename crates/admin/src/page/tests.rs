@@ -52,7 +52,7 @@ fn calls_page(calls: &[Value], query: &str, may_act: bool) -> String {
 
 fn call(id: &str, state: &str) -> Value {
     json!({
-        "id": id, "at": "2026-11-23T14:02:11.204Z", "state": state, "ms": 212.4, "own_ms": 0.3, "server": "github",
+        "id": id, "at": "2026-11-23T14:02:11.204Z", "state": state, "ms": 212.4, "own_ms": 0.3, "wait_ms": 12.1, "retries": 2, "server": "github",
         "method": "tools/call", "name": "github__create_issue", "principal": "laptop", "endpoint": "/mcp",
         "client": { "name": "cursor", "version": "2.4" }, "from": "2025-11-25", "to": "2026-07-28", "bytes_in": 412,
         "bytes_out": 2140, "error": null,
@@ -262,6 +262,9 @@ fn calls_are_filtered_and_only_running_ones_can_be_stopped() {
     assert!(!calls_page(&calls, "", false).contains("/cancel"), "a viewer does not act");
     let one = calls_page(&calls, "state=ok&open=c-1", true);
     assert!(one.contains("id=\"c-1-detail\"") && !one.contains("id=\"c-2\""));
+    for fact in ["<dt>Waited for its turn</dt><dd>12 ms", "<dt>At the server</dt><dd>200 ms", "<dt>Retries</dt><dd>2"] {
+        assert!(one.contains(fact), "{fact} in {one}");
+    }
     assert!(calls_page(&calls, "client=other", true).contains("No recent call fits"));
     let many: Vec<Value> = (0..80).map(|n| call(&format!("c-{n}"), "ok")).collect();
     assert_eq!(calls_page(&many, "", true).matches("<tr id=").count(), 40);
