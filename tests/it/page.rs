@@ -78,7 +78,10 @@ impl PageScene {
             .with("gateway", &format!("admin = {admin:?}"))
             .with(
                 "servers.weather",
-                &format!("{}\ntitle = \"Weather\"\ntools = {{ deny = [\"delete_*\", \"delete_raport\"] }}", url(&weather)),
+                &format!(
+                    "{}\ntitle = \"Weather\"\ntools = {{ deny = [\"delete_*\", \"delete_raport\"] }}",
+                    url(&weather)
+                ),
             )
             .with("views.reading", "servers = [\"weather\", \"notes\"]\ntools = [\"*forecast\", \"*note_1\"]")
             .with("servers.notes", &url(&notes))
@@ -354,7 +357,9 @@ async fn the_page_has_strict_headers_and_needs_a_key_where_the_api_does() {
         let caching = if path.starts_with("/assets") { "no-cache" } else { "no-store" };
         assert_eq!(reply.header("cache-control"), caching, "{path}");
     }
-    assert_eq!(ask_for_page(&admin, "/servers/none").await.status, 404);
+    let missing = ask_for_page(&admin, "/servers/none").await;
+    assert_eq!(missing.status, 404);
+    assert!(missing.text_body().contains("There is no server “none”"), "{}", missing.text_body());
     let other_page = [("sec-fetch-site", "cross-site")];
     let refused = HttpClient::new().send("GET", &format!("http://{admin}/"), &other_page, "").await;
     assert_eq!(refused.status, 403);

@@ -37,9 +37,18 @@ impl ServersView<'_> {
                     (action_button("Reload config", "POST", "/api/v1/reload", "The config was read again."))
                 }
             }
+            @if let Some(name) = self.missing() {
+                p class="banner orange" { "There is no server “" (VisibleText(name)) "”." @if !self.servers.is_empty() { " These are there:" } }
+            }
             (self.chips())
             (self.cards())
         }
+    }
+
+    /// Returns the name of the server that the URL asks for, if there is none.
+    fn missing(&self) -> Option<&str> {
+        let (name, _) = self.open.as_ref()?;
+        self.servers.iter().all(|server| text(server, "name") != *name).then_some(*name)
     }
 
     /// Renders the filters by state, and the order.

@@ -249,6 +249,8 @@ fn filters_and_open_cards_stand_in_the_url() {
         html.contains("data-part=\"/parts/server/a?tab=log&amp;open=a\"") && html.contains("aria-expanded=\"true\"")
     );
     assert!(html.contains("has written nothing") && html.contains("/api/v1/servers/a/refresh"));
+    let html = servers_page(&servers, "", Some(("<b>", Value::Null)));
+    assert!(html.contains("There is no server “&lt;b&gt;”") && html.contains("server-a"), "{html}");
     assert!(servers_page(&servers, "state=idle", None).contains("No server is in this state"));
     assert!(servers_page(&[], "", None).contains("Nothing is connected yet"));
 }
