@@ -223,15 +223,20 @@ fn cause(call: &Value) -> Option<&str> {
     [text(error, "message"), text(error, "type")].into_iter().find(|words| !words.is_empty())
 }
 
-/// Returns the kind and the text of a call's error.
+/// Returns the kind and the text of a call's error. The text of a server's error has its code already.
 fn error_text(call: &Value) -> String {
-    let error = &call["error"];
-    format!("{} {}", text(error, "type"), text(error, "message")).trim().to_owned()
+    let (kind, message) = (text(&call["error"], "type"), text(&call["error"], "message"));
+    match (kind, message) {
+        (kind, "") => kind.to_owned(),
+        (kind, message) if message.contains(kind) => message.to_owned(),
+        (kind, message) => format!("{kind}: {message}"),
+    }
 }
 
 fn facts(call: &Value) -> Vec<(&'static str, String)> {
     let (own, wait) = (call["own_ms"].as_f64(), call["wait_ms"].as_f64());
-    let at_server = own.map(|own| call["ms"].as_f64().unwrap_or_default() - own - wait.unwrap_or_default()).map(|ms| ms.max(0.0));
+    let at_server =
+        own.map(|own| call["ms"].as_f64().unwrap_or_default() - own - wait.unwrap_or_default()).map(|ms| ms.max(0.0));
     let retries = number(call, "retries");
     let client = &call["client"];
     let out = call["bytes_out"].as_u64().map(size).unwrap_or_default();

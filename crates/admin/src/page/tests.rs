@@ -267,6 +267,16 @@ fn calls_are_filtered_and_only_running_ones_can_be_stopped() {
     for fact in ["<dt>Waited for its turn</dt><dd>12 ms", "<dt>At the server</dt><dd>200 ms", "<dt>Retries</dt><dd>2"] {
         assert!(one.contains(fact), "{fact} in {one}");
     }
+    let mut failed = call("c-3", "error");
+    for (kind, message, shown) in [
+        ("-32021", "error -32021 of the server", "<dd>error -32021 of the server<"),
+        ("timeout", "no answer", "<dd>timeout: no answer<"),
+        ("timeout", "", "<dd>timeout<"),
+    ] {
+        failed["error"] = json!({ "type": kind, "message": message });
+        let html = calls_page(&[failed.clone()], "open=c-3", true);
+        assert!(html.contains(shown), "{shown} in {html}");
+    }
     assert!(calls_page(&calls, "client=other", true).contains("No recent call fits"));
     let many: Vec<Value> = (0..80).map(|n| call(&format!("c-{n}"), "ok")).collect();
     assert_eq!(calls_page(&many, "", true).matches("<tr id=").count(), 40);
