@@ -228,9 +228,11 @@ async fn a_client_gets_its_steps_and_is_seen_once_it_connects() {
     assert!(cursor["url"].as_str().unwrap().ends_with("/mcp/a"), "{cursor}");
     let text = |reply: &Value| reply["steps"].to_string();
     assert!(text(&cursor).contains("~/.cursor/mcp.json") && !text(&cursor).contains("Authorization"), "{cursor}");
-    for missing in ["client=cursr", "client=cursor&endpoint=gone", ""] {
+    for missing in ["client=cursr", "client=cursor&endpoint=gone"] {
         assert_eq!(gateway.admin(&format!("/api/v1/connect?{missing}")).await.status, 404, "{missing}");
     }
+    let unnamed = gateway.admin("/api/v1/connect").await;
+    assert_eq!((unnamed.status, unnamed.text_body().contains("`client` is missing")), (400, true));
     let present = async |gateway: &Gateway, id: &str| {
         let reply = gateway.admin("/api/v1/clients").await.json();
         let all = reply["clients"].as_array().unwrap();
@@ -261,6 +263,33 @@ async fn each_route_of_the_description_is_there() {
             assert!(!missing && reply.status != 405, "{method} {path}: {}", reply.status);
         }
     }
+}
+
+#[tokio::test]
+async fn a_query_parameter_that_no_route_declares_is_refused() {
+    let gateway = Setup::new().start().await;
+    let description = gateway.admin("/api/v1/openapi.json").await.json();
+    let mut checked = 0;
+    for (path, operations) in description["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let parameters = operation["parameters"].as_array().unwrap();
+            let declared: Vec<&str> = parameters
+                .iter()
+                .filter(|parameter| parameter["in"] == "query")
+                .map(|parameter| parameter["name"].as_str().unwrap())
+                .collect();
+            if declared.is_empty() {
+                continue;
+            }
+            let path = path.replace("{name}", "none");
+            let reply = send(&gateway, &method.to_uppercase(), &format!("{path}?outcome=ok")).await;
+            let text = reply.text_body();
+            assert_eq!((reply.status, &reply.json()["error"]), (400, &json!("bad_query")), "{method} {path}: {text}");
+            assert!(text.contains("outcome") && declared.iter().all(|name| text.contains(name)), "{text}");
+            checked += 1;
+        }
+    }
+    assert_eq!(checked, 6);
 }
 
 #[tokio::test]
