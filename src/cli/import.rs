@@ -22,7 +22,7 @@ use crate::cli::own_config::OwnConfig;
 use crate::cli::process::{environment, load_options, print_message};
 use crate::cli::table_format::TableFormat;
 use moongate_clients::UserDirectories;
-use moongate_clients::import::{ImportRow, ImportState, is_off, written_settings};
+use moongate_clients::import::{ImportRow, ImportState, MissingSetting, is_off, written_settings};
 use moongate_config::ServerEntry;
 use moongate_config::edit::ConfigOperation;
 use moongate_platform::Platform;
@@ -103,6 +103,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
             bail!("--only {name:?}: there is no such server");
         }
         rows.retain(|(_, row)| args.only.contains(&row.server.name));
+        rows.iter_mut().for_each(|(_, row)| row.choose());
     }
     let (places, rows): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
     let shown = match args.format {
@@ -158,20 +159,22 @@ async fn write(
 
 /// Returns the servers that the config gets.
 pub(super) fn new_servers(rows: &[ImportRow]) -> Vec<&ServerEntry> {
-    rows.iter().filter(|row| row.state.is_new()).map(|row| &row.server).collect()
+    rows.iter().filter(|row| row.is_added).map(|row| &row.server).collect()
 }
 
 /// Returns the servers of clients that the gateway has now.
 fn taken_servers(places: &[Option<EntryPlace>], rows: &[ImportRow], config: &OwnConfig) -> Vec<TakenServer> {
     // A row may be the same as one that `--only` left out, and then nobody else has its server.
     let settings_of = |name: &String| {
-        let new = rows.iter().find(|row| row.state.is_new() && row.server.name == *name);
+        let new = rows.iter().find(|row| row.is_added && row.server.name == *name);
         let known = || config.known.iter().find(|known| known.name == *name).map(|known| &known.settings);
         new.map(|row| &row.server.settings).or_else(known)
     };
     let taken = places.iter().zip(rows).filter_map(|(place, row)| {
         let is_here = match &row.state {
             ImportState::New | ImportState::Renamed { .. } => true,
+            // Without what the gateway lacks, the server may refuse it.
+            ImportState::Differs { .. } => row.is_added,
             // A server that is off in the gateway would be lost to the client.
             ImportState::Same { name } => {
                 settings_of(name).is_some_and(|there| !is_off(there) || is_off(&row.server.settings))
@@ -196,11 +199,20 @@ pub(super) fn import_table(rows: &[ImportRow]) -> String {
         let line = format!("{name:<names$}  {origin:<origins$}  {state:<states$}  {target}");
         // Clients' files are somebody else's text.
         let _ = writeln!(out, "{}", logs::one_line(line.trim_end()));
-        for note in &row.server.notes {
-            let _ = writeln!(out, "    {}", logs::one_line(note));
+        for note in row.server.notes.iter().cloned().chain(difference(row)) {
+            let _ = writeln!(out, "    {}", logs::one_line(&note));
         }
     }
     out
+}
+
+/// Says what an entry of the config lacks, and what can be done.
+fn difference(row: &ImportRow) -> Option<String> {
+    let ImportState::Differs { name, lacks } = &row.state else { return None };
+    let lacks: Vec<String> = lacks.iter().map(|setting| format!("`{}`", setting.path())).collect();
+    let (lacks, only) = (lacks.join(", "), &row.server.name);
+    let also = format!("or `moongate import --only {only}` makes another server of it");
+    Some(format!("`{name}` lacks {lacks}: add what is missing there, {also}")).filter(|_| !row.is_added)
 }
 
 fn state(row: &ImportRow, rows: &[ImportRow]) -> String {
@@ -211,6 +223,7 @@ fn state(row: &ImportRow, rows: &[ImportRow]) -> String {
         // The config does not have it yet.
         ImportState::Same { name } if is_added(name) => format!("same as {name}"),
         ImportState::Same { name } => format!("there as {name}"),
+        ImportState::Differs { name, .. } => format!("differs from {name}"),
         ImportState::Own => "this gateway".to_owned(),
         ImportState::Broken => "unusable".to_owned(),
     };
@@ -225,6 +238,7 @@ fn json(rows: &[ImportRow], target: &Path) -> String {
             let state = match &row.state {
                 ImportState::New | ImportState::Renamed { .. } => "new",
                 ImportState::Same { .. } => "same",
+                ImportState::Differs { .. } => "differs",
                 ImportState::Own => "own",
                 ImportState::Broken => "broken",
             };
@@ -235,6 +249,10 @@ fn json(rows: &[ImportRow], target: &Path) -> String {
             match &row.state {
                 ImportState::Renamed { from } => server["was"] = json!(from),
                 ImportState::Same { name } => server["same_as"] = json!(name),
+                ImportState::Differs { name, lacks } => {
+                    server["same_as"] = json!(name);
+                    server["lacks"] = lacks.iter().map(MissingSetting::path).collect();
+                }
                 _ => {}
             }
             server

@@ -240,6 +240,39 @@ async fn a_preview_shows_what_would_be_written_and_no_secret() {
 }
 
 #[tokio::test]
+async fn a_server_with_a_key_that_the_config_lacks_differs() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::start(Setup::new().http("docs", &server.url)).await;
+    let before = edited.text();
+    let source = json!({ "url": server.url, "headers": { "Authorization": "Bearer s3cr3t" } });
+    let mut looked = source.clone();
+    looked["probe"] = json!(true);
+    let shown = preview(&edited, looked).await;
+    let row = &shown["servers"][0];
+    assert_eq!((&row["state"], &row["same_as"], &shown["diff"]), (&json!("differs"), &json!("docs"), &Value::Null));
+    assert_eq!(row["lacks"], json!([{ "path": "headers.Authorization", "value": "***" }]));
+    assert_eq!(row["lines"], "[servers.docs.headers]\nAuthorization = \"Bearer ${DOCS_TOKEN}\"\n");
+    assert_eq!((&row["probe"]["tools"], shown.to_string().contains("s3cr3t")), (&json!(1), false), "{shown}");
+    let unasked = add(&edited, json!({ "from": source })).await;
+    assert_eq!((unasked.status, &unasked.json()["error"]), (409, &json!("not_new")), "nothing is doubled by itself");
+    assert!(unasked.text_body().contains("only"), "{}", unasked.text_body());
+    let name = row["name"].as_str().unwrap().to_owned();
+    let chosen = json!({ "only": [name], "names": { &name: "docs-with-key" } });
+    let mut wanted = source.clone();
+    wanted.as_object_mut().unwrap().extend(chosen.as_object().cloned().unwrap());
+    assert!(preview(&edited, wanted).await["diff"].as_str().unwrap().contains("servers.docs-with-key"));
+    let added = add(&edited, json!({ "from": source, "only": chosen["only"], "names": chosen["names"] })).await;
+    assert_eq!(added.status, 201, "{}", added.text_body());
+    assert!(
+        edited.text().starts_with(&before) && edited.text().contains("[servers.docs-with-key]"),
+        "{}",
+        edited.text()
+    );
+    let again = preview(&edited, source).await;
+    assert_eq!(again["servers"][0]["same_as"], "docs-with-key", "it is there now");
+}
+
+#[tokio::test]
 async fn a_probe_tells_how_a_server_answers() {
     for script in [legacy(), modern()] {
         let server = serve(only(script, &["echo", "fail"])).await;

@@ -61,6 +61,7 @@ async fn recent_calls_have_names_and_sizes_and_no_values() {
         echo["bytes_in"].as_u64() > Some(10) && echo["bytes_out"].as_u64() > Some(10) && echo["own_ms"].is_number()
     );
     assert!(echo["client"]["name"].is_string(), "{echo}");
+    assert_eq!((echo["wait_ms"].is_number(), &echo["retries"]), (true, &json!(0)), "{echo}");
     assert_eq!(all[0]["error"]["type"], "unknown_name");
     assert!(!Value::Array(all.clone()).to_string().contains("s3cr3t"));
     assert_eq!(calls(&gateway, "?server=a&state=ok&limit=1").await.len(), 1);
@@ -68,6 +69,25 @@ async fn recent_calls_have_names_and_sizes_and_no_values() {
     let status = gateway.status("a").await;
     assert_eq!(status["calls"], json!({"ok": 2, "tool_error": 2, "error": 0}));
     assert!(status["p95_ms"].is_number() && status["tools_on"] == 2, "{status}");
+}
+
+#[tokio::test]
+async fn a_recent_call_says_how_long_it_waited_for_its_turn() {
+    let server = serve(only(legacy(), &["sleep"])).await;
+    let setup = Setup::new().with("servers.a", &format!("url = {:?}\nmax_concurrency = 1", server.url));
+    let gateway = setup.start().await;
+    gateway.ready(&["a"]).await;
+    let client = gateway.client(Era::Modern).await;
+    let sleep = || async { client.call("a__sleep", json!({ "ms": 300 })).await.result() };
+    tokio::join!(sleep(), sleep());
+    let all = calls(&gateway, "").await;
+    let mut waits: Vec<f64> = all.iter().map(|call| call["wait_ms"].as_f64().unwrap()).collect();
+    waits.sort_by(f64::total_cmp);
+    // The second one had its turn when the first was done.
+    assert!(waits.len() == 2 && waits[1] > waits[0], "{all:?}");
+    for call in &all {
+        assert!(call["wait_ms"].as_f64() <= call["ms"].as_f64(), "{call}");
+    }
 }
 
 #[tokio::test]
@@ -208,9 +228,11 @@ async fn a_client_gets_its_steps_and_is_seen_once_it_connects() {
     assert!(cursor["url"].as_str().unwrap().ends_with("/mcp/a"), "{cursor}");
     let text = |reply: &Value| reply["steps"].to_string();
     assert!(text(&cursor).contains("~/.cursor/mcp.json") && !text(&cursor).contains("Authorization"), "{cursor}");
-    for missing in ["client=cursr", "client=cursor&endpoint=gone", ""] {
+    for missing in ["client=cursr", "client=cursor&endpoint=gone"] {
         assert_eq!(gateway.admin(&format!("/api/v1/connect?{missing}")).await.status, 404, "{missing}");
     }
+    let unnamed = gateway.admin("/api/v1/connect").await;
+    assert_eq!((unnamed.status, unnamed.text_body().contains("`client` is missing")), (400, true));
     let present = async |gateway: &Gateway, id: &str| {
         let reply = gateway.admin("/api/v1/clients").await.json();
         let all = reply["clients"].as_array().unwrap();
@@ -241,6 +263,33 @@ async fn each_route_of_the_description_is_there() {
             assert!(!missing && reply.status != 405, "{method} {path}: {}", reply.status);
         }
     }
+}
+
+#[tokio::test]
+async fn a_query_parameter_that_no_route_declares_is_refused() {
+    let gateway = Setup::new().start().await;
+    let description = gateway.admin("/api/v1/openapi.json").await.json();
+    let mut checked = 0;
+    for (path, operations) in description["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let parameters = operation["parameters"].as_array().unwrap();
+            let declared: Vec<&str> = parameters
+                .iter()
+                .filter(|parameter| parameter["in"] == "query")
+                .map(|parameter| parameter["name"].as_str().unwrap())
+                .collect();
+            if declared.is_empty() {
+                continue;
+            }
+            let path = path.replace("{name}", "none");
+            let reply = send(&gateway, &method.to_uppercase(), &format!("{path}?outcome=ok")).await;
+            let text = reply.text_body();
+            assert_eq!((reply.status, &reply.json()["error"]), (400, &json!("bad_query")), "{method} {path}: {text}");
+            assert!(text.contains("outcome") && declared.iter().all(|name| text.contains(name)), "{text}");
+            checked += 1;
+        }
+    }
+    assert_eq!(checked, 6);
 }
 
 #[tokio::test]

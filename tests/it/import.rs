@@ -95,6 +95,33 @@ async fn an_entry_stays_in_its_client_where_the_gateway_has_it_switched_off() {
 }
 
 #[tokio::test]
+async fn an_entry_with_a_key_that_the_config_lacks_differs() {
+    let home = UserHome::new();
+    let config = "[servers.docs]\nurl = \"https://docs.example/mcp\"\n";
+    home.write("work/moongate.toml", config);
+    let entry = r#"{"url": "https://docs.example/mcp", "headers": {"Authorization": "Bearer s3cr3t"}}"#;
+    home.write(".cursor/mcp.json", &servers(&[("docs", entry)]));
+    let ran = home.run(&["import", "--take-over", "--yes"]).await;
+    assert_eq!((ran.code, ran.err.contains("nothing new")), (Some(0), true), "{ran:?}");
+    for part in ["differs from docs", "`docs` lacks `headers.Authorization`", "moongate import --only docs-2"] {
+        assert!(ran.out.contains(part), "{part}: {}", ran.out);
+    }
+    assert!(!ran.out.contains("s3cr3t") && home.read("work/moongate.toml") == config, "{ran:?}");
+    assert!(home.read(".cursor/mcp.json").contains("docs.example"), "its client keeps it");
+    let json = home.run(&["import", "--format", "json"]).await;
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    let row = &json["servers"][0];
+    assert_eq!((&row["state"], &row["same_as"]), (&json!("differs"), &json!("docs")));
+    assert_eq!(row["lacks"], json!(["headers.Authorization"]));
+    let chosen = home.run(&["import", "--only", "docs-2", "--yes"]).await;
+    assert_eq!(chosen.code, Some(0), "{}", chosen.err);
+    assert!(home.read("work/moongate.toml").starts_with(config), "the entry stays as it is");
+    assert!(home.read("work/moongate.toml").contains("[servers.docs-2]"), "{}", home.read("work/moongate.toml"));
+    let again = home.run(&["import", "--yes"]).await;
+    assert!(again.out.contains("there as docs-2") && again.err.contains("nothing new"), "{again:?}");
+}
+
+#[tokio::test]
 async fn a_client_without_a_file_says_so() {
     let home = UserHome::new();
     for (client, part) in [

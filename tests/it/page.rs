@@ -78,7 +78,10 @@ impl PageScene {
             .with("gateway", &format!("admin = {admin:?}"))
             .with(
                 "servers.weather",
-                &format!("{}\ntitle = \"Weather\"\ntools = {{ deny = [\"delete_*\"] }}", url(&weather)),
+                &format!(
+                    "{}\ntitle = \"Weather\"\ntools = {{ deny = [\"delete_*\", \"delete_raport\"] }}",
+                    url(&weather)
+                ),
             )
             .with("views.reading", "servers = [\"weather\", \"notes\"]\ntools = [\"*forecast\", \"*note_1\"]")
             .with("servers.notes", &url(&notes))
@@ -318,6 +321,21 @@ async fn the_page_shows_what_a_model_would_see() {
 }
 
 #[tokio::test]
+async fn a_rule_that_matches_nothing_is_told_on_the_card() {
+    let server = serve(only(legacy(), &["echo", "fail"])).await;
+    let entry = format!("url = {:?}\ntools = {{ deny = [\"*fail*\", \"nonexist\"] }}", server.url);
+    let gateway = Setup::new().http("other", &server.url).with("servers.a", &entry).start().await;
+    gateway.ready(&["a", "other"]).await;
+    let admin = gateway.app.admin.unwrap().to_string();
+    let closed = ask_for_page(&admin, "/").await.text_body();
+    assert_eq!(closed.matches("1 rule matches nothing").count(), 1, "only at its server: {closed}");
+    assert!(!closed.contains("nonexist"), "{closed}");
+    let open = ask_for_page(&admin, "/servers/a?tab=log").await.text_body();
+    assert!(open.contains("servers.a.tools.deny: no tool matches &quot;nonexist&quot;"), "in each tab: {open}");
+    assert!(open.contains("protects nothing") && !open.contains("*fail*"), "{open}");
+}
+
+#[tokio::test]
 async fn an_empty_gateway_leads_to_the_first_server() {
     let gateway = Setup::new().start().await;
     let admin = gateway.app.admin.unwrap().to_string();
@@ -354,7 +372,9 @@ async fn the_page_has_strict_headers_and_needs_a_key_where_the_api_does() {
         let caching = if path.starts_with("/assets") { "no-cache" } else { "no-store" };
         assert_eq!(reply.header("cache-control"), caching, "{path}");
     }
-    assert_eq!(ask_for_page(&admin, "/servers/none").await.status, 404);
+    let missing = ask_for_page(&admin, "/servers/none").await;
+    assert_eq!(missing.status, 404);
+    assert!(missing.text_body().contains("There is no server “none”"), "{}", missing.text_body());
     let other_page = [("sec-fetch-site", "cross-site")];
     let refused = HttpClient::new().send("GET", &format!("http://{admin}/"), &other_page, "").await;
     assert_eq!(refused.status, 403);

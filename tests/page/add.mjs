@@ -72,6 +72,41 @@ async function byPaste(page) {
   check((await page.locator("#preview [data-count]").count()) === 0, "a broken text adds nothing, and says where it breaks");
 }
 
+/** What is there without a key is not added a second time, unless somebody says so. */
+async function withAKey(page) {
+  const before = await order("config");
+  await goLive(page, "/add");
+  await page.getByLabel(/^URL/).fill(await order("notes-url"));
+  await page.getByLabel("Name of the header").fill("Authorization");
+  await page.getByLabel("Value of the header").fill("Bearer hush-hush-1234");
+  await page.getByRole("button", { name: "Look" }).click();
+  const found = page.locator("#preview [data-name]");
+  await found.getByText("2 tools").waitFor();
+  const words = await found.textContent();
+  check(words.includes("lacks:headers.Authorization = ***"), `what is missing is named: ${words}`);
+  check((await found.locator(".code pre").textContent()).includes("Bearer ${NOTES_TOKEN}"), "the lines for the entry can be copied");
+  check(!(await page.locator("#preview").innerHTML()).includes("hush-hush"), "the key is not shown");
+  check(await page.locator("#preview [data-count]").isDisabled(), "nothing is chosen at first");
+  await checkAxe(page, "a server that differs");
+  await found.getByRole("checkbox").check();
+  await found.getByLabel(/^Name of/).fill("keyed");
+  await page.waitForFunction(() => /servers\.keyed/.test(document.querySelector("#preview .diff").textContent));
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await page.waitForURL(`${base}/servers/keyed`);
+  check((await order("config")).includes("hush-hush-1234"), "it is added with its key");
+  await page.getByRole("button", { name: "Undo" }).click();
+  await page.locator("#server-keyed").waitFor({ state: "detached" });
+  await goLive(page, "/add?tab=paste");
+  const keyed = { url: await order("notes-url"), headers: { "X-Key": "hush-hush-1234" } };
+  await page.getByLabel(/^Text/).fill(JSON.stringify({ mcpServers: { notes: keyed, fresh: { url: "http://127.0.0.1:9/fresh" } } }));
+  await page.locator("#preview [data-name=fresh]").waitFor();
+  const add = page.locator("#preview [data-count]");
+  check((await add.textContent()) === "Add", `only what is new is chosen: ${await add.textContent()}`);
+  await page.locator("#preview [data-name=notes-2]").getByRole("checkbox").check();
+  check((await add.textContent()) === "Add 2", `one button adds both: ${await add.textContent()}`);
+  check((await order("config")) === before, "undo restores the bytes");
+}
+
 /** A page may start no program, so it writes the line that does. */
 async function byCommand(page) {
   await goLive(page, "/add?tab=command");
@@ -130,4 +165,4 @@ async function withoutAMouse(page) {
   await page.locator(`#server-${name}`).waitFor({ state: "detached" });
 }
 
-await runSteps([byUrl, byPaste, byCommand, withoutAMouse, diesUnderThePage]);
+await runSteps([byUrl, byPaste, withAKey, byCommand, withoutAMouse, diesUnderThePage]);

@@ -51,6 +51,9 @@ pub(super) fn call_json(call: &RecentCall) -> Value {
         "state": call.state().name(),
         "ms": milliseconds(took),
         "own_ms": own,
+        // Null while it runs, and for a call that nobody waited for to the end.
+        "wait_ms": result.and_then(|result| result.wait).map(milliseconds),
+        "retries": result.map(|result| result.retries),
         "server": &*facts.server,
         "method": facts.method.label(),
         "name": &*facts.item,

@@ -61,6 +61,10 @@ fn method_name(method: ConnectMethod) -> &'static str {
 /// Handles `GET /api/v1/connect`.
 pub(super) async fn connect(Viewer(admin): Viewer, query: QueryMap) -> Response {
     let (id, endpoint) = (query.text("client"), endpoint_name(query.text("endpoint")));
+    if id.is_empty() {
+        let message = "`client` is missing: GET /api/v1/clients lists their ids";
+        return json_response(StatusCode::BAD_REQUEST, "bad_query", message);
+    }
     let Some(profile) = moongate_clients::client(id) else {
         let near = moongate_clients::nearest_client(id).map(|near| format!("; did you mean {:?}?", near.id));
         let message = format!("There is no client {id:?}{}", near.unwrap_or_default());

@@ -12,6 +12,7 @@ mod config_control;
 mod config_view;
 mod context;
 mod cookie;
+mod differing_server;
 mod doctor;
 mod event_feed;
 mod events;

@@ -1,12 +1,19 @@
 //! Query of a request, as names and values.
 //!
-//! Owns its reading. Does not know names. Invariant: of a name that comes twice, the last value counts.
+//! Owns its reading, and the refusal of names that its route does not declare. Does not declare names (`routes.rs`).
+//! Invariant: of a name that comes twice, the last value counts, and no name is ignored.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 
 use axum::extract::FromRequestParts;
+use axum::response::Response;
+use http::StatusCode;
 use http::request::Parts;
+use moongate_server::json_response;
+
+/// Query parameters of a route, as an extension of its requests: each name with its meaning.
+#[derive(Clone, Copy)]
+pub(super) struct DeclaredQuery(pub(super) &'static [(&'static str, &'static str)]);
 
 /// Query of a request.
 pub(super) struct QueryMap(HashMap<String, String>);
@@ -24,10 +31,20 @@ impl QueryMap {
 }
 
 impl<S: Sync> FromRequestParts<S> for QueryMap {
-    type Rejection = Infallible;
+    type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
         let query = parts.uri.query().unwrap_or_default();
-        Ok(QueryMap(url::form_urlencoded::parse(query.as_bytes()).into_owned().collect()))
+        let query: HashMap<String, String> = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        let declared = parts.extensions.get::<DeclaredQuery>().map_or(&[][..], |declared| declared.0);
+        // A filter that is ignored would answer with all there is.
+        match query.keys().filter(|name| declared.iter().all(|(known, _)| known != name)).min() {
+            None => Ok(QueryMap(query)),
+            Some(unknown) => {
+                let known: Vec<String> = declared.iter().map(|(name, _)| format!("`{name}`")).collect();
+                let message = format!("There is no parameter {unknown:?} here; it takes {}", known.join(", "));
+                Err(json_response(StatusCode::BAD_REQUEST, "bad_query", &message))
+            }
+        }
     }
 }

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::routing::{MethodRouter, delete, get, patch, post};
+use axum::{Extension, Router};
 
+use crate::query_map::DeclaredQuery;
 use crate::{
     AdminState, actions, calls, config_change, config_view, connect, context, doctor, events, explain, items, keys,
     new_servers, openapi, popular, search, server_preview, sessions, signin_routes, status, try_call,
@@ -250,7 +251,10 @@ pub(super) fn mount(router: Router<Arc<AdminState>>) -> Router<Arc<AdminState>> 
     // The router prefers a path without a name in it, and would refuse all methods but that of the preview.
     let of_server = get(status::server).patch(config_change::patch_server).delete(config_change::remove_server);
     let router = router.route(PREVIEW_PATH, of_server);
-    ROUTES.iter().fold(router, |router, route| router.route(route.path, (route.handler)()))
+    ROUTES.iter().fold(router, |router, route| {
+        let declared = Extension(DeclaredQuery(route.query));
+        router.route(route.path, (route.handler)().route_layer(declared))
+    })
 }
 
 #[cfg(test)]

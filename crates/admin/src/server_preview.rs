@@ -16,14 +16,15 @@ use tokio::time::Instant;
 
 use crate::actions::Operator;
 use crate::config_control::{ChangePreview, ChangeRefusal};
+use crate::differing_server;
 use crate::json_body::JsonBody;
 use crate::new_servers::refuse_source;
 use crate::probe::ProbeReport;
 use crate::server_source::{FoundServers, ServerChoice, ServerSource, SourceProblem, add_operation, needs_command};
 use crate::{AdminState, json};
 use moongate_clients::import::{ImportRow, ImportState};
-use moongate_config::ConfigProblem;
 use moongate_config::edit::{ConfigOperation, server_toml};
+use moongate_config::{ConfigProblem, secret_variable};
 use moongate_gateway::estimate_tokens;
 use moongate_server::json_response;
 use moongate_telemetry::logs;
@@ -77,15 +78,20 @@ pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBod
         Err(problem) => return refuse_source(&admin, problem),
     };
     let allow_commands = admin.control.config().edits.allow_commands;
-    let is_addable = |row: &&ImportRow| row.state.is_new() && (allow_commands || !needs_command(row));
+    let is_allowed = |row: &&ImportRow| allow_commands || !needs_command(row);
+    let is_addable = |row: &&ImportRow| row.is_added && is_allowed(row);
     let addable: Vec<ConfigOperation> = found.rows.iter().filter(is_addable).map(add_operation).collect();
     let PreparedAddition { change, refused } = prepare_addition(&admin, addable, &mut problems).await;
     problems.extend(change.iter().flat_map(|change| &change.problems).map(described_problem));
     let (file, diff) = change
         .map_or((Value::Null, Value::Null), |change| (change.file.display().to_string().into(), change.diff.into()));
     let mut servers: Vec<Value> = found.rows.iter().map(|row| row_json(row, &refused)).collect();
+    for (row, described) in found.rows.iter().zip(&mut servers) {
+        differing_server::describe(&admin, row, described).await;
+    }
     if slot.is_some() {
-        probe_all(&admin, &found, is_addable, &mut servers).await;
+        let is_probed = |row: &&ImportRow| is_known_in_part(row) || row.is_added;
+        probe_all(&admin, &found, |row| is_probed(row) && is_allowed(row), &mut servers).await;
     }
     let warnings = found.warnings;
     let body = json!({ "servers": servers, "problems": problems, "warnings": warnings, "file": file, "diff": diff });
@@ -147,6 +153,11 @@ fn described_problem(problem: &ConfigProblem) -> Value {
     json!({ "line": null, "column": null, "message": problem.message, "hint": problem.fix, "server": problem.server })
 }
 
+/// Returns true for a server that somebody may choose, since the config lacks some of its settings.
+fn is_known_in_part(row: &ImportRow) -> bool {
+    matches!(row.state, ImportState::Differs { .. })
+}
+
 /// Connects to the servers that can be added, one after the other.
 async fn probe_all(
     admin: &AdminState,
@@ -200,6 +211,7 @@ fn row_json(row: &ImportRow, refused: &[String]) -> Value {
         ImportState::New => ("new", None, None),
         ImportState::Renamed { from } => ("renamed", Some(from), None),
         ImportState::Same { name } => ("same", None, Some(name)),
+        ImportState::Differs { name, .. } => ("differs", None, Some(name)),
         ImportState::Own => ("own", None, None),
         ImportState::Broken => ("problem", None, None),
     };
@@ -213,9 +225,12 @@ fn row_json(row: &ImportRow, refused: &[String]) -> Value {
         "toml": server_toml(name, masked.clone()),
         "settings": masked,
         // By what the files say now, which may differ from the config in use.
-        "state": if row.state.is_new() && refused.contains(&server.name) { "problem" } else { state },
+        "state": if row.is_added && refused.contains(&server.name) { "problem" } else { state },
         "was": was,
         "same_as": same_as,
+        // Filled for a server that differs.
+        "lacks": [],
+        "lines": null,
         "notes": server.notes.iter().map(|note| logs::redact(note)).collect::<Vec<_>>(),
         "secrets": secrets,
         "needs_command": needs_command(row),
@@ -227,7 +242,9 @@ fn row_json(row: &ImportRow, refused: &[String]) -> Value {
 fn find_secrets(server: &str, path: &str, value: &Value, masked: &Value, found: &mut Vec<Value>) {
     match value {
         Value::String(text) if masked.as_str() != Some(text) => {
-            found.push(json!({ "path": path, "suggest": variable_name(server, path) }));
+            let taken = found.iter().filter_map(|secret| secret["suggest"].as_str());
+            let variable = secret_variable(server, path, taken);
+            found.push(json!({ "path": path, "suggest": variable }));
         }
         Value::Array(items) => {
             for (at, item) in items.iter().enumerate() {
@@ -243,32 +260,12 @@ fn find_secrets(server: &str, path: &str, value: &Value, masked: &Value, found: 
     }
 }
 
-/// Suggests the name of a variable for a secret. Variables of programs keep the names that they have.
-fn variable_name(server: &str, path: &str) -> String {
-    let (table, key) = path.split_once('.').unwrap_or(("", path));
-    let name = match (table, key) {
-        ("env", key) => key.to_owned(),
-        ("headers", key) if key.eq_ignore_ascii_case("authorization") => format!("{server}_TOKEN"),
-        ("headers", key) => {
-            let key = key.strip_prefix("X-").or_else(|| key.strip_prefix("x-")).unwrap_or(key);
-            format!("{server}_{key}")
-        }
-        _ => format!("{server}_SECRET"),
-    };
-    let letters = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
-    name.chars().map(letters).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_secret_has_a_variable_that_it_could_go_into() {
-        assert_eq!(variable_name("git-hub", "headers.Authorization"), "GIT_HUB_TOKEN");
-        assert_eq!(variable_name("a", "headers.X-API-Key"), "A_API_KEY");
-        assert_eq!(variable_name("a", "env.GITHUB_TOKEN"), "GITHUB_TOKEN");
-        assert_eq!(variable_name("a", "args[2]"), "A_SECRET");
         let (settings, masked) = (
             json!({ "url": "https://a.example", "headers": { "A": "Bearer s", "B": "${B}" }, "args": ["x", "s"] }),
             json!({ "url": "https://a.example", "headers": { "A": "***", "B": "${B}" }, "args": ["x", "***"] }),
@@ -280,5 +277,6 @@ mod tests {
         let mut paths: Vec<&str> = found.iter().filter_map(|secret| secret["path"].as_str()).collect();
         paths.sort_unstable();
         assert_eq!(paths, ["args[1]", "headers.A"]);
+        assert!(found.iter().any(|secret| secret["suggest"] == "A_SECRET"), "{found:?}");
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct ServerSource {
 /// Choice among the servers of a source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerChoice {
-    /// Only these, by the names that the preview shows. Without it, all that are new.
+    /// Only these, by the names that the preview shows, also one that differs. Without it, all that are new.
     pub(super) only: Option<Vec<String>>,
     /// Other names, by those that the preview shows.
     pub(super) names: BTreeMap<String, String>,
@@ -118,8 +118,9 @@ impl ServerChoice {
         }
         if let Some(only) = &self.only {
             rows.retain(|row| only.contains(&row.server.name));
+            rows.iter_mut().for_each(ImportRow::choose);
         }
-        for row in rows.iter_mut().filter(|row| row.state.is_new()) {
+        for row in rows.iter_mut().filter(|row| row.is_added) {
             if let Some(name) = self.names.get(&row.server.name) {
                 row.server.name.clone_from(name);
             }
@@ -131,7 +132,7 @@ impl ServerChoice {
 impl FoundServers {
     /// Returns the operations that add the new servers.
     pub(super) fn operations(&self) -> Vec<ConfigOperation> {
-        self.rows.iter().filter(|row| row.state.is_new()).map(add_operation).collect()
+        self.rows.iter().filter(|row| row.is_added).map(add_operation).collect()
     }
 
     /// Returns the operation that a probe takes the settings from: without values that refer to variables which nobody
@@ -158,10 +159,15 @@ impl FoundServers {
 
     /// Finds a server that cannot be added, although it was asked for.
     pub(super) fn refused(&self) -> Option<String> {
-        let row = self.rows.iter().find(|row| !row.state.is_new())?;
+        let row = self.rows.iter().find(|row| !row.is_added)?;
         let name = &row.server.name;
         Some(match &row.state {
             ImportState::Same { name: known } => format!("{name} is there already, as {known}"),
+            ImportState::Differs { name: known, .. } => {
+                format!(
+                    "{known} is there without some of its settings; name {name} in `only` to add it as another server"
+                )
+            }
             ImportState::Own => format!("{name} leads back to this gateway"),
             _ => format!("{name} cannot be used: {}", row.server.notes.join("; ")),
         })

@@ -207,6 +207,57 @@ fn a_program_with_relative_paths_is_another_one_in_another_folder() {
     }
 }
 
+#[test]
+fn an_entry_with_more_than_the_config_s_differs_and_waits() {
+    let known = [
+        ("docs", json!({ "url": "https://docs.example/mcp", "headers": { "X-Org": "${ORG}" } })),
+        ("db", json!({ "command": "db" })),
+    ]
+    .map(|(name, settings)| KnownServer { name: name.to_owned(), settings: settings.as_object().cloned().unwrap() });
+    let plan = |known: &[KnownServer], found: Value| {
+        let read = read_text(&json!({ "mcpServers": found }).to_string()).unwrap();
+        let found = read.servers.into_iter().map(|server| ("a".to_owned(), server));
+        plan_import(found, known, &OwnGateway::default(), &BTreeMap::new())
+    };
+    let with_key =
+        json!({ "url": "https://docs.example/mcp", "headers": { "x-org": "${ORG}", "Authorization": "Bearer k" } });
+    let found = json!({
+        "docs": with_key, "docs-2": with_key,
+        "db": { "command": "db", "env": { "KEY": "k" } },
+        "plain": { "url": "https://docs.example/mcp" },
+    });
+    let mut rows = plan(&known, found.clone());
+    let facts: Vec<Value> = rows
+        .iter()
+        .map(|row| match &row.state {
+            ImportState::Differs { name, lacks } => {
+                json!([row.server.name, name, lacks.iter().map(|setting| setting.path()).collect::<Vec<_>>()])
+            }
+            other => json!(format!("{other:?}")),
+        })
+        .collect();
+    let expected = json!([
+        ["db-2", "db", ["env.KEY"]],
+        ["docs-2", "docs", ["headers.Authorization"]],
+        ["docs-2-2", "docs", ["headers.Authorization"]],
+        "Same { name: \"docs\" }",
+    ]);
+    assert_eq!(json!(facts), expected);
+    assert!(rows.iter().all(|row| !row.is_added));
+    rows.iter_mut().for_each(|row| row.choose());
+    let chosen: Vec<bool> = rows.iter().map(|row| row.is_added).collect();
+    assert_eq!(chosen, [true, true, true, false]);
+    // Once it is there, a second import finds it there.
+    let added = rows.iter().filter(|row| row.is_added);
+    let added = added.map(|row| KnownServer { name: row.server.name.clone(), settings: row.server.settings.clone() });
+    let known: Vec<KnownServer> = known.iter().cloned().chain(added).collect();
+    let again = plan(&known, found);
+    assert!(again.iter().all(|row| matches!(row.state, ImportState::Same { .. })), "{again:?}");
+    // Of two new programs, each may be another account.
+    let two = plan(&[], json!({ "a": { "command": "x" }, "b": { "command": "x", "env": { "KEY": "k" } } }));
+    assert!(two.iter().all(|row| row.is_added), "{two:?}");
+}
+
 /// Plans two servers, and returns the names that would be added.
 fn new_names(one: Value, other: Value) -> Vec<String> {
     let text = json!({ "mcpServers": { "one": one, "other": other } }).to_string();

@@ -42,6 +42,7 @@ mod reference_variables;
 mod resolve;
 mod schema;
 mod schema_types;
+mod secret_variable;
 mod server_entries;
 mod server_keys;
 mod server_names;
@@ -74,6 +75,7 @@ pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, Sou
 pub use redact::sounds_secret;
 pub use redact_file::{mask_file, read_redacted};
 pub use schema_types::{DurationSetting, RateSetting, SizeSetting};
+pub use secret_variable::{secret_reference, secret_variable};
 pub use server_entries::{ServerEntries, ServerEntry, server_entries};
 pub use server_names::{legal_name as legal_server_name, unused_name as unused_server_name};
 pub use setting_places::{SettingPlace, SettingPlaces};

@@ -58,6 +58,15 @@ pub(super) fn is_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> 
     inside || argument || named || address || proxy
 }
 
+/// True if a text is secret beyond doubt: its name says it, or a password in it. A value of `env` or `headers` is in
+/// doubt by its table alone.
+pub(super) fn is_surely_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> bool {
+    let password = url_password(text);
+    let is_named = password.is_some() || path.0.last().is_some_and(|key| key.starts_with('[') || sounds_secret(key));
+    let is_reference = password.is_some_and(|password| password.starts_with("${"));
+    is_named && !is_reference && is_secret(path, text, before)
+}
+
 /// Password in a URL, as in `scheme://user:password@host`.
 pub(super) fn url_password(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("://")?;
@@ -179,6 +188,16 @@ mod tests {
         assert!(!secret(&["servers", "a", "url"], "https://example.com/mcp"));
         assert!(!secret(&["servers", "a", "args", "[1]"], "@scope/server-token"));
         assert!(is_secret(&ConfigPath::of(&["servers", "a", "args", "[1]"]), "x", Some("--api-key")));
+    }
+
+    #[test]
+    fn what_is_secret_beyond_doubt() {
+        let sure = |path: &[&str], text: &str| is_surely_secret(&ConfigPath::of(path), text, None);
+        assert!(sure(&["servers", "a", "headers", "X-Api-Key"], "x"));
+        assert!(sure(&["servers", "a", "env", "DB"], "pg://ada:x@db/d"));
+        assert!(!sure(&["servers", "a", "env", "DB"], "pg://ada:${PW}@db/d"));
+        assert!(!sure(&["servers", "a", "env", "PUB"], "x") && !sure(&["servers", "a", "headers", "X-Org"], "x"));
+        assert!(!sure(&["servers", "a", "env", "TOKEN"], "${TOKEN}"));
     }
 
     #[test]

@@ -74,14 +74,9 @@ impl SettingPlaces {
                 items.iter().enumerate().for_each(|(at, item)| self.collect_secrets(item, &path.item(at), found));
             }
             ConfigValue::Text(text) => {
-                // A value of `env` is in doubt by its table alone. Here the name must say it, or an argument.
-                let password = redact::url_password(text);
-                let is_named = path.0.last().is_some_and(|key| key.starts_with('[') || redact::sounds_secret(key))
-                    || password.is_some();
-                let is_reference = password.is_some_and(|password| password.starts_with("${"));
                 let (origin, _) = self.sources.locate(node.span, ProblemKind::Value);
                 let is_written = matches!(origin, ProblemOrigin::File { .. });
-                if is_named && !is_reference && is_written && redact::is_secret(path, text, before(&self.tree, path)) {
+                if is_written && redact::is_surely_secret(path, text, before(&self.tree, path)) {
                     found.push(SettingPlace { key: path.to_string(), origin });
                 }
             }

@@ -48,8 +48,21 @@ fn known_method(method: &McpMethod) -> McpMethod {
     }
 }
 
+/// What a call did at its server before it was sent, as operators see it.
+#[derive(Clone, Copy, Default)]
+struct SendEffort {
+    wait: Option<Duration>,
+    retries: u32,
+}
+
 /// Returns the end of a call, as operators see it.
-fn call_result(ending: CallEnding, end: &Result<Outcome, Error>, took: Duration, hop: ServerHop) -> CallResult {
+fn call_result(
+    ending: CallEnding,
+    end: &Result<Outcome, Error>,
+    took: Duration,
+    hop: ServerHop,
+    effort: SendEffort,
+) -> CallResult {
     let (state, error) = match end {
         Ok(_) if ending.is_error() => (CallState::ToolError, None),
         Ok(_) => (CallState::Ok, None),
@@ -63,6 +76,8 @@ fn call_result(ending: CallEnding, end: &Result<Outcome, Error>, took: Duration,
         response_bytes: end.as_ref().map_or(0, |outcome| outcome.result.size_hint()),
         took,
         server_time: hop.time,
+        wait: effort.wait,
+        retries: effort.retries,
         error: error.map(|error| (ending.error, recorded_text(error))),
     }
 }
@@ -113,7 +128,8 @@ impl UnsentCall {
             };
             let recent = &endpoint.gateway.context().recent_calls;
             if let Some(ticket) = recent.begin(caller, facts) {
-                recent.end(ticket, call_result(ending, end, took, ServerHop { revision: "", time: Duration::ZERO }));
+                let hop = ServerHop { revision: "", time: Duration::ZERO };
+                recent.end(ticket, call_result(ending, end, took, hop, SendEffort::default()));
             }
         }
         // Lists come from memory, and are no call of an item.
@@ -188,15 +204,19 @@ impl CallWatch {
         &self.routed
     }
 
-    fn record_end(&mut self, end: &Result<Outcome, Error>, server_revision: &'static str) {
+    fn record_end(&mut self, end: &Result<Outcome, Error>, call: &ServerCall) {
         self.finished = true;
+        let server_revision = call.revision();
         let now = Instant::now();
         let ending = ending(&self.method, self.caller.revision, end);
         let hop = ServerHop { revision: server_revision, time: now - self.sent };
         self.routed.meter.record(self.caller.revision, ending, now - self.received, Some(hop));
         // Taken, so that `drop` does not end the entry a second time.
         if let Some(ticket) = self.ticket.take() {
-            self.context.recent_calls.end(ticket, call_result(ending, end, now - self.received, hop));
+            // A call that never got a connection has waited all the time.
+            let wait = call.wait().unwrap_or(hop.time);
+            let effort = SendEffort { wait: Some(wait), retries: call.retries() };
+            self.context.recent_calls.end(ticket, call_result(ending, end, now - self.received, hop, effort));
         }
         if self.context.call_log.records(ending) {
             let size = end.as_ref().map_or(0, |outcome| outcome.result.size_hint());
@@ -241,7 +261,17 @@ impl Drop for CallWatch {
         if let Some(ticket) = self.ticket.take() {
             let state = if self.asked_for_input { CallState::InputRequired } else { CallState::Cancelled };
             let (took, server_time) = (self.received.elapsed(), self.sent.elapsed());
-            let result = CallResult { state, server_revision: "", response_bytes: 0, took, server_time, error: None };
+            let (wait, retries) = (None, 0);
+            let result = CallResult {
+                state,
+                server_revision: "",
+                response_bytes: 0,
+                took,
+                server_time,
+                wait,
+                retries,
+                error: None,
+            };
             self.context.recent_calls.end(ticket, result);
         }
         if !self.finished && self.context.call_log.is_for_all() {
@@ -278,7 +308,7 @@ impl<F: FnMut(ExchangeEvent) -> ExchangeEvent + Unpin> Stream for WatchedCall<F>
             Poll::Pending => ready!(this.watch.poll_cancelled(cx)),
         };
         match &event {
-            ExchangeEvent::Done(end) => this.watch.record_end(end, this.call.revision()),
+            ExchangeEvent::Done(end) => this.watch.record_end(end, &this.call),
             ExchangeEvent::InputRequired(_) => this.watch.asked_for_input = true,
             ExchangeEvent::Notification(_) => {}
         }

@@ -90,6 +90,10 @@ pub struct CallResult {
     pub took: Duration,
     /// Part of `took` that the server used.
     pub server_time: Duration,
+    /// Part of `server_time` before the call was sent: in the server's queue, and for a connection. `None`: not known.
+    pub wait: Option<Duration>,
+    /// Attempts after the first one.
+    pub retries: u32,
     /// Name of the failure as in metrics, and its text: the gateway's own, or the code of a server's error. Redacted.
     pub error: Option<(&'static str, Box<str>)>,
 }
@@ -291,7 +295,8 @@ mod tests {
 
     fn end(state: CallState) -> CallResult {
         let (took, server_time) = (Duration::from_millis(3), Duration::from_millis(2));
-        CallResult { state, server_revision: "2026-07-28", response_bytes: 9, took, server_time, error: None }
+        let (wait, server_revision) = (Some(Duration::ZERO), "2026-07-28");
+        CallResult { state, server_revision, response_bytes: 9, took, server_time, wait, retries: 0, error: None }
     }
 
     fn running(calls: &RecentCalls) -> Vec<u64> {

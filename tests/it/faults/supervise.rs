@@ -363,6 +363,9 @@ async fn only_idempotent_requests_are_retried() {
         }
         let retries = counted(&gateway, "moongate_retries_total{mcp_server=\"a\",outcome=\"sent\"}").await;
         assert_eq!(retries, 4.0);
+        let recent = gateway.admin("/api/v1/calls").await.json();
+        let each = recent["calls"].as_array().unwrap().iter().map(|call| call["retries"].as_u64().unwrap());
+        assert_eq!((each.clone().max(), each.sum::<u64>()), (Some(1), 4), "{recent}");
     }
 }
 

@@ -13,6 +13,8 @@ struct ChangedGateway {
     client: McpClient,
     /// Config as it was at the start.
     text: String,
+    /// Address of a server that is there.
+    notes_url: String,
     /// Server that can be added, and killed.
     extra: Option<MockHandle>,
     second: MockHandle,
@@ -40,7 +42,8 @@ impl ChangedGateway {
         let client = McpClient::open(&gateway.mcp(), Era::Legacy).await;
         let extra = Some(serve(only(legacy(), &["echo", "fail"])).await);
         let second = serve(only(legacy(), &["echo", "fail"])).await;
-        ChangedGateway { gateway, setup, client, text, extra, second, _others: vec![weather, notes] }
+        let notes_url = notes.url.clone();
+        ChangedGateway { gateway, setup, client, text, notes_url, extra, second, _others: vec![weather, notes] }
     }
 
     fn write(&self, text: &str) {
@@ -69,6 +72,7 @@ impl ChangedGateway {
                 let client = McpClient::with_key(&self.gateway.mcp(), Era::Modern, Some(what)).await;
                 return client.tools().await.join(",");
             }
+            "notes-url" => return self.notes_url.clone(),
             "extra-url" => return self.extra.as_ref().unwrap().url.clone(),
             "second-url" => return self.second.url.clone(),
             "kill-extra" => drop(self.extra.take()),

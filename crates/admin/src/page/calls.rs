@@ -223,14 +223,21 @@ fn cause(call: &Value) -> Option<&str> {
     [text(error, "message"), text(error, "type")].into_iter().find(|words| !words.is_empty())
 }
 
-/// Returns the kind and the text of a call's error.
+/// Returns the kind and the text of a call's error. The text of a server's error has its code already.
 fn error_text(call: &Value) -> String {
-    let error = &call["error"];
-    format!("{} {}", text(error, "type"), text(error, "message")).trim().to_owned()
+    let (kind, message) = (text(&call["error"], "type"), text(&call["error"], "message"));
+    match (kind, message) {
+        (kind, "") => kind.to_owned(),
+        (kind, message) if message.contains(kind) => message.to_owned(),
+        (kind, message) => format!("{kind}: {message}"),
+    }
 }
 
 fn facts(call: &Value) -> Vec<(&'static str, String)> {
-    let own = call["own_ms"].as_f64();
+    let (own, wait) = (call["own_ms"].as_f64(), call["wait_ms"].as_f64());
+    let at_server =
+        own.map(|own| call["ms"].as_f64().unwrap_or_default() - own - wait.unwrap_or_default()).map(|ms| ms.max(0.0));
+    let retries = number(call, "retries");
     let client = &call["client"];
     let out = call["bytes_out"].as_u64().map(size).unwrap_or_default();
     let mut rows = vec![
@@ -245,7 +252,9 @@ fn facts(call: &Value) -> Vec<(&'static str, String)> {
         ("Revisions", format!("{} → {}", text(call, "from"), call["to"].as_str().unwrap_or("?"))),
         ("Started", text(call, "at").to_owned()),
         ("In the gateway", own.map(duration).unwrap_or_default()),
-        ("At the server", own.map(|own| duration(call["ms"].as_f64().unwrap_or_default() - own)).unwrap_or_default()),
+        ("Waited for its turn", wait.map(duration).unwrap_or_default()),
+        ("At the server", at_server.map(duration).unwrap_or_default()),
+        ("Retries", if retries > 0 { retries.to_string() } else { String::new() }),
         ("Error", error_text(call)),
     ];
     rows.retain(|(_, value)| !value.is_empty());

@@ -10,6 +10,7 @@ mod calls;
 mod connect;
 mod context;
 mod copy;
+mod differing_rows;
 mod endpoint_choice;
 mod explain;
 mod facts;
@@ -31,6 +32,7 @@ mod text;
 mod tool_row;
 mod tools;
 mod try_it;
+mod unmatched_rules;
 mod view_query;
 mod viewer;
 
@@ -177,7 +179,7 @@ async fn preview_part(Operator(admin): Operator, body: JsonBody<PreviewRequest>)
     }
     let bytes = axum::body::to_bytes(response.into_body(), PREVIEW_MAX).await.unwrap_or_default();
     let found: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    part(add::preview(&found, allow_commands))
+    part(differing_rows::preview(found, allow_commands))
 }
 
 fn keys_view(viewer: &PageViewer, render: impl FnOnce(&KeysView<'_>) -> Markup) -> Markup {

@@ -12,6 +12,7 @@ use super::icons::{StateIcon, draw_chevron};
 use super::server_tabs::{self, OpenServer};
 use super::switch::{ConfigSwitch, place};
 use super::text::{VisibleText, WithCode, count, duration, estimate, seconds};
+use super::unmatched_rules;
 use super::view_query::{ViewQuery, segment};
 
 /// List of servers, and what its URL says.
@@ -36,9 +37,18 @@ impl ServersView<'_> {
                     (action_button("Reload config", "POST", "/api/v1/reload", "The config was read again."))
                 }
             }
+            @if let Some(name) = self.missing() {
+                p class="banner orange" { "There is no server “" (VisibleText(name)) "”." @if !self.servers.is_empty() { " These are there:" } }
+            }
             (self.chips())
             (self.cards())
         }
+    }
+
+    /// Returns the name of the server that the URL asks for, if there is none.
+    fn missing(&self) -> Option<&str> {
+        let (name, _) = self.open.as_ref()?;
+        self.servers.iter().all(|server| text(server, "name") != *name).then_some(*name)
     }
 
     /// Renders the filters by state, and the order.
@@ -119,15 +129,16 @@ impl ServersView<'_> {
                         }
                     }
                     (draw_chevron(open.is_some()))
-                    div class="why" { (self.reason(server)) }
+                    div class="why" { (self.reason(server, open.is_some())) }
                 }
+                @if open.is_some() { (unmatched_rules::details(server)) }
                 @if let Some(items) = open { (server_tabs::render(server, items, self.query, self.may_act)) }
             }
         }
     }
 
-    /// Renders the text beside the state, and the action that helps.
-    fn reason(&self, server: &Value) -> Markup {
+    /// Renders the text beside the state, and the action that helps. An open card has the rest below.
+    fn reason(&self, server: &Value, is_open: bool) -> Markup {
         let (state, color) = (text(server, "state"), StateIcon::of_server(text(server, "state")).color);
         let reason = text(server, "reason");
         let elapsed = seconds(number(server, "since_seconds"));
@@ -160,6 +171,7 @@ impl ServersView<'_> {
                 }
                 @if !server["replacement"].is_null() { " · a new one is coming up; the old one serves" }
                 @if server["stale"] == true && state != "disabled" { " · lists are of an earlier connection" }
+                @if !is_open { (unmatched_rules::note(server)) }
             }
             @if retry { (action_button("Retry now", "POST", &action, "It was tried again.")) }
         }

@@ -52,7 +52,7 @@ fn calls_page(calls: &[Value], query: &str, may_act: bool) -> String {
 
 fn call(id: &str, state: &str) -> Value {
     json!({
-        "id": id, "at": "2026-11-23T14:02:11.204Z", "state": state, "ms": 212.4, "own_ms": 0.3, "server": "github",
+        "id": id, "at": "2026-11-23T14:02:11.204Z", "state": state, "ms": 212.4, "own_ms": 0.3, "wait_ms": 12.1, "retries": 2, "server": "github",
         "method": "tools/call", "name": "github__create_issue", "principal": "laptop", "endpoint": "/mcp",
         "client": { "name": "cursor", "version": "2.4" }, "from": "2025-11-25", "to": "2026-07-28", "bytes_in": 412,
         "bytes_out": 2140, "error": null,
@@ -93,7 +93,9 @@ fn hostile_texts_are_text_in_every_view() {
     for member in ["reason", "title", "target", "name_prefix"] {
         hostile[member] = HOSTILE.into();
     }
-    (hostile["stderr"], hostile["left_out"]) = (json!([HOSTILE]), json!([HOSTILE]));
+    for member in ["stderr", "left_out", "unmatched_filters"] {
+        hostile[member] = json!([HOSTILE]);
+    }
     for tab in ["tools", "resources", "prompts", "log"] {
         assert_harmless(&servers_page(&[hostile.clone()], &format!("tab={tab}"), Some(("a", hostile_items()))));
     }
@@ -258,6 +260,8 @@ fn filters_and_open_cards_stand_in_the_url() {
         html.contains("data-part=\"/parts/server/a?tab=log&amp;open=a\"") && html.contains("aria-expanded=\"true\"")
     );
     assert!(html.contains("are programs") && html.contains("/api/v1/servers/a/refresh"));
+    let html = servers_page(&servers, "", Some(("<b>", Value::Null)));
+    assert!(html.contains("There is no server “&lt;b&gt;”") && html.contains("server-a"), "{html}");
     assert!(servers_page(&servers, "state=idle", None).contains("No server is in this state"));
     assert!(servers_page(&[], "", None).contains("Nothing is connected yet"));
 }
@@ -271,6 +275,19 @@ fn calls_are_filtered_and_only_running_ones_can_be_stopped() {
     assert!(!calls_page(&calls, "", false).contains("/cancel"), "a viewer does not act");
     let one = calls_page(&calls, "state=ok&open=c-1", true);
     assert!(one.contains("id=\"c-1-detail\"") && !one.contains("id=\"c-2\""));
+    for fact in ["<dt>Waited for its turn</dt><dd>12 ms", "<dt>At the server</dt><dd>200 ms", "<dt>Retries</dt><dd>2"] {
+        assert!(one.contains(fact), "{fact} in {one}");
+    }
+    let mut failed = call("c-3", "error");
+    for (kind, message, shown) in [
+        ("-32021", "error -32021 of the server", "<dd>error -32021 of the server<"),
+        ("timeout", "no answer", "<dd>timeout: no answer<"),
+        ("timeout", "", "<dd>timeout<"),
+    ] {
+        failed["error"] = json!({ "type": kind, "message": message });
+        let html = calls_page(&[failed.clone()], "open=c-3", true);
+        assert!(html.contains(shown), "{shown} in {html}");
+    }
     assert!(calls_page(&calls, "client=other", true).contains("No recent call fits"));
     let many: Vec<Value> = (0..80).map(|n| call(&format!("c-{n}"), "ok")).collect();
     assert_eq!(calls_page(&many, "", true).matches("<tr id=").count(), 40);

@@ -10,7 +10,7 @@ use moongate_config::ServerEntry;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::same_server::{has_unset, is_same};
+use super::same_server::{MissingSetting, has_unset, missing_settings};
 
 /// Server of our config.
 #[derive(Clone, Debug)]
@@ -43,6 +43,13 @@ pub enum ImportState {
         /// Name in the config.
         name: String,
     },
+    /// The config has it without some of its settings, such as a key. It is added only if somebody asks for it.
+    Differs {
+        /// Name in the config.
+        name: String,
+        /// Settings that the entry in the config lacks.
+        lacks: Vec<MissingSetting>,
+    },
     /// It leads back to this gateway.
     Own,
     /// It cannot be used.
@@ -58,6 +65,8 @@ pub struct ImportRow {
     pub server: ServerEntry,
     /// Relation to the config.
     pub state: ImportState,
+    /// True if it is to be added. One that differs waits until somebody chooses it.
+    pub is_added: bool,
 }
 
 /// Compares servers with the config and with each other. Returns a row for each, in their order.
@@ -70,34 +79,68 @@ pub fn plan_import(
     variables: &BTreeMap<String, String>,
 ) -> Vec<ImportRow> {
     let mut taken: Vec<KnownServer> = known.to_vec();
+    // Names of servers that may be added later.
+    let mut reserved: Vec<String> = Vec::new();
     let mut found: Vec<(usize, (String, ServerEntry))> = found.into_iter().enumerate().collect();
     // Of entries for one server, the first that is looked at is the one that gets imported.
     found.sort_by_key(|(_, (_, server))| rank(&server.settings, variables));
     let mut rows: Vec<(usize, ImportRow)> = Vec::new();
     for (at, (origin, mut server)) in found {
-        // Rows of this import count, too: two clients often have the same server.
-        let same = taken.iter().find(|other| is_same(&other.settings, &server.settings, variables));
-        let state = match same {
+        let near = nearest(&taken, known.len(), &server.settings, variables);
+        let state = match near {
             _ if own.is_meant(&server.settings) => ImportState::Own,
             _ if server.is_broken => ImportState::Broken,
-            Some(same) => {
+            Some((same, lacks)) if lacks.is_empty() => {
                 if is_off(&same.settings) && !is_off(&server.settings) {
                     server.notes.push(format!("`{}` is switched off, and this one is on", same.name));
                 }
                 ImportState::Same { name: same.name.clone() }
             }
-            None => {
-                let is_taken = |name: &str| taken.iter().any(|other| other.name == name);
+            other => {
+                let is_taken = |name: &str| {
+                    taken.iter().any(|other| other.name == name) || reserved.iter().any(|other| other == name)
+                };
                 let from = server.name.clone();
                 server.name = moongate_config::unused_server_name(&from, is_taken);
-                taken.push(KnownServer { name: server.name.clone(), settings: server.settings.clone() });
-                if server.name == from { ImportState::New } else { ImportState::Renamed { from } }
+                match other.map(|(near, lacks)| (near.name.clone(), lacks)) {
+                    Some((name, lacks)) => {
+                        reserved.push(server.name.clone());
+                        ImportState::Differs { name, lacks }
+                    }
+                    None => {
+                        taken.push(KnownServer { name: server.name.clone(), settings: server.settings.clone() });
+                        if server.name == from { ImportState::New } else { ImportState::Renamed { from } }
+                    }
+                }
             }
         };
-        rows.push((at, ImportRow { origin, server, state }));
+        let is_added = state.is_new();
+        rows.push((at, ImportRow { origin, server, state, is_added }));
     }
     rows.sort_by_key(|(at, _)| *at);
     rows.into_iter().map(|(_, row)| row).collect()
+}
+
+/// Finds the entry for a server, and what it lacks of the server's settings. The first `known` ones are the config's.
+fn nearest<'a>(
+    taken: &'a [KnownServer],
+    known: usize,
+    settings: &Map<String, Value>,
+    variables: &BTreeMap<String, String>,
+) -> Option<(&'a KnownServer, Vec<MissingSetting>)> {
+    // Rows of this import count, too: two clients often have the same server.
+    let mut near = None;
+    for (at, other) in taken.iter().enumerate() {
+        match missing_settings(&other.settings, settings, variables) {
+            Some(lacks) if lacks.is_empty() => return Some((other, lacks)),
+            // Of two new programs, the one with more variables may have another account. Both are imported.
+            Some(lacks) if at < known || lacks.iter().all(|setting| setting.table == "headers") => {
+                near = near.or(Some((other, lacks)));
+            }
+            _ => {}
+        }
+    }
+    near
 }
 
 /// Place of an entry among those for one server: the one that most likely works comes first.
@@ -112,8 +155,15 @@ pub fn is_off(settings: &Map<String, Value>) -> bool {
     settings.get("enabled") == Some(&Value::Bool(false))
 }
 
+impl ImportRow {
+    /// Lets a server be added that differs from the config's.
+    pub fn choose(&mut self) {
+        self.is_added |= matches!(self.state, ImportState::Differs { .. });
+    }
+}
+
 impl ImportState {
-    /// True if the server is to be added.
+    /// True if the config has nothing of the server.
     pub fn is_new(&self) -> bool {
         matches!(self, ImportState::New | ImportState::Renamed { .. })
     }

@@ -15,28 +15,58 @@ type Variables = BTreeMap<String, String>;
 /// Mark in a text for a variable that is not set here. No config has the character.
 const HOLE: char = '\u{0}';
 
-/// True if two entries lead to one server.
-pub(super) fn is_same(one: &Map<String, Value>, other: &Map<String, Value>, variables: &Variables) -> bool {
-    let both = |key: &str| Some((one.get(key)?.as_str()?, other.get(key)?.as_str()?));
+/// Setting that one of two entries for a server lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingSetting {
+    /// `headers` or `env`.
+    pub table: &'static str,
+    /// Name in the table, as it is written.
+    pub key: String,
+}
+
+impl MissingSetting {
+    /// Returns the path of the setting in its entry.
+    pub fn path(&self) -> String {
+        format!("{}.{}", self.table, self.key)
+    }
+}
+
+/// Returns what an entry lacks of another one for the same server. `None`: they are two servers.
+pub(super) fn missing_settings(
+    there: &Map<String, Value>,
+    found: &Map<String, Value>,
+    variables: &Variables,
+) -> Option<Vec<MissingSetting>> {
+    let both = |key: &str| Some((there.get(key)?.as_str()?, found.get(key)?.as_str()?));
     if let Some((one_url, other_url)) = both("url") {
         let is_one_place = normal_url(&expanded(one_url, variables)) == normal_url(&expanded(other_url, variables));
-        return is_one_place && headers_agree(one, other, variables);
+        let is_same = is_one_place && headers_agree(there, found, variables);
+        return is_same.then(|| lacking("headers", there, found));
     }
     let socket = |entry: &Map<String, Value>| entry.get("unix").or_else(|| entry.get("tcp")).cloned();
     match both("command") {
         Some((one_command, other_command)) => {
-            let text =
-                |entry: &Map<String, Value>, key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-            let (one_cwd, other_cwd) = (text(one, "cwd").unwrap_or_default(), text(other, "cwd").unwrap_or_default());
-            one_command == other_command
-                && args_agree(one_command, &words(one), &words(other), variables)
+            let text = |entry: &Map<String, Value>, key: &str| {
+                entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+            };
+            let is_same = one_command == other_command
+                && args_agree(one_command, &words(there), &words(found), variables)
                 // Other variables mean another account or database.
-                && env_agrees(&table(one, "env"), &table(other, "env"), variables)
+                && env_agrees(&table(there, "env"), &table(found, "env"), variables)
                 // So does another folder, for a program that gets relative paths.
-                && is_same_text(&one_cwd, &other_cwd, variables)
+                && is_same_text(&text(there, "cwd"), &text(found, "cwd"), variables);
+            is_same.then(|| lacking("env", there, found))
         }
-        None => socket(one).is_some() && socket(one) == socket(other),
+        None => (socket(there).is_some() && socket(there) == socket(found)).then(Vec::new),
     }
+}
+
+/// Returns the members of a table that an entry lacks.
+fn lacking(name: &'static str, there: &Map<String, Value>, found: &Map<String, Value>) -> Vec<MissingSetting> {
+    let known = table(there, name);
+    let keys = found.get(name).and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    let missing = keys.filter(|key| !known.contains_key(&member_name(name, key)));
+    missing.map(|key| MissingSetting { table: name, key: key.clone() }).collect()
 }
 
 /// True if an entry refers to a variable that is not set here.
@@ -51,11 +81,15 @@ fn words(settings: &Map<String, Value>) -> Vec<String> {
     args.map(|arg| arg.as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Texts of a table. Names of headers have no case.
+/// Texts of a table.
 fn table(settings: &Map<String, Value>, key: &str) -> BTreeMap<String, String> {
     let members = settings.get(key).and_then(Value::as_object).into_iter().flatten();
-    let name = |name: &String| if key == "headers" { name.to_lowercase() } else { name.clone() };
-    members.map(|(member, value)| (name(member), value.as_str().unwrap_or_default().to_owned())).collect()
+    members.map(|(member, value)| (member_name(key, member), value.as_str().unwrap_or_default().to_owned())).collect()
+}
+
+/// Name of a member as it is compared. Names of headers have no case.
+fn member_name(table: &str, name: &str) -> String {
+    if table == "headers" { name.to_lowercase() } else { name.to_owned() }
 }
 
 /// True if no header has two values. An entry without the key of another one is no other account.
@@ -64,9 +98,9 @@ fn headers_agree(one: &Map<String, Value>, other: &Map<String, Value>, variables
     one.iter().all(|(name, value)| other.get(name).is_none_or(|there| is_same_text(value, there, variables)))
 }
 
-fn env_agrees(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>, variables: &Variables) -> bool {
-    one.len() == other.len()
-        && one.iter().all(|(name, value)| other.get(name).is_some_and(|there| is_same_text(value, there, variables)))
+/// True if a program gets all variables that it has already, with their values. It may get more, such as a key.
+fn env_agrees(there: &BTreeMap<String, String>, found: &BTreeMap<String, String>, variables: &Variables) -> bool {
+    there.iter().all(|(name, value)| found.get(name).is_some_and(|found| is_same_text(value, found, variables)))
 }
 
 fn args_agree(command: &str, one: &[String], other: &[String], variables: &Variables) -> bool {

@@ -6,6 +6,7 @@
 
 mod edit_error;
 mod effect;
+mod entry_lines;
 mod guarded_settings;
 mod history;
 mod line_diff;
@@ -25,6 +26,7 @@ use std::path::Path;
 use moongate_edit::{ConfigFile, Edit, Format};
 
 pub use edit_error::ConfigEditError;
+pub use entry_lines::entry_lines;
 pub use guarded_settings::guarded_setting;
 pub use history::{EditHistory, PastEdit};
 pub use operation::{ConfigOperation, without_references};

@@ -9,7 +9,8 @@ use moongate_edit::{Edit, EditAction, Format, PathStep};
 
 use super::server_entry::find_entries;
 use crate::options::LoadOptions;
-use crate::redact::is_secret;
+use crate::redact::{is_secret, is_surely_secret};
+use crate::secret_variable::{secret_reference, secret_variable};
 use crate::tree::{ConfigNode, ConfigPath, ConfigValue};
 
 /// Stands for a secret.
@@ -33,7 +34,7 @@ pub struct ShownValue {
     pub keys: Vec<String>,
     /// Text as the file has it. `None` for a secret that is written out.
     pub text: Option<String>,
-    /// Line that takes a written-out secret from a variable.
+    /// Line that takes a written-out secret from a variable. Only for one that is a secret beyond doubt.
     pub advice: Option<String>,
 }
 
@@ -50,14 +51,15 @@ pub fn shown_entry(path: &Path, name: &str) -> Option<ShownEntry> {
     let entry = find_entries(&options, name).ok()?.pop()?;
     let root = ConfigPath::of(&["servers", name]);
     let mut values = Vec::new();
+    let mut variables = Vec::new();
     for (key, node) in entry.node.as_table()? {
         match node.as_table().filter(|_| !matches!(node.value, ConfigValue::List(_))) {
-            Some(table) => values.extend(
-                table
-                    .iter()
-                    .map(|(inner, node)| show(vec![key.clone(), inner.clone()], node, &root.key(key).key(inner), name)),
-            ),
-            None => values.push(show(vec![key.clone()], node, &root.key(key), name)),
+            Some(table) => values.extend(table.iter().map(|(inner, node)| {
+                let (path, keys) = (root.key(key).key(inner), vec![key.clone(), inner.clone()]);
+                let shown = show(keys, node, &path);
+                ShownValue { advice: advice(&shown, node, &path, name, &mut variables), ..shown }
+            })),
+            None => values.push(show(vec![key.clone()], node, &root.key(key))),
         }
     }
     Some(ShownEntry { values, toml: server_toml(name, masked(&entry.node, &root)).unwrap_or_default() })
@@ -69,15 +71,14 @@ pub fn server_toml(name: &str, settings: serde_json::Value) -> Option<String> {
     moongate_edit::edit(Format::Toml, "", &[Edit::new(steps, EditAction::Set(settings))]).ok()
 }
 
-fn show(keys: Vec<String>, node: &ConfigNode, path: &ConfigPath, server: &str) -> ShownValue {
+fn show(keys: Vec<String>, node: &ConfigNode, path: &ConfigPath) -> ShownValue {
     let masked = masked(node, path);
     let text = match &masked {
         serde_json::Value::String(text) if text == HIDDEN => None,
         serde_json::Value::String(text) => Some(text.clone()),
         other => Some(other.to_string()),
     };
-    let advice = text.is_none().then(|| advice(&keys, node, server)).flatten();
-    ShownValue { keys, text, advice }
+    ShownValue { keys, text, advice: None }
 }
 
 /// Copies a node, with dots for its secrets.
@@ -102,19 +103,28 @@ fn masked(node: &ConfigNode, path: &ConfigPath) -> serde_json::Value {
     }
 }
 
-/// Returns the line that takes a header or a variable of the program from the gateway's environment.
-fn advice(keys: &[String], node: &ConfigNode, server: &str) -> Option<String> {
-    let [table, key] = keys else { return None };
-    if !NAMED_TABLES.contains(&table.as_str()) {
+/// Returns the line that takes a header or a variable of the program from the gateway's environment. `variables` are
+/// those of the lines before, and get its own.
+fn advice(
+    shown: &ShownValue,
+    node: &ConfigNode,
+    path: &ConfigPath,
+    server: &str,
+    variables: &mut Vec<String>,
+) -> Option<String> {
+    let [table, key] = &shown.keys[..] else { return None };
+    let text = match &node.value {
+        ConfigValue::Text(text) => text.clone(),
+        ConfigValue::Int(number) => number.to_string(),
+        _ => return None,
+    };
+    let is_meant = NAMED_TABLES.contains(&table.as_str()) && shown.text.is_none();
+    if !is_meant || !is_surely_secret(path, &text, None) {
         return None;
     }
-    // The scheme is no secret, and servers want it where it was.
-    let scheme = node.as_text().and_then(|text| text.split_once(' ')).map(|(scheme, _)| scheme);
-    let scheme = scheme.filter(|scheme| ["bearer", "basic", "token"].contains(&scheme.to_ascii_lowercase().as_str()));
-    let name = if table == "env" { key.clone() } else { format!("{server}_token") };
-    let name: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
-    let value = scheme.map_or_else(|| format!("${{{name}}}"), |scheme| format!("{scheme} ${{{name}}}"));
+    let variable = secret_variable(server, &format!("{table}.{key}"), variables.iter().map(String::as_str));
+    let value = secret_reference(&text, &variable);
+    variables.push(variable);
     let is_bare = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     let key = if is_bare { key.clone() } else { format!("{key:?}") };
     Some(format!("{key} = \"{value}\""))
@@ -135,10 +145,13 @@ tools = { deny = ["delete_*"] }
 [servers.git-hub.headers]
 Authorization = "Bearer hush-header"
 X-Plain = "${PLAIN}"
+X-Token = "hush-token"
+X-Org = "hush-org"
 
 [servers.git-hub.env]
 "API KEY" = 12345678
 FROM_FILE = "${file:/run/secret}"
+PUB = "hush-pub"
 "#;
 
     #[test]
@@ -156,6 +169,11 @@ FROM_FILE = "${file:/run/secret}"
             Some("Authorization = \"Bearer ${GIT_HUB_TOKEN}\"")
         );
         assert_eq!(find(&["env", "API KEY"]).advice.as_deref(), Some("\"API KEY\" = \"${API_KEY}\""));
+        let token = find(&["headers", "X-Token"]).advice.as_deref();
+        assert_eq!(token, Some("X-Token = \"${GIT_HUB_TOKEN_2}\""), "each has a variable of its own");
+        for in_doubt in [["headers", "X-Org"], ["env", "PUB"]] {
+            assert_eq!((&find(&in_doubt).text, &find(&in_doubt).advice), (&None, &None), "dots, and no advice");
+        }
         let reference = find(&["env", "FROM_FILE"]);
         assert!(reference.is_reference() && reference.text.as_deref() == Some("${file:/run/secret}"));
         assert!(find(&["headers", "X-Plain"]).is_reference() && !find(&["title"]).is_reference());

@@ -49,6 +49,8 @@ pub(super) struct StartedCall {
     pub(super) connection: CallConnection,
     /// Time in the concurrency queue.
     pub(super) queue_time: Duration,
+    /// Time until there was a connection.
+    pub(super) connect_time: Duration,
     pub(super) permit: Option<ConcurrencyPermit>,
     pub(super) breaker_permit: BreakerPermit,
 }
@@ -110,6 +112,7 @@ impl CallDispatcher {
         breaker_permit: BreakerPermit,
         deadline: Instant,
     ) -> Result<StartedCall, Error> {
+        let began = Instant::now();
         let settings = self.server.live_settings();
         let mut queued_permit = self.concurrency.queued_permit(permit, &settings, self.server.metrics(), deadline);
         let mut request = CheckoutRequest::new(caller, isolation::is_about_task(&call));
@@ -121,12 +124,14 @@ impl CallDispatcher {
                 // Another client may have begun a call there since the checkout. The second round isolates this call,
                 // and is the last.
                 let Some(_turn) = self.pool.begin_turn(&connection, &checked_out, &mut request) else { continue };
+                let connect_time = began.elapsed();
                 let (exchange, is_multiplexed) = (connection.open_call(caller, call), connection.link.is_multiplexed());
                 let (permit, revision) = (queued_permit.permit.take(), connection.revision);
                 return Ok(StartedCall {
                     exchange,
                     connection: CallConnection { checked_out, is_multiplexed, revision },
                     queue_time: Duration::ZERO,
+                    connect_time,
                     permit,
                     breaker_permit,
                 });

@@ -43,6 +43,10 @@ struct ActiveCall {
     connection: CallConnection,
     /// Time in the concurrency queue, of all attempts.
     queue_time: Duration,
+    /// Time until there was a connection, of all attempts that had to wait for one. The queue is not part of it.
+    connect_time: Duration,
+    /// Attempts after the first one.
+    retries: u32,
     /// Copy of the call for a retry, while one is possible.
     retryable: Option<Box<RetryableCall>>,
     /// True if the client brought its own credentials.
@@ -76,6 +80,24 @@ impl ServerCall {
         match &self.0 {
             CallStart::Refused(_) => "",
             CallStart::Running(call) => call.connection.revision,
+        }
+    }
+
+    /// Returns the time in the queue and until there was a connection. None for a call that never got one.
+    pub fn wait(&self) -> Option<Duration> {
+        match &self.0 {
+            CallStart::Running(call) if !call.connection.revision.is_empty() => {
+                Some(call.queue_time + call.connect_time)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the number of attempts after the first one.
+    pub fn retries(&self) -> u32 {
+        match &self.0 {
+            CallStart::Refused(_) => 0,
+            CallStart::Running(call) => call.retries,
         }
     }
 }
@@ -144,6 +166,8 @@ impl CallDispatcher {
             breaker_permit: None,
             connection: CallConnection::default(),
             queue_time: Duration::ZERO,
+            connect_time: Duration::ZERO,
+            retries: 0,
             retryable: RetryableCall::of(&caller, &call, self.attempts()),
             own_credentials: !caller.forwarded_headers.is_empty(),
             deadline,
@@ -179,9 +203,10 @@ impl CallDispatcher {
 
 impl ActiveCall {
     fn on_started(&mut self, started: StartedCall) {
-        let StartedCall { exchange, connection, queue_time, permit, breaker_permit } = started;
+        let StartedCall { exchange, connection, queue_time, connect_time, permit, breaker_permit } = started;
         (self.step, self.connection) = (CallStep::Running(exchange), connection);
         self.queue_time += queue_time;
+        self.connect_time += connect_time;
         (self.permit, self.breaker_permit) = (permit, Some(breaker_permit));
     }
 
@@ -278,6 +303,7 @@ impl ActiveCall {
         };
         count(RetryOutcome::Sent);
         let Some(call) = retryable.call.clone_for_retry() else { return false };
+        self.retries += 1;
         let caller: Arc<Caller> = retryable.caller.clone();
         self.retryable = Some(retryable);
         // The next attempt may choose another connection, so that this one is returned to the pool.

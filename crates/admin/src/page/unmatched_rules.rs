@@ -1,0 +1,71 @@
+//! Rules of a server that match nothing: a note on its card, and the rules themselves on the open one.
+//!
+//! Owns their words. Does not find them (`moongate_gateway`). Invariant: a closed card says that there is one, since a
+//! misspelt rule changes nothing else that a reader could see.
+
+use maud::{Markup, html};
+use moongate_gateway::FindingTopic;
+use serde_json::Value;
+
+use super::facts::{list, text};
+use super::icons::StateIcon;
+use super::switch::place;
+use super::text::{VisibleText, count};
+
+/// Returns the rules, each as the catalogue describes it.
+fn rules(server: &Value) -> Vec<&str> {
+    list(server, FindingTopic::Filter.name()).iter().filter_map(Value::as_str).collect()
+}
+
+/// Renders the note of a closed card.
+pub(super) fn note(server: &Value) -> Markup {
+    let rules = rules(server);
+    html! {
+        @if !rules.is_empty() { span class="orange" { " · " (count(rules.len() as u64, "rule matches", "rules match")) " nothing" } }
+    }
+}
+
+/// Renders the rules, and what helps.
+pub(super) fn details(server: &Value) -> Markup {
+    let rules = rules(server);
+    html! {
+        @if !rules.is_empty() {
+            div class="note" {
+                p class="outcome orange" {
+                    (StateIcon::of_tool("left_out").draw())
+                    b { (count(rules.len() as u64, "rule matches", "rules match")) " nothing" }
+                }
+                ul { @for rule in &rules { li { (VisibleText(rule)) } } }
+                p class="soft" {
+                    "Correct the name, or remove the rule. A misspelt " code { "deny" } " protects nothing."
+                    " Its entry: servers." (VisibleText(text(server, "name"))) (place(&server["source"]))
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rule_that_matches_nothing_is_told_on_both_cards() {
+        let rules = ["servers.a.tools.deny: no tool matches \"<b>\"", "servers.a.tools.hide: no tool matches \"y\""];
+        let source = json!({ "file": "/etc/moongate.toml", "line": 12 });
+        let mut server = json!({ "name": "a", "unmatched_filters": rules, "source": source });
+        assert!(note(&server).into_string().contains(" · 2 rules match nothing"));
+        let html = details(&server).into_string();
+        for part in
+            ["2 rules match nothing", "no tool matches &quot;&lt;b&gt;&quot;", "protects nothing", "moongate.toml:12"]
+        {
+            assert!(html.contains(part), "{part} in {html}");
+        }
+        server["unmatched_filters"] = json!([rules[0]]);
+        assert!(note(&server).into_string().contains("1 rule matches nothing"));
+        server["unmatched_filters"] = json!([]);
+        assert_eq!((note(&server).into_string(), details(&server).into_string()), (String::new(), String::new()));
+    }
+}
