@@ -16,6 +16,7 @@ async function byUrl(page) {
   check((await order("config")) === before, "a look writes nothing");
   await checkAxe(page, "a preview");
   await found.getByLabel(/^Name of/).fill("extra");
+  check((await found.textContent()).includes("tools begin with extra__"), "the names of its tools are shown before");
   await page.getByRole("button", { name: "Add", exact: true }).click();
   await page.waitForURL(`${base}/servers/extra`);
   await page.locator("#server-extra .dot.green").waitFor();

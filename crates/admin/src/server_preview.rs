@@ -88,6 +88,8 @@ pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBod
     let mut servers: Vec<Value> = found.rows.iter().map(|row| row_json(row, &refused)).collect();
     for (row, described) in found.rows.iter().zip(&mut servers) {
         differing_server::describe(&admin, row, described).await;
+        let prefix = row.server.settings.get("prefix").and_then(Value::as_str).unwrap_or(&row.server.name);
+        described["name_prefix"] = admin.gateway.name_beginning(prefix).into();
     }
     if slot.is_some() {
         let is_probed = |row: &&ImportRow| is_known_in_part(row) || row.is_added;

@@ -246,6 +246,12 @@ fn found_server(server: &Value, allow_commands: bool) -> Markup {
                     input class="in" value=(name) aria-label={ "Name of " (VisibleText(name)) } autocomplete="off" spellcheck="false";
                 } @else { b { (VisibleText(name)) } }
                 (state_words(server))
+                @if can_add && !text(server, "name_prefix").is_empty() {
+                    span class="soft" {
+                        "tools begin with "
+                        code data-after=[text(server, "name_prefix").strip_prefix(name)] { (VisibleText(text(server, "name_prefix"))) }
+                    }
+                }
                 span class="soft grow" { (VisibleText(text(server, "target"))) }
             }
             @if is_new(server) && !can_add {

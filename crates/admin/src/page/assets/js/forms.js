@@ -160,6 +160,8 @@ export function startForms() {
   });
   on("input", (field) => {
     if (field.closest("#preview")) {
+      const beginning = find(field.parentElement, "code[data-after]");
+      if (beginning && field.type !== "checkbox") beginning.textContent = field.value.trim() + beginning.dataset.after;
       count();
       clearTimeout(typing);
       typing = setTimeout(showDiff, 250);

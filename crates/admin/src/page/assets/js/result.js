@@ -42,7 +42,8 @@ function tree(value, name, depth = 0) {
   }
   const [entries, isList] = [Object.entries(value), Array.isArray(value)];
   const size = `${entries.length} ${isList ? "item" : "member"}${entries.length === 1 ? "" : "s"}`;
-  const [part, head] = [element("details", "", "tree"), element("summary", "")];
+  const part = /** @type {HTMLDetailsElement} */ (element("details", "", "tree"));
+  const head = element("summary", "");
   head.append(...label, element("span", size, "soft"));
   part.append(head);
   part.addEventListener("toggle", () => {
