@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::era::era_of;
+use crate::v2026_07_28::error_codes::MISSING_CAPABILITY;
 use crate::{Era, legacy, v2026_07_28};
 use moongate_jsonrpc::message::code;
 use moongate_model::{Error, McpErrorKind, McpMethod};
@@ -45,6 +46,11 @@ pub fn call_ending(revision: &str, method: &McpMethod, error: &Error) -> CallEnd
         Era::Legacy => legacy::rpc_error(error),
     };
     CallEnding { error: kind, code: code_label(answer.code) }
+}
+
+/// Returns true for a request that failed since its caller did not declare a capability.
+pub fn lacks_capability(error: &Error) -> bool {
+    v2026_07_28::rpc_error(error).code == MISSING_CAPABILITY
 }
 
 fn code_label(code: i64) -> &'static str {

@@ -53,7 +53,7 @@ pub use connect_options::ConnectOptions;
 pub use correlation::PendingCalls;
 pub use dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
 pub use era::{Era, SUPPORTED, era_of, supported_revision};
-pub use error_labels::call_ending;
+pub use error_labels::{call_ending, lacks_capability};
 pub use example_call::{ExampleCall, example_call};
 pub use gateway_info::{gateway_info, gateway_info_with};
 pub use interactive_flag::InteractiveFlag;

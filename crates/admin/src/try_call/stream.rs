@@ -31,8 +31,6 @@ const PERMISSION_INTERVAL: Duration = Duration::from_millis(500);
 const NOTIFICATIONS_MAX: usize = 2000;
 /// Longest notification, in bytes.
 const NOTIFICATION_MAX: usize = 64 * 1024;
-/// Code of `MissingRequiredClientCapability` (2026-07-28, `basic/index.mdx`).
-const MISSING_CAPABILITY: i64 = -32021;
 /// Longest result, in bytes.
 const RESULT_MAX: usize = 8 << 20;
 
@@ -176,12 +174,11 @@ impl TryStream {
 
 /// Returns why a call failed. A server that misses a capability names what the page cannot have.
 fn reason(error: &Error) -> String {
-    let is_missing = match &error.kind {
-        McpErrorKind::MissingCapability => true,
-        McpErrorKind::ServerError(rpc) => rpc.code == MISSING_CAPABILITY,
-        _ => false,
+    let why = if moongate_protocol::lacks_capability(error) {
+        ": not from here, the page has no model (sampling) and no roots"
+    } else {
+        ""
     };
-    let why = if is_missing { ": not from here, the page has no model (sampling) and no roots" } else { "" };
     format!("{}{why}", error.message)
 }
 

@@ -3,7 +3,7 @@
 //! Owns the wire form of both sides. Does not keep sessions. Invariant: no request depends on an earlier one.
 
 mod downstream;
-mod error_codes;
+pub(super) mod error_codes;
 mod example_call;
 mod meta;
 mod meta_keys;
