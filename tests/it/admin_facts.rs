@@ -61,6 +61,25 @@ async fn the_doctor_of_a_running_gateway_finds_what_the_command_finds() {
 }
 
 #[tokio::test]
+async fn a_tool_that_is_off_is_shown_with_the_name_that_it_would_have() {
+    let server = serve(only(legacy(), &["echo", "fail"])).await;
+    let rules = "tools = { deny = [\"fail\"], rename = { fail = \"break\" } }";
+    let setup =
+        Setup::new().with("servers.a", &format!("url = {:?}\n{rules}", server.url)).with("names", "separator = \"-\"");
+    let edited = EditedGateway::start(setup).await;
+    edited.ready("a").await;
+    assert_eq!(edited.gateway.status("a").await["name_prefix"], "a-");
+    let items = edited.get("/servers/a/items").await;
+    let tool =
+        |name: &str| items["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == name).unwrap().clone();
+    let (on, off) = (tool("echo"), tool("fail"));
+    assert_eq!((&on["state"], &on["exposed"], &on["expected"]), (&json!("on"), &json!("a-echo"), &Value::Null));
+    assert_eq!((&off["state"], &off["exposed"], &off["expected"]), (&json!("off"), &Value::Null, &json!("a-break")));
+    let page = edited.gateway.admin("/servers/a").await.text_body();
+    assert!(page.contains("<span class=\"tag\">a-</span>") && page.contains("tool=a-break"), "{page}");
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_work_has_a_hint_with_the_code_of_the_doctor() {
     let server = serve(only(legacy(), &["echo"])).await;
     let setup = Setup::new()

@@ -93,7 +93,7 @@ pub(super) fn tool_json(admin: &AdminState, server: &str, local: &str) -> Option
         item.get_string(ItemKind::Tools.item_key()).is_some_and(|name| name.as_str() == local)
     };
     let item = lists.get(ItemKind::Tools).items.iter().find(is_wanted)?;
-    let described = item_json(&admin.gateway, ItemKind::Tools, server, item);
+    let described = item_json((&admin.gateway, &admin.gateway.snapshot()), ItemKind::Tools, server, item);
     Some(with_rule(&admin.control.config(), server, described))
 }
 
@@ -116,13 +116,13 @@ pub(super) fn items_json(admin: &AdminState, name: &str) -> Option<Value> {
 }
 
 fn describe_items(admin: &AdminState, server: &ServerEntry) -> Value {
-    let config = admin.control.config();
+    let (snapshot, config) = (admin.gateway.snapshot(), admin.control.config());
     let name = server.settings.name.as_str();
     let listed = |kind| {
         let (table, rules) = rules_of(server, kind);
         let table = RuleTable { server: name, kind: table, rules };
         let item = |item: &JsonObject| {
-            let mut described = item_json(&admin.gateway, kind, server, item);
+            let mut described = item_json((&admin.gateway, &snapshot), kind, server, item);
             let local = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
             described["rule"] = rule_json(&config, table, &local, described["state"] == "hidden");
             described
@@ -138,8 +138,8 @@ fn describe_items(admin: &AdminState, server: &ServerEntry) -> Value {
     })
 }
 
-fn item_json(gateway: &Gateway, kind: ItemKind, server: &ServerEntry, item: &JsonObject) -> Value {
-    let mut described = item_summary(gateway, kind, server, item);
+fn item_json(catalog: (&Gateway, &Snapshot), kind: ItemKind, server: &ServerEntry, item: &JsonObject) -> Value {
+    let mut described = item_summary(catalog, kind, server, item);
     for (member, key) in
         [("input_schema", "inputSchema"), ("output_schema", "outputSchema"), ("arguments", "arguments")]
     {
@@ -149,8 +149,12 @@ fn item_json(gateway: &Gateway, kind: ItemKind, server: &ServerEntry, item: &Jso
 }
 
 /// Describes an item without its schemas, which cost most of the time.
-pub(super) fn item_summary(gateway: &Gateway, kind: ItemKind, server: &ServerEntry, item: &JsonObject) -> Value {
-    let snapshot = gateway.snapshot();
+pub(super) fn item_summary(
+    (gateway, snapshot): (&Gateway, &Snapshot),
+    kind: ItemKind,
+    server: &ServerEntry,
+    item: &JsonObject,
+) -> Value {
     let local = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
     let route = snapshot.find_local(kind, &server.name, &local);
     let named = format!("{} {local}", kind.member());
@@ -163,7 +167,7 @@ pub(super) fn item_summary(gateway: &Gateway, kind: ItemKind, server: &ServerEnt
         "server": server.settings.name,
         "name": &*local,
         "exposed": route.map(|route| route.exposed.to_string()),
-        "expected": (kind == ItemKind::Tools && route.is_none()).then(|| gateway.exposed_name(server, &local).to_string()),
+        "expected": (kind == ItemKind::Tools && route.is_none()).then(|| gateway.expected_name(server, &local).to_string()),
         "title": text("title"),
         "description": text("description"),
         "state": state,

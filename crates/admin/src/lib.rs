@@ -161,7 +161,7 @@ pub trait AdminControl: Send + Sync {
 pub struct ServerHint {
     /// Code of the finding that `moongate doctor` has for it.
     pub code: &'static str,
-    /// What to do, for people.
+    /// Words for people: what to do.
     pub text: String,
 }
 

@@ -122,7 +122,7 @@ impl CatalogView<'_> {
     }
 
     fn describe_tool(&self, server: &ServerEntry, item: &JsonObject) -> Value {
-        let tool = item_summary(self.gateway, ItemKind::Tools, server, item);
+        let tool = item_summary((self.gateway, self.snapshot), ItemKind::Tools, server, item);
         with_exposed_name(self.coverage, with_rule(self.config, server, tool))
     }
 }

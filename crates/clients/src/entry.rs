@@ -148,14 +148,14 @@ pub fn client_entry(profile: &ClientProfile, request: &ConnectRequest) -> Result
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;
     use crate::table::{client, clients};
 
-    fn request(key: Option<ConnectKey>, route: ConnectRoute) -> ConnectRequest {
+    pub(crate) fn request(key: Option<ConnectKey>, route: ConnectRoute) -> ConnectRequest {
         let [name, url, program] = ["moongate", "http://127.0.0.1:8080/mcp", "/bin/moongate"].map(str::to_owned);
         ConnectRequest { name, url, key, route, program }
     }

@@ -89,14 +89,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::connect_file::{connect_text, format_of};
-    use crate::entry::{ConnectRequest, ConnectRoute};
+    use crate::entry::ConnectRoute;
+    use crate::entry::tests::request;
     use crate::profile::ConnectMethod;
     use crate::table::clients;
-
-    fn request(key: Option<ConnectKey>, route: ConnectRoute) -> ConnectRequest {
-        let [name, url, program] = ["moongate", "http://127.0.0.1:8080/mcp", "/bin/moongate"].map(str::to_owned);
-        ConnectRequest { name, url, key, route, program }
-    }
 
     #[test]
     fn an_entry_that_is_written_again_keeps_its_key() {

@@ -48,7 +48,7 @@ fn known_method(method: &McpMethod) -> McpMethod {
     }
 }
 
-/// What a call did at its server before it was sent, as operators see it.
+/// Effort for a call before it was sent, as operators see it.
 #[derive(Clone, Copy, Default)]
 struct SendEffort {
     wait: Option<Duration>,

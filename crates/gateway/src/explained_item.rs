@@ -64,7 +64,7 @@ impl Endpoint {
         let lists = server.lists();
         lists.get(ItemKind::Tools).items.iter().find_map(|item| {
             let local = item.get_string(ItemKind::Tools.item_key())?;
-            let exposed = self.generation.exposed_name(server, &local);
+            let exposed = self.generation.expected_name(server, &local);
             let own = if self.keeps_local_names() { &local } else { &exposed };
             let listing = match select_item(ItemKind::Tools, server, item) {
                 _ if own != name => return None,
@@ -90,7 +90,7 @@ impl Endpoint {
         let renamed = server.settings.tools.rename.iter().find(|(_, to)| to.as_str() == base).map(|(local, _)| local);
         let local = ByteString::from(renamed.map_or(base, String::as_str));
         let exposed =
-            if self.keeps_local_names() { self.generation.exposed_name(server, &local) } else { name.clone() };
+            if self.keeps_local_names() { self.generation.expected_name(server, &local) } else { name.clone() };
         ExplainedItem { server: server.clone(), local, exposed, listing }
     }
 

@@ -78,7 +78,7 @@ impl Generation {
     }
 
     /// Returns the name that a tool would get without other tools.
-    pub(super) fn exposed_name(&self, server: &ServerEntry, local: &ByteString) -> ByteString {
+    pub(super) fn expected_name(&self, server: &ServerEntry, local: &ByteString) -> ByteString {
         let settings = &server.settings;
         let name = settings.tools.rename.get(local.as_str()).map_or(local.as_str(), String::as_str);
         let request = NameRequest { server: &settings.name, prefix: &settings.prefix, name, local };

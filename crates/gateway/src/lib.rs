@@ -270,11 +270,9 @@ impl Gateway {
         self.current.load().generation.snapshot.load_full()
     }
 
-    /// Returns the exposed name that a tool of a server has, or would have if it were switched on.
-    pub fn exposed_name(&self, server: &ServerEntry, local: &ByteString) -> ByteString {
-        let name = ByteString::from(server.settings.name.as_str());
-        let route = self.snapshot().find_local(ItemKind::Tools, &name, local).map(|route| route.exposed.clone());
-        route.unwrap_or_else(|| self.generation().exposed_name(server, local))
+    /// Returns the exposed name that a tool of a server would have if it were switched on, without other tools.
+    pub fn expected_name(&self, server: &ServerEntry, local: &ByteString) -> ByteString {
+        self.generation().expected_name(server, local)
     }
 
     /// Returns what the exposed names of a prefix begin with: the prefix and the separator.

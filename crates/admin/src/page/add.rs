@@ -187,7 +187,7 @@ fn key_text(server: &Value) -> String {
 }
 
 /// Returns a difference without the blank lines that only part the new entry from its neighbours.
-fn without_blank_ends(diff: &str) -> String {
+pub(super) fn without_blank_ends(diff: &str) -> String {
     let lines: Vec<&str> = diff.lines().collect();
     let is_blank = |line: &&&str| line.trim() == "+";
     let start = lines.iter().take_while(is_blank).count();
@@ -346,6 +346,12 @@ mod tests {
         ];
         let view = AddView { query: &query, popular: &popular, allow_commands, may_act, why_not: None };
         view.page().into_string()
+    }
+
+    #[test]
+    fn blank_lines_around_an_entry_are_not_shown() {
+        assert_eq!(without_blank_ends("+ \n+ [servers.a]\n+ \n+ x\n+\n"), "+ [servers.a]\n+ \n+ x");
+        assert_eq!(without_blank_ends(""), "");
     }
 
     #[test]

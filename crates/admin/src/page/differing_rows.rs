@@ -45,22 +45,13 @@ fn end(found: &Value) -> Markup {
     html! {
         div class="found" {
             p { "With a box checked, this is written:" }
-            pre class="diff" tabindex="0" aria-label="What is written" { (VisibleText(&written_lines(text(found, "diff")))) }
+            pre class="diff" tabindex="0" aria-label="What is written" { (VisibleText(&add::without_blank_ends(text(found, "diff")))) }
         }
         div class="found row" {
             a class="btn" href="/" { "Cancel" }
             button class="btn main js-only" data-count { "Add" }
         }
     }
-}
-
-/// Returns a difference without the blank lines that part the new entry from its neighbours.
-fn written_lines(diff: &str) -> String {
-    let mut lines: Vec<&str> = diff.lines().skip_while(|line| line.trim() == "+").collect();
-    while lines.last().is_some_and(|line| line.trim() == "+") {
-        lines.pop();
-    }
-    lines.join("\n")
 }
 
 fn row(server: &Value, is_allowed: bool) -> Markup {
@@ -144,12 +135,6 @@ mod tests {
         }
         assert!(!html.contains("checked>") && !html.contains("No server was found"), "{html}");
         assert_eq!((html.matches("data-count").count(), html.matches("class=\"diff\"").count()), (1, 1), "{html}");
-    }
-
-    #[test]
-    fn blank_lines_around_an_entry_are_not_shown() {
-        assert_eq!(written_lines("+ \n+ [servers.a]\n+ \n+ x\n+\n"), "+ [servers.a]\n+ \n+ x");
-        assert_eq!(written_lines(""), "");
     }
 
     #[test]
