@@ -121,7 +121,8 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
 
 /// Ports below those that the system hands out by itself; tests in other processes begin elsewhere.
 fn free_ports<const N: usize>() -> [u16; N] {
-    let first = 13_000 + u16::try_from(std::process::id() % 100).unwrap() * 64;
+    // Many places to begin at, since two tests that run at once have numbers near each other.
+    let first = 13_000 + u16::try_from(std::process::id() % 800).unwrap() * 8;
     let listeners = (first..20_000).filter_map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).ok());
     let listeners: Vec<_> = listeners.take(N).collect();
     std::array::from_fn(|n| listeners[n].local_addr().unwrap().port())
