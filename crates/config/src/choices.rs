@@ -3,13 +3,15 @@
 //! Owns their written forms, as `file` owns the keys. Does not check them together (`resolve`). Invariant: a word that
 //! is not here is an error.
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use moongate_gateway::SchemaStyle;
 
 /// One value, or a list of them.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(untagged)]
 pub(super) enum OneOrMore {
     One(String),
@@ -17,14 +19,16 @@ pub(super) enum OneOrMore {
 }
 
 /// An address, or `false`.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(untagged)]
 pub(super) enum AddressOrSwitch {
     Address(String),
     Switch(bool),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum StateKind {
     /// In a file; the gateway does not start without it.
@@ -33,7 +37,8 @@ pub(super) enum StateKind {
     Memory,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Transport {
     /// Streamable HTTP, or HTTP+SSE where the server has only that.
@@ -46,7 +51,8 @@ pub(super) enum Transport {
     Ws,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ServerKind {
     Stdio,
@@ -66,7 +72,8 @@ impl ServerKind {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Share {
     /// All clients.
@@ -77,7 +84,8 @@ pub(super) enum Share {
     Principal,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Start {
     /// With the gateway.
@@ -86,7 +94,8 @@ pub(super) enum Start {
     Lazy,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Schemas {
     /// As their servers spell them.
@@ -105,7 +114,8 @@ impl Schemas {
 }
 
 /// How clients find the tools of an endpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DiscoveryMode {
     /// Lists have all tools.
@@ -115,7 +125,8 @@ pub enum DiscoveryMode {
     Search,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Calls {
     /// None.
@@ -126,7 +137,8 @@ pub(super) enum Calls {
     All,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum LogFormat {
     Text,

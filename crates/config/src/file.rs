@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +17,10 @@ use super::limits::LimitSettings;
 use super::server_keys::{Common, Server};
 
 /// Moongate's configuration.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
-#[schemars(title = "Moongate configuration")]
+#[cfg_attr(test, schemars(title = "Moongate configuration"))]
 pub(super) struct ConfigFile {
     /// The gateway's own endpoints.
     pub(super) gateway: Gateway,
@@ -57,15 +59,16 @@ impl Default for ConfigFile {
 }
 
 /// How the servers' names are exposed.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
-#[schemars(rename = "Names")]
+#[cfg_attr(test, schemars(rename = "Names"))]
 pub struct NameSettings {
     /// Stands between prefix and name: letters, digits, `-`, `_`.
-    #[schemars(length(min = 1, max = 8))]
+    #[cfg_attr(test, schemars(length(min = 1, max = 8)))]
     pub separator: String,
     /// The longest exposed name, in bytes. Longer names are cut and get a stable hash.
-    #[schemars(range(min = 24, max = 128))]
+    #[cfg_attr(test, schemars(range(min = 24, max = 128)))]
     pub max_length: usize,
 }
 
@@ -76,7 +79,8 @@ impl Default for NameSettings {
 }
 
 /// A named subset of servers and tools.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct View {
     /// Names of servers. Default: all.
@@ -95,13 +99,14 @@ pub(super) struct View {
 }
 
 /// What the gateway tells about itself.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Telemetry {
     /// A level (`error`, `warn`, `info`, `debug`, `trace`), or a list such as `info,moongate=debug`.
     pub(super) log: String,
     /// The form of a log line.
-    #[schemars(extend("x-reload" = "restart"))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) log_format: LogFormat,
     /// Calls that have a line in the log: none, those that fail, or all. The line never holds values.
     pub(super) calls: Calls,

@@ -3,6 +3,7 @@
 //! Owns their declarations. Does not check values together (`resolve`). Invariant: a plan has times and triggers of
 //! reloads in this form.
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,28 +11,29 @@ use super::choices::{AddressOrSwitch, DiscoveryMode, OneOrMore, Schemas, StateKi
 use super::schema_types::DurationSetting;
 
 /// The gateway's own endpoints.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Gateway {
     /// Where clients connect: an address, `unix:PATH`, `systemd`, `systemd:NAME`, `tcp:ADDRESS` for clients that write one
     /// message a line, or a list of these.
-    #[schemars(extend("x-reload" = "restart"))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) listen: OneOrMore,
     /// Where the admin listener listens. `false` switches it off.
-    #[schemars(extend("x-reload" = "restart"))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) admin: AddressOrSwitch,
     /// The mode of Unix socket files, in octal.
-    #[schemars(regex(pattern = "^([0-7]{3,4}|.*\\$\\{.*)$"))]
-    #[schemars(extend("x-reload" = "restart"))]
+    #[cfg_attr(test, schemars(regex(pattern = "^([0-7]{3,4}|.*\\$\\{.*)$")))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) socket_mode: String,
     /// Lets a second process listen on the same port, to take over.
-    #[schemars(extend("x-reload" = "restart"))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) reuse_port: bool,
     /// Certificate and key. Clients then connect by https.
-    #[schemars(extend("x-reload" = "restart"))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) tls: Option<Tls>,
     /// The URL that clients see. Its host is allowed in `Host`.
-    #[schemars(example = &"https://mcp.example.com")]
+    #[cfg_attr(test, schemars(example = &"https://mcp.example.com"))]
     pub(super) public_url: Option<String>,
     /// More hosts that requests may name: `mcp.example.com`, `*.example.com`. Loopback names are always allowed.
     pub(super) allowed_hosts: Vec<String>,
@@ -42,16 +44,16 @@ pub(super) struct Gateway {
     /// When Moongate reads the config again.
     pub(super) reload: ReloadSettings,
     /// Where lists, sessions and keys survive a restart. Default: in a file, if there can be one.
-    #[schemars(extend("x-reload" = "restart"))]
-    #[schemars(example = &"embedded")]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
+    #[cfg_attr(test, schemars(example = &"embedded"))]
     pub(super) state: Option<StateKind>,
     /// The directory of that file. Default: `$STATE_DIRECTORY`, `$XDG_STATE_HOME/moongate` or
     /// `~/.local/state/moongate`.
-    #[schemars(extend("x-reload" = "restart"))]
-    #[schemars(example = &"/var/lib/moongate")]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
+    #[cfg_attr(test, schemars(example = &"/var/lib/moongate"))]
     pub(super) state_dir: Option<String>,
     /// A file with variables for references, one `NAME=value` a line. Those of the process win.
-    #[schemars(example = &"moongate.env")]
+    #[cfg_attr(test, schemars(example = &"moongate.env"))]
     pub(super) env_file: Option<String>,
     /// How lists show input schemas. `"compatible"`: without `oneOf`, `anyOf`, `allOf` at the top.
     pub(super) schema: Schemas,
@@ -89,11 +91,12 @@ impl Default for Gateway {
 }
 
 /// Times of the gateway.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub struct GatewayTimes {
     /// The time that calls may go on after a stop.
-    #[schemars(extend("x-zero" = true, "x-reload" = "restart"))]
+    #[cfg_attr(test, schemars(extend("x-zero" = true, "x-reload" = "restart")))]
     pub drain: DurationSetting,
     /// After this silence an answer becomes a stream, and a stream gets a comment.
     pub keep_alive: DurationSetting,
@@ -101,7 +104,7 @@ pub struct GatewayTimes {
     #[serde(rename = "ask_timeout")]
     pub input_timeout: DurationSetting,
     /// The age at which unconfirmed lists of a server are no longer used after a restart.
-    #[schemars(extend("x-reload" = "restart"))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub catalog_age: DurationSetting,
 }
 
@@ -117,25 +120,27 @@ impl Default for GatewayTimes {
 }
 
 /// Certificate and key of the listener. The files are looked at again every ten seconds.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
-#[schemars(extend("required" = ["cert", "key"]))]
+#[cfg_attr(test, schemars(extend("required" = ["cert", "key"])))]
 pub(super) struct Tls {
     /// A PEM file with the certificate and its chain.
-    #[schemars(example = &"cert.pem")]
+    #[cfg_attr(test, schemars(example = &"cert.pem"))]
     pub(super) cert: Option<String>,
     /// A PEM file with the private key.
-    #[schemars(example = &"key.pem")]
+    #[cfg_attr(test, schemars(example = &"key.pem"))]
     pub(super) key: Option<String>,
     /// A PEM file with authorities. Only clients with a certificate of theirs may connect.
-    #[schemars(example = &"ca.pem")]
+    #[cfg_attr(test, schemars(example = &"ca.pem"))]
     pub(super) client_ca: Option<String>,
 }
 
 /// Options of search mode.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
-#[schemars(rename = "Search")]
+#[cfg_attr(test, schemars(rename = "Search"))]
 pub struct SearchSettings {
     /// Tools that find resources and prompts, where there are any.
     pub resources: bool,
@@ -150,16 +155,17 @@ impl Default for SearchSettings {
 }
 
 /// When the config is read again.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
-#[schemars(rename = "Reload")]
+#[cfg_attr(test, schemars(rename = "Reload"))]
 pub struct ReloadSettings {
     /// Reload when a file of the config changes, `${file:…}` included.
     pub watch: bool,
     /// How often Moongate looks for changes.
     pub interval: DurationSetting,
     /// Reload on SIGHUP. With `false`, SIGHUP ends the gateway.
-    #[schemars(extend("x-reload" = "restart"))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub signal: bool,
 }
 

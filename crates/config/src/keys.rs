@@ -3,6 +3,7 @@
 //! Owns their types and defaults, as `file` does for all others. Does not check values (`resolve`). Invariant: no
 //! default here lets anybody in.
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,8 @@ impl KeyList {
 }
 
 /// Who may connect.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Auth {
     /// API keys. With none, no credentials are asked for, and only loopback addresses can be listened on.
@@ -45,15 +47,16 @@ impl Auth {
 }
 
 /// An API key: either `hash` or `key`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
-#[schemars(extend("required" = ["name"]))]
+#[cfg_attr(test, schemars(extend("required" = ["name"])))]
 pub(super) struct Key {
     /// The owner of the key, in logs.
-    #[schemars(length(min = 1, max = 64))]
+    #[cfg_attr(test, schemars(length(min = 1, max = 64)))]
     pub(super) name: Option<String>,
     /// The SHA-256 of the key. `moongate key new NAME` prints it.
-    #[schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$"))]
+    #[cfg_attr(test, schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$")))]
     pub(super) hash: Option<String>,
     /// The key itself, from a variable or a file: `${MOONGATE_KEY}`.
     pub(super) key: Option<String>,
@@ -68,14 +71,15 @@ pub(super) struct Key {
 }
 
 /// Who may use the admin listener.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Admin {
     /// Keys of operators. Without any, no key is asked for on loopback and Unix sockets; beyond, only probes and metrics
     /// are answered.
     pub(super) keys: Vec<AdminKey>,
     /// Readers of `/metrics`: everybody who reaches the listener, or keys only. Default: `"open"`.
-    #[schemars(example = &"key")]
+    #[cfg_attr(test, schemars(example = &"key"))]
     pub(super) metrics: Option<MetricsReaders>,
     #[serde(flatten)]
     pub(super) edits: AdminEdits,
@@ -84,7 +88,8 @@ pub(super) struct Admin {
 }
 
 /// Changes of the config that the admin listener takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub struct AdminEdits {
     /// `false`: the page and the API change no file. Commands still do.
@@ -100,16 +105,17 @@ impl Default for AdminEdits {
 }
 
 /// What the admin listener keeps for operators.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub struct AdminLimits {
     /// Number of recent calls that are kept: names and sizes, never arguments or results. `0`: none.
-    #[schemars(range(min = 0, max = 10_000))]
-    #[schemars(extend("x-reload" = "restart"))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 10_000)))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub recent_calls: usize,
     /// Event streams of pages and programs that watch, at once.
-    #[schemars(range(min = 1, max = 1000))]
-    #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_admin_streams"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1000)))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_admin_streams"])))]
     pub streams: usize,
 }
 
@@ -120,15 +126,16 @@ impl Default for AdminLimits {
 }
 
 /// A key of an operator: either `hash` or `key`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
-#[schemars(extend("required" = ["name"]))]
+#[cfg_attr(test, schemars(extend("required" = ["name"])))]
 pub(super) struct AdminKey {
     /// The owner of the key.
-    #[schemars(length(min = 1, max = 64))]
+    #[cfg_attr(test, schemars(length(min = 1, max = 64)))]
     pub(super) name: Option<String>,
     /// The SHA-256 of the key. `moongate key new NAME --admin` prints it.
-    #[schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$"))]
+    #[cfg_attr(test, schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$")))]
     pub(super) hash: Option<String>,
     /// The key itself, from a variable or a file: `${file:/run/secrets/admin_key}`.
     pub(super) key: Option<String>,
@@ -137,7 +144,8 @@ pub(super) struct AdminKey {
     pub(super) role: Option<AdminRole>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum AdminRole {
     /// To read.
@@ -146,7 +154,8 @@ pub(super) enum AdminRole {
     Operate,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum MetricsReaders {
     /// Everybody who reaches the listener.

@@ -52,6 +52,8 @@ mod suggest;
 mod supervision;
 mod tree;
 mod unavailable;
+#[cfg(test)]
+mod unit_schemas;
 
 pub use choices::DiscoveryMode;
 pub use client_formats::split_command;

@@ -3,6 +3,7 @@
 //! Owns each limit: its type, default and range. Does not enforce any. Invariant: every limit is here, and the plan has
 //! them in this form.
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,150 +11,151 @@ use super::schema_types::{DurationSetting, RateSetting, SizeSetting};
 use moongate_telemetry::MemoryLimit;
 
 /// What clients can make grow.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
-#[schemars(rename = "Limits")]
+#[cfg_attr(test, schemars(rename = "Limits"))]
 pub struct LimitSettings {
     /// Requests of one key in a time: `100/min`, `10/s`. `0`: no limit. Without keys, all clients share it.
     ///
     /// At the limit: status 429 until the rate allows more. A burst may use the whole number at once. A key's own
     /// `rate` replaces it. Without keys, all clients share the rate.
-    #[schemars(extend("x-metric" = ["moongate_refused_total"]))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_refused_total"])))]
     pub rate: RateSetting,
     /// Calls of one key at once.
     ///
     /// At the limit: status 429. Without keys, only `calls` holds.
-    #[schemars(range(min = 1, max = 10_000_000))]
-    #[schemars(extend("x-metric" = ["moongate_inflight"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_inflight"])))]
     pub calls_per_key: usize,
     /// Memory of the gateway. Above 90 % it takes nothing new. Default: the container's limit. `0`: no limit.
     ///
     /// At the limit: above 90 %: status 503 for new requests. Bodies above 64 KiB are refused before they are read.
     /// Answers, cancellations and DELETE pass. Default: the container's limit. `"0"`: no limit.
-    #[schemars(extend("x-zero" = true, "x-reload" = "restart", "x-metric" = ["moongate_memory_limit_bytes", "process_resident_memory_bytes"]))]
-    #[schemars(example = &"512MiB")]
+    #[cfg_attr(test, schemars(extend("x-zero" = true, "x-reload" = "restart", "x-metric" = ["moongate_memory_limit_bytes", "process_resident_memory_bytes"])))]
+    #[cfg_attr(test, schemars(example = &"512MiB"))]
     pub memory: Option<SizeSetting>,
     /// Sessions of legacy clients.
     ///
     /// At the limit: the longest unused session of the same key makes room, else one of the key that has the most. If
     /// all are in use: status 503.
-    #[schemars(range(min = 1, max = 10_000_000))]
-    #[schemars(extend("x-metric" = ["moongate_sessions"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_sessions"])))]
     pub sessions: usize,
     /// An unused session ends after this time.
     ///
     /// At the limit: an unused session ends. After a minute without use it sleeps, and keeps at most 1 KiB.
-    #[schemars(extend("x-metric" = ["moongate_sessions", "moongate_sessions_asleep"]))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_sessions", "moongate_sessions_asleep"])))]
     pub session_idle: DurationSetting,
     /// Open event streams.
     ///
     /// At the limit: status 503. A call gets its answer without a stream.
-    #[schemars(range(min = 1, max = 10_000_000))]
-    #[schemars(extend("x-metric" = ["moongate_streams"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_streams"])))]
     pub streams: usize,
     /// Calls whose server waits for the answer of a modern client.
     ///
     /// At the limit: the oldest call of the key that has the most is cancelled.
-    #[schemars(range(min = 0, max = 10_000_000))]
-    #[schemars(extend("x-metric" = ["moongate_parked"]))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 10_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_parked"])))]
     pub parked: usize,
     /// How long a connection stays open for one stream.
     ///
     /// At the limit: the stream ends, if the client's revision can come back for the rest.
-    #[schemars(extend("x-metric" = ["moongate_streams"]))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_streams"])))]
     pub stream_time: DurationSetting,
     /// Events of one session that Moongate keeps for a client that comes back.
     ///
     /// At the limit: the session's oldest event is dropped. An error replaces a lost answer.
-    #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"]))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"])))]
     pub replay: SizeSetting,
     /// Kept events of all sessions together.
     ///
     /// At the limit: the session's oldest event is dropped. The sessions of one key hold at most eight times the bytes
     /// still free.
-    #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"]))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"])))]
     pub replay_total: SizeSetting,
     /// Number of kept events of one session.
     ///
     /// At the limit: the session's oldest event is dropped.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_dropped_total"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_dropped_total"])))]
     pub replay_events: usize,
     /// How long an answer waits for its client to come back.
     ///
     /// At the limit: the events are dropped.
-    #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"]))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"])))]
     pub replay_time: DurationSetting,
     /// Messages that wait for the stream of one session.
     ///
     /// At the limit: the oldest message for the session's stream is dropped. The same happens beyond 256 messages.
-    #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"]))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"])))]
     pub outbox: SizeSetting,
     /// Waiting messages of all sessions together.
     ///
     /// At the limit: the session's oldest message is dropped. The sessions of one key hold at most eight times the
     /// bytes still free.
-    #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"]))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"])))]
     pub outbox_total: SizeSetting,
     /// Resources that one session or stream may subscribe to.
     ///
     /// At the limit: an error. The limit is for one session or stream.
-    #[schemars(range(min = 0, max = 1_000_000))]
-    #[schemars(extend("x-metric" = ["moongate_subscriptions"]))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 1_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_subscriptions"])))]
     pub subscriptions: usize,
     /// Connections over all listeners of clients.
     ///
     /// At the limit: the connection that is longest without an admitted request makes room (see below).
-    #[schemars(range(min = 1, max = 10_000_000))]
-    #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_connections"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_connections"])))]
     pub connections: usize,
     /// Connections to the admin listener.
     ///
     /// At the limit: the same, for the admin listener.
-    #[schemars(range(min = 1, max = 10_000_000))]
-    #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_admin_connections"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_admin_connections"])))]
     pub admin_connections: usize,
     /// The largest head of a request: its line and headers.
     ///
     /// At the limit: status 431, and the connection ends. A head has at most 100 headers. Spaces around values do not
     /// count.
     // hyper panics with a smaller buffer (`max_buf_size`).
-    #[schemars(extend("x-least" = "8KiB", "x-reload" = "restart", "x-metric" = ["moongate_refused_total"]))]
+    #[cfg_attr(test, schemars(extend("x-least" = "8KiB", "x-reload" = "restart", "x-metric" = ["moongate_refused_total"])))]
     pub head: SizeSetting,
     /// The largest body of a request.
     ///
     /// At the limit: status 413.
-    #[schemars(extend("x-metric" = ["moongate_refused_total"]))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_refused_total"])))]
     pub body: SizeSetting,
     /// Messages in one batch.
     ///
     /// At the limit: status 400 for the whole batch.
-    #[schemars(range(min = 1, max = 10_000))]
-    #[schemars(extend("x-metric" = ["moongate_refused_total"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 10_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_refused_total"])))]
     pub batch: usize,
     /// The longest URI that Moongate looks up. A longer one must be in a list.
     ///
     /// At the limit: a longer URI reaches only the server that lists it, or the one server of an endpoint. Otherwise
     /// the error is -32602. Longer links in results pass unchanged.
-    #[schemars(extend("x-metric" = ["moongate_dropped_total"]))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_dropped_total"])))]
     pub uri: SizeSetting,
     /// Calls at once, of all clients.
     ///
     /// At the limit: status 503.
-    #[schemars(range(min = 1, max = 10_000_000))]
-    #[schemars(extend("x-metric" = ["moongate_inflight"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_inflight"])))]
     pub calls: usize,
     /// The longest time to read a request.
     ///
     /// At the limit: status 400 for half a body, and the connection ends. A silent connection ends, too. Over HTTP/2,
     /// one without an admitted request ends, even if it answers pings.
-    #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_refused_total"]))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_refused_total"])))]
     pub read_timeout: DurationSetting,
     /// The longest time that a client may leave its messages unread.
     ///
     /// At the limit: a client that reads nothing for this time loses its connection, and its calls end. Over HTTP/2 it
     /// loses only that answer.
-    #[schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_dropped_total"]))]
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_dropped_total"])))]
     pub write_timeout: DurationSetting,
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +15,8 @@ use super::schema_types::{DurationSetting, SizeSetting};
 use super::supervision::{Backoff, Breaker, Ping, Retry, WebSocketPing};
 
 /// One server: one of `url`, `command`, `tcp` and `unix`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Server {
     /// The MCP endpoint: `http://`, `https://`, `ws://` or `wss://`.
@@ -51,13 +53,14 @@ pub(super) struct Server {
 }
 
 /// Settings that every server has.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Common {
     /// `false` switches the server off.
     pub(super) enabled: Option<bool>,
     /// Stands before the names of the server's items. Default: the server's name. `""`: no prefix.
-    #[schemars(example = &"gh")]
+    #[cfg_attr(test, schemars(example = &"gh"))]
     pub(super) prefix: Option<String>,
     /// Which tools exist, and how they look. Patterns match the server's own names.
     pub(super) tools: Option<Items>,
@@ -75,8 +78,8 @@ pub(super) struct Common {
     ///
     /// At the limit: the connection for a single client that is unused for longest closes. If all are in use, the call
     /// fails.
-    #[schemars(range(min = 1, max = 100_000))]
-    #[schemars(extend("x-metric" = ["moongate_server_connections"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 100_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_server_connections"])))]
     pub(super) max_connections: Option<usize>,
     /// The pauses between attempts to connect.
     pub(super) backoff: Option<Backoff>,
@@ -91,7 +94,7 @@ pub(super) struct Common {
     /// The longest time for a call.
     ///
     /// At the limit: the call fails. Moongate cancels it at the server.
-    #[schemars(extend("x-metric" = ["mcp_client_operation_duration_seconds"]))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["mcp_client_operation_duration_seconds"])))]
     pub(super) timeout: Option<DurationSetting>,
     /// The longest time to connect, and for a call to wait for a connection.
     pub(super) connect_timeout: Option<DurationSetting>,
@@ -100,73 +103,73 @@ pub(super) struct Common {
     /// The longest time to read one list.
     ///
     /// At the limit: the list stays as it was.
-    #[schemars(extend("x-metric" = ["moongate_server_up"]))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_server_up"])))]
     pub(super) list_timeout: Option<DurationSetting>,
     /// How often Moongate reads lists whose changes the server does not announce. `0s`: never.
-    #[schemars(extend("x-zero" = true))]
+    #[cfg_attr(test, schemars(extend("x-zero" = true)))]
     pub(super) relist: Option<DurationSetting>,
     /// The proxy on the way to a `url`. `"none"`: no proxy. Default: the environment's.
-    #[schemars(example = &"http://proxy.example.com:3128")]
+    #[cfg_attr(test, schemars(example = &"http://proxy.example.com:3128"))]
     pub(super) proxy: Option<String>,
     /// A PEM file of authorities, trusted beside the system's. A relative path starts at the config file.
-    #[schemars(example = &"company-ca.pem")]
+    #[cfg_attr(test, schemars(example = &"company-ca.pem"))]
     pub(super) ca: Option<String>,
     /// The largest message from the server.
     ///
     /// At the limit: the message is skipped. Its call fails.
-    #[schemars(extend("x-metric" = ["moongate_garbage_total"]))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_garbage_total"])))]
     pub(super) max_message: Option<SizeSetting>,
     /// Calls at once. More calls wait.
     ///
     /// At the limit: more calls wait. So do calls whose own connection is opening.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    #[schemars(extend("x-metric" = ["moongate_queue_depth"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_queue_depth"])))]
     pub(super) max_concurrency: Option<usize>,
     /// Calls that may wait. More calls fail.
     ///
     /// At the limit: the call fails at once.
-    #[schemars(range(min = 0, max = 1_000_000))]
-    #[schemars(extend("x-metric" = ["moongate_queue_depth"]))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 1_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_queue_depth"])))]
     pub(super) queue: Option<usize>,
     /// Messages of the server that clients have not read yet.
     ///
     /// At the limit: for each pipe: notifications are dropped, and requests get an error. Answers always pass.
-    #[schemars(extend("x-metric" = ["moongate_backlog_bytes"]))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_backlog_bytes"])))]
     pub(super) max_backlog: Option<SizeSetting>,
     /// Progress and log messages of one call, in a minute.
     ///
     /// At the limit: for one call, in a minute: more notifications are dropped (`what="call_notification"`). The call
     /// goes on. One larger notification passes alone.
-    #[schemars(extend("x-metric" = ["moongate_dropped_total"]))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_dropped_total"])))]
     pub(super) max_notifications: Option<SizeSetting>,
     /// Items of one list. The rest is left out.
     ///
     /// At the limit: the rest of the list is left out (log).
-    #[schemars(range(min = 1, max = 1_000_000))]
-    #[schemars(extend("x-metric" = ["moongate_catalog_items"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_catalog_items"])))]
     pub(super) max_items: Option<usize>,
     /// Pages of one list. The rest is left out.
     ///
     /// At the limit: the rest of the list is left out (log).
-    #[schemars(range(min = 1, max = 1_000_000))]
-    #[schemars(extend("x-metric" = ["moongate_catalog_items"]))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_catalog_items"])))]
     pub(super) max_pages: Option<usize>,
     /// Size of one list. The rest is left out.
     ///
     /// At the limit: the rest of the list is left out (log).
-    #[schemars(extend("x-metric" = ["moongate_catalog_bytes"]))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_catalog_bytes"])))]
     pub(super) max_list: Option<SizeSetting>,
     /// How deep a definition may nest. Deeper ones are left out.
     ///
     /// At the limit: the definition is left out, the others stay (log, status).
-    #[schemars(range(min = 8, max = 10_000))]
-    #[schemars(extend("x-metric" = ["moongate_catalog_left_out"]))]
+    #[cfg_attr(test, schemars(range(min = 8, max = 10_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_catalog_left_out"])))]
     pub(super) max_depth: Option<usize>,
     /// Resources of the server that all clients together may subscribe to.
     ///
     /// At the limit: an error. The limit is for all clients together.
-    #[schemars(range(min = 0, max = 10_000_000))]
-    #[schemars(extend("x-metric" = ["moongate_subscriptions"]))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 10_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_subscriptions"])))]
     pub(super) max_subscriptions: Option<usize>,
     /// `"auto"`: the era of each client. `"newest"`: one era for all. A date: that revision.
     pub(super) protocol: Option<String>,
@@ -245,7 +248,8 @@ fn overlay(base: Value, own: Value, depth: u8) -> Value {
 }
 
 /// Which items exist, and how they look.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Items {
     /// Only these exist. `*` matches any characters, `?` one, `[ab]` a set, `{a,b}` alternatives.

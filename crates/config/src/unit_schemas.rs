@@ -1,0 +1,59 @@
+//! Schemas of values with a unit.
+//!
+//! Owns the form of durations, rates and sizes in `schema.json`. Does not read their text (`parse_units`). Invariant: only
+//! tests compile it, since the program reads the finished file.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+use super::schema_types::{DurationSetting, RateSetting, SizeSetting};
+
+impl JsonSchema for DurationSetting {
+    fn schema_name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A duration with its unit: `30s`, `1m30s`, `500ms`.",
+            "pattern": r"^(([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?|.*\$\{.*)$",
+            "x-unit": "duration",
+            "x-write": "write a duration with its unit, such as \"30s\", \"1m30s\" or \"500ms\"",
+        })
+    }
+}
+
+impl JsonSchema for RateSetting {
+    fn schema_name() -> Cow<'static, str> {
+        "Rate".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A number in a time: `100/min`, `10/s`; `0` for any number.",
+            "pattern": r"^(0|[0-9]+ */ *(s|sec|min|h|hour|d|day)|.*\$\{.*)$",
+            "x-unit": "rate",
+            "x-write": "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any number",
+        })
+    }
+}
+
+impl JsonSchema for SizeSetting {
+    fn schema_name() -> Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["string", "integer"],
+            "description": "A size: `4MiB`, `16KB`, or a number of bytes.",
+            "pattern": r"^([0-9]+ *([KMGkmg][Ii]?)?[Bb]?|.*\$\{.*)$",
+            "minimum": 0,
+            "x-unit": "size",
+            "x-write": "write a size with its unit, such as \"4MiB\", or a number of bytes",
+        })
+    }
+}
