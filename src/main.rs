@@ -13,5 +13,6 @@ fn main() -> ExitCode {
         moongate_transport::reaper::run_reaper(&run);
         return ExitCode::SUCCESS;
     }
+    moongate::allocator::report_heap_bytes();
     moongate::cli::run(moongate::cli::CommandLine::of_process())
 }

@@ -17,3 +17,4 @@ pub use calls::{CallLog, CallLogSwitch, CallRecord};
 pub use memory::{MemoryLimit, MemoryWatch};
 pub use meter::{CallEnding, CallMeter, MeterFactory, ServerHop};
 pub use metrics::*;
+pub use process::{HeapReader, set_heap_reader};

@@ -1,6 +1,20 @@
-//! Resource usage of the process. Owns the reading of `/proc` and of the allocator's figures.
+//! Resource usage of the process. Owns the reading of `/proc`, and asks the program for its allocator's figure.
 //!
 //! Does not register metrics. Invariant: a figure that the platform lacks is zero. Only Linux has `/proc`.
+
+use std::sync::OnceLock;
+
+/// Reader of the bytes that the program has allocated. `None` if the allocator does not count.
+pub type HeapReader = fn() -> Option<f64>;
+
+/// The allocator belongs to the program, and compiles for longer than all else. A crate that asked it here would keep
+/// every crate above this one waiting.
+static HEAP_READER: OnceLock<HeapReader> = OnceLock::new();
+
+/// Sets where the figure of allocated bytes comes from. Only the first call of a process has an effect.
+pub fn set_heap_reader(reader: HeapReader) {
+    HEAP_READER.get_or_init(|| reader);
+}
 
 /// Resource usage at one moment.
 #[derive(Debug, Default)]
@@ -21,20 +35,8 @@ pub(crate) fn usage() -> ProcessUsage {
         resident_bytes: resident().unwrap_or_default(),
         open_fds: fds as f64,
         threads: status("Threads:").unwrap_or_default(),
-        heap_bytes: heap(),
+        heap_bytes: HEAP_READER.get().and_then(|read| read()),
     }
-}
-
-#[cfg(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos")))]
-fn heap() -> Option<f64> {
-    // jemalloc caches its figures until the epoch advances.
-    tikv_jemalloc_ctl::epoch::advance().ok()?;
-    tikv_jemalloc_ctl::stats::allocated::read().ok().map(|bytes| bytes as f64)
-}
-
-#[cfg(not(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos"))))]
-fn heap() -> Option<f64> {
-    None
 }
 
 /// Returns the start time, in seconds since 1970. It is that of the first registry, close enough to the process's.
