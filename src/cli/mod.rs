@@ -41,6 +41,7 @@ pub mod switch;
 pub mod table_format;
 pub mod undo;
 mod text_diff;
+mod version;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -68,8 +69,10 @@ Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
 
 /// One endpoint for all your MCP servers.
 #[derive(Debug, Parser)]
-#[command(name = "moongate", version, about, after_help = HELP, args_conflicts_with_subcommands = true)]
+#[command(name = "moongate", about, after_help = HELP, args_conflicts_with_subcommands = true)]
 pub struct CommandLine {
+    #[command(flatten)]
+    version: version::VersionArgs,
     #[command(subcommand)]
     command: Option<CliCommand>,
     #[command(flatten)]
@@ -137,7 +140,7 @@ impl CommandLine {
     /// runs for months. That parser reports the error where `serve` does not fit.
     pub fn of_process() -> Self {
         if let Some(serve) = serve_alone(std::env::args_os()) {
-            return CommandLine { command: None, serve };
+            return CommandLine { version: version::VersionArgs::default(), command: None, serve };
         }
         let args = command_first::command_first(std::env::args_os().collect(), &CommandLine::command());
         // Commands that are planned get a word of their own: clap would only call them unknown.
@@ -170,6 +173,9 @@ fn serve_alone(args: impl Iterator<Item = OsString>) -> Option<serve::ServeArgs>
 
 /// Runs the command that was given.
 pub fn run(cli: CommandLine) -> ExitCode {
+    if cli.version.is_asked() {
+        return version::print(&cli.version);
+    }
     match cli.command.unwrap_or(CliCommand::Serve(cli.serve)) {
         CliCommand::Serve(args) => serve::run(&args),
         CliCommand::Stdio(args) => stdio::run(&args),
@@ -231,8 +237,8 @@ mod tests {
             "moongate --only serve serve --listen 127.0.0.1:0",
         ] {
             let all = CommandLine::try_parse_from(arranged(line)).unwrap();
-            let (CommandLine { command: Some(CliCommand::Serve(all)), .. } | CommandLine { command: None, serve: all }) =
-                all
+            let (CommandLine { command: Some(CliCommand::Serve(all)), .. }
+            | CommandLine { command: None, serve: all, .. }) = all
             else {
                 panic!("{line} is serve");
             };

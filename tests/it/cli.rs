@@ -272,6 +272,24 @@ async fn the_default_build_allocates_with_jemalloc_where_it_can() {
 }
 
 #[tokio::test]
+async fn the_version_names_the_allocator_that_is_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = concat!("moongate ", env!("CARGO_PKG_VERSION"), "\n");
+    for flag in ["--version", "-V"] {
+        let ran = run_in(dir.path(), &[flag]).await;
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        assert_eq!(ran.out, first);
+    }
+    let ran = run_in(dir.path(), &["--version", "--verbose"]).await;
+    assert!(ran.out.starts_with(first), "{}", ran.out);
+    let has_jemalloc = cfg!(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos")));
+    let expected = if has_jemalloc { "\nallocator: jemalloc 5." } else { "\nallocator: system\n" };
+    assert!(ran.out.contains(expected), "{}", ran.out);
+    let refused = run_in(dir.path(), &["--verbose"]).await;
+    assert_eq!(refused.code, Some(2), "{}", refused.err);
+}
+
+#[tokio::test]
 async fn a_search_finds_tools_by_what_they_do() {
     let gateway = RunningGateway::start().await;
     let search = async |args: &[&str]| {
