@@ -14,8 +14,8 @@ use crate::query_map::QueryMap;
 use crate::sessions::sessions_json;
 use crate::{AdminState, json};
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, client_of_session, connect_steps,
-    shown_file,
+    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, LauncherVariables, StartCommand,
+    client_of_session, connect_steps, shown_file,
 };
 use moongate_model::{ItemKind, Principal};
 use moongate_platform::Platform;
@@ -94,14 +94,16 @@ pub(super) fn steps_json(admin: &AdminState, profile: &ClientProfile, url: &str)
     let needs_key = !admin.server_state.load().auth.is_open();
     let key = ConnectKey::Variable { name: KEY_VARIABLE.to_owned(), value: Some(KEY_PLACEHOLDER.to_owned()) };
     // The whole path: clients often start programs without the `PATH` of a shell.
-    let program = std::env::current_exe().map(|path| path.display().to_string());
+    let start = match std::env::current_exe() {
+        Ok(program) => StartCommand::find(&program, &LauncherVariables::of_process(), env!("CARGO_PKG_VERSION")),
+        Err(_) => StartCommand::program("moongate"),
+    };
     let request = ConnectRequest {
         name: ENTRY_NAME.to_owned(),
         url: url.to_owned(),
         key: needs_key.then_some(key),
         route: ConnectRoute::Best,
-        // The clients that start it find it by their own search path at best.
-        program: program.unwrap_or_else(|_| "moongate".to_owned()),
+        start,
     };
     let steps = connect_steps(profile, &request, shown_file(profile, Platform::CURRENT).as_deref());
     steps

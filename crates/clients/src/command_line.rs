@@ -90,11 +90,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::entry::ConnectRoute;
+    use crate::start_command::StartCommand;
     use crate::table::client;
 
     fn line(id: &str, name: &str, key: Option<ConnectKey>) -> String {
-        let (url, program) = ("http://127.0.0.1:8080/mcp".to_owned(), "/bin/moongate".to_owned());
-        let request = ConnectRequest { name: name.to_owned(), url, key, route: ConnectRoute::Best, program };
+        let url = "http://127.0.0.1:8080/mcp".to_owned();
+        let start = StartCommand::program("/bin/moongate");
+        let request = ConnectRequest { name: name.to_owned(), url, key, route: ConnectRoute::Best, start };
         add_command(client(id).unwrap(), &request).unwrap_or_default()
     }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::profile::{ClientProfile, ConnectMethod, VariableForm};
+use crate::start_command::StartCommand;
 use crate::template::TemplateValues;
 
 /// Key that a client sends.
@@ -55,8 +56,8 @@ pub struct ConnectRequest {
     pub key: Option<ConnectKey>,
     /// Route to the endpoint.
     pub route: ConnectRoute,
-    /// Path of this program, for the bridge.
-    pub program: String,
+    /// Command that starts this program, for the bridge.
+    pub start: StartCommand,
 }
 
 /// Cause for which there is no entry.
@@ -137,14 +138,36 @@ pub fn client_entry(profile: &ClientProfile, request: &ConnectRequest) -> Result
     let values = TemplateValues(&[
         ("name", Some(&request.name)),
         ("url", Some(&request.url)),
-        ("program", Some(&request.program)),
+        ("program", Some(&request.start.command)),
         ("key", key.as_deref()),
         ("bearer", bearer.as_deref()),
         ("variable", request.variable(profile)),
     ]);
     // The template is parsed before it is filled. A quote in a URL cannot break out of its text.
     let template: Value = serde_json::from_str(template).map_err(|_| EntryError::NoEntry)?;
-    values.fill_json(&template).ok_or(EntryError::NoEntry)
+    let mut entry = values.fill_json(&template).ok_or(EntryError::NoEntry)?;
+    insert_start_args(&template, &mut entry, &request.start.args);
+    Ok(entry)
+}
+
+/// Inserts arguments behind the program, wherever the template starts it: in one list, or as a command with `args`.
+fn insert_start_args(template: &Value, entry: &mut Value, args: &[String]) {
+    let words_of_args = || args.iter().cloned().map(Value::String);
+    let is_program = |value: &Value| value.as_str() == Some("{program}");
+    match (template, entry) {
+        (Value::Array(template), Value::Array(words)) if template.first().is_some_and(is_program) => {
+            words.splice(1..1, words_of_args());
+        }
+        (Value::Object(template), Value::Object(members)) => {
+            if let Some(Value::Array(words)) = members.get_mut("args").filter(|_| template.values().any(is_program)) {
+                words.splice(0..0, words_of_args());
+            }
+            for (name, member) in members {
+                insert_start_args(template.get(name).unwrap_or(&Value::Null), member, args);
+            }
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -156,8 +179,8 @@ pub(crate) mod tests {
     use crate::table::{client, clients};
 
     pub(crate) fn request(key: Option<ConnectKey>, route: ConnectRoute) -> ConnectRequest {
-        let [name, url, program] = ["moongate", "http://127.0.0.1:8080/mcp", "/bin/moongate"].map(str::to_owned);
-        ConnectRequest { name, url, key, route, program }
+        let [name, url] = ["moongate", "http://127.0.0.1:8080/mcp"].map(str::to_owned);
+        ConnectRequest { name, url, key, route, start: StartCommand::program("/bin/moongate") }
     }
 
     fn variable(value: Option<&str>) -> Option<ConnectKey> {
@@ -185,6 +208,26 @@ pub(crate) mod tests {
         let unknown = client_entry(client("warp").unwrap(), &request(variable(None), ConnectRoute::Best));
         assert_eq!(unknown, Err(EntryError::KeyUnknown("GATE".to_owned())));
         assert_eq!(format!("{:?}", ConnectKey::Value("mg_k".to_owned())), "Value(..)");
+    }
+
+    #[test]
+    fn every_bridge_starts_the_package_where_the_program_ran_from_a_cache() {
+        fn texts(value: &Value) -> Vec<&str> {
+            match value {
+                Value::Array(items) => items.iter().flat_map(texts).collect(),
+                Value::Object(members) => members.values().flat_map(texts).collect(),
+                other => other.as_str().into_iter().collect(),
+            }
+        }
+        let start =
+            StartCommand { command: "npx".to_owned(), args: ["-y", "moongate@1.2.3"].map(str::to_owned).into() };
+        for profile in clients() {
+            let request = ConnectRequest { start: start.clone(), ..request(None, ConnectRoute::Bridge) };
+            let Ok(entry) = client_entry(profile, &request) else { continue };
+            let words = texts(&entry);
+            let expected = ["npx", "-y", "moongate@1.2.3", "stdio", "--url", &request.url];
+            assert!(words.windows(expected.len()).any(|part| part == expected), "{}: {entry}", profile.id);
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod link;
 mod places;
 mod profile;
 mod session_name;
+mod start_command;
 mod steps;
 mod table;
 mod take_over;
@@ -33,6 +34,7 @@ pub use profile::{
     ClientLimits, ClientProfile, ConnectMethod, OffSwitch, ServerWrapper, SnippetFormat, UserFiles, VariableForm,
 };
 pub use session_name::client_of_session;
+pub use start_command::{LauncherVariables, StartCommand};
 pub use steps::{ConnectStep, StepKind, connect_steps};
 pub use table::{client, clients, nearest_client};
 pub use take_over::{TakenEntry, take_over_text};

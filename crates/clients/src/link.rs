@@ -59,6 +59,7 @@ mod tests {
 
     use super::*;
     use crate::entry::{ConnectKey, ConnectRoute};
+    use crate::start_command::StartCommand;
     use crate::table::{client, clients};
 
     fn request(name: &str, url: &str) -> ConnectRequest {
@@ -67,7 +68,7 @@ mod tests {
             url: url.to_owned(),
             key: Some(ConnectKey::Value("mg_k&#'\u{e9}".to_owned())),
             route: ConnectRoute::Best,
-            program: "/bin/moongate".to_owned(),
+            start: StartCommand::program("/bin/moongate"),
         }
     }
 

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use moongate_clients::import::{ImportState, OwnGateway, plan_import, read_file, written_settings};
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, ExistingEntry, ServerWrapper, TakenEntry,
-    UserDirectories, client, client_entry, clients, connect_text, disconnect_text, existing_entry, format_of,
-    shape_problem, take_over_text,
+    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, ExistingEntry, ServerWrapper, StartCommand,
+    TakenEntry, UserDirectories, client, client_entry, clients, connect_text, disconnect_text, existing_entry,
+    format_of, shape_problem, take_over_text,
 };
 use moongate_config::{ErrorTolerance, LoadOptions};
 use moongate_edit::{Edit, EditAction, Format, PathStep, edit};
@@ -22,7 +22,8 @@ const URL: &str = "http://127.0.0.1:8080/mcp";
 
 fn request(url: &str, route: ConnectRoute) -> ConnectRequest {
     let key = Some(ConnectKey::Variable { name: "MOONGATE_KEY".to_owned(), value: Some("mg_key".to_owned()) });
-    ConnectRequest { name: "moongate".to_owned(), url: url.to_owned(), key, route, program: "/bin/moongate".to_owned() }
+    let start = StartCommand::program("/bin/moongate");
+    ConnectRequest { name: "moongate".to_owned(), url: url.to_owned(), key, route, start }
 }
 
 fn own() -> OwnGateway {

@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, OffSwitch, StepKind, UserFiles, clients,
-    connect_steps,
+    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, OffSwitch, StartCommand, StepKind,
+    UserFiles, clients, connect_steps,
 };
 
 const HEAD: &str = "\
@@ -186,8 +186,8 @@ fn entry(row: &ClientProfile) -> String {
 
 fn steps(row: &ClientProfile, key: Option<ConnectKey>) -> Vec<(StepKind, String, &'static str)> {
     let url = "http://127.0.0.1:8080/mcp".to_owned();
-    let (name, program) = ("moongate".to_owned(), "moongate".to_owned());
-    let request = ConnectRequest { name, url, key, route: ConnectRoute::Best, program };
+    let start = StartCommand::program("moongate");
+    let request = ConnectRequest { name: "moongate".to_owned(), url, key, route: ConnectRoute::Best, start };
     let path = match row.user_files {
         UserFiles::Same(paths) | UserFiles::Each { linux: paths, .. } => paths.first().copied(),
     };

@@ -32,7 +32,8 @@ pub(super) fn write(profiles: &[&ClientProfile], request: &ConnectRequest, path:
     let mut beside = path.file_name().context("--bundle: the path names no file")?.to_owned();
     beside.push(".part");
     let beside = path.with_file_name(beside);
-    let written = archive(&beside, &format!("{manifest:#}\n"), Path::new(&request.program))
+    let program = std::env::current_exe().context("the path of this program is unknown")?;
+    let written = archive(&beside, &format!("{manifest:#}\n"), &program)
         .and_then(|()| std::fs::rename(&beside, path).map_err(Into::into));
     if let Err(error) = written {
         // What is half written is of no use to anybody.

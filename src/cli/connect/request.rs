@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::endpoint::{check_endpoint, endpoint_url};
 use super::{ConnectArgs, DEFAULT_VARIABLE};
-use moongate_clients::{ConnectKey, ConnectRequest, ConnectRoute};
+use moongate_clients::{ConnectKey, ConnectRequest, ConnectRoute, LauncherVariables, StartCommand};
 
 /// Builds the request of the flags.
 pub(super) fn request(args: &ConnectArgs, env: &BTreeMap<String, String>) -> Result<ConnectRequest, String> {
@@ -30,5 +30,6 @@ pub(super) fn request(args: &ConnectArgs, env: &BTreeMap<String, String>) -> Res
     };
     let program = std::env::current_exe().map_err(|error| format!("the path of this program is unknown: {error}"))?;
     let route = if args.stdio { ConnectRoute::Bridge } else { ConnectRoute::Best };
-    Ok(ConnectRequest { name: args.name.clone(), url, key, route, program: program.display().to_string() })
+    let start = StartCommand::find(&program, &LauncherVariables::of_process(), env!("CARGO_PKG_VERSION"));
+    Ok(ConnectRequest { name: args.name.clone(), url, key, route, start })
 }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::same_server::{MissingSetting, has_unset, missing_settings};
+use crate::start_command::StartCommand;
 
 /// Server of our config.
 #[derive(Clone, Debug)]
@@ -182,10 +183,10 @@ impl OwnGateway {
         if text("url").is_some_and(|url| self.has_url(url)) {
             return true;
         }
-        let program = text("command").map(|command| command.rsplit(['/', '\\']).next().unwrap_or(command));
-        // A `moongate` with another command is no bridge of ours, such as `moongate mock`.
-        let first = settings.get("args").and_then(Value::as_array).and_then(|args| args.first()?.as_str());
-        program.is_some_and(|program| program.trim_end_matches(".exe") == "moongate") && first == Some("stdio")
+        let args = settings.get("args").and_then(Value::as_array).into_iter().flatten();
+        let args: Vec<&str> = args.filter_map(Value::as_str).collect();
+        // A `moongate` with another command isn't a bridge, such as `moongate mock`.
+        text("command").is_some_and(|command| StartCommand::is_bridge(command, &args))
     }
 
     /// True if a URL is one of this gateway's endpoints.

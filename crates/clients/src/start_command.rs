@@ -1,0 +1,186 @@
+//! Command that starts this program again, for the entries that we write into clients' files.
+//!
+//! Owns how a client starts Moongate later, however it was started now. Does not write entries (`entry`). Invariant: no
+//! command leads into a cache that may be emptied.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// Name of the package in the registries of npm and PyPI.
+const PACKAGE: &str = "moongate";
+
+/// Variables by which the launcher of the npm package describes how it was started.
+#[derive(Clone, Debug, Default)]
+pub struct LauncherVariables {
+    /// `MOONGATE_LAUNCHER`: `npx` if it ran from a cache, `npm` if it is installed.
+    pub launcher: Option<String>,
+    /// `MOONGATE_LAUNCHER_PATH`: path of the installed command, which an update keeps.
+    pub path: Option<String>,
+}
+
+/// Command and first arguments that start this program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartCommand {
+    /// Program to start: a path, or a name that the client looks up.
+    pub command: String,
+    /// Arguments in front of Moongate's own.
+    pub args: Vec<String>,
+}
+
+impl LauncherVariables {
+    /// Reads the variables of this process.
+    pub fn of_process() -> Self {
+        let read = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+        LauncherVariables { launcher: read("MOONGATE_LAUNCHER"), path: read("MOONGATE_LAUNCHER_PATH") }
+    }
+}
+
+impl StartCommand {
+    /// Starts a program by its path or name.
+    pub fn program(command: impl Into<String>) -> Self {
+        StartCommand { command: command.into(), args: Vec::new() }
+    }
+
+    /// Finds the command for a program at a path. `version` is the one that packages are pinned to.
+    pub fn find(program: &Path, variables: &LauncherVariables, version: &str) -> Self {
+        let pinned = format!("{PACKAGE}@{version}");
+        let run_by = |command: &str, args: &[&str]| StartCommand {
+            command: command.to_owned(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        };
+        match PackageCache::of(program) {
+            Some(PackageCache::Uv) => run_by("uvx", &[&pinned]),
+            Some(PackageCache::Pipx) => run_by("pipx", &["run", "--spec", &format!("{PACKAGE}=={version}"), PACKAGE]),
+            Some(PackageCache::Bun) => run_by("bunx", &[&pinned]),
+            Some(PackageCache::Pnpm) => run_by("pnpm", &["dlx", &pinned]),
+            Some(PackageCache::Npm) => run_by("npx", &["-y", &pinned]),
+            None if variables.launcher.as_deref() == Some("npx") => run_by("npx", &["-y", &pinned]),
+            None => {
+                let is_usable = |path: &&String| Path::new(path).is_absolute() && Path::new(path).exists();
+                let installed = variables.path.as_ref().filter(|_| variables.launcher.as_deref() == Some("npm"));
+                let program = || program.display().to_string();
+                StartCommand::program(installed.filter(is_usable).cloned().unwrap_or_else(program))
+            }
+        }
+    }
+
+    /// True if an entry with this command and these arguments starts `moongate stdio`, by itself or from a package.
+    pub fn is_bridge(command: &str, args: &[&str]) -> bool {
+        let name = command.rsplit(['/', '\\']).next().unwrap_or(command);
+        if name.trim_end_matches(".exe") == PACKAGE {
+            return args.first() == Some(&"stdio");
+        }
+        args.windows(2).any(|pair| is_package(pair[0]) && pair[1] == "stdio")
+    }
+}
+
+/// True for the package with any version, or without one.
+fn is_package(word: &str) -> bool {
+    let rest = word.strip_prefix(PACKAGE);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('@') || rest.starts_with("=="))
+}
+
+/// Cache of a package runner, which may be emptied at any time.
+enum PackageCache {
+    Npm,
+    Pnpm,
+    Bun,
+    Uv,
+    Pipx,
+}
+
+impl PackageCache {
+    /// Finds the cache that a program is in, by the folders that each runner uses.
+    fn of(program: &Path) -> Option<Self> {
+        let folders: Vec<&str> = program.iter().filter_map(OsStr::to_str).collect();
+        folders.iter().enumerate().find_map(|(at, folder)| match *folder {
+            "_npx" => Some(PackageCache::Npm),
+            "dlx" => Some(PackageCache::Pnpm),
+            "pipx" if at > 0 && folders[at - 1] == ".cache" => Some(PackageCache::Pipx),
+            name if name.starts_with("dlx-") => Some(PackageCache::Pnpm),
+            name if name.starts_with("bunx-") => Some(PackageCache::Bun),
+            name if name.starts_with("archive-v") || name.starts_with("environments-v") => Some(PackageCache::Uv),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(start: &StartCommand) -> String {
+        [std::slice::from_ref(&start.command), &start.args].concat().join(" ")
+    }
+
+    #[test]
+    fn a_program_in_a_cache_is_started_by_its_runner() {
+        let none = LauncherVariables::default();
+        for (path, expected) in [
+            ("/home/a/.npm/_npx/5f/node_modules/@moongate/linux-x64/bin/moongate", "npx -y moongate@1.2.3"),
+            ("/home/a/.cache/pnpm/dlx/ab/node_modules/@moongate/linux-x64/bin/moongate", "pnpm dlx moongate@1.2.3"),
+            ("/home/a/.cache/pnpm/dlx-31/node_modules/.pnpm/x/bin/moongate", "pnpm dlx moongate@1.2.3"),
+            ("/tmp/bunx-0-moongate@latest/node_modules/@moongate/linux-x64/bin/moongate", "bunx moongate@1.2.3"),
+            ("/home/a/.cache/uv/archive-v0/xyz/bin/moongate", "uvx moongate@1.2.3"),
+            ("/mnt/cache/environments-v2/moongate-1/bin/moongate", "uvx moongate@1.2.3"),
+            ("/home/a/.cache/pipx/1b2c/bin/moongate", "pipx run --spec moongate==1.2.3 moongate"),
+        ] {
+            assert_eq!(words(&StartCommand::find(Path::new(path), &none, "1.2.3")), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn an_installed_program_is_started_by_its_path() {
+        let none = LauncherVariables::default();
+        for path in [
+            "/usr/local/bin/moongate",
+            "/home/a/.local/share/uv/tools/moongate/bin/moongate",
+            "/home/a/.local/share/pipx/venvs/moongate/bin/moongate",
+            "/home/a/.cargo/bin/moongate",
+            "/opt/homebrew/Cellar/moongate/1.2.3/bin/moongate",
+            "/home/npx/uvx/moongate",
+        ] {
+            assert_eq!(StartCommand::find(Path::new(path), &none, "1.2.3"), StartCommand::program(path));
+        }
+    }
+
+    #[test]
+    fn the_npm_launcher_names_a_command_that_an_update_keeps() {
+        let program = Path::new("/usr/lib/node_modules/moongate/node_modules/@moongate/linux-x64/bin/moongate");
+        let find = |launcher: &str, path: &str| {
+            let variables = LauncherVariables { launcher: Some(launcher.to_owned()), path: Some(path.to_owned()) };
+            words(&StartCommand::find(program, &variables, "1.2.3"))
+        };
+        let own = program.display().to_string();
+        assert_eq!(find("npx", ""), "npx -y moongate@1.2.3");
+        // Any file will do that exists on every system of the tests.
+        let installed = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
+        assert_eq!(find("npm", &installed), installed);
+        assert_eq!(find("npm", "/nonexistent/moongate"), own);
+        assert_eq!(find("npm", "moongate"), own);
+        assert_eq!(find("other", &installed), own);
+    }
+
+    #[test]
+    fn bridges_are_known_however_they_are_started() {
+        for (command, args) in [
+            ("/usr/bin/moongate", &["stdio", "--url", "u"][..]),
+            (r"C:\bin\moongate.exe", &["stdio"]),
+            ("npx", &["-y", "moongate@1.2.3", "stdio", "--url", "u"]),
+            ("uvx", &["moongate@1.2.3", "stdio"]),
+            ("uvx", &["moongate", "stdio"]),
+            ("pipx", &["run", "--spec", "moongate==1.2.3", "moongate", "stdio"]),
+        ] {
+            assert!(StartCommand::is_bridge(command, args), "{command} {args:?}");
+        }
+        for (command, args) in [
+            ("moongate", &["mock", "--demo"][..]),
+            ("moongate", &[]),
+            ("npx", &["-y", "moongate-other", "stdio"]),
+            ("npx", &["-y", "moongate@1.2.3", "mock"]),
+            ("node", &["stdio"]),
+        ] {
+            assert!(!StartCommand::is_bridge(command, args), "{command} {args:?}");
+        }
+    }
+}
