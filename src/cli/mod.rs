@@ -23,6 +23,8 @@ mod import_env_file;
 mod import_sources;
 mod later_commands;
 mod locate;
+#[cfg(test)]
+mod manual;
 pub mod mock;
 mod notes;
 pub mod open;
