@@ -4,6 +4,8 @@ Describes only. `binaries.py` checks what it finds, and one module a kind writes
 Invariant: every package of a release is made from the same `Release`.
 """
 
+import functools
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +15,12 @@ DEFAULT_REPOSITORY = "https://github.com/OWNER/moongate"
 
 class PackError(Exception):
     """A reason not to pack, which the user reads after `error: `."""
+
+
+@functools.cache
+def contents(path: Path) -> bytes:
+    """The bytes of a binary, read once."""
+    return path.read_bytes()
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ class Binary:
 
     def read(self) -> bytes:
         """The bytes that go into every package of this target."""
-        return self.path.read_bytes()
+        return contents(self.path)
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,16 @@ class Release:
     def text(self, path: str) -> str:
         """The text of a file in the source tree."""
         return (self.root / path).read_text(encoding="utf-8")
+
+    @property
+    def package(self) -> dict:
+        """The table `[package]` of Cargo.toml, with the description and the keywords."""
+        return tomllib.loads(self.text("Cargo.toml"))["package"]
+
+    @property
+    def license(self) -> str:
+        """The license as an SPDX expression."""
+        return tomllib.loads(self.text("Cargo.toml"))["workspace"]["package"]["license"]
 
     def manual(self) -> bytes | None:
         """The man page, which a test generates from the commands."""
