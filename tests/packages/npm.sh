@@ -85,6 +85,16 @@ stdio_client() {
     as_user node "$here/stdio_client.mjs" "$modules" npx -y "moongate@$version" stdio
 }
 
+entry_is_npx() {
+    same "npx -y moongate@$version stdio --url $(demo_url)" "$(entry_words | tr '\n' ' ' | sed 's/ $//')"
+}
+entry_works_without_the_cache() {
+    local words
+    rm -rf "$home/.npm"
+    mapfile -t words < <(entry_words)
+    as_user node "$here/stdio_client.mjs" "$modules" "${words[@]}"
+}
+
 # What a client does that gives up: it kills npx, and its end of the pipe closes.
 stdio_ends_when_npx_is_killed() {
     mkfifo "$work/pipe"
@@ -127,6 +137,9 @@ demo_by_npx "from an empty cache"
 check "the program knows that npx started it" launcher_is_named
 check "SIGTERM to npx ends every process in order" ends_with_npx
 demo_by_npx "from a filled cache"
+check "connect writes an entry" connects npx -y "moongate@$version"
+check "the entry has the npx command of this version" entry_is_npx
+check "a client uses the entry after the cache was emptied" entry_works_without_the_cache
 check "SIGINT to the process group ends every process in order" ends_with_group
 check "the official SDK works over npx moongate stdio" stdio_client
 check "nothing is left when the client is gone" until_true 5 none_left

@@ -71,7 +71,7 @@ none_left() { [ -z "$(processes)" ]; }
 # most of the time.
 pack() {
     mkdir -p "$work/binaries/$triple"
-    if "$binary" --version --verbose 2>/dev/null | grep -qE '^profile: (dist|release)$'; then
+    if "$binary" --version --verbose 2>/dev/null | grep -qx 'build: optimized'; then
         cp "$binary" "$work/binaries/$triple/moongate"
     else
         strip -o "$work/binaries/$triple/moongate" "$binary"
@@ -89,10 +89,18 @@ demo_start() {
     started+=("$demo")
     until_true 30 grep -q 'listening on http' "$work/demo.log" || cat "$work/demo.log"
 }
+demo_url() { sed -n 's/.*listening on \(http[^ ]*\).*/\1/p' "$work/demo.log" | head -1; }
 # A tool call to the demo, by the binary that was packed.
 demo_answers() {
-    local url
-    url="$(sed -n 's/.*listening on \(http[^ ]*\).*/\1/p' "$work/demo.log" | head -1)"
-    same 42 "$("$work/binaries/$triple/moongate" call --url "$url" demo__add a=20 b=22)"
+    same 42 "$("$work/binaries/$triple/moongate" call --url "$(demo_url)" demo__add a=20 b=22)"
+}
+# connects RUNNER...: has the program connect Cursor to the demo.
+connects() {
+    as_user "$@" connect cursor --stdio --write --yes --endpoint "$(demo_url)"
+}
+# The words of the entry that `connects` wrote, one a line.
+entry_words() {
+    node -p 'const { command, args } = require(process.argv[1]).mcpServers.moongate;
+        [command, ...args].join("\n")' "$home/.cursor/mcp.json"
 }
 demo_process() { pgrep -f "^$home/.*/moongate( |$)" | head -1; }

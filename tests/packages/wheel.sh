@@ -45,6 +45,12 @@ stdio_client() {
         "$bin/uvx" --from "$wheel" moongate stdio
 }
 
+# connect also tries what it wrote, and this version is in no registry here: only the entry counts.
+connect_writes_uvx() {
+    (connects "$bin/uvx" --from "$wheel" moongate) || true
+    same "uvx moongate@$version stdio --url $(demo_url)" "$(entry_words | tr '\n' ' ' | sed 's/ $//')"
+}
+
 # auditwheel derives the tag from the symbols, as pack.py does.
 tag_is_confirmed() {
     local said tag
@@ -72,6 +78,7 @@ new_home
 demo_by_uvx "from an empty cache"
 check "SIGTERM to uvx ends every process in order" ends_with_uvx
 demo_by_uvx "from a filled cache"
+check "connect writes the uvx command of this version" connect_writes_uvx
 check "SIGTERM to uvx ends every process in order" ends_with_uvx
 check "the official SDK works over uvx moongate stdio" stdio_client
 check "nothing is left when the client is gone" until_true 5 none_left
