@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Packs one kind of package around a test binary, without the checks of pack.py.
 
-    make_release.py [--version X.Y.Z] [--targets A,B] [--repository URL] BINARY OUT KIND...
+    make_release.py [--version X.Y.Z] [--targets A,B] [--program FILE] BINARY OUT KIND...
 
-Calls the modules in deploy/packages as pack.py does, so a test can have a second version, or other
-targets around the same bytes. Prints the path of each file. Invariant: the source tree isn't touched.
+Calls the modules in deploy/packages as pack.py does, so a test can have a second version, other
+targets around the same bytes, or a small program instead of the binary, which then only prints the
+completions. Prints the path of each file. Invariant: the source tree isn't touched.
 """
 
 import argparse
@@ -16,10 +17,11 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "deploy/packages"))
+# In front of tests/packages, which has a formula.py, too.
+sys.path.insert(0, str(ROOT / "deploy/packages"))
 
 import executables  # noqa: E402
-from release import DEFAULT_REPOSITORY, TARGETS, Binary, Release  # noqa: E402
+from release import TARGETS, Binary, Release  # noqa: E402
 
 # A day in 2026, so that packages made on different days are the same.
 DATE = 1_780_000_000
@@ -36,18 +38,24 @@ class TestRelease(Release):
 
 
 def release_of(
-    binary: Path, out: Path, version: str, triples: list[str], repository: str
+    binary: Path,
+    out: Path,
+    triples: list[str],
+    version: str | None = None,
+    program: Path | None = None,
 ) -> TestRelease:
-    """A release in which all targets have the same binary."""
+    """A release in which all targets have the same program."""
     glibc = executables.read(binary).glibc()
     out.mkdir(parents=True, exist_ok=True)
     return TestRelease(
-        version=version,
+        version=version or tree_version(),
         root=ROOT,
         out=out,
-        binaries=[Binary(TARGETS[triple], binary, glibc) for triple in triples],
+        binaries=[
+            Binary(target, program or binary, glibc if target.libc == "gnu" else None)
+            for target in map(TARGETS.get, triples)
+        ],
         date=DATE,
-        repository=repository,
         completions={shell: completions(binary, shell) for shell in ["bash", "zsh", "fish"]},
     )
 
@@ -67,19 +75,15 @@ def tree_version() -> str:
 def main() -> None:
     """Packs as the command line says."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--version", default=tree_version())
+    parser.add_argument("--version")
     parser.add_argument("--targets", default=f"{platform.machine()}-unknown-linux-gnu")
-    parser.add_argument("--repository", default=DEFAULT_REPOSITORY)
+    parser.add_argument("--program", type=Path)
     parser.add_argument("binary", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("kinds", nargs="+")
     options = parser.parse_args()
     release = release_of(
-        options.binary,
-        options.out,
-        options.version,
-        options.targets.split(","),
-        options.repository,
+        options.binary, options.out, options.targets.split(","), options.version, options.program
     )
     for kind in options.kinds:
         for path in import_module(kind).pack(release):
