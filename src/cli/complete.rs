@@ -27,13 +27,15 @@ const BASH: &str = r#"_moongate() {
 complete -o default -F _moongate moongate
 "#;
 /// Script for zsh.
+// Packages install it as a file of `$fpath`. Zsh runs that at the first TAB as the function itself, so it has to
+// complete then.
 const ZSH: &str = r#"#compdef moongate
 _moongate() {
   local -a found
   found=("${(@f)$(moongate __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
   if [[ -n "$found" ]]; then compadd -- $found; else _files; fi
 }
-compdef _moongate moongate
+if [[ "$funcstack[1]" = _moongate ]]; then _moongate; else compdef _moongate moongate; fi
 "#;
 /// Script for fish.
 // Without `-f`, fish would offer files beside the names of servers.

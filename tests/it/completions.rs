@@ -85,6 +85,21 @@ async fn zsh_and_fish_offer_names_and_files_only_where_there_is_no_name() {
     assert_eq!(fish("check ", dir.path()).await, ["moongate.toml"]);
 }
 
+/// Packages install the scripts as files, which the shells read at the first TAB.
+#[tokio::test]
+async fn zsh_and_fish_complete_at_the_first_tab_from_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "moongate completions zsh > _moongate; fpath=($PWD $fpath); \
+                  autoload -U compinit; compinit -u -D; compadd() { shift; print -rl -- \"$@\" }; \
+                  words=(moongate compl); CURRENT=2; _moongate";
+    let found = run("zsh", &["-f", "-c"], script.to_owned(), dir.path()).await;
+    assert_eq!(found, "completions\n");
+    let script = "moongate completions fish > moongate.fish; set -p fish_complete_path $PWD; \
+                  complete -C 'moongate compl'";
+    let found = run("fish", &["--no-config", "-c"], script.to_owned(), dir.path()).await;
+    assert_eq!(found, "completions\n");
+}
+
 #[tokio::test]
 async fn without_a_gateway_there_is_silence_and_clients_are_known() {
     let dir = tempfile::tempdir().unwrap();
