@@ -35,6 +35,7 @@ mod limits;
 mod mock;
 mod page;
 mod page_try;
+mod packages;
 mod pairs;
 mod pictures;
 mod readme;
