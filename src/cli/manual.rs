@@ -59,7 +59,8 @@ fn section(command: &Command) -> String {
 /// Renders the text below the help of the whole program, as it is laid out there.
 fn extra(program: &Command) -> String {
     let text = program.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let lines: String = text.lines().map(|line| format!("{}\n", line.replace('\\', "\\e").replace('-', "\\-"))).collect();
+    let lines: String =
+        text.lines().map(|line| format!("{}\n", line.replace('\\', "\\e").replace('-', "\\-"))).collect();
     format!(".SH NOTES\n.nf\n{lines}.fi\n")
 }
 

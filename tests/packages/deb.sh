@@ -48,7 +48,7 @@ make_packages() {
     program="$work/debs/moongate"
     cp "$binary" "$program"
     # A debug build has symbols, which releases don't have and lintian objects to.
-    if ! "$binary" --version --verbose 2>/dev/null | grep -qE '^profile: (dist|release)$'; then
+    if ! "$binary" --version --verbose 2>/dev/null | grep -qx 'build: optimized'; then
         strip "$program"
     fi
     first_deb="$(pack "$version" "$work/debs/first")"
