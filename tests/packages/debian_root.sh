@@ -5,7 +5,8 @@
 # with its own network and processes, where deb.sh starts what the unit says. Sets `init` to
 # systemd or none. Invariant: stop_root ends every process in the copy and takes its mounts away.
 
-# start_root TEMPLATE DIR: copies TEMPLATE to DIR/root and starts it.
+# start_root TEMPLATE DIR: copies TEMPLATE to DIR/root and starts it. Sets first to the process id of
+# its first process.
 start_root() {
     root="$2/root" container=moongate-deb-$$
     rm -rf "$root"
@@ -33,6 +34,7 @@ start_container() {
         --rootfs "$root" /sbin/init >"$1/podman.log" 2>&1; then
         return 1
     fi
+    first="$("${podman[@]}" inspect --format '{{.State.Pid}}' "$container")"
     for _ in $(seq 100); do
         case "$(in_container systemctl is-system-running 2>/dev/null)" in
             running | degraded) return 0 ;;
@@ -59,15 +61,18 @@ start_chroot() {
     exit 1
 }
 
-in_container() { "${podman[@]}" exec "$container" "$@"; }
+# A tenth of a second faster than `podman exec`, and used more than fifty times.
+in_container() {
+    nsenter --target "$first" --mount --net --pid --ipc --uts \
+        env --ignore-environment PATH="$PATH" HOME=/root "$@"
+}
 
 # in_root COMMAND...: runs a command in the copy, as root.
 in_root() {
     if [ "$init" = systemd ]; then
         in_container "$@"
     else
-        nsenter --target "$first" --net --mount --pid env -i PATH="$PATH" HOME=/root \
-            chroot "$root" "$@"
+        in_container chroot "$root" "$@"
     fi
 }
 
