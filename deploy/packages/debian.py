@@ -36,7 +36,8 @@ SERVICE_CHANGES = [
 SOCKET_CHANGES = [
     (
         "The\n# config says `listen = \"systemd\"`. Installing it: see deploy/README.md.\n",
-        "Write\n# `listen = \"systemd\"` into the config, then `systemctl enable --now moongate.socket`.\n",
+        "Write\n# `listen = \"systemd\"` into the config, "
+        "then `systemctl enable --now moongate.socket`.\n",
     ),
 ]
 
@@ -114,7 +115,7 @@ def unit(release: Release, name: str, changes: list[tuple[str, str]]) -> Entry:
             raise PackError(f"deploy/systemd/{name} doesn't have this once, to change it: {old!r}")
         text = text.replace(old, new)
     if "/usr/local/bin/moongate" in text or "see deploy/" in text:
-        raise PackError(f"deploy/systemd/{name} has a line for installing by hand that debian.py misses")
+        raise PackError(f"deploy/systemd/{name} has one more line for installing by hand")
     return Entry(f"{SYSTEMD}/{name}", text.encode())
 
 

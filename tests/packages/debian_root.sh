@@ -5,8 +5,8 @@
 # with its own network and processes, where deb.sh starts what the unit says. Sets `init` to
 # systemd or none. Invariant: stop_root ends every process in the copy and takes its mounts away.
 
-# start_root TEMPLATE DIR: copies TEMPLATE to DIR/root and starts it. Sets first to the process id of
-# its first process.
+# start_root TEMPLATE DIR: copies TEMPLATE to DIR/root and starts it. Sets first to the id of its
+# first process.
 start_root() {
     root="$2/root" container=moongate-deb-$$
     rm -rf "$root"
@@ -26,7 +26,9 @@ start_container() {
     podman=(podman --log-level fatal --root "$1/podman" --runroot "$1/podman-run"
         --cgroup-manager cgroupfs)
     # crun refuses a machine with both versions of cgroups; runc doesn't.
-    if [ -d /sys/fs/cgroup/unified ] && command -v runc >/dev/null; then podman+=(--runtime runc); fi
+    if [ -d /sys/fs/cgroup/unified ] && command -v runc >/dev/null; then
+        podman+=(--runtime runc)
+    fi
     # Without SYS_ADMIN, systemd leaves out the parts of a unit's sandbox that need mounts. An
     # engine that is confined may not raise limits, as it does by default.
     if ! "${podman[@]}" run --detach --name "$container" --systemd always --cap-add SYS_ADMIN \
@@ -90,7 +92,9 @@ stop_root() {
 is_ready() { in_root bash -c "$READY"; }
 
 # wait_until_ready: up to ten seconds.
-wait_until_ready() { in_root bash -c "for _ in {1..200}; do ($READY) && exit; sleep 0.05; done; exit 1"; }
+wait_until_ready() {
+    in_root bash -c "for _ in {1..200}; do ($READY) && exit; sleep 0.05; done; exit 1"
+}
 
 # Bash reads and writes it, since the small Debian has no HTTP client.
 # shellcheck disable=SC2016 # the bash in the copy expands it

@@ -98,7 +98,8 @@ def try_partial_releases(release: Release, work: Path) -> None:
         archives.pack(part)
         text = formula.pack(part)[0].read_text()
         names = re.findall(r"moongate-[^/]*\.tar\.gz", text)
-        check(f"formula: only {triples[0]}", names == [f"moongate-{part.version}-{triples[0]}.tar.gz"])
+        expected = [f"moongate-{part.version}-{triples[0]}.tar.gz"]
+        check(f"formula: only {triples[0]}", names == expected, names)
     windows = [binary for binary in release.binaries if binary.target.system == "win32"]
     empty = Release(**{**vars(release), "binaries": windows})
     check("formula: none for Windows alone", formula.pack(empty) == [])
@@ -132,7 +133,8 @@ def try_binstall(release: Release, binary: Binary) -> None:
         names = zipfile.ZipFile(path).namelist()
     else:
         names = tarfile.open(path).getnames()
-    check(f"binstall: the archive of {target.triple}", release.download_url(path.name) in urls, urls)
+    url = release.download_url(path.name)
+    check(f"binstall: the archive of {target.triple}", url in urls, urls)
     check(f"binstall: the program of {target.triple}", program in names, names)
 
 

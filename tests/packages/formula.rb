@@ -1,9 +1,9 @@
 # Reads a formula as Homebrew would on each system, without Homebrew, and prints what it found.
 #
-#     ruby formula.rb moongate.rb
+#     ruby formula.rb moongate.rb darwin|linux arm64|x64
 #
-# A line for each archive (`archive darwin arm64 URL SUM`), for each file that `install` takes out of
-# the folder (`file PATH`), and for the words of the service (`service WORDS`).
+# A line for the archive (`archive darwin arm64 URL SUM`), for each file that `install` takes out of
+# its folder (`file PATH`), and for the words of the service (`service WORDS`).
 
 FORMULA = ARGV.fetch(0)
 SYSTEM, MACHINE = ARGV[1], ARGV[2]
@@ -11,7 +11,8 @@ SYSTEM, MACHINE = ARGV[1], ARGV[2]
 # Prints what is installed from the archive's folder.
 class InstallFolder
   def install(*names)
-    names.each { |name| (name.is_a?(Hash) ? name.keys : [name]).each { |file| puts "file #{file}" } }
+    files = names.flat_map { |name| name.is_a?(Hash) ? name.keys : [name] }
+    files.each { |file| puts "file #{file}" }
   end
 
   def /(other)

@@ -6,7 +6,7 @@
 # BINARY: a Linux binary for this machine. WORK: a folder for everything that is written. Needs what
 # tests/packages/setup_debian.sh installs.
 #
-# shellcheck disable=SC2016,SC2317 # check calls most functions, and faked programs have their own $1
+# shellcheck disable=SC2016,SC2317 # check calls most functions; faked programs have their own $1
 set -euo pipefail
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -91,9 +91,9 @@ run() {
     read -ra start <<<"$shell"
     start[0]="$(command -v "${start[0]}")"
     code=0
-    said="$(cd "$work" && env -i HOME="$work/home" TMPDIR="$work/temp" PATH="$path" SHELL=/bin/bash \
-        MOONGATE_DOWNLOAD="http://127.0.0.1:$port/$release" "$@" "${start[@]}" <"${script:-$file}" 2>&1)" ||
-        code=$?
+    said="$(cd "$work" && env -i HOME="$work/home" TMPDIR="$work/temp" PATH="$path" \
+        SHELL=/bin/bash MOONGATE_DOWNLOAD="http://127.0.0.1:$port/$release" "$@" \
+        "${start[@]}" <"${script:-$file}" 2>&1)" || code=$?
 }
 
 # Neither the home nor the temporary folder has anything in it.
@@ -295,8 +295,8 @@ try_interrupt() {
     rm -rf "${work:?}"/{home,temp}
     mkdir -p "$work/home" "$work/temp"
     env HOME="$work/home" TMPDIR="$work/temp" PATH="$path" \
-        MOONGATE_DOWNLOAD="http://127.0.0.1:$port/slow" "$(command -v setsid)" "$(command -v dash)" \
-        "$work/good/install.sh" >"$work/interrupt.log" 2>&1 &
+        MOONGATE_DOWNLOAD="http://127.0.0.1:$port/slow" "$(command -v setsid)" \
+        "$(command -v dash)" "$work/good/install.sh" >"$work/interrupt.log" 2>&1 &
     local installer=$!
     for _ in $(seq 100); do
         if grep -q "/slow/$archive" "$work/requests"; then break; fi
@@ -312,8 +312,8 @@ try_interrupt() {
 
 make_releases
 check "shellcheck" shellcheck "$work/good/install.sh"
-check "packing again gives the same bytes" cmp "$work/good/install.sh" <(make_release "$work/again" "$gnu,$musl" \
-    "$work/program" && cat "$work/again/install.sh")
+make_release "$work/again" "$gnu,$musl" "$work/program"
+check "packing again gives the same bytes" cmp "$work/good/install.sh" "$work/again/install.sh"
 : >"$work/requests"
 exec 3< <(exec python3 "$here/file_server.py" "$work" "$work/requests")
 server=$!
