@@ -86,6 +86,11 @@ run() {
     shift 2
     file="$work/$release/install.sh"
     if [ ! -f "$file" ]; then file="$work/good/install.sh"; fi
+    # A static busybox runs its own `id` whatever the PATH says, and root's default folder is the
+    # machine's.
+    if [ "${shell%% *}" = busybox ]; then
+        set -- MOONGATE_INSTALL_DIR="$work/home/.local/bin" "$@"
+    fi
     rm -rf "${work:?}"/{home,temp}
     mkdir -p "$work/home" "$work/temp"
     read -ra start <<<"$shell"
