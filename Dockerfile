@@ -9,6 +9,22 @@ ARG RUST=1.95
 ARG NODE=24
 ARG UV=0.13.9
 
+# ---- what the dependencies are built from ----
+
+# The manifests, with an empty source for each library, program and bench that they name. They stay as they are when
+# only code changes, and then the layer with the dependencies below is used again.
+FROM docker.io/library/rust:${RUST}-${DEBIAN} AS manifests
+WORKDIR /src
+COPY Cargo.toml Cargo.lock ARCHITECTURE.md ./
+COPY crates crates
+RUN mkdir src && touch src/main.rs src/lib.rs \
+    && find crates -type f ! -name Cargo.toml ! -name lib.rs ! -name main.rs ! -name build.rs \
+        ! -path '*/benches/*.rs' -delete \
+    && find src crates -name '*.rs' \
+        -exec sh -c 'for file; do echo "#![allow(warnings)] pub fn main() { }" > "$file"; done' sh {} + \
+    && find . -type d -empty -delete \
+    && find . -exec touch -d @0 {} +
+
 # ---- the binary ----
 
 FROM docker.io/library/rust:${RUST}-${DEBIAN} AS build
@@ -19,44 +35,17 @@ RUN if [ "$(uname -m)" = aarch64 ]; then \
     fi
 # The dependencies first, as a layer of their own: they take minutes and change seldom. The cache mount holds only
 # downloads, so a builder that starts with an empty one is slower and nothing else.
-COPY Cargo.toml Cargo.lock ARCHITECTURE.md ./
-COPY crates/access/Cargo.toml crates/access/
-COPY crates/admin/Cargo.toml crates/admin/
-COPY crates/clients/Cargo.toml crates/clients/
-COPY crates/config/Cargo.toml crates/config/
-COPY crates/edit/Cargo.toml crates/edit/
-COPY crates/form/Cargo.toml crates/form/
-COPY crates/gateway/Cargo.toml crates/gateway/
-COPY crates/http1/Cargo.toml crates/http1/
-COPY crates/jsonrpc/Cargo.toml crates/jsonrpc/
-COPY crates/mock/Cargo.toml crates/mock/
-COPY crates/model/Cargo.toml crates/model/
-COPY crates/platform/Cargo.toml crates/platform/
-COPY crates/protocol/Cargo.toml crates/protocol/
-COPY crates/random/Cargo.toml crates/random/
-COPY crates/search/Cargo.toml crates/search/
-COPY crates/server/Cargo.toml crates/server/
-COPY crates/session/Cargo.toml crates/session/
-COPY crates/telemetry/Cargo.toml crates/telemetry/
-COPY crates/testing/Cargo.toml crates/testing/
-COPY crates/transport/Cargo.toml crates/transport/
-COPY crates/upstream/Cargo.toml crates/upstream/
+COPY --from=manifests /src ./
 RUN --mount=type=cache,id=moongate-crates,target=/usr/local/cargo/registry \
-    mkdir -p src benches/gateway crates/search/benches \
-    && echo 'fn main() {}' > src/main.rs \
-    && echo 'fn main() {}' > benches/gateway/main.rs \
-    && echo 'fn main() {}' > crates/search/benches/ranking.rs \
-    && : > src/lib.rs \
-    && for crate in crates/*; do mkdir "$crate/src" && : > "$crate/src/lib.rs"; done \
-    && cargo build --locked --release --bin moongate \
+    cargo build --locked --profile dist --bin moongate \
     && rm -r src crates
 COPY config config
 COPY crates crates
 COPY src src
-# A copied file keeps its age, and cargo would take it for older than the stand-in built above.
+# A copied file keeps its age, and cargo would take it for older than the empty one built above.
 RUN --mount=type=cache,id=moongate-crates,target=/usr/local/cargo/registry \
     touch src/main.rs src/lib.rs crates/*/src/lib.rs \
-    && cargo build --locked --release --bin moongate
+    && cargo build --locked --profile dist --bin moongate
 
 # ---- what both images start from ----
 
@@ -71,7 +60,7 @@ RUN apt-get update \
 # too, and is the root group: platforms that pick a user id (`--user 12345:0`) leave a process only that.
 RUN echo 'moongate:x:10001:0:moongate:/var/lib/moongate:/usr/sbin/nologin' >> /etc/passwd \
     && install -d -o 10001 -g 0 -m 0775 /var/lib/moongate
-COPY --from=build /src/target/release/moongate /usr/local/bin/moongate
+COPY --from=build /src/target/dist/moongate /usr/local/bin/moongate
 COPY config/docker.toml /etc/moongate/moongate.toml
 
 # The binary, tini, the libraries that they load, certificates and accounts. The packages' own records go along:

@@ -81,26 +81,34 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Stage of the Dockerfile that builds the binary: its `COPY` and `RUN` lines, each with what it names.
-fn build_stage() -> Vec<(String, String)> {
-    let dockerfile = std::fs::read_to_string(root().join("Dockerfile")).unwrap().replace("\\\n", " ");
-    let stage = dockerfile.split("\nFROM ").find(|stage| stage.contains(" AS build\n")).unwrap();
-    let steps = stage.lines().filter_map(|line| line.split_once(' '));
-    let steps = steps.filter(|(word, rest)| *word == "COPY" || *word == "RUN" && rest.contains("cargo build"));
+/// One `COPY` or `RUN` line of the Dockerfile: its word, and the rest of the line.
+type Step = (String, String);
+
+/// Steps of a stage of the Dockerfile. What prepares the machine and not the sources is left out.
+fn steps(stage: &str) -> Vec<Step> {
+    let dockerfile = std::fs::read_to_string(root().join("Dockerfile")).unwrap();
+    let dockerfile = dockerfile.replace("\\\n", " ");
+    let named = format!(" AS {stage}\n");
+    let lines = dockerfile.split("\nFROM ").find(|lines| lines.contains(&named)).unwrap();
+    let steps = lines.lines().filter_map(|line| line.split_once(' '));
+    let steps =
+        steps.filter(|(word, rest)| *word == "COPY" || *word == "RUN" && !rest.contains("$CARGO_HOME/config.toml"));
     steps.map(|(word, rest)| (word.to_owned(), rest.to_owned())).collect()
 }
 
-/// Runs a `RUN` line of the build in `dir`, with Cargo's own words: `metadata` instead of `build`, or a build without
-/// optimization, which takes minutes less. Its program goes to a folder of its own, since the tests run the other one;
-/// dependencies that are built already are used.
+/// Cargo's command in the Dockerfile.
+const BUILD: &str = "cargo build --locked --profile dist";
+
+/// Runs a `RUN` line in `dir`, with Cargo's own words: `metadata` instead of `build`, or a build
+/// without optimization, which takes minutes less. Its program goes to a folder of its own, since
+/// the tests run the other one; dependencies that are built already are used.
 fn run(line: &str, dir: &Path, build: bool) {
     let commands: Vec<&str> = line.split_whitespace().skip_while(|word| word.starts_with("--mount=")).collect();
     let wanted = if build { "cargo build --locked --offline" } else { "cargo metadata --locked --offline --no-deps" };
-    let mut line = commands.join(" ").replace("cargo build --locked --release", wanted);
+    let mut line = commands.join(" ").replace(BUILD, wanted);
     if !build {
         line = line.replace(" --bin moongate", " --format-version 1 >metadata.json");
     }
-    assert!(line.contains(wanted), "{line}");
     let mut shell = Command::new("sh");
     shell.args(["-euc", &line]).current_dir(dir);
     shell.env("CARGO_TARGET_DIR", root().join("target/image")).env("CARGO_BUILD_BUILD_DIR", root().join("target"));
@@ -109,31 +117,55 @@ fn run(line: &str, dir: &Path, build: bool) {
     assert!(output.status.success(), "{line}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Follows the Dockerfile's build stage in an empty folder, from exactly what `.dockerignore` lets through. Looks at
-/// the folder after each `RUN`.
-fn follow_build_stage(dir: &Path, build: bool, look: impl Fn(&Path)) {
+/// Copies what a `COPY` line names, from exactly what `.dockerignore` lets through.
+fn copy_from_context(rest: &str, dir: &Path) {
     let ignore = std::fs::read_to_string(root().join(".dockerignore")).unwrap();
     let given: Vec<&str> = ignore.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let (to, from) = words.split_last().unwrap();
+    for name in from {
+        assert!(given.iter().any(|given| name.starts_with(given)), "{name} is not in .dockerignore");
+        let to = if to.ends_with('/') { format!("{to}{}", name.rsplit('/').next().unwrap()) } else { (*to).to_owned() };
+        let to = dir.join(to);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        copy(&root().join(name), &to);
+    }
+}
+
+/// Follows the Dockerfile's stages that make the binary, each in an empty folder. The second one's
+/// is `dir`, which is looked at after each build.
+fn follow_build_stages(dir: &Path, build: bool, look: impl Fn(&Path)) {
+    let manifests = tempfile::tempdir().unwrap();
+    for (word, rest) in steps("manifests") {
+        match word.as_str() {
+            "RUN" => run(&rest, manifests.path(), build),
+            _ => copy_from_context(&rest, manifests.path()),
+        }
+    }
     let mut runs = 0;
-    for (word, rest) in build_stage() {
+    for (word, rest) in steps("build") {
         if word == "RUN" {
+            assert!(rest.contains(BUILD), "{rest}");
             run(&rest, dir, build);
             look(dir);
             runs += 1;
-            continue;
-        }
-        let words: Vec<&str> = rest.split_whitespace().collect();
-        let (to, from) = words.split_last().unwrap();
-        for name in from {
-            assert!(given.iter().any(|given| name.starts_with(given)), "{name} is not in .dockerignore");
-            let to =
-                if to.ends_with('/') { format!("{to}{}", name.rsplit('/').next().unwrap()) } else { (*to).to_owned() };
-            let to = dir.join(to);
-            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-            copy(&root().join(name), &to);
+        } else if rest == "--from=manifests /src ./" {
+            copy(manifests.path(), dir);
+        } else {
+            copy_from_context(&rest, dir);
         }
     }
     assert_eq!(runs, 2, "the dependencies, and the program");
+}
+
+/// A list of crates in the Dockerfile would have to be kept.
+#[test]
+fn the_dockerfile_names_no_crate() {
+    let dockerfile = std::fs::read_to_string(root().join("Dockerfile")).unwrap();
+    for entry in root().join("crates").read_dir().unwrap() {
+        let path = format!("crates/{}", entry.unwrap().file_name().into_string().unwrap());
+        assert!(!dockerfile.contains(&path), "{path}");
+    }
 }
 
 #[test]
@@ -141,7 +173,7 @@ fn the_images_build_has_every_crate_in_both_of_its_steps() {
     let crates = root().join("crates").read_dir().unwrap();
     let crates: Vec<String> = crates.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     let dir = tempfile::tempdir().unwrap();
-    follow_build_stage(dir.path(), false, |dir| {
+    follow_build_stages(dir.path(), false, |dir| {
         let known = std::fs::read_to_string(dir.join("metadata.json")).unwrap();
         for name in &crates {
             assert!(known.contains(&format!("\"moongate-{name}\"")), "{name} is missing");
@@ -155,7 +187,7 @@ fn the_images_build_lines_build_the_program() {
     let dir = root().join("target/image/src");
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).unwrap();
-    follow_build_stage(&dir, true, |_| ());
+    follow_build_stages(&dir, true, |_| ());
     let output = Command::new(root().join("target/image/debug/moongate")).arg("--version").output().unwrap();
     // The stand-in of the first step says nothing.
     assert!(output.status.success() && output.stdout.starts_with(b"moongate "), "{output:?}");
