@@ -2,7 +2,10 @@
 # Builds both images and uses them as a user would: keys, a tool call, health, a strange user id, a read-only root,
 # npx and uvx servers, and a clean stop.
 #
-#     deploy/build-and-try.sh [--stand-ins] [--only gateway|full] [--clean]
+#     deploy/build-and-try.sh [--stand-ins] [--only gateway|full] [--binary FILE] [--save DIR] [--clean]
+#
+# --binary puts a binary that is built already into the images, as a release does: its images, archives and packages
+# have the same bytes. --save writes the images that were tried to DIR/gateway.tar and DIR/full.tar.
 #
 # Uses Docker if an engine runs, else Podman. --stand-ins is for machines that reach no image registry: Podman then
 # gets look-alikes of the base images, made of the distribution's packages (debootstrap), this machine's Rust toolchain
@@ -19,12 +22,14 @@ KEY=$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')
 ADMIN_KEY=$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')
 NPX_SERVER=@modelcontextprotocol/server-memory@2026.8.31
 UVX_SERVER=mcp-server-time@2026.10.19
-STAND_INS='' ONLY='' PASSED=0 FAILED=0 SKIPPED=0 CONTAINERS=()
+STAND_INS='' ONLY='' BINARY='' SAVE='' PASSED=0 FAILED=0 SKIPPED=0 CONTAINERS=()
 
 while [ $# -gt 0 ]; do
     case $1 in
         --stand-ins) STAND_INS=1 ;;
         --only) ONLY=$2; shift ;;
+        --binary) BINARY=$(realpath "$2"); shift ;;
+        --save) SAVE=$(realpath -m "$2"); shift ;;
         --clean) CLEAN=1 ;;
         *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2 ;;
     esac
@@ -98,7 +103,7 @@ stand_ins() {
             "$tree"/usr/share/{doc,man,info,locale,lintian}/*
         tar -C "$tree" -c . | LIMIT=300 engine import -q - "$debian"
     fi
-    if missing "docker.io/library/rust:$RUST-$DEBIAN"; then
+    if [ -z "$BINARY" ] && missing "docker.io/library/rust:$RUST-$DEBIAN"; then
         local sysroot
         sysroot=$(rustc --print sysroot)
         [[ $(rustc --version) == "rustc $RUST."* ]] || die "the Dockerfile builds with Rust $RUST, here is $(rustc --version)"
@@ -305,14 +310,26 @@ printf '[servers.demo]\ncommand = "moongate"\nargs = ["mock", "--demo"]\n' >"$TE
 chmod 755 "$TEMP"
 chmod 644 "$TEMP/keyless.toml"
 if [ -n "$STAND_INS" ]; then stand_ins; fi
+FILE=Dockerfile
+if [ -n "$BINARY" ]; then
+    # The stages that build it go, and a folder with the binary has the name that the others copy it from.
+    FILE=$TEMP/Dockerfile
+    sed '/^# ---- what the dependencies are built from/,/^# ---- what both images start from/d' Dockerfile >"$FILE"
+    install -D -m 755 "$BINARY" "$TEMP/build/src/target/dist/moongate"
+    BUILD+=(--build-context "build=$TEMP/build")
+fi
 for target in ${ONLY:-gateway full}; do
     say "build $target"
     before=$SECONDS
-    LIMIT=5400 engine "${BUILD[@]}" --target "$target" -t "moongate-try:$target" .
+    LIMIT=5400 engine "${BUILD[@]}" --file "$FILE" --target "$target" -t "moongate-try:$target" .
     size=$(engine image inspect --format '{{.Size}}' "moongate-try:$target")
     echo "$target: $((size / 1000000)) MB, built in $((SECONDS - before)) s"
     try_common "moongate-try:$target" "$target"
     if [ "$target" = full ]; then try_full "moongate-try:$target"; fi
+    if [ -n "$SAVE" ]; then
+        mkdir -p "$SAVE"
+        LIMIT=300 engine save --output "$SAVE/$target.tar" "moongate-try:$target"
+    fi
 done
 say "done"
 echo "$PASSED passed, $FAILED failed, $SKIPPED skipped"
