@@ -26,7 +26,6 @@ fn succeed(command: &mut Command) {
     let output = command.current_dir(root()).output().unwrap();
     let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(output.status.success() && !said.contains("\nFAIL"), "{command:?}: {}\n{said}", output.status);
-    println!("{said}");
 }
 
 /// Runs a script with the binary and a folder for its files.
