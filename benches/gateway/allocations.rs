@@ -1,12 +1,12 @@
 //! Allocations for each call: valgrind counts all of a process; the difference of two runs leaves the calls.
 
 use crate::args::BenchArgs;
-use crate::gateway::{BenchGateway, BenchServer};
-use crate::load::{ConnectionFleet, LoadTally};
-use crate::process::Process;
+use crate::harness::gateway::{BenchGateway, BenchServer};
+use crate::harness::load::{ConnectionFleet, LoadTally};
+use crate::harness::process::Process;
+use crate::harness::target::{LoadTarget, RepeatedRequest};
+use crate::harness::wire::ProtocolEra;
 use crate::stage::{BenchStage, RunningServer};
-use crate::target::{LoadTarget, RepeatedRequest};
-use crate::wire::ProtocolEra;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,11 +1,11 @@
 //! What a crowd costs in memory: ten thousand idle streams, three times over, and a hundred thousand sessions that
 //! nobody ends.
 
-use crate::gateway::{BenchGateway, BenchServer, KEY};
-use crate::http::Connection;
-use crate::process::resident;
-use crate::target::{LoadTarget, RepeatedRequest};
-use crate::wire::{MODERN_META, ProtocolEra};
+use crate::harness::gateway::{BenchGateway, BenchServer, KEY};
+use crate::harness::http::Connection;
+use crate::harness::process::resident;
+use crate::harness::target::{LoadTarget, RepeatedRequest};
+use crate::harness::wire::{MODERN_META, ProtocolEra};
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
 use std::fmt::Write;

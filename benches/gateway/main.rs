@@ -2,37 +2,26 @@
 //! taking turns, so that only the ratios and the CPU time of each call need to be believed. See `benches/README.md`.
 
 mod allocations;
-mod answers;
 mod args;
-mod begin;
-mod cases;
-mod ceiling;
 mod crowd;
-mod gateway;
-mod http;
-mod load;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod measure;
 mod parked;
 mod peer;
-mod process;
 mod report;
-mod roles;
-mod serve;
-mod signals;
 mod stage;
 mod startup;
 mod strain;
-mod target;
-mod upstream;
-mod wire;
 
 use anyhow::{Context, Result};
 use args::{BenchArgs, RunPart};
-use cases::BenchCase;
 use clap::Parser;
 use futures_util::FutureExt;
+use harness::cases::{self, BenchCase};
+use harness::process::resident;
+use harness::{begin, roles};
 use measure::MeasuredRow;
-use process::resident;
 use stage::BenchStage;
 use std::io::Write;
 use std::path::Path;

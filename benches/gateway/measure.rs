@@ -1,9 +1,9 @@
 //! One row at a time: its targets take turns in short slices, so that noise hits all alike.
 
 use crate::args::BenchArgs;
-use crate::cases::BenchCase;
-use crate::load::{ConnectionFleet, LoadTally};
-use crate::process::{cpu, cpu_between};
+use crate::harness::cases::BenchCase;
+use crate::harness::load::{ConnectionFleet, LoadTally};
+use crate::harness::process::{cpu, cpu_between};
 use crate::stage::{BenchStage, TableColumn};
 use anyhow::Result;
 use std::time::Duration;

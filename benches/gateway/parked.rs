@@ -1,9 +1,9 @@
 //! What a call costs that waits, parked, for the answer of a stateless client: its server has sessions, and asks. Over
 //! HTTP: on a pipe each of them is a process of its own.
 
-use crate::gateway::{BenchGateway, BenchServer, KEY};
-use crate::http::Connection;
-use crate::process::{Process, resident};
+use crate::harness::gateway::{BenchGateway, BenchServer, KEY};
+use crate::harness::http::Connection;
+use crate::harness::process::{Process, resident};
 use anyhow::{Context, Result, ensure};
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Other gateways, started by the user, measured in the same rows.
 
-use crate::target::{LoadTarget, RepeatedRequest};
-use crate::wire::ProtocolEra;
+use crate::harness::target::{LoadTarget, RepeatedRequest};
+use crate::harness::wire::ProtocolEra;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use std::net::SocketAddr;

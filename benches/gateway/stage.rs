@@ -1,12 +1,12 @@
 //! The processes of a run, and for each row the targets that take turns.
 
 use crate::args::BenchArgs;
-use crate::cases::{AskedFor, BenchCase, ServerWire};
-use crate::gateway::{BenchGateway, BenchServer};
-use crate::http::Connection;
-use crate::process::Process;
-use crate::target::{LoadTarget, RepeatedRequest};
-use crate::wire::ProtocolEra;
+use crate::harness::cases::{AskedFor, BenchCase, ServerWire};
+use crate::harness::gateway::{BenchGateway, BenchServer};
+use crate::harness::http::Connection;
+use crate::harness::process::Process;
+use crate::harness::target::{LoadTarget, RepeatedRequest};
+use crate::harness::wire::ProtocolEra;
 use anyhow::{Context, Result};
 use std::net::SocketAddr;
 use std::time::Duration;

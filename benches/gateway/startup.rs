@@ -1,10 +1,10 @@
 //! How fast the gateway is there when half of its servers are not, and what it holds when idle.
 
 use crate::args::BenchArgs;
-use crate::gateway::{BenchGateway, BenchServer, arguments, files};
-use crate::process::{Process, resident};
+use crate::harness::gateway::{BenchGateway, BenchServer, arguments, files};
+use crate::harness::process::{Process, resident};
+use crate::harness::wire::ProtocolEra;
 use crate::stage::{BenchStage, RunningServer};
-use crate::wire::ProtocolEra;
 use anyhow::{Context, Result, ensure};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;

@@ -5,23 +5,23 @@
 
 mod admin;
 mod args;
-#[path = "../gateway/begin.rs"]
+#[path = "../harness/begin.rs"]
 mod begin;
 mod calls;
 mod chaos;
 mod client;
 mod crowd;
 mod figures;
-#[path = "../gateway/http.rs"]
+#[path = "../harness/http.rs"]
 mod http;
 mod judge;
 mod levels;
-#[path = "../gateway/process.rs"]
+#[path = "../harness/process.rs"]
 #[allow(dead_code, reason = "shared with the other benches")]
 mod process;
 mod processes;
 mod report;
-#[path = "../gateway/signals.rs"]
+#[path = "../harness/signals.rs"]
 mod signals;
 mod slope;
 mod soak;

@@ -4,7 +4,7 @@
 #[path = "../../benches/soak/client.rs"]
 mod client;
 #[allow(dead_code, reason = "a part of it is used here")]
-#[path = "../../benches/gateway/http.rs"]
+#[path = "../../benches/harness/http.rs"]
 mod http;
 #[allow(dead_code, reason = "a part of it is used here")]
 #[path = "../../benches/soak/judge.rs"]

@@ -1,6 +1,6 @@
 //! The answers of the upstream, made once: only the request's id is put in between.
 
-use crate::wire::{ECHO_TOOLS, ProtocolEra, raw_value, text_size};
+use super::wire::{ECHO_TOOLS, ProtocolEra, raw_value, text_size};
 use bytes::{BufMut, Bytes, BytesMut};
 use memchr::memmem;
 

@@ -1,6 +1,6 @@
 //! What the gateway is held against: a reverse proxy that only forwards, and a server with one fixed answer.
 
-use crate::serve::{SinglePiece, serve};
+use super::serve::{SinglePiece, serve};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use http_body_util::BodyExt;

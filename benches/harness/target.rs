@@ -1,6 +1,6 @@
 //! Where requests go and how they look: one target is one way to call, its requests written beforehand.
 
-use crate::wire::{MODERN_META, ProtocolEra, text_size};
+use super::wire::{MODERN_META, ProtocolEra, text_size};
 use std::net::SocketAddr;
 
 /// The first id; all ids have as many digits, so that a request's length never changes.

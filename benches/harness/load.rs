@@ -1,8 +1,8 @@
 //! The load generator: closed loops, one request at a time on each connection, every answer checked.
 
-use crate::http::Connection;
-use crate::target::{BenchRequest, LoadTarget, RepeatedRequest};
-use crate::wire::{ProtocolEra, message_in, raw_value, text_size};
+use super::http::Connection;
+use super::target::{BenchRequest, LoadTarget, RepeatedRequest};
+use super::wire::{ProtocolEra, message_in, raw_value, text_size};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use hdrhistogram::Histogram;
 use memchr::memmem;

@@ -1,8 +1,8 @@
 //! The fast upstreams: an MCP server on hyper, the same over stdio, and two that never answer.
 
-use crate::answers::{AnswerKind, AnswerTemplates};
-use crate::serve::{SinglePiece, serve};
-use crate::wire::ProtocolEra;
+use super::answers::{AnswerKind, AnswerTemplates};
+use super::serve::{SinglePiece, serve};
+use super::wire::ProtocolEra;
 use anyhow::Result;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -117,9 +117,9 @@ pub(crate) fn bad_stdio(tools: &[&str]) -> Result<()> {
         tools.iter().map(|name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#)).collect();
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let Some(id) = crate::wire::raw_value(line.as_bytes(), "\"id\"") else { continue };
+        let Some(id) = super::wire::raw_value(line.as_bytes(), "\"id\"") else { continue };
         let id = String::from_utf8_lossy(id).into_owned();
-        let method = crate::wire::raw_value(line.as_bytes(), "\"method\"").unwrap_or_default();
+        let method = super::wire::raw_value(line.as_bytes(), "\"method\"").unwrap_or_default();
         let result = match method {
             b"\"initialize\"" => r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"logging":{}},"serverInfo":{"name":"bad","version":"1"}}"#.to_owned(),
             b"\"tools/list\"" => format!(r#"{{"tools":[{}]}}"#, listed.join(",")),

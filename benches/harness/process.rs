@@ -124,7 +124,7 @@ impl Process {
     fn terminate(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             // It may have ended by itself in the meantime; it is not reaped yet, so the pid is still its own.
-            let _ = crate::signals::send(self.pid, crate::signals::ProcessSignal::Terminate);
+            let _ = super::signals::send(self.pid, super::signals::ProcessSignal::Terminate);
         }
     }
 

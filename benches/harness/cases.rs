@@ -1,6 +1,6 @@
 //! What is measured: the rows of the tables.
 
-use crate::wire::{ECHO_TOOLS, ProtocolEra};
+use super::wire::{ECHO_TOOLS, ProtocolEra};
 
 /// How the gateway reaches the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

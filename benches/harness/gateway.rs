@@ -1,10 +1,10 @@
 //! The gateway under test: its configuration, and starting it.
 
-use crate::http::Connection;
-use crate::load::ConnectionFleet;
-use crate::process::Process;
-use crate::target::{LoadTarget, RepeatedRequest};
-use crate::wire::ProtocolEra;
+use super::http::Connection;
+use super::load::ConnectionFleet;
+use super::process::Process;
+use super::target::{LoadTarget, RepeatedRequest};
+use super::wire::ProtocolEra;
 use anyhow::{Context, Result, bail};
 use std::fmt::Write;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! The other things this program is: it starts itself again as each process of a run.
 
-use crate::wire::ProtocolEra;
-use crate::{ceiling, signals, upstream};
+use super::wire::ProtocolEra;
+use super::{ceiling, signals, upstream};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use std::future::Future;
