@@ -4,9 +4,10 @@ use crate::args::BenchArgs;
 use crate::harness::gateway::{BenchGateway, BenchServer};
 use crate::harness::load::{ConnectionFleet, LoadTally};
 use crate::harness::process::Process;
+use crate::harness::servers::RunningServer;
 use crate::harness::target::{LoadTarget, RepeatedRequest};
 use crate::harness::wire::ProtocolEra;
-use crate::stage::{BenchStage, RunningServer};
+use crate::stage::BenchStage;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -37,7 +38,7 @@ pub(crate) async fn measure(args: &BenchArgs, stage: &BenchStage) -> Vec<Allocat
         (ProtocolEra::Modern, ProtocolEra::Modern),
         (ProtocolEra::Modern, ProtocolEra::Legacy),
     ] {
-        let upstream = if server == ProtocolEra::Legacy { &stage.legacy } else { &stage.modern };
+        let upstream = if server == ProtocolEra::Legacy { &stage.upstreams.legacy } else { &stage.upstreams.modern };
         if stage.gateway.is_some() {
             let label = format!("gateway, {} → {}", client.name(), server.name());
             eprintln!("counting allocations: {label}");

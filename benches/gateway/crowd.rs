@@ -3,9 +3,9 @@
 
 use crate::harness::gateway::{BenchGateway, BenchServer, KEY};
 use crate::harness::http::Connection;
-use crate::harness::process::resident;
 use crate::harness::target::{LoadTarget, RepeatedRequest};
 use crate::harness::wire::{MODERN_META, ProtocolEra};
+use crate::usage::resident;
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
 use std::fmt::Write;

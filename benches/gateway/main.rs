@@ -7,45 +7,33 @@ mod crowd;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod measure;
+mod metrics;
 mod parked;
 mod peer;
 mod report;
 mod stage;
 mod startup;
 mod strain;
+mod usage;
 
 use anyhow::{Context, Result};
 use args::{BenchArgs, RunPart};
-use clap::Parser;
 use futures_util::FutureExt;
 use harness::cases::{self, BenchCase};
-use harness::process::resident;
-use harness::{begin, roles};
+use harness::{entry, readme};
 use measure::MeasuredRow;
 use stage::BenchStage;
 use std::io::Write;
-use std::path::Path;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
+use usage::resident;
 
 /// How long a peer may take to come up.
 const PEER_PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match words.as_slice() {
-        [first, role, rest @ ..] if first == "--role" => return roles::run(role, rest),
-        words if !begin::is_asked(words) => {
-            eprintln!("run this with: cargo bench --bench gateway");
-            return Ok(());
-        }
-        _ => {}
-    }
-    let args = BenchArgs::parse();
-    // On the main thread only: the kernel ties some of the children to the thread that started them.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(begin::unless_stopped(run(&args)))
+    entry::run("gateway", async |args: BenchArgs| run(&args).await)
 }
 
 async fn run(args: &BenchArgs) -> Result<()> {
@@ -104,7 +92,7 @@ async fn run(args: &BenchArgs) -> Result<()> {
     }
     std::io::stdout().write_all(out.as_bytes())?;
     if args.write {
-        report::write(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/README.md")), &out)?;
+        readme::write("results", &out)?;
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 use crate::args::BenchArgs;
 use crate::harness::cases::BenchCase;
 use crate::harness::load::{ConnectionFleet, LoadTally};
-use crate::harness::process::{cpu, cpu_between};
 use crate::stage::{BenchStage, TableColumn};
+use crate::usage::{cpu, cpu_between};
 use anyhow::Result;
 use std::time::Duration;
 

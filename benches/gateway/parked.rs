@@ -3,7 +3,8 @@
 
 use crate::harness::gateway::{BenchGateway, BenchServer, KEY};
 use crate::harness::http::Connection;
-use crate::harness::process::{Process, resident};
+use crate::harness::process::Process;
+use crate::usage::resident;
 use anyhow::{Context, Result, ensure};
 use std::net::SocketAddr;
 use std::path::Path;

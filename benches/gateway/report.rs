@@ -1,30 +1,16 @@
 //! The report: Markdown tables, on standard output and between the marks in the README.
 
 use crate::allocations::AllocationCount;
+use crate::harness::readme;
 use crate::measure::{CaseFigures, MeasuredRow};
 use crate::startup::StartupFigures;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::fmt::Write;
-use std::path::Path;
-
-const BEGIN: &str = "<!-- results: begin -->";
-const END: &str = "<!-- results: end -->";
 
 /// Date, machine, kernel, and how it was measured.
 pub(crate) fn heading(quick: bool, seconds: f64, slices: u32) -> String {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let cpus = read("/proc/cpuinfo");
-    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
-    let model = model.trim_start_matches([' ', '\t', ':']);
-    let count = std::thread::available_parallelism().map_or(0, usize::from);
-    let kernel = read("/proc/sys/kernel/osrelease");
-    let now = jiff::Timestamp::now().to_string();
-    let date = now.split('T').next().unwrap_or_default();
     let mode = if quick { "quick, " } else { "" };
-    format!(
-        "Measured {date} on {count} × {model}, Linux {}; {mode}{seconds} s for each line in {slices} slices.\n",
-        kernel.trim()
-    )
+    format!("Measured {}; {mode}{seconds} s for each line in {slices} slices.\n", readme::date_and_machine())
 }
 
 /// One table; ratios are to `base`, the column that only forwards or only answers.
@@ -155,13 +141,4 @@ pub(crate) fn allocations(all: &[AllocationCount]) -> Result<String> {
         }
     }
     Ok(out)
-}
-
-/// Puts the report between the marks.
-pub(crate) fn write(path: &Path, report: &str) -> Result<()> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let (before, rest) = text.split_once(BEGIN).context("the mark before the results is missing")?;
-    let (_, after) = rest.split_once(END).context("the mark after the results is missing")?;
-    let text = format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", report.trim());
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

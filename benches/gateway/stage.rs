@@ -2,43 +2,13 @@
 
 use crate::args::BenchArgs;
 use crate::harness::cases::{AskedFor, BenchCase, ServerWire};
-use crate::harness::gateway::{BenchGateway, BenchServer};
+use crate::harness::gateway::BenchGateway;
 use crate::harness::http::Connection;
-use crate::harness::process::Process;
-use crate::harness::target::{LoadTarget, RepeatedRequest};
+use crate::harness::servers::{BenchUpstreams, RunningServer, plain};
+use crate::harness::target::LoadTarget;
 use crate::harness::wire::ProtocolEra;
 use anyhow::{Context, Result};
-use std::net::SocketAddr;
-use std::time::Duration;
 use tempfile::TempDir;
-
-const PATIENCE: Duration = Duration::from_secs(15);
-
-/// One of our servers.
-pub(crate) struct RunningServer {
-    process: Process,
-    address: SocketAddr,
-}
-
-impl RunningServer {
-    pub(crate) async fn start(role: &str, args: &[String]) -> Result<Self> {
-        let mut process = Process::role(role, role, args)?;
-        let address = process.address(PATIENCE).await?;
-        Ok(Self { process, address })
-    }
-
-    pub(crate) async fn upstream(era: ProtocolEra, tools: usize, port: u16) -> Result<Self> {
-        Self::start("upstream", &[era.name().to_owned(), tools.to_string(), port.to_string()]).await
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.pid
-    }
-}
 
 /// One column of a row: a name, how to call, and the process whose time counts.
 pub(crate) struct TableColumn {
@@ -49,9 +19,7 @@ pub(crate) struct TableColumn {
 
 /// Everything that runs during the measurements.
 pub(crate) struct BenchStage {
-    pub(crate) legacy: RunningServer,
-    pub(crate) modern: RunningServer,
-    many: RunningServer,
+    pub(crate) upstreams: BenchUpstreams,
     legacy_ceiling: RunningServer,
     modern_ceiling: RunningServer,
     /// A second ceiling for the legacy upstream and one for the modern.
@@ -64,53 +32,28 @@ pub(crate) struct BenchStage {
 
 impl BenchStage {
     pub(crate) async fn start(args: &BenchArgs) -> Result<Self> {
-        let base = args.upstream_port;
-        let legacy = RunningServer::upstream(ProtocolEra::Legacy, 10, base).await?;
-        let modern = RunningServer::upstream(ProtocolEra::Modern, 10, if base == 0 { 0 } else { base + 1 }).await?;
-        let many = RunningServer::upstream(ProtocolEra::Legacy, 1000, 0).await?;
-        let legacy_ceiling = RunningServer::start("ceiling", &[legacy.address.to_string()]).await?;
-        let modern_ceiling = RunningServer::start("ceiling", &[modern.address.to_string()]).await?;
+        let upstreams = BenchUpstreams::start(args.upstream_port).await?;
+        let legacy = [upstreams.legacy.address().to_string()];
+        let modern = [upstreams.modern.address().to_string()];
+        let legacy_ceiling = RunningServer::start("ceiling", &legacy).await?;
+        let modern_ceiling = RunningServer::start("ceiling", &modern).await?;
         let controls = match args.control {
-            true => Some([
-                RunningServer::start("ceiling", &[legacy.address.to_string()]).await?,
-                RunningServer::start("ceiling", &[modern.address.to_string()]).await?,
-            ]),
+            true => {
+                Some([RunningServer::start("ceiling", &legacy).await?, RunningServer::start("ceiling", &modern).await?])
+            }
             false => None,
         };
-        let mut stage = Self {
-            legacy,
-            modern,
-            many,
-            legacy_ceiling,
-            modern_ceiling,
-            controls,
-            gateway: None,
-            missing: None,
-            fixed: None,
-        };
+        let mut stage =
+            Self { upstreams, legacy_ceiling, modern_ceiling, controls, gateway: None, missing: None, fixed: None };
         if args.no_gateway {
             stage.missing = Some("left out with --no-gateway".to_owned());
         } else {
-            match stage.start_gateway(args).await {
+            match stage.upstreams.gateway(&args.bin, &[]).await {
                 Ok(gateway) => stage.gateway = Some(gateway),
                 Err(error) => stage.missing = Some(format!("{error:#}")),
             }
         }
         Ok(stage)
-    }
-
-    async fn start_gateway(&self, args: &BenchArgs) -> Result<BenchGateway> {
-        let servers = [
-            ("legacy".to_owned(), BenchServer::Url(self.legacy.address)),
-            ("modern".to_owned(), BenchServer::Url(self.modern.address)),
-            ("many".to_owned(), BenchServer::Url(self.many.address)),
-            ("stdio".to_owned(), BenchServer::role(&["stdio", "legacy", "10"])?),
-        ];
-        let gateway = BenchGateway::start(&args.bin, &[], &servers).await?;
-        for (name, _) in &servers {
-            gateway.ready(&gateway.call(ProtocolEra::Legacy, name, "echo64"), PATIENCE).await?;
-        }
-        Ok(gateway)
     }
 
     pub(crate) fn ceiling_pid(&self) -> u32 {
@@ -121,25 +64,23 @@ impl BenchStage {
     pub(crate) async fn lanes(&mut self, case: &BenchCase, args: &BenchArgs) -> Result<Vec<TableColumn>> {
         let mut lanes = Vec::new();
         if let Some(gateway) = &self.gateway {
-            let target = match case.ask {
-                AskedFor::Call(tool) => gateway.call(case.client, case.server_name(), tool),
-                AskedFor::List(tools) => gateway.list(case.client, case.server_name(), tools),
-            };
+            let target = gateway.target(case);
             lanes.push(TableColumn { name: "gateway".to_owned(), target, pid: Some(gateway.process.pid) });
         }
         match case.ask {
             AskedFor::List(_) => lanes.push(self.fixed_lane(case).await?),
             AskedFor::Call(tool) => {
-                let (ceiling, server) = match case.server {
-                    ProtocolEra::Legacy => (&self.legacy_ceiling, &self.legacy),
-                    ProtocolEra::Modern => (&self.modern_ceiling, &self.modern),
+                let ceiling = match case.server {
+                    ProtocolEra::Legacy => &self.legacy_ceiling,
+                    ProtocolEra::Modern => &self.modern_ceiling,
                 };
-                let target = plain(ceiling.address, case);
+                let target = plain(ceiling.address(), case);
                 lanes.push(TableColumn { name: "ceiling".to_owned(), target, pid: Some(ceiling.pid()) });
-                lanes.push(TableColumn { name: "direct".to_owned(), target: plain(server.address, case), pid: None });
+                let target = plain(self.upstreams.serving(case).address(), case);
+                lanes.push(TableColumn { name: "direct".to_owned(), target, pid: None });
                 if let Some([legacy, modern]) = &self.controls {
                     let control = if case.server == ProtocolEra::Legacy { legacy } else { modern };
-                    let target = plain(control.address, case);
+                    let target = plain(control.address(), case);
                     lanes.push(TableColumn { name: "control".to_owned(), target, pid: Some(control.pid()) });
                 }
                 let fits = |peer: &&crate::peer::PeerGateway| {
@@ -155,32 +96,21 @@ impl BenchStage {
 
     /// A server that answers with the gateway's own list; without a gateway, with the upstream's.
     async fn fixed_lane(&mut self, case: &BenchCase) -> Result<TableColumn> {
-        let AskedFor::List(tools) = case.ask else { anyhow::bail!("not a list") };
-        let server = if tools == 1000 { &self.many } else { &self.legacy };
+        let direct = plain(self.upstreams.serving(case).address(), case);
         let source = match &self.gateway {
-            Some(gateway) => gateway.list(case.client, case.server_name(), tools),
-            None => plain(server.address, case),
+            Some(gateway) => gateway.target(case),
+            None => direct.clone(),
         };
         let (body, kind) = fetch(&source).await.context("cannot fetch a list for the fixed body")?;
         let files = tempfile::tempdir()?;
         let file = files.path().join("body");
         std::fs::write(&file, body)?;
         let running = RunningServer::start("static", &[file.display().to_string(), kind.to_owned()]).await?;
-        let target =
-            LoadTarget { fixed: true, address: running.address, era: source.era, ..plain(server.address, case) };
+        let target = LoadTarget { fixed: true, address: running.address(), era: source.era, ..direct };
         let lane = TableColumn { name: "static".to_owned(), target, pid: Some(running.pid()) };
         self.fixed = Some((running, files));
         Ok(lane)
     }
-}
-
-/// How to call without a gateway: in the server's own era.
-fn plain(address: SocketAddr, case: &BenchCase) -> LoadTarget {
-    let op = match case.ask {
-        AskedFor::Call(tool) => RepeatedRequest::Call { tool, exposed: tool.to_owned() },
-        AskedFor::List(tools) => RepeatedRequest::List { tools },
-    };
-    LoadTarget { address, path: "/mcp".to_owned(), era: case.server, op, key: None, fixed: false }
 }
 
 /// The bytes of one answer, and their content type.

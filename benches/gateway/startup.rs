@@ -2,9 +2,11 @@
 
 use crate::args::BenchArgs;
 use crate::harness::gateway::{BenchGateway, BenchServer, arguments, files};
-use crate::harness::process::{Process, resident};
+use crate::harness::process::Process;
+use crate::harness::servers::RunningServer;
 use crate::harness::wire::ProtocolEra;
-use crate::stage::{BenchStage, RunningServer};
+use crate::stage::BenchStage;
+use crate::usage::resident;
 use anyhow::{Context, Result, ensure};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -49,10 +51,10 @@ pub(crate) async fn measure(args: &BenchArgs, stage: &BenchStage) -> Result<Star
 fn servers(stage: &BenchStage, mute: SocketAddr) -> Result<Vec<(String, BenchServer)>> {
     let command = |program: &str| BenchServer::Command(PathBuf::from(program), Vec::new());
     let list = [
-        ("legacy1", BenchServer::Url(stage.legacy.address())),
-        ("legacy2", BenchServer::Url(stage.legacy.address())),
-        ("modern1", BenchServer::Url(stage.modern.address())),
-        ("modern2", BenchServer::Url(stage.modern.address())),
+        ("legacy1", BenchServer::Url(stage.upstreams.legacy.address())),
+        ("legacy2", BenchServer::Url(stage.upstreams.legacy.address())),
+        ("modern1", BenchServer::Url(stage.upstreams.modern.address())),
+        ("modern2", BenchServer::Url(stage.upstreams.modern.address())),
         ("stdio", BenchServer::role(&["stdio", "legacy", "10"])?),
         ("hangs", BenchServer::Url(mute)),
         ("refuses", BenchServer::Url(free_port()?)),

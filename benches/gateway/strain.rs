@@ -142,15 +142,14 @@ pub(crate) async fn neighbours(binary: &Path) -> Result<String> {
     drop((hung, flooded));
     sleep(Duration::from_secs(1)).await;
     let alone = row(&mut out, &mut fleet, "nobody again").await?;
-    let memory = crate::harness::process::resident(gateway.process.pid).context("no memory to read")?;
+    let memory = crate::usage::resident(gateway.process.pid).context("no memory to read")?;
     let mut stuck = Vec::new();
     for n in 0..4 {
         stuck.push(start(&gateway, "flood__progress", Some(n)).await?);
     }
     sleep(Duration::from_millis(500)).await;
     let beside = row(&mut out, &mut fleet, "four clients that do not read 25,000 events a second each").await?;
-    let more =
-        crate::harness::process::resident(gateway.process.pid).context("no memory to read")?.saturating_sub(memory);
+    let more = crate::usage::resident(gateway.process.pid).context("no memory to read")?.saturating_sub(memory);
     writeln!(out, "\n{:.2} times the p50; {:.1} MiB more memory.", beside / alone, more as f64 / 1024.0)?;
     drop(stuck);
     gateway.process.stop(Duration::from_secs(5)).await;

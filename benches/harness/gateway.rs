@@ -1,8 +1,9 @@
 //! The gateway under test: its configuration, and starting it.
 
-use super::http::Connection;
+use super::cases::{AskedFor, BenchCase};
 use super::load::ConnectionFleet;
 use super::process::Process;
+use super::servers::patience;
 use super::target::{LoadTarget, RepeatedRequest};
 use super::wire::ProtocolEra;
 use anyhow::{Context, Result, bail};
@@ -94,9 +95,16 @@ impl BenchGateway {
         words.extend(arguments(&config));
         let program = words.remove(0);
         let mut process = Process::program("the gateway", Path::new(&program), &words)?;
-        let patience = Duration::from_secs(if wrapper.is_empty() { 15 } else { 90 });
-        let address = process.address(patience).await?;
+        let address = process.address(patience(wrapper)).await?;
         Ok(Self { process, address, _files: files })
+    }
+
+    /// The way that a row's requests take.
+    pub(crate) fn target(&self, case: &BenchCase) -> LoadTarget {
+        match case.ask {
+            AskedFor::Call(tool) => self.call(case.client, case.server_name(), tool),
+            AskedFor::List(tools) => self.list(case.client, case.server_name(), tools),
+        }
     }
 
     /// A way to call a tool of one of its servers.
@@ -106,7 +114,7 @@ impl BenchGateway {
     }
 
     /// A way to list the tools of one of its servers.
-    pub(crate) fn list(&self, era: ProtocolEra, server: &str, tools: usize) -> LoadTarget {
+    fn list(&self, era: ProtocolEra, server: &str, tools: usize) -> LoadTarget {
         let path = format!("/mcp/{server}");
         LoadTarget {
             address: self.address,
@@ -116,19 +124,6 @@ impl BenchGateway {
             key: Some(KEY),
             fixed: false,
         }
-    }
-
-    /// One series of its metrics.
-    pub(crate) async fn metric(&self, series: &str) -> Result<f64> {
-        let tail = self.process.tail();
-        let at = tail.find("metrics and health on http://").context("it does not say where its metrics are")?;
-        let address = tail.get(at..).and_then(|rest| rest.split("http://").nth(1)?.split_whitespace().next());
-        let address: SocketAddr = address.unwrap_or_default().parse()?;
-        let mut connection = Connection::open(address).await?;
-        connection.exchange(format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
-        let text = String::from_utf8_lossy(&connection.body).into_owned();
-        let line = text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok());
-        line.with_context(|| format!("no series {series}"))
     }
 
     /// Waits until a call through it works.

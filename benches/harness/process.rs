@@ -1,7 +1,7 @@
-//! Processes we start, each ended with us; and what the kernel says a process has used.
+//! Processes we start, each ended with us.
 
 use anyhow::{Context, Result, bail};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
@@ -30,14 +30,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// One of our own roles.
-    pub(crate) fn role(name: &str, role: &str, args: &[String]) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("--role").arg(role).args(args);
-        Self::start(name, command)
-    }
-
-    /// A foreign program, which dies with us too: the kernel sees to it.
+    /// A program that dies with us: the kernel sees to it.
     pub(crate) fn program(name: &str, program: &Path, args: &[String]) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("--role").arg("exec").arg(program).args(args);
@@ -154,27 +147,4 @@ fn address_in(line: &str) -> Option<SocketAddr> {
         let (address, rest) = line.get(at + found.len()..)?.split_once('/')?;
         rest.starts_with("mcp").then(|| address.parse().ok())?
     })
-}
-
-/// Nanoseconds of CPU time, thread by thread.
-pub(crate) fn cpu(pid: u32) -> HashMap<u32, u64> {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return HashMap::new() };
-    let used = |thread: std::fs::DirEntry| {
-        let id = thread.file_name().to_str()?.parse().ok()?;
-        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        Some((id, text.split(' ').next()?.parse().ok()?))
-    };
-    threads.flatten().filter_map(used).collect()
-}
-
-/// What was used between two looks; threads that ended in between are left out.
-pub(crate) fn cpu_between(before: &HashMap<u32, u64>, after: &HashMap<u32, u64>) -> u64 {
-    after.iter().map(|(id, used)| used.saturating_sub(before.get(id).copied().unwrap_or(0))).sum()
-}
-
-/// Resident memory in KiB.
-pub(crate) fn resident(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.split_whitespace().next()?.parse().ok()
 }
