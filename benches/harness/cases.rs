@@ -10,7 +10,7 @@ pub(crate) enum ServerWire {
 }
 
 /// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AskedFor {
     Call(&'static str),
     List(usize),

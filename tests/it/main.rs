@@ -30,6 +30,7 @@ mod fuzz_corpus;
 mod golden;
 mod harness;
 mod import;
+mod instructions;
 mod interop;
 mod limits;
 mod mock;
