@@ -22,7 +22,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value = "")]
     pub(crate) only: String,
     /// What to measure
-    #[arg(long, value_delimiter = ',', default_values_t = [RunPart::Calls, RunPart::Lists, RunPart::Startup, RunPart::Parked, RunPart::Allocations])]
+    #[arg(long, value_delimiter = ',', default_values_t = [RunPart::Calls, RunPart::Lists, RunPart::Startup, RunPart::Parked])]
     pub(crate) parts: Vec<RunPart>,
     /// The gateway's binary
     #[arg(long, env = "MOONGATE_BIN", default_value = env!("CARGO_BIN_EXE_moongate"))]
@@ -54,7 +54,6 @@ pub(crate) enum RunPart {
     Lists,
     Startup,
     Parked,
-    Allocations,
     /// Streams and sessions by the thousand
     Memory,
     /// More calls than there is room for

@@ -1,7 +1,6 @@
 //! The gateway side by side with a plain reverse proxy, with no proxy at all, and with other gateways: one run,
 //! taking turns, so that only the ratios and the CPU time of each call need to be believed. See `benches/README.md`.
 
-mod allocations;
 mod args;
 mod crowd;
 #[path = "../harness/mod.rs"]
@@ -78,13 +77,6 @@ async fn run(args: &BenchArgs) -> Result<()> {
         match found.await {
             Ok(text) => out.push_str(&text),
             Err(error) => out.push_str(&format!("\n{part} was not measured: {error:#}\n")),
-        }
-    }
-    if args.runs(RunPart::Allocations) {
-        if allocations::available() {
-            out.push_str(&report::allocations(&allocations::measure(args, &stage).await)?);
-        } else {
-            out.push_str("\nAllocations were not counted: there is no valgrind.\n");
         }
     }
     if let Some(gateway) = stage.gateway.take() {

@@ -1,6 +1,5 @@
 //! The report: Markdown tables, on standard output and between the marks in the README.
 
-use crate::allocations::AllocationCount;
 use crate::harness::readme;
 use crate::measure::{CaseFigures, MeasuredRow};
 use crate::startup::StartupFigures;
@@ -123,22 +122,4 @@ pub(crate) fn memory(all: &[(&str, Option<u64>, Option<u64>)]) -> Result<String>
 
 fn kib(kib: Option<u64>) -> String {
     kib.map_or_else(|| "?".to_owned(), |kib| format!("{:.1} MiB", kib as f64 / 1024.0))
-}
-
-/// Allocations for each call.
-pub(crate) fn allocations(all: &[AllocationCount]) -> Result<String> {
-    let mut out = "\n### Allocations for each call of 64 B\n\n| | allocations | bytes |\n|---|---:|---:|\n".to_owned();
-    for one in all {
-        match &one.result {
-            Ok((count, _)) if *count < 0.5 => {
-                writeln!(out, "| {} | not visible: built with its own allocator? | |", one.label)?;
-            }
-            Ok((count, bytes)) => writeln!(out, "| {} | {count:.1} | {bytes:.0} |", one.label)?,
-            Err(error) => {
-                let reason = format!("{error:#}").replace(['\n', '|'], " ");
-                writeln!(out, "| {} | failed: {} | |", one.label, reason.trim())?;
-            }
-        }
-    }
-    Ok(out)
 }
