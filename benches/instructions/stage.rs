@@ -81,7 +81,7 @@ async fn count(counter: &mut CallCounter, pid: u32, target: &LoadTarget, calls: 
     let profile = slices.into_iter().min_by_key(|slice| slice.instructions).context("no slice was counted")?;
     ensure!(
         profile.named_share() > 0.5,
-        "its binary has no symbols, and allocations are counted by name: build it with CARGO_PROFILE_RELEASE_STRIP=none"
+        "its binary has no symbols, and allocations are counted by name: build it with CARGO_PROFILE_DIST_STRIP=none"
     );
     Ok(CallCosts { profile, calls, sse })
 }

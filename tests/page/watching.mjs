@@ -1,6 +1,6 @@
 // Cost of watching: calls through a gateway with its page open in a browser, against those without, in turns.
 //
-//   node tests/page/watching.mjs --bin target/dist/release/moongate
+//   node tests/page/watching.mjs --bin target/dist/moongate
 //
 //   --bin PATH      the gateway (also its mock server); needed
 //   --view PATH     the view that is open: /calls, unless named
