@@ -70,3 +70,9 @@ fn the_install_script_checks_what_it_installs() {
 fn the_formula_and_binstall_name_the_archives() {
     try_package("formula.py");
 }
+
+#[test]
+fn the_workflows_pass_zizmor() {
+    home();
+    succeed(&mut Command::new(root().join("tests/packages/workflows.sh")));
+}
