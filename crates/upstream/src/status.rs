@@ -6,6 +6,8 @@ use tokio::time::Instant;
 use moongate_telemetry::logs;
 use moongate_transport::connect_hints;
 
+use crate::settings::ConnectTarget;
+
 /// State of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpstreamState {
@@ -48,10 +50,15 @@ pub struct UpstreamStatus {
 }
 
 impl UpstreamStatus {
-    /// Creates the status of a server that was never connected.
-    pub(crate) fn starting() -> Self {
+    /// Creates the status of a server that was never connected. A misconfigured one has failed from the first moment,
+    /// so that nobody waits for an attempt that is never made.
+    pub(crate) fn initial(target: &ConnectTarget) -> Self {
         let now = Some(Instant::now());
-        UpstreamStatus { disconnected_since: now, state_since: now, ..UpstreamStatus::default() }
+        let (state, reason) = match target {
+            ConnectTarget::Misconfigured { reason } => (UpstreamState::Failed, reason.clone()),
+            _ => (UpstreamState::Starting, String::new()),
+        };
+        UpstreamStatus { state, reason, disconnected_since: now, state_since: now, ..UpstreamStatus::default() }
     }
 
     /// Explains in one line, which clients may read, why a server was never connected.
@@ -91,5 +98,18 @@ impl UpstreamState {
             UpstreamState::Stopped => "stopped",
             UpstreamState::Disabled => "disabled",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misconfigured_server_has_failed_before_its_supervisor_runs() {
+        let target = ConnectTarget::Misconfigured { reason: "GH is not set".to_owned() };
+        let status = UpstreamStatus::initial(&target);
+        assert_eq!(status.state, UpstreamState::Failed);
+        assert_eq!(status.reason, "GH is not set");
     }
 }
