@@ -16,6 +16,7 @@ mod http1;
 mod pipe;
 mod raw;
 mod reconnect;
+mod pings;
 mod resume;
 mod rig;
 mod rows;

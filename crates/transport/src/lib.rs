@@ -36,6 +36,7 @@ pub mod trust;
 mod tunnel;
 mod retry_after;
 mod http_client;
+mod pong_gate;
 pub mod websocket;
 
 use std::pin::Pin;

@@ -3,7 +3,8 @@
 //! No revision of the specification has this transport; there is a proposal (SEP-1288). This client follows the common
 //! part of the SDKs' own WebSocket transports: the subprotocol `mcp`, one message a frame, one client a connection.
 //! Owns the handshake, the pings and the meaning of close codes. Does not match answers to calls (`rpc_pipe`).
-//! Invariant: a silent connection, without even an answer to a ping, is closed.
+//! Invariant: a silent connection, without even an answer to a ping, is closed. A server that pings is read no faster
+//! than it reads the answers.
 
 use parking_lot::Mutex;
 use std::io;
@@ -30,7 +31,9 @@ use tower::ServiceExt;
 use crate::connect_hints::unreachable;
 use crate::error_chain::error_chain;
 use crate::pipe_link::PipeLink;
+use crate::pong_gate::{PongGate, UnsentPongs};
 use crate::proxy::ProxyAddress;
+use crate::reply_rate_limit::{ReplyMeter, ReplyRateLimit};
 use crate::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings, WriteQueue};
 use crate::status_error::status_error;
 use crate::tcp_connector::keepalive_connector;
@@ -135,11 +138,15 @@ impl WsLink {
             .read_buffer_size(READ_BUFFER)
             .write_buffer_size(READ_BUFFER);
         let request = request(&settings.url, settings.headers)?;
-        let opened = client_async_with_config(request, stream, Some(config)).await;
+        let unsent = UnsentPongs::default();
+        let opened = client_async_with_config(request, PongGate::new(stream, unsent.clone()), Some(config)).await;
         let (stream, _) = opened.map_err(handshake_error)?;
         let (sink, stream) = stream.split();
         let last_received = LastReceived::default();
-        let messages = messages(stream, last_received.clone(), settings.on_garbage.clone(), limit);
+        let pings =
+            PingReplies { unsent, rate_limit: ReplyRateLimit::default(), meter: settings.backlog.replies.clone() };
+        let frames = frames(stream, last_received.clone(), pings);
+        let messages = messages(frames, settings.on_garbage.clone(), limit);
         let settings = RpcPipeSettings {
             max_message: limit,
             backlog: settings.backlog,
@@ -233,19 +240,55 @@ impl LastReceived {
     }
 }
 
-/// Returns the messages of a connection. The WebSocket library answers pings while it is read.
-fn messages<S>(
+/// Replies to the server's pings, which the WebSocket library sends while it is read.
+///
+/// RFC 6455, section 5.5.3, lets an endpoint that has several pings to answer "elect to send a Pong frame for only the
+/// most recently processed Ping frame". A server that pings in a loop is read no faster than it may ask for replies.
+struct PingReplies {
+    unsent: UnsentPongs,
+    rate_limit: ReplyRateLimit,
+    meter: ReplyMeter,
+}
+
+impl PingReplies {
+    /// Counts the reply to a ping. The reader waits here, which slows down the server.
+    async fn count(&self) {
+        self.unsent.add();
+        let was_delayed = self.rate_limit.wait_turn().await;
+        self.meter.answered(was_delayed);
+    }
+}
+
+/// Returns the frames of a connection. The WebSocket library answers pings while they are read.
+fn frames<S>(
     stream: SplitStream<WebSocketStream<S>>,
     last_received: LastReceived,
-    on_garbage: OnGarbage,
-    limit: usize,
-) -> impl Stream<Item = Result<Bytes, LinkError>> + Send
+    pings: PingReplies,
+) -> impl Stream<Item = Result<Frame, Error>> + Send
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    stream.filter_map(move |frame| {
-        // Any frame counts as a sign of life, also a pong.
-        last_received.mark();
+    stream::unfold((stream, pings), move |(mut stream, pings)| {
+        let last_received = last_received.clone();
+        async move {
+            let frame = stream.next().await?;
+            // Any frame counts as a sign of life, also a pong.
+            last_received.mark();
+            if matches!(frame, Ok(Frame::Ping(_))) {
+                pings.count().await;
+            }
+            Some((frame, (stream, pings)))
+        }
+    })
+}
+
+/// Returns the messages among the frames of a connection.
+fn messages(
+    frames: impl Stream<Item = Result<Frame, Error>> + Send,
+    on_garbage: OnGarbage,
+    limit: usize,
+) -> impl Stream<Item = Result<Bytes, LinkError>> + Send {
+    frames.filter_map(move |frame| {
         std::future::ready(match frame {
             Ok(Frame::Text(text)) => Some(Ok(Bytes::from(text))),
             Ok(Frame::Binary(bytes)) => {
@@ -360,206 +403,4 @@ impl Drop for WsLink {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-    use tokio_tungstenite::accept_hdr_async;
-    use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-
-    use super::*;
-    use crate::{Link as _, OutgoingMessage};
-
-    type Server = WebSocketStream<DuplexStream>;
-
-    fn settings() -> WsSettings {
-        let mut secret = HeaderValue::from_static("Bearer k");
-        secret.set_sensitive(true);
-        WsSettings {
-            url: url::Url::parse("ws://example.com:8080/mcp?x=1").unwrap(),
-            proxy: None,
-            ping: WebSocketPing::default(),
-            headers: vec![(http::header::AUTHORIZATION, secret)],
-            connect_timeout: Duration::from_secs(20),
-            max_message: 1024,
-            backlog: ByteBudget::new(64 * 1024, "a", &moongate_telemetry::Metrics::new()),
-            correlate: Arc::new(|_, _| crate::MessageRoute::Events),
-            on_garbage: Arc::new(|_| {}),
-        }
-    }
-
-    #[allow(clippy::result_large_err, reason = "the library's signature")]
-    async fn pair(settings: WsSettings) -> (WsLink, Server) {
-        let (ours, theirs) = tokio::io::duplex(1 << 20);
-        let judge = |asked: &Request<()>, mut answer: http::Response<()>| {
-            let header = |name: &str| asked.headers()[name].to_str().unwrap();
-            assert_eq!(asked.uri().path_and_query().unwrap(), "/mcp?x=1");
-            assert_eq!(header("host"), "example.com:8080");
-            assert_eq!(header("authorization"), "Bearer k");
-            assert_eq!(header("sec-websocket-protocol"), "mcp");
-            assert!(header("user-agent").starts_with("moongate/"));
-            answer.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
-            Ok(answer)
-        };
-        let (link, server) = tokio::join!(WsLink::handshake(ours, settings), accept_hdr_async(theirs, judge));
-        (link.unwrap(), server.unwrap())
-    }
-
-    fn ask(id: u64) -> OutgoingMessage {
-        let body = Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#));
-        OutgoingMessage { body, id: Some(id), headers: Vec::new() }
-    }
-
-    #[tokio::test]
-    async fn a_message_is_a_text_frame() {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let garbage = seen.clone();
-        let on_garbage: OnGarbage = Arc::new(move |line| garbage.lock().push(line.to_vec()));
-        let (link, mut server) = pair(WsSettings { on_garbage, ..settings() }).await;
-        let mut answer = link.send(ask(7)).await.unwrap().messages;
-        let Frame::Text(text) = server.next().await.unwrap().unwrap() else { panic!("no text") };
-        assert_eq!(text.as_str(), r#"{"jsonrpc":"2.0","id":7,"method":"x"}"#);
-        server.send(Frame::binary(&b"{}"[..])).await.unwrap();
-        server.send(Frame::text("{\"half")).await.unwrap();
-        server.send(Frame::Ping(Bytes::from_static(b"there?"))).await.unwrap();
-        // Line breaks are plain white space in a frame.
-        server.send(Frame::text("{\"jsonrpc\":\"2.0\",\n\"id\":7,\"result\":{}}")).await.unwrap();
-        assert!(answer.next().await.unwrap().is_ok());
-        assert_eq!(*seen.lock(), [b"a binary frame of 2 bytes".to_vec(), b"{\"half".to_vec()]);
-        let Frame::Pong(pong) = server.next().await.unwrap().unwrap() else { panic!("no answer to a ping") };
-        assert_eq!(pong, "there?");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_connection_is_closed() {
-        let (link, server) = pair(settings()).await;
-        let mut open = link.send(ask(1)).await.unwrap().messages;
-        let reason = link.closed().await.to_string();
-        assert!(reason.contains("not even an answer to a ping"), "{reason}");
-        assert_eq!(open.next().await.unwrap().unwrap_err().to_string(), reason);
-        drop(server);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn pings_come_as_often_as_is_set_and_an_answer_is_due_in_time() {
-        let ping = WebSocketPing { interval: Duration::from_secs(300), timeout: Duration::from_secs(5) };
-        let (link, server) = pair(WsSettings { ping, ..settings() }).await;
-        let began = Instant::now();
-        let reason = link.closed().await.to_string();
-        assert!(reason.contains("305s") && began.elapsed() < Duration::from_secs(306), "{reason}");
-        drop(server);
-        let never = WebSocketPing { interval: Duration::ZERO, ..ping };
-        let (link, mut server) = pair(WsSettings { ping: never, ..settings() }).await;
-        tokio::time::sleep(Duration::from_secs(100_000)).await;
-        assert!(link.closed().now_or_never().is_none());
-        link.close(Vec::new()).await;
-        assert!(!matches!(server.next().await, Some(Ok(Frame::Ping(_)))), "nobody was pinged");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_answers_pings_is_there() {
-        let (link, mut server) = pair(settings()).await;
-        let pinged = tokio::spawn(async move {
-            let mut pinged = 0;
-            while let Some(Ok(frame)) = server.next().await {
-                pinged += u32::from(matches!(frame, Frame::Ping(_)));
-            }
-            pinged
-        });
-        tokio::time::sleep(Duration::from_secs(3600)).await;
-        assert!(link.closed().now_or_never().is_none());
-        link.close(Vec::new()).await;
-        assert!(pinged.await.unwrap() >= 170);
-    }
-
-    #[tokio::test]
-    async fn closing_codes_are_explained() {
-        for (code, reason, received) in [
-            (1001, "bye", "closed the connection with code 1001 (it is going away): bye"),
-            (1008, "", "code 1008 (its policy forbids what was sent)"),
-            (1012, "a\u{1b}b", "code 1012 (it is restarting): a b"),
-            (4003, "go", "code 4003 (a code of its own): go"),
-        ] {
-            let (link, mut server) = pair(settings()).await;
-            let mut open = link.send(ask(1)).await.unwrap().messages;
-            let frame = CloseFrame { code: CloseCode::from(code), reason: reason.into() };
-            server.send(Frame::Close(Some(frame))).await.unwrap();
-            let error = open.next().await.unwrap().unwrap_err().to_string();
-            assert!(error.ends_with(received), "{error}");
-            assert_eq!(link.closed().await.to_string(), error);
-            // The close frame is answered.
-            while let Some(frame) = server.next().await {
-                assert!(matches!(frame, Ok(Frame::Text(_) | Frame::Close(_))), "{frame:?}");
-            }
-        }
-        let (link, mut server) = pair(settings()).await;
-        server.send(Frame::Close(None)).await.unwrap();
-        assert!(link.closed().await.to_string().ends_with("gave no reason"));
-        let (link, server) = pair(settings()).await;
-        drop(server);
-        let reason = link.closed().await.to_string();
-        assert!(reason.contains("without closing handshake") || reason.contains("without a closing frame"), "{reason}");
-    }
-
-    #[tokio::test]
-    async fn an_oversized_message_fails_open_calls_and_names_the_limit() {
-        let (link, mut server) = pair(settings()).await;
-        let mut open = link.send(ask(1)).await.unwrap().messages;
-        server.send(Frame::text("x".repeat(1025))).await.unwrap();
-        let error = open.next().await.unwrap().unwrap_err();
-        assert!(matches!(error, LinkError::TooLarge { limit: 1024 }), "{error}");
-        assert!(link.send(ask(2)).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn a_link_that_is_closed_says_goodbye() {
-        let (link, mut server) = pair(settings()).await;
-        let closing = tokio::spawn(async move { link.close(Vec::new()).await });
-        let mut last = None;
-        while let Some(Ok(frame)) = server.next().await {
-            last = Some(frame);
-        }
-        assert!(matches!(last, Some(Frame::Close(_))), "{last:?}");
-        closing.await.unwrap();
-        let (link, mut server) = pair(settings()).await;
-        drop(link);
-        while let Some(Ok(_)) = server.next().await {}
-    }
-
-    async fn refused(answer: &str) -> LinkError {
-        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
-        let answering = async {
-            let mut asked = [0; 4096];
-            assert!(theirs.read(&mut asked).await.unwrap() > 0);
-            theirs.write_all(answer.as_bytes()).await.unwrap();
-            drop(theirs);
-        };
-        match tokio::join!(WsLink::handshake(ours, settings()), answering).0 {
-            Ok(_) => panic!("it was opened"),
-            Err(error) => error,
-        }
-    }
-
-    #[tokio::test]
-    async fn a_failed_handshake_is_explained() {
-        for (answer, status, words) in [
-            ("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", 401, "credentials"),
-            ("HTTP/1.1 302 Found\r\nlocation: wss://x.test/\r\n\r\n", 302, "wss://x.test/"),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", 200, "does not speak WebSocket"),
-            ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", 404, ""),
-        ] {
-            let error = refused(answer).await;
-            let received = error.to_string();
-            assert!(matches!(error, LinkError::Status { status: s, .. } if s == status), "{error:?}");
-            assert!(received.contains(words), "{received}");
-        }
-        let error = refused("SSH-2.0-OpenSSH_9.9\r\n").await;
-        assert!(matches!(error, LinkError::Protocol(_)), "{error:?}");
-        let (ours, theirs) = tokio::io::duplex(1 << 16);
-        let (link, _server) =
-            tokio::join!(WsLink::handshake(ours, settings()), tokio_tungstenite::accept_async(theirs));
-        let Err(error) = link else { panic!("it was opened without the subprotocol") };
-        assert!(
-            matches!(&error, LinkError::Protocol(received) if received.contains("subprotocol \"mcp\"")),
-            "{error:?}"
-        );
-    }
-}
+mod tests;
