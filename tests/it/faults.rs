@@ -3,6 +3,7 @@
 
 mod cancel;
 mod child;
+mod chunks;
 mod clients;
 #[cfg(target_os = "linux")]
 mod disk;

@@ -3,15 +3,16 @@
 //! Owns their reading. Does not know what they say. Invariant: a body that a plain form of another page could send is
 //! refused, since its type is not JSON.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Bytes, to_bytes};
+use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 
-use moongate_server::json_response;
+use moongate_server::{SlotRequest, WireBytes, collect_body, json_response};
 
 /// Size of the largest body, in bytes. A pasted config may be long.
 const BODY_MAX: usize = 256 * 1024;
@@ -39,7 +40,8 @@ pub(super) async fn read_json(request: Request, bytes_max: usize) -> Result<Byte
         let message = "Send the body as Content-Type: application/json";
         return Err(json_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
     }
-    match tokio::time::timeout(BODY_TIMEOUT, to_bytes(request.into_body(), bytes_max)).await {
+    let wire = WireBytes::of(request.version(), request.extensions().get::<Arc<SlotRequest>>().cloned());
+    match tokio::time::timeout(BODY_TIMEOUT, collect_body(request.into_body(), bytes_max, wire)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => {
             let message = format!("The body broke off, or is larger than {} KiB", bytes_max / 1024);

@@ -124,7 +124,7 @@ pub struct LimitSettings {
     pub head: SizeSetting,
     /// The largest body of a request.
     ///
-    /// At the limit: status 413.
+    /// At the limit: status 413. The same if its chunks take more than four times as many bytes, and 64 KiB.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_refused_total"])))]
     pub body: SizeSetting,
     /// Messages in one batch.

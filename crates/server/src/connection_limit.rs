@@ -46,6 +46,8 @@ pub(super) struct ConnectionSlot {
     requests: AtomicUsize,
     /// End of the last admitted request, in milliseconds after `begun`. 0 means that there was none.
     last: AtomicU64,
+    /// Bytes that were read of the connection, as far as hyper reads it.
+    received: AtomicU64,
     /// True if another connection needs this slot.
     must_evict: AtomicBool,
     task: AtomicWaker,
@@ -64,6 +66,8 @@ pub(super) struct HeldSlot {
 pub struct SlotRequest {
     slot: Arc<ConnectionSlot>,
     is_admitted: AtomicBool,
+    /// Bytes that had been read of the connection when the request began.
+    received_before: u64,
 }
 
 impl ConnectionLimit {
@@ -154,6 +158,7 @@ impl ConnectionSlot {
             begun: Instant::now(),
             requests: AtomicUsize::new(0),
             last: AtomicU64::new(0),
+            received: AtomicU64::new(0),
             must_evict: AtomicBool::new(false),
             task: AtomicWaker::new(),
         }
@@ -195,11 +200,22 @@ impl ConnectionSlot {
 
     /// Starts a request that is not admitted yet.
     pub(super) fn begin(self: &Arc<Self>) -> SlotRequest {
-        SlotRequest { slot: self.clone(), is_admitted: AtomicBool::new(false) }
+        let received_before = self.received.load(Ordering::Relaxed);
+        SlotRequest { slot: self.clone(), is_admitted: AtomicBool::new(false), received_before }
+    }
+
+    /// Counts bytes that were read of the connection.
+    pub(super) fn add_received(&self, bytes: usize) {
+        self.received.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
 
 impl SlotRequest {
+    /// Returns the bytes that were read of the connection since the head of this request.
+    pub(super) fn received(&self) -> u64 {
+        self.slot.received.load(Ordering::Relaxed) - self.received_before
+    }
+
     /// Marks the request as admitted: its sender is known.
     pub fn admit(&self) {
         if !self.is_admitted.swap(true, Ordering::AcqRel) {

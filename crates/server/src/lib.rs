@@ -15,6 +15,8 @@ mod endpoint_path;
 mod head_limit;
 mod stdio;
 mod connection_limit;
+mod received_bytes;
+mod collect_body;
 mod panic_guard;
 mod refused_keys;
 mod request_body;
@@ -45,6 +47,7 @@ use moongate_protocol::body::Body;
 
 pub use address::{INHERITED, ListenAddress, TCP_LINES, UNIX};
 pub use admission::{AdmissionControl, AdmissionSettings};
+pub use collect_body::{BodyError, WireBytes, collect_body};
 pub use connection_limit::ConnectionLimit;
 pub use connection_limit::SlotRequest;
 pub use h2_stall::StallDetector;

@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection_limit::{ConnectionSlot, HeldSlot, IdleTimeout, LeaveTimeout};
 use crate::socket::{AcceptedStream, ListenSocket};
+use crate::received_bytes::CountedReads;
 use crate::tcp_lines::LineServer;
 use crate::write_timeout::WriteTimeout;
 use crate::{
@@ -245,7 +246,8 @@ impl ClientConnection {
         let is_h2 = rest.is_h2();
         let builder = if is_h2 { &self.http.http2 } else { &self.http.http1 };
         let service = self.service.in_slot(self.slot.clone());
-        let mut connection = pin!(builder.serve_connection(TokioIo::new(rest), service));
+        let mut connection =
+            pin!(builder.serve_connection(TokioIo::new(CountedReads::new(rest, self.slot.clone())), service));
         let mut drain_signal = pin!(async {
             self.draining.cancelled().await;
             tokio::time::sleep(DRAIN_GRACE).await;

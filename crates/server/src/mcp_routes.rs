@@ -8,10 +8,12 @@ use std::sync::Arc;
 use axum::body::Body as AxumBody;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
+use http::{HeaderValue, StatusCode, Version, header};
 use tokio::time::Instant;
 
+use crate::request_body::HyperBody;
 use crate::serve_request::{ReceivedRequest, RequestSource, serve_request};
-use crate::{PeerAddress, SharedServerState, SlotRequest, not_found};
+use crate::{PeerAddress, SharedServerState, SlotRequest, WireBytes, not_found};
 use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::{Dialect, http_sse_dialect};
 
@@ -64,7 +66,14 @@ async fn serve_route(
     let (mut head, body) = request.into_parts();
     let slot = head.extensions.remove::<Arc<SlotRequest>>();
     let peer = head.extensions.get::<PeerAddress>().copied();
+    let version = head.version;
+    let body = HyperBody { body, wire: WireBytes::of(version, slot.clone()) };
     let source = RequestSource { peer, slot: slot.as_deref(), identity: None };
     let request = ReceivedRequest { head, scope: ByteString::from(name), dialect, received };
-    serve_request(&state, source, request, body).await.map(AxumBody::new)
+    let mut response = serve_request(&state, source, request, body).await.map(AxumBody::new);
+    // The rest of the body is not read, so no other request can follow it. HTTP/2 ends the stream instead.
+    if version <= Version::HTTP_11 && response.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }

@@ -1,6 +1,6 @@
 //! Bodies of requests, and their limits of size and time.
 //!
-//! Owns the wait for a body. Does not parse it. Invariant: a body is read within its limits, and for a known key only.
+//! Owns the wait for a body. Does not collect it (`collect_body.rs`) or parse it. Invariant: a body is read within its limits, and for a known key only.
 //! The exception is a body of at most 64 KiB on the fast path, which is there before the key is checked.
 
 use axum::body::Body as AxumBody;
@@ -8,10 +8,10 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::request::Parts;
 use http::{Method, header};
-use http_body_util::{BodyExt, Limited};
 use tokio::time::Instant;
 
 use crate::ServerState;
+use crate::collect_body::{BodyError, WireBytes, collect_body};
 use crate::panic_guard::StartedResponse;
 use moongate_model::{Error, McpErrorKind};
 use moongate_protocol::lazy_timer::DeadlineElapsed;
@@ -52,7 +52,12 @@ impl RequestBody for Bytes {
 }
 
 /// Body that hyper reads.
-impl RequestBody for AxumBody {
+pub(super) struct HyperBody {
+    pub(super) body: AxumBody,
+    pub(super) wire: WireBytes,
+}
+
+impl RequestBody for HyperBody {
     fn is_small(&self, head: &Parts) -> bool {
         let length = head.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
         match head.method {
@@ -79,15 +84,16 @@ impl RequestBody for AxumBody {
 }
 
 /// Reads a body within its limits.
-async fn read(state: &ServerState, body: AxumBody) -> Result<Bytes, Error> {
-    let reading = Limited::new(body, state.limits.body).collect();
+async fn read(state: &ServerState, body: HyperBody) -> Result<Bytes, Error> {
+    let reading = collect_body(body.body, state.limits.body, body.wire);
     // The time starts with the body, so that a slow head costs it nothing.
     let until = Instant::now() + state.limits.read_timeout;
     match state.downstream.timers.timeout_at(until, reading).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => Err(too_large(state)),
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(BodyError::TooLarge)) => Err(too_large(state)),
+        Ok(Err(BodyError::TooManyChunks)) => Err(too_many_chunks(state)),
         // Not counted: the client went away, and no limit was reached.
-        Ok(Err(_)) => Err(Error::new(McpErrorKind::InvalidRequest, "The body broke off")),
+        Ok(Err(BodyError::Broken)) => Err(Error::new(McpErrorKind::InvalidRequest, "The body broke off")),
         Err(DeadlineElapsed) => Err(body_timed_out(state)),
     }
 }
@@ -102,4 +108,10 @@ pub(super) fn body_timed_out(state: &ServerState) -> Error {
 fn too_large(state: &ServerState) -> Error {
     state.downstream.metrics.calls.refused.inc(Limit::Body);
     Error::new(McpErrorKind::TooLarge, format!("The body is larger than {} bytes (limits.body)", state.limits.body))
+}
+
+fn too_many_chunks(state: &ServerState) -> Error {
+    state.downstream.metrics.calls.refused.inc(Limit::Body);
+    let message = "The body came in too many small chunks: they took more than four times limits.body";
+    Error::new(McpErrorKind::TooLarge, message)
 }
