@@ -4,6 +4,7 @@
 //! is connected, and everything that was started is stopped.
 
 mod background_tasks;
+mod connection_places;
 pub(crate) mod configured_servers;
 pub(crate) mod doctor;
 mod file_digests;
@@ -26,6 +27,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::background_tasks::BackgroundTasks;
+use crate::app::connection_places::ConnectionPlaces;
 use crate::app::plan_settings::{
     admission_settings, downstream_state, gateway_settings, guard_children, hosts, request_limits,
 };
@@ -33,7 +35,7 @@ use crate::app::reload::ReloadTargets;
 use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
 use moongate_admin::{AdminState, EventFeed, ProbeSlots, TryCalls};
-use moongate_config::{LimitSettings, Plan};
+use moongate_config::Plan;
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::DownstreamState;
@@ -234,10 +236,10 @@ impl Bound {
             read_timeout: plan.limits.read_timeout.0,
             write_timeout: plan.limits.write_timeout.0,
         };
-        let LimitSettings { connections, admin_connections, .. } = plan.limits;
-        let connection_limit = ConnectionLimit::new(connections, &metrics.clients.connections, metrics);
+        let places = ConnectionPlaces::within_open_files(&plan.limits);
+        let connection_limit = ConnectionLimit::new(places.clients, &metrics.clients.connections, metrics);
         // A separate limit, so that clients cannot lock the operators out.
-        let admin_limit = ConnectionLimit::new(admin_connections, &metrics.clients.admin_connections, metrics);
+        let admin_limit = ConnectionLimit::new(places.operators, &metrics.clients.admin_connections, metrics);
         let endpoint_url = endpoint_url(plan, &self.clients, targets.tls.is_some());
         let probe_slots = ProbeSlots::default();
         let mut listeners = JoinSet::new();

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use moongate_platform::service_manager;
 use moongate_platform::signals::ReloadSignals;
+use moongate_platform::{open_files, service_manager};
 
 use crate::app::{GatewayApp, ReloadSource};
 use crate::cli::process::{self, print_message, report_error, runtime};
@@ -40,6 +40,8 @@ pub fn run(args: &ServeArgs) -> ExitCode {
         Err(problems) => return process::report_unusable(&problems),
     };
     logs::start(&loaded.plan.log.filter, loaded.plan.log.json);
+    // Before the first connection. Programs get back what this process was started with.
+    open_files::raise_limit();
     for warning in &loaded.warnings {
         print_message(warning.render("warning").trim_end());
     }

@@ -200,6 +200,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
 async fn serve(built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::listen()?;
     let program = std::env::current_exe().ok();
+    moongate_platform::open_files::raise_limit();
     let app = GatewayApp::start(built.plan, program.as_deref()).await?;
     for address in &app.addresses {
         print_message(&format!("moongate {} also listening on http://{address}/mcp", env!("CARGO_PKG_VERSION")));

@@ -7,6 +7,8 @@ mod chunks;
 mod clients;
 #[cfg(target_os = "linux")]
 mod disk;
+#[cfg(target_os = "linux")]
+mod files;
 mod floods;
 mod framing;
 mod hostile;

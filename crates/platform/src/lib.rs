@@ -7,6 +7,7 @@ pub mod browser;
 mod capabilities;
 pub mod child_process;
 pub mod file_replacement;
+pub mod open_files;
 pub mod port_owner;
 pub mod private_file;
 pub mod service_manager;

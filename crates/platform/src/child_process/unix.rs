@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 
 use super::ChildStreams;
+use crate::open_files;
 
 /// Variables beside the common ones without which programs of this system do not run.
 pub const SYSTEM_VARIABLES: &[&str] = &[];
@@ -24,7 +25,7 @@ impl ChildTree {
     /// Starts a command in a process group of its own. Must be called on the runtime.
     pub fn spawn(mut command: Command) -> io::Result<Self> {
         // Ctrl-C at the terminal must not reach the child before the gateway has decided what to do.
-        let child = command.process_group(0).kill_on_drop(true).spawn()?;
+        let child = open_files::spawn(command.process_group(0).kill_on_drop(true))?;
         let pid = child.id().ok_or_else(|| io::Error::other("the child has ended already"))?;
         Ok(ChildTree { child, pid })
     }
