@@ -239,7 +239,8 @@ impl Bound {
         let places = ConnectionPlaces::within_open_files(&plan.limits);
         let connection_limit = ConnectionLimit::new(places.clients, &metrics.clients.connections, metrics);
         // A separate limit, so that clients cannot lock the operators out.
-        let admin_limit = ConnectionLimit::new(places.operators, &metrics.clients.admin_connections, metrics);
+        let open = &metrics.clients.admin_connections;
+        let admin_limit = ConnectionLimit::for_operators(places.operators, &connection_limit, open, metrics);
         let endpoint_url = endpoint_url(plan, &self.clients, targets.tls.is_some());
         let probe_slots = ProbeSlots::default();
         let mut listeners = JoinSet::new();

@@ -22,6 +22,9 @@ use moongate_server::{PeerAddress, SlotRequest, json_response};
 /// Routes of the API that take a key instead of needing one. A test compares them with the table of routes.
 pub(super) const OPEN_ROUTES: [&str; 2] = ["/api/v1/signin", "/api/v1/signout"];
 
+/// Paths of probes, which need no key.
+const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+
 /// Ground on which a request was let in. Routes read it as an extension of the request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AccessGrant {
@@ -52,8 +55,11 @@ impl AccessGrant {
 
 /// Lets in probes, requests with a valid key, and requests that need none.
 pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut request: Request, next: Next) -> Response {
+    if is_beyond_limit(&request) {
+        return refuse_beyond_limit();
+    }
     let needs_none = match request.uri().path() {
-        "/healthz" | "/livez" | "/readyz" => true,
+        path if PROBES.contains(&path) => true,
         "/metrics" => admin.access.load().metrics == MetricsAccess::Open,
         // The page that asks for a key needs its files, and the routes that take one.
         path => {
@@ -78,6 +84,20 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
         }
     }
     next.run(request).await
+}
+
+/// True if the connection has a place that is for probes, and the request is none.
+fn is_beyond_limit(request: &Request) -> bool {
+    let slot = request.extensions().get::<Arc<SlotRequest>>();
+    slot.is_some_and(|slot| slot.is_for_probes()) && !PROBES.contains(&request.uri().path())
+}
+
+fn refuse_beyond_limit() -> Response {
+    let message = "All connections of this listener are in use (limits.admin_connections): come again in a second";
+    let mut response = json_response(StatusCode::SERVICE_UNAVAILABLE, "connections", message);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(1));
+    response.extensions_mut().insert(RefusalText::Other(message));
+    response
 }
 
 /// Refusal, for people. The page reads it as an extension of the response.

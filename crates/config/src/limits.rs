@@ -111,7 +111,7 @@ pub struct LimitSettings {
     pub connections: usize,
     /// Connections to the admin listener.
     ///
-    /// At the limit: the same, for the admin listener.
+    /// At the limit: the same, for the admin listener. Probes have 16 places of their own.
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
     #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_admin_connections"])))]
     pub admin_connections: usize,

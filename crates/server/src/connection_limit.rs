@@ -1,8 +1,8 @@
-//! Connection limit shared by one or more listeners. Owns the slots and chooses the connection that makes room for
-//! another.
+//! Connection limit shared by one or more listeners. Owns the slots, and ends connections that make room for others.
 //!
-//! Does not accept or read connections. An evicted connection closes itself, and is dropped if it takes longer than
-//! [`LEAVE_TIMEOUT`]. Invariant: a connection with an admitted request is never evicted.
+//! Does not accept or read connections, and does not choose (`eviction.rs`). An evicted connection that had requests
+//! closes itself, and is dropped if it takes longer than [`LEAVE_TIMEOUT`]. All others are dropped at once. Invariant: a
+//! connection with an admitted request is never evicted.
 //!
 //! A request is admitted once its sender is known, or once the admin listener answers it. Requests that are not
 //! admitted cost their sender nothing. Without eviction they would hold the slots of clients that have a key.
@@ -21,21 +21,27 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
 
+use crate::eviction::{self, Eviction};
 use moongate_telemetry::{CountGuard, CounterHandle, DroppedItem, GaugeHandle, Metrics};
 
-/// Time in which a connection is safe from eviction, after its start or its last admitted request.
-// A new client needs a moment to send its first request, and a busy one to send its next.
-const EVICTION_GRACE: Duration = Duration::from_secs(1);
+/// Places of an operators' listener that are for probes.
+const PROBE_PLACES: usize = 16;
 /// Time limit for an evicted connection to close.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Connection slots of one or several listeners.
 pub struct ConnectionLimit {
     free: Arc<Semaphore>,
+    /// Number of all slots.
+    places: usize,
+    /// Slots beyond the limit, for probes alone.
+    probe_places: Arc<Semaphore>,
     occupied: Mutex<HashMap<u64, Arc<ConnectionSlot>>>,
     next: AtomicU64,
     open: GaugeHandle,
     evicted: CounterHandle,
+    /// Limit whose connections make room before these, where files are short.
+    clients: Option<Arc<ConnectionLimit>>,
 }
 
 /// State of one connection's slot.
@@ -50,6 +56,8 @@ pub(super) struct ConnectionSlot {
     received: AtomicU64,
     /// True if another connection needs this slot.
     must_evict: AtomicBool,
+    /// True for a place beyond the limit, which serves probes alone.
+    pub(super) is_for_probes: bool,
     task: AtomicWaker,
 }
 
@@ -73,63 +81,102 @@ pub struct SlotRequest {
 impl ConnectionLimit {
     /// Creates a limit of `most` connections, counted in the gauge `open`.
     pub fn new(most: usize, open: &GaugeHandle, metrics: &Metrics) -> Arc<Self> {
-        Arc::new(ConnectionLimit {
-            // `Semaphore::new` panics above its maximum.
-            free: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
+        Arc::new(ConnectionLimit::with_places(most, 0, open, metrics))
+    }
+
+    /// Creates the limit of operators' listeners. It has some more places, which serve probes alone while no other place
+    /// can be had. Where files are short, the `clients` make room first.
+    pub fn for_operators(most: usize, clients: &Arc<Self>, open: &GaugeHandle, metrics: &Metrics) -> Arc<Self> {
+        let clients = Some(clients.clone());
+        Arc::new(ConnectionLimit { clients, ..ConnectionLimit::with_places(most, PROBE_PLACES, open, metrics) })
+    }
+
+    fn with_places(most: usize, probes: usize, open: &GaugeHandle, metrics: &Metrics) -> Self {
+        // `Semaphore::new` panics above its maximum.
+        let places = most.min(Semaphore::MAX_PERMITS);
+        ConnectionLimit {
+            free: Arc::new(Semaphore::new(places)),
+            places,
+            probe_places: Arc::new(Semaphore::new(probes)),
             occupied: Mutex::default(),
             next: AtomicU64::new(0),
             open: open.clone(),
             evicted: metrics.calls.dropped.series(DroppedItem::IdleConnection),
-        })
+            clients: None,
+        }
     }
 
-    /// Takes a slot for an accepted connection. Evicts an idle connection if none is free.
+    /// Takes a slot for an accepted connection. Evicts idle connections if none is free.
     pub(super) async fn acquire(self: &Arc<Self>) -> HeldSlot {
         loop {
             if let Ok(permit) = self.free.clone().try_acquire_owned() {
-                return self.occupy(Some(permit));
+                return self.occupy(Some(permit), ConnectionSlot::new());
             }
+            let pause = match self.choose() {
+                Eviction::Chosen(slots) => self.evict(slots),
+                Eviction::Wait(pause) => match self.acquire_for_probe().await {
+                    Some(held) => return held,
+                    None => pause,
+                },
+            };
             // Wakes when a slot is free or the wait is over. In both cases another connection may have taken the slot.
-            let pause = self.evict_one();
             if let Ok(Ok(permit)) = tokio::time::timeout(pause, self.free.clone().acquire_owned()).await {
-                return self.occupy(Some(permit));
+                return self.occupy(Some(permit), ConnectionSlot::new());
             }
         }
+    }
+
+    /// Takes a place for probes. Half a request does not keep one.
+    async fn acquire_for_probe(self: &Arc<Self>) -> Option<HeldSlot> {
+        let permit = match self.probe_places.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let oldest = eviction::oldest_for_probes(self.lock().values())?;
+                let pause = self.evict(vec![oldest]);
+                tokio::time::timeout(pause, self.probe_places.clone().acquire_owned()).await.ok()?.ok()?
+            }
+        };
+        Some(self.occupy(Some(permit), ConnectionSlot::for_probes()))
     }
 
     /// Takes a slot, or exceeds the limit. For connections that the kernel accepted before the listener closed.
     pub(super) fn acquire_or_exceed(self: &Arc<Self>) -> HeldSlot {
-        self.occupy(self.free.clone().try_acquire_owned().ok())
+        self.occupy(self.free.clone().try_acquire_owned().ok(), ConnectionSlot::new())
     }
 
-    fn occupy(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> HeldSlot {
-        let (slot, id) = (Arc::new(ConnectionSlot::new()), self.next.fetch_add(1, Ordering::Relaxed));
+    /// Evicts connections although there are free slots. False if none can go.
+    pub(super) fn make_room(&self) -> bool {
+        if self.clients.as_ref().is_some_and(|clients| clients.make_room()) {
+            return true;
+        }
+        let eviction = eviction::choose_without_files(self.lock().values());
+        match eviction {
+            Eviction::Chosen(slots) => {
+                self.evict(slots);
+                true
+            }
+            Eviction::Wait(_) => false,
+        }
+    }
+
+    fn occupy(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>, slot: ConnectionSlot) -> HeldSlot {
+        let (slot, id) = (Arc::new(slot), self.next.fetch_add(1, Ordering::Relaxed));
         self.lock().insert(id, slot.clone());
         HeldSlot { slot, id, limit: self.clone(), _permit: permit, _count: CountGuard::new(&self.open) }
     }
 
-    /// Evicts the connection that has been longest without an admitted request. Those that never had one go first.
-    /// Returns the time to wait for a slot before the next attempt.
-    fn evict_one(&self) -> Duration {
-        let now = Instant::now();
-        let occupied = self.lock();
-        // Connections that were asked to leave already are no candidates for a second eviction.
-        let idle = occupied.values().filter(|slot| !slot.must_evict.load(Ordering::Acquire));
-        let idle = idle.filter_map(|slot| Some((slot.had_requests(), slot.idle_since()?, slot)));
-        let (mut longest, mut next) = (None, EVICTION_GRACE);
-        for (had_requests, since, slot) in idle {
-            let left = (since + EVICTION_GRACE).saturating_duration_since(now);
-            if !left.is_zero() {
-                next = next.min(left);
-            } else if longest.is_none_or(|(had, before, _)| (had_requests, since) < (had, before)) {
-                longest = Some((had_requests, since, slot));
-            }
+    fn choose(&self) -> Eviction {
+        eviction::choose(self.lock().values(), self.places)
+    }
+
+    /// Evicts connections. Returns the time to wait for a slot before the next attempt.
+    fn evict(&self, slots: Vec<Arc<ConnectionSlot>>) -> Duration {
+        for slot in slots {
+            slot.must_evict.store(true, Ordering::Release);
+            slot.task.wake();
+            self.evicted.inc();
         }
-        let Some((_, _, slot)) = longest else { return next };
-        slot.must_evict.store(true, Ordering::Release);
-        slot.task.wake();
-        self.evicted.inc();
-        // The evicted connection has LEAVE_TIMEOUT to end. Twice that lets its slot arrive before a second eviction.
+        // An evicted connection has LEAVE_TIMEOUT to end. Twice that lets its slot arrive before a second eviction.
         LEAVE_TIMEOUT * 2
     }
 
@@ -160,16 +207,28 @@ impl ConnectionSlot {
             last: AtomicU64::new(0),
             received: AtomicU64::new(0),
             must_evict: AtomicBool::new(false),
+            is_for_probes: false,
             task: AtomicWaker::new(),
         }
     }
 
-    fn had_requests(&self) -> bool {
+    /// Creates a slot beyond the limit.
+    fn for_probes() -> Self {
+        ConnectionSlot { is_for_probes: true, ..ConnectionSlot::new() }
+    }
+
+    /// True if the connection had an admitted request that has ended.
+    pub(super) fn had_requests(&self) -> bool {
         self.last.load(Ordering::Acquire) > 0
     }
 
+    /// True if the connection was asked to make room.
+    pub(super) fn is_evicted(&self) -> bool {
+        self.must_evict.load(Ordering::Acquire)
+    }
+
     /// Returns the time since when no admitted request is open, or `None` while there is one.
-    fn idle_since(&self) -> Option<Instant> {
+    pub(super) fn idle_since(&self) -> Option<Instant> {
         let last = Duration::from_millis(self.last.load(Ordering::Acquire));
         (self.requests.load(Ordering::Acquire) == 0).then(|| self.begun + last)
     }
@@ -193,6 +252,10 @@ impl ConnectionSlot {
                 leave_timeout = None;
                 return Poll::Pending;
             }
+            // It has shown nothing that would be lost: half a request, half a handshake, or no key.
+            if !self.had_requests() {
+                return Poll::Ready(());
+            }
             leave_timeout.get_or_insert_with(|| LeaveTimeout::new(self)).poll(cx)
         })
         .await;
@@ -211,6 +274,11 @@ impl ConnectionSlot {
 }
 
 impl SlotRequest {
+    /// True if the connection has a place beyond the limit, and nothing but probes may be answered.
+    pub fn is_for_probes(&self) -> bool {
+        self.slot.is_for_probes
+    }
+
     /// Returns the bytes that were read of the connection since the head of this request.
     pub(super) fn received(&self) -> u64 {
         self.slot.received.load(Ordering::Relaxed) - self.received_before
@@ -352,13 +420,42 @@ mod tests {
     async fn a_connection_with_an_admitted_request_is_not_evicted() {
         let (limit, _metrics) = connection_limit(1);
         let (slot, end) = idle(limit.acquire().await);
-        tokio::time::sleep(EVICTION_GRACE).await;
+        tokio::time::sleep(LEAVE_TIMEOUT).await;
         slot.must_evict.store(true, Ordering::Release);
         let working = slot.begin();
         working.admit();
         slot.task.wake();
-        tokio::time::sleep(EVICTION_GRACE * 10).await;
+        tokio::time::sleep(LEAVE_TIMEOUT * 40).await;
         assert!(!end.is_finished() && !slot.must_leave());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_an_admitted_request_makes_room_at_once() {
+        const PLACES: usize = 256;
+        let (limit, _metrics) = connection_limit(PLACES);
+        let began = Instant::now();
+        // Each is a half request that does not react to anything.
+        for _ in 0..PLACES * 10 {
+            let (slot, _) = idle(limit.acquire().await);
+            drop(slot.begin());
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn probes_have_places_of_their_own_while_all_others_work() {
+        let metrics = Metrics::new();
+        let open = &metrics.clients.connections;
+        let limit = Arc::new(ConnectionLimit::with_places(2, 1, open, &metrics));
+        let held = [limit.acquire().await, limit.acquire().await];
+        let working: Vec<_> = held.iter().map(|held| held.slot().begin()).collect();
+        working.iter().for_each(SlotRequest::admit);
+        let probe = limit.acquire().await;
+        assert!(probe.slot().begin().is_for_probes() && !held[0].slot().begin().is_for_probes());
+        // The next one waits for that place, which half a request does not keep.
+        let (_, ended) = idle(probe);
+        let next = limit.acquire().await;
+        assert!(next.slot().is_for_probes && ended.is_finished());
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,6 +15,8 @@ mod endpoint_path;
 mod head_limit;
 mod stdio;
 mod connection_limit;
+mod eviction;
+mod accept_failures;
 mod received_bytes;
 mod collect_body;
 mod panic_guard;

@@ -17,9 +17,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::accept_failures::AcceptFailures;
 use crate::connection_limit::{ConnectionSlot, HeldSlot, IdleTimeout, LeaveTimeout};
-use crate::socket::{AcceptedStream, ListenSocket};
 use crate::received_bytes::CountedReads;
+use crate::socket::{AcceptedStream, ListenSocket};
 use crate::tcp_lines::LineServer;
 use crate::write_timeout::WriteTimeout;
 use crate::{
@@ -168,9 +169,10 @@ async fn accept_all<C: Future<Output = ()> + Send + 'static>(
             drop(held);
         });
     };
+    let failures = AcceptFailures::new(limit.clone());
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&socket) => accepted,
+            accepted = accept(&socket, &failures) => accepted,
             () = draining.cancelled() => break,
         };
         let Some(stream) = accepted else { continue };
@@ -322,7 +324,7 @@ fn builder(settings: &ListenSettings) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-async fn accept(socket: &ListenSocket) -> Option<AcceptedStream> {
+async fn accept(socket: &ListenSocket, failures: &AcceptFailures) -> Option<AcceptedStream> {
     match socket.accept().await {
         Ok(stream) => {
             if let AcceptedStream::Tcp(stream) = &stream {
@@ -331,10 +333,8 @@ async fn accept(socket: &ListenSocket) -> Option<AcceptedStream> {
             }
             Some(stream)
         }
-        Err(e) => {
-            // Most likely out of file descriptors: an immediate retry would only spin.
-            tracing::warn!("connection not accepted: {e}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
+        Err(error) => {
+            failures.handle(&error).await;
             None
         }
     }

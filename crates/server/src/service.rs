@@ -159,11 +159,11 @@ fn needs_no_origin_check(state: &ServerState, local: bool, headers: &HeaderMap, 
 fn with_connection_close(
     mut response: Response<GuardedBody>,
     version: Version,
-    closing: &AtomicBool,
+    is_closing: bool,
 ) -> Response<GuardedBody> {
     // RFC 9113, section 8.2.2: an endpoint "MUST NOT generate an HTTP/2 message containing
     // connection-specific header fields".
-    if version <= Version::HTTP_11 && closing.load(Ordering::Relaxed) {
+    if version <= Version::HTTP_11 && is_closing {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -200,11 +200,14 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
         if let Some(slot) = &slot {
             request.extensions_mut().insert(slot.clone());
         }
+        // A place for probes is free again after each.
+        let is_for_probes = slot.as_ref().is_some_and(|slot| slot.is_for_probes());
         Box::pin(async move {
             let version = request.version();
             let Ok(response) = router.oneshot(request.map(AxumBody::new)).await;
             let response = response.map(EitherBody::Route);
-            Ok(with_connection_close(watch_if_h2(response, version, state.as_deref(), slot), version, &closing))
+            let is_closing = is_for_probes || closing.load(Ordering::Relaxed);
+            Ok(with_connection_close(watch_if_h2(response, version, state.as_deref(), slot), version, is_closing))
         })
     }
 }

@@ -180,33 +180,6 @@ async fn lists_are_cut_and_too_deep_definitions_left_out() {
     }
 }
 
-/// Out of descriptors, accepting waits instead of spinning, and goes on once there are some.
-#[tokio::test]
-async fn out_of_descriptors_accepting_waits_and_recovers() {
-    let gateway = Setup::new().spawn_after("ulimit -n 64").await;
-    let address = gateway.base.strip_prefix("http://").unwrap().to_owned();
-    let mut held = Vec::new();
-    for _ in 0..100 {
-        held.push(TcpStream::connect(&address).await.unwrap());
-    }
-    holds("it is out of descriptors", || gateway.log().contains("connection not accepted")).await;
-    let ticks = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", gateway.pid())).unwrap();
-        let fields: Vec<u64> =
-            stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2).map(|n| n.parse().unwrap()).collect();
-        fields.iter().sum::<u64>()
-    };
-    let failures = || gateway.log().matches("connection not accepted").count();
-    let (before, failed) = (ticks(), failures());
-    // Some more failures: each after a pause, so that their number says how long it took, whatever the machine does.
-    holds("it goes on trying", || failures() >= failed + 5).await;
-    // Five pauses are half a second: a loop without them would have burnt all of it, and filled the log.
-    assert!(failures() < failed + 100 && ticks() - before < 40, "{} ticks", ticks() - before);
-    drop(held);
-    let client = McpClient::open(&gateway.mcp(), Era::Modern).await;
-    assert_eq!(client.request("tools/list", json!({})).await.status, 200);
-}
-
 /// Above nine tenths of the memory that it may use, nothing new is taken; what runs goes on, and so does the process.
 #[tokio::test]
 async fn requests_are_shed_over_the_memory_limit() {

@@ -538,8 +538,8 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F56",
         "no descriptors are left",
-        "accepting pauses and recovers",
-        &["out_of_descriptors_accepting_waits_and_recovers"],
+        "connections without a request make room; without any, accepting pauses and recovers",
+        &["out_of_descriptors_connections_without_a_request_make_room", "a_line_a_minute_tells_of_all_failures"],
         "",
     ),
     row(
