@@ -20,4 +20,5 @@ mod subscribing;
 mod tls;
 mod transit;
 mod observability;
+mod odd_texts;
 mod uris;

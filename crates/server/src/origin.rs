@@ -31,9 +31,9 @@ impl HostRules {
     /// True if a Host value is accepted. Loopback names and addresses always are: a rebinding attack arrives under a
     /// name of the attacker's.
     pub fn accepts_host(&self, value: &str) -> bool {
-        let host = without_port(value).to_ascii_lowercase();
-        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
-        address || host == "localhost" || self.hosts.iter().any(|rule| matches(rule, &host))
+        let Some(host) = without_port(value) else { return false };
+        let host = host.to_ascii_lowercase();
+        address_of(&host).is_some() || host == "localhost" || self.hosts.iter().any(|rule| matches(rule, &host))
     }
 
     /// Checks every host that a request names, and that it names one. HTTP/1.1 has a header for it, HTTP/2 the
@@ -74,9 +74,9 @@ pub fn has_several_hosts(headers: &HeaderMap) -> bool {
 
 /// True if a Host value names this machine.
 pub fn is_loopback_host(value: &str) -> bool {
-    let host = without_port(value);
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    address.is_ok_and(|address| address.to_canonical().is_loopback()) || host.eq_ignore_ascii_case("localhost")
+    let Some(host) = without_port(value) else { return false };
+    let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+    address_of(host).is_some_and(is_loopback) || host.eq_ignore_ascii_case("localhost")
 }
 
 fn matches(rule: &str, host: &str) -> bool {
@@ -87,16 +87,26 @@ fn matches(rule: &str, host: &str) -> bool {
     }
 }
 
-/// Strips the port: `host`, `host:port`, `[::1]`, `[::1]:port`.
-fn without_port(value: &str) -> &str {
-    // An IPv6 address has colons of its own, so its brackets mark the end.
-    if value.starts_with('[') {
-        return value.find(']').map_or(value, |end| &value[..=end]);
+/// Reads an address: `127.0.0.1`, `[::1]`.
+fn address_of(host: &str) -> Option<IpAddr> {
+    // RFC 3986, section 3.2.2: only an IPv6 address has brackets, and "this is the only place where square bracket
+    // characters are allowed in the URI syntax".
+    match host.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']')?.parse().ok().map(IpAddr::V6),
+        None => host.parse().ok().map(IpAddr::V4),
     }
-    match value.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
-        _ => value,
-    }
+}
+
+/// Strips the port: `host`, `host:port`, `[::1]`, `[::1]:port`. `None` for what is none of these.
+fn without_port(value: &str) -> Option<&str> {
+    // An IPv6 address has colons of its own, so its brackets mark the end. Nothing but a port may follow.
+    let end = match value.starts_with('[') {
+        true => value.find(']')? + 1,
+        false => value.find(':').unwrap_or(value.len()),
+    };
+    let (host, rest) = value.split_at(end);
+    let is_port = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
+    (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port)).then_some(host)
 }
 
 /// Checks every request of the listener, answers preflights, and adds CORS headers.
@@ -216,9 +226,31 @@ mod tests {
             ".example.com",
             "gateway.evil.test",
             "127.0.0.1.evil.test",
+            "[::1].evil.test",
+            "[::1].evil.test:8080",
+            "[::1]evil.test",
+            "[::1]]",
+            "[[::1]]",
+            "[::1",
+            "::1]",
+            "::1",
+            "[127.0.0.1]",
+            "[localhost]",
+            "127.0.0.1:80.evil.test",
+            "127.0.0.1:80:80",
+            "localhost:80@evil.test",
+            "localhost:x",
+            "[::1]:8080.evil.test",
+            "[::1%25lo]",
+            "me@localhost",
         ] {
             assert!(!rules.accepts_host(host), "{host}");
+            assert!(!is_loopback_host(host), "{host}");
         }
+        for host in ["localhost", "127.0.0.1:8080", "[::1]:8080", "[::ffff:127.0.0.1]", "LocalHost:"] {
+            assert!(is_loopback_host(host), "{host}");
+        }
+        assert!(!is_loopback_host("10.1.2.3") && !is_loopback_host("[2001:db8::1]:80"));
         assert!(rules.accepts_origin("http://localhost:6274", Some("localhost:8080")));
         assert!(rules.accepts_origin("http://localhost:8080", Some("localhost:8080")));
         for origin in ["https://evil.test", "null", "http://localhost:6275", ""] {
