@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use moongate_telemetry::logs;
+use moongate_telemetry::plain_text::is_invisible;
 
 /// Lines of context around a change.
 const CONTEXT: usize = 2;
@@ -77,7 +78,7 @@ fn difference_at(lines: &[(LineChange, ShownLine<'_>)], at: usize, other: LineCh
 fn cut(line: &str, from: usize) -> String {
     // What looks like a key may stand where no key is known. Control characters could rewrite the terminal.
     let line = logs::redact_values(line).replace("[redacted]", "***");
-    let plain: Vec<char> = line.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }).collect();
+    let plain: Vec<char> = line.chars().map(|c| if is_invisible(c) { ' ' } else { c }).collect();
     if plain.len() <= WIDTH_MAX {
         return plain.into_iter().collect();
     }

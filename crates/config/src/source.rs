@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use moongate_edit::FileTag;
 use moongate_platform::Platform;
+use moongate_telemetry::plain_text::is_invisible;
 
 use super::problem::{ProblemKind, ProblemOrigin, SourceSnippet};
 use super::redact;
@@ -151,8 +152,8 @@ impl ConfigSources {
 
 /// Cuts a line to the part around the problem.
 fn window(line: &str, offset: usize, length: usize) -> SourceSnippet {
-    // A control character in a config must not reach the terminal.
-    let text: String = line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    // A control character in a config must not reach the terminal. One stands for one, so that the offset stays true.
+    let text: String = line.trim_end().chars().map(|c| if c == '\t' || is_invisible(c) { ' ' } else { c }).collect();
     let total = text.chars().count();
     if total <= LINE_WIDTH_MAX {
         let room = (total + 1).saturating_sub(offset).max(1);

@@ -5,10 +5,12 @@
 
 mod call_totals;
 mod calls;
+mod log_writer;
 pub mod logs;
 mod memory;
 mod meter;
 mod metrics;
+pub mod plain_text;
 mod process;
 mod redact;
 

@@ -1,6 +1,6 @@
 //! Logs on stderr: one line an event, as text or JSON. Owns the filter, the format and the cleaning of peers' text.
 //!
-//! Does not decide what is logged. Invariant: text of a peer stays within one line.
+//! Does not decide what is logged. Invariant: text of a peer stays within one line, and hides nothing in it.
 
 use std::sync::OnceLock;
 
@@ -10,6 +10,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::log_writer::CleanStderr;
+use crate::plain_text::readable_line;
 pub use crate::redact::{redact, redact_values};
 
 /// Setter of the log filter. Empty until logging has started.
@@ -70,7 +72,7 @@ pub fn start(text: &str, json: bool) {
     // The filter comes first in the registry. An event that it drops is never formatted.
     let (filter, handle) = reload::Layer::new(parse(text));
     let registry = tracing_subscriber::registry().with(filter);
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_timer(UtcTime);
+    let lines = tracing_subscriber::fmt::layer().with_writer(CleanStderr).with_timer(UtcTime);
     let started = if json {
         registry.with(lines.json().flatten_event(true)).try_init()
     } else {
@@ -107,16 +109,13 @@ impl FormatTime for UtcTime {
 /// Returns a sample of a peer's bytes for a log: short, printable, with credentials redacted.
 pub fn sample(bytes: &[u8]) -> String {
     // Cut in bytes before the conversion, since a peer may send megabytes of garbage.
-    let text: String = String::from_utf8_lossy(&bytes[..bytes.len().min(200)])
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    redact(&text)
+    redact(&readable_line(&String::from_utf8_lossy(&bytes[..bytes.len().min(200)])))
 }
 
-/// Returns a peer's text without control characters, cut to 1000 characters.
+/// Returns a peer's text in one line without what a reader cannot see, of at most 1000 characters.
 pub fn one_line(text: &str) -> String {
-    text.chars().take(1000).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let end = text.char_indices().nth(1000).map_or(text.len(), |(end, _)| end);
+    readable_line(&text[..end])
 }
 
 #[cfg(test)]

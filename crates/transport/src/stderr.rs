@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ProbeState;
 use moongate_telemetry::logs;
+use moongate_telemetry::plain_text::readable_line;
 
 /// Limit of lines in memory.
 const LINES_MAX: usize = 50;
@@ -80,7 +81,7 @@ impl StderrTail {
                     if !read {
                         break;
                     }
-                    let text: String = String::from_utf8_lossy(&line).trim_end().chars().filter(|c| !c.is_control()).collect();
+                    let text = readable_line(String::from_utf8_lossy(&line).trim_end());
                     line.clear();
                     // The current state of the probe applies to this line, too.
                     if probe.has_changed().unwrap_or(false) {

@@ -12,6 +12,7 @@ use crate::cli::process;
 use moongate_config::ConfigProblems;
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_model::{Error, ItemKind, McpErrorKind};
+use moongate_telemetry::plain_text::is_invisible;
 
 /// Failure of a verb.
 #[derive(Debug)]
@@ -93,10 +94,9 @@ pub(super) fn fit_for_stdout(text: &str) -> Cow<'_, str> {
     if std::io::stdout().is_terminal() { without_control_characters(text) } else { text.into() }
 }
 
-/// Removes control characters, except line ends and tabs.
+/// Replaces what a reader cannot see, except line ends and tabs.
 pub(super) fn without_control_characters(text: &str) -> Cow<'_, str> {
-    let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if text.contains(harmful) { text.replace(harmful, "\u{fffd}").into() } else { text.into() }
+    if text.contains(is_invisible) { text.replace(is_invisible, "\u{fffd}").into() } else { text.into() }
 }
 
 /// Encodes the items of the lists as the server wrote them, in the members that the protocol defines.

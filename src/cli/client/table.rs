@@ -7,6 +7,7 @@ use std::sync::Arc;
 use moongate_form::schema::{self, SchemaArgument};
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::ItemKind;
+use moongate_telemetry::plain_text::readable_line;
 
 /// Maximum width of a cell between the first and the last.
 const CELL: usize = 40;
@@ -83,7 +84,7 @@ pub(in crate::cli) fn columns(headings: &[&str], rows: &[Vec<String>]) -> String
 fn cut(text: &str, limit: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     // Control characters could rewrite other lines of the terminal.
-    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line = readable_line(line);
     if line.chars().count() <= limit {
         return line;
     }

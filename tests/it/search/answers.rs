@@ -195,3 +195,23 @@ async fn resources_and_prompts_are_found_and_read() {
         }
     }
 }
+
+#[tokio::test]
+async fn search_texts_have_nothing_that_only_a_model_can_see() {
+    const HIDDEN: [char; 7] = ['\u{202e}', '\u{200b}', '\u{e0049}', '\u{2028}', '\u{85}', '\u{feff}', '\u{2066}'];
+    let hidden: String = HIDDEN.into_iter().map(|c| format!("{c}x")).collect();
+    let odd = json!({"name": "odd", "description": format!("Odd{hidden} words"), "inputSchema": {
+        "type": "object", "properties": {format!("a{hidden}"): {"enum": [hidden.clone()]}}}});
+    let script = MockScript { tools: vec![odd], ..only(legacy(), &[]) };
+    let (_mock, gateway) = searching(script, &[]).await;
+    for revision in CLIENTS {
+        let client = able(&gateway, revision).await;
+        for arguments in [json!({"query": "odd"}), json!({"query": "odd", "detail": "full"}), json!({"query": hidden})]
+        {
+            let text = ask(&client, "search_tools", arguments).await;
+            assert!(!text.contains(HIDDEN), "{text:?}");
+        }
+        let described = ask(&client, "describe_tool", json!({"names": ["a__odd"]})).await;
+        assert!(!described.contains(HIDDEN), "{described:?}");
+    }
+}

@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 
 use maud::{Markup, Render, html};
 
+use moongate_telemetry::plain_text::is_invisible;
+
 /// Foreign text. Characters that a reader cannot see are written out.
 pub(super) struct VisibleText<'a>(pub(super) &'a str);
 
@@ -41,16 +43,6 @@ impl Render for WithCode<'_> {
             }
         }
     }
-}
-
-/// True for control characters, marks of direction, and characters without width.
-fn is_invisible(character: char) -> bool {
-    // Marks of direction can reverse a name, and tag characters can hide instructions to a model.
-    matches!(character,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
-        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
-        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
-        || (character.is_control() && !matches!(character, '\n' | '\t'))
 }
 
 /// Writes an estimate with two significant digits.

@@ -4,6 +4,7 @@
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::Outcome;
+use moongate_telemetry::plain_text::readable;
 
 /// Builds a result with these content blocks.
 pub(super) fn content_result(blocks: &[RawJson]) -> Outcome {
@@ -31,7 +32,8 @@ pub(super) fn append_text(result: &mut JsonObject, text: &str) {
     result.set(ByteString::literal("content"), RawJson::array(blocks.iter()));
 }
 
-/// Builds a content block of text.
+/// Builds a content block of text, without characters that could hide instructions to a model.
 pub(super) fn text_block(text: &str) -> RawJson {
-    JsonObject::new().with("type", RawJson::literal("\"text\"")).with("text", RawJson::string(text)).to_raw()
+    let text = readable(text);
+    JsonObject::new().with("type", RawJson::literal("\"text\"")).with("text", RawJson::string(&text)).to_raw()
 }
