@@ -146,7 +146,7 @@ fn find_grant(
     }
 }
 
-/// Refuses a key without a look at it.
+/// Refuses a wrong key after too many others.
 pub(super) fn refuse_guesses(admin: &AdminState, wait: Duration) -> Response {
     admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
     let message = "Too many wrong keys came from this address: wait a minute, then send one of admin.keys";

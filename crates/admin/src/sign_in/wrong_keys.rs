@@ -1,7 +1,7 @@
 //! Limit of wrong keys for each address.
 //!
-//! Owns the count of guesses. Does not know which keys are right. Invariants: an address tries at most ten wrong keys a
-//! minute, and the table is bounded.
+//! Owns the count of guesses. Does not know which keys are right. Invariants: an address learns of at most ten wrong
+//! keys a minute that they are wrong, a right key always passes, and the table is bounded.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -32,7 +32,7 @@ pub(crate) enum KeyAttempt<T> {
     Right(T),
     /// The key is wrong.
     Wrong,
-    /// The key was not compared: there were too many wrong ones. The next may come after this time.
+    /// The key is wrong, and there were too many. The next may come after this time.
     Refused(Duration),
 }
 
@@ -44,13 +44,20 @@ struct WrongGuesses {
 }
 
 impl WrongKeyLimit {
-    /// Compares a key, unless the address has tried too many wrong ones. `address` is `None` on a Unix socket.
+    /// Compares a key. `address` is `None` on a Unix socket.
+    ///
+    /// A right key passes, however many wrong ones came before: programs with an old key may share the address, and
+    /// would lock an operator out. Keys are too long to be guessed, so that nothing is lost by it.
     pub(crate) fn attempt<T>(
         &self,
         address: Option<IpAddr>,
         hash: KeyHash,
         compare: impl FnOnce(&KeyHash) -> Option<T>,
     ) -> KeyAttempt<T> {
+        // Also compared if it was wrong before: a reload may have made it right.
+        if let Some(right) = compare(&hash) {
+            return KeyAttempt::Right(right);
+        }
         let (address, now) = (address.map(network), Instant::now());
         // Locked until the end: guesses that come at the same time count one by one.
         let mut addresses = self.0.lock();
@@ -61,10 +68,6 @@ impl WrongKeyLimit {
         let repeats = known.is_some_and(|guesses| guesses.wrong.contains(&hash));
         if let Some(guesses) = known.filter(|guesses| guesses.wrong.len() >= GUESSES_MAX && !repeats) {
             return KeyAttempt::Refused(guesses.since + WINDOW - now);
-        }
-        // Compared even if it was wrong before: a reload may have made it right.
-        if let Some(right) = compare(&hash) {
-            return KeyAttempt::Right(right);
         }
         if !repeats {
             make_room(&mut addresses, address, now);
@@ -112,11 +115,13 @@ mod tests {
             assert_eq!(attempt(&limit, [192, 0, 2, 1], &format!("{n}")), KeyAttempt::Wrong);
             assert_eq!(attempt(&limit, [192, 0, 2, 1], "0"), KeyAttempt::Wrong, "the same key is no new guess");
         }
-        // Not even the right one: the answer would tell that it is right.
-        assert_eq!(attempt(&limit, [192, 0, 2, 1], "right"), KeyAttempt::Refused(WINDOW));
-        assert_eq!(attempt(&limit, [192, 0, 2, 2], "right"), KeyAttempt::Right(()));
+        for _ in 0..3 {
+            assert_eq!(attempt(&limit, [192, 0, 2, 1], "11"), KeyAttempt::Refused(WINDOW));
+            assert_eq!(attempt(&limit, [192, 0, 2, 1], "right"), KeyAttempt::Right(()), "nobody is locked out");
+        }
+        assert_eq!(attempt(&limit, [192, 0, 2, 2], "11"), KeyAttempt::Wrong);
         tokio::time::sleep(WINDOW).await;
-        assert_eq!(attempt(&limit, [192, 0, 2, 1], "right"), KeyAttempt::Right(()));
+        assert_eq!(attempt(&limit, [192, 0, 2, 1], "11"), KeyAttempt::Wrong);
     }
 
     #[tokio::test(start_paused = true)]
@@ -126,7 +131,7 @@ mod tests {
         for n in 0..10 {
             assert_eq!(attempt(&limit, address(1, n), &format!("{n}")), KeyAttempt::Wrong);
         }
-        assert!(matches!(attempt(&limit, address(1, 99), "right"), KeyAttempt::Refused(_)));
+        assert!(matches!(attempt(&limit, address(1, 99), "99"), KeyAttempt::Refused(_)));
         for network in 2..5000 {
             attempt(&limit, address(network, 1), "wrong");
         }
