@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use moongate_platform::signals::ReloadSignals;
-use moongate_platform::{open_files, service_manager};
+use moongate_platform::{child_process, open_files, service_manager};
 
 use crate::app::{GatewayApp, ReloadSource};
 use crate::cli::process::{self, print_message, report_error, runtime};
@@ -117,6 +117,8 @@ fn demo_server(program: &std::path::Path) -> ServerSettings {
 async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow::Result<()> {
     // Before the start: a signal while servers connect must stop the gateway in order.
     let mut stop = StopSignals::listen()?;
+    // In a container without an init, this process gets the processes that servers leave behind.
+    tokio::spawn(child_process::reap_orphans());
     let hangup = loaded.plan.reload.signal.then(ReloadSignals::listen).transpose();
     let mut hangup = hangup.context("signals cannot be received")?;
     let program = std::env::current_exe().ok();

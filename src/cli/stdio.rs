@@ -199,6 +199,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
 
 async fn serve(built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::listen()?;
+    tokio::spawn(moongate_platform::child_process::reap_orphans());
     let program = std::env::current_exe().ok();
     moongate_platform::open_files::raise_limit();
     let app = GatewayApp::start(built.plan, program.as_deref()).await?;

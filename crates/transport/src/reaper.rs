@@ -48,8 +48,8 @@ impl Reaper {
         // Own process group: a Ctrl-C at the terminal must not reach the reaper before the gateway has ended.
         // Without the gateway's environment, which may hold secrets.
         command.args(["guard", &self.run]).env_clear();
-        child_process::separate_from_terminal(&mut command);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = child_process::spawn_separately(&mut command)?;
         let input = child.stdin.take().ok_or_else(|| std::io::Error::other("the guard has no input"))?;
         *process = Some((child, input));
         Ok(())

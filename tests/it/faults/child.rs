@@ -3,7 +3,7 @@
 use moongate_mock::{FaultAction, FaultRule, MockScript, StdioRules};
 use serde_json::{Value, json};
 
-use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, legacy, modern, only, until};
+use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, holds, legacy, modern, only, until};
 
 async fn child(script: &MockScript, settings: &str) -> Gateway {
     let gateway = Setup::new().stdio("a", script).with("servers.a", settings).start().await;
@@ -215,4 +215,46 @@ async fn a_stop_does_not_wait_for_a_list_that_hangs() {
         crate::harness::within("it stops", gateway.app.stop()).await;
         assert_eq!(servers.servers()[0].status().state, moongate_upstream::UpstreamState::Stopped);
     }
+}
+
+/// In a process namespace of its own the gateway is PID 1, as in a container without an init.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn orphans_of_servers_are_reaped_by_pid_1() {
+    use crate::harness::Process;
+    use std::process::Stdio;
+    let unshare = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    let may = tokio::process::Command::new("unshare").args(unshare).arg("true").stderr(Stdio::null()).status().await;
+    if !may.is_ok_and(|status| status.success()) {
+        eprintln!("no namespaces here");
+        return;
+    }
+    let setup = Setup::new().stdio("a", &legacy());
+    let line = "for n in 1 2 3 4 5; do (sleep 0.2 &) ; (setsid sleep 0.2 &) ; done; exit 7";
+    let setup = setup.with("servers.b", &format!("command = \"sh\"\nargs = [\"-c\", {line:?}]"));
+    let config = setup.file();
+    let mut command = tokio::process::Command::new("unshare");
+    command.args(unshare).arg(env!("CARGO_BIN_EXE_moongate")).arg("serve").arg("--config").arg(config);
+    let gateway = Process::run(command, tempfile::tempdir().unwrap(), None).await;
+    // The state and the id of each child of a process.
+    let children = |parent: u32| {
+        let all = std::fs::read_dir("/proc").unwrap().filter_map(move |entry| {
+            let entry = entry.ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            let mut fields = stat.rsplit(')').next()?.split_whitespace();
+            let (state, of) = (fields.next()?.to_owned(), fields.next()?.parse::<u32>().ok()?);
+            (of == parent).then_some((state, entry.file_name().to_str()?.parse::<u32>().ok()?))
+        });
+        all.collect::<Vec<_>>()
+    };
+    let inside = children(gateway.pid())[0].1;
+    let zombies = || children(inside).iter().filter(|(state, _)| state == "Z").count();
+    // The exits of its own children are not taken: the status of each is known.
+    until("the child's exit is known", || async {
+        let status = gateway.status("b").await;
+        status["reason"].as_str().is_some_and(|reason| reason.contains("status 7")).then_some(())
+    })
+    .await;
+    until("its other child works", || async { (gateway.status("a").await["state"] == "ready").then_some(()) }).await;
+    holds("no zombie stays", || zombies() == 0).await;
 }

@@ -43,7 +43,8 @@ impl Process {
         Process::run(command, dir, trusted).await
     }
 
-    async fn run(mut command: Command, dir: TempDir, trusted: Option<&Path>) -> Process {
+    /// Starts a command that starts the program.
+    pub(crate) async fn run(mut command: Command, dir: TempDir, trusted: Option<&Path>) -> Process {
         command.envs(trusted.map(|file| ("SSL_CERT_FILE", file)));
         command.stderr(Stdio::piped()).stdout(Stdio::null());
         let mut child = command.kill_on_drop(true).spawn().unwrap();

@@ -4,6 +4,8 @@
 //! decide when. Invariant: a signal or a kill reaches the wrapper (`npx`, `uvx`, `sh`) and the program in it.
 
 #[cfg(unix)]
+mod orphans;
+#[cfg(unix)]
 mod unix;
 #[cfg(unix)]
 use unix as system;
@@ -13,7 +15,8 @@ mod windows;
 use windows as system;
 
 pub use system::{
-    ChildTree, SYSTEM_VARIABLES, exit_signal, kill_group, kill_with_variable, separate_from_terminal, terminate_group,
+    ChildTree, SYSTEM_VARIABLES, exit_signal, kill_group, kill_with_variable, reap_orphans, spawn_separately,
+    terminate_group,
 };
 
 /// Standard streams of a child.

@@ -10,6 +10,8 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 
 use super::ChildStreams;
+use super::orphans::OwnChildren;
+pub use super::orphans::reap_orphans;
 use crate::open_files;
 
 /// Variables beside the common ones without which programs of this system do not run.
@@ -25,8 +27,10 @@ impl ChildTree {
     /// Starts a command in a process group of its own. Must be called on the runtime.
     pub fn spawn(mut command: Command) -> io::Result<Self> {
         // Ctrl-C at the terminal must not reach the child before the gateway has decided what to do.
+        let mut own_children = OwnChildren::lock();
         let child = open_files::spawn(command.process_group(0).kill_on_drop(true))?;
         let pid = child.id().ok_or_else(|| io::Error::other("the child has ended already"))?;
+        own_children.add(pid);
         Ok(ChildTree { child, pid })
     }
 
@@ -57,6 +61,21 @@ impl ChildTree {
     }
 }
 
+impl Drop for ChildTree {
+    fn drop(&mut self) {
+        // If it still runs, the runtime kills it, and needs no exit status.
+        OwnChildren::lock().remove(self.pid);
+    }
+}
+
+/// Starts a command that is waited for elsewhere, away from the terminal's Ctrl-C.
+pub fn spawn_separately(command: &mut std::process::Command) -> io::Result<std::process::Child> {
+    let mut own_children = OwnChildren::lock();
+    let child = separate_from_terminal(command).spawn()?;
+    own_children.add(child.id());
+    Ok(child)
+}
+
 /// Returns the signal that ended a child.
 pub fn exit_signal(status: ExitStatus) -> Option<i32> {
     use std::os::unix::process::ExitStatusExt as _;
@@ -64,7 +83,7 @@ pub fn exit_signal(status: ExitStatus) -> Option<i32> {
 }
 
 /// Keeps the terminal's Ctrl-C from a command that is about to be started.
-pub fn separate_from_terminal(command: &mut std::process::Command) -> &mut std::process::Command {
+fn separate_from_terminal(command: &mut std::process::Command) -> &mut std::process::Command {
     use std::os::unix::process::CommandExt as _;
     command.process_group(0)
 }

@@ -81,13 +81,23 @@ impl ChildTree {
     }
 }
 
+/// Starts a command that is waited for elsewhere, away from the console's Ctrl-C.
+pub fn spawn_separately(command: &mut std::process::Command) -> io::Result<std::process::Child> {
+    separate_from_terminal(command).spawn()
+}
+
+/// Reaps orphans. Windows gives a process no children that it did not start.
+pub async fn reap_orphans() -> io::Result<()> {
+    Ok(())
+}
+
 /// Returns the signal that ended a child. Windows has none.
 pub fn exit_signal(_: ExitStatus) -> Option<i32> {
     None
 }
 
 /// Keeps the console's Ctrl-C from a command that is about to be started.
-pub fn separate_from_terminal(command: &mut std::process::Command) -> &mut std::process::Command {
+fn separate_from_terminal(command: &mut std::process::Command) -> &mut std::process::Command {
     use std::os::windows::process::CommandExt as _;
     command.creation_flags(CREATE_NO_WINDOW.0 | CREATE_NEW_PROCESS_GROUP.0)
 }
