@@ -166,17 +166,21 @@ impl Sessions {
     /// whose sessions may be restored.
     pub fn load_persisted(&self, contents: &mut StoredState, admits: impl Fn(&PrincipalMark) -> bool) {
         self.persisted.process_number.store(contents.run, Ordering::Relaxed);
-        let mut records = Vec::new();
+        let (mut records, mut unreadable) = (Vec::new(), 0);
         let settings = self.settings.load_full();
         for (key, row) in contents.take(StoreTable::Sessions) {
             let digest = SessionDigest::try_from(&key[..]).ok();
             let record = serde_json::from_slice::<SessionRecord>(&row).ok();
+            unreadable += usize::from(digest.is_none() || record.is_none());
             // Expired sessions, and those of removed keys, can never be restored.
             let record = record.filter(|r| !r.is_expired(settings.idle) && admits(&r.owner));
             match digest.zip(record) {
                 Some(found) => records.push(found),
                 None => self.store.remove(StoreTable::Sessions, key),
             }
+        }
+        if unreadable > 0 {
+            tracing::warn!(sessions_lost = unreadable, "sessions of the previous process cannot be read");
         }
         // Most recently used first: the limit cuts off the oldest.
         records.sort_by_key(|(_, record)| std::cmp::Reverse(record.used));

@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use redb::backends::FileBackend;
-use redb::{Database, Error, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableError};
+use redb::{
+    Database, Error, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, TableDefinition, TableError,
+};
 
+use crate::store::session_count::SessionCount;
 use crate::store::{RowChange, StoreBackend, StoreError, StoreTable, StoredState};
 use moongate_platform::private_file;
 
@@ -36,6 +39,7 @@ pub(super) struct EmbeddedStore {
     path: PathBuf,
     run: u64,
     contents: Option<StoredState>,
+    session_count: SessionCount,
 }
 
 impl EmbeddedStore {
@@ -45,7 +49,13 @@ impl EmbeddedStore {
             Err(StoreError::Corrupt(why)) => {
                 let aside = set_aside(path)?;
                 let (shown, aside) = (path.display(), aside.display());
-                tracing::warn!("the state in {shown} cannot be read ({why}); it is now {aside}, and a new one begins");
+                // Their clients get a 404 each, and initialize again. One line tells of all.
+                let sessions_lost = SessionCount::beside(path).read();
+                let sessions_lost = sessions_lost.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
+                tracing::warn!(
+                    sessions_lost,
+                    "the state in {shown} cannot be read ({why}); it is now {aside}, and a new one begins"
+                );
                 try_open(path)
             }
             opened => opened,
@@ -67,7 +77,8 @@ fn try_open(path: &Path) -> Result<EmbeddedStore, StoreError> {
         Err(_) => return Err(StoreError::Corrupt("its pages do not fit together".to_owned())),
     };
     let contents = contents.ok_or_else(|| StoreError::Corrupt("it was written by another version".to_owned()))?;
-    Ok(EmbeddedStore { database, path: path.to_owned(), run: contents.run, contents: Some(contents) })
+    let (run, session_count) = (contents.run, SessionCount::beside(path));
+    Ok(EmbeddedStore { database, path: path.to_owned(), run, contents: Some(contents), session_count })
 }
 
 fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
@@ -139,7 +150,8 @@ impl StoreBackend for EmbeddedStore {
     }
 
     fn write(&mut self, changes: &[RowChange]) -> Result<(), StoreError> {
-        let written = || -> Result<(), Error> {
+        let written = || -> Result<u64, Error> {
+            let mut sessions = 0;
             let transaction = write(&self.database)?;
             {
                 let mut about = transaction.open_table(ABOUT)?;
@@ -155,10 +167,15 @@ impl StoreBackend for EmbeddedStore {
                         None => drop(rows.remove(&key[..])?),
                     }
                 }
+                if table == StoreTable::Sessions {
+                    sessions = rows.len()?;
+                }
             }
             transaction.commit()?;
-            Ok(())
+            Ok(sessions)
         };
-        written().map_err(|error| store_error(&self.path, error))
+        let sessions = written().map_err(|error| store_error(&self.path, error))?;
+        self.session_count.write(sessions);
+        Ok(())
     }
 }

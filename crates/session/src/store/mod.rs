@@ -4,6 +4,7 @@
 //! says. Invariant: nobody waits for a write. A failing disk costs only the rows that it was to keep.
 
 mod embedded;
+mod session_count;
 mod writer;
 
 use parking_lot::{Mutex, MutexGuard};

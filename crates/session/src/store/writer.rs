@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use crate::store::session_count::SessionCount;
 use crate::store::{QueuedChanges, RowChange, StoreBackend, StoreError, StoreInner, StorePhase};
 
 /// Time within which changes are written together.
@@ -74,7 +75,10 @@ pub(super) async fn run(
             // The file is released before anybody learns that it is.
             let end = move || {
                 drop(backend);
-                temporary_file.and_then(|file| std::fs::remove_file(file).ok())
+                if let Some(file) = temporary_file {
+                    let _ = std::fs::remove_file(&file);
+                    SessionCount::beside(&file).remove();
+                }
             };
             // A panic of the library at this point loses nothing: the batch is written.
             let _ = tokio::task::spawn_blocking(end).await;
