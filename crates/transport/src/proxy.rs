@@ -202,9 +202,10 @@ fn is_excepted(exceptions: &str, host: &str, port: u16) -> bool {
             _ => entry,
         };
         let entry = if entry.starts_with("*.") { &entry[1..] } else { entry };
-        Some(entry.trim_matches(['[', ']']))
+        // A final dot marks a name as absolute (RFC 1034, section 3.1). It names the same host.
+        Some(entry.trim_matches(['[', ']']).trim_end_matches('.'))
     });
-    let entries: Vec<&str> = entries.collect();
+    let entries: Vec<&str> = entries.filter(|entry| !entry.is_empty()).collect();
     // The scheme does not matter for exceptions.
     let Ok(uri) = format!("http://{host}/").parse::<Uri>() else { return false };
     // The library's `*` covers names only, not addresses.
@@ -309,6 +310,14 @@ mod tests {
             ("b.test, a.test", "a.test", true),
             ("b.test a.test", "a.test", true),
             ("a.test", "a.test.", true),
+            ("a.test.", "a.test", true),
+            ("a.test.", "b.a.test.", true),
+            (".a.test.", "b.a.test", true),
+            ("*.a.test.", "b.a.test", true),
+            ("a.test.:8080", "a.test:8080", true),
+            ("a.test.:8080", "a.test:8081", false),
+            ("a.test.", "nota.test", false),
+            (".", "a.test", false),
             ("*", "a.test", true),
             ("*", "10.1.2.3", true),
             ("10.0.0.0/8", "10.1.2.3", true),
