@@ -2,6 +2,7 @@
 //!
 //! Does not follow calls (`gateway`). Invariant: a line has names, sizes and times, never an argument or a result.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -84,6 +85,14 @@ pub struct CallRecord<'a> {
     pub response_bytes: usize,
 }
 
+/// Returns the path of an endpoint by its name: that of a server or a view, or empty for all servers.
+fn endpoint_path(name: &str) -> Cow<'static, str> {
+    match name {
+        "" => Cow::Borrowed("/mcp"),
+        name => Cow::Owned(format!("/mcp/{name}")),
+    }
+}
+
 impl CallRecord<'_> {
     /// Writes the log line.
     pub fn write(&self) {
@@ -99,7 +108,7 @@ impl CallRecord<'_> {
             principal = self.principal,
             client = client.unwrap_or_default(),
             revision = self.revision,
-            endpoint = if self.endpoint.is_empty() { "/mcp" } else { self.endpoint },
+            endpoint = &*endpoint_path(self.endpoint),
             server = self.server,
             tool = cut(self.tool),
             outcome = self.outcome,

@@ -65,3 +65,18 @@ async fn colours_of_a_servers_last_words_are_left_out() {
     assert!(reason.ends_with("Error: no token set it"), "{reason}");
     assert!(!status["stderr"].to_string().contains("[31m"), "{status}");
 }
+
+#[tokio::test]
+async fn the_record_of_calls_names_the_path_of_its_endpoint() {
+    let setup = Setup::new().stdio("s", &crate::harness::legacy()).with("views.work", "servers = [\"s\"]");
+    let gateway = setup.with("telemetry", "calls = \"all\"").spawn().await;
+    for path in ["/mcp", "/mcp/work", "/mcp/s"] {
+        let client = McpClient::open(&format!("{}{path}", gateway.base), Era::Modern).await;
+        client.request("tools/call", json!({"name": "nothing", "arguments": {}})).await;
+        until("the call is recorded", || {
+            let log = gateway.log();
+            std::future::ready(log.contains(&format!("endpoint=\"{path}\" ")).then_some(()))
+        })
+        .await;
+    }
+}
