@@ -234,7 +234,7 @@ async fn metrics(Shared(admin): Shared<Arc<AdminState>>) -> Response {
 }
 
 async fn alive() -> Response {
-    json_response(StatusCode::OK, "none", "alive")
+    json(StatusCode::OK, &serde_json::json!({ "message": "alive" }))
 }
 
 async fn ready(Shared(admin): Shared<Arc<AdminState>>) -> Response {
@@ -242,7 +242,7 @@ async fn ready(Shared(admin): Shared<Arc<AdminState>>) -> Response {
     if admin.draining.is_cancelled() {
         return json_response(StatusCode::SERVICE_UNAVAILABLE, "draining", "The gateway is about to stop");
     }
-    json_response(StatusCode::OK, "none", "ready")
+    json(StatusCode::OK, &serde_json::json!({ "message": "ready" }))
 }
 
 async fn not_found() -> Response {

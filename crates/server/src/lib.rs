@@ -177,5 +177,5 @@ async fn not_found() -> Response {
 }
 
 async fn alive() -> Response {
-    json_response(StatusCode::OK, "none", "alive")
+    json(StatusCode::OK, &serde_json::json!({ "message": "alive" })).map(AxumBody::new)
 }

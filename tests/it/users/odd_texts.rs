@@ -67,6 +67,22 @@ async fn colours_of_a_servers_last_words_are_left_out() {
 }
 
 #[tokio::test]
+async fn health_answers_name_no_error() {
+    let gateway = Setup::new().start().await;
+    let admin = format!("http://{}", gateway.app.admin.unwrap());
+    for (base, path, message) in [
+        (gateway.base.clone(), "/healthz", "alive"),
+        (gateway.base.clone(), "/livez", "alive"),
+        (admin.clone(), "/healthz", "alive"),
+        (admin.clone(), "/livez", "alive"),
+        (admin, "/readyz", "ready"),
+    ] {
+        let reply = HttpClient::new().get(&format!("{base}{path}")).await;
+        assert_eq!((reply.status, reply.json()), (200, json!({ "message": message })), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn the_record_of_calls_names_the_path_of_its_endpoint() {
     let setup = Setup::new().stdio("s", &crate::harness::legacy()).with("views.work", "servers = [\"s\"]");
     let gateway = setup.with("telemetry", "calls = \"all\"").spawn().await;
