@@ -14,6 +14,9 @@ use super::reference_variables::ReferenceVariables;
 use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
 
+/// Limit of references within the defaults of others. The replacement calls itself for each, and no stack is endless.
+const NESTED_MAX: usize = 16;
+
 /// Sources of references.
 pub(super) struct ReferenceLookup<'a> {
     pub(super) variables: &'a ReferenceVariables<'a>,
@@ -99,11 +102,7 @@ pub(super) fn expand_text(
             out.text.push('$');
             rest = after;
         } else if let Some(after) = rest.strip_prefix('{') {
-            let end = closing_brace(after).ok_or_else(|| DanglingReference {
-                kind: ProblemKind::Value,
-                message: "a `${` without its `}`".to_owned(),
-                fix: "close it, or write `$${` for the characters themselves".to_owned(),
-            })?;
+            let end = closing_brace(after)?;
             let found = reference(&after[..end], env, directory)?;
             out.text.push_str(&found.text);
             out.has_reference = true;
@@ -124,20 +123,30 @@ pub(super) fn refers_to_file(text: &str) -> bool {
     references.any(|reference| reference.trim_start().starts_with("file:"))
 }
 
-/// Finds the brace that closes a reference. A default may hold references itself.
-fn closing_brace(text: &str) -> Option<usize> {
-    let mut depth = 0_usize;
+/// Finds the brace that closes a reference. A default may hold references itself, up to a depth.
+fn closing_brace(text: &str) -> Result<usize, DanglingReference> {
+    // The reference itself is the first level.
+    let mut depth = 1_usize;
     let mut before = ' ';
     for (at, c) in text.char_indices() {
         match c {
+            '{' if before == '$' && depth == NESTED_MAX => {
+                let message = format!("more than {NESTED_MAX} references are nested");
+                let fix = "give the innermost default by itself".to_owned();
+                return Err(DanglingReference { kind: ProblemKind::Value, message, fix });
+            }
             '{' if before == '$' => depth += 1,
-            '}' if depth == 0 => return Some(at),
+            '}' if depth == 1 => return Ok(at),
             '}' => depth -= 1,
             _ => {}
         }
         before = c;
     }
-    None
+    Err(DanglingReference {
+        kind: ProblemKind::Value,
+        message: "a `${` without its `}`".to_owned(),
+        fix: "close it, or write `$${` for the characters themselves".to_owned(),
+    })
 }
 
 fn reference(
@@ -272,6 +281,18 @@ mod tests {
         }
         assert_eq!(run("${B}").unwrap_err(), "the environment variable B is not set");
         assert!(run("${A").is_err() && run("${}").is_err() && run("${a b}").is_err() && run("${input:key}").is_err());
+    }
+
+    #[test]
+    fn nested_defaults_end_at_a_depth() {
+        let nested = |n: usize| format!("{}x{}", "${B:-".repeat(n), "}".repeat(n));
+        assert_eq!(run(&nested(NESTED_MAX)).as_deref(), Ok("x"));
+        for n in [NESTED_MAX + 1, 5_000, 200_000] {
+            assert_eq!(run(&nested(n)).unwrap_err(), "more than 16 references are nested");
+        }
+        // An escape opens nothing, and references in a row are no nesting.
+        assert_eq!(run(&"${B:-$${A}}".repeat(100)).map(|text| text.len()), Ok(400));
+        assert!(run(&"${B:-".repeat(100_000)).is_err());
     }
 
     #[test]

@@ -20,6 +20,9 @@ use super::tree::{ConfigNode, ConfigValue, SourceSpan};
 /// Prefix of variables that are settings.
 const PREFIX: &str = "MOONGATE_";
 
+/// Limit of levels in a variable's name. No setting is as deep, and the tree is built by a function that calls itself.
+const LEVELS_MAX: usize = 16;
+
 /// Variables that look like settings of a section, but belong to commands.
 const COMMAND_VARIABLES: [&str; 1] = ["ADMIN_KEY"];
 
@@ -136,6 +139,11 @@ pub(super) fn environment(
         let levels: Vec<&ConfigNode> = known.iter().collect();
         // Levels are separated by two underscores, since keys have single ones.
         let steps: Vec<&str> = rest.split("__").collect();
+        if steps.len() > LEVELS_MAX {
+            let message = format!("an environment variable has more than {LEVELS_MAX} levels");
+            faults.error(ProblemKind::UnknownKey, place, message, "no setting is nested this deeply; unset it");
+            continue;
+        }
         EnvVariable { text, place, faults }.put(&mut tree, &steps, Some(schema.root()), &levels);
     }
     (tree, names)

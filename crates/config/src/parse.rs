@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jsonc_parser::common::Ranged;
+use moongate_edit::{TextBound, exceeded_bound};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use toml::de::{DeTable, DeValue};
 
@@ -17,12 +18,19 @@ use super::tree::{ConfigNode, ConfigValue, SourceSpan};
 
 /// Limit of nesting. No config needs more, and recursive parsers run out of stack.
 const DEPTH_MAX: usize = 32;
-/// Message and fix for a file above that limit.
-const TOO_DEEP: (&str, &str) = ("nested too deeply", "no setting is nested this deeply; remove it");
 
 /// Reads one file. Reports syntax errors, and returns the rest of the file, if there is one.
 pub(super) fn parse(format: FileFormat, text: &str, source: usize, faults: &mut ProblemCollector) -> ConfigNode {
     let reader = FileParser { text, source };
+    // Before the parsers, which have limits for parts of a text, or none at all.
+    if let Some((at, bound)) = exceeded_bound(format.of_edits(), text, DEPTH_MAX) {
+        let fix = match bound {
+            TextBound::Nesting => "no setting is nested this deeply; remove it",
+            TextBound::Aliases => "write the values out, or shorten what the aliases repeat",
+        };
+        faults.error(ProblemKind::Syntax, reader.span(at, at + 1), bound.message(), fix);
+        return ConfigNode::table(reader.whole_span());
+    }
     match format {
         FileFormat::Toml => reader.toml(faults),
         FileFormat::Yaml => reader.yaml(faults),
@@ -112,11 +120,6 @@ impl FileParser<'_> {
     }
 
     fn json(&self, faults: &mut ProblemCollector) -> ConfigNode {
-        // The parser has no limit of its own, and could run out of stack.
-        if let Some(at) = too_deep(self.text) {
-            faults.error(ProblemKind::Syntax, self.span(at, at + 1), TOO_DEEP.0, TOO_DEEP.1);
-            return ConfigNode::table(self.whole_span());
-        }
         // Comments and trailing commas are allowed, as in the files of editors. Names without quotes are not.
         let options = jsonc_parser::ParseOptions { allow_loose_object_property_names: false, ..Default::default() };
         match jsonc_parser::parse_to_ast(self.text, &jsonc_parser::CollectOptions::default(), &options) {
@@ -165,28 +168,15 @@ impl FileParser<'_> {
         let budget = serde_saphyr::budget! { max_depth: DEPTH_MAX };
         let options = serde_saphyr::options! { strict_booleans: true, budget: budget };
         match serde_saphyr::from_str_with_options::<serde_saphyr::Spanned<YamlValue>>(self.text, options) {
-            Ok(tree) => match self.yaml_value(tree, faults, 0) {
+            Ok(tree) => match self.yaml_value(tree, faults) {
                 // An empty file is an empty config.
                 ConfigNode { value: ConfigValue::Null, .. } => ConfigNode::table(self.whole_span()),
                 node => node,
             },
             Err(error) => {
                 let place = error.location().map_or(self.whole_span(), |location| self.yaml_span(location));
-                match yaml_message(&error) {
-                    // The library has no error kind for this, only its text.
-                    message if message.starts_with("budget breached: Depth") => {
-                        faults.error(ProblemKind::Syntax, place, TOO_DEEP.0, TOO_DEEP.1);
-                    }
-                    message => {
-                        let message = format!("not valid YAML: {message}");
-                        faults.error(
-                            ProblemKind::Syntax,
-                            place,
-                            message,
-                            "correct the syntax here, or in the line before",
-                        );
-                    }
-                }
+                let message = format!("not valid YAML: {}", yaml_message(&error));
+                faults.error(ProblemKind::Syntax, place, message, "correct the syntax here, or in the line before");
                 ConfigNode::table(self.whole_span())
             }
         }
@@ -207,28 +197,18 @@ impl FileParser<'_> {
         self.span(start.min(self.text.len()), shown)
     }
 
-    fn yaml_value(
-        &self,
-        spanned: serde_saphyr::Spanned<YamlValue>,
-        faults: &mut ProblemCollector,
-        depth: usize,
-    ) -> ConfigNode {
+    fn yaml_value(&self, spanned: serde_saphyr::Spanned<YamlValue>, faults: &mut ProblemCollector) -> ConfigNode {
         let place = self.yaml_span(spanned.referenced);
         let value = match spanned.value {
-            // The parser has this limit too. This function calls itself, so it does not rely on that.
-            _ if depth > DEPTH_MAX => {
-                faults.error(ProblemKind::Syntax, place, TOO_DEEP.0, TOO_DEEP.1);
-                ConfigValue::Null
-            }
             YamlValue::Scalar(value) => value,
             YamlValue::List(items) => {
-                ConfigValue::List(items.into_iter().map(|item| self.yaml_value(item, faults, depth + 1)).collect())
+                ConfigValue::List(items.into_iter().map(|item| self.yaml_value(item, faults)).collect())
             }
             YamlValue::Table(entries) => {
                 let mut table = BTreeMap::new();
                 for (key, node) in entries {
                     let key_place = self.yaml_span(key.referenced);
-                    let node = self.yaml_value(node, faults, depth + 1);
+                    let node = self.yaml_value(node, faults);
                     self.add(&mut table, &key.value, key_place, node, faults);
                 }
                 ConfigValue::Table(table)
@@ -236,33 +216,6 @@ impl FileParser<'_> {
         };
         ConfigNode::new(value, place)
     }
-}
-
-/// Finds the place where JSON with comments is nested too deeply.
-fn too_deep(text: &str) -> Option<usize> {
-    let bytes = text.as_bytes();
-    let (mut at, mut depth) = (0, 0_usize);
-    // Skips to the end of a comment, or of the text.
-    let past = |from: usize, end: &str| text.get(from..).and_then(|rest| rest.find(end)).map(|found| from + found);
-    while at < bytes.len() {
-        match bytes[at] {
-            b'/' if bytes.get(at + 1) == Some(&b'/') => at = past(at, "\n").unwrap_or(bytes.len()),
-            b'/' if bytes.get(at + 1) == Some(&b'*') => at = past(at + 2, "*/").unwrap_or(bytes.len()),
-            quote @ (b'"' | b'\'') => {
-                at += 1;
-                while at < bytes.len() && bytes[at] != quote {
-                    // An escaped quote does not end the string.
-                    at += if bytes[at] == b'\\' { 2 } else { 1 };
-                }
-            }
-            b'{' | b'[' if depth == DEPTH_MAX => return Some(at),
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        at += 1;
-    }
-    None
 }
 
 /// Takes the place out of an error. It is shown separately.

@@ -6,8 +6,6 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use moongate_edit::Format;
-
 use super::collector::ProblemCollector;
 use super::parse;
 use super::redact::secret_places;
@@ -15,12 +13,7 @@ use super::source::FileFormat;
 
 /// Finds the comments of a text.
 pub(super) fn comments_of(format: FileFormat, text: &str) -> Vec<Range<usize>> {
-    let format = match format {
-        FileFormat::Toml => Format::Toml,
-        FileFormat::Yaml => Format::Yaml,
-        FileFormat::Json => Format::Json,
-    };
-    moongate_edit::comments(format, text).unwrap_or_default()
+    moongate_edit::comments(format.of_edits(), text).unwrap_or_default()
 }
 
 /// Finds the places of secrets in comments.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use moongate_edit::FileTag;
+use moongate_edit::{FileTag, Format};
 use moongate_platform::Platform;
 use moongate_telemetry::plain_text::is_invisible;
 
@@ -39,6 +39,15 @@ impl FileFormat {
             "yaml" | "yml" => Some(FileFormat::Yaml),
             "json" | "jsonc" | "json5" => Some(FileFormat::Json),
             _ => None,
+        }
+    }
+
+    /// Same format, for edits.
+    pub(super) fn of_edits(self) -> Format {
+        match self {
+            FileFormat::Toml => Format::Toml,
+            FileFormat::Yaml => Format::Yaml,
+            FileFormat::Json => Format::Json,
         }
     }
 }

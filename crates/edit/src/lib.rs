@@ -42,6 +42,7 @@ mod plan;
 mod proof;
 mod snippet;
 mod source;
+mod text_bounds;
 mod toml;
 mod yaml;
 
@@ -52,3 +53,4 @@ pub use file::{ConfigFile, FileTag};
 pub use format::Format;
 pub use operation::{Edit, EditAction, PathStep};
 pub use snippet::snippet;
+pub use text_bounds::{TextBound, exceeded_bound};

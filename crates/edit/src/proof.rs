@@ -14,8 +14,12 @@ use crate::node::SpanNode;
 use crate::operation::Edit;
 use crate::plan::{self, Change, shown};
 use crate::source::{Patch, ReadText, SourceText};
+use crate::text_bounds::exceeded_bound;
 use crate::toml::TomlLayout;
 use crate::{json, toml, yaml};
+
+/// Limit of nesting. The readers of all formats call themselves, and would run out of stack.
+pub(crate) const DEPTH_MAX: usize = 128;
 
 /// Places of the values in a text.
 enum TextLayout {
@@ -35,6 +39,9 @@ pub(crate) struct ParsedText {
 impl ParsedText {
     /// Reads a text.
     pub(crate) fn parse(format: Format, text: String) -> Result<ParsedText, EditError> {
+        if let Some((at, bound)) = exceeded_bound(format, &text, DEPTH_MAX) {
+            return Err(EditError::unreadable(&text, at, bound.message()));
+        }
         let read = match format {
             Format::Toml => toml::parse(&text)?.map_layout(TextLayout::Toml),
             Format::Json => json::parse(&text)?.map_layout(TextLayout::Json),

@@ -121,13 +121,16 @@ fn input(input: &Value) -> Option<(String, Value)> {
 
 /// `Bearer {token}`, `type=bind,src={from},dst={to}`: their variables are the user's.
 fn filled(value: &str) -> String {
-    match value.split_once('{').and_then(|(start, rest)| Some((start, rest.split_once('}')?))) {
-        Some((start, (hole, end))) if !start.ends_with('$') => {
-            format!("{start}${{{}}}{}", variable(hole), filled(end))
+    let (mut out, mut rest) = (String::new(), value);
+    while let Some((start, (hole, end))) = rest.split_once('{').and_then(|(a, b)| Some((a, b.split_once('}')?))) {
+        out.push_str(start);
+        match start.ends_with('$') {
+            true => out.push_str(&format!("{{{hole}}}")),
+            false => out.push_str(&format!("${{{}}}", variable(hole))),
         }
-        Some((start, (hole, end))) => format!("{start}{{{hole}}}{}", filled(end)),
-        None => value.to_owned(),
+        rest = end;
     }
+    out + rest
 }
 
 fn variable(name: &str) -> String {

@@ -15,12 +15,8 @@ use crate::error::EditError;
 use crate::node::{NodeMembers, NodeShape, SpanEntry, SpanNode};
 use crate::source::ReadText;
 
-/// Limit of nesting. The parser calls itself, and would run out of stack.
-const DEPTH_MAX: usize = 128;
-
 /// Reads a text.
 pub(crate) fn parse(text: &str) -> Result<ReadText<Option<SpanNode>>, EditError> {
-    // The scan comes first: it bounds the nesting before the recursive parser sees the text.
     let comments = scan(text)?;
     // Keys without quotes are JSON5. Clients and our own loader do not read them.
     let options = ParseOptions { allow_loose_object_property_names: false, ..Default::default() };
@@ -40,24 +36,16 @@ fn syntax_error(text: &str, error: &ParseError) -> EditError {
     EditError::unreadable(text, error.range().start, error.kind().to_string())
 }
 
-/// Finds all comments, and refuses deep nesting.
+/// Finds all comments.
 fn scan(text: &str) -> Result<Vec<Range<usize>>, EditError> {
     let mut scanner = Scanner::new(text);
-    let (mut comments, mut depth) = (Vec::new(), 0_usize);
+    let mut comments = Vec::new();
     while let Some(token) = scanner.scan().map_err(|error| syntax_error(text, &error))? {
-        match token {
-            Token::CommentLine(_) | Token::CommentBlock(_) => {
-                let comment = scanner.token_start()..scanner.token_end();
-                // A line comment may end with the carriage return of its line, which is no part of it.
-                let length = text[comment.clone()].trim_end().len();
-                comments.push(comment.start..comment.start + length);
-            }
-            Token::OpenBrace | Token::OpenBracket => depth += 1,
-            Token::CloseBrace | Token::CloseBracket => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > DEPTH_MAX {
-            return Err(EditError::unreadable(text, scanner.token_start(), "nested too deeply"));
+        if let Token::CommentLine(_) | Token::CommentBlock(_) = token {
+            let comment = scanner.token_start()..scanner.token_end();
+            // A line comment may end with the carriage return of its line, which is no part of it.
+            let length = text[comment.clone()].trim_end().len();
+            comments.push(comment.start..comment.start + length);
         }
     }
     Ok(comments)

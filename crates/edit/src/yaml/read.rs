@@ -10,17 +10,14 @@ use serde_json::Value;
 
 use crate::error::EditError;
 use crate::node::{NodeMembers, NodeShape, SpanEntry, SpanNode};
+use crate::proof::DEPTH_MAX;
 use crate::source::ReadText;
-
-/// Limit of nesting. The reader calls itself, and would run out of stack.
-const DEPTH_MAX: usize = 64;
 
 /// Reads a text.
 pub(crate) fn parse(text: &str) -> Result<ReadText<Option<SpanNode>>, EditError> {
     let options =
         serde_saphyr::options! { strict_booleans: true, budget: serde_saphyr::budget! { max_depth: DEPTH_MAX } };
     let tree = serde_saphyr::from_str_with_options::<Value>(text, options).map_err(|error| unreadable(text, &error))?;
-    // After the values: the first parser has checked the depth, so this one may call itself.
     let mut reader = EventReader { text, events: Parser::new_from_str(text), scalars: Vec::new() };
     let root = reader.document()?;
     let comments = find_comments(text, &reader.scalars);
