@@ -38,6 +38,7 @@ mod page;
 mod page_try;
 mod packages;
 mod pairs;
+mod pasted_texts;
 mod pictures;
 mod readme;
 mod reload;

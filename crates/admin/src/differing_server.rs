@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::AdminState;
 use moongate_clients::import::{ImportRow, ImportState, MissingSetting};
 use moongate_config::edit::entry_lines;
-use moongate_config::{ServerEntry, secret_reference, secret_variable};
+use moongate_config::{ServerEntry, VariableNames, secret_reference};
 
 /// Time for reading the file of the entry. A network file system may stall.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -44,16 +44,14 @@ pub(super) async fn describe(admin: &AdminState, row: &ImportRow, described: &mu
 
 /// Returns the settings that are missing, in their order, with a variable for each secret.
 fn shown_settings<'a>(known: &str, server: &'a ServerEntry, lacks: &'a [MissingSetting]) -> Vec<ShownSetting<'a>> {
-    let mut variables: Vec<String> = Vec::new();
+    let mut variables = VariableNames::default();
     let show = |setting: &'a MissingSetting| {
         let text = server.settings.get(setting.table)?.get(&setting.key)?.as_str()?;
         let masked = server.masked.get(setting.table)?.get(&setting.key)?.as_str()?;
         if masked == text {
             return Some(ShownSetting { setting, masked, written: text.to_owned() });
         }
-        let variable = secret_variable(known, &setting.path(), variables.iter().map(String::as_str));
-        let written = secret_reference(text, &variable);
-        variables.push(variable);
+        let written = secret_reference(text, &variables.suggest(known, &setting.path()));
         Some(ShownSetting { setting, masked, written })
     };
     lacks.iter().filter_map(show).collect()

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -24,7 +24,7 @@ use crate::server_source::{FoundServers, ServerChoice, ServerSource, SourceProbl
 use crate::{AdminState, json};
 use moongate_clients::import::{ImportRow, ImportState};
 use moongate_config::edit::{ConfigOperation, server_toml};
-use moongate_config::{ConfigProblem, secret_variable};
+use moongate_config::{ConfigProblem, VariableNames};
 use moongate_gateway::estimate_tokens;
 use moongate_server::json_response;
 use moongate_telemetry::logs;
@@ -218,10 +218,7 @@ fn row_json(row: &ImportRow, refused: &[String]) -> Value {
         ImportState::Broken => ("problem", None, None),
     };
     let masked = Value::Object(moongate_clients::import::written_settings(&server.masked));
-    let mut secrets = Vec::new();
-    for (key, value) in &server.settings {
-        find_secrets(name, key, value, server.masked.get(key).unwrap_or(&Value::Null), &mut secrets);
-    }
+    let secrets = SecretFinder::new(name).find_all(&server.settings, &server.masked);
     json!({
         "name": name,
         "toml": server_toml(name, masked.clone()),
@@ -240,25 +237,43 @@ fn row_json(row: &ImportRow, refused: &[String]) -> Value {
     })
 }
 
-/// Finds the secrets of a setting, each with the name of a variable that it could go into.
-fn find_secrets(server: &str, path: &str, value: &Value, masked: &Value, found: &mut Vec<Value>) {
-    match value {
-        Value::String(text) if masked.as_str() != Some(text) => {
-            let taken = found.iter().filter_map(|secret| secret["suggest"].as_str());
-            let variable = secret_variable(server, path, taken);
-            found.push(json!({ "path": path, "suggest": variable }));
+/// Search for the secrets of a server, each with the name of a variable that it could go into.
+struct SecretFinder<'a> {
+    server: &'a str,
+    names: VariableNames,
+    found: Vec<Value>,
+}
+
+impl<'a> SecretFinder<'a> {
+    fn new(server: &'a str) -> Self {
+        SecretFinder { server, names: VariableNames::default(), found: Vec::new() }
+    }
+
+    fn find_all(mut self, settings: &Map<String, Value>, masked: &Map<String, Value>) -> Vec<Value> {
+        for (key, value) in settings {
+            self.find(key, value, masked.get(key).unwrap_or(&Value::Null));
         }
-        Value::Array(items) => {
-            for (at, item) in items.iter().enumerate() {
-                find_secrets(server, &format!("{path}[{at}]"), item, &masked[at], found);
+        self.found
+    }
+
+    fn find(&mut self, path: &str, value: &Value, masked: &Value) {
+        match value {
+            Value::String(text) if masked.as_str() != Some(text) => {
+                let variable = self.names.suggest(self.server, path);
+                self.found.push(json!({ "path": path, "suggest": variable }));
             }
-        }
-        Value::Object(members) => {
-            for (key, value) in members {
-                find_secrets(server, &format!("{path}.{key}"), value, &masked[key], found);
+            Value::Array(items) => {
+                for (at, item) in items.iter().enumerate() {
+                    self.find(&format!("{path}[{at}]"), item, &masked[at]);
+                }
             }
+            Value::Object(members) => {
+                for (key, value) in members {
+                    self.find(&format!("{path}.{key}"), value, &masked[key]);
+                }
+            }
+            _ => {}
         }
-        _ => {}
     }
 }
 
@@ -272,10 +287,7 @@ mod tests {
             json!({ "url": "https://a.example", "headers": { "A": "Bearer s", "B": "${B}" }, "args": ["x", "s"] }),
             json!({ "url": "https://a.example", "headers": { "A": "***", "B": "${B}" }, "args": ["x", "***"] }),
         );
-        let mut found = Vec::new();
-        for (key, value) in settings.as_object().unwrap() {
-            find_secrets("a", key, value, &masked[key], &mut found);
-        }
+        let found = SecretFinder::new("a").find_all(settings.as_object().unwrap(), masked.as_object().unwrap());
         let mut paths: Vec<&str> = found.iter().filter_map(|secret| secret["path"].as_str()).collect();
         paths.sort_unstable();
         assert_eq!(paths, ["args[1]", "headers.A"]);

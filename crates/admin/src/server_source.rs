@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 
 use crate::AdminState;
 use crate::config_control::ChangeRefusal;
@@ -16,6 +17,9 @@ use moongate_config::{ConfigProblems, popular_server};
 
 /// Most servers at once. A pasted file of a client has a few dozen at most.
 pub(super) const SERVERS_MAX: usize = 200;
+
+/// Slot of the text that is being read. One for the process, since all listeners share its memory.
+static READING: Semaphore = Semaphore::const_new(1);
 
 /// Source of servers: one of a text, a URL and a popular server.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -63,10 +67,18 @@ pub(super) enum SourceProblem {
 impl ServerSource {
     /// Reads the servers, and compares them with those of the config.
     pub(super) async fn find(self, admin: &AdminState, choice: ServerChoice) -> Result<FoundServers, SourceProblem> {
-        let broke_off = |_| SourceProblem::Config(ConfigEditError::new("internal", "the reading broke off").into());
-        // `spawn_blocking`: a quarter of a megabyte of YAML takes a while.
+        let broke_off = || SourceProblem::Config(ConfigEditError::new("internal", "the reading broke off").into());
         let written = self.written();
-        let read = tokio::task::spawn_blocking(move || self.read()).await.map_err(broke_off)??;
+        // One text at a time: its tree takes many times its size, and operators paste one after the other.
+        let slot = READING.acquire().await.map_err(|_| broke_off())?;
+        // `spawn_blocking`: a quarter of a megabyte of YAML takes a while. The slot is held until that has ended, even if
+        // the operator is gone.
+        let read = tokio::task::spawn_blocking(move || {
+            let read = self.read();
+            drop(slot);
+            read
+        });
+        let read = read.await.map_err(|_| broke_off())??;
         if read.servers.len() > SERVERS_MAX {
             let message = format!("the text has {} servers, and {SERVERS_MAX} are taken at once", read.servers.len());
             return Err(SourceProblem::BadRequest("too_many_servers", message));

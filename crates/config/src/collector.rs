@@ -3,9 +3,14 @@
 //! Owns their collection and order. Does not look for problems. Invariant: problems are sorted by their place, and none
 //! is there twice.
 
-use super::problem::{ConfigProblem, ConfigProblems, ProblemKind};
+use std::collections::HashSet;
+
+use super::problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin};
 use super::source::ConfigSources;
 use super::tree::{ConfigPath, SourceSpan};
+
+/// Problems that are shown. Nobody reads more, and a text from elsewhere may have one for every other byte.
+const SHOWN_MAX: usize = 100;
 
 /// Problem while the config is still being read. Its place is not resolved yet.
 #[derive(Clone, Debug)]
@@ -56,27 +61,76 @@ impl ProblemCollector {
         self.warnings.push(PlacedProblem { kind, span: place, message: message.into(), fix: fix.into(), server });
     }
 
-    /// Resolves places. Sorts by the order of the sources, and drops repeated problems.
+    /// Resolves places. Sorts by the order of the sources, and drops repeated problems. The first hundred are shown.
     pub(super) fn finish(self, sources: &ConfigSources) -> ConfigProblems {
-        let resolve = |mut faults: Vec<PlacedProblem>| {
-            // A stable sort keeps the order of the checks within one place.
-            faults.sort_by_key(|fault| (fault.span.source, fault.span.start));
-            let mut problems: Vec<ConfigProblem> = Vec::new();
-            for fault in faults {
-                let (origin, snippet) = sources.locate(fault.span, fault.kind);
-                let PlacedProblem { kind, message, fix, server, .. } = fault;
-                let problem = ConfigProblem { kind, origin, snippet, message, fix, server };
-                // After one syntax error, a parser often reports more about the same place.
-                let again = problem.kind == ProblemKind::Syntax
-                    && problems
-                        .last()
-                        .is_some_and(|last| (last.kind, &last.origin) == (ProblemKind::Syntax, &problem.origin));
-                if !again && !problems.contains(&problem) {
-                    problems.push(problem);
-                }
-            }
-            problems
+        // An error costs its server, so that server has to be named even if nobody reads the error.
+        let errors = resolve(self.errors, sources, |error| error.server.is_some());
+        let warnings = resolve(self.warnings, sources, |_| false);
+        ConfigProblems { errors, warnings, files: Vec::new() }
+    }
+}
+
+/// Resolves problems of one kind. Those that nobody would read are counted, unless they are needed.
+fn resolve(
+    mut faults: Vec<PlacedProblem>,
+    sources: &ConfigSources,
+    is_needed: fn(&PlacedProblem) -> bool,
+) -> Vec<ConfigProblem> {
+    // A stable sort keeps the order of the checks within one place.
+    faults.sort_by_key(|fault| (fault.span.source, fault.span.start));
+    let (mut problems, mut seen, mut unshown): (Vec<ConfigProblem>, _, usize) = (Vec::new(), HashSet::new(), 0);
+    for fault in faults {
+        if !seen.insert((fault.span, fault.kind, fault.message.clone())) {
+            continue;
+        }
+        if problems.len() >= SHOWN_MAX && !is_needed(&fault) {
+            unshown += 1;
+            continue;
+        }
+        let (origin, snippet) = match problems.len() < SHOWN_MAX {
+            true => sources.locate(fault.span, fault.kind),
+            // A place costs as much as what stands before it on its line.
+            false => (ProblemOrigin::Nowhere, None),
         };
-        ConfigProblems { errors: resolve(self.errors), warnings: resolve(self.warnings), files: Vec::new() }
+        let PlacedProblem { kind, message, fix, server, .. } = fault;
+        // After one syntax error, a parser often reports more about the same place.
+        let again = kind == ProblemKind::Syntax
+            && problems.last().is_some_and(|last| (last.kind, &last.origin) == (ProblemKind::Syntax, &origin));
+        if !again {
+            problems.push(ConfigProblem { kind, origin, snippet, message, fix, server });
+        }
+    }
+    problems.extend((unshown > 0).then(|| ConfigProblem {
+        kind: ProblemKind::Value,
+        origin: ProblemOrigin::Nowhere,
+        snippet: None,
+        message: format!("there are {unshown} more problems"),
+        fix: "correct the first ones, and look again".to_owned(),
+        server: None,
+    }));
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_hundred_problems_are_shown_and_every_server_keeps_its_own() {
+        let mut faults = ProblemCollector::default();
+        for at in 0..20_000 {
+            let place = SourceSpan { source: 0, start: at, end: at + 1 };
+            faults.error(ProblemKind::Conflict, place, "`a` is there twice", "keep one of the two");
+            faults.warn(ProblemKind::Value, place, "odd", "even it out");
+        }
+        let name = ConfigPath::of(&["servers", "last"]);
+        let place = SourceSpan { source: 0, start: 50_000, end: 50_000 };
+        faults.about(&name).error(ProblemKind::Value, place, "wrong", "right it");
+        let mut sources = ConfigSources::default();
+        sources.file(std::path::Path::new("a.json"), "x".repeat(60_000));
+        let problems = faults.finish(&sources);
+        assert_eq!((problems.errors.len(), problems.warnings.len()), (102, 101));
+        assert_eq!(problems.errors[100].server.as_deref(), Some("last"));
+        assert_eq!(problems.errors[101].message, "there are 19900 more problems");
     }
 }

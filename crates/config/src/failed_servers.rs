@@ -5,7 +5,7 @@
 
 use super::plan::Plan;
 use super::problem::{ConfigProblem, ProblemKind, ProblemOrigin};
-use super::server_names;
+use super::server_names::UnusedNames;
 use moongate_upstream::{ConnectTarget, ServerSettings};
 
 /// Limit of problems that a server's reason quotes.
@@ -17,14 +17,14 @@ pub(super) fn replace_failed_servers(plan: &mut Plan, problems: &[ConfigProblem]
     names.sort_unstable();
     names.dedup();
     names.retain(|name| !plan.disabled.iter().any(|disabled| disabled.name == *name));
+    plan.servers.retain(|server| !names.contains(&server.name.as_str()));
+    let mut unused = UnusedNames::new(plan.servers.iter().map(|server| server.name.clone()));
     for name in names {
-        plan.servers.retain(|server| server.name != name);
         let own: Vec<&ConfigProblem> =
             problems.iter().filter(|problem| problem.server.as_deref() == Some(name)).collect();
         let connect = ConnectTarget::Misconfigured { reason: reason(&own) };
         // The name itself may be the problem, and clients still have to see the server.
-        let name = server_names::unused_name(name, |name| plan.servers.iter().any(|server| server.name == name));
-        plan.servers.push(ServerSettings::new(name, connect));
+        plan.servers.push(ServerSettings::new(unused.take(name), connect));
     }
     plan.servers.sort_by(|a, b| a.name.cmp(&b.name));
 }

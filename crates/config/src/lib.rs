@@ -76,10 +76,11 @@ pub use popular::{
 pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, SourceSnippet};
 pub use redact::sounds_secret;
 pub use redact_file::{mask_file, read_redacted};
+pub use schema::ConfigSchema;
 pub use schema_types::{DurationSetting, RateSetting, SizeSetting};
-pub use secret_variable::{secret_reference, secret_variable};
+pub use secret_variable::{VariableNames, secret_reference};
 pub use server_entries::{ServerEntries, ServerEntry, server_entries};
-pub use server_names::{legal_name as legal_server_name, unused_name as unused_server_name};
+pub use server_names::{UnusedNames, legal_name as legal_server_name};
 pub use setting_places::{SettingPlace, SettingPlaces};
 pub use source::{search, users_file};
 pub use suggest::nearest;

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use moongate_edit::ConfigFile;
 
 use super::keys::KeyList;
-use super::problem::{ProblemKind, ProblemOrigin};
 use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 
@@ -70,9 +69,7 @@ fn collect_variables(node: &ConfigNode, sources: &ConfigSources, found: &mut Vec
     match &node.value {
         ConfigValue::Table(table) => table.values().for_each(|node| collect_variables(node, sources, found)),
         _ => {
-            if let (ProblemOrigin::Variable(name), _) = sources.locate(node.span, ProblemKind::Value) {
-                found.push(name);
-            }
+            found.extend(sources.variable_at(node.span).map(str::to_owned));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Kind of a problem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProblemKind {
     /// File that cannot be read, or is not TOML, YAML or JSON.
     Syntax,

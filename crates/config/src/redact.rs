@@ -48,7 +48,10 @@ pub(super) fn is_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> 
         && (text.split(['=', ':']).next().is_some_and(|name| name.len() < text.len() && sounds_secret(name))
             || before.is_some_and(|flag| flag.starts_with('-') && sounds_secret(flag)));
     // Any step of the path counts, so everything below a table called `token` is secret.
-    let named = steps.iter().any(|step| WORDS.iter().any(|word| step.to_ascii_lowercase().contains(word)));
+    let named = steps.iter().any(|step| {
+        let step = step.to_ascii_lowercase();
+        WORDS.iter().any(|word| step.contains(word))
+    });
     // A URL may have its secret in the query or before the host.
     let address = text
         .split_once("://")
@@ -115,10 +118,43 @@ fn collect(node: &ConfigNode, path: &ConfigPath, before: Option<&str>, places: &
     }
 }
 
-/// Redacts the secrets of a line that starts at byte `start`. Each character keeps its column.
+/// Sorts places, and joins those that overlap.
+pub(super) fn merged(places: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
+    let mut sorted: Vec<Range<usize>> = places.filter(|place| !place.is_empty()).collect();
+    sorted.sort_by_key(|place| place.start);
+    let mut apart: Vec<Range<usize>> = Vec::with_capacity(sorted.len());
+    for place in sorted {
+        match apart.last_mut() {
+            Some(last) if place.start < last.end => last.end = last.end.max(place.end),
+            _ => apart.push(place),
+        }
+    }
+    apart
+}
+
+/// Returns the places that touch a range. `places` are merged.
+pub(super) fn places_within(places: &[Range<usize>], range: Range<usize>) -> &[Range<usize>] {
+    let first = places.partition_point(|place| place.end <= range.start);
+    let length = places[first..].partition_point(|place| place.start < range.end);
+    &places[first..first + length]
+}
+
+/// Redacts the secrets of a line that starts at byte `start`. Each character keeps its column. `secrets` are merged.
 pub(super) fn redact_line(line: &str, start: usize, secrets: &[Range<usize>]) -> String {
-    let secret = |at: usize| secrets.iter().any(|range| range.contains(&(start + at)));
-    line.char_indices().map(|(at, c)| if secret(at) && is_letter(c) { '*' } else { c }).collect()
+    let mut left = places_within(secrets, start..start + line.len());
+    let mut redact = |(at, c): (usize, char)| {
+        while left.first().is_some_and(|secret| secret.end <= start + at) {
+            left = &left[1..];
+        }
+        let is_secret = left.first().is_some_and(|secret| secret.contains(&(start + at)));
+        if is_secret && is_letter(c) { '*' } else { c }
+    };
+    line.char_indices().map(&mut redact).collect()
+}
+
+/// Redacts every word of a part of a line, whose secrets nobody knows.
+pub(super) fn redact_words(part: &str) -> String {
+    cover_words(part, |_| true)
 }
 
 /// Redacts possible secrets of a line that could not be parsed. It covers long words after the first separator, and

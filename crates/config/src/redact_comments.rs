@@ -72,7 +72,8 @@ fn possible_entries(text: &str) -> Vec<Range<usize>> {
 
 /// Returns a run of comments as the entries that it may be. Each character keeps its place.
 fn uncommented(text: &str, block: &Range<usize>, comments: &[Range<usize>]) -> String {
-    let marks = comments.iter().filter(|comment| block.contains(&comment.start)).map(|comment| comment.start);
+    let first = comments.partition_point(|comment| comment.start < block.start);
+    let marks = comments[first..].iter().map(|comment| comment.start).take_while(|start| *start < block.end);
     let marks: BTreeSet<usize> = marks.collect();
     let blank = |(at, c): (usize, char)| if marks.contains(&(block.start + at)) { ' ' } else { c };
     text[block.clone()].char_indices().map(blank).collect()

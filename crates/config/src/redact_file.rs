@@ -10,7 +10,7 @@ use moongate_edit::ConfigFile;
 
 use super::collector::ProblemCollector;
 use super::parse;
-use super::redact::{redact_comment, redact_line, redact_unparsed, secret_places};
+use super::redact::{merged, places_within, redact_comment, redact_line, redact_unparsed, secret_places};
 use super::redact_comments::{commented_secrets, comments_of};
 use super::source::FileFormat;
 
@@ -36,8 +36,8 @@ fn redact_lines(path: &Path, text: &str, redact: fn(&str, usize, &[Range<usize>]
         return plain.split_inclusive('\n').map(redact_unparsed).collect();
     }
     let comments = comments_of(format, plain);
-    let mut secrets: Vec<Range<usize>> = secret_places(&tree).into_iter().map(|place| place.start..place.end).collect();
-    secrets.extend(commented_secrets(format, plain, &comments));
+    let written = secret_places(&tree).into_iter().map(|place| place.start..place.end);
+    let secrets = merged(written.chain(commented_secrets(format, plain, &comments)));
     let mut at = 0;
     let mut next = |end: usize| {
         let lines = plain[at..end].split_inclusive('\n').map(|line| {
@@ -56,17 +56,14 @@ fn redact_lines(path: &Path, text: &str, redact: fn(&str, usize, &[Range<usize>]
     shown
 }
 
-/// Masks the secrets of a line that starts at byte `start`.
+/// Masks the secrets of a line that starts at byte `start`. `secrets` are merged.
 fn mask_line(line: &str, start: usize, secrets: &[Range<usize>]) -> String {
     let (mut out, mut done) = (String::new(), 0);
     let end = line.trim_end().len();
-    let mut inside: Vec<Range<usize>> = secrets
-        .iter()
-        .map(|secret| secret.start.saturating_sub(start).min(end)..secret.end.saturating_sub(start).min(end))
-        .filter(|secret| !secret.is_empty())
-        .collect();
-    inside.sort_by_key(|secret| secret.start);
-    for secret in inside {
+    let on_line =
+        |secret: &Range<usize>| secret.start.saturating_sub(start).min(end)..secret.end.saturating_sub(start).min(end);
+    let touching = places_within(secrets, start..start + end);
+    for secret in touching.iter().map(on_line).filter(|secret| !secret.is_empty()) {
         let value = &line[secret.clone()];
         let plain = value.trim_matches(['"', '\'', ' ', '\t']);
         // A text over several lines may begin with anything.

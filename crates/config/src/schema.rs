@@ -3,25 +3,41 @@
 //! Owns the schema for the checks, derived from `file`. Does not walk a config (`check`). Invariant: a key that the
 //! schema lacks is an error.
 
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
 use serde_json::Value;
 
 /// Schema derived from `file`, as text. A test compares the two. The code that derives it would stay in the gateway's
 /// memory, although it reads its config once.
 const DERIVED: &str = include_str!("schema.json");
 
-/// Schema for the checks. It is read for each check and not kept: it would be the largest part of a gateway's config in
-/// memory.
-pub(super) struct ConfigSchema(Value);
+/// Schema that some check uses now. A text may have thousands of servers, and each of their keys is checked by itself.
+static IN_USE: Mutex<Weak<Value>> = Mutex::new(Weak::new());
+
+/// Schema for the checks. It is shared while somebody uses it and not kept: it would be the largest part of a gateway's
+/// config in memory.
+pub struct ConfigSchema(Arc<Value>);
 
 impl ConfigSchema {
-    /// Parses the schema.
+    /// Parses the schema, unless it is in use.
     pub(super) fn read() -> Self {
-        ConfigSchema(serde_json::from_str(DERIVED).expect("a test reads it"))
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = in_use.upgrade().unwrap_or_else(|| {
+            let value = Arc::new(serde_json::from_str(DERIVED).expect("a test reads it"));
+            *in_use = Arc::downgrade(&value);
+            value
+        });
+        ConfigSchema(value)
+    }
+
+    /// Keeps the schema parsed for a caller that reads many texts, one after the other.
+    pub fn keep() -> Self {
+        ConfigSchema::read()
     }
 
     /// Returns the schema itself.
     pub(super) fn into_value(self) -> Value {
-        self.0
+        Arc::unwrap_or_clone(self.0)
     }
 
     /// Rule for the whole file.

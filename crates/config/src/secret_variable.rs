@@ -3,15 +3,35 @@
 //! Owns their names, and the value that refers to one. Does not judge secrets (`redact`), and sets no variable.
 //! Invariant: two secrets of one entry get two names.
 
+use std::collections::{HashMap, HashSet};
+
 /// Schemes of a header whose value is a scheme and a secret.
 const SCHEMES: [&str; 3] = ["bearer", "basic", "token"];
 
-/// Suggests a variable for the secret at a path, such as `headers.Authorization`. `taken` are those of other secrets.
-pub fn secret_variable<'a>(server: &str, path: &str, taken: impl Iterator<Item = &'a str> + Clone) -> String {
-    let wanted = wanted_name(server, path);
-    let numbered = (2_u32..).map(|number| format!("{wanted}_{number}"));
-    let mut names = std::iter::once(wanted.clone()).chain(numbered);
-    names.find(|name| !taken.clone().any(|other| other == name)).unwrap_or(wanted)
+/// Variables of the secrets of one entry.
+#[derive(Debug, Default)]
+pub struct VariableNames {
+    taken: HashSet<String>,
+    /// Number to try next, by the name before it.
+    next: HashMap<String, u32>,
+}
+
+impl VariableNames {
+    /// Suggests a variable for the secret at a path, such as `headers.Authorization`. No other secret gets it.
+    pub fn suggest(&mut self, server: &str, path: &str) -> String {
+        let wanted = wanted_name(server, path);
+        if self.taken.insert(wanted.clone()) {
+            return wanted;
+        }
+        let next = self.next.entry(wanted.clone()).or_insert(2);
+        loop {
+            let numbered = format!("{wanted}_{next}");
+            *next += 1;
+            if self.taken.insert(numbered.clone()) {
+                return numbered;
+            }
+        }
+    }
 }
 
 /// Returns the value that takes a secret from a variable. A scheme before it stays: it is no secret, and servers want it.
@@ -46,13 +66,21 @@ mod tests {
 
     #[test]
     fn each_secret_has_a_variable_of_its_own() {
-        let name = |server: &str, path: &str, taken: &[&str]| secret_variable(server, path, taken.iter().copied());
-        assert_eq!(name("git-hub", "headers.Authorization", &[]), "GIT_HUB_TOKEN");
-        assert_eq!(name("a", "headers.X-API-Key", &[]), "A_API_KEY");
-        assert_eq!(name("a", "headers.X-Token", &["A_TOKEN"]), "A_TOKEN_2");
-        assert_eq!(name("a", "headers.Token", &["A_TOKEN", "A_TOKEN_2"]), "A_TOKEN_3");
-        assert_eq!(name("a", "env.GITHUB_TOKEN", &["A_TOKEN"]), "GITHUB_TOKEN");
-        assert_eq!((name("a", "args[2]", &[]), name("3d", "url", &[])), ("A_SECRET".into(), "_3D_SECRET".into()));
+        let mut names = VariableNames::default();
+        for (server, path, name) in [
+            ("git-hub", "headers.Authorization", "GIT_HUB_TOKEN"),
+            ("a", "headers.X-API-Key", "A_API_KEY"),
+            ("a", "env.A_TOKEN_2", "A_TOKEN_2"),
+            ("a", "headers.X-Token", "A_TOKEN"),
+            ("a", "headers.Token", "A_TOKEN_3"),
+            ("a", "env.GITHUB_TOKEN", "GITHUB_TOKEN"),
+            ("a", "args[2]", "A_SECRET"),
+            ("3d", "url", "_3D_SECRET"),
+        ] {
+            assert_eq!(names.suggest(server, path), name, "{server} {path}");
+        }
+        let many: Vec<String> = (0..20_000).map(|_| names.suggest("many", "args[0]")).collect();
+        assert_eq!(many[19_999], "MANY_SECRET_20000");
     }
 
     #[test]

@@ -89,6 +89,8 @@ pub struct ServerEntries {
 pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigProblems> {
     // Editors on Windows begin files with a byte order mark, which no parser here accepts.
     let text = text.trim_start_matches('\u{feff}').to_owned();
+    // Each key of each server is checked by the schema.
+    let _schema = ConfigSchema::keep();
     let mut faults = ProblemCollector::default();
     let mut sources = ConfigSources::default();
     let index = sources.file(path, text.clone());
@@ -113,11 +115,13 @@ pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigPr
     collect_names(&tree, NAMES_DEPTH, &mut source_names);
     client_formats::normalise(&mut tree, Some(path), &mut faults);
     let problems = faults.finish(&sources);
+    let mut messages: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for problem in &problems.errors {
+        messages.entry(problem.server.as_deref().unwrap_or_default()).or_default().push(problem.message.clone());
+    }
     let mut servers = Vec::new();
     for (name, node) in tree.child("servers").and_then(ConfigNode::as_table).into_iter().flatten() {
-        let own = |problem: &&ConfigProblem| problem.server.as_deref() == Some(name);
-        let mut notes: Vec<String> =
-            problems.errors.iter().filter(own).map(|problem| problem.message.clone()).collect();
+        let mut notes = messages.remove(name.as_str()).unwrap_or_default();
         let was_broken = !notes.is_empty();
         // One bad setting is left out and noted, so that it does not cost the user the whole server.
         let (kept, is_usable) = accepted(name, node, &mut notes);

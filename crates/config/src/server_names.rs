@@ -3,6 +3,8 @@
 //! Owns the check of a server's name, and legal substitutes. Does not rename anything. Invariant: a legal name has only
 //! letters, digits, `-` and `_`, so it fits into paths and before names of tools.
 
+use std::collections::{HashMap, HashSet};
+
 /// Limit of a server's name in characters.
 const NAME_MAX: usize = 64;
 
@@ -39,12 +41,37 @@ pub fn legal_name(name: &str) -> Option<String> {
     Some(legal).filter(|legal| !legal.is_empty())
 }
 
-/// Makes a legal name that resembles another and is not taken.
-pub fn unused_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
-    let legal = legal_name(name).unwrap_or_else(|| "server".to_owned());
-    // 56 characters leave room for the number.
-    let numbered = (2_u32..).map(|number| format!("{legal:.56}-{number}"));
-    std::iter::once(legal.clone()).chain(numbered).find(|name| !is_taken(name)).unwrap_or(legal)
+/// Names that are taken, for many servers one after the other.
+#[derive(Debug, Default)]
+pub struct UnusedNames {
+    taken: HashSet<String>,
+    /// Number to try next, by the name before it. A thousand servers of one name would try each number again.
+    next: HashMap<String, u32>,
+}
+
+impl UnusedNames {
+    /// Starts with these names taken.
+    pub fn new(taken: impl IntoIterator<Item = String>) -> Self {
+        UnusedNames { taken: taken.into_iter().collect(), next: HashMap::new() }
+    }
+
+    /// Takes a legal name that resembles another and is not taken.
+    pub fn take(&mut self, name: &str) -> String {
+        let legal = legal_name(name).unwrap_or_else(|| "server".to_owned());
+        if self.taken.insert(legal.clone()) {
+            return legal;
+        }
+        // 56 characters leave room for the number.
+        let start = format!("{legal:.56}");
+        let next = self.next.entry(start.clone()).or_insert(2);
+        loop {
+            let numbered = format!("{start}-{next}");
+            *next += 1;
+            if self.taken.insert(numbered.clone()) {
+                return numbered;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -60,8 +87,14 @@ mod tests {
             assert_eq!(name_problem(expected), None);
         }
         assert_eq!((legal_name(""), legal_name("\u{65e5}\u{672c}")), (None, None));
-        assert_eq!(unused_name("a b", |name| name == "a-b"), "a-b-2");
-        assert_eq!(unused_name("", |_| false), "server");
-        assert!(unused_name(&"x".repeat(100), |name| name.len() == NAME_MAX).len() <= NAME_MAX);
+        let mut names = UnusedNames::new(["a-b", "a-b-3"].map(str::to_owned));
+        assert_eq!(
+            ["a b", "a.b", "a-b-2", "", "c"].map(|name| names.take(name)),
+            ["a-b-2", "a-b-4", "a-b-2-2", "server", "c"]
+        );
+        let long = "x".repeat(100);
+        assert_eq!((names.take(&long).len(), names.take(&long).len()), (NAME_MAX, 58));
+        let many: Vec<String> = (0..20_000).map(|_| names.take("many")).collect();
+        assert_eq!(many[19_999], "many-20000");
     }
 }

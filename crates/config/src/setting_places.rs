@@ -7,7 +7,7 @@ use super::collector::ProblemCollector;
 use super::layers::read_layers;
 use super::load::before;
 use super::options::LoadOptions;
-use super::problem::{ConfigProblems, ProblemKind, ProblemOrigin};
+use super::problem::{ConfigProblems, ProblemOrigin};
 use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
 use super::{merge, redact};
@@ -53,7 +53,7 @@ impl SettingPlaces {
             let node = self.tree.at(&path)?;
             // A table may span the whole file, so its key marks the place.
             let span = if matches!(node.value, ConfigValue::Table(_)) { node.key } else { node.span };
-            let (origin, _) = self.sources.locate(span, ProblemKind::Value);
+            let origin = self.sources.origin(span);
             (origin != ProblemOrigin::Nowhere).then(|| SettingPlace { key: path.to_string(), origin })
         })
     }
@@ -74,9 +74,11 @@ impl SettingPlaces {
                 items.iter().enumerate().for_each(|(at, item)| self.collect_secrets(item, &path.item(at), found));
             }
             ConfigValue::Text(text) => {
-                let (origin, _) = self.sources.locate(node.span, ProblemKind::Value);
-                let is_written = matches!(origin, ProblemOrigin::File { .. });
-                if is_written && redact::is_surely_secret(path, text, before(&self.tree, path)) {
+                if !redact::is_surely_secret(path, text, before(&self.tree, path)) {
+                    return;
+                }
+                let origin = self.sources.origin(node.span);
+                if matches!(origin, ProblemOrigin::File { .. }) {
                     found.push(SettingPlace { key: path.to_string(), origin });
                 }
             }

@@ -3,6 +3,7 @@
 //! Owns the texts of the files, the search for them, and line and column numbers. Does not parse (`parse`). Invariant:
 //! a line is shown only with its secrets redacted.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ pub(super) const ONLY_PLACE: SourceSpan = SourceSpan { source: FLAGS, start: 1, 
 
 /// Limit of a shown line in characters. Longer ones are cut.
 const LINE_WIDTH_MAX: usize = 120;
+/// Bytes up to which a line that does not parse is redacted as a whole. Of a longer one every word is covered.
+const LINE_MAX: usize = 4096;
 
 /// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +63,10 @@ enum ConfigSource {
         text: String,
         /// Tag of the file's bytes.
         tag: String,
+        /// Places of its secrets, sorted and apart.
         secrets: Vec<Range<usize>>,
+        /// Offsets at which its lines start, once somebody asked for a line.
+        lines: OnceCell<Vec<usize>>,
     },
     /// Environment variables. Places are indexes into the names.
     Variables(Vec<String>),
@@ -77,7 +83,8 @@ impl ConfigSources {
     }
 
     pub(super) fn file(&mut self, path: &Path, text: String) -> usize {
-        self.0.push(ConfigSource::File { path: path.to_owned(), text, tag: String::new(), secrets: Vec::new() });
+        let (tag, secrets, lines) = (String::new(), Vec::new(), OnceCell::new());
+        self.0.push(ConfigSource::File { path: path.to_owned(), text, tag, secrets, lines });
         self.0.len() - 1
     }
 
@@ -98,9 +105,8 @@ impl ConfigSources {
 
     /// Returns the offsets at which the lines of each file start.
     pub(super) fn line_starts(&self) -> Vec<Vec<usize>> {
-        let starts = |text: &str| std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         let files = self.0.iter().map_while(|source| match source {
-            ConfigSource::File { text, .. } => Some(starts(text)),
+            ConfigSource::File { text, lines, .. } => Some(lines.get_or_init(|| line_starts(text)).clone()),
             ConfigSource::Variables(_) => None,
         });
         files.collect()
@@ -113,7 +119,7 @@ impl ConfigSources {
     /// Remembers the secret parts of a file.
     pub(super) fn set_secrets(&mut self, index: usize, tree: &ConfigNode) {
         if let Some(ConfigSource::File { secrets, .. }) = self.0.get_mut(index) {
-            secrets.extend(redact::secret_places(tree).into_iter().map(|place| place.start..place.end));
+            *secrets = redact::merged(redact::secret_places(tree).into_iter().map(|place| place.start..place.end));
         }
     }
 
@@ -125,7 +131,20 @@ impl ConfigSources {
         }
     }
 
-    /// Finds the origin of a place, and its line.
+    /// Finds the variable that a value comes from.
+    pub(super) fn variable_at(&self, place: SourceSpan) -> Option<&str> {
+        match self.0.get(place.source)? {
+            ConfigSource::Variables(names) => names.get(place.start).map(String::as_str),
+            ConfigSource::File { .. } => None,
+        }
+    }
+
+    /// Finds the origin of a place.
+    pub(super) fn origin(&self, place: SourceSpan) -> ProblemOrigin {
+        self.locate(place, ProblemKind::Value).0
+    }
+
+    /// Finds the origin of a place, and its line. The cost grows with what stands before the place on its line.
     pub(super) fn locate(&self, place: SourceSpan, kind: ProblemKind) -> (ProblemOrigin, Option<SourceSnippet>) {
         match self.0.get(place.source) {
             None if place == LISTEN_PLACE => (ProblemOrigin::Flag("--listen".to_owned()), None),
@@ -139,43 +158,77 @@ impl ConfigSources {
             Some(ConfigSource::File { path, text, .. }) if text.is_empty() => {
                 (ProblemOrigin::File { path: path.clone(), line: 0, column: 0 }, None)
             }
-            Some(ConfigSource::File { path, text, secrets, .. }) => {
+            Some(ConfigSource::File { path, text, secrets, lines, .. }) => {
                 let start = floor(text, place.start.min(text.len()));
                 let end = floor(text, place.end.clamp(start, text.len()));
-                let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
-                let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
-                let line = text[..line_start].matches('\n').count() + 1;
-                let offset = text[line_start..start].chars().count();
+                let lines = lines.get_or_init(|| line_starts(text));
+                let line = lines.partition_point(|line| *line <= start);
+                let line_start = lines[line - 1];
+                let line_end = lines.get(line).map_or(text.len(), |next| next - 1);
+                let place = LinePlace { line: &text[line_start..line_end], line_start, at: start - line_start };
                 let length = text[start..end.min(line_end).max(start)].chars().count().max(1);
-                let mut shown = redact::redact_line(&text[line_start..line_end], line_start, secrets);
-                // Without a parsed tree nobody knows the secrets of the line, so every long word may be one.
-                if kind == ProblemKind::Syntax {
-                    shown = redact::redact_unparsed(&shown);
-                }
-                let origin = ProblemOrigin::File { path: path.clone(), line, column: offset + 1 };
-                (origin, Some(window(&shown, offset, length)))
+                let column = place.line[..place.at].chars().count() + 1;
+                let origin = ProblemOrigin::File { path: path.clone(), line, column };
+                (origin, Some(place.snippet(column - 1, length, kind, secrets)))
             }
         }
     }
 }
 
-/// Cuts a line to the part around the problem.
-fn window(line: &str, offset: usize, length: usize) -> SourceSnippet {
-    // A control character in a config must not reach the terminal. One stands for one, so that the offset stays true.
-    let text: String = line.trim_end().chars().map(|c| if c == '\t' || is_invisible(c) { ' ' } else { c }).collect();
-    let total = text.chars().count();
-    if total <= LINE_WIDTH_MAX {
-        let room = (total + 1).saturating_sub(offset).max(1);
-        return SourceSnippet { text, offset, length: length.min(room) };
+/// Returns the offsets at which the lines of a text start.
+fn line_starts(text: &str) -> Vec<usize> {
+    std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect()
+}
+
+/// Place on a line.
+struct LinePlace<'a> {
+    line: &'a str,
+    line_start: usize,
+    /// Byte of the line.
+    at: usize,
+}
+
+impl LinePlace<'_> {
+    /// Cuts the line to the part around the place, and redacts that. A text of one line may have megabytes.
+    fn snippet(&self, offset: usize, length: usize, kind: ProblemKind, secrets: &[Range<usize>]) -> SourceSnippet {
+        let line = self.line.trim_end();
+        let at = self.at.min(line.len());
+        // A third of the width before the problem shows its context.
+        let from = back(line, at, LINE_WIDTH_MAX / 3);
+        let is_short = line.len() <= LINE_MAX && line.chars().count() <= LINE_WIDTH_MAX;
+        let (from, to) = if is_short { (0, line.len()) } else { (from, ahead(line, from, LINE_WIDTH_MAX)) };
+        let mut shown = redact::redact_line(&line[from..to], self.line_start + from, secrets);
+        // Without a parsed tree nobody knows the secrets of the line, so every long word may be one.
+        if kind == ProblemKind::Syntax && line.len() <= LINE_MAX {
+            let whole = redact::redact_unparsed(&redact::redact_line(line, self.line_start, secrets));
+            let skipped = line[..from].chars().count();
+            shown = whole.chars().skip(skipped).take(line[from..to].chars().count()).collect();
+        } else if kind == ProblemKind::Syntax {
+            shown = redact::redact_words(&shown);
+        }
+        // A control character in a config must not reach the terminal.
+        let text: String = shown.chars().map(|c| if c == '\t' || is_invisible(c) { ' ' } else { c }).collect();
+        if is_short {
+            let room = (text.chars().count() + 1).saturating_sub(offset).max(1);
+            return SourceSnippet { text, offset, length: length.min(room) };
+        }
+        let (before, after) = (from > 0, to < line.len());
+        let dots = |yes: bool| if yes { "..." } else { "" };
+        let offset = line[from..at].chars().count();
+        let length = length.min(LINE_WIDTH_MAX.saturating_sub(offset)).max(1);
+        let shift = if before { 3 } else { 0 };
+        SourceSnippet { text: format!("{}{text}{}", dots(before), dots(after)), offset: offset + shift, length }
     }
-    // A third of the width before the problem shows its context.
-    let from = offset.saturating_sub(LINE_WIDTH_MAX / 3);
-    let part: String = text.chars().skip(from).take(LINE_WIDTH_MAX).collect();
-    let (before, after) = (from > 0, from + LINE_WIDTH_MAX < total);
-    let shift = if before { 3 } else { 0 };
-    let length = length.min(LINE_WIDTH_MAX.saturating_sub(offset - from)).max(1);
-    let dots = |yes: bool| if yes { "..." } else { "" };
-    SourceSnippet { text: format!("{}{part}{}", dots(before), dots(after)), offset: offset - from + shift, length }
+}
+
+/// Place so many characters before a byte.
+fn back(text: &str, at: usize, count: usize) -> usize {
+    text[..at].char_indices().rev().take(count).last().map_or(at, |(at, _)| at)
+}
+
+/// Place so many characters behind a byte.
+fn ahead(text: &str, at: usize, count: usize) -> usize {
+    text[at..].char_indices().nth(count).map_or(text.len(), |(after, _)| at + after)
 }
 
 // A parser may report a byte inside of a character.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Place of a text: bytes `start..end` of a source, by its index in `ConfigSources`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SourceSpan {
     pub(super) source: usize,
     pub(super) start: usize,

@@ -46,14 +46,22 @@ impl UserHome {
         self.run_with(args, KEY, "").await
     }
 
+    /// Runs a command with variables of its own.
+    pub(crate) async fn run_in(&self, args: &[&str], variables: &[(&str, &str)]) -> RunOutput {
+        self.spawn(args, variables, "").await
+    }
+
     pub(crate) async fn run_with(&self, args: &[&str], key: &str, stdin: &str) -> RunOutput {
+        let key = [("MOONGATE_KEY", key)];
+        self.spawn(args, if key[0].1.is_empty() { &[] } else { &key }, stdin).await
+    }
+
+    async fn spawn(&self, args: &[&str], variables: &[(&str, &str)], stdin: &str) -> RunOutput {
         let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
         command.args(args).current_dir(self.path("work")).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.dir.path()).env("XDG_CONFIG_HOME", self.path(".config"));
-        if !key.is_empty() {
-            command.env("MOONGATE_KEY", key);
-        }
+        command.envs(variables.iter().copied());
         command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
         let mut child = command.stderr(std::process::Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();

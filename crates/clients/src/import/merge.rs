@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use moongate_config::ServerEntry;
+use moongate_config::{ServerEntry, UnusedNames};
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -80,8 +80,8 @@ pub fn plan_import(
     variables: &BTreeMap<String, String>,
 ) -> Vec<ImportRow> {
     let mut taken: Vec<KnownServer> = known.to_vec();
-    // Names of servers that may be added later.
-    let mut reserved: Vec<String> = Vec::new();
+    // Names of servers that may be added later are taken, too.
+    let mut unused = UnusedNames::new(known.iter().map(|server| server.name.clone()));
     let mut found: Vec<(usize, (String, ServerEntry))> = found.into_iter().enumerate().collect();
     // Of entries for one server, the first that is looked at is the one that gets imported.
     found.sort_by_key(|(_, (_, server))| rank(&server.settings, variables));
@@ -98,16 +98,10 @@ pub fn plan_import(
                 ImportState::Same { name: same.name.clone() }
             }
             other => {
-                let is_taken = |name: &str| {
-                    taken.iter().any(|other| other.name == name) || reserved.iter().any(|other| other == name)
-                };
                 let from = server.name.clone();
-                server.name = moongate_config::unused_server_name(&from, is_taken);
+                server.name = unused.take(&from);
                 match other.map(|(near, lacks)| (near.name.clone(), lacks)) {
-                    Some((name, lacks)) => {
-                        reserved.push(server.name.clone());
-                        ImportState::Differs { name, lacks }
-                    }
+                    Some((name, lacks)) => ImportState::Differs { name, lacks },
                     None => {
                         taken.push(KnownServer { name: server.name.clone(), settings: server.settings.clone() });
                         if server.name == from { ImportState::New } else { ImportState::Renamed { from } }

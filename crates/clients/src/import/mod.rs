@@ -16,7 +16,7 @@ mod same_server;
 use std::fmt;
 use std::path::Path;
 
-use moongate_config::{ConfigProblem, ConfigProblems, ProblemKind, ServerEntry};
+use moongate_config::{ConfigProblem, ConfigProblems, ConfigSchema, ProblemKind, ServerEntry};
 use serde_json::{Map, Value};
 
 pub use env_variables::{MovedSecrets, move_secrets};
@@ -63,6 +63,8 @@ impl fmt::Display for ImportError {
 
 /// Reads the servers of a client's file.
 pub fn read_file(path: &Path, text: &str) -> Result<ImportedServers, ImportError> {
+    // A file may have entries for hundreds of projects.
+    let _schema = ConfigSchema::keep();
     // A client's file without an entry for servers must not be taken for a server.json.
     if let Some(server) = registry::server_of(text) {
         return Ok(ImportedServers { servers: vec![server], ..ImportedServers::default() });
@@ -84,6 +86,8 @@ pub fn read_text(text: &str) -> Result<ImportedServers, ImportError> {
     if trimmed.is_empty() {
         return Err(ImportError::Unknown);
     }
+    // A text may have a server on each of its lines.
+    let _schema = ConfigSchema::keep();
     if trimmed.starts_with('{') {
         return read_json(trimmed);
     }

@@ -11,6 +11,10 @@ const ALWAYS: [&str; 6] = ["run", "-i", "--interactive", "--rm", "-y", "--yes"];
 
 /// Reads a `server.json`. `None` if the text is none.
 pub(super) fn server_of(text: &str) -> Option<ServerEntry> {
+    // A client's file with its whole history is not parsed only to see that it is something else.
+    if !["\"remotes\"", "\"packages\""].iter().any(|key| text.contains(key)) {
+        return None;
+    }
     let file: Value = serde_json::from_str(text).ok()?;
     // The registry's own answers have it inside.
     let file = file.get("server").filter(|inner| inner.is_object()).unwrap_or(&file);

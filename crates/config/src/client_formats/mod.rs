@@ -22,7 +22,7 @@ pub(super) use wrappers::SERVER_MAPS;
 use super::collector::ProblemCollector;
 use super::problem::ProblemKind;
 use super::schema::ConfigSchema;
-use super::server_names;
+use super::server_names::{self, UnusedNames};
 use super::suggest::nearest;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 use client::OWN;
@@ -85,8 +85,9 @@ fn renamed(map: ServerMap, faults: &mut ProblemCollector) -> ServerMap {
     let (legal, other): (Vec<_>, Vec<_>) =
         map.entries.into_iter().partition(|(name, _)| server_names::name_problem(name).is_none());
     entries.extend(legal);
+    let mut unused = UnusedNames::new(entries.keys().cloned());
     for (name, node) in other {
-        let legal = server_names::unused_name(&name, |name| entries.contains_key(name));
+        let legal = unused.take(&name);
         let message = format!("the server {name:?} is called `{legal}` here: its name can stand in no path");
         faults.warn(ProblemKind::Value, node.key, message, format!("call it `{legal}` to silence this"));
         entries.insert(legal, node);

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use super::client::ReferenceStyle;
 
+/// Bytes in which a reference ends. A text of openings alone would otherwise be searched to its end from each of them.
+const REFERENCE_MAX: usize = 1024;
+
 /// Problem of a reference that cannot be converted: message and fix.
 pub(super) type UnreadableReference = (String, &'static str);
 
@@ -115,7 +118,9 @@ fn name(text: &str) -> &str {
 /// Text between two marks at the start of a text, and the length of all three.
 fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, usize)> {
     let rest = text.strip_prefix(open)?;
-    let end = rest.find(close)?;
+    let end = rest.as_bytes()[..rest.len().min(REFERENCE_MAX)]
+        .windows(close.len())
+        .position(|part| part == close.as_bytes())?;
     Some((&rest[..end], open.len() + end + close.len()))
 }
 
@@ -145,6 +150,8 @@ mod tests {
         ] {
             assert_eq!(rewrite(text, format.references, &inputs, &mut Vec::new()).as_deref(), Ok(expected), "{text}");
         }
+        let openings = "$(".repeat(50_000);
+        assert_eq!(rewrite(&openings, CRUSH.references, &inputs, &mut Vec::new()).as_deref(), Ok(&*openings));
         assert!(rewrite("$(rm -rf /)", CRUSH.references, &inputs, &mut Vec::new()).is_err());
         assert!(rewrite("{{LIBRECHAT_USER_ID}}", LIBRECHAT.references, &inputs, &mut Vec::new()).is_err());
         let mut asked = Vec::new();

@@ -3,7 +3,7 @@
 //! Owns the lists where clients do so. Does not match names (`access`). Invariant: what the client's user disabled
 //! stays disabled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::server_names;
 use super::super::tree::{ConfigNode, ConfigValue};
@@ -18,8 +18,8 @@ type ClientTable = BTreeMap<String, ConfigNode>;
 #[derive(Default)]
 pub(super) struct SwitchedOff {
     /// Servers that stay enabled. `None` if all do.
-    allowed: Option<Vec<String>>,
-    servers: Vec<String>,
+    allowed: Option<NameSet>,
+    servers: NameSet,
     /// Tools, with the server's name in front as the client writes it.
     tools: Vec<(String, ConfigNode)>,
 }
@@ -33,16 +33,16 @@ pub(super) fn has_lists(table: &ClientTable) -> bool {
 pub(super) fn take(table: &mut ClientTable) -> SwitchedOff {
     let mut switched = SwitchedOff::default();
     if let Some(mcp) = table.get_mut("mcp").and_then(ConfigNode::as_table_mut) {
-        switched.allowed = mcp.remove("allowed").map(|node| texts(&node));
+        switched.allowed = mcp.remove("allowed").map(|node| texts(&node).collect());
         for list in ["excluded", "disabledMcpServers"] {
-            switched.servers.extend(mcp.remove(list).iter().flat_map(texts));
+            switched.servers.add(mcp.remove(list).iter().flat_map(texts));
         }
         if mcp.is_empty() {
             table.remove("mcp");
         }
     }
     for key in ["disabledMcpServers", "disabledMcpjsonServers"] {
-        switched.servers.extend(table.remove(key).iter().flat_map(texts));
+        switched.servers.add(table.remove(key).iter().flat_map(texts));
     }
     if let Some(tools) = table.get("tools").and_then(ConfigNode::as_table) {
         let off = tools.iter().filter(|(_, node)| node.value == ConfigValue::Bool(false));
@@ -63,10 +63,29 @@ pub(super) fn take(table: &mut ClientTable) -> SwitchedOff {
     switched
 }
 
-fn texts(node: &ConfigNode) -> Vec<String> {
-    match &node.value {
-        ConfigValue::List(items) => items.iter().filter_map(ConfigNode::as_text).map(str::to_owned).collect(),
-        _ => Vec::new(),
+fn texts(node: &ConfigNode) -> impl Iterator<Item = &str> {
+    let items = match &node.value {
+        ConfigValue::List(items) => &items[..],
+        _ => &[],
+    };
+    items.iter().filter_map(ConfigNode::as_text)
+}
+
+/// Names of servers as the client writes them, with the names that they have here.
+#[derive(Default)]
+struct NameSet(BTreeSet<String>);
+
+impl NameSet {
+    fn add<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        self.0.extend(names.flat_map(|name| [Some(name.to_owned()), server_names::legal_name(name)]).flatten());
+    }
+}
+
+impl<'a> FromIterator<&'a str> for NameSet {
+    fn from_iter<T: IntoIterator<Item = &'a str>>(names: T) -> Self {
+        let mut set = NameSet::default();
+        set.add(names.into_iter());
+        set
     }
 }
 
@@ -75,42 +94,52 @@ impl SwitchedOff {
     pub(super) fn apply(&self, name: &str, server: &mut ConfigNode) {
         let (key, place) = (server.key, server.span);
         let Some(table) = server.as_table_mut() else { return };
-        let listed = |names: &[String]| names.iter().any(|other| is_same_name(other, name));
+        let listed = |names: &NameSet| names.0.contains(name);
         if listed(&self.servers) || self.allowed.as_ref().is_some_and(|names| !listed(names)) {
             table.insert("enabled".to_owned(), ConfigNode { key, ..ConfigNode::new(ConfigValue::Bool(false), place) });
         }
+        let server = plain(name);
         for (pattern, node) in &self.tools {
-            if let Some(tool) = tool_of(pattern, name) {
+            if let Some(tool) = tool_of(pattern, &server) {
                 tools::deny(table, tool, node);
             }
         }
     }
 }
 
-/// Finds the tool of this server that a client's pattern over all tools means.
+/// Writes a name as clients do before they join it with that of a tool: other characters become `_`.
+fn plain(name: &str) -> String {
+    name.chars().map(plain_letter).collect()
+}
+
+fn plain_letter(letter: char) -> char {
+    if letter.is_ascii_alphanumeric() { letter } else { '_' }
+}
+
+/// Finds the tool that a client's pattern over all tools means. `server` is the plain name of a server.
+// Tried for each server with each pattern, so it makes no copies.
 fn tool_of<'a>(pattern: &'a str, server: &str) -> Option<&'a str> {
-    let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
     let (pattern, between) = match pattern.strip_prefix("mcp__") {
         Some(rest) => (rest, "__"),
         None => (pattern, "_"),
     };
-    // Clients join the names of server and tool, and replace other characters by `_`.
-    let start = format!("{}{between}", plain(server));
-    // Names of servers are ASCII by now, so `start` has as many bytes as characters.
-    let head = pattern.char_indices().map(|(at, _)| at).chain([pattern.len()]).find(|at| *at == start.len());
-    if let Some(at) = head
-        && plain(&pattern[..at]) == plain(&start)
-        && at < pattern.len()
+    let start = || server.chars().chain(between.chars());
+    let is_start = |head: &str| head.chars().map(plain_letter).eq(start());
+    let length = server.len() + between.len();
+    // Plain names are ASCII, so the beginning of the pattern has as many bytes.
+    if let Some((head, tool)) = pattern.split_at_checked(length)
+        && is_start(head)
+        && !tool.is_empty()
     {
-        return Some(&pattern[at..]);
+        return Some(tool);
     }
     // The pattern means the server itself, or everything with its beginning.
-    let everything = pattern.strip_suffix('*').is_some_and(|head| start.starts_with(&plain(head)));
-    (everything || (between == "__" && plain(pattern) == plain(server))).then_some("*")
-}
-
-fn is_same_name(one: &str, other: &str) -> bool {
-    one == other || server_names::legal_name(one).as_deref() == Some(other)
+    let mut left = start();
+    let everything = pattern
+        .strip_suffix('*')
+        .is_some_and(|head| head.chars().all(|letter| left.next() == Some(plain_letter(letter))));
+    let is_server = || between == "__" && pattern.chars().map(plain_letter).eq(server.chars());
+    (everything || is_server()).then_some("*")
 }
 
 #[cfg(test)]
@@ -131,7 +160,7 @@ mod tests {
             ("mcp__git__x", "github", None),
             ("githubx_y", "github", None),
         ] {
-            assert_eq!(tool_of(pattern, server), tool, "{pattern}");
+            assert_eq!(tool_of(pattern, &plain(server)), tool, "{pattern}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Owns these keys, and the client that each belongs to. Does not convert an entry (`entry`). Invariant: everything
 //! taken out of the tree comes back as a server, or is named as ignored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path as FilePath;
 
 use super::super::source::FileFormat;
@@ -125,6 +125,7 @@ fn map(node: ConfigNode, format: &'static ClientFormat) -> Result<ServerMap, Con
 /// Maps the items of a list by the names inside them.
 fn named(items: Vec<ConfigNode>) -> NodeTable {
     let mut entries = NodeTable::new();
+    let mut numbers: HashMap<String, u32> = HashMap::new();
     for (i, mut item) in items.into_iter().enumerate() {
         let mut name = None;
         if let Some(table) = item.as_table_mut() {
@@ -141,11 +142,12 @@ fn named(items: Vec<ConfigNode>) -> NodeTable {
         }
         let name = name.filter(|name| !name.is_empty()).unwrap_or_else(|| format!("server-{}", i + 1));
         let mut free = name.clone();
-        let mut number = 2_u32;
         // Two servers may have one name in a list, and none may get lost.
         while entries.contains_key(&free) {
+            // The count goes on from the last one: a thousand of one name would otherwise try all numbers.
+            let number = numbers.entry(name.clone()).or_insert(1);
+            *number += 1;
             free = format!("{name}-{number}");
-            number += 1;
         }
         entries.insert(free, item);
     }

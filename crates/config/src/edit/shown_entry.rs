@@ -10,7 +10,7 @@ use moongate_edit::{Edit, EditAction, Format, PathStep};
 use super::server_entry::find_entries;
 use crate::options::LoadOptions;
 use crate::redact::{is_secret, is_surely_secret};
-use crate::secret_variable::{secret_reference, secret_variable};
+use crate::secret_variable::{VariableNames, secret_reference};
 use crate::tree::{ConfigNode, ConfigPath, ConfigValue};
 
 /// Stands for a secret.
@@ -51,7 +51,7 @@ pub fn shown_entry(path: &Path, name: &str) -> Option<ShownEntry> {
     let entry = find_entries(&options, name).ok()?.pop()?;
     let root = ConfigPath::of(&["servers", name]);
     let mut values = Vec::new();
-    let mut variables = Vec::new();
+    let mut variables = VariableNames::default();
     for (key, node) in entry.node.as_table()? {
         match node.as_table().filter(|_| !matches!(node.value, ConfigValue::List(_))) {
             Some(table) => values.extend(table.iter().map(|(inner, node)| {
@@ -103,14 +103,13 @@ fn masked(node: &ConfigNode, path: &ConfigPath) -> serde_json::Value {
     }
 }
 
-/// Returns the line that takes a header or a variable of the program from the gateway's environment. `variables` are
-/// those of the lines before, and get its own.
+/// Returns the line that takes a header or a variable of the program from the gateway's environment.
 fn advice(
     shown: &ShownValue,
     node: &ConfigNode,
     path: &ConfigPath,
     server: &str,
-    variables: &mut Vec<String>,
+    variables: &mut VariableNames,
 ) -> Option<String> {
     let [table, key] = &shown.keys[..] else { return None };
     let text = match &node.value {
@@ -122,9 +121,7 @@ fn advice(
     if !is_meant || !is_surely_secret(path, &text, None) {
         return None;
     }
-    let variable = secret_variable(server, &format!("{table}.{key}"), variables.iter().map(String::as_str));
-    let value = secret_reference(&text, &variable);
-    variables.push(variable);
+    let value = secret_reference(&text, &variables.suggest(server, &format!("{table}.{key}")));
     let is_bare = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     let key = if is_bare { key.clone() } else { format!("{key:?}") };
     Some(format!("{key} = \"{value}\""))
