@@ -4,18 +4,17 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context;
-
 use moongate_clients::import::{KnownServer, OwnGateway};
-use moongate_config::{LoadOptions, env_file};
+use moongate_config::LoadOptions;
+use moongate_edit::ConfigFile;
 use moongate_server::ListenAddress;
 
 /// Reads the servers of all files of a config.
 pub(crate) fn known_servers(options: &LoadOptions<'_>) -> anyhow::Result<Vec<KnownServer>> {
     let mut known = Vec::new();
     for path in options.paths.iter().filter(|path| path.exists()) {
-        let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-        let read = moongate_config::server_entries(path, &text).map_err(anyhow::Error::from)?;
+        let file = ConfigFile::read(path)?;
+        let read = moongate_config::server_entries(path, file.text()).map_err(anyhow::Error::from)?;
         known.extend(read.servers.into_iter().map(|entry| KnownServer { name: entry.name, settings: entry.settings }));
     }
     Ok(known)
@@ -24,8 +23,7 @@ pub(crate) fn known_servers(options: &LoadOptions<'_>) -> anyhow::Result<Vec<Kno
 /// Returns the variables that references of the config stand for: those of its env file, and those of the process.
 pub(crate) fn reference_variables(options: &LoadOptions<'_>) -> BTreeMap<String, String> {
     let file = moongate_config::env_file_in_config(options).ok().flatten();
-    let text = file.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
-    let mut variables = env_file::parse(&text).unwrap_or_default();
+    let mut variables = file.map(|path| moongate_config::env_file_variables(&path)).unwrap_or_default();
     variables.extend(options.env.clone());
     variables
 }

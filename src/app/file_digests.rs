@@ -4,13 +4,12 @@
 //! Invariant: of a file only a hash is kept.
 
 use std::hash::{BuildHasher, RandomState};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use moongate_platform::foreign_file;
 use parking_lot::Mutex;
 
-/// Maximum number of bytes of a file that are hashed.
-// Bounded, because a reference may name a file without an end, such as a device.
+/// Largest file that is hashed. A larger one is no config, and counts as one that cannot be read.
 const DIGEST_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Hashes of the files, `None` for one that cannot be read.
@@ -87,8 +86,7 @@ impl WatchedFiles {
 fn digest_files(files: &[PathBuf], keys: &RandomState) -> FileDigests {
     let mut blank = false;
     let mut hash = |path: &Path| {
-        let mut bytes = Vec::new();
-        std::fs::File::open(path).ok()?.take(DIGEST_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        let bytes = foreign_file::read(path, DIGEST_BYTES_MAX).ok()?;
         blank |= bytes.iter().all(u8::is_ascii_whitespace);
         // The key is random: the hash of a file with secrets says nothing outside of this process.
         Some(keys.hash_one(&bytes))

@@ -13,10 +13,10 @@ use crate::cli::process::print_message;
 use moongate_clients::import::{ImportError, ImportedServers, read_file, read_text};
 use moongate_clients::{ClientProfile, UserDirectories};
 use moongate_config::ServerEntry;
+use moongate_platform::foreign_file;
 
-/// Largest file that is read.
-// A pipe or a device has no length, so the bound is on what is read.
-const TEXT_MAX: u64 = 64 * 1024 * 1024;
+/// Largest text that is read. Files with a client's whole history have about 10 MiB.
+pub(super) const TEXT_MAX: u64 = 64 << 20;
 
 /// Most files of a folder that are looked into.
 const FOLDER_FILES_MAX: usize = 256;
@@ -58,8 +58,11 @@ pub(super) fn read_sources(
         None => Ok(of_clients(moongate_clients::clients(), directories).found),
         Some("-") => {
             let mut text = String::new();
-            let read = std::io::stdin().lock().take(TEXT_MAX).read_to_string(&mut text).context("stdin cannot be read");
-            read.map_err(SourceError::Failed)?;
+            let read = std::io::stdin().lock().take(TEXT_MAX + 1).read_to_string(&mut text);
+            let length = read.context("stdin cannot be read").map_err(SourceError::Failed)?;
+            if length as u64 > TEXT_MAX {
+                return Err(SourceError::Failed(anyhow::anyhow!("stdin has more than 64 MiB")));
+            }
             Ok(named("stdin", None, of_text(read_text(&text))?))
         }
         Some(word) => match moongate_clients::client(word) {
@@ -97,11 +100,7 @@ fn named(origin: &str, place: Option<EntryPlace>, read: ImportedServers) -> Vec<
 }
 
 fn text_of(path: &Path) -> anyhow::Result<String> {
-    let cannot = || format!("{} cannot be read", path.display());
-    let file = std::fs::File::open(path).with_context(cannot)?;
-    let mut text = String::new();
-    file.take(TEXT_MAX).read_to_string(&mut text).with_context(cannot)?;
-    Ok(text)
+    foreign_file::read_text(path, TEXT_MAX).with_context(|| format!("{} cannot be read", path.display()))
 }
 
 /// Returns the files of a folder that may have servers, by name. None if there is no such folder.

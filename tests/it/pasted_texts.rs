@@ -116,3 +116,38 @@ async fn a_config_on_one_line_is_checked_and_its_problems_end() {
     );
     assert!(checked.err.len() < 100_000, "{}", checked.err.len());
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn odd_files_neither_hang_nor_fill_a_command() {
+    let home = UserHome::new();
+    let pipe = home.path("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let sparse = home.path("work/sparse.json");
+    std::fs::File::create(&sparse).unwrap().set_len(1 << 40).unwrap();
+    home.write(".cursor/other", "");
+    std::os::unix::fs::symlink(&pipe, home.path(".cursor/mcp.json")).unwrap();
+    home.write(".kiro/settings/mcp.json", r#"{"mcpServers": {"a": {"url": "https://a.example/mcp"}}}"#);
+    let listed = home.run(&["import", "--dry-run"]).await;
+    assert!(listed.code == Some(0) && listed.out.contains("a.example"), "{listed:?}");
+    for file in [pipe.to_str().unwrap(), "sparse.json", "/dev/zero"] {
+        let refused = home.run(&["import", file]).await;
+        let why = if file == "sparse.json" { "larger than 64 MiB" } else { "not a regular file" };
+        assert!(refused.code == Some(1) && refused.err.contains(why), "{file}: {refused:?}");
+    }
+    let pipe = pipe.display();
+    let tls = format!("[gateway]\ntls = {{ cert = \"{pipe}\", key = \"/dev/zero\" }}\n");
+    for (config, why) in [
+        (format!("[gateway]\nenv_file = \"{pipe}\"\n"), "not a regular file"),
+        (format!("[servers.a]\nurl = \"http://a.example/\"\nheaders = {{ X = \"${{file:{pipe}}}\" }}\n"), "not a regular file"),
+        ("[servers.a]\nurl = \"https://a.example/\"\nca = \"/dev/zero\"\n".to_owned(), "not a regular file"),
+        (format!("[servers.a]\nurl = \"https://a.example/\"\nca = \"{}\"\n", sparse.display()), "larger than 1 MiB"),
+        (tls, "not a regular file"),
+    ] {
+        home.write("work/moongate.toml", &config);
+        let checked = home.run(&["check"]).await;
+        assert!(checked.code == Some(2) && checked.err.contains(why), "{config}: {checked:?}");
+        let looked = home.run(&["doctor"]).await;
+        assert!(looked.code.is_some(), "{looked:?}");
+    }
+}

@@ -4,10 +4,9 @@
 //! (`expand`). Invariant: no message quotes a value.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use moongate_platform::private_file;
+use moongate_platform::{foreign_file, private_file};
 
 use super::collector::ProblemCollector;
 use super::expand::{self, relative_to};
@@ -64,18 +63,15 @@ fn named<'a>(
 fn read(path: &Path, options: &LoadOptions<'_>) -> Result<BTreeMap<String, String>, String> {
     let text = match options.texts.get(path) {
         Some(text) => text.clone(),
-        None => read_text(path).map_err(|error| expand::reason(&error))?,
+        None => foreign_file::read_text(path, SIZE_MAX).map_err(|error| expand::reason(&error))?,
     };
     env_file::parse(&text).map_err(|error| format!("line {}: {}", error.line, error.why))
 }
 
-fn read_text(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    let length = std::fs::File::open(path)?.take(SIZE_MAX + 1).read_to_string(&mut text)?;
-    match length as u64 > SIZE_MAX {
-        true => Err(std::io::Error::other("it has more than 1 MiB")),
-        false => Ok(text),
-    }
+/// Returns the variables of an env file. A file that cannot be read has none.
+pub fn env_file_variables(path: &Path) -> BTreeMap<String, String> {
+    let text = foreign_file::read_text(path, SIZE_MAX).unwrap_or_default();
+    env_file::parse(&text).unwrap_or_default()
 }
 
 /// Returns the path of the env file that a config names. Fails if the config cannot be read.

@@ -7,12 +7,17 @@
 use std::cell::RefCell;
 use std::path::{Path as FilePath, PathBuf};
 
+use moongate_platform::foreign_file;
+
 use super::collector::ProblemCollector;
 use super::problem::ProblemKind;
 use super::redact::sounds_secret;
 use super::reference_variables::ReferenceVariables;
 use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
+
+/// Largest file that a reference puts into a value.
+const SECRET_BYTES_MAX: u64 = 1 << 20;
 
 /// Limit of references within the defaults of others. The replacement calls itself for each, and no stack is endless.
 const NESTED_MAX: usize = 16;
@@ -223,7 +228,7 @@ pub(super) fn relative_to(path: &str, directory: Option<&FilePath>) -> PathBuf {
 
 fn read_file(path: &str, directory: Option<&FilePath>) -> Result<String, DanglingReference> {
     let path = relative_to(path, directory);
-    let text = std::fs::read_to_string(&path).map_err(|error| DanglingReference {
+    let text = foreign_file::read_text(&path, SECRET_BYTES_MAX).map_err(|error| DanglingReference {
         kind: ProblemKind::Reference,
         message: format!("the file {} cannot be read: {}", path.display(), reason(&error)),
         fix: "create it as UTF-8 text that the gateway's user may read, or correct the path".to_owned(),
@@ -237,7 +242,8 @@ fn read_file(path: &str, directory: Option<&FilePath>) -> Result<String, Danglin
 pub(super) fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "it does not exist".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        // A refusal of ours says more than the system's.
+        std::io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => "permission denied".to_owned(),
         std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
         std::io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
         _ => error.to_string(),

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use moongate_edit::FileTag;
+use moongate_platform::foreign_file;
 
 use super::collector::ProblemCollector;
 use super::options::LoadOptions;
@@ -15,6 +16,9 @@ use super::reference_variables::ReferenceVariables;
 use super::source::{ConfigSources, FileFormat, LISTEN_PLACE};
 use super::tree::{ConfigNode, ConfigPath, SourceSpan};
 use super::{advice, client_formats, expand, merge, parse};
+
+/// Largest config that is read, as for edits.
+pub(super) const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads all layers, weakest first. Fails if a file cannot be read or parsed.
 pub(super) fn read_layers(
@@ -49,7 +53,7 @@ fn read(
     // Editors on Windows put a byte order mark in front of UTF-8.
     let text = match given {
         Some(text) => Ok(text.clone()),
-        None => std::fs::read_to_string(path),
+        None => foreign_file::read_text(path, CONFIG_BYTES_MAX),
     };
     let tag = text.as_ref().ok().map(|text| FileTag::of_bytes(text.as_bytes()));
     let text = text.map(|text| text.trim_start_matches('\u{feff}').to_owned());

@@ -59,7 +59,7 @@ pub use choices::DiscoveryMode;
 pub use client_formats::split_command;
 pub use declarations::{differing_keys, restart_keys, with_keys_of};
 pub use editor_schema::json_schema;
-pub use env_setting::env_file_in_config;
+pub use env_setting::{env_file_in_config, env_file_variables};
 pub use file::NameSettings;
 pub use gateway_addresses::{GatewayAddresses, gateway_addresses};
 pub use gateway_keys::{GatewayTimes, ReloadSettings, SearchSettings};

@@ -3,12 +3,12 @@
 //! Owns the steps of a write. Does not change texts. Invariant: at any moment the path leads to the old file or to the
 //! new one, whole, whatever happens to this process. A file that is mounted alone keeps its place, and is written over.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use moongate_platform::file_replacement;
+use moongate_platform::{file_replacement, foreign_file};
 
 use crate::error::WriteError;
 
@@ -221,27 +221,20 @@ fn explain(path: &Path, cause: io::Error) -> WriteError {
 
 /// Reads a regular file. `None` if it does not exist.
 fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, WriteError> {
-    let io_error = |cause| WriteError::Io { path: path.to_owned(), cause };
-    // Before it is opened, since opening a pipe would wait for its other end.
-    match fs::metadata(path) {
-        Ok(found) if !found.is_file() => return Err(not_text(path, "it is no regular file")),
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(cause) => return Err(io_error(cause)),
+    match foreign_file::read(path, SIZE_MAX) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(cause) => match cause.kind() {
+            io::ErrorKind::NotFound => Ok(None),
+            io::ErrorKind::FileTooLarge => Err(not_text(path, "it is larger than 16 MiB")),
+            io::ErrorKind::IsADirectory | io::ErrorKind::Other => Err(not_text(path, "it is no regular file")),
+            _ => Err(WriteError::Io { path: path.to_owned(), cause }),
+        },
     }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(io_error)?;
-    // The size in the metadata is no bound: the file may grow while it is read.
-    file.take(SIZE_MAX + 1).read_to_end(&mut bytes).map_err(io_error)?;
-    if bytes.len() as u64 > SIZE_MAX {
-        return Err(not_text(path, "it is larger than 16 MiB"));
-    }
-    Ok(Some(bytes))
 }
 
 /// Opens the file to be replaced, if there is one. A rename would pass over a mode that forbids writing.
 fn open_target(target: &Path) -> Result<Option<File>, WriteError> {
-    let opened = OpenOptions::new().write(true).open(target);
+    let opened = file_replacement::open_to_write(target);
     match opened {
         Ok(file) => {
             let permissions = file.metadata().map_err(|cause| explain(target, cause))?.permissions();

@@ -8,6 +8,7 @@ mod capabilities;
 pub mod child_process;
 pub mod file_replacement;
 pub mod open_files;
+pub mod foreign_file;
 pub mod port_owner;
 pub mod private_file;
 pub mod service_manager;

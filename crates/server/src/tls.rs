@@ -18,11 +18,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::certificate_expiry::not_after;
+use moongate_platform::foreign_file;
 use moongate_telemetry::{CertificateReload, Limit, Metrics};
 
 /// Time between two checks of the files.
 // Certificates are renewed days before they end, so nobody notices ten seconds.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Largest file of certificates or of a key.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Paths of the TLS files.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,7 +81,7 @@ impl TlsSettings {
 impl TlsFiles {
     fn read(settings: &TlsSettings) -> Result<Self, TlsProblem> {
         let read = |setting, path: &Path| {
-            std::fs::read(path)
+            foreign_file::read(path, FILE_BYTES_MAX)
                 .map_err(|e| TlsProblem { setting, message: format!("{} cannot be read: {e}", path.display()) })
         };
         let client_ca = settings.client_ca.as_ref().map(|path| read("client_ca", path)).transpose()?;

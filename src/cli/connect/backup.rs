@@ -1,79 +1,153 @@
 //! Copies of clients' files from before a change, each with one from after it.
 //!
-//! Owns their names and their number. Does not decide when one is made. Invariant: a copy has the mode of its file, and
-//! at most five pairs are kept.
+//! Owns their names and their number. Does not decide when one is made. Invariant: a copy is a new file with the mode of
+//! its original, none is empty, and at most five pairs are kept.
 
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
-/// Number of copies that are kept of a file.
+use moongate_platform::{file_replacement, foreign_file};
+
+/// Number of pairs that are kept of a file.
 const KEPT_MAX: usize = 5;
 const MARK: &str = ".moongate-";
-const ENDING: &str = ".bak";
-/// Extension of the copy from after a change.
-const AFTER_ENDING: &str = "after";
+/// Ending of the copy from before a change. A file that was not there, or empty, has none.
+const BEFORE_ENDING: &str = ".bak";
+/// Ending of the copy from after a change. `--undo` compares with it to keep what others wrote since then.
+const AFTER_ENDING: &str = ".after";
+/// Names that are tried for one copy, a millisecond apart.
+const NAMES_MAX: i64 = 1000;
+/// Largest copy that is read, as for the file itself.
+const COPY_MAX: u64 = 16 << 20;
 
-/// Returns the copies of a file, oldest first.
-pub(super) fn backups(file: &Path) -> Vec<PathBuf> {
+/// Text of a client's file from before a change, and from after it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FileBackup {
+    /// Path of both, without their endings.
+    start: PathBuf,
+}
+
+/// Returns the backups of a file, oldest first.
+pub(super) fn backups(file: &Path) -> Vec<FileBackup> {
     let (Some(directory), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
         return Vec::new();
     };
     let start = format!("{name}{MARK}");
-    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
-    let is_copy = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with(&start) && name.ends_with(ENDING)
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    let backup = |name: String| {
+        let stem = name.strip_suffix(BEFORE_ENDING).or_else(|| name.strip_suffix(AFTER_ENDING))?;
+        stem.starts_with(&start).then(|| FileBackup { start: directory.join(stem) })
     };
-    let mut copies: Vec<PathBuf> = entries.filter(is_copy).collect();
+    let found: BTreeSet<FileBackup> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).filter_map(backup).collect();
     // The names have the time, so they sort by it.
-    copies.sort();
-    copies
+    found.into_iter().collect()
 }
 
-/// Copies a file beside it, and removes the oldest copies. A file that is not there gets an empty copy.
-pub(super) fn keep(file: &Path) -> anyhow::Result<PathBuf> {
-    keep_at(file, jiff::Timestamp::now())
+/// Keeps the text that a file has before a change.
+pub(super) fn keep(file: &Path, text: &str) -> anyhow::Result<FileBackup> {
+    keep_at(file, text, jiff::Timestamp::now())
 }
 
-fn keep_at(file: &Path, time: jiff::Timestamp) -> anyhow::Result<PathBuf> {
-    let time = time.strftime("%Y-%m-%dT%H%M%S%.3f").to_string().replace('.', "");
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(format!("{MARK}{time}{ENDING}"));
-    let copy = file.with_file_name(name);
-    let cannot = || format!("cannot keep a copy at {}", copy.display());
-    match file.exists() {
-        // This copies the mode, too.
-        true => drop(std::fs::copy(file, &copy).with_context(cannot)?),
-        false => std::fs::write(&copy, "").with_context(cannot)?,
+fn keep_at(file: &Path, text: &str, now: jiff::Timestamp) -> anyhow::Result<FileBackup> {
+    for later in 0..NAMES_MAX {
+        let time = jiff::Timestamp::from_millisecond(now.as_millisecond() + later)?;
+        let time = time.strftime("%Y-%m-%dT%H%M%S%.3f").to_string().replace('.', "");
+        let mut name = file.file_name().unwrap_or_default().to_owned();
+        name.push(format!("{MARK}{time}"));
+        let backup = FileBackup { start: file.with_file_name(name) };
+        let is_taken =
+            [BEFORE_ENDING, AFTER_ENDING].iter().any(|ending| backup.copy(ending).symlink_metadata().is_ok());
+        match backup.create(BEFORE_ENDING, file, text) {
+            _ if is_taken => {}
+            // Somebody took the name in this moment.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot keep a copy at {}", backup.before_path().display()));
+            }
+            Ok(()) => return Ok(backup),
+        }
     }
-    let copies = backups(file);
-    for old in copies.iter().take(copies.len().saturating_sub(KEPT_MAX)) {
-        // A copy too many does no harm.
-        let _ = remove(old);
+    bail!("cannot keep a copy of {}: all names for it are taken", file.display())
+}
+
+impl FileBackup {
+    fn copy(&self, ending: &str) -> PathBuf {
+        let mut path = self.start.clone().into_os_string();
+        path.push(ending);
+        path.into()
     }
-    Ok(copy)
+
+    /// Path of the copy from before the change.
+    pub(super) fn before_path(&self) -> PathBuf {
+        self.copy(BEFORE_ENDING)
+    }
+
+    /// Path of the copy from after the change.
+    pub(super) fn after_path(&self) -> PathBuf {
+        self.copy(AFTER_ENDING)
+    }
+
+    /// Returns the text from before the change. A file that was not there had none.
+    pub(super) fn before(&self) -> anyhow::Result<String> {
+        let path = self.before_path();
+        match foreign_file::read_text(&path, COPY_MAX) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+            read => read.with_context(|| path.display().to_string()),
+        }
+    }
+
+    /// Returns the text from after the change.
+    pub(super) fn after(&self) -> Option<String> {
+        foreign_file::read_text(&self.after_path(), COPY_MAX).ok()
+    }
+
+    /// Keeps the text that the file has after the change, and removes the oldest backups.
+    pub(super) fn keep_after(&self, file: &Path, text: &str) -> anyhow::Result<()> {
+        let kept = self.create(AFTER_ENDING, file, text);
+        kept.with_context(|| format!("cannot keep a copy at {}", self.after_path().display()))?;
+        let all = backups(file);
+        for old in all.iter().take(all.len().saturating_sub(KEPT_MAX)) {
+            // A copy too many does no harm.
+            let _ = old.remove();
+        }
+        Ok(())
+    }
+
+    /// Removes both copies.
+    pub(super) fn remove(&self) -> anyhow::Result<()> {
+        for path in [self.after_path(), self.before_path()] {
+            match std::fs::remove_file(&path) {
+                // A file that was not there has no copy from before, and older versions made none from after.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                removed => removed.with_context(|| path.display().to_string())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates a copy, which nobody else may read before it has the mode of the file. Leaves nothing behind on failure.
+    fn create(&self, ending: &str, file: &Path, text: &str) -> std::io::Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let path = self.copy(ending);
+        // A file or a link that waits at the name is an error: nobody else decides where the text goes.
+        let copy = file_replacement::create_private(&path)?;
+        fill(&copy, file, text).inspect_err(|_| drop(std::fs::remove_file(&path)))
+    }
 }
 
-/// Keeps the text that a file has after the change that a copy was made for.
-pub(super) fn keep_after(file: &Path, copy: &Path, text: &str) -> anyhow::Result<()> {
-    let after = copy.with_extension(AFTER_ENDING);
-    let cannot = || format!("cannot keep a copy at {}", after.display());
-    // For the mode. The client may have written the file again, so its text counts for nothing.
-    std::fs::copy(file, &after).with_context(cannot)?;
-    std::fs::write(&after, text).with_context(cannot)
-}
-
-/// Returns the text that a file had after the change that a copy was made for.
-pub(super) fn text_after(copy: &Path) -> Option<String> {
-    std::fs::read_to_string(copy.with_extension(AFTER_ENDING)).ok()
-}
-
-/// Removes a copy from before a change, and the one from after it.
-pub(super) fn remove(copy: &Path) -> anyhow::Result<()> {
-    // Copies of older versions have no other.
-    let _ = std::fs::remove_file(copy.with_extension(AFTER_ENDING));
-    std::fs::remove_file(copy).with_context(|| copy.display().to_string())
+fn fill(mut copy: &File, original: &Path, text: &str) -> std::io::Result<()> {
+    copy.write_all(text.as_bytes())?;
+    if let Ok(original) = foreign_file::open(original) {
+        file_replacement::copy_attributes(&original, copy)?;
+    }
+    copy.sync_all()
 }
 
 #[cfg(test)]
@@ -81,23 +155,58 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn time(milliseconds: i64) -> jiff::Timestamp {
+        jiff::Timestamp::from_millisecond(1_763_000_000_000 + milliseconds).unwrap()
+    }
+
     #[test]
-    fn the_last_five_copies_are_kept() {
+    fn the_last_five_pairs_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("mcp.json");
         std::fs::write(directory.path().join("mcp.json.moongate-other"), "x").unwrap();
+        std::fs::write(&file, "now").unwrap();
         for n in 0..7 {
-            std::fs::write(&file, n.to_string()).unwrap();
-            let copy = keep_at(&file, jiff::Timestamp::from_millisecond(1_763_000_000_000 + n).unwrap()).unwrap();
-            keep_after(&file, &copy, "after").unwrap();
+            let backup = keep_at(&file, &n.to_string(), time(n)).unwrap();
+            backup.keep_after(&file, "after").unwrap();
         }
-        let texts: Vec<String> = backups(&file).iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+        let texts: Vec<String> = backups(&file).iter().map(|backup| backup.before().unwrap()).collect();
         assert_eq!(texts, ["2", "3", "4", "5", "6"]);
-        assert_eq!(text_after(&backups(&file)[0]).as_deref(), Some("after"));
-        assert_eq!(
-            std::fs::read_dir(directory.path()).unwrap().count(),
-            12,
-            "the file, five pairs, and what is no copy"
-        );
+        assert_eq!(backups(&file)[0].after().as_deref(), Some("after"));
+        let count = std::fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(count, 12, "the file, five pairs, and what is no copy");
+    }
+
+    #[test]
+    fn a_file_that_was_not_there_leaves_no_empty_copy() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("mcp.json");
+        let backup = keep_at(&file, "", time(0)).unwrap();
+        assert_eq!(backups(&file), []);
+        std::fs::write(&file, "new").unwrap();
+        backup.keep_after(&file, "new").unwrap();
+        assert_eq!(backups(&file), std::slice::from_ref(&backup));
+        assert_eq!((backup.before().unwrap().as_str(), backup.before_path().exists()), ("", false));
+        backup.remove().unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_waits_at_the_name_is_not_followed() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let directory = tempfile::tempdir().unwrap();
+        let (file, target) = (directory.path().join("mcp.json"), directory.path().join("target"));
+        std::fs::write(&file, "secret").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let waiting = keep_at(&file, "secret", time(0)).unwrap();
+        waiting.remove().unwrap();
+        symlink(&target, waiting.before_path()).unwrap();
+        let backup = keep_at(&file, "secret", time(0)).unwrap();
+        assert!(!target.exists() && backup != waiting, "another name is taken");
+        assert_eq!(backup.before().unwrap(), "secret");
+        let mode = std::fs::metadata(backup.before_path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        symlink(&target, backup.after_path()).unwrap();
+        assert!(backup.keep_after(&file, "secret").is_err() && !target.exists());
     }
 }

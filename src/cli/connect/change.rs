@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 
-use super::backup;
+use super::backup::{self, FileBackup};
 use crate::cli::confirm::confirm;
 use crate::cli::process::print_message;
 use crate::cli::text_diff::diff_of_file;
@@ -154,7 +154,7 @@ impl ClientFile {
             ExistingEntry::Ours | ExistingEntry::Foreign(_) => {}
         }
         // The last copy tells what was there before us, such as a file that had no table of servers.
-        let before = backup::backups(&path).pop().and_then(|copy| std::fs::read_to_string(copy).ok());
+        let before = backup::backups(&path).pop().and_then(|backup| backup.before().ok());
         let text = disconnect_text(profile, name, format_of(&path), self.text(), before.as_deref())
             .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
         if text.is_empty() {
@@ -171,11 +171,15 @@ impl ClientFile {
     /// Takes back the last change. What others wrote since then stays.
     pub(super) fn undo(self, consent: ChangeConsent) -> anyhow::Result<()> {
         let path = self.path().to_owned();
-        let copy = backup::backups(&path).pop();
-        let copy = copy.with_context(|| format!("there is no copy of {} to put back", path.display()))?;
-        let before = std::fs::read_to_string(&copy).with_context(|| copy.display().to_string())?;
-        let text = self.text_without_change(&copy, &before).with_context(|| {
-            format!("nothing was changed; {} is the file from before the last change", copy.display())
+        let backup = backup::backups(&path).pop();
+        let backup = backup.with_context(|| format!("there is no copy of {} to put back", path.display()))?;
+        let before = backup.before()?;
+        let text = self.text_without_change(&backup, &before).with_context(|| match before.is_empty() {
+            true => "nothing was changed; the file was not there before the last change".to_owned(),
+            false => {
+                let copy = backup.before_path();
+                format!("nothing was changed; {} is the file from before the last change", copy.display())
+            }
         })?;
         show(&path, self.text(), &text, None);
         ask(consent)?;
@@ -186,7 +190,7 @@ impl ClientFile {
             false => drop(self.file.write(&text)?),
         }
         // The copy goes only after its text is back, and a second undo then reaches the one before.
-        backup::remove(&copy)?;
+        backup.remove()?;
         print_message(&match text == before {
             true => format!("{} is as it was", path.display()),
             false => format!("{} was written by others since then: only this change was taken back", path.display()),
@@ -195,8 +199,8 @@ impl ClientFile {
     }
 
     /// Returns the text without the change that a copy was made for.
-    fn text_without_change(&self, copy: &Path, before: &str) -> anyhow::Result<String> {
-        let after = backup::text_after(copy).context("nobody can tell what others wrote since then")?;
+    fn text_without_change(&self, backup: &FileBackup, before: &str) -> anyhow::Result<String> {
+        let after = backup.after().context("nobody can tell what others wrote since then")?;
         if self.text() == after {
             return Ok(before.to_owned());
         }
@@ -215,14 +219,20 @@ impl ClientFile {
             std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         }
         // Kept before the write: without a copy nothing may be changed.
-        let copy = backup::keep(path)?;
+        let backup = backup::keep(path, self.text())?;
         if let Err(error) = self.file.write(text) {
             // Without a change there is nothing to undo.
-            let _ = backup::remove(&copy);
+            let _ = backup.remove();
             return Err(error.into());
         }
-        backup::keep_after(path, &copy, text)?;
-        print_message(&format!("written to {}; a copy of before is {}", path.display(), copy.display()));
+        backup.keep_after(path, text)?;
+        let (before, after) = (backup.before_path(), backup.after_path());
+        let copy = match self.text().is_empty() {
+            true => "it was not there before".to_owned(),
+            false => format!("a copy of before is {}", before.display()),
+        };
+        print_message(&format!("written to {}; {copy}", path.display()));
+        print_message(&format!("--undo compares with {}, and then removes the copies", after.display()));
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use moongate_clients::{
 };
 use moongate_config::ConfigProblems;
 use moongate_config::edit::raw_entry;
-use moongate_platform::Platform;
+use moongate_platform::{Platform, foreign_file};
 use serde_json::Value;
 
 use crate::app::configured_servers::known_servers;
@@ -23,6 +23,9 @@ const ENTRY: &str = "moongate";
 
 /// Variable that a bridge reads its key from.
 const KEY_VARIABLE: &str = "MOONGATE_KEY";
+
+/// Largest file of a client that is looked into.
+const CLIENT_FILE_MAX: u64 = 64 << 20;
 
 /// Days after which a row of the table is old. Clients change their formats every few months.
 const AGE_MAX: i32 = 180;
@@ -37,7 +40,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     for profile in with_files {
         let Some(path) = directories.file(profile).filter(|path| path.is_file()) else { continue };
         // A new file may be empty, and one that cannot be read is its owner's.
-        let text = std::fs::read_to_string(&path).ok().filter(|text| !text.trim().is_empty());
+        let text = foreign_file::read_text(&path, CLIENT_FILE_MAX).ok().filter(|text| !text.trim().is_empty());
         let Some(text) = text else { continue };
         let place = Some(path.display().to_string());
         match read_file(&path, &text) {

@@ -6,10 +6,12 @@
 use std::path::{Path, PathBuf};
 
 use moongate_edit::PathStep;
+use moongate_platform::foreign_file;
 
 use super::edit_error::ConfigEditError;
 use crate::client_formats::SERVER_MAPS;
 use crate::collector::ProblemCollector;
+use crate::layers::CONFIG_BYTES_MAX;
 use crate::options::LoadOptions;
 use crate::parse;
 use crate::source::FileFormat;
@@ -42,7 +44,10 @@ impl ServerEntry {
 
 /// Reads the tree of a file, or of the text in its place. A missing file is an empty table.
 pub(super) fn read_tree(options: &LoadOptions<'_>, path: &Path) -> Result<ConfigNode, ConfigEditError> {
-    let read = options.texts.get(path).map_or_else(|| std::fs::read_to_string(path), |text| Ok(text.clone()));
+    let read = options
+        .texts
+        .get(path)
+        .map_or_else(|| foreign_file::read_text(path, CONFIG_BYTES_MAX), |text| Ok(text.clone()));
     let text = match read {
         Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
         // The first edit creates the file, so its absence is no error.

@@ -3,6 +3,8 @@
 //! Owns the meaning of `proxy` and `ca`, for a server and for the defaults. Does not connect. Invariant: no message
 //! quotes a proxy's credentials.
 
+use moongate_platform::foreign_file;
+
 use super::resolver::PlanResolver;
 use crate::expand::{reason, relative_to};
 use crate::problem::ProblemKind;
@@ -11,6 +13,9 @@ use crate::tree::ConfigPath;
 use moongate_transport::proxy::{ProxyAddress, ProxyChoice};
 use moongate_transport::trust::CaFile;
 use moongate_upstream::NetworkSettings;
+
+/// Largest file of authorities. The whole list of a system has a quarter of that.
+const CA_BYTES_MAX: u64 = 1 << 20;
 
 /// Value of `proxy` for no proxy, in spite of the environment.
 const NO_PROXY: &str = "none";
@@ -47,7 +52,7 @@ impl PlanResolver<'_> {
         let file = relative_to(text, self.tree.at(path).and_then(|node| self.sources.directory(node.span)));
         // The plan holds the file's content: a changed file makes another plan, and a reload notices it.
         self.files.push(file.clone());
-        let read = match std::fs::read(&file) {
+        let read = match foreign_file::read(&file, CA_BYTES_MAX) {
             Ok(pem) => CaFile::parse(&pem),
             Err(error) => Err(format!("cannot be read: {}", reason(&error))),
         };

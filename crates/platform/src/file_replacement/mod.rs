@@ -13,5 +13,6 @@ mod windows;
 use windows as system;
 
 pub use system::{
-    check_folder, copy_attributes, create_folders, create_private, is_mounted_alone, open_lock, sync_folder,
+    check_folder, copy_attributes, create_folders, create_private, is_mounted_alone, open_lock, open_to_write,
+    sync_folder,
 };

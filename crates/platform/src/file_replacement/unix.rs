@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
+
 /// Opens what writers of a folder's files lock: the folder itself, which no writer replaces.
 pub fn open_lock(folder: &Path) -> io::Result<File> {
     File::open(folder)
@@ -18,6 +20,12 @@ pub fn create_folders(folder: &Path) -> io::Result<()> {
 /// Creates a file that only its owner may read. An existing one is an error.
 pub fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Opens an existing file to write it. Does not wait for the other end of a pipe.
+pub fn open_to_write(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
 /// Gives a new file the mode of the old one, and its owner where this process may.

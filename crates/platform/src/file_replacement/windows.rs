@@ -19,6 +19,11 @@ pub fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).open(path)
 }
 
+/// Opens an existing file to write it.
+pub fn open_to_write(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).open(path)
+}
+
 /// Does nothing: the access list comes from the folder.
 pub fn copy_attributes(_: &File, _: &File) -> io::Result<()> {
     Ok(())
