@@ -93,9 +93,9 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     };
     let config = OwnConfig::read(load_options(&args.config))?;
     let (places, found): (Vec<_>, Vec<_>) =
-        found.into_iter().map(|found| (found.place, (found.origin, found.server))).unzip();
+        found.into_iter().map(|found| (found.places, (found.origin, found.server))).unzip();
     // A row for each server, in the same order.
-    let mut rows: Vec<(Option<EntryPlace>, ImportRow)> = places.into_iter().zip(config.plan_import(found)).collect();
+    let mut rows: Vec<(Vec<EntryPlace>, ImportRow)> = places.into_iter().zip(config.plan_import(found)).collect();
     // The names are those after renaming, as the list shows them, so the filter comes after the plan.
     if !args.only.is_empty() {
         let unknown = args.only.iter().find(|name| !rows.iter().any(|(_, row)| row.server.name == **name));
@@ -163,14 +163,14 @@ pub(super) fn new_servers(rows: &[ImportRow]) -> Vec<&ServerEntry> {
 }
 
 /// Returns the servers of clients that the gateway has now.
-fn taken_servers(places: &[Option<EntryPlace>], rows: &[ImportRow], config: &OwnConfig) -> Vec<TakenServer> {
+fn taken_servers(places: &[Vec<EntryPlace>], rows: &[ImportRow], config: &OwnConfig) -> Vec<TakenServer> {
     // A row may be the same as one that `--only` left out, and then nobody else has its server.
     let settings_of = |name: &String| {
         let new = rows.iter().find(|row| row.is_added && row.server.name == *name);
         let known = || config.known.iter().find(|known| known.name == *name).map(|known| &known.settings);
         new.map(|row| &row.server.settings).or_else(known)
     };
-    let taken = places.iter().zip(rows).filter_map(|(place, row)| {
+    let taken = places.iter().zip(rows).flat_map(|(places, row)| {
         let is_here = match &row.state {
             ImportState::New | ImportState::Renamed { .. } => true,
             // Without what the gateway lacks, the server may refuse it.
@@ -181,8 +181,8 @@ fn taken_servers(places: &[Option<EntryPlace>], rows: &[ImportRow], config: &Own
             }
             ImportState::Own | ImportState::Broken => false,
         };
-        let place = place.clone().filter(|_| is_here)?;
-        Some(TakenServer { place, name: row.server.source_name.clone() })
+        let places = if is_here { places.as_slice() } else { &[] };
+        places.iter().map(|place| TakenServer { place: place.clone(), name: row.server.source_name.clone() })
     });
     taken.collect()
 }

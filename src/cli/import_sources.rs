@@ -3,14 +3,16 @@
 //! Owns the search: a client's files, a path, or stdin. Does not compare servers. Invariant: one unreadable file does
 //! not hide the others.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use serde_json::json;
 
 use crate::cli::connect::unknown_client;
 use crate::cli::process::print_message;
-use moongate_clients::import::{ImportError, ImportedServers, read_file, read_text};
+use moongate_clients::import::{ImportError, ImportedServers, ProjectServers, read_file, read_text};
 use moongate_clients::{ClientProfile, UserDirectories};
 use moongate_config::ServerEntry;
 use moongate_platform::foreign_file;
@@ -25,8 +27,8 @@ const FOLDER_FILES_MAX: usize = 256;
 pub(super) struct FoundServer {
     /// Place for people.
     pub(super) origin: String,
-    /// File of a client. `None` for a text from elsewhere.
-    pub(super) place: Option<EntryPlace>,
+    /// Files of a client, or one file for each of its projects. None for a text from elsewhere.
+    pub(super) places: Vec<EntryPlace>,
     pub(super) server: ServerEntry,
 }
 
@@ -88,13 +90,39 @@ fn named(origin: &str, place: Option<EntryPlace>, read: ImportedServers) -> Vec<
     for warning in read.warnings.iter().chain(&read.ignored) {
         print_message(&format!("{origin}: {warning}"));
     }
-    let found = |server| FoundServer { origin: origin.to_owned(), place: place.clone(), server };
+    let places: Vec<EntryPlace> = place.clone().into_iter().collect();
+    let found = |server| FoundServer { origin: origin.to_owned(), places: places.clone(), server };
     let mut all: Vec<FoundServer> = read.servers.into_iter().map(found).collect();
-    for project in read.projects {
-        let place = place.clone().map(|place| EntryPlace { project: Some(project.path.clone()), ..place });
-        let origin = format!("{origin}, {}", project.path);
-        let found = |server| FoundServer { origin: origin.clone(), place: place.clone(), server };
-        all.extend(project.servers.into_iter().map(found));
+    all.extend(of_projects(origin, place.as_ref(), read.projects));
+    all
+}
+
+/// Collects the servers of projects, each once with all the projects that have it.
+fn of_projects(origin: &str, place: Option<&EntryPlace>, projects: Vec<ProjectServers>) -> Vec<FoundServer> {
+    let mut all: Vec<FoundServer> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    // A folder that is gone is kept in such a file for ever. A text from elsewhere is not about this machine's folders.
+    let is_here = |project: &ProjectServers| place.is_none() || Path::new(&project.path).is_dir();
+    for project in projects.into_iter().filter(is_here) {
+        for server in project.servers {
+            let place = place.map(|place| EntryPlace { project: Some(project.path.clone()), ..place.clone() });
+            let key = json!([server.source_name, server.settings]).to_string();
+            let at = *known.entry(key).or_insert(all.len());
+            match all.get_mut(at) {
+                Some(row) => row.places.extend(place),
+                None => {
+                    let origin = format!("{origin}, {}", project.path);
+                    all.push(FoundServer { origin, places: place.into_iter().collect(), server });
+                }
+            }
+        }
+    }
+    for row in &mut all {
+        match row.places.len().saturating_sub(1) {
+            0 => {}
+            1 => row.origin.push_str(" and another project"),
+            more => row.origin.push_str(&format!(" and {more} more projects")),
+        }
     }
     all
 }

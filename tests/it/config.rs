@@ -15,6 +15,7 @@ use moongate_upstream::{ConnectTarget, ServerSettings, SharingMode};
 
 mod clients;
 mod layers;
+mod odd_lines;
 
 fn address(text: &str) -> ListenAddress {
     ListenAddress::Tcp(text.parse().unwrap())

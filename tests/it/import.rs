@@ -195,3 +195,20 @@ async fn codex_spelling_of_a_token_is_taken() {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(home.read("work/moongate.toml").contains("Bearer ${TOK}"), "{}", home.read("work/moongate.toml"));
 }
+
+#[tokio::test]
+async fn a_server_of_many_projects_is_one_row_and_folders_that_are_gone_are_skipped() {
+    let home = UserHome::new();
+    let entry = json!({ "mcpServers": { "docs": { "url": "https://docs.example/mcp" } } });
+    let folders: Vec<String> = (0..40).map(|n| home.path(&format!("p{n}")).display().to_string()).collect();
+    let mut projects: serde_json::Map<String, Value> = folders.iter().map(|at| (at.clone(), entry.clone())).collect();
+    let gone = json!({ "mcpServers": { "old": { "command": "old" } } });
+    projects.insert(home.path("gone").display().to_string(), gone);
+    for folder in &folders {
+        std::fs::create_dir(folder).unwrap();
+    }
+    home.write(".claude.json", &json!({ "projects": projects }).to_string());
+    let listed = home.run(&["import", "claude-code", "--dry-run"]).await;
+    assert_eq!(listed.out.lines().filter(|line| line.starts_with("docs")).count(), 1, "{}", listed.out);
+    assert!(listed.out.contains("and 39 more projects") && !listed.out.contains("old"), "{}", listed.out);
+}

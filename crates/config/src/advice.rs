@@ -66,6 +66,7 @@ pub(super) fn advise_on_servers(tree: &ConfigNode, faults: &mut ProblemCollector
     for (name, server) in tree.child("servers").and_then(ConfigNode::as_table).into_iter().flatten() {
         let path = ConfigPath::of(&["servers", name]);
         package(server, &path, faults);
+        home_of_shell(server, &path, faults);
         for table in ["env", "headers"] {
             for (key, node) in server.child(table).and_then(ConfigNode::as_table).into_iter().flatten() {
                 variable(node, &path.key(table).key(key), faults);
@@ -97,6 +98,18 @@ fn package(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector
     let message = format!("`{path}` runs whatever version of `{bare}` is newest when it starts");
     let fix = format!("name the version that you looked at: `{bare}{mark}1.2.3`");
     faults.about(path).warn(ProblemKind::Package, args[at].span, message, fix);
+}
+
+/// Warns of arguments that begin with `~/`: only a shell replaces that.
+fn home_of_shell(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector) {
+    let Some(ConfigValue::List(args)) = server.child("args").map(|args| &args.value) else { return };
+    let path = path.key("args");
+    for (at, arg) in args.iter().enumerate() {
+        if arg.as_text().is_some_and(|text| text.starts_with("~/")) {
+            let message = format!("`{}` begins with `~`, which only a shell replaces", path.item(at));
+            faults.about(&path).warn(ProblemKind::Reference, arg.span, message, "write `${HOME}` in place of `~`");
+        }
+    }
 }
 
 /// Finds the word that names the package.

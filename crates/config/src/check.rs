@@ -18,6 +18,22 @@ pub(super) fn check_tree(tree: &mut ConfigNode, unused: &dyn Fn(&ConfigPath) -> 
     SchemaCheck { faults, unused }.node(tree, ConfigSchema::read().root(), &ConfigPath::root());
 }
 
+/// True if the config accepts a setting of a server.
+pub(super) fn accepts_setting(name: &str, key: &str, value: &ConfigNode) -> bool {
+    let mut faults = ProblemCollector::default();
+    let table = |key: &str, inner: ConfigNode| {
+        let mut node = ConfigNode::table(inner.span);
+        if let Some(table) = node.as_table_mut() {
+            table.insert(key.to_owned(), inner);
+        }
+        node
+    };
+    // Each setting is checked alone: an error of one key would otherwise count against all of them.
+    let mut tree = table("servers", table(name, table(key, value.clone())));
+    check_tree(&mut tree, &|_| false, &mut faults);
+    faults.errors.is_empty()
+}
+
 struct SchemaCheck<'a> {
     faults: &'a mut ProblemCollector,
     unused: &'a dyn Fn(&ConfigPath) -> bool,

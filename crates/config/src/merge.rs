@@ -191,7 +191,9 @@ fn value(text: &str, rule: Option<SchemaRule>, place: SourceSpan, faults: &mut P
     let may_be = |name: &str| types.contains(&name);
     let trimmed = text.trim();
     // A list or table needs a syntax, and every shell can quote JSON.
-    let structured = (may_be("array") && trimmed.starts_with('[')) || (may_be("object") && trimmed.starts_with('{'));
+    // An IPv6 address begins with a bracket, too: `[::1]:8080` is no list.
+    let is_list = trimmed.starts_with('[') && trimmed.ends_with(']');
+    let structured = (may_be("array") && is_list) || (may_be("object") && trimmed.starts_with('{'));
     if structured {
         let mut own = ProblemCollector::default();
         let mut node = parse::parse(FileFormat::Json, trimmed, place.source, &mut own);

@@ -115,14 +115,15 @@ pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigPr
     collect_names(&tree, NAMES_DEPTH, &mut source_names);
     client_formats::normalise(&mut tree, Some(path), &mut faults);
     let problems = faults.finish(&sources);
-    let mut messages: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for problem in &problems.errors {
-        messages.entry(problem.server.as_deref().unwrap_or_default()).or_default().push(problem.message.clone());
-    }
+    let (of_servers, warnings): (Vec<_>, Vec<_>) =
+        problems.warnings.into_iter().partition(|warning| warning.server.is_some());
+    let mut messages = by_server(&problems.errors);
+    let mut remarks = by_server(&of_servers);
     let mut servers = Vec::new();
     for (name, node) in tree.child("servers").and_then(ConfigNode::as_table).into_iter().flatten() {
         let mut notes = messages.remove(name.as_str()).unwrap_or_default();
         let was_broken = !notes.is_empty();
+        notes.extend(remarks.remove(name.as_str()).unwrap_or_default());
         // One bad setting is left out and noted, so that it does not cost the user the whole server.
         let (kept, is_usable) = accepted(name, node, &mut notes);
         let path = ConfigPath::of(&["servers", name]);
@@ -139,7 +140,16 @@ pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigPr
             is_broken: was_broken || !is_usable,
         });
     }
-    Ok(ServerEntries { servers, warnings: problems.warnings, wrapper })
+    Ok(ServerEntries { servers, warnings, wrapper })
+}
+
+/// Sorts messages by the servers that they are about.
+fn by_server(problems: &[ConfigProblem]) -> BTreeMap<&str, Vec<String>> {
+    let mut messages: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for problem in problems {
+        messages.entry(problem.server.as_deref().unwrap_or_default()).or_default().push(problem.message.clone());
+    }
+    messages
 }
 
 /// Collects the names of tables and named items, by the places of their keys.
@@ -172,7 +182,7 @@ fn accepted(name: &str, node: &ConfigNode, notes: &mut Vec<String>) -> (ConfigNo
             notes.push(format!("`{key}` means nothing here and is left out"));
             return false;
         }
-        let is_fine = accepts(name, key, value);
+        let is_fine = check::accepts_setting(name, key, value);
         if !is_fine && IDENTIFYING.contains(&key.as_str()) {
             is_usable = false;
             notes.push(format!("`{key}` is not what a server may have"));
@@ -182,22 +192,6 @@ fn accepted(name: &str, node: &ConfigNode, notes: &mut Vec<String>) -> (ConfigNo
         is_fine
     });
     (kept, is_usable)
-}
-
-/// True if the config accepts a setting of a server.
-fn accepts(name: &str, key: &str, value: &ConfigNode) -> bool {
-    let mut faults = ProblemCollector::default();
-    let table = |key: &str, inner: ConfigNode| {
-        let mut node = ConfigNode::table(inner.span);
-        if let Some(table) = node.as_table_mut() {
-            table.insert(key.to_owned(), inner);
-        }
-        node
-    };
-    // Each setting is checked alone: an error of one key would otherwise count against all of them.
-    let mut tree = table("servers", table(name, table(key, value.clone())));
-    check::check_tree(&mut tree, &|_| false, &mut faults);
-    faults.errors.is_empty()
 }
 
 fn members(value: Value) -> Map<String, Value> {
@@ -227,7 +221,7 @@ mod tests {
         let settings = json!({"args": ["-y", "x"], "command": "npx", "env": {"A": "${TOKEN}"},
             "timeout": "600s", "tools": {"deny": ["rm"]}});
         assert_eq!(Value::Object(found[0].settings.clone()), settings);
-        assert!(!found[0].is_broken && found[0].notes[0].contains("`oauth`"), "{:?}", found[0].notes);
+        assert!(!found[0].is_broken && found[0].notes[0].contains("oauth`"), "{:?}", found[0].notes);
     }
 
     #[test]
@@ -238,7 +232,7 @@ mod tests {
         assert_eq!(found[0].masked["headers"], json!({"Authorization": "***"}));
         assert_eq!(found[0].settings["headers"], json!({"Authorization": "Bearer s3"}));
         assert_eq!(found[0].secrets(), ["Bearer s3"]);
-        assert!(found[0].notes[0].contains("`timeout`") && !found[0].is_broken);
+        assert!(found[0].notes[0].contains("timeout`") && !found[0].is_broken);
         let timed = entries("/home/ada/.claude.json", r#"{"mcpServers": {"a": {"command": "a", "timeout": 60000}}}"#);
         assert_eq!(timed[0].settings["timeout"], "60s");
         assert!(found[1].is_broken, "{:?}", found[1]);

@@ -218,10 +218,11 @@ fn inputs_become_variables_and_their_names_are_reported() {
 }
 
 #[test]
-fn a_number_without_its_client_s_unit_is_a_config_error() {
+fn a_number_without_its_client_s_unit_is_left_out_with_a_warning() {
     let text = r#"{ "mcpServers": { "a": { "command": "a", "timeout": 60 } } }"#;
-    let problems = load_texts(&[("a.json", text)], &[]).unwrap_err();
-    assert!(problems.errors[0].fix.starts_with("write a duration with its unit"), "{problems}");
+    let loaded = load_texts(&[("a.json", text)], &[]).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(lines(&loaded.plan), ["a: a"]);
+    assert!(loaded.warnings[0].message.contains("a number without a unit"), "{:?}", loaded.warnings);
 }
 
 #[test]
@@ -250,7 +251,7 @@ fn one_entry_that_is_not_understood_costs_that_server() {
 #[test]
 fn secrets_in_clients_files_are_covered() {
     let text = "{ \"mcp\": { \"a\": { \"type\": \"local\", \"command\": [\"x\", \"--token=leaked-1\"],\n\
-        \"environment\": { \"K\": \"leaked-2\" }, \"odd\": 1 } }, \"x\": {} }";
+        \"environment\": { \"K\": \"leaked-2\" }, \"onlyTools\": 1 } }, \"x\": {} }";
     let problems = load_texts(&[("opencode.json", text)], &[]).unwrap_err().to_string();
-    assert!(problems.contains("odd") && !problems.contains("leaked"), "{problems}");
+    assert!(problems.contains("onlyTools") && !problems.contains("leaked"), "{problems}");
 }

@@ -10,7 +10,7 @@ use super::super::problem::ProblemKind;
 use super::super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 use super::client::{ClientFormat, OWN, TimeUnit, WITSY};
 use super::ignored::IgnoredSettings;
-use super::references::{self, EditorInputs};
+use super::references::{self, EditorContext};
 use super::tools;
 
 /// Aliases of our keys.
@@ -71,6 +71,11 @@ const TIMED: [(&str, &str, TimeUnit); 9] = [
     ("timeout_ms", "timeout", TimeUnit::Milliseconds),
 ];
 
+/// Type here that a client's word means. Empty if the URL decides.
+pub(super) fn type_of(word: &str) -> Option<&'static str> {
+    TYPES.iter().find(|(name, _)| *name == word).map(|(_, meaning)| *meaning)
+}
+
 /// Accepted names of a server's type.
 pub(in super::super) fn type_names() -> Vec<&'static str> {
     TYPES.iter().map(|(name, _)| *name).collect()
@@ -81,7 +86,7 @@ pub(super) struct ClientEntry<'a> {
     pub(super) path: &'a ConfigPath,
     pub(super) table: &'a mut BTreeMap<String, ConfigNode>,
     pub(super) format: &'a ClientFormat,
-    pub(super) inputs: &'a EditorInputs,
+    pub(super) editor: &'a EditorContext,
     pub(super) asked_inputs: &'a mut Vec<String>,
     pub(super) ignored: &'a mut IgnoredSettings,
     pub(super) faults: &'a mut ProblemCollector,
@@ -99,11 +104,18 @@ impl ClientEntry<'_> {
         self.lift("requestOptions");
         // After the tables are lifted: their keys may be aliases too.
         self.command_table();
+        if foreign {
+            self.remove_blanks();
+        }
         for (alias, key) in ALIASES {
             self.rename(alias, key);
         }
+        if foreign {
+            self.read_loosely();
+            self.rules_of_gateways();
+        }
         self.credentials();
-        self.switch();
+        self.switch(foreign);
         self.kind(foreign);
         self.arguments_as_url();
         self.command(foreign);
@@ -116,6 +128,9 @@ impl ClientEntry<'_> {
         }
         // Last: every key that is left is unknown to the steps before.
         self.ignored.take_from(self.path, self.table, foreign);
+        if foreign {
+            self.leave_out_harmless();
+        }
     }
 
     fn error(&mut self, kind: ProblemKind, place: SourceSpan, message: String, fix: &str) {
@@ -126,7 +141,7 @@ impl ClientEntry<'_> {
     fn references(&mut self) {
         for (key, node) in self.table.iter_mut() {
             let path = self.path.key(key);
-            rewrite(node, &path, (self.format, self.inputs), self.asked_inputs, self.faults);
+            rewrite(node, &path, (self.format, self.editor), self.asked_inputs, self.faults);
         }
     }
 
@@ -220,7 +235,7 @@ impl ClientEntry<'_> {
     }
 
     /// Turns `disabled`, `isActive` and `state` into `enabled`.
-    fn switch(&mut self) {
+    fn switch(&mut self, foreign: bool) {
         if let Some(node) = self.table.get("state")
             && let Some(state @ ("enabled" | "disabled")) = node.as_text()
         {
@@ -231,6 +246,13 @@ impl ClientEntry<'_> {
         for (name, inverted) in [("disabled", true), ("isActive", false), ("isEnabled", false), ("active", false)] {
             let Some(mut node) = self.table.remove(name) else { continue };
             match node.value {
+                // A client that writes both means one of them. Off is the one that does no harm.
+                ConfigValue::Bool(value) if foreign && self.table.contains_key("enabled") => {
+                    node.value = ConfigValue::Bool(false);
+                    if value == inverted {
+                        self.table.insert("enabled".to_owned(), node);
+                    }
+                }
                 ConfigValue::Bool(_) if self.table.contains_key("enabled") => {
                     let message = format!("`{}` and `enabled` are both there", self.path.key(name));
                     self.error(ProblemKind::Conflict, node.key, message, "keep `enabled`");
@@ -251,8 +273,7 @@ impl ClientEntry<'_> {
     fn kind(&mut self, foreign: bool) {
         for key in ["type", "transport", "transportType"] {
             let Some(mut node) = self.table.remove(key) else { continue };
-            let meaning = node.as_text().and_then(|text| TYPES.iter().find(|(name, _)| *name == text));
-            let meaning = meaning.map(|(_, meaning)| *meaning);
+            let meaning = node.as_text().and_then(type_of);
             match meaning {
                 Some("") => continue,
                 Some(meaning) => node.value = ConfigValue::Text(meaning.to_owned()),
@@ -360,12 +381,12 @@ impl ClientEntry<'_> {
 fn rewrite(
     node: &mut ConfigNode,
     path: &ConfigPath,
-    (format, inputs): (&ClientFormat, &EditorInputs),
+    (format, editor): (&ClientFormat, &EditorContext),
     asked: &mut Vec<String>,
     faults: &mut ProblemCollector,
 ) {
     match &mut node.value {
-        ConfigValue::Text(text) => match references::rewrite(text, format.references, inputs, asked) {
+        ConfigValue::Text(text) => match references::rewrite(text, format.references, editor, asked) {
             Ok(rewritten) => *text = rewritten,
             Err((message, fix)) => {
                 faults.about(path).error(ProblemKind::Reference, node.span, format!("`{path}`: {message}"), fix);
@@ -375,11 +396,11 @@ fn rewrite(
         },
         ConfigValue::List(items) => {
             let items = items.iter_mut().enumerate();
-            items.for_each(|(i, item)| rewrite(item, &path.item(i), (format, inputs), asked, faults));
+            items.for_each(|(i, item)| rewrite(item, &path.item(i), (format, editor), asked, faults));
         }
         ConfigValue::Table(table) => {
             for (key, child) in table {
-                rewrite(child, &path.key(key), (format, inputs), asked, faults);
+                rewrite(child, &path.key(key), (format, editor), asked, faults);
             }
         }
         _ => {}
@@ -413,6 +434,7 @@ fn as_text(node: &mut ConfigNode) {
     match node.value {
         ConfigValue::Int(number) => node.value = ConfigValue::Text(number.to_string()),
         ConfigValue::Bool(value) => node.value = ConfigValue::Text(value.to_string()),
+        ConfigValue::Float(number) => node.value = ConfigValue::Text(number.to_string()),
         _ => {}
     }
 }

@@ -5,6 +5,7 @@
 
 mod client;
 mod entry;
+mod harmless;
 mod ignored;
 mod references;
 mod switched_off;
@@ -28,6 +29,7 @@ use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 use client::OWN;
 use entry::ClientEntry as ServerEntry;
 use ignored::IgnoredSettings;
+use references::EditorContext;
 use wrappers::ServerMap;
 
 /// Converts a client's file into ours. `file` is its path.
@@ -42,15 +44,18 @@ pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: 
     if client.is_some() {
         ignore_settings_of_client(table, &mut ignored);
     }
+    // Each entry asks for the keys that a server may have.
+    let _schema = ConfigSchema::keep();
     let inputs = asks.as_ref().map(|(_, inputs)| inputs.clone()).unwrap_or_default();
+    let editor = EditorContext { inputs, workspace: file.and_then(wrappers::workspace_of) };
     let mut asked = Vec::new();
     for map in maps {
         let mut map = renamed(map, faults);
         for (name, server) in &mut map.entries {
             let path = ConfigPath::of(&["servers", name]);
             let Some(entry) = server.as_table_mut() else { continue };
-            let (ignored, asked, format, inputs) = (&mut ignored, &mut asked, map.format, &inputs);
-            ServerEntry { path: &path, table: entry, format, inputs, asked_inputs: asked, ignored, faults }.convert();
+            let (ignored, asked, format, editor) = (&mut ignored, &mut asked, map.format, &editor);
+            ServerEntry { path: &path, table: entry, format, editor, asked_inputs: asked, ignored, faults }.convert();
             // After the conversion, whose lists of tools this one extends.
             switched.apply(name, server);
         }

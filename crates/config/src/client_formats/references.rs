@@ -16,11 +16,19 @@ pub(super) type UnreadableReference = (String, &'static str);
 /// Defaults of the inputs that an editor would ask for, by id.
 pub(super) type EditorInputs = BTreeMap<String, Option<String>>;
 
+/// What an editor knows when it replaces references.
+#[derive(Default)]
+pub(super) struct EditorContext {
+    pub(super) inputs: EditorInputs,
+    /// Folder that is open. `None` if nobody can tell.
+    pub(super) workspace: Option<String>,
+}
+
 /// Converts the references in a text. Adds the variables that stand for inputs to `asked`.
 pub(super) fn rewrite(
     text: &str,
     styles: &[ReferenceStyle],
-    inputs: &EditorInputs,
+    editor: &EditorContext,
     asked: &mut Vec<String>,
 ) -> Result<String, UnreadableReference> {
     let mut out = String::with_capacity(text.len());
@@ -28,7 +36,7 @@ pub(super) fn rewrite(
     while let Some(at) = rest.find(['$', '%', '{']) {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
-        let (found, taken) = match one(rest, styles, inputs, asked)? {
+        let (found, taken) = match one(rest, styles, editor, asked)? {
             Some(found) => found,
             // Our own references and plain characters pass unchanged.
             None if rest.starts_with("$$") => ("$$".to_owned(), 2),
@@ -47,20 +55,31 @@ pub(super) fn rewrite(
 fn one(
     text: &str,
     styles: &[ReferenceStyle],
-    inputs: &EditorInputs,
+    editor: &EditorContext,
     asked: &mut Vec<String>,
 ) -> Result<Option<(String, usize)>, UnreadableReference> {
     let has = |style: ReferenceStyle| styles.contains(&style);
     if let Some((id, taken)) = between(text, "${input:", "}") {
         let name = variable(id);
         asked.push(name.clone());
-        return Ok(Some(match inputs.get(id) {
+        return Ok(Some(match editor.inputs.get(id) {
             // A default is plain text to the editor, so its dollar signs must survive our expansion.
             Some(Some(default)) => (format!("${{{name}:-{}}}", default.replace('$', "$$")), taken),
             _ => (format!("${{{name}}}"), taken),
         }));
     }
-    // VS Code's variable for the home directory.
+    if let Some(workspace) = &editor.workspace
+        && let Some((which, taken)) = between(text, "${workspaceFolder", "}")
+    {
+        let name = || workspace.rsplit(['/', '\\']).next().unwrap_or_default();
+        // `${workspaceFolder:NAME}` is one of several folders. The file is in the one that is meant most often.
+        let value = if which == "Basename" { name() } else { workspace };
+        return Ok(Some((value.replace('$', "$$"), taken)));
+    }
+    // VS Code's variables for the home directory, and for what separates names in a path.
+    if let Some(mark) = ["${pathSeparator}", "${/}"].into_iter().find(|mark| text.starts_with(mark)) {
+        return Ok(Some((std::path::MAIN_SEPARATOR.to_string(), mark.len())));
+    }
     if text.starts_with("${userHome}") {
         return Ok(Some(("${HOME}".to_owned(), "${userHome}".len())));
     }
@@ -137,25 +156,27 @@ mod tests {
     #[test]
     fn each_client_s_references_become_ours_and_no_others() {
         let inputs = EditorInputs::from([("a-key".to_owned(), None), ("url".to_owned(), Some("x$y".to_owned()))]);
+        let editor = EditorContext { inputs, workspace: Some("/w/$x".to_owned()) };
         for (format, text, expected) in [
             (&GEMINI, "Bearer $TOKEN!", "Bearer ${TOKEN}!"),
             (&GEMINI, "%HOME%/x ${A} $1 100% %", "${HOME}/x ${A} $1 100% %"),
             (&SHARED, "$TOKEN %HOME% {env:A} $(x)", "$TOKEN %HOME% {env:A} $(x)"),
             (&SHARED, "${input:a-key}/${input:url}", "${A_KEY}/${URL:-x$$y}"),
+            (&SHARED, "${workspaceFolder}/a ${workspaceFolderBasename}", "/w/$$x/a $$x"),
             (&SHARED, "${userHome}/x ${env:A} $$", "${HOME}/x ${env:A} $$"),
             (&OPENCODE, "Bearer {env:T} {file:~/k} {x}", "Bearer ${T} ${file:~/k} {x}"),
             (&CRUSH, "$(echo $T) $(cat /run/k) $U", "${T} ${file:/run/k} ${U}"),
             (&LIST, "${{ secrets.KEY }}", "${KEY}"),
             (&GEMINI, "\u{e9}$A\u{e9}%B%", "\u{e9}${A}\u{e9}${B}"),
         ] {
-            assert_eq!(rewrite(text, format.references, &inputs, &mut Vec::new()).as_deref(), Ok(expected), "{text}");
+            assert_eq!(rewrite(text, format.references, &editor, &mut Vec::new()).as_deref(), Ok(expected), "{text}");
         }
         let openings = "$(".repeat(50_000);
-        assert_eq!(rewrite(&openings, CRUSH.references, &inputs, &mut Vec::new()).as_deref(), Ok(&*openings));
-        assert!(rewrite("$(rm -rf /)", CRUSH.references, &inputs, &mut Vec::new()).is_err());
-        assert!(rewrite("{{LIBRECHAT_USER_ID}}", LIBRECHAT.references, &inputs, &mut Vec::new()).is_err());
+        assert_eq!(rewrite(&openings, CRUSH.references, &editor, &mut Vec::new()).as_deref(), Ok(&*openings));
+        assert!(rewrite("$(rm -rf /)", CRUSH.references, &editor, &mut Vec::new()).is_err());
+        assert!(rewrite("{{LIBRECHAT_USER_ID}}", LIBRECHAT.references, &editor, &mut Vec::new()).is_err());
         let mut asked = Vec::new();
-        let _ = rewrite("${input:a-key}", &[], &inputs, &mut asked);
+        let _ = rewrite("${input:a-key}", &[], &editor, &mut asked);
         assert_eq!(asked, ["A_KEY"]);
     }
 }

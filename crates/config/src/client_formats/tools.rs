@@ -36,7 +36,7 @@ const ALLOWED: [&str; 8] = [
 /// Moves the lists of an entry into its `tools`.
 pub(super) fn convert(path: &ConfigPath, table: &mut BTreeMap<String, ConfigNode>, faults: &mut ProblemCollector) {
     // A list as `tools` names the tools that the entry may use.
-    if table.get("tools").is_some_and(|node| matches!(node.value, ConfigValue::List(_)))
+    if table.get("tools").is_some_and(|node| matches!(node.value, ConfigValue::List(_) | ConfigValue::Text(_)))
         && let Some(node) = table.remove("tools")
     {
         add(path, table, "allow", node, faults);

@@ -18,7 +18,7 @@ pub(in super::super) const SERVER_MAPS: [&str; 5] =
     ["mcpServers", "mcp_servers", "context_servers", "extensions", "amp.mcpServers"];
 
 /// Types of entries that are parts of the client itself.
-const BUILT_IN: [&str; 5] = ["builtin", "platform", "frontend", "inline_python", "native"];
+const BUILT_IN: [&str; 7] = ["builtin", "platform", "frontend", "inline_python", "native", "inMemory", "sdk"];
 
 /// Servers under one key of a file.
 pub(super) struct ServerMap {
@@ -39,6 +39,18 @@ pub(super) fn inputs(table: &mut NodeTable) -> Option<(SourceSpan, EditorInputs)
     let text = |item: &ConfigNode, key: &str| item.child(key).and_then(ConfigNode::as_text).map(str::to_owned);
     let inputs = items.iter().filter_map(|item| Some((text(item, "id")?, text(item, "default"))));
     Some((node.key, inputs.collect()))
+}
+
+/// Folders for the settings of an editor in a project.
+const EDITOR_FOLDERS: [&str; 2] = [".vscode", ".cursor"];
+
+/// Finds the folder that an editor has open when it reads a file: the one above the folder of its settings. The user's
+/// own file is for all projects.
+pub(super) fn workspace_of(file: &FilePath) -> Option<String> {
+    let file = std::path::absolute(file).ok()?;
+    let settings = file.parent().filter(|folder| EDITOR_FOLDERS.iter().any(|name| folder.ends_with(name)))?;
+    let workspace = settings.parent().filter(|folder| std::env::home_dir().as_deref() != Some(*folder))?;
+    workspace.to_str().map(str::to_owned)
 }
 
 /// Takes all servers out of a file.

@@ -16,6 +16,7 @@ mod state;
 mod system;
 
 pub(super) use resolver::PlanResolver;
+pub(super) use server::{is_reserved_header, is_text_usable};
 
 use super::choices::{Calls, LogFormat};
 use super::file::{ConfigFile, NameSettings};

@@ -18,7 +18,7 @@ use moongate_upstream::NetworkSettings;
 const CA_BYTES_MAX: u64 = 1 << 20;
 
 /// Value of `proxy` for no proxy, in spite of the environment.
-const NO_PROXY: &str = "none";
+pub(super) const NO_PROXY: &str = "none";
 
 impl PlanResolver<'_> {
     /// Resolves the settings of a server, or of the defaults.

@@ -3,10 +3,12 @@
 //! Owns the meaning of a server's settings, and what it takes from the defaults. Does not connect. Invariant: a
 //! disabled server is checked only by its keys, so the variables and files that it needs may be missing.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+use super::network::NO_PROXY;
 use super::resolver::PlanResolver;
 use crate::choices::{ServerKind, Share as FileShare, Start as FileStart, Transport};
 use crate::file::ConfigFile;
@@ -17,6 +19,7 @@ use crate::suggest::alternatives;
 use crate::supervision::Backoff;
 use crate::tree::ConfigPath;
 use moongate_access::policy::{GlobList, ItemRules};
+use moongate_transport::proxy::ProxyAddress;
 use moongate_transport::socket::SocketAddress;
 use moongate_transport::websocket::WebSocketPing;
 use moongate_upstream::{
@@ -368,8 +371,18 @@ impl PlanResolver<'_> {
             command: command.to_owned(),
             args: server.args.clone().unwrap_or_default(),
             env: env.into_iter().collect(),
-            cwd: server.cwd.as_ref().map(Into::into),
+            cwd: server.cwd.as_ref().map(|folder| self.below_home(folder)),
         })
+    }
+
+    /// Expands `~/`, which a shell would do.
+    fn below_home(&self, folder: &str) -> PathBuf {
+        let home = ["HOME", "USERPROFILE"].iter().find_map(|name| self.env.get(*name)).filter(|home| !home.is_empty());
+        let rest = folder.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with(['/', '\\']));
+        match home.zip(rest) {
+            Some((home, rest)) => PathBuf::from(format!("{home}{rest}")),
+            None => PathBuf::from(folder),
+        }
     }
 
     fn http(&mut self, url: &str, server: &Server, path: &ConfigPath) -> Option<ConnectTarget> {
@@ -445,7 +458,7 @@ impl PlanResolver<'_> {
             self.error_at_key(ProblemKind::Value, path, message, "use letters, digits and `-`, such as `X-Tenant`");
             return None;
         };
-        if RESERVED.contains(&name.as_str()) {
+        if is_reserved_header(&name) {
             let message = format!("`{path}`: `{name}` is set by the gateway itself");
             self.error_at_key(ProblemKind::Value, path, message, "remove it");
             return None;
@@ -494,6 +507,21 @@ impl PlanResolver<'_> {
             }
         }
         Some(GlobList::new(patterns).unwrap_or_default())
+    }
+}
+
+/// Returns true for a header that the transport itself sets.
+pub(crate) fn is_reserved_header(name: &HeaderName) -> bool {
+    RESERVED.contains(&name.as_str())
+}
+
+/// Returns true if the text of a server's key means something here.
+pub(crate) fn is_text_usable(key: &str, text: &str) -> bool {
+    match key {
+        "icon" => is_icon(text.trim()),
+        "prefix" => text.chars().all(is_name_character) && text.len() <= 64,
+        "proxy" => text.trim() == NO_PROXY || ProxyAddress::parse(text, String::new()).is_ok(),
+        _ => true,
     }
 }
 
