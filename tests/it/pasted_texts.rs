@@ -19,6 +19,7 @@ fn deep_default(levels: usize) -> String {
 /// Texts that every reader has to refuse without calling itself too often.
 fn nested_texts() -> Vec<String> {
     let names = ["a"; 79].join(".");
+    let braces = format!("{}{}", "{".repeat(50_000), "}".repeat(50_000));
     vec![
         deep_default(5_000),
         // Each part is within the parser's own limits, and together they are 6,000 levels.
@@ -35,6 +36,7 @@ fn nested_texts() -> Vec<String> {
             "[".repeat(100),
             "]".repeat(100)
         ),
+        json!({ "servers": { "a": { "command": "a", "tools": { "deny": [braces] } } } }).to_string(),
     ]
 }
 
@@ -139,7 +141,10 @@ async fn odd_files_neither_hang_nor_fill_a_command() {
     let tls = format!("[gateway]\ntls = {{ cert = \"{pipe}\", key = \"/dev/zero\" }}\n");
     for (config, why) in [
         (format!("[gateway]\nenv_file = \"{pipe}\"\n"), "not a regular file"),
-        (format!("[servers.a]\nurl = \"http://a.example/\"\nheaders = {{ X = \"${{file:{pipe}}}\" }}\n"), "not a regular file"),
+        (
+            format!("[servers.a]\nurl = \"http://a.example/\"\nheaders = {{ X = \"${{file:{pipe}}}\" }}\n"),
+            "not a regular file",
+        ),
         ("[servers.a]\nurl = \"https://a.example/\"\nca = \"/dev/zero\"\n".to_owned(), "not a regular file"),
         (format!("[servers.a]\nurl = \"https://a.example/\"\nca = \"{}\"\n", sparse.display()), "larger than 1 MiB"),
         (tls, "not a regular file"),

@@ -64,6 +64,25 @@ pub struct ItemRules {
     pub describe: BTreeMap<String, String>,
 }
 
+/// Limit of braces within each other. The compiler of patterns calls itself for each.
+const NESTED_MAX: usize = 16;
+
+/// Counts the braces of a pattern that are open at once.
+fn nesting(pattern: &str) -> usize {
+    let (mut open, mut most, mut is_escaped) = (0_usize, 0, false);
+    for byte in pattern.bytes() {
+        match byte {
+            _ if is_escaped => {}
+            b'{' => open += 1,
+            b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        is_escaped = byte == b'\\' && !is_escaped;
+        most = most.max(open);
+    }
+    most
+}
+
 impl GlobList {
     /// Compiles patterns. `*` matches any characters, `?` one, `[ab]` a set, `{a,b}` alternatives. A leading `!`
     /// excludes.
@@ -76,6 +95,9 @@ impl GlobList {
                 Some(rest) => (&mut deny, rest),
                 None => (&mut allow, pattern.as_str()),
             };
+            if nesting(text) > NESTED_MAX {
+                return Err(format!("a pattern has more than {NESTED_MAX} braces within each other"));
+            }
             // `*` also matches slashes, which names and URIs may contain.
             let glob = GlobBuilder::new(text).literal_separator(false).build();
             set.push(glob.map_err(|e| format!("{pattern:?} is not a pattern: {e}"))?);
@@ -217,6 +239,18 @@ mod tests {
 
     fn globs(patterns: &[&str]) -> GlobList {
         GlobList::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn nested_braces_end_at_a_depth() {
+        let nested = |n: usize| format!("{}a{}", "{".repeat(n), "}".repeat(n));
+        assert!(globs(&[&nested(NESTED_MAX)]).matches("a"));
+        for n in [NESTED_MAX + 1, 100_000] {
+            let refused = GlobList::new(&[nested(n)]).unwrap_err();
+            assert_eq!(refused, "a pattern has more than 16 braces within each other");
+        }
+        assert!(GlobList::new(&["{".repeat(100_000)]).is_err());
+        assert!(globs(&[&format!("{}a", "\\{".repeat(40)), &"{a,b}".repeat(40)]).matches(&"a".repeat(40)));
     }
 
     #[test]
