@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use crate::cli::admin::AdminArgs;
 use crate::cli::check_servers;
 use crate::cli::plan::{self, PlanFormat};
-use crate::cli::process::{BAD_CONFIG, block_on, environment, print_message, report_unusable};
+use crate::cli::process::{block_on, environment, report_unusable};
 use moongate_config::{LoadOptions, LoadedConfig};
 use moongate_telemetry::logs;
 
@@ -23,7 +23,8 @@ pub struct CheckArgs {
     /// Print the config with everything filled in, as JSON, secrets masked.
     #[arg(long)]
     pub print: bool,
-    /// Show what would change: what a reload would do to the running gateway, or with --against, how two configs differ.
+    /// Show what would change in the running gateway: by a reload, or by the config that is given. With --against, how
+    /// two configs differ.
     #[arg(long, conflicts_with = "print")]
     pub plan: bool,
     /// Connect each server once, and show what it offers, names that change, and patterns that match nothing.
@@ -52,10 +53,10 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
     if args.plan && args.against.is_empty() {
         // The variable fills the flag, too, and says nothing about what was asked for here.
         if !given.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
-            print_message(
-                "error: a running gateway compares what it runs with its own config; for another one say --against OLD",
-            );
-            return ExitCode::from(BAD_CONFIG);
+            let candidate = given.clone();
+            return block_on(async {
+                plan::plan_of_candidate(&args.admin.client(&[])?, candidate, revisions, args.format).await
+            });
         }
         return block_on(async { plan::plan_of_running(&args.admin.client(&[])?, args.format).await });
     }

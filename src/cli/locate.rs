@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::cli::process;
+use crate::cli::running_record::RunningRecord;
 use moongate_config::{GatewayAddresses, LoadOptions};
 use moongate_server::{ListenAddress, UNIX};
 
@@ -50,9 +51,20 @@ pub(super) fn endpoint(config: &[PathBuf]) -> Result<LocatedGateway, String> {
 
 /// Locates the admin listener.
 pub(super) fn admin(config: &[PathBuf]) -> Result<LocatedGateway, String> {
-    let (addresses, origin) = addresses(config, "admin")?;
+    let (addresses, origin) = match addresses(config, "admin") {
+        Ok(found) => found,
+        // A config that somebody broke cuts nobody off from the gateway that runs with it.
+        Err(problem) => return remembered(config).ok_or(problem),
+    };
     let address = addresses.admin.as_ref().and_then(local_address).ok_or_else(|| nowhere(&origin))?;
     Ok(LocatedGateway { address, certificate: None, origin })
+}
+
+/// Returns where the gateway was that last ran with a config.
+fn remembered(config: &[PathBuf]) -> Option<LocatedGateway> {
+    let address = RunningRecord::find(&process::load_options(config))?.admin?;
+    let origin = "where the gateway of this config last ran, since the config cannot be read".to_owned();
+    Some(LocatedGateway { address, certificate: None, origin })
 }
 
 fn nowhere(origin: &str) -> String {
@@ -81,7 +93,7 @@ fn addresses(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, Str
 }
 
 /// Returns an address to which a client on this machine can connect.
-fn local_address(address: &ListenAddress) -> Option<String> {
+pub(super) fn local_address(address: &ListenAddress) -> Option<String> {
     match address {
         // Port 0 is chosen by the system at start, so the config does not tell it.
         ListenAddress::Tcp(address) if address.port() == 0 => None,

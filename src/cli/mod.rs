@@ -33,6 +33,7 @@ mod plan;
 pub mod popular;
 mod process;
 pub mod restart;
+mod running_record;
 pub mod schema;
 pub mod search;
 pub mod serve;

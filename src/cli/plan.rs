@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::app::diff_plans;
+use crate::app::doctor::RunningFile;
 use crate::cli::admin::AdminClient;
 use crate::cli::process::{environment, print_message, report_error, report_unusable};
 use moongate_access::auth::{KeyHash, KeySettings};
@@ -41,6 +42,30 @@ pub(super) async fn plan_of_running(admin: &AdminClient, format: PlanFormat) -> 
         }
         _ => anyhow::bail!("{}", body["message"].as_str().unwrap_or("this gateway cannot say")),
     }
+}
+
+/// Prints the difference between the running gateway's config and a candidate. The files are those that the gateway
+/// names, so both are read with the variables that are set here.
+pub(super) async fn plan_of_candidate(
+    admin: &AdminClient,
+    candidate: Vec<PathBuf>,
+    revisions: &[&str],
+    format: PlanFormat,
+) -> anyhow::Result<ExitCode> {
+    let answer = admin.send_request("GET", "/api/v1/config", Duration::from_secs(10)).await?;
+    let body = answer.json()?;
+    let files: Vec<RunningFile> = serde_json::from_value(body["files"].clone()).unwrap_or_default();
+    if answer.status != 200 || files.is_empty() {
+        anyhow::bail!("{}", body["message"].as_str().unwrap_or("the running gateway has no config file"));
+    }
+    for file in &files {
+        let is_same = moongate_config::read_redacted(&file.path).is_ok_and(|(tag, _)| tag == file.etag);
+        if !is_same {
+            let path = file.path.display();
+            print_message(&format!("{path} was changed since the gateway read it; the file as it is now is compared"));
+        }
+    }
+    Ok(plan_between(files.into_iter().map(|file| file.path).collect(), candidate, revisions, format))
 }
 
 /// Prints the difference between two configs, without a gateway.

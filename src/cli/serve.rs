@@ -4,7 +4,7 @@
 //! bound.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -12,10 +12,13 @@ use moongate_platform::signals::ReloadSignals;
 use moongate_platform::{child_process, open_files, service_manager};
 
 use crate::app::{GatewayApp, ReloadSource};
+use crate::cli::locate::local_address;
 use crate::cli::process::{self, print_message, report_error, runtime};
+use crate::cli::running_record::RunningRecord;
 use crate::cli::signals::StopSignals;
 use moongate_config::{ConfigProblem, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig};
 use moongate_protocol::SUPPORTED;
+use moongate_server::ListenAddress;
 use moongate_telemetry::logs;
 use moongate_upstream::{ConnectTarget, ServerSettings};
 
@@ -125,6 +128,8 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     let servers = loaded.plan.servers.len();
     let public = loaded.plan.public_url.clone();
     let has_admin_keys = !loaded.plan.admin_access.keys.is_empty();
+    let state_folder = loaded.plan.state.file.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let files = loaded.sources;
     let app = GatewayApp::start_from(loaded.plan, Some(source), program.as_deref()).await?;
     if demo {
         print_message("no config found: serving a built-in demo server");
@@ -154,6 +159,11 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     }
     if let Some(socket) = &app.admin_socket {
         print_message(&format!("metrics and health on {socket}"));
+    }
+    if let Some(folder) = state_folder {
+        let socket = || app.admin_socket.as_ref().map(ToString::to_string);
+        let address = app.admin.and_then(|address| local_address(&ListenAddress::Tcp(address))).or_else(socket);
+        RunningRecord { admin: address }.keep(&folder, &files);
     }
     service_manager::notify_ready();
     let terminal = std::io::stderr().is_terminal();

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::cli::client::table::columns;
 use crate::cli::config_edit::{EditArgs, show_edit};
 use crate::cli::process::{BAD_CONFIG, print_message, report_unusable};
+use crate::cli::running_record;
 use crate::cli::table_format::TableFormat;
 use moongate_config::edit::{EditHistory, PastEdit};
 
@@ -30,12 +31,18 @@ pub struct UndoArgs {
 /// Takes back the last edit. Returns exit code 1 if there is none, or if the file changed since.
 pub async fn run(args: UndoArgs) -> anyhow::Result<ExitCode> {
     let options = args.edit.load_options();
-    let loaded = match moongate_config::load(&options) {
-        Ok(loaded) => loaded,
-        // Without a config that loads, nobody knows where its past edits are kept.
-        Err(problems) => return Ok(report_unusable(&problems)),
+    let history = match moongate_config::load(&options) {
+        Ok(loaded) => EditHistory::of_plan(&loaded.plan),
+        // Its past edits are where they are kept for most configs. The undo refuses files that changed since.
+        Err(problems) => match running_record::folder(&options.env) {
+            Some(folder) => {
+                report_unusable(&problems);
+                Some(EditHistory::in_folder(&folder))
+            }
+            None => return Ok(report_unusable(&problems)),
+        },
     };
-    let Some(history) = EditHistory::of_plan(&loaded.plan) else {
+    let Some(history) = history else {
         print_message("error: past edits are kept in `gateway.state_dir`, and this config keeps no state");
         return Ok(ExitCode::from(BAD_CONFIG));
     };

@@ -76,7 +76,9 @@ async fn each_code_is_found_where_it_is_provoked() {
     let long =
         format!(r#"{{"name":"long","description":"{}","inputSchema":{{"type":"object"}}}}"#, "word ".repeat(12_000));
     let long = MockScript { tools: vec![long.as_str().into()], ..MockScript::default() };
-    let (bad, long) = (serve(bad).await, serve(long).await);
+    let renamed = format!(r#"{{"name":"{}","inputSchema":{{"type":"object"}}}}"#, "x".repeat(100));
+    let renamed = MockScript { tools: vec![renamed.as_str().into()], ..MockScript::default() };
+    let (bad, long, renamed) = (serve(bad).await, serve(long).await, serve(renamed).await);
     let server = |settings: String| config(&format!("[servers.a]\n{settings}\n"));
     let url = |url: &str| server(format!("url = \"{url}\""));
     let key = "[[auth.keys]]\nname = \"k\"\nhash = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n";
@@ -97,6 +99,7 @@ async fn each_code_is_found_where_it_is_provoked() {
         ),
         ("MG-C09", url(nowhere) + &format!("[servers.b]\nurl = \"{nowhere}\"\n"), &[]),
         ("MG-C14", url(nowhere) + key + "expires = \"2020-01-01\"\n", &[]),
+        ("MG-C15", url(&long.url) + "tools = { deny = [\"no_such_tool\"] }\n", &[]),
         ("MG-C13", "[gateway]\nlisten = 5\n".to_owned(), &[]),
         ("MG-L01", listening(&taken_at.to_string()), &[]),
         ("MG-L03", "[gateway]\nlisten = \"0.0.0.0:1\"\n".to_owned(), &[]),
@@ -110,6 +113,7 @@ async fn each_code_is_found_where_it_is_provoked() {
         ("MG-S04", server("command = \"sh\"\nargs = [\"-c\", \"echo boom >&2; exit 3\"]".to_owned()), &[]),
         ("MG-S05", server("command = \"sleep\"\nargs = [\"100\"]\nstart_timeout = \"1s\"".to_owned()), &[]),
         ("MG-S07", url(&bad.url), &[]),
+        ("MG-S08", url(&renamed.url), &[]),
         ("MG-X01", url(&long.url), &[]),
     ];
     for (code, text, env) in &cases {
@@ -127,9 +131,9 @@ async fn each_code_is_found_where_it_is_provoked() {
         assert_eq!(exit, i32::from(is_broken), "{findings:#?}");
     }
     let mut provoked: BTreeSet<String> = cases.iter().map(|(code, ..)| (*code).to_owned()).collect();
-    // MG-K07 is a matter of the date: `src/cli/doctor/clients.rs` has its test.
+    // MG-K07 is a matter of the date, and MG-K09 of a number: `src/cli/doctor/clients.rs` has their tests.
     provoked.extend(["MG-C01", "MG-C11", "MG-C12", "MG-L02", "MG-K01", "MG-K02", "MG-K03"].map(str::to_owned));
-    provoked.extend(["MG-K04", "MG-K07", "MG-K08"].map(str::to_owned));
+    provoked.extend(["MG-K04", "MG-K07", "MG-K08", "MG-K09"].map(str::to_owned));
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/codes.md")).unwrap();
     let known: BTreeSet<String> = page.lines().filter_map(|line| Some(line.strip_prefix("## ")?.to_owned())).collect();
     assert_eq!(provoked, known, "each code has a test that provokes it");

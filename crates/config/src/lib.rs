@@ -76,6 +76,7 @@ pub use popular::{
 pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, SourceSnippet};
 pub use redact::sounds_secret;
 pub use redact_file::{mask_file, read_redacted};
+pub use resolve::usual_state_folder;
 pub use schema::ConfigSchema;
 pub use schema_types::{DurationSetting, RateSetting, SizeSetting};
 pub use secret_variable::{VariableNames, secret_reference};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use moongate_clients::import::OwnGateway;
 use moongate_config::{ConfigProblems, GatewayAddresses, LoadOptions, LoadedConfig};
-use moongate_gateway::Gateway;
+use moongate_gateway::{FindingTopic, Gateway};
 use moongate_model::ItemKind;
 use moongate_telemetry::logs;
 use moongate_upstream::{ConnectTarget, ServerSettings};
@@ -26,6 +26,8 @@ pub(crate) struct ExaminedGateway {
     /// Changes that a reload of the running gateway would make.
     pub(crate) changes: Value,
     pub(crate) states: Vec<ServerFacts>,
+    /// Rules of views and keys that match nothing.
+    pub(crate) unmatched_filters: Vec<String>,
     /// Files that the running gateway has its config from. `None` if it has not said.
     pub(crate) running_files: Option<Vec<RunningFile>>,
     /// Findings of the running gateway about itself. `None` if it has not said.
@@ -70,6 +72,17 @@ pub(crate) struct ServerFacts {
     pub(crate) left_out: Vec<String>,
     #[serde(default)]
     pub(crate) tokens: u64,
+    /// Number of tools that clients see.
+    #[serde(default)]
+    pub(crate) tools_on: usize,
+    /// Other names that items have here, and definitions that were mended.
+    #[serde(default)]
+    pub(crate) names: Vec<String>,
+    #[serde(default)]
+    pub(crate) mended: Vec<String>,
+    /// Rules of the server that match nothing.
+    #[serde(default)]
+    pub(crate) unmatched_filters: Vec<String>,
 }
 
 impl ExaminedGateway {
@@ -92,6 +105,7 @@ impl ExaminedGateway {
             answer,
             changes,
             states,
+            unmatched_filters: Vec::new(),
             running_files: None,
             of_gateway: None,
             is_container,
@@ -143,7 +157,11 @@ pub(crate) fn facts_of(gateway: &Gateway) -> Vec<ServerFacts> {
         let (name, status) = (&server.settings.name, server.status());
         let left_out = snapshot.excluded.iter().filter(|left_out| left_out.server == *name);
         let tools = snapshot.iter(ItemKind::Tools).filter(|tool| tool.upstream.settings.name == *name && !tool.hidden);
-        let bytes: usize = tools.map(|tool| tool.listed.bytes().len()).sum();
+        let sizes: Vec<usize> = tools.map(|tool| tool.listed.bytes().len()).collect();
+        let findings = |topic| {
+            let found = snapshot.findings_about(Some(name.as_str()), topic);
+            found.into_iter().map(str::to_owned).collect::<Vec<String>>()
+        };
         ServerFacts {
             name: name.clone(),
             state: status.state.name().to_owned(),
@@ -151,7 +169,11 @@ pub(crate) fn facts_of(gateway: &Gateway) -> Vec<ServerFacts> {
             transport: Some(server.transport().to_owned()),
             stderr: server.stderr().iter().map(|line| logs::redact(line)).collect(),
             left_out: left_out.map(|left_out| format!("{}: {}", left_out.item, left_out.reason)).collect(),
-            tokens: moongate_gateway::estimate_tokens(bytes),
+            tokens: moongate_gateway::estimate_tokens(sizes.iter().sum()),
+            tools_on: sizes.len(),
+            names: findings(FindingTopic::Name),
+            mended: Vec::new(),
+            unmatched_filters: findings(FindingTopic::Filter),
         }
     };
     gateway.servers().iter().map(describe).collect()

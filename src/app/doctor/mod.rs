@@ -16,7 +16,7 @@ use moongate_admin::ServerHint;
 use moongate_gateway::ServerEntry;
 
 pub(crate) use codes::{CodeSeverity, DoctorCode};
-pub(crate) use examined::{ExaminedGateway, RunningGateway, ServerFacts, facts_of};
+pub(crate) use examined::{ExaminedGateway, RunningFile, RunningGateway, ServerFacts, facts_of};
 pub(crate) use finding::{DoctorFinding, FileRepair};
 
 /// Runs the checks.

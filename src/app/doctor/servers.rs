@@ -11,6 +11,8 @@ use super::finding::DoctorFinding;
 
 /// Number of lines of a program's stderr that are quoted.
 const QUOTED_LINES: usize = 3;
+/// Number of items or rules that a finding names.
+const LISTED_MAX: usize = 5;
 /// Tokens from which the tools are called costly.
 const TOKENS_MAX: u64 = 10_000;
 
@@ -25,8 +27,44 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
             format!("report it to the server's author; `moongate tools --server {}` shows its own list", server.name);
         found.push(DoctorFinding::new(DoctorCode::ItemsLeftOut, message, fix).about(&server.name));
     }
+    for server in &gateway.states {
+        found.extend(check_names(server));
+        found.extend(check_rules(Some(server), &server.unmatched_filters));
+    }
+    found.extend(check_rules(None, &gateway.unmatched_filters));
     found.extend(check_context(&gateway.states));
     found
+}
+
+/// Returns a finding about items that have another name or another definition here.
+fn check_names(server: &ServerFacts) -> Option<DoctorFinding> {
+    let changed: Vec<&str> = server.names.iter().chain(&server.mended).map(String::as_str).collect();
+    let message = format!("server {}: {} items look different here: {}", server.name, changed.len(), shown(&changed));
+    let fix =
+        format!("call them by the names that `moongate tools` shows, or set `servers.{}.tools.rename`", server.name);
+    (!changed.is_empty()).then(|| DoctorFinding::new(DoctorCode::ItemsChanged, message, fix).about(&server.name))
+}
+
+/// Returns a finding about rules that match nothing. `None` for those of views and keys.
+fn check_rules(server: Option<&ServerFacts>, rules: &[String]) -> Option<DoctorFinding> {
+    let shown = shown(&rules.iter().map(String::as_str).collect::<Vec<_>>());
+    let of = server.map_or_else(|| "views and keys".to_owned(), |server| format!("server {}", server.name));
+    let message = format!("{of}: rules that match nothing: {shown}");
+    let fix = "correct the pattern, or remove it; patterns match the server's own names";
+    let finding = (!rules.is_empty()).then(|| DoctorFinding::new(DoctorCode::UnmatchedRule, message, fix));
+    finding.map(|finding| match server {
+        Some(server) => finding.about(&server.name),
+        None => finding,
+    })
+}
+
+/// Lists the first few texts, and counts the rest.
+fn shown(texts: &[&str]) -> String {
+    let first = texts.iter().take(LISTED_MAX).copied().collect::<Vec<_>>().join("; ");
+    match texts.len().saturating_sub(LISTED_MAX) {
+        0 => first,
+        more => format!("{first}; and {more} more"),
+    }
 }
 
 fn check_connection(gateway: &ExaminedGateway, server: &ServerFacts) -> Option<DoctorFinding> {

@@ -49,6 +49,9 @@ pub(super) async fn check(profile: &ClientProfile, file: &ClientFile, request: &
     match outcome {
         ProbeOutcome::Tools(count) => {
             print_message(&format!("{title}, checked: the gateway answers with {count} tools"));
+            if let Some(most) = profile.limits.tools.filter(|most| count > *most) {
+                print_message(&format!("{title} takes {most} tools: connect it to a view with fewer, or disable some"));
+            }
         }
         ProbeOutcome::Unreachable(why) => {
             let why = moongate_transport::connect_hints::without_container_hint(&why);

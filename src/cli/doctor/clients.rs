@@ -121,7 +121,9 @@ fn check_entry(
             let fix = format!("moongate connect {id} --write --force");
             Some(DoctorFinding::new(DoctorCode::ClientElsewhere, message, fix))
         }
-        ExistingEntry::Ours => missing_key(gateway, profile, (path, text)).or_else(|| age_problem(profile, today)),
+        ExistingEntry::Ours => missing_key(gateway, profile, (path, text))
+            .or_else(|| many_tools(profile, gateway.states.iter().map(|server| server.tools_on).sum()))
+            .or_else(|| age_problem(profile, today)),
         ExistingEntry::Foreign(_) | ExistingEntry::None => None,
     }
 }
@@ -143,6 +145,14 @@ fn missing_key(
     Some(DoctorFinding::new(DoctorCode::ClientWithoutKey, message, fix))
 }
 
+/// Returns a finding if the client takes fewer tools than the gateway lists.
+fn many_tools(profile: &ClientProfile, tools: usize) -> Option<DoctorFinding> {
+    let most = profile.limits.tools.filter(|most| tools > *most)?;
+    let message = format!("{}: it takes {most} tools, and there are {tools}", profile.title);
+    let fix = "a view with fewer tools (`[views.NAME]`), `moongate disable SERVER TOOL`, or `discovery = \"search\"`";
+    Some(DoctorFinding::new(DoctorCode::ManyTools, message, fix))
+}
+
 /// Returns a finding if the client's row was checked long ago.
 fn age_problem(profile: &ClientProfile, today: Date) -> Option<DoctorFinding> {
     let checked: Date = profile.checked.parse().ok()?;
@@ -156,6 +166,19 @@ fn age_problem(profile: &ClientProfile, today: Date) -> Option<DoctorFinding> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_client_that_takes_fewer_tools_is_named() {
+        let cursor = moongate_clients::client("cursor").unwrap();
+        assert_eq!(many_tools(cursor, 40), None);
+        let finding = many_tools(cursor, 41).unwrap();
+        assert_eq!(
+            (finding.code.info().id, finding.message.as_str()),
+            ("MG-K09", "Cursor: it takes 40 tools, and there are 41")
+        );
+        let unlimited = moongate_clients::clients().find(|profile| profile.limits.tools.is_none()).unwrap();
+        assert_eq!(many_tools(unlimited, 10_000), None);
+    }
 
     #[test]
     fn a_row_is_old_after_half_a_year() {

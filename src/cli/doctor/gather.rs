@@ -36,7 +36,13 @@ pub(super) async fn gather(args: &GatewayArgs) -> anyhow::Result<ExaminedGateway
         (RunningGateway::Refused(_), _) | (_, Err(_)) => Vec::new(),
     };
     let changes = plan["changes"].clone();
-    Ok(ExaminedGateway { of_gateway, running_files, ..ExaminedGateway::new(options, loaded, answer, changes, states) })
+    let unmatched_filters = serde_json::from_value(status["unmatched_filters"].clone()).unwrap_or_default();
+    Ok(ExaminedGateway {
+        unmatched_filters,
+        of_gateway,
+        running_files,
+        ..ExaminedGateway::new(options, loaded, answer, changes, states)
+    })
 }
 
 /// Asks a running gateway. Returns what answers there, and its answer.

@@ -1,10 +1,11 @@
 //! Home of a user, with files of clients, for commands that read and write those.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 /// Key that the commands find in their environment.
 pub(crate) const KEY: &str = "mg_a_key_that_is_long_enough_0123456789";
@@ -56,14 +57,26 @@ impl UserHome {
         self.spawn(args, if key[0].1.is_empty() { &[] } else { &key }, stdin).await
     }
 
-    async fn spawn(&self, args: &[&str], variables: &[(&str, &str)], stdin: &str) -> RunOutput {
+    /// Starts a command that runs until it is dropped.
+    pub(crate) fn start(&self, args: &[&str]) -> Child {
+        let mut command = self.command(args, &[]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.kill_on_drop(true).spawn().unwrap()
+    }
+
+    fn command(&self, args: &[&str], variables: &[(&str, &str)]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
         command.args(args).current_dir(self.path("work")).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.dir.path()).env("XDG_CONFIG_HOME", self.path(".config"));
         command.envs(variables.iter().copied());
-        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-        let mut child = command.stderr(std::process::Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+        command
+    }
+
+    async fn spawn(&self, args: &[&str], variables: &[(&str, &str)], stdin: &str) -> RunOutput {
+        let mut command = self.command(args, variables);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
         // A command that reads nothing may have closed it.
         let _ = input.write_all(stdin.as_bytes()).await;

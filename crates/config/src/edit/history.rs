@@ -55,7 +55,12 @@ impl EditHistory {
     /// Returns the history of a gateway with this plan. `None` if it keeps no state.
     pub fn of_plan(plan: &Plan) -> Option<EditHistory> {
         let folder = plan.state.file.as_ref()?.parent()?;
-        Some(EditHistory { path: folder.join(FILE_NAME) })
+        Some(EditHistory::in_folder(folder))
+    }
+
+    /// Returns the history that is kept in a folder.
+    pub fn in_folder(folder: &Path) -> EditHistory {
+        EditHistory { path: folder.join(FILE_NAME) }
     }
 
     /// Adds an edit.

@@ -17,6 +17,7 @@ mod system;
 
 pub(super) use resolver::PlanResolver;
 pub(super) use server::{is_reserved_header, is_text_usable};
+pub use state::usual_state_folder;
 
 use super::choices::{Calls, LogFormat};
 use super::file::{ConfigFile, NameSettings};

@@ -72,6 +72,11 @@ fn with_home(dir: &str, env: &BTreeMap<String, String>) -> PathBuf {
     }
 }
 
+/// Returns the directory of the state where no config names one.
+pub fn usual_state_folder(env: &BTreeMap<String, String>) -> Option<PathBuf> {
+    usual(env, Platform::CURRENT)
+}
+
 /// Directory of the service manager, or else the user's.
 fn usual(env: &BTreeMap<String, String>, platform: Platform) -> Option<PathBuf> {
     if platform.app_data_folders {
