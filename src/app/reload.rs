@@ -249,7 +249,7 @@ impl ConfigReloader {
         // Held to the end, so that no reload changes the plan that is compared.
         let running = self.running.lock().await;
         let plan = self.load_when_stable(&running).await.1?.plan;
-        self.check_open(&plan)?;
+        self.check_open(&running.plan, &plan)?;
         let difference = diff_plans(&running.plan, &plan);
         let plan = applicable(&running.plan, plan);
         let auth = self.targets.server_state.load().auth.clone();
@@ -305,7 +305,7 @@ impl ConfigReloader {
     }
 
     fn apply(&self, running: &mut RunningPlan, plan: Plan) -> ReloadOutcome {
-        if let Err(refused) = self.check_open(&plan) {
+        if let Err(refused) = self.check_open(&running.plan, &plan) {
             return ReloadOutcome::Refused(refused);
         }
         let difference = diff_plans(&running.plan, &plan);
@@ -353,8 +353,14 @@ impl ConfigReloader {
         ReloadOutcome::Applied(difference)
     }
 
-    /// Refuses a plan that admits everybody if the gateway listens beyond loopback. Its listeners do not change at a reload.
-    fn check_open(&self, plan: &Plan) -> Result<(), String> {
+    /// Refuses a plan that is not safe with the listeners of the running one. They do not change at a reload.
+    fn check_open(&self, running: &Plan, plan: &Plan) -> Result<(), String> {
+        if applicable(running, plan.clone()).lets_everybody_command() {
+            return Err("error: with `admin.allow_commands` and without `[[admin.keys]]`, every user of this machine could \
+                        run programs as the gateway's user: `gateway.admin` changes only at a restart\n = fix: `moongate \
+                        key new NAME --admin --write` adds a key\n"
+                .to_owned());
+        }
         match &self.targets.open_listener {
             Some(address) if plan.auth.is_open() => Err(format!(
                 "error: without `[[auth.keys]]` anybody could use this gateway: it listens on {address}\n = fix: keep a \

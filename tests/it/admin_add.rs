@@ -121,7 +121,7 @@ async fn with_the_permission_programs_are_added_and_targets_changed() {
     let setup = Setup::new().http("a", "http://127.0.0.1:9/mcp").with("admin", "allow_commands = true");
     let script = setup.path("p.json");
     std::fs::write(&script, serde_json::to_string(&only(legacy(), &["echo"])).unwrap()).unwrap();
-    let edited = EditedGateway::start(setup).await;
+    let edited = EditedGateway::with_key(setup).await;
     let program = env!("CARGO_BIN_EXE_moongate");
     let settings = json!({ "command": program, "args": ["mock", script.to_str().unwrap(), "--stdio"] });
     let looked =

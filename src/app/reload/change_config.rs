@@ -192,7 +192,7 @@ impl PendingChange<'_> {
         operations.iter().try_for_each(|operation| check_operators(operation, plan))?;
         operations.iter().try_for_each(|operation| check_expiry(operation, plan))?;
         // The reload would refuse it, and the file would keep what is not in use.
-        self.reloader.check_open(plan).map_err(|why| ConfigEditError::new("problems", why))?;
+        self.reloader.check_open(&self.plan, plan).map_err(|why| ConfigEditError::new("problems", why))?;
         check_addresses(operations, plan)?;
         let servers = operations.iter().filter_map(|operation| operation.server().map(str::to_owned)).collect();
         let problems = prepared.problems_of_new(operations);

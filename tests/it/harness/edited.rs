@@ -8,6 +8,9 @@ use super::{HttpClient, HttpReply, Process, Setup, legacy, only, serve, until};
 /// Type of a body that is accepted.
 pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
 
+/// Key of the operator `ann`.
+const OPERATOR_KEY: &str = "key-of-the-operator-ann-0123456789";
+
 /// Gateway as a process, with the file that it reads.
 pub(crate) struct EditedGateway {
     pub(crate) gateway: Process,
@@ -17,6 +20,14 @@ pub(crate) struct EditedGateway {
 impl EditedGateway {
     pub(crate) async fn start(setup: Setup) -> EditedGateway {
         EditedGateway::with(setup.lasting()).await
+    }
+
+    /// Starts a gateway with the key of an operator, who may write programs if `allow_commands` is on.
+    pub(crate) async fn with_key(setup: Setup) -> EditedGateway {
+        let key = format!("name = \"ann\"\nkey = {OPERATOR_KEY:?}\nrole = \"operate\"");
+        let mut edited = EditedGateway::start(setup.with("admin.keys", &key)).await;
+        edited.gateway.admin_key = Some(OPERATOR_KEY.to_owned());
+        edited
     }
 
     /// Starts the gateway at the addresses that the config has.
@@ -41,7 +52,9 @@ impl EditedGateway {
     }
 
     pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> HttpReply {
-        let headers = [&[JSON], headers].concat();
+        let key = self.gateway.admin_key.as_ref().map(|key| format!("Bearer {key}"));
+        let key: Vec<(&str, &str)> = key.iter().map(|key| ("authorization", key.as_str())).collect();
+        let headers = [&[JSON], &key[..], headers].concat();
         let url = format!("{}/api/v1{path}", self.gateway.admin_url().await);
         HttpClient::new().send(method, &url, &headers, body.to_string()).await
     }

@@ -19,6 +19,8 @@ pub(crate) struct Process {
     pub(crate) base: String,
     /// Where its files are.
     pub(crate) dir: TempDir,
+    /// Key of an operator, which the requests to the admin listener carry.
+    pub(crate) admin_key: Option<String>,
     child: Child,
     log: Arc<Mutex<String>>,
 }
@@ -63,7 +65,7 @@ impl Process {
             let url = log.split_once("listening on ").and_then(|(_, rest)| rest.split_once("/mcp"));
             std::future::ready(url.map(|(url, _)| url.to_owned()))
         });
-        Process { base: base.await, dir, child, log }
+        Process { base: base.await, dir, admin_key: None, child, log }
     }
 
     /// The endpoint over everything.
@@ -83,7 +85,9 @@ impl Process {
 
     /// A page of the admin listener.
     pub(crate) async fn admin(&self, path: &str) -> HttpReply {
-        HttpClient::new().get(&format!("{}{path}", self.admin_url().await)).await
+        let key = self.admin_key.as_ref().map(|key| format!("Bearer {key}"));
+        let headers: Vec<(&str, &str)> = key.iter().map(|key| ("authorization", key.as_str())).collect();
+        HttpClient::new().send("GET", &format!("{}{path}", self.admin_url().await), &headers, "").await
     }
 
     /// What the status says of a server.

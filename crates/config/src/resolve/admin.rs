@@ -9,7 +9,17 @@ use crate::keys;
 use crate::problem::ProblemKind;
 use crate::tree::ConfigPath;
 use moongate_access::auth::{AdminAccess, AdminKey, AdminRole, KeySettings, MetricsAccess};
-use moongate_server::ListenAddress;
+use moongate_server::{ListenAddress, SocketSettings};
+
+/// Returns true if only the gateway's own user reaches the admin listener, or nobody.
+pub(crate) fn is_private(listener: Option<&ListenAddress>, sockets: &SocketSettings) -> bool {
+    match listener {
+        None => true,
+        // Of a socket that the service manager opened, the mode is unknown.
+        Some(ListenAddress::Inherited(_) | ListenAddress::Tcp(_) | ListenAddress::TcpLines(_)) => false,
+        Some(ListenAddress::Unix(_)) => sockets.mode & 0o077 == 0,
+    }
+}
 
 impl PlanResolver<'_> {
     /// Resolves the keys of operators. `clients` are the keys of clients, `listener` is the admin listener.
@@ -18,8 +28,13 @@ impl PlanResolver<'_> {
         file: &ConfigFile,
         clients: &[KeySettings],
         listener: Option<&ListenAddress>,
+        sockets: &SocketSettings,
     ) -> AdminAccess {
         let keys = self.admin_keys(file, clients);
+        // Keys with mistakes count, since they have errors of their own.
+        if file.admin.edits.allow_commands && file.admin.keys.is_empty() && !is_private(listener, sockets) {
+            self.refuse_commands_of_everybody();
+        }
         let metrics = match file.admin.metrics {
             Some(keys::MetricsReaders::Key) => MetricsAccess::Key,
             Some(keys::MetricsReaders::Open) | None => MetricsAccess::Open,
@@ -38,6 +53,17 @@ impl PlanResolver<'_> {
             self.warn_of_open_admin(address, !keys.is_empty(), metrics);
         }
         AdminAccess { keys, metrics }
+    }
+
+    fn refuse_commands_of_everybody(&mut self) {
+        let path = ConfigPath::of(&["admin", "allow_commands"]);
+        let message = format!(
+            "`{path}` is true, and there are no `[[admin.keys]]`: every user of this machine could run programs as the \
+             gateway's user"
+        );
+        let fix = "`moongate key new NAME --admin --write` adds a key; or set `gateway.admin` to a Unix socket \
+                   (\"unix:/PATH\") and keep `gateway.socket_mode = \"0600\"`";
+        self.error(ProblemKind::Conflict, &path, message, fix);
     }
 
     fn warn_of_open_admin(&mut self, address: &ListenAddress, has_keys: bool, metrics: MetricsAccess) {

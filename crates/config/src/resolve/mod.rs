@@ -15,6 +15,7 @@ mod server;
 mod state;
 mod system;
 
+pub(super) use admin::is_private;
 pub(super) use resolver::PlanResolver;
 pub(super) use server::{is_reserved_header, is_text_usable};
 pub use state::usual_state_folder;
@@ -40,6 +41,7 @@ impl PlanResolver<'_> {
         let listen = self.listen(&file.gateway.listen, admin.as_ref(), &file.auth);
         let input_timeout = file.gateway.times.input_timeout.0;
         let keys = self.keys(file);
+        let sockets = self.sockets(&file.gateway);
         self.check_system(&file.gateway);
         let plan = Plan {
             public_url: self.public_url(file),
@@ -54,14 +56,14 @@ impl PlanResolver<'_> {
             servers: self.servers(file).into_iter().map(|server| ServerSettings { input_timeout, ..server }).collect(),
             disabled: disabled::disabled_servers(file),
             views: self.views(file),
-            admin_access: self.admin_access(file, &keys, admin.as_ref()),
-            auth: AuthSettings { keys },
+            admin_access: self.admin_access(file, &keys, admin.as_ref(), &sockets),
+            auth: AuthSettings { keys, required: file.auth.required },
             admin_edits: file.admin.edits,
             admin_limits: file.admin.limits.clone(),
             limits: self.limits(&file.limits),
             reload: file.gateway.reload.clone(),
             log: self.log(file),
-            sockets: self.sockets(&file.gateway),
+            sockets,
             tls: self.tls(&file.gateway),
             listen,
             admin,

@@ -1,0 +1,73 @@
+//! What an operator without `admin.allow_commands` must not be able to do, and who an operator is.
+//!
+//! Each test is one attack, at the default config. What the admin API can do is in `admin_add.rs` and `admin_edit.rs`.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::harness::{EditedGateway, Era, JSON, McpClient, Setup, legacy, modern, only, serve, until};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
+const CLIENT_KEY: &str = "key-of-the-client-bob-0123456789";
+
+/// Runs a command with the config of a setup.
+async fn run(setup: &Setup, args: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    let (command, file) = (command.args(args), setup.path("moongate.toml"));
+    let command = command.arg("--config").arg(file).env_remove("MOONGATE_CONFIG").env("HOME", setup.path("home"));
+    command.output().await.unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+async fn is_refused(edited: &EditedGateway, method: &str, path: &str, body: Value) {
+    let before = edited.text();
+    let reply = edited.send(method, path, &[], &body).await;
+    assert_eq!((reply.status, &reply.json()["error"]), (403, &json!("commands_not_allowed")), "{body}");
+    assert_eq!(edited.text(), before);
+}
+
+#[tokio::test]
+async fn commands_of_everybody_are_refused_at_the_load() {
+    const COMMANDS: &str = "allow_commands = true";
+    let setup = Setup::new().with("admin", COMMANDS);
+    let refused = setup.load().unwrap_err().to_string();
+    assert!(refused.contains("every user of this machine"), "{refused}");
+    let check = text(&run(&setup, &["check"]).await);
+    assert!(check.contains("moongate key new NAME --admin --write"), "{check}");
+    let doctor = text(&run(&setup, &["doctor"]).await);
+    assert!(doctor.contains("MG-C13") && doctor.contains("moongate key new NAME --admin --write"), "{doctor}");
+    // The advice mends it.
+    let made = run(&setup, &["key", "new", "me", "--admin", "--write"]).await;
+    assert!(made.status.success(), "{}", text(&made));
+    assert!(run(&setup, &["check"]).await.status.success());
+    let socket = |mode: &str| {
+        let gateway = format!("admin = \"unix:/run/moongate-admin.sock\"\nsocket_mode = \"{mode}\"");
+        Setup::new().with("admin", COMMANDS).with("gateway", &gateway).load().map(drop)
+    };
+    assert!(socket("0600").is_ok());
+    for mode in ["0660", "0606", "0777"] {
+        assert!(socket(mode).unwrap_err().to_string().contains("0600"), "{mode}");
+    }
+    let without = Setup::new().with("admin", COMMANDS).with("gateway", "admin = false").load();
+    assert!(without.is_ok(), "nobody reaches what is not there");
+}
+
+#[tokio::test]
+async fn a_reload_does_not_let_everybody_write_commands() {
+    let (_server, edited) = EditedGateway::with_echo().await;
+    let before = edited.text();
+    // The listener stays as it is until the restart, whatever the file says about it.
+    let hidden = before.replace("admin = \"127.0.0.1:0\"", "admin = false") + "[admin]\nallow_commands = true\n";
+    for text in [before.clone() + "[admin]\nallow_commands = true\n", hidden] {
+        std::fs::write(edited.setup.path("moongate.toml"), &text).unwrap();
+        let reload = edited.send("POST", "/reload", &[], &json!({})).await;
+        assert_eq!(reload.json()["outcome"], "refused", "{}", reload.text_body());
+        is_refused(&edited, "PATCH", "/servers/a", json!({ "set": { "command": "sh" } })).await;
+    }
+}
+
