@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use moongate_access::auth::sent_key;
 use moongate_config::{DiscoveryMode, DiscoverySettings, LimitSettings, Plan, ViewSettings};
 use moongate_gateway::{GatewaySettings, NameRules, SearchRules, ViewRules};
 use moongate_protocol::DownstreamState;
@@ -98,6 +99,7 @@ pub(super) fn downstream_state(
         streams_max: plan.limits.streams,
         subscriptions_max: limits.subscriptions,
         forwarded_headers: forwarded(plan),
+        sent_key: (!plan.auth.is_open()).then_some(sent_key),
         stream_lifetime: limits.stream_time.0,
         timers: Arc::default(),
         draining: draining.clone(),
@@ -117,6 +119,7 @@ pub(super) fn downstream_state_of(plan: &Plan, before: &DownstreamState) -> Down
         streams_max: plan.limits.streams,
         subscriptions_max: plan.limits.subscriptions,
         forwarded_headers: forwarded(plan),
+        sent_key: (!plan.auth.is_open()).then_some(sent_key),
         stream_lifetime: plan.limits.stream_time.0,
         timers: before.timers.clone(),
         draining: before.draining.clone(),

@@ -71,3 +71,26 @@ async fn a_reload_does_not_let_everybody_write_commands() {
     }
 }
 
+#[tokio::test]
+async fn the_key_of_a_client_reaches_no_server_whoever_forwards_it() {
+    for (script, era) in [(legacy(), Era::Legacy), (modern(), Era::Modern)] {
+        let server = serve(only(script, &["echo"])).await;
+        let table = format!(
+            "url = {:?}\nforward_headers = {{ Authorization = \"Authorization\", authorization = \"X-Copy\", \
+             MCP-Protocol-Version = \"X-Revision\" }}",
+            server.url
+        );
+        let key = format!("name = \"bob\"\nkey = {CLIENT_KEY:?}");
+        let gateway = Setup::new().with("servers.a", &table).with("auth.keys", &key).start().await;
+        gateway.ready(&["a"]).await;
+        let client = McpClient::with_key(&gateway.url("/mcp"), era, Some(CLIENT_KEY)).await;
+        client.call("a__echo", json!({ "text": "x" })).await.result();
+        let received = format!("{:?}", server.recorded_requests());
+        assert!(received.contains("x-revision") && !received.contains(CLIENT_KEY), "{received}");
+    }
+    let forwarding = "url = \"http://127.0.0.1:9/mcp\"\nforward_headers = { Authorization = \"X\" }";
+    let key = format!("name = \"bob\"\nkey = {CLIENT_KEY:?}");
+    let loaded = Setup::new().with("servers.a", forwarding).with("auth.keys", &key).load().unwrap();
+    assert!(loaded.warnings.iter().any(|warning| warning.message.contains("never passed on")), "check says it");
+}
+

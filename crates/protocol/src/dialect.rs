@@ -59,6 +59,8 @@ pub struct DownstreamState {
     pub subscriptions_max: usize,
     /// Names of client headers that some server wants forwarded, in lower case.
     pub forwarded_headers: Vec<http::HeaderName>,
+    /// Finds the key for this gateway that a request came with. `None` if the gateway asks for no key.
+    pub sent_key: Option<fn(&http::HeaderMap) -> Option<&str>>,
     /// Lifetime of one stream's connection, for clients that can come back for the rest.
     pub stream_lifetime: Duration,
     /// Timers of responses in progress.

@@ -92,6 +92,12 @@ pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
     if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(key.trim())) } else { Err(MALFORMED) }
 }
 
+/// Returns the key that a request of an authenticated client came with. `None` if no header has one.
+pub fn sent_key(headers: &HeaderMap) -> Option<&str> {
+    // An empty text is part of every text, and authenticates nobody.
+    credential(headers).ok().filter(|key| !key.is_empty())
+}
+
 /// Returns the key in `Authorization: Bearer …`, or in `X-API-Key`.
 fn credential(headers: &HeaderMap) -> Result<&str, AuthError> {
     if let Some(key) = bearer(headers)? {

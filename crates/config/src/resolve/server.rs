@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 
 use super::network::NO_PROXY;
@@ -66,10 +67,23 @@ impl PlanResolver<'_> {
             let path = ConfigPath::of(&["servers", name]);
             self.server_name(name, &path);
             if self.tree.is_used(name, self.only) {
+                if !file.auth.is_open() {
+                    self.warn_of_forwarded_keys(server, &path);
+                }
                 servers.extend(self.server(name, server, &path, &file.defaults));
             }
         }
         servers
+    }
+
+    /// Warns of a header that clients authenticate with. It is dropped, whatever the config says.
+    fn warn_of_forwarded_keys(&mut self, server: &Server, path: &ConfigPath) {
+        let names = server.forward_headers.iter().flatten().map(|(from, _)| from);
+        for from in names.filter(|from| from.eq_ignore_ascii_case(AUTHORIZATION.as_str())) {
+            let path = path.key("forward_headers").key(from);
+            let message = format!("`{path}` is never passed on: it holds the client's key for this gateway");
+            self.warn(&path, message, "remove it; clients can send credentials of the server in another header");
+        }
     }
 
     fn server_name(&mut self, name: &str, path: &ConfigPath) {
