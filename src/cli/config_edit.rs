@@ -15,7 +15,9 @@ use crate::cli::confirm::confirm;
 use crate::cli::import_env_file::EnvFileAddition;
 use crate::cli::process::{BAD_CONFIG, load_options, print_message};
 use moongate_config::LoadOptions;
-use moongate_config::edit::{ConfigEditError, ConfigOperation, EditHistory, PreparedEdit, WrittenEdit, prepare_edit};
+use moongate_config::edit::{
+    ConfigEditError, ConfigOperation, EditAuthor, EditHistory, PreparedEdit, WrittenEdit, prepare_edit,
+};
 
 /// Time that a command waits for a server to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -229,7 +231,7 @@ pub(super) fn write_edit(prepared: PreparedEdit) -> Result<WrittenEdit, ConfigEd
     }
     let history = EditHistory::of_plan(&prepared.loaded().plan);
     let written = prepared.write()?;
-    if let Some(Err(error)) = history.map(|history| history.record(&written)) {
+    if let Some(Err(error)) = history.map(|history| history.record(&written, EditAuthor::Command)) {
         print_message(&format!("`moongate undo` will not know this edit: {error}"));
     }
     Ok(written)

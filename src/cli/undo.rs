@@ -13,7 +13,7 @@ use crate::cli::config_edit::{EditArgs, show_edit};
 use crate::cli::process::{BAD_CONFIG, print_message, report_unusable};
 use crate::cli::running_record;
 use crate::cli::table_format::TableFormat;
-use moongate_config::edit::{EditHistory, PastEdit};
+use moongate_config::edit::{EditAuthor, EditHistory, PastEdit};
 
 /// Edit to take back.
 #[derive(Clone, Debug, clap::Args)]
@@ -75,13 +75,19 @@ pub async fn run(args: UndoArgs) -> anyhow::Result<ExitCode> {
 fn print_list(edits: &[PastEdit], format: TableFormat) -> anyhow::Result<ExitCode> {
     let text = match format {
         TableFormat::Json => {
-            let edit = |edit: &PastEdit| json!({ "at": edit.at, "summary": edit.summary, "file": edit.file });
+            let edit = |edit: &PastEdit| {
+                let author = edit.author.as_ref();
+                let (via, by) = (author.map(EditAuthor::way), author.and_then(EditAuthor::operator));
+                json!({ "at": edit.at, "summary": edit.summary, "file": edit.file, "via": via, "by": by })
+            };
             format!("{:#}\n", json!({ "edits": edits.iter().map(edit).collect::<Value>() }))
         }
         TableFormat::Table if edits.is_empty() => String::new(),
         TableFormat::Table => {
-            let row = |edit: &PastEdit| vec![edit.at.clone(), edit.file.display().to_string(), edit.summary.clone()];
-            columns(&["AT", "FILE", "EDIT"], &edits.iter().map(row).collect::<Vec<_>>())
+            let row = |edit: &PastEdit| {
+                vec![edit.at.clone(), author(edit), edit.file.display().to_string(), edit.summary.clone()]
+            };
+            columns(&["AT", "BY", "FILE", "EDIT"], &edits.iter().map(row).collect::<Vec<_>>())
         }
     };
     std::io::stdout().write_all(text.as_bytes())?;
@@ -89,4 +95,13 @@ fn print_list(edits: &[PastEdit], format: TableFormat) -> anyhow::Result<ExitCod
         print_message("no edit of this config is known that could be undone");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Names the author of an edit in a word or two.
+fn author(edit: &PastEdit) -> String {
+    match &edit.author {
+        None => "?".to_owned(),
+        Some(EditAuthor::Api { by: Some(name) }) => name.clone(),
+        Some(author) => author.way().to_owned(),
+    }
 }

@@ -94,3 +94,20 @@ async fn the_key_of_a_client_reaches_no_server_whoever_forwards_it() {
     assert!(loaded.warnings.iter().any(|warning| warning.message.contains("never passed on")), "check says it");
 }
 
+#[tokio::test]
+async fn a_change_names_its_operator() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let edited = EditedGateway::with_key(Setup::new().http("a", &server.url)).await;
+    edited.ready("a").await;
+    assert_eq!(edited.patch("a", json!({ "set": { "title": "A" } })).await.status, 200);
+    let history = edited.get("/config").await["undo"].clone();
+    assert_eq!((&history[0]["via"], &history[0]["by"]), (&json!("api"), &json!("ann")), "{history}");
+    let log = edited.gateway.log();
+    let line = log.lines().find(|line| line.contains("config changed by an operator")).unwrap();
+    assert!(line.contains("ann") && line.contains("changed title of a"), "{line}");
+    assert!(text(&run(&edited.setup, &["undo", "--list"]).await).contains("ann"));
+    assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 200);
+    let undone = edited.gateway.log().lines().rfind(|line| line.contains("changed by an operator")).unwrap().to_owned();
+    assert!(undone.contains("ann") && undone.contains("undid"), "{undone}");
+}
+

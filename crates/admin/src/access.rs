@@ -44,6 +44,14 @@ pub(super) enum KeyCarrier {
 }
 
 impl AccessGrant {
+    /// Returns the name of the operator's key. `None` where no key is asked for.
+    pub(super) fn key_name(&self) -> Option<&str> {
+        match self {
+            AccessGrant::Key { key, .. } => Some(&key.name),
+            AccessGrant::Loopback => None,
+        }
+    }
+
     /// Returns true if a session has not ended meanwhile. The end of a key is another matter (`events.rs`).
     pub(super) fn is_open(&self, admin: &AdminState) -> bool {
         match self {

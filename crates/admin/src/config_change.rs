@@ -12,6 +12,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::access::AccessGrant;
 use crate::actions::Operator;
 use crate::config_control::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
 use crate::json_body::JsonBody;
@@ -27,10 +28,15 @@ use moongate_telemetry::logs;
 /// Text that stands for no prefix, where an empty one cannot be sent.
 pub(super) const NO_PREFIX: &str = "\"\"";
 
-/// Tag that the client expects, from `If-Match`. `*` and no header accept any contents.
-pub(super) struct ExpectedTag(Option<String>);
+/// Terms of a change: who makes it, and of which contents.
+pub(super) struct ChangeTerms {
+    /// Tag that the client expects, from `If-Match`. `*` and no header accept any contents.
+    expected_tag: Option<String>,
+    /// Name of the operator's key. `None` where no key is asked for.
+    operator: Option<String>,
+}
 
-impl<S: Sync> FromRequestParts<S> for ExpectedTag {
+impl<S: Sync> FromRequestParts<S> for ChangeTerms {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
@@ -38,7 +44,8 @@ impl<S: Sync> FromRequestParts<S> for ExpectedTag {
         let given = parts.headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default().trim());
         // Proxies that compress make a tag weak. It stands for the bytes of the file, so it stays good.
         let tag = given.filter(|tag| *tag != "*").map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
-        Ok(ExpectedTag(tag))
+        let operator = parts.extensions.get().and_then(AccessGrant::key_name).map(str::to_owned);
+        Ok(ChangeTerms { expected_tag: tag, operator })
     }
 }
 
@@ -72,7 +79,7 @@ pub(super) struct UndoRequest {
 pub(super) async fn patch_server(
     Operator(admin): Operator,
     ServerName(server): ServerName,
-    tag: ExpectedTag,
+    terms: ChangeTerms,
     JsonBody(patch): JsonBody<ServerPatch>,
 ) -> Response {
     let ServerPatch { enabled, tools: ToolSwitches { on, off }, set } = patch;
@@ -95,7 +102,7 @@ pub(super) async fn patch_server(
         true => ConfigOperation::EnableServer(server.clone()),
         false => ConfigOperation::DisableServer(server),
     }));
-    change(&admin, ChangeKind::Edit(operations), tag).await
+    change(&admin, ChangeKind::Edit(operations), terms).await
 }
 
 /// Refuses tools that are to be on and off, and those that the server does not have, as far as its list is known.
@@ -137,39 +144,41 @@ fn typed_value(key: &str, value: Value) -> Value {
 pub(super) async fn remove_server(
     Operator(admin): Operator,
     ServerName(server): ServerName,
-    tag: ExpectedTag,
+    terms: ChangeTerms,
 ) -> Response {
-    change(&admin, ChangeKind::Edit(vec![ConfigOperation::RemoveServer(server)]), tag).await
+    change(&admin, ChangeKind::Edit(vec![ConfigOperation::RemoveServer(server)]), terms).await
 }
 
 /// Handles `POST /api/v1/config/undo`.
 pub(super) async fn undo(
     Operator(admin): Operator,
-    ExpectedTag(header): ExpectedTag,
+    terms: ChangeTerms,
     JsonBody(request): JsonBody<UndoRequest>,
 ) -> Response {
-    change(&admin, ChangeKind::Undo, ExpectedTag(request.etag.or(header))).await
+    let expected_tag = request.etag.or(terms.expected_tag);
+    change(&admin, ChangeKind::Undo, ChangeTerms { expected_tag, ..terms }).await
 }
 
-async fn change(admin: &AdminState, kind: ChangeKind, tag: ExpectedTag) -> Response {
-    match apply(admin, kind, tag).await {
+async fn change(admin: &AdminState, kind: ChangeKind, terms: ChangeTerms) -> Response {
+    match apply(admin, kind, terms).await {
         Ok(body) => changed(StatusCode::OK, &body),
         Err(refused) => refused,
     }
 }
 
 /// Makes a change. Returns the body of the answer, or the response that refuses it.
-pub(super) async fn apply(admin: &AdminState, kind: ChangeKind, tag: ExpectedTag) -> Result<Value, Response> {
-    request_change(admin, kind, tag).await.map_err(|refusal| refuse(admin, &refusal))
+pub(super) async fn apply(admin: &AdminState, kind: ChangeKind, terms: ChangeTerms) -> Result<Value, Response> {
+    request_change(admin, kind, terms).await.map_err(|refusal| refuse(admin, &refusal))
 }
 
 /// Makes a change. Returns the body of the answer, or the refusal.
 pub(super) async fn request_change(
     admin: &AdminState,
     kind: ChangeKind,
-    ExpectedTag(expected_tag): ExpectedTag,
+    terms: ChangeTerms,
 ) -> Result<Value, ChangeRefusal> {
-    let applied = admin.control.change_config(ConfigChange { kind, expected_tag }).await?;
+    let ChangeTerms { expected_tag, operator } = terms;
+    let applied = admin.control.change_config(ConfigChange { kind, expected_tag, operator }).await?;
     Ok(describe_change(admin, applied))
 }
 

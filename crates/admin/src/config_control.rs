@@ -15,6 +15,8 @@ pub struct ConfigChange {
     pub kind: ChangeKind,
     /// Tag that the file must have, from `If-Match`. Without it, any contents will do.
     pub expected_tag: Option<String>,
+    /// Name of the operator's key. `None` where no key is asked for.
+    pub operator: Option<String>,
 }
 
 /// Kind of a change.

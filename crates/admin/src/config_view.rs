@@ -13,7 +13,7 @@ use crate::config_control::ConfigStatus;
 use crate::json;
 use moongate_access::policy::ItemRules;
 use moongate_config::ReadFile;
-use moongate_config::edit::{KeyList, PastEdit};
+use moongate_config::edit::{EditAuthor, KeyList, PastEdit};
 use moongate_server::json_response;
 
 /// Time for reading the files. A network file system may stall.
@@ -71,7 +71,14 @@ fn file_with_text(file: &ReadFile) -> Value {
 }
 
 fn past_edit_json(edit: &PastEdit) -> Value {
-    json!({ "at": edit.at, "file": edit.file.display().to_string(), "summary": edit.summary, "etag": edit.tag })
+    json!({
+        "at": edit.at,
+        "file": edit.file.display().to_string(),
+        "summary": edit.summary,
+        "etag": edit.tag,
+        "via": edit.author.as_ref().map(EditAuthor::way),
+        "by": edit.author.as_ref().and_then(EditAuthor::operator),
+    })
 }
 
 /// Describes where a server is configured, and why that cannot be edited.

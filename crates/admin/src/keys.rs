@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::actions::{Operator, Viewer};
-use crate::config_change::{ExpectedTag, apply, changed, refuse, request_change};
+use crate::config_change::{ChangeTerms, apply, changed, refuse, request_change};
 use crate::config_control::{ChangeKind, ChangeRefusal, ConfigStatus};
 use crate::config_view::key_source_json;
 use crate::json_body::JsonBody;
@@ -120,7 +120,7 @@ fn time_text(at: &SystemTime) -> Option<String> {
 /// Handles `POST /api/v1/keys`.
 pub(super) async fn make_key(
     Operator(admin): Operator,
-    tag: ExpectedTag,
+    terms: ChangeTerms,
     JsonBody(wanted): JsonBody<NewKey>,
 ) -> Response {
     let key = new_key();
@@ -130,7 +130,8 @@ pub(super) async fn make_key(
     };
     let (name, list) = (wanted.name, wanted.list.list());
     let change = ChangeKind::Edit(vec![ConfigOperation::AddKey { list, entry }]);
-    let mut body = match request_change(&admin, change, tag).await {
+    let was_closed = list == KeyList::Clients && !admin.server_state.load().auth.is_open();
+    let mut body = match request_change(&admin, change, terms).await {
         Ok(body) => body,
         Err(refusal) => return refuse(&admin, &with_command(refusal, &name, list)),
     };
@@ -187,7 +188,7 @@ pub(super) async fn remove_key(
     Operator(admin): Operator,
     Path(name): Path<String>,
     query: QueryMap,
-    tag: ExpectedTag,
+    terms: ChangeTerms,
 ) -> Response {
     let list = match query.get("list") {
         None | Some("clients") => KeyList::Clients,

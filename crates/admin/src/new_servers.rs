@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::actions::Operator;
-use crate::config_change::{ExpectedTag, apply, changed, refuse};
+use crate::config_change::{ChangeTerms, apply, changed, refuse};
 use crate::config_control::ChangeKind;
 use crate::json_body::JsonBody;
 use crate::server_source::{SERVERS_MAX, ServerChoice, ServerSource, SourceProblem};
@@ -32,14 +32,14 @@ pub(super) struct NewServers {
 /// Handles `POST /api/v1/servers`.
 pub(super) async fn add_servers(
     Operator(admin): Operator,
-    tag: ExpectedTag,
+    terms: ChangeTerms,
     JsonBody(wanted): JsonBody<NewServers>,
 ) -> Response {
     let operations = match operations(&admin, wanted).await {
         Ok(operations) => operations,
         Err(refused) => return refused,
     };
-    match apply(&admin, ChangeKind::Edit(operations), tag).await {
+    match apply(&admin, ChangeKind::Edit(operations), terms).await {
         Ok(body) => changed(StatusCode::CREATED, &body),
         Err(refused) => refused,
     }

@@ -14,9 +14,10 @@ use crate::app::metadata_address::is_metadata_target;
 use moongate_access::auth::AdminRole;
 use moongate_admin::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
 use moongate_config::edit::{
-    ConfigEditError, ConfigOperation, EditHistory, KeyList, PastEdit, PreparedEdit, prepare_edit,
+    ConfigEditError, ConfigOperation, EditAuthor, EditHistory, KeyList, PastEdit, PreparedEdit, prepare_operator_edit,
 };
 use moongate_config::{AdminEdits, ConfigProblem, ErrorTolerance, LoadOptions, Plan};
+use moongate_transport::metadata_address::MetadataAccess;
 use moongate_upstream::ServerSettings;
 
 /// Time that a change waits for a reload or another change.
@@ -65,7 +66,7 @@ impl ConfigReloader {
             return Err(gone(&file.path));
         }
         let created = moongate_config::users_file(&options.env);
-        let prepared = prepare_edit(options, created.as_deref(), operations)?;
+        let prepared = prepare_operator_edit(edits, options, created.as_deref(), operations)?;
         // Begun anew, the file would have this entry alone, and the reload would stop all that is missing there.
         match prepared.is_new_file() && !known.is_empty() {
             true => Err(gone(prepared.path())),
@@ -78,9 +79,9 @@ impl ConfigReloader {
         let Ok(mut running) = tokio::time::timeout(TURN_TIMEOUT, self.running.lock()).await else {
             return Err(busy("another change or a reload is under way; try again"));
         };
-        check_commands(&change.kind, &running.plan)?;
         // Read under the lock, since the reload before may have switched edits off.
-        let edits = running.plan.admin_edits;
+        let plan = running.plan.clone();
+        let operator = change.operator.clone();
         let operations = match &change.kind {
             ChangeKind::Edit(operations) => &operations[..],
             ChangeKind::Undo => &[],
@@ -103,7 +104,7 @@ impl ConfigReloader {
         let mut applied = written?;
         // Without a difference, a reload would report what others did to the files.
         if !applied.diff.is_empty() {
-            tracing::info!("config changed by an operator: {}", applied.summary);
+            tracing::info!(operator, "config changed by an operator: {}", applied.summary);
             failing.extend(applied.problems.iter().filter_map(|problem| problem.server.clone()));
             let read = self.watched.current().await;
             let outcome = match self.load(failing.clone()).await {
@@ -138,8 +139,8 @@ struct PendingChange<'a> {
 
 /// Part of a change that the history of edits gets.
 enum HistoryNote {
-    /// Bytes before the edit.
-    Added,
+    /// Bytes before the edit of this author.
+    Added(EditAuthor),
     /// Undo of an edit.
     Undone(PastEdit),
 }
@@ -164,7 +165,7 @@ impl PendingChange<'_> {
 
     fn write(&self, change: &ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
         match &change.kind {
-            ChangeKind::Edit(operations) => self.write_edit(operations, change.expected_tag.as_deref()),
+            ChangeKind::Edit(operations) => self.write_edit(operations, change),
             ChangeKind::Undo => self.undo(change.expected_tag.as_deref()),
         }
     }
@@ -176,18 +177,18 @@ impl PendingChange<'_> {
     fn write_edit(
         &self,
         operations: &[ConfigOperation],
-        expected: Option<&str>,
+        change: &ConfigChange,
     ) -> Result<AppliedChange, ChangeRefusal> {
         let options = self.options();
-        let prepared = self.reloader.prepare_edit(&options, operations);
-        if !self.edits.edit {
+        let prepared = self.reloader.prepare_edit(self.plan.admin_edits, &options, operations);
+        if !self.plan.admin_edits.edit {
             let message = "changes of the config are switched off here (admin.edit)";
             let snippet = prepared.ok().and_then(|prepared| prepared.snippet());
             return Err(ConfigEditError { snippet, ..ConfigEditError::new("edit_off", message) }.into());
         }
         let prepared = prepared.map_err(|error| self.name_fileless(error, operations))?;
         // After the file was read: the tag must be that of the bytes that the edit began with.
-        check_tag(&prepared, expected)?;
+        check_tag(&prepared, change.expected_tag.as_deref())?;
         let plan = &prepared.loaded().plan;
         operations.iter().try_for_each(|operation| check_operators(operation, plan))?;
         operations.iter().try_for_each(|operation| check_expiry(operation, plan))?;
@@ -196,7 +197,8 @@ impl PendingChange<'_> {
         check_addresses(operations, plan)?;
         let servers = operations.iter().filter_map(|operation| operation.server().map(str::to_owned)).collect();
         let problems = prepared.problems_of_new(operations);
-        let applied = self.finish(prepared, servers, HistoryNote::Added)?;
+        let applied =
+            self.finish(prepared, servers, HistoryNote::Added(EditAuthor::Api { by: change.operator.clone() }))?;
         Ok(AppliedChange { problems, ..applied })
     }
 
@@ -232,6 +234,11 @@ impl PendingChange<'_> {
         let options = LoadOptions { tolerance: ErrorTolerance::PerServer, ..self.options() };
         let (prepared, past): (PreparedEdit, PastEdit) = history.prepare_undo(&options)?;
         check_tag(&prepared, expected)?;
+        // What operators did they may take back. Anything else must not bring back what the owner took away.
+        let is_by_operator = matches!(past.author, Some(EditAuthor::Api { .. }));
+        if !is_by_operator && !self.plan.admin_edits.allow_commands {
+            check_undo(&self.plan, &prepared.loaded().plan)?;
+        }
         let problems = prepared.failed().to_vec();
         let costs_working =
             |problem: &&ConfigProblem| problem.server.as_ref().is_none_or(|name| self.working.contains(name));
@@ -253,7 +260,7 @@ impl PendingChange<'_> {
         let history = self.history.filter(|_| !is_unchanged);
         // Before the write: whatever happens to the file, its old bytes are kept.
         let added = match (history, &note) {
-            (Some(history), HistoryNote::Added) => Some(history.record(&prepared.planned())),
+            (Some(history), HistoryNote::Added(author)) => Some(history.record(&prepared.planned(), author.clone())),
             _ => None,
         };
         let forget = |edit: &PastEdit| history.map(|history| history.forget(edit));
@@ -262,7 +269,7 @@ impl PendingChange<'_> {
             added.iter().flatten().for_each(|added| drop(forget(added)));
         })?;
         let noted = match note {
-            HistoryNote::Added => added.map(|added| added.map(drop)),
+            HistoryNote::Added(_) => added.map(|added| added.map(drop)),
             HistoryNote::Undone(past) => forget(&past),
         };
         if let Some(Err(error)) = &noted {

@@ -42,8 +42,43 @@ pub struct PastEdit {
     pub summary: String,
     /// Tag of the contents after the edit.
     pub tag: String,
+    /// Author. `None`: an earlier version made the edit, and noted none.
+    #[serde(default)]
+    pub author: Option<EditAuthor>,
     /// Contents before. `None` if there was no file.
     before: Option<String>,
+}
+
+/// Author of an edit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "via", rename_all = "lowercase")]
+pub enum EditAuthor {
+    /// User who ran a command on this machine.
+    Command,
+    /// Operator at the admin listener.
+    Api {
+        /// Name of the operator's key. `None` where no key was asked for.
+        #[serde(default)]
+        by: Option<String>,
+    },
+}
+
+impl EditAuthor {
+    /// Returns the word for the way of the edit.
+    pub fn way(&self) -> &'static str {
+        match self {
+            EditAuthor::Command => "command",
+            EditAuthor::Api { .. } => "api",
+        }
+    }
+
+    /// Returns the name of the operator's key, if there is one.
+    pub fn operator(&self) -> Option<&str> {
+        match self {
+            EditAuthor::Command => None,
+            EditAuthor::Api { by } => by.as_deref(),
+        }
+    }
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -64,12 +99,13 @@ impl EditHistory {
     }
 
     /// Adds an edit.
-    pub fn record(&self, written: &WrittenEdit) -> Result<PastEdit, ConfigEditError> {
+    pub fn record(&self, written: &WrittenEdit, author: EditAuthor) -> Result<PastEdit, ConfigEditError> {
         let edit = PastEdit {
             at: format!("{:.0}", jiff::Timestamp::now()),
             file: absolute(&written.path),
             summary: written.summary.clone(),
             tag: written.tag.as_str().to_owned(),
+            author: Some(author),
             before: written.before.clone(),
         };
         self.change(|edits| edits.push(edit.clone()))?;

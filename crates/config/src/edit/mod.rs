@@ -27,8 +27,8 @@ use moongate_edit::{ConfigFile, Edit, Format};
 
 pub use edit_error::ConfigEditError;
 pub use entry_lines::entry_lines;
-pub use guarded_settings::guarded_setting;
-pub use history::{EditHistory, PastEdit};
+pub use history::{EditAuthor, EditHistory, PastEdit};
+pub use known_references::KnownReferences;
 pub use operation::{ConfigOperation, without_references};
 pub use prepared::{PreparedEdit, WrittenEdit};
 pub use refused_settings::refused_settings;
