@@ -7,6 +7,7 @@ mod change_config;
 mod examine;
 mod new_servers;
 mod revoke;
+mod undo_rights;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -95,6 +95,58 @@ async fn the_key_of_a_client_reaches_no_server_whoever_forwards_it() {
 }
 
 #[tokio::test]
+async fn an_undo_brings_back_nothing_that_the_owner_removed() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let setup = Setup::new().http("a", &server.url).stdio("p", &only(legacy(), &["echo"]));
+    let edited = EditedGateway::start(setup).await;
+    edited.ready("p").await;
+    let undo = async || edited.send("POST", "/config/undo", &[], &json!({})).await;
+    // The page takes back its own removal, also of a program.
+    assert_eq!(edited.send("DELETE", "/servers/p", &[], &Value::Null).await.status, 200);
+    assert_eq!(undo().await.status, 200);
+    edited.ready("p").await;
+    let removed = run(&edited.setup, &["remove", "p"]).await;
+    assert!(removed.status.success(), "{}", text(&removed));
+    let is_gone = async || edited.gateway.status("p").await.is_null().then_some(());
+    until("the program is gone", is_gone).await;
+    is_refused(&edited, "POST", "/config/undo", json!({})).await;
+    // An edit of an operator above it changes nothing about that.
+    assert_eq!(edited.patch("a", json!({ "set": { "title": "A" } })).await.status, 200);
+    assert_eq!(undo().await.status, 200, "its own edit");
+    is_refused(&edited, "POST", "/config/undo", json!({})).await;
+    let history = edited.get("/config").await["undo"].clone();
+    assert_eq!((&history[0]["via"], &history[0]["by"]), (&json!("command"), &Value::Null), "{history}");
+    // What only takes away may be taken back by anybody.
+    assert!(run(&edited.setup, &["add", "c", &server.url]).await.status.success());
+    edited.ready("c").await;
+    let undone = undo().await;
+    assert_eq!(undone.status, 200, "{}", undone.text_body());
+    assert!(!edited.text().contains("servers.c"));
+}
+
+#[tokio::test]
+async fn a_key_that_the_owner_revoked_does_not_come_back_by_an_undo() {
+    let (server, edited) = EditedGateway::with_echo().await;
+    assert!(run(&edited.setup, &["key", "new", "leaked", "--write"]).await.status.success());
+    until("the key is needed", async || (!edited.get("/keys").await["clients"][0].is_null()).then_some(())).await;
+    let with_key = edited.text();
+    // Its removal by a command is an edit of the owner.
+    let removed = edited.send("DELETE", "/keys/leaked", &[], &Value::Null).await;
+    assert_eq!(removed.status, 200, "{}", removed.text_body());
+    let state = edited.setup.path("state/edits.json");
+    let mut history: Value = serde_json::from_str(&std::fs::read_to_string(&state).unwrap()).unwrap();
+    history["edits"][1]["author"] = json!({ "via": "command" });
+    std::fs::write(&state, history.to_string()).unwrap();
+    is_refused(&edited, "POST", "/config/undo", json!({})).await;
+    // So is one of a version that noted no author.
+    history["edits"][1].as_object_mut().unwrap().remove("author");
+    std::fs::write(&state, history.to_string()).unwrap();
+    is_refused(&edited, "POST", "/config/undo", json!({})).await;
+    assert_ne!(edited.text(), with_key);
+    drop(server);
+}
+
+#[tokio::test]
 async fn a_change_names_its_operator() {
     let server = serve(only(legacy(), &["echo"])).await;
     let edited = EditedGateway::with_key(Setup::new().http("a", &server.url)).await;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use super::undo_rights::check_undo;
 use super::{ConfigReloader, ReloadOutcome, ReloadSource, failing_with_new, working_servers};
 use crate::app::metadata_address::is_metadata_target;
 use moongate_access::auth::AdminRole;
@@ -93,7 +94,7 @@ impl ConfigReloader {
         let writing = tokio::task::spawn_blocking(move || match &own.source {
             Some(source) => {
                 let history = own.history.as_ref();
-                PendingChange { reloader: &own, source, history, failing: tolerated, working, edits }
+                PendingChange { reloader: &own, source, history, failing: tolerated, working, plan }
                     .write_patiently(&change)
             }
             None => Err(busy("there is no config")),
@@ -133,8 +134,8 @@ struct PendingChange<'a> {
     failing: Vec<String>,
     /// Servers that the gateway runs without a problem. No undo may cost them.
     working: Vec<String>,
-    /// Changes that are taken here.
-    edits: AdminEdits,
+    /// Plan in use.
+    plan: Plan,
 }
 
 /// Part of a change that the history of edits gets.
@@ -221,7 +222,7 @@ impl PendingChange<'_> {
     }
 
     fn undo(&self, expected: Option<&str>) -> Result<AppliedChange, ChangeRefusal> {
-        if !self.edits.edit {
+        if !self.plan.admin_edits.edit {
             return Err(
                 ConfigEditError::new("edit_off", "changes of the config are switched off here (admin.edit)").into()
             );
@@ -287,19 +288,6 @@ impl PendingChange<'_> {
             reload: serde_json::Value::Null,
         })
     }
-}
-
-/// Refuses to write a program, a file or another target, unless the config allows that.
-fn check_commands(kind: &ChangeKind, plan: &Plan) -> Result<(), ConfigEditError> {
-    let ChangeKind::Edit(operations) = kind else { return Ok(()) };
-    let guarded = operations.iter().find_map(|operation| Some((operation.guarded_setting()?, operation)));
-    let Some((setting, operation)) = guarded.filter(|_| !plan.admin_edits.allow_commands) else { return Ok(()) };
-    let server = operation.server().unwrap_or_default();
-    let message = format!(
-        "`{setting}` of {server} decides what runs, which file is read or where secrets go, and `admin.allow_commands` is \
-         false: use `moongate add`, or edit the file"
-    );
-    Err(ConfigEditError::new("commands_not_allowed", message))
 }
 
 /// Refuses a server whose address gives a cloud's credentials to whoever asks. Who may write the file may write that, too.
