@@ -27,10 +27,9 @@ use crate::app::plan_settings::{
 };
 use moongate_access::auth::AdminAccess;
 use moongate_admin::{
-    AdminControl, AppliedChange, ChangePreview, ChangeRefusal, ConfigChange, ConfigStatus, ProbeReport, ServerHint,
-    SignInState,
+    AdminControl, AppliedChange, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigStatus,
+    ProbeReport, ServerHint, SignInState,
 };
-use moongate_clients::import::ImportRow;
 use moongate_config::edit::{ConfigOperation, EditHistory, PastEdit};
 use moongate_config::{
     ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings, ServerEntry, SettingPlaces,
@@ -479,7 +478,7 @@ impl AdminControl for ConfigReloader {
         &self,
         found: Vec<ServerEntry>,
         own_url: String,
-    ) -> BoxFuture<'_, Result<Vec<ImportRow>, ChangeRefusal>> {
+    ) -> BoxFuture<'_, Result<ComparedServers, ChangeRefusal>> {
         Box::pin(self.compare_with_config(found, own_url))
     }
 

@@ -175,7 +175,7 @@ async fn a_preview_shows_what_would_be_written_and_no_secret() {
     let before = edited.text();
     let own = edited.gateway.mcp();
     let text = json!({ "mcpServers": {
-        "github": { "url": "https://gh.example/mcp", "headers": { "Authorization": "Bearer s3cr3t-1", "X-Key": "${HOME}" } },
+        "github": { "url": "https://gh.example/mcp", "headers": { "Authorization": "Bearer s3cr3t-1" } },
         "again": { "url": server.url },
         "known": { "url": "https://other.example/mcp" },
         "self": { "url": own },
@@ -210,7 +210,8 @@ async fn a_preview_shows_what_would_be_written_and_no_secret() {
         "x": { "url": "https://x.example/mcp", "headers": { "X": "${MOONGATE_NO_SUCH_VARIABLE}" } },
         "y": { "url": "https://y.example/mcp" },
     } });
-    let shown = preview(&edited, json!({ "text": one_bad.to_string() })).await;
+    let owner = EditedGateway::with_key(Setup::new().with("admin", "allow_commands = true")).await;
+    let shown = preview(&owner, json!({ "text": one_bad.to_string() })).await;
     assert_eq!(
         (&shown["problems"][0]["server"], shown["problems"].as_array().unwrap().len()),
         (&json!("x"), 1),
@@ -348,8 +349,12 @@ async fn secrets_of_the_environment_go_only_where_somebody_wrote_them() {
     assert_eq!(looked["servers"][0]["probe"]["tools"], 1, "{looked}");
     let is_sent = || server.recorded_requests().iter().any(|request| format!("{request:?}").contains("/bin"));
     assert!(!is_sent());
-    let looked =
-        preview(&edited, json!({ "url": server.url, "headers": { "X-Path": "${PATH}" }, "probe": true })).await;
+    let written = json!({ "url": server.url, "headers": { "X-Path": "${PATH}" }, "probe": true });
+    let looked = preview(&edited, written.clone()).await;
+    assert!(looked["servers"][0]["probe"]["fault"]["message"].as_str().unwrap().contains("PATH"), "{looked}");
+    assert!(!is_sent(), "whoever writes it needs the permission");
+    let owner = EditedGateway::with_key(Setup::new().with("admin", "allow_commands = true")).await;
+    let looked = preview(&owner, written).await;
     assert_eq!(looked["servers"][0]["probe"]["tools"], 1, "{looked}");
     assert!(is_sent(), "it was written");
 }

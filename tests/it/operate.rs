@@ -95,6 +95,53 @@ async fn the_key_of_a_client_reaches_no_server_whoever_forwards_it() {
 }
 
 #[tokio::test]
+async fn forwarded_headers_need_the_permission() {
+    let (server, edited) = EditedGateway::with_echo().await;
+    let forwarding = json!({ "X-Api-Key": "X-Api-Key" });
+    is_refused(&edited, "PATCH", "/servers/a", json!({ "set": { "forward_headers": forwarding } })).await;
+    let new = json!({ "url": server.url, "forward_headers": forwarding });
+    is_refused(&edited, "POST", "/servers", json!({ "servers": { "b": new } })).await;
+}
+
+#[tokio::test]
+async fn no_variable_goes_where_the_owner_does_not_send_it() {
+    let server = serve(only(legacy(), &["echo"])).await;
+    let other = serve(only(legacy(), &["echo"])).await;
+    let table = format!("url = {:?}\nheaders = {{ X-Known = \"${{PATH}}\" }}", server.url);
+    let edited = EditedGateway::start(Setup::new().with("servers.a", &table)).await;
+    edited.ready("a").await;
+    let path = std::env::var("PATH").unwrap();
+    let is_sent = || format!("{:?}", other.recorded_requests()).contains(&path);
+    for settings in [
+        json!({ "url": other.url, "headers": { "X": "${PATH}" } }),
+        json!({ "url": other.url, "headers": { "X": "${NO_SUCH_VARIABLE:-${PATH}}" } }),
+        json!({ "url": format!("{}?q=${{env:PATH}}", other.url) }),
+        json!({ "url": server.url, "title": "${PATH}" }),
+        json!({ "url": server.url, "headers": { "X": "${HOME}" } }),
+        json!({ "url": server.url, "headers": { "X": "${PATH}" }, "proxy": "http://127.0.0.1:9" }),
+        json!({ "tcp": "${PATH}:9" }),
+        json!({ "url": other.url, "enabled": false, "headers": { "X": "${PATH}" } }),
+    ] {
+        is_refused(&edited, "POST", "/servers", json!({ "servers": { "evil": settings } })).await;
+        let text = json!({ "mcpServers": { "evil": settings } }).to_string();
+        let shown = edited.send("POST", "/servers/preview", &[], &json!({ "text": text, "probe": true })).await;
+        assert_eq!(shown.json()["servers"][0]["needs_command"], true, "{}", shown.text_body());
+    }
+    assert!(!is_sent());
+    // To the same origin it goes already.
+    let same = json!({ "url": server.url, "headers": { "X-Other": "${PATH}" } });
+    let added = edited.send("POST", "/servers", &[], &json!({ "servers": { "b": same } })).await;
+    assert_eq!(added.status, 201, "{}", added.text_body());
+    // Removed and added again, the old one would lead elsewhere.
+    for name in ["a", "b"] {
+        assert_eq!(edited.send("DELETE", &format!("/servers/{name}"), &[], &Value::Null).await.status, 200);
+    }
+    let moved = json!({ "url": other.url, "headers": { "X-Known": "${PATH}" } });
+    is_refused(&edited, "POST", "/servers", json!({ "servers": { "a": moved } })).await;
+    assert!(!is_sent());
+}
+
+#[tokio::test]
 async fn an_undo_brings_back_nothing_that_the_owner_removed() {
     let server = serve(only(legacy(), &["echo"])).await;
     let setup = Setup::new().http("a", &server.url).stdio("p", &only(legacy(), &["echo"]));

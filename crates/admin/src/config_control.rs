@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 
 use moongate_access::auth::KeySettings;
-use moongate_config::edit::{ConfigEditError, ConfigOperation};
+use moongate_clients::import::ImportRow;
+use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences};
 use moongate_config::{AdminEdits, ConfigPlaces, ConfigProblem};
 
 /// Change of the config that an operator wants.
@@ -62,6 +63,15 @@ pub struct ChangePreview {
     pub problems: Vec<ConfigProblem>,
 }
 
+/// Servers of a source, compared with those of the config.
+#[derive(Clone, Debug, Default)]
+pub struct ComparedServers {
+    /// A row for each server.
+    pub rows: Vec<ImportRow>,
+    /// References that the config has, and that a new server may have without `admin.allow_commands`.
+    pub known: KnownReferences,
+}
+
 /// Refusal of a change. Nothing was written.
 #[derive(Clone, Debug)]
 pub struct ChangeRefusal {
@@ -88,6 +98,8 @@ pub struct ConfigStatus {
     pub edits: AdminEdits,
     /// Keys of clients, as they are in use.
     pub client_keys: Vec<KeySettings>,
+    /// True if clients need a key even where there is none.
+    pub keys_required: bool,
     /// Time of the last reload.
     pub at: String,
     /// Outcome of the last reload: `applied`, `unchanged` or `refused`.

@@ -53,14 +53,15 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use moongate_access::auth::AdminAccess;
-use moongate_clients::import::ImportRow;
 use moongate_config::edit::{ConfigOperation, PastEdit};
 use moongate_config::{ServerEntry, SettingPlaces};
 use moongate_gateway::{Gateway, ServerEntry as GatewayServer};
 use moongate_server::{SharedServerState, has_several_hosts, json_response, request_hosts};
 use moongate_telemetry::Metrics;
 
-pub use config_control::{AppliedChange, ChangeKind, ChangePreview, ChangeRefusal, ConfigChange, ConfigStatus};
+pub use config_control::{
+    AppliedChange, ChangeKind, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigStatus,
+};
 pub use event_feed::EventFeed;
 pub use probe::{ProbeAnswer, ProbeReport};
 pub use server_preview::ProbeSlots;
@@ -135,7 +136,7 @@ pub trait AdminControl: Send + Sync {
         &self,
         found: Vec<ServerEntry>,
         own_url: String,
-    ) -> BoxFuture<'_, Result<Vec<ImportRow>, ChangeRefusal>>;
+    ) -> BoxFuture<'_, Result<ComparedServers, ChangeRefusal>>;
 
     /// Prepares a change of the config, and writes nothing.
     fn preview_change(&self, operations: Vec<ConfigOperation>) -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>>;

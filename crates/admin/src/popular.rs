@@ -38,7 +38,7 @@ async fn added_names(admin: &AdminState) -> Vec<String> {
     let names: Vec<String> = entries.iter().map(|entry| entry.name.clone()).collect();
     // Renamed ones keep their place, so rows and names stay in one order.
     // A config that cannot be read now is told elsewhere, and hides no table.
-    let rows = admin.control.plan_import(entries, String::new()).await.unwrap_or_default();
+    let rows = admin.control.plan_import(entries, String::new()).await.unwrap_or_default().rows;
     let known = rows.iter().zip(names).filter(|(row, _)| matches!(row.state, ImportState::Same { .. }));
     let status = admin.control.config();
     let programs = popular_servers().iter().filter(|server| server.url.is_none());

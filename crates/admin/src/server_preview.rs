@@ -20,7 +20,7 @@ use crate::differing_server;
 use crate::json_body::JsonBody;
 use crate::new_servers::refuse_source;
 use crate::probe::ProbeReport;
-use crate::server_source::{FoundServers, ServerChoice, ServerSource, SourceProblem, add_operation, needs_command};
+use crate::server_source::{FoundServers, ServerChoice, ServerSource, SourceProblem, add_operation};
 use crate::{AdminState, json};
 use moongate_clients::import::{ImportRow, ImportState};
 use moongate_config::edit::{ConfigOperation, server_toml};
@@ -78,14 +78,13 @@ pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBod
         Err(problem) => return refuse_source(&admin, problem),
     };
     let allow_commands = admin.control.config().edits.allow_commands;
-    let is_allowed = |row: &&ImportRow| allow_commands || !needs_command(row);
-    let is_addable = |row: &&ImportRow| row.is_added && is_allowed(row);
-    let addable: Vec<ConfigOperation> = found.rows.iter().filter(is_addable).map(add_operation).collect();
+    let is_allowed = |operation: &ConfigOperation| allow_commands || !found.needs_command(operation);
+    let addable: Vec<ConfigOperation> = found.operations().into_iter().filter(is_allowed).collect();
     let PreparedAddition { change, refused } = prepare_addition(&admin, addable, &mut problems).await;
     problems.extend(change.iter().flat_map(|change| &change.problems).map(described_problem));
     let (file, diff) = change
         .map_or((Value::Null, Value::Null), |change| (change.file.display().to_string().into(), change.diff.into()));
-    let mut servers: Vec<Value> = found.rows.iter().map(|row| row_json(row, &refused)).collect();
+    let mut servers: Vec<Value> = found.rows.iter().map(|row| row_json(&found, row, &refused)).collect();
     for (row, described) in found.rows.iter().zip(&mut servers) {
         differing_server::describe(&admin, row, described).await;
         let prefix = row.server.settings.get("prefix").and_then(Value::as_str).unwrap_or(&row.server.name);
@@ -93,7 +92,10 @@ pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBod
     }
     if slot.is_some() {
         let is_probed = |row: &&ImportRow| is_known_in_part(row) || row.is_added;
-        probe_all(&admin, &found, |row| is_probed(row) && is_allowed(row), &mut servers).await;
+        // The probe itself refuses references, and says which. A program is not even that.
+        let has_url = |row: &ImportRow| row.server.settings.contains_key("url");
+        let is_asked = |row: &&ImportRow| is_probed(row) && (has_url(row) || is_allowed(&add_operation(row)));
+        probe_all(&admin, &found, is_asked, &mut servers).await;
     }
     let warnings = found.warnings;
     let body = json!({ "servers": servers, "problems": problems, "warnings": warnings, "file": file, "diff": diff });
@@ -207,7 +209,7 @@ fn fault_json(message: &str, hint: &str) -> Value {
     })
 }
 
-fn row_json(row: &ImportRow, refused: &[String]) -> Value {
+fn row_json(found: &FoundServers, row: &ImportRow, refused: &[String]) -> Value {
     let (server, name) = (&row.server, row.server.name.as_str());
     let (state, was, same_as) = match &row.state {
         ImportState::New => ("new", None, None),
@@ -232,7 +234,7 @@ fn row_json(row: &ImportRow, refused: &[String]) -> Value {
         "lines": null,
         "notes": server.notes.iter().map(|note| logs::redact(note)).collect::<Vec<_>>(),
         "secrets": secrets,
-        "needs_command": needs_command(row),
+        "needs_command": found.needs_command(&add_operation(row)),
         "target": server.target(),
     })
 }

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
 use crate::AdminState;
-use crate::config_control::ChangeRefusal;
+use crate::config_control::{ChangeRefusal, ComparedServers};
 use moongate_clients::import::{ImportError, ImportRow, ImportState, ImportedServers, read_text};
-use moongate_config::edit::{ConfigEditError, ConfigOperation, guarded_setting};
+use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences};
 use moongate_config::{ConfigProblems, popular_server};
 
 /// Most servers at once. A pasted file of a client has a few dozen at most.
@@ -50,6 +50,7 @@ pub(super) struct ServerChoice {
 pub(super) struct FoundServers {
     pub(super) rows: Vec<ImportRow>,
     pub(super) warnings: Vec<String>,
+    known: KnownReferences,
     /// Text that somebody wrote.
     written: String,
 }
@@ -84,8 +85,9 @@ impl ServerSource {
             return Err(SourceProblem::BadRequest("too_many_servers", message));
         }
         let planned = admin.control.plan_import(read.servers, admin.endpoint_url.clone()).await;
-        let rows = choice.apply(planned.map_err(SourceProblem::Config)?)?;
-        Ok(FoundServers { rows, warnings: [read.warnings, read.ignored].concat(), written })
+        let ComparedServers { rows, known } = planned.map_err(SourceProblem::Config)?;
+        let rows = choice.apply(rows)?;
+        Ok(FoundServers { rows, warnings: [read.warnings, read.ignored].concat(), known, written })
     }
 
     /// Returns all that somebody wrote.
@@ -159,6 +161,12 @@ impl FoundServers {
         ConfigOperation::AddServer { name, settings }
     }
 
+    /// Returns true if an operation is made only where commands are allowed.
+    pub(super) fn needs_command(&self, operation: &ConfigOperation) -> bool {
+        let ConfigOperation::AddServer { settings, .. } = operation else { return false };
+        settings.as_object().is_some_and(|settings| self.known.guarded_setting(settings).is_some())
+    }
+
     /// Returns true if somebody wrote all references of a value.
     fn has_references(&self, value: &str) -> bool {
         let names = value.split("${").skip(1).map(|rest| {
@@ -190,11 +198,6 @@ impl FoundServers {
 pub(super) fn add_operation(row: &ImportRow) -> ConfigOperation {
     let settings = Value::Object(moongate_clients::import::written_settings(&row.server.settings));
     ConfigOperation::AddServer { name: row.server.name.clone(), settings }
-}
-
-/// Returns true if a server can be added only where commands are allowed.
-pub(super) fn needs_command(row: &ImportRow) -> bool {
-    guarded_setting(&row.server.settings).is_some()
 }
 
 fn popular_entry(name: &str, args: &[String]) -> Result<ImportedServers, SourceProblem> {

@@ -129,12 +129,12 @@ pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigPr
         let path = ConfigPath::of(&["servers", name]);
         let masked = kept.to_json(&|below, node| {
             let full = ConfigPath([&path.0[..], &below.0[..]].concat());
-            node.as_text().is_some_and(|text| redact::is_secret(&full, text, before(&kept, below)))
+            redact::masked_node(&full, node, before(&kept, below), "***")
         });
         servers.push(ServerEntry {
             name: name.clone(),
             source_name: source_names.get(&node.key.start).unwrap_or(name).clone(),
-            settings: members(kept.to_json(&|_, _| false)),
+            settings: members(kept.to_json(&|_, _| None)),
             masked: members(masked),
             notes,
             is_broken: was_broken || !is_usable,
@@ -150,6 +150,17 @@ fn by_server(problems: &[ConfigProblem]) -> BTreeMap<&str, Vec<String>> {
         messages.entry(problem.server.as_deref().unwrap_or_default()).or_default().push(problem.message.clone());
     }
     messages
+}
+
+/// Reads the servers of a file's text in our words, with all that their entries have, right or wrong. References stay. A
+/// text that does not parse has no servers.
+pub(crate) fn written_servers(path: &Path, text: &str) -> BTreeMap<String, Map<String, Value>> {
+    let mut faults = ProblemCollector::default();
+    let format = FileFormat::of(path).unwrap_or(FileFormat::Json);
+    let mut tree = parse::parse(format, text.trim_start_matches('\u{feff}'), 0, &mut faults);
+    client_formats::normalise(&mut tree, Some(path), &mut faults);
+    let servers = tree.child("servers").and_then(ConfigNode::as_table).into_iter().flatten();
+    servers.map(|(name, node)| (name.clone(), members(node.to_json(&|_, _| None)))).collect()
 }
 
 /// Collects the names of tables and named items, by the places of their keys.

@@ -51,6 +51,7 @@ impl ConfigReloader {
     /// Prepares an edit. Only where this gateway read no file at all may one be begun.
     pub(super) fn prepare_edit(
         &self,
+        edits: AdminEdits,
         options: &LoadOptions<'_>,
         operations: &[ConfigOperation],
     ) -> Result<PreparedEdit, ConfigEditError> {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::{ConfigReloader, failing_with_new};
 use crate::app::configured_servers::{known_servers, own_gateway, reference_variables};
 use crate::app::probe::probe_for_operator;
-use moongate_admin::{ChangePreview, ChangeRefusal, ProbeReport};
-use moongate_clients::import::{ImportRow, OwnGateway, plan_import};
-use moongate_config::edit::{ConfigEditError, ConfigOperation, PreparedEdit};
+use moongate_admin::{ChangePreview, ChangeRefusal, ComparedServers, ProbeReport};
+use moongate_clients::import::{OwnGateway, plan_import};
+use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences, PreparedEdit};
 use moongate_config::{LoadOptions, ServerEntry};
 use moongate_telemetry::Metrics;
 use moongate_transport::reaper::Reaper;
@@ -26,14 +26,15 @@ impl ConfigReloader {
         &self,
         found: Vec<ServerEntry>,
         own_url: String,
-    ) -> Result<Vec<ImportRow>, ChangeRefusal> {
+    ) -> Result<ComparedServers, ChangeRefusal> {
         self.with_options(Vec::new(), move |options, _| {
             let known = known_servers(options).map_err(|error| ConfigEditError::new("io", format!("{error:#}")))?;
             let mut own = own_gateway(options);
             // The config may leave the port to the system.
             own.addresses.extend(OwnGateway::of_url(&own_url).addresses);
             let found = found.into_iter().map(|entry| (String::new(), entry));
-            Ok(plan_import(found, &known, &own, &reference_variables(options)))
+            let rows = plan_import(found, &known, &own, &reference_variables(options));
+            Ok(ComparedServers { rows, known: KnownReferences::read(options) })
         })
         .await
     }
@@ -51,16 +52,13 @@ impl ConfigReloader {
     /// Connects once to the server that an operation would add.
     pub(super) async fn probe_new_server(&self, operation: ConfigOperation) -> ProbeReport {
         let name = operation.server().unwrap_or_default().to_owned();
-        let allow_commands = self.status.load().edits.allow_commands;
         let failed = |message: String, hint: &str| ProbeReport::Failed { message, hint: hint.to_owned() };
-        // Before the settings are resolved, since that reads the files that they name.
-        if let Some(setting) = operation.guarded_setting().filter(|_| !allow_commands) {
-            let message = format!("`{setting}` starts a program or reads a file of this machine");
-            return failed(message, "`admin.allow_commands` would allow it; `moongate add` adds it without");
-        }
         let operations = vec![operation];
         let prepared = match self.prepare(operations.clone()).await {
             Ok(prepared) => prepared,
+            Err(ChangeRefusal { error, .. }) if error.code == "commands_not_allowed" => {
+                return failed(error.message, "`admin.allow_commands` would allow it; `moongate add` adds it without");
+            }
             Err(ChangeRefusal { error, .. }) => {
                 // Problems of a config show no secret, and name the way out.
                 let problem = error.problems.into_iter().next();
@@ -80,7 +78,7 @@ impl ConfigReloader {
                 // Metrics of its own: the server is not part of the config, and must leave no series.
                 let mut shared = AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled());
                 shared.reaper = self.targets.shared.reaper.clone();
-                probe_for_operator(settings, &shared, allow_commands).await
+                probe_for_operator(settings, &shared, self.status.load().edits.allow_commands).await
             }
             None => failed("it would be switched off".to_owned(), "leave out `enabled = false` to try it"),
         }
@@ -90,7 +88,8 @@ impl ConfigReloader {
         let Some(own) = self.self_ref.upgrade() else {
             return Err(ConfigEditError::new("internal", "the gateway stops").into());
         };
-        self.with_options(operations, move |options, operations| own.prepare_edit(options, operations)).await
+        let edits = self.status.load().edits;
+        self.with_options(operations, move |options, operations| own.prepare_edit(edits, options, operations)).await
     }
 
     /// Runs what reads files with the options that the config is read with before these operations are written.

@@ -177,6 +177,15 @@ fn no_commands() -> Markup {
     html! { p { "A web page may not start programs. " code { "admin.allow_commands = true" } " in the config allows it." } }
 }
 
+fn no_references() -> Markup {
+    html! {
+        p {
+            "A web page may not add a server that gets variables, files or headers of others. "
+            code { "admin.allow_commands = true" } " in the config allows it."
+        }
+    }
+}
+
 fn key_text(server: &Value) -> String {
     let key = &server["key"];
     match key["required"] == true {
@@ -255,7 +264,7 @@ fn found_server(server: &Value, allow_commands: bool) -> Markup {
                 span class="soft grow" { (VisibleText(text(server, "target"))) }
             }
             @if is_new(server) && !can_add {
-                (no_commands())
+                (if server["settings"]["command"].is_null() { no_references() } else { no_commands() })
                 @match add_line(server) {
                     Some(line) => { p { "On the gateway's machine:" } (code_block(&line, "the command")) }
                     None => { p { "On the gateway's machine, run this and paste the text there:" } (code_block("moongate add -", "the command")) }
@@ -266,7 +275,8 @@ fn found_server(server: &Value, allow_commands: bool) -> Markup {
                 @let variable = html! { code { "${" (VisibleText(text(secret, "suggest"))) "}" } };
                 p class="orange" {
                     (VisibleText(text(secret, "path"))) " has a secret"
-                    @if can_add { ", which is written as it is. Better: set a variable for the gateway, and paste " (variable) " in place of the secret." }
+                    @if can_add && allow_commands { ", which is written as it is. Better: set a variable for the gateway, and paste " (variable) " in place of the secret." }
+                    @else if can_add { ", which is written as it is. On the gateway's machine, " code { "moongate add" } " can take it from a variable." }
                     @else { ". Set " (variable) " in the environment of the gateway." }
                 }
             }

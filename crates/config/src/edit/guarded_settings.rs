@@ -10,7 +10,7 @@ use crate::expand::refers_to_file;
 use crate::suggest::nearest;
 
 /// Keys that say how a server looks, and its times and limits. None of them decides what runs or where it leads.
-pub(super) const SETTABLE: [&str; 29] = [
+pub(super) const SETTABLE: [&str; 28] = [
     "title",
     "icon",
     "description",
@@ -24,7 +24,6 @@ pub(super) const SETTABLE: [&str; 29] = [
     "list_timeout",
     "relist",
     "protocol",
-    "forward_headers",
     "max_connections",
     "max_concurrency",
     "queue",
@@ -41,8 +40,9 @@ pub(super) const SETTABLE: [&str; 29] = [
     "breaker",
     "ping",
 ];
-/// Keys that decide what runs or which file is read. A new server with one of them needs the permission.
-const PROGRAM_KEYS: [&str; 6] = ["command", "args", "env", "cwd", "unix", "ca"];
+/// Keys that decide what runs, which file is read, which of the clients' headers a server gets, or whether it may be
+/// where clouds keep credentials. A new server with one of them needs the permission.
+const POWER_KEYS: [&str; 8] = ["command", "args", "env", "cwd", "unix", "ca", "forward_headers", "allow_metadata"];
 /// Keys that decide where a server leads, and what it is sent. A new server may have them. A change would send what
 /// the server was trusted with to another place.
 const TARGET_KEYS: [&str; 6] = ["url", "headers", "tcp", "proxy", "transport", "type"];
@@ -51,19 +51,19 @@ const NEW_KEYS: [&str; 5] = ["enabled", "tools", "resources", "prompts", "websoc
 
 /// Returns true for a key whose change needs the permission.
 pub(super) fn is_guarded_key(key: &str) -> bool {
-    PROGRAM_KEYS.contains(&key) || TARGET_KEYS.contains(&key)
+    POWER_KEYS.contains(&key) || TARGET_KEYS.contains(&key)
 }
 
-/// Finds the setting of a new server that needs `admin.allow_commands`.
-pub fn guarded_setting(settings: &Map<String, Value>) -> Option<String> {
-    let program = PROGRAM_KEYS.iter().find(|key| settings.contains_key(**key)).map(|key| (*key).to_owned());
+/// Finds the setting of a new server that needs `admin.allow_commands`, whatever it refers to.
+pub(super) fn power_setting(settings: &Map<String, Value>) -> Option<String> {
+    let power = POWER_KEYS.iter().find(|key| settings.contains_key(**key)).map(|key| (*key).to_owned());
     // A file of the gateway's machine would be sent to the server.
-    program.or_else(|| settings.iter().find_map(|(key, value)| file_reference(key, value)))
+    power.or_else(|| settings.iter().find_map(|(key, value)| file_reference(key, value)))
 }
 
 /// Refuses keys of a new server that no server has. A client's spelling of `command` would be one.
 pub(super) fn check_new_keys(settings: &Map<String, Value>) -> Result<(), ConfigEditError> {
-    let known = [&SETTABLE[..], &PROGRAM_KEYS, &TARGET_KEYS, &NEW_KEYS].concat();
+    let known = [&SETTABLE[..], &POWER_KEYS, &TARGET_KEYS, &NEW_KEYS].concat();
     match settings.keys().find(|key| !known.contains(&key.as_str())) {
         None => Ok(()),
         Some(key) => {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn guarded(settings: Value) -> Option<String> {
-        guarded_setting(settings.as_object().unwrap())
+        power_setting(settings.as_object().unwrap())
     }
 
     #[test]
@@ -101,6 +101,9 @@ mod tests {
         assert_eq!(guarded(json!({ "command": "sh" })).as_deref(), Some("command"));
         assert_eq!(guarded(json!({ "url": "https://a.example", "env": {} })).as_deref(), Some("env"));
         assert_eq!(guarded(json!({ "url": "https://a.example", "headers": { "X": "${TOKEN}" } })), None);
+        for (key, value) in [("forward_headers", json!({})), ("allow_metadata", json!(false))] {
+            assert_eq!(guarded(json!({ "url": "https://a.example", key: value })).as_deref(), Some(key));
+        }
         for text in ["${file:/etc/shadow}", "a${X:-${file:/etc/shadow}}", "Bearer ${ file:/x}"] {
             let headers = json!({ "url": "https://a.example", "headers": { "X": text } });
             assert_eq!(guarded(headers).as_deref(), Some("headers.X"), "{text}");
@@ -115,7 +118,7 @@ mod tests {
         let schema = crate::schema::ConfigSchema::read();
         let rule = schema.root().key("servers").and_then(|rule| rule.key("a")).unwrap();
         let mut keys = rule.keys().unwrap();
-        let mut listed = [&SETTABLE[..], &PROGRAM_KEYS, &TARGET_KEYS, &NEW_KEYS].concat();
+        let mut listed = [&SETTABLE[..], &POWER_KEYS, &TARGET_KEYS, &NEW_KEYS].concat();
         keys.sort_unstable();
         listed.sort_unstable();
         assert_eq!(keys, listed);

@@ -9,8 +9,10 @@ mod effect;
 mod entry_lines;
 mod guarded_settings;
 mod history;
+mod known_references;
 mod line_diff;
 mod operation;
+mod operator_rights;
 mod overriding;
 mod prepared;
 mod refused_settings;
@@ -35,10 +37,12 @@ pub use refused_settings::refused_settings;
 pub use shown_entry::{ShownEntry, ShownValue, server_toml, shown_entry};
 pub use tool_rules::{is_pattern_of, pattern_of};
 
+use crate::keys::AdminEdits;
 pub use crate::keys::KeyList;
 use crate::load::load;
 use crate::options::LoadOptions;
 use operation::EditTarget;
+use operator_rights::OperatorRights;
 use overriding::EditedConfig;
 use snippet::snippet;
 
@@ -46,7 +50,7 @@ use snippet::snippet;
 pub fn raw_entry(path: &Path, name: &str) -> Option<serde_json::Value> {
     let options = LoadOptions::of_files(vec![path.to_owned()], Default::default());
     let entry = server_entry::find_entries(&options, name).ok()?.pop()?;
-    Some(entry.node.to_json(&|_, _| false))
+    Some(entry.node.to_json(&|_, _| None))
 }
 
 /// Prepares operations on one file: edits the text, and proves that the config with it has the wanted effects.
@@ -57,6 +61,27 @@ pub fn prepare_edit(
     created: Option<&Path>,
     operations: &[ConfigOperation],
 ) -> Result<PreparedEdit, ConfigEditError> {
+    prepare_within(None, unedited, created, operations)
+}
+
+/// Prepares operations of an operator, as [`prepare_edit`] does. `edits` are the changes that the config allows.
+pub fn prepare_operator_edit(
+    edits: AdminEdits,
+    unedited: &LoadOptions<'_>,
+    created: Option<&Path>,
+    operations: &[ConfigOperation],
+) -> Result<PreparedEdit, ConfigEditError> {
+    let rights = (!edits.allow_commands).then(|| OperatorRights::of(unedited));
+    prepare_within(rights.as_ref(), unedited, created, operations)
+}
+
+fn prepare_within(
+    rights: Option<&OperatorRights>,
+    unedited: &LoadOptions<'_>,
+    created: Option<&Path>,
+    operations: &[ConfigOperation],
+) -> Result<PreparedEdit, ConfigEditError> {
+    rights.map_or(Ok(()), |rights| rights.check_wanted(operations))?;
     let mut options = unedited.clone();
     // A server that is edited must work afterwards, even if it failed before. A new one may lack variables (`effect.rs`).
     let known = operations.iter().filter(|operation| operation.added_server().is_none());
@@ -100,6 +125,9 @@ pub fn prepare_edit(
     let Some(EditedFile { file, edits, .. }) = edited else {
         return Err(ConfigEditError::new("bad_value", "this changes nothing"));
     };
+    if let (Some(rights), Some(after)) = (rights, options.texts.get(file.path())) {
+        rights.check_written(file.path(), (file.text(), after), operations)?;
+    }
     let loaded = load(&options).map_err(|problems| match load(unedited) {
         Ok(_) => ConfigEditError::invalid(&problems),
         Err(before) => ConfigEditError::invalid_before(&before),

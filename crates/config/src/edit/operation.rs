@@ -9,7 +9,7 @@ use moongate_edit::{Edit, EditAction, PathStep};
 use serde_json::{Map, Value, json};
 
 use super::edit_error::ConfigEditError;
-use super::guarded_settings::{SETTABLE, check_new_keys, guarded_setting, is_guarded_key};
+use super::guarded_settings::{SETTABLE, check_new_keys, is_guarded_key};
 use super::server_entry::{self, ServerEntry};
 use super::tool_rules::ToolLists;
 use crate::keys::KeyList;
@@ -66,15 +66,6 @@ pub(super) struct EditTarget {
 }
 
 impl ConfigOperation {
-    /// Finds what of the operation needs `admin.allow_commands`: a program, a file, or another place to connect to.
-    pub fn guarded_setting(&self) -> Option<String> {
-        match self {
-            ConfigOperation::AddServer { settings, .. } => guarded_setting(settings.as_object()?),
-            ConfigOperation::SetKeys { values, .. } => values.keys().find(|key| is_guarded_key(key)).cloned(),
-            _ => None,
-        }
-    }
-
     /// Returns true if the operation may decide where a server is.
     pub fn sets_target(&self) -> bool {
         match self {

@@ -281,7 +281,7 @@ fn lines_to_paste_have_the_whole_list_in_the_format_of_the_file() {
     for (file, text) in &rules {
         let snippet = pasted(file, text, &[off(&["hello"]), ConfigOperation::DisableServer("a".to_owned())]).unwrap();
         let scene = Scene::of(&[(file, &snippet)]);
-        let tree = server_entry::read_tree(&scene.options, &scene.options.paths[0]).unwrap().to_json(&|_, _| false);
+        let tree = server_entry::read_tree(&scene.options, &scene.options.paths[0]).unwrap().to_json(&|_, _| None);
         let expected =
             json!({ "servers": { "a": { "tools": { "deny": ["add", "zzz", "hello"] }, "enabled": false } } });
         assert_eq!(tree, expected, "{file}: {snippet}");
@@ -310,4 +310,27 @@ fn what_decides_in_place_of_an_edit_is_named() {
     assert!(refused(&second, on(&["x"])).contains("MOONGATE_SERVERS__A__TOOLS__DENY"));
     let places = crate::load(&second).unwrap().places;
     assert_eq!(places.server_variables("a"), ["MOONGATE_SERVERS__A__TOOLS__DENY"]);
+}
+
+#[test]
+fn a_client_s_spelling_is_a_reference_all_the_same() {
+    let text = "{ \"mcp\": { \"a\": { \"type\": \"remote\", \"url\": \"https://a.example/mcp\" } } }\n";
+    let scene = Scene::of(&[("opencode.json", text)]);
+    let refused = |edits: AdminEdits, operation: ConfigOperation| {
+        prepare_operator_edit(edits, &scene.options, None, &[operation]).err().map(|error| error.code)
+    };
+    let add = |url: &str| ConfigOperation::AddServer { name: "b".to_owned(), settings: json!({ "url": url }) };
+    let describe = |text: &str| {
+        let values = json!({ "description": text }).as_object().unwrap().clone();
+        ConfigOperation::SetKeys { server: "a".to_owned(), values }
+    };
+    for text in ["{env:HOME}", "{file:/etc/hostname}", "a{env:HOME}b"] {
+        let url = format!("https://evil.example/mcp?q={text}");
+        assert_eq!(refused(AdminEdits::default(), add(&url)), Some("commands_not_allowed"), "{text}");
+        assert_eq!(refused(AdminEdits::default(), describe(text)), Some("commands_not_allowed"), "{text}");
+    }
+    assert_eq!(refused(AdminEdits::default(), describe("costs $5 ${HOME} {x}")), None);
+    assert_eq!(refused(AdminEdits::default(), add("https://b.example/mcp")), None);
+    let permitted = AdminEdits { allow_commands: true, ..AdminEdits::default() };
+    assert_ne!(refused(permitted, describe("{env:PATH}")), Some("commands_not_allowed"));
 }

@@ -1,0 +1,244 @@
+//! References to variables that an operator without `admin.allow_commands` may write.
+//!
+//! Owns the search for references in settings, and which of them the config has already. Does not replace them
+//! (`expand`). Invariant: a variable goes to no origin that the owner's config does not send it to.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::guarded_settings::power_setting;
+use crate::options::LoadOptions;
+use crate::popular::popular_servers;
+use crate::server_entries::written_servers;
+
+/// Levels of a value that are searched. No setting of a server has more.
+const DEPTH_MAX: usize = 16;
+
+/// Variables that servers of the config refer to, each with the place that it is sent to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownReferences(BTreeSet<KnownReference>);
+
+/// Variable that goes to an origin, through a proxy if that is set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct KnownReference {
+    origin: String,
+    proxy: Option<String>,
+    variable: String,
+}
+
+/// Setting that needs `admin.allow_commands`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardedSetting {
+    /// Path of the setting below the server's entry.
+    pub path: String,
+    /// Variable that it refers to, if the reference is the reason.
+    pub variable: Option<String>,
+}
+
+impl From<String> for GuardedSetting {
+    fn from(path: String) -> Self {
+        GuardedSetting { path, variable: None }
+    }
+}
+
+impl KnownReferences {
+    /// Reads the references of a config's files. Entries that cannot be read have none.
+    pub fn read(options: &LoadOptions<'_>) -> KnownReferences {
+        let mut known = KnownReferences::default();
+        for path in &options.paths {
+            let text = options.texts.get(path).cloned().or_else(|| std::fs::read_to_string(path).ok());
+            written_servers(path, &text.unwrap_or_default()).values().for_each(|settings| known.add(settings));
+        }
+        // The program's own table names the variable of each vendor for the vendor's own address.
+        for server in popular_servers() {
+            if let (Some(url), Some(key)) = (&server.url, &server.key) {
+                let headers = json!({ "url": url, "headers": { &key.header: key.value } });
+                headers.as_object().into_iter().for_each(|settings| known.add(settings));
+            }
+        }
+        known
+    }
+
+    fn add(&mut self, settings: &Map<String, Value>) {
+        let Some(origin) = settings.get("url").and_then(Value::as_str).and_then(origin) else { return };
+        let proxy = proxy(settings);
+        for (_, text) in sent_texts(settings) {
+            let variables = references(text).flatten().map(|variable| variable.to_owned());
+            let known = |variable| KnownReference { origin: origin.clone(), proxy: proxy.clone(), variable };
+            self.0.extend(variables.map(known));
+        }
+    }
+
+    /// Finds the setting of a new server that needs `admin.allow_commands`: what it starts, reads or is told, or a
+    /// reference that no server of the same origin has.
+    pub fn guarded_setting(&self, settings: &Map<String, Value>) -> Option<GuardedSetting> {
+        power_setting(settings).map(GuardedSetting::from).or_else(|| self.unknown_reference(settings))
+    }
+
+    /// Finds a reference that is not known for the server's origin.
+    fn unknown_reference(&self, settings: &Map<String, Value>) -> Option<GuardedSetting> {
+        let origin = settings.get("url").and_then(Value::as_str).and_then(origin);
+        let proxy = proxy(settings);
+        let sent: BTreeSet<String> = sent_texts(settings).map(|(path, _)| path).collect();
+        let is_known = |path: &String, variable: Option<&str>| {
+            let (Some(origin), Some(variable)) = (origin.clone(), variable.map(str::to_owned)) else { return false };
+            sent.contains(path) && self.0.contains(&KnownReference { origin, proxy: proxy.clone(), variable })
+        };
+        all_texts(settings).into_iter().find_map(|(path, text)| {
+            let unknown = references(text).find(|variable| !is_known(&path, *variable))?;
+            Some(GuardedSetting { path, variable: unknown.map(str::to_owned) })
+        })
+    }
+}
+
+/// Finds a setting that refers to more than it did before.
+pub(super) fn added_reference(
+    before: Option<&Map<String, Value>>,
+    after: &Map<String, Value>,
+) -> Option<GuardedSetting> {
+    let known = before.map(all_texts).unwrap_or_default();
+    let variables = |text| references(text).collect::<BTreeSet<_>>();
+    all_texts(after).into_iter().find_map(|(path, text)| {
+        let old = known.iter().find(|(other, _)| *other == path).map(|(_, text)| variables(text));
+        let added = variables(text).difference(&old.unwrap_or_default()).next().copied()?;
+        Some(GuardedSetting { path, variable: added.map(str::to_owned) })
+    })
+}
+
+/// Returns the texts that go to the server's own address: its URL and its headers.
+fn sent_texts(settings: &Map<String, Value>) -> impl Iterator<Item = (String, &str)> {
+    let url = settings.get("url").and_then(Value::as_str).map(|text| ("url".to_owned(), text));
+    let headers = settings.get("headers").and_then(Value::as_object).into_iter().flatten();
+    let headers = headers.filter_map(|(name, value)| Some((format!("headers.{name}"), value.as_str()?)));
+    url.into_iter().chain(headers)
+}
+
+/// Returns all texts of settings, each with its path. A value that nests deeper than any setting is one reference.
+fn all_texts(settings: &Map<String, Value>) -> Vec<(String, &str)> {
+    let mut found = Vec::new();
+    let mut open: Vec<(String, &Value, usize)> = settings.iter().map(|(key, value)| (key.clone(), value, 0)).collect();
+    while let Some((path, value, depth)) = open.pop() {
+        match value {
+            Value::String(text) => found.push((path, text.as_str())),
+            Value::Array(_) | Value::Object(_) if depth > DEPTH_MAX => found.push((path, "${}")),
+            Value::Array(items) => {
+                open.extend(items.iter().enumerate().map(|(at, item)| (format!("{path}[{at}]"), item, depth + 1)));
+            }
+            Value::Object(members) => {
+                open.extend(members.iter().map(|(key, value)| (format!("{path}.{key}"), value, depth + 1)));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Returns the variables that a text refers to, those in defaults included. `None` stands for what names no variable.
+fn references(text: &str) -> impl Iterator<Item = Option<&str>> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        loop {
+            rest = &rest[rest.find('$')? + 1..];
+            if let Some(after) = rest.strip_prefix('$') {
+                rest = after;
+            } else if let Some(after) = rest.strip_prefix('{') {
+                // Goes on right behind the brace: a default may have references itself.
+                rest = after;
+                return Some(variable(after));
+            }
+        }
+    })
+}
+
+/// Reads the name of a variable behind `${`.
+fn variable(text: &str) -> Option<&str> {
+    let text = text.strip_prefix("env:").unwrap_or(text);
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
+    let is_end = text[end..].starts_with('}') || text[end..].starts_with(":-");
+    Some(&text[..end]).filter(|name| is_end && !name.is_empty())
+}
+
+/// Returns the origin of a URL. `None` if a reference may change it.
+fn origin(url: &str) -> Option<String> {
+    let url = url.trim();
+    let authority = url.split_once("://")?.1.split(['/', '?', '#', '\\']).next()?;
+    if url.split_once("://")?.0.contains('$') || authority.contains('$') {
+        return None;
+    }
+    let url = url::Url::parse(url).ok()?;
+    Some(format!("{}://{}:{}", url.scheme(), url.host_str()?, url.port_or_known_default()?))
+}
+
+/// Returns the proxy that a server names, which sees what is sent.
+fn proxy(settings: &Map<String, Value>) -> Option<String> {
+    settings.get("proxy").map(Value::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(value: Value) -> Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
+    fn known() -> KnownReferences {
+        let mut known = KnownReferences::default();
+        known.add(&settings(json!({ "url": "https://a.example/mcp", "headers": { "X": "Bearer ${TOKEN}" } })));
+        known.add(&settings(json!({ "url": "http://b.example/${PATH_KEY}/mcp?k=${env:Q:-${R}}" })));
+        known
+    }
+
+    #[test]
+    fn a_variable_goes_only_where_it_goes_already() {
+        for (url, header, is_known) in [
+            ("https://a.example/other", "${TOKEN}", true),
+            ("https://A.EXAMPLE:443/", "a${env:TOKEN}b $5 $${OTHER}", true),
+            ("https://a.example/${TOKEN}", "x", true),
+            ("https://a.example/", "${OTHER}", false),
+            ("https://a.example/", "${TOKEN:-${OTHER}}", false),
+            ("https://a.example/", "${TOKEN", false),
+            ("https://a.example/", "${ TOKEN}", false),
+            ("https://a.example/", "${}", false),
+            ("http://a.example/", "${TOKEN}", false),
+            ("https://a.example:8443/", "${TOKEN}", false),
+            ("https://a.example.evil.example/", "${TOKEN}", false),
+            ("https://a.example@evil.example/", "${TOKEN}", false),
+            ("https://evil.example\\@a.example/", "${TOKEN}", false),
+            ("https://${TOKEN}.evil.example/", "x", false),
+            ("https://a.example${TOKEN}/", "x", false),
+            ("${TOKEN}", "x", false),
+            ("http://b.example/", "${PATH_KEY}${Q}${R}", true),
+        ] {
+            let new = settings(json!({ "url": url, "headers": { "Y": header } }));
+            assert_eq!(known().guarded_setting(&new).is_none(), is_known, "{url} {header}");
+        }
+    }
+
+    #[test]
+    fn a_reference_outside_of_what_is_sent_is_never_known() {
+        let with = |key: &str, value: Value| {
+            let mut new = settings(json!({ "url": "https://a.example/", "headers": { "Y": "${TOKEN}" } }));
+            new.insert(key.to_owned(), value);
+            known().guarded_setting(&new).map(|found| found.path)
+        };
+        assert_eq!(with("title", json!("${TOKEN}")).as_deref(), Some("title"));
+        assert_eq!(with("tools", json!({ "describe": { "a": "${TOKEN}" } })).as_deref(), Some("tools.describe.a"));
+        assert_eq!(with("icon", json!("plain")), None);
+        // A proxy sees what goes to a plain URL, and another one is another place.
+        assert_eq!(with("proxy", json!("http://evil.example:3128")).as_deref(), Some("headers.Y"));
+        assert_eq!(with("forward_headers", json!({ "Authorization": "X" })).as_deref(), Some("forward_headers"));
+    }
+
+    #[test]
+    fn a_change_adds_no_reference() {
+        let before = settings(json!({ "title": "${A}", "args": ["${B}"] }));
+        let added = |after: Value| Some(added_reference(Some(&before), &settings(after))?.path);
+        assert_eq!(added(json!({ "title": "x ${A}", "args": ["${B}", "c"] })), None);
+        assert_eq!(added(json!({ "title": "${B}" })).as_deref(), Some("title"));
+        assert_eq!(added(json!({ "args": ["x", "${B}"] })).as_deref(), Some("args[1]"));
+        assert_eq!(added_reference(None, &before).unwrap().variable.as_deref(), Some("B"));
+    }
+}
