@@ -11,6 +11,7 @@ use moongate_model::ItemKind;
 use moongate_protocol::ConnectError;
 use moongate_telemetry::logs;
 use moongate_transport::LinkError;
+use moongate_transport::metadata_address::MetadataAccess;
 use moongate_transport::socket::SocketAddress;
 use moongate_upstream::{
     AllServersContext, ConnectIdentity, ConnectTarget, ListLimits, ServerSettings, gateway_caller,
@@ -73,7 +74,7 @@ pub(super) async fn probe_for_operator(
     allow_commands: bool,
 ) -> ProbeReport {
     let limit = settings.connect_timeout.min(TIME_MAX);
-    if let Some(refused) = refusal(&settings.connect, allow_commands, limit).await {
+    if let Some(refused) = refusal(&settings, allow_commands, limit).await {
         return refused;
     }
     // Within the probe's own limit, so that a slow start is closed in order.
@@ -97,8 +98,8 @@ pub(super) async fn probe_for_operator(
 }
 
 /// Refuses what no probe may connect to.
-async fn refusal(connect: &ConnectTarget, allow_commands: bool, limit: Duration) -> Option<ProbeReport> {
-    match connect {
+async fn refusal(settings: &ServerSettings, allow_commands: bool, limit: Duration) -> Option<ProbeReport> {
+    match &settings.connect {
         ConnectTarget::Misconfigured { reason } => return Some(failed(reason.clone(), "correct its settings")),
         ConnectTarget::Stdio { .. }
         | ConnectTarget::Socket(SocketAddress::Unix(_))
@@ -110,7 +111,8 @@ async fn refusal(connect: &ConnectTarget, allow_commands: bool, limit: Duration)
         _ => {}
     }
     // Redirects need no look, since no transport follows them.
-    is_metadata_target(connect, limit).await.then(|| {
+    let is_refused = settings.metadata == MetadataAccess::Refused;
+    (is_refused && is_metadata_target(&settings.connect, limit).await).then(|| {
         let message = "this is the address of a cloud's metadata service, and it is never connected to from here";
         failed(message.to_owned(), "type the address of an MCP server")
     })

@@ -194,6 +194,42 @@ async fn a_key_that_the_owner_revoked_does_not_come_back_by_an_undo() {
 }
 
 #[tokio::test]
+async fn no_server_is_at_the_metadata_service_of_a_cloud_whoever_added_it() {
+    let entries = [
+        ("http", "url = \"http://169.254.169.254/mcp\""),
+        ("https", "url = \"https://[fd20:ce::254]/mcp\""),
+        ("sse", "url = \"http://192.0.0.192/sse\"\ntransport = \"sse\""),
+        ("ws", "url = \"ws://168.63.129.16/mcp\""),
+        ("tcp", "tcp = \"[::ffff:169.254.1.1]:80\""),
+        ("name", "url = \"http://metadata.google.internal/mcp\""),
+        ("proxied", "url = \"http://100.100.100.200/mcp\"\nproxy = \"http://127.0.0.1:9\""),
+        ("tunneled", "url = \"https://[64:ff9b::a9fe:a9fe]/mcp\"\nproxy = \"http://127.0.0.1:9\""),
+        ("proxy", "url = \"http://127.0.0.1:9/mcp\"\nproxy = \"http://2852039166:3128\""),
+    ];
+    let mut setup = Setup::new();
+    for (name, lines) in entries {
+        setup = setup.with(&format!("servers.{name}"), lines);
+    }
+    let allowed = "url = \"http://169.254.169.254:9/mcp\"\nallow_metadata = true\nconnect_timeout = \"1s\"";
+    let gateway = setup.with("servers.allowed", allowed).start().await;
+    for (name, _) in entries {
+        let status = gateway.state(name, "backoff").await;
+        assert!(status["reason"].as_str().unwrap().contains("metadata service of a cloud"), "{name}: {status}");
+    }
+    let status = gateway.state("allowed", "backoff").await;
+    assert!(!status["reason"].as_str().unwrap().contains("metadata"), "{status}");
+    let (_server, edited) = EditedGateway::with_echo().await;
+    is_refused(&edited, "PATCH", "/servers/a", json!({ "set": { "allow_metadata": true } })).await;
+    // Off, it is not looked at; on, it is not dialled.
+    let off = json!({ "servers": { "off": { "url": "http://169.254.169.254/mcp", "enabled": false } } });
+    edited.send("POST", "/servers", &[], &off).await;
+    if edited.patch("off", json!({ "enabled": true })).await.status == 200 {
+        let status = edited.state("off", "backoff").await;
+        assert!(status["reason"].as_str().unwrap().contains("metadata service"), "{status}");
+    }
+}
+
+#[tokio::test]
 async fn a_change_names_its_operator() {
     let server = serve(only(legacy(), &["echo"])).await;
     let edited = EditedGateway::with_key(Setup::new().http("a", &server.url)).await;

@@ -40,6 +40,8 @@ pub(super) struct Server {
     pub(super) cwd: Option<String>,
     /// Host and port of a server on TCP: `ledger.internal:9000`, `[::1]:9000`.
     pub(super) tcp: Option<String>,
+    /// `true`: the server may be at the address of a cloud's metadata service, which gives credentials to whoever asks.
+    pub(super) allow_metadata: Option<bool>,
     /// The absolute path of a server's Unix socket.
     pub(super) unix: Option<String>,
     /// Users see it instead of the server's own title.

@@ -13,7 +13,6 @@ use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use http_body_util::Full;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use moongate_http1::{PoolLimits, RequestTemplate};
 
@@ -23,7 +22,7 @@ use crate::http_settings::HttpSettings;
 use crate::plain_client::{PlainClient, PlainConnector};
 use crate::proxy::ProxyAddress;
 use crate::response_body::ResponseBody;
-use crate::tcp_connector::{KEEPALIVE, tcp_connector};
+use crate::tcp_connector::{KEEPALIVE, TcpConnector};
 use crate::tunnel::ProxyConnector;
 use crate::{HeaderList, LinkError};
 
@@ -49,7 +48,7 @@ impl HttpClient {
     ///
     /// Fails if the URL cannot be used.
     pub(super) fn for_origin(settings: &HttpSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
-        let HttpSettings { url, socket, proxy, connect_timeout, dial, .. } = settings;
+        let HttpSettings { url, socket, proxy, metadata, connect_timeout, dial, .. } = settings;
         // One pool for each server: its idle connections cannot crowd out those of others.
         let limits = PoolLimits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
         if let Some(path) = socket {
@@ -59,7 +58,7 @@ impl HttpClient {
         if let Some(dial) = dial {
             return Ok(HttpClient::Plain(PlainClient::new(PlainConnector::Memory(dial.clone()), to_uri(url)?, limits)));
         }
-        let (tcp, proxy) = (tcp_connector(*connect_timeout), proxy.clone());
+        let (tcp, proxy) = (TcpConnector::new(*connect_timeout, *metadata), proxy.clone());
         if url.scheme() == "https" {
             return Ok(HttpClient::Tls(Box::new(over_tls(tcp, proxy, *connect_timeout, tls))));
         }
@@ -181,7 +180,7 @@ fn to_uri(url: &url::Url) -> Result<Uri, LinkError> {
 }
 
 fn over_tls(
-    tcp: HttpConnector,
+    tcp: TcpConnector,
     proxy: Option<ProxyAddress>,
     connect_timeout: Duration,
     tls: &Arc<rustls::ClientConfig>,
@@ -220,6 +219,7 @@ mod tests {
     use tokio_rustls::TlsAcceptor;
 
     use super::*;
+    use crate::metadata_address::MetadataAccess;
 
     /// Starts a server that agrees on HTTP/2 by ALPN and then stays silent.
     async fn silent() -> (u16, Arc<rustls::ClientConfig>, tokio::task::JoinHandle<()>) {
@@ -254,6 +254,7 @@ mod tests {
             url: url.clone(),
             socket: None,
             proxy: None,
+            metadata: MetadataAccess::Refused,
             headers: Vec::new(),
             connect_timeout: Duration::from_secs(10),
             max_message: 1024,

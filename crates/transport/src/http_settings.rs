@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::metadata_address::MetadataAccess;
 use crate::proxy::ProxyAddress;
 use crate::rpc_pipe::OnGarbage;
 use crate::{HeaderList, PipeDialer};
@@ -21,6 +22,8 @@ pub struct HttpSettings {
     pub socket: Option<PathBuf>,
     /// Proxy, used only without a Unix socket.
     pub proxy: Option<ProxyAddress>,
+    /// Right to be where clouds keep credentials.
+    pub metadata: MetadataAccess,
     /// Headers of every request.
     pub headers: HeaderList,
     /// Limit of TCP, TLS and the proxy together.

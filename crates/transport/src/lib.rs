@@ -5,6 +5,7 @@
 //! one call delays no other call.
 
 mod response_body;
+mod address_resolver;
 mod byte_budget;
 pub mod rpc_pipe;
 mod pipe_link;
@@ -17,6 +18,7 @@ mod http_error;
 pub mod http_settings;
 mod loopback_host;
 mod media_type;
+pub mod metadata_address;
 mod read_body;
 mod status_error;
 pub mod streamable_http;

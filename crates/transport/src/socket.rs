@@ -15,9 +15,10 @@ use tokio::time::timeout;
 use tower::ServiceExt;
 
 use crate::connect_hints::unreachable;
+use crate::metadata_address::MetadataAccess;
 use crate::pipe_link::PipeLink;
 use crate::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
-use crate::tcp_connector::keepalive_connector;
+use crate::tcp_connector::TcpConnector;
 use crate::unix_connector::{connect_timed_out, connect_unix};
 use crate::{ByteBudget, CorrelateFn, LinkError};
 
@@ -37,6 +38,8 @@ pub enum SocketAddress {
 pub struct SocketSettings {
     /// Address of the server.
     pub address: SocketAddress,
+    /// Right to be where clouds keep credentials.
+    pub metadata: MetadataAccess,
     /// Longest time to connect.
     pub connect_timeout: Duration,
     /// Limit of one line, in bytes.
@@ -61,7 +64,9 @@ impl SocketLink {
         match settings.address.clone() {
             SocketAddress::Tcp(address) => {
                 // The connector's own limit leaves out the time to resolve the name.
-                let stream = timeout(limit, tcp(&address, limit)).await.map_err(|_| connect_timed_out(limit))??;
+                let stream = timeout(limit, tcp(&address, limit, settings.metadata))
+                    .await
+                    .map_err(|_| connect_timed_out(limit))??;
                 let (reader, writer) = stream.into_split();
                 Ok(SocketLink::start(reader, writer, settings))
             }
@@ -90,11 +95,12 @@ impl SocketLink {
     }
 }
 
-async fn tcp(address: &str, limit: Duration) -> Result<tokio::net::TcpStream, LinkError> {
+async fn tcp(address: &str, limit: Duration, metadata: MetadataAccess) -> Result<tokio::net::TcpStream, LinkError> {
     // The scheme is only there for the parser, which reads no host without one.
     let uri = format!("tcp://{address}").parse::<Uri>();
     let uri = uri.map_err(|e| LinkError::Spawn(format!("the address {address} cannot be used: {e}")))?;
-    let stream = keepalive_connector(limit).oneshot(uri.clone()).await.map_err(|e| unreachable(&e, uri.host()))?;
+    let connected = TcpConnector::with_keepalive(limit, metadata).oneshot(uri.clone()).await;
+    let stream = connected.map_err(|e| unreachable(&*e, uri.host()))?;
     Ok(stream.into_inner())
 }
 
@@ -126,6 +132,7 @@ mod tests {
     fn settings(address: SocketAddress) -> SocketSettings {
         SocketSettings {
             address,
+            metadata: MetadataAccess::Refused,
             connect_timeout: Duration::from_secs(20),
             max_message: 1024,
             backlog: ByteBudget::new(64 * 1024, "a", &moongate_telemetry::Metrics::new()),

@@ -1,11 +1,21 @@
 //! TCP connectors to servers.
 //!
-//! Owns the options of their sockets. Does not know proxies or TLS. Invariant: a peer that vanished is detected even on
-//! a silent connection.
+//! Owns the options of their sockets, and which addresses they dial. Does not know proxies or TLS. Invariant: no
+//! connection to a server or a proxy is opened elsewhere.
 
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tower::{BoxError, Service};
+
+use crate::address_resolver::AddressResolver;
+use crate::metadata_address::MetadataAccess;
 
 /// TCP keepalive: idle time before the first probe, time between probes, and their number.
 pub(super) const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
@@ -15,33 +25,66 @@ pub(super) const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30)
 // tcp(7): the time that "transmitted data may remain unacknowledged" before the connection is closed.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Returns a TCP connector for any scheme. It resolves the name and tries each address.
-pub(super) fn tcp_connector(connect_timeout: Duration) -> HttpConnector {
-    let mut tcp = HttpConnector::new();
-    // The URI may have the scheme `https`; TLS is a layer above this connector.
-    tcp.enforce_http(false);
-    // Requests are small and wait for their response: Nagle's algorithm would only delay them.
-    tcp.set_nodelay(true);
-    tcp.set_keepalive(Some(KEEPALIVE.0));
-    tcp.set_keepalive_interval(Some(KEEPALIVE.1));
-    tcp.set_keepalive_retries(Some(KEEPALIVE.2));
-    tcp.set_connect_timeout(Some(connect_timeout));
-    tcp
+/// TCP connector for any scheme. It resolves the name and tries each address that its server may be at.
+#[derive(Clone)]
+pub(super) struct TcpConnector {
+    tcp: HttpConnector<AddressResolver>,
+    metadata: MetadataAccess,
 }
 
-/// Returns a connector for long connections. A peer that vanished is detected within about a minute, whether data was
-/// sent to it or not.
-pub(super) fn keepalive_connector(connect_timeout: Duration) -> HttpConnector {
-    limit_unacknowledged(tcp_connector(connect_timeout))
+impl TcpConnector {
+    pub(super) fn new(connect_timeout: Duration, metadata: MetadataAccess) -> Self {
+        let mut tcp = HttpConnector::new_with_resolver(AddressResolver::new(metadata));
+        // The URI may have the scheme `https`; TLS is a layer above this connector.
+        tcp.enforce_http(false);
+        // Requests are small and wait for their response: Nagle's algorithm would only delay them.
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(KEEPALIVE.0));
+        tcp.set_keepalive_interval(Some(KEEPALIVE.1));
+        tcp.set_keepalive_retries(Some(KEEPALIVE.2));
+        tcp.set_connect_timeout(Some(connect_timeout));
+        TcpConnector { tcp, metadata }
+    }
+
+    /// Creates a connector for long connections. A peer that vanished is detected within about a minute, whether data
+    /// was sent to it or not.
+    pub(super) fn with_keepalive(connect_timeout: Duration, metadata: MetadataAccess) -> Self {
+        TcpConnector::new(connect_timeout, metadata).limit_unacknowledged()
+    }
+
+    /// Returns the right of its server to be where clouds keep credentials.
+    pub(super) fn metadata(&self) -> MetadataAccess {
+        self.metadata
+    }
+
+    /// Limits the time of data in flight, which keepalive does not probe. Only Linux has the option.
+    fn limit_unacknowledged(self) -> Self {
+        #[cfg(target_os = "linux")]
+        let this = {
+            let mut this = self;
+            this.tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
+            this
+        };
+        #[cfg(not(target_os = "linux"))]
+        let this = self;
+        this
+    }
 }
 
-/// Limits the time of data in flight, which keepalive does not probe. Only Linux has the option.
-fn limit_unacknowledged(tcp: HttpConnector) -> HttpConnector {
-    #[cfg(target_os = "linux")]
-    let tcp = {
-        let mut tcp = tcp;
-        tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
-        tcp
-    };
-    tcp
+impl Service<Uri> for TcpConnector {
+    type Response = TokioIo<TcpStream>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.tcp.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        // The resolver sees names only.
+        match self.metadata.check_host(uri.host().unwrap_or_default()) {
+            Ok(()) => self.tcp.call(uri).map(|connected| connected.map_err(Into::into)).boxed(),
+            Err(refused) => std::future::ready(Err(refused.into())).boxed(),
+        }
+    }
 }

@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::Uri;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::{BoxError, Service};
 
 use crate::proxy::{ProxyAddress, ProxyError};
+use crate::tcp_connector::TcpConnector;
 
 /// Limit of the head of a proxy's response, in bytes.
 const HEAD_MAX: usize = 8192;
@@ -24,7 +24,7 @@ const HEADERS_MAX: usize = 100;
 /// TCP connector that can go through a proxy.
 #[derive(Clone)]
 pub(super) struct ProxyConnector {
-    tcp: HttpConnector,
+    tcp: TcpConnector,
     route: ProxyRoute,
 }
 
@@ -40,12 +40,12 @@ enum ProxyRoute {
 
 impl ProxyConnector {
     /// Creates a connector to the proxy if there is one, in place of the server.
-    pub(super) fn forwarding(tcp: HttpConnector, proxy: Option<ProxyAddress>) -> Self {
+    pub(super) fn forwarding(tcp: TcpConnector, proxy: Option<ProxyAddress>) -> Self {
         ProxyConnector { tcp, route: proxy.map_or(ProxyRoute::Direct, ProxyRoute::Forward) }
     }
 
     /// Creates a connector to the server, through the proxy if there is one.
-    pub(super) fn tunneling(tcp: HttpConnector, proxy: Option<ProxyAddress>) -> Self {
+    pub(super) fn tunneling(tcp: TcpConnector, proxy: Option<ProxyAddress>) -> Self {
         ProxyConnector { tcp, route: proxy.map_or(ProxyRoute::Direct, ProxyRoute::Tunnel) }
     }
 
@@ -63,7 +63,7 @@ impl ProxyConnector {
         let proxy = proxy.clone();
         async move {
             let unreachable = |error: BoxError| BoxError::from(proxy.error("cannot be reached", Some(error)));
-            connecting.map_err(|error| unreachable(error.into()))?.await.map_err(|error| unreachable(error.into()))
+            connecting.map_err(|error| unreachable(error.into()))?.await.map_err(unreachable)
         }
         .boxed()
     }
@@ -75,12 +75,16 @@ impl Service<Uri> for ProxyConnector {
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.tcp.poll_ready(cx).map_err(Into::into)
+        self.tcp.poll_ready(cx)
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
+        // Also on the way through a proxy, which resolves the name for itself.
+        if let Err(refused) = self.tcp.metadata().check_host(uri.host().unwrap_or_default()) {
+            return std::future::ready(Err(refused.into())).boxed();
+        }
         match self.route.clone() {
-            ProxyRoute::Direct => self.tcp.call(uri).map(|connected| connected.map_err(Into::into)).boxed(),
+            ProxyRoute::Direct => self.tcp.call(uri),
             ProxyRoute::Forward(proxy) => self.reach(&proxy),
             ProxyRoute::Tunnel(proxy) => {
                 let connecting = self.reach(&proxy);

@@ -30,13 +30,14 @@ use tower::ServiceExt;
 
 use crate::connect_hints::unreachable;
 use crate::error_chain::error_chain;
+use crate::metadata_address::MetadataAccess;
 use crate::pipe_link::PipeLink;
 use crate::pong_gate::{PongGate, UnsentPongs};
 use crate::proxy::ProxyAddress;
 use crate::reply_rate_limit::{ReplyMeter, ReplyRateLimit};
 use crate::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings, WriteQueue};
 use crate::status_error::status_error;
-use crate::tcp_connector::keepalive_connector;
+use crate::tcp_connector::TcpConnector;
 use crate::tunnel::ProxyConnector;
 use crate::{ByteBudget, CorrelateFn, HeaderList, LinkError};
 use moongate_telemetry::logs;
@@ -88,6 +89,8 @@ pub struct WsSettings {
     pub url: url::Url,
     /// Proxy of the connection, always used with CONNECT.
     pub proxy: Option<ProxyAddress>,
+    /// Right to be where clouds keep credentials.
+    pub metadata: MetadataAccess,
     /// Headers of the request that opens the connection.
     pub headers: HeaderList,
     /// Limit of TCP, proxy, TLS and handshake together.
@@ -118,7 +121,10 @@ impl WsLink {
         let connecting = async {
             let target = connector_uri(&settings.url)?;
             let host = target.host().map(str::to_owned);
-            let connected = connector(limit, settings.proxy.clone(), tls).oneshot(target).await;
+            let connected =
+                connector(TcpConnector::with_keepalive(limit, settings.metadata), settings.proxy.clone(), tls)
+                    .oneshot(target)
+                    .await;
             let stream = connected.map_err(|e| unreachable(&*e, host.as_deref()))?;
             WsLink::handshake(TokioIo::new(stream), settings).await
         };
@@ -173,7 +179,7 @@ fn invalid_request(error: &dyn std::error::Error) -> LinkError {
 }
 
 fn connector(
-    limit: Duration,
+    tcp: TcpConnector,
     proxy: Option<ProxyAddress>,
     tls: &Arc<rustls::ClientConfig>,
 ) -> HttpsConnector<ProxyConnector> {
@@ -182,7 +188,7 @@ fn connector(
         .with_tls_config((**tls).clone())
         .https_or_http()
         .enable_http1()
-        .wrap_connector(ProxyConnector::tunneling(keepalive_connector(limit), proxy))
+        .wrap_connector(ProxyConnector::tunneling(tcp, proxy))
 }
 
 fn request(url: &url::Url, configured: HeaderList) -> Result<Request<()>, LinkError> {

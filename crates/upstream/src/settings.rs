@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 
 use moongate_access::policy::ItemRules;
+use moongate_transport::metadata_address::MetadataAccess;
 use moongate_transport::proxy::ProxyChoice;
 use moongate_transport::socket::SocketAddress;
 use moongate_transport::trust::CaFile;
@@ -29,6 +30,8 @@ pub struct ServerSettings {
     pub description: Option<String>,
     /// Target of the connection.
     pub connect: ConnectTarget,
+    /// Right to be where clouds keep credentials.
+    pub metadata: MetadataAccess,
     /// Revision to speak without a probe. Its name is checked by `protocol`.
     pub protocol: Option<String>,
     /// True if each client meets the server in its own era, if the server speaks both and no revision is set.
@@ -289,6 +292,7 @@ impl ServerSettings {
             icon: None,
             description: None,
             connect,
+            metadata: MetadataAccess::Refused,
             protocol: None,
             as_client: true,
             tools: ItemRules::allow_all(),

@@ -297,7 +297,8 @@ fn check_addresses(operations: &[ConfigOperation], plan: &Plan) -> Result<(), Co
         operations.iter().any(|operation| operation.sets_target() && operation.server() == Some(&server.name))
     });
     let look = async |server: &ServerSettings| {
-        is_metadata_target(&server.connect, LOOKUP_TIMEOUT).await.then(|| server.name.clone())
+        let is_refused = server.metadata == MetadataAccess::Refused;
+        (is_refused && is_metadata_target(&server.connect, LOOKUP_TIMEOUT).await).then(|| server.name.clone())
     };
     // All names at once: each may take as long as the limit.
     let looks = futures_util::future::join_all(targets.map(look));

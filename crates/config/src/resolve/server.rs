@@ -20,6 +20,7 @@ use crate::suggest::alternatives;
 use crate::supervision::Backoff;
 use crate::tree::ConfigPath;
 use moongate_access::policy::{GlobList, ItemRules};
+use moongate_transport::metadata_address::MetadataAccess;
 use moongate_transport::proxy::ProxyAddress;
 use moongate_transport::socket::SocketAddress;
 use moongate_transport::websocket::WebSocketPing;
@@ -118,6 +119,10 @@ impl PlanResolver<'_> {
             icon: self.icon(&path.key("icon"), server.icon.as_deref()),
             description: server.description.clone(),
             connect: connect?,
+            metadata: match server.allow_metadata {
+                Some(true) => MetadataAccess::Allowed,
+                Some(false) | None => MetadataAccess::Refused,
+            },
             ..common
         })
     }
@@ -159,6 +164,7 @@ impl PlanResolver<'_> {
             icon: None,
             description: None,
             connect: ConnectTarget::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None },
+            metadata: MetadataAccess::Refused,
             as_client: protocol.is_none(),
             protocol: protocol.filter(|protocol| protocol != NEWEST),
             tools,
@@ -290,6 +296,11 @@ impl PlanResolver<'_> {
         };
         let also = if matches!(way, "tcp" | "unix") { &PROGRAM_ONLY[..] } else { &[] };
         let also = also.iter().map(|key| (key, "command", "remove it: who starts that server is not the gateway"));
+        let metadata = path.key("allow_metadata");
+        if matches!(way, "command" | "unix") && self.is_written(&metadata) {
+            let message = format!("`{metadata}` is only for a server with `url` or `tcp`");
+            self.error_at_key(ProblemKind::Conflict, &metadata, message, "remove it: the gateway opens no connection");
+        }
         for (key, owner, fix) in strange.iter().map(|key| (key, owner, fix)).chain(also) {
             if self.is_written(&path.key(key)) {
                 let message = match way {

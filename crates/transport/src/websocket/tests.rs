@@ -15,6 +15,7 @@ fn settings() -> WsSettings {
     WsSettings {
         url: url::Url::parse("ws://example.com:8080/mcp?x=1").unwrap(),
         proxy: None,
+        metadata: MetadataAccess::Refused,
         ping: WebSocketPing::default(),
         headers: vec![(http::header::AUTHORIZATION, secret)],
         connect_timeout: Duration::from_secs(20),

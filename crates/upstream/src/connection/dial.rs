@@ -263,6 +263,7 @@ async fn open_link(
         ConnectTarget::Socket(address) => {
             let link = SocketLink::open(SocketSettings {
                 address: address.clone(),
+                metadata: settings.metadata,
                 connect_timeout: settings.connect_timeout,
                 max_message: settings.max_message,
                 backlog: byte_budget(settings, common),
@@ -275,6 +276,7 @@ async fn open_link(
             let link = WsSettings {
                 url: url.clone(),
                 proxy: common.proxy(url, &network.proxy),
+                metadata: settings.metadata,
                 headers: headers.clone(),
                 connect_timeout: settings.connect_timeout,
                 max_message: settings.max_message,
@@ -307,6 +309,7 @@ fn http_settings(
         socket: socket.clone(),
         // A Unix socket is local. No proxy leads there.
         proxy: common.proxy(url, &network.proxy).filter(|_| socket.is_none()),
+        metadata: settings.metadata,
         headers: headers.clone(),
         connect_timeout: settings.connect_timeout,
         max_message: settings.max_message,
