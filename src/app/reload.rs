@@ -153,6 +153,7 @@ impl ConfigReloader {
                 places: source.as_ref().map(|source| source.places.clone()).unwrap_or_default(),
                 edits: plan.admin_edits,
                 client_keys: plan.auth.keys.clone(),
+                keys_required: plan.auth.required,
                 at: timestamp(),
                 in_use_since: timestamp(),
                 outcome: "applied",
@@ -321,6 +322,9 @@ impl ConfigReloader {
         }
         self.targets.sign_in.end_removed(&plan.admin_access);
         let before = self.targets.server_state.load_full();
+        if plan.auth.is_open() && !before.auth.is_open() {
+            tracing::warn!("endpoint opened: no key is left, so every program on this machine may use it");
+        }
         let (auth, access) = before.auth.reloaded(&plan.auth);
         // The access table comes before the keys: a removed principal finds nothing, and a new one gets in a moment
         // later.
@@ -347,6 +351,7 @@ impl ConfigReloader {
         self.settings.store(Arc::new(plan.reload.clone()));
         self.update_status(|status| {
             (status.edits, status.client_keys) = (plan.admin_edits, plan.auth.keys.clone());
+            status.keys_required = plan.auth.required;
         });
         self.keys_changed.notify_one();
         running.plan = plan;

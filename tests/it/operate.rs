@@ -246,3 +246,33 @@ async fn a_change_names_its_operator() {
     assert!(undone.contains("ann") && undone.contains("undid"), "{undone}");
 }
 
+#[tokio::test]
+async fn the_last_key_can_be_revoked_without_opening_the_endpoint() {
+    let (_server, edited) = EditedGateway::with_echo().await;
+    let before = edited.text();
+    let initialize = async |key: Option<&str>| {
+        let key = key.map(|key| format!("Bearer {key}"));
+        let headers: Vec<(&str, &str)> = key.iter().map(|key| ("authorization", key.as_str())).chain([JSON]).collect();
+        let body = moongate_testing::messages::initialize(1, "2025-11-25", "test", &json!({}));
+        crate::harness::HttpClient::new().send("POST", &edited.gateway.mcp(), &headers, body).await.status
+    };
+    let made = edited.send("POST", "/keys", &[], &json!({ "name": "ci" })).await.json();
+    let key = made["key"].as_str().unwrap().to_owned();
+    let removed = edited.send("DELETE", "/keys/ci?closed=true", &[], &Value::Null).await;
+    let answer = removed.json();
+    assert_eq!((removed.status, &answer["last_key"], &answer["open"]), (200, &json!(true), &json!(false)), "{answer}");
+    assert_eq!((initialize(None).await, initialize(Some(&key)).await), (401, 401));
+    assert!(edited.text().contains("required = true"), "{}", edited.text());
+    // A key made in its place opens it for that key alone.
+    let next = edited.send("POST", "/keys", &[], &json!({ "name": "next" })).await.json();
+    assert_eq!(initialize(next["key"].as_str()).await, 200);
+    assert_eq!((initialize(None).await, initialize(Some(&key)).await), (401, 401));
+    for _ in 0..3 {
+        assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 200);
+    }
+    assert_eq!(edited.text(), before);
+    // Without the flag the answer says what it means.
+    edited.send("POST", "/keys", &[], &json!({ "name": "ci" })).await;
+    let opened = edited.send("DELETE", "/keys/ci", &[], &Value::Null).await.json();
+    assert_eq!((&opened["last_key"], &opened["open"]), (&json!(true), &json!(true)), "{opened}");
+}

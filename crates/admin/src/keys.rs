@@ -137,7 +137,7 @@ pub(super) async fn make_key(
     };
     // From now on everybody else needs a key, too: people must hear of it.
     let names = names_of(&admin, list);
-    body["first_key"] = (names == [name.as_str()]).into();
+    body["first_key"] = (names == [name.as_str()] && !was_closed).into();
     body["name"] = name.into();
     body["key"] = key.into();
     changed(StatusCode::CREATED, &body)
@@ -197,11 +197,20 @@ pub(super) async fn remove_key(
             return json_response(StatusCode::BAD_REQUEST, "bad_query", "`list` is `clients` or `operators`");
         }
     };
-    let change = ChangeKind::Edit(vec![ConfigOperation::RemoveKey(list, name)]);
-    match apply(&admin, change, tag).await {
+    let is_last = names_of(&admin, list) == [name.as_str()];
+    let stays_closed = match query.get("closed") {
+        None | Some("false") => None,
+        Some("true") => Some(ConfigOperation::RequireKeys(name.clone())),
+        Some(_) => return json_response(StatusCode::BAD_REQUEST, "bad_query", "`closed` is `true` or `false`"),
+    };
+    // Before the removal, which leaves no key that tells the file.
+    let stays_closed = stays_closed.filter(|_| is_last && list == KeyList::Clients);
+    let operations = stays_closed.into_iter().chain([ConfigOperation::RemoveKey(list, name)]).collect();
+    match apply(&admin, ChangeKind::Edit(operations), terms).await {
         Ok(mut body) => {
-            // Without any key the endpoints are open to all programs of this machine.
             body["last_key"] = names_of(&admin, list).is_empty().into();
+            // Open to all programs of this machine, also to one that still sends the key.
+            body["open"] = admin.server_state.load().auth.is_open().into();
             changed(StatusCode::OK, &body)
         }
         Err(refused) => refused,

@@ -35,14 +35,16 @@ impl KeyList {
 pub(super) struct Auth {
     /// API keys. With none, no credentials are asked for, and only loopback addresses can be listened on.
     pub(super) keys: Vec<Key>,
+    /// `true`: clients need a key even where there is none, so that nobody gets in.
+    pub(super) required: bool,
 }
 
 impl Auth {
     /// Returns true if no method is written. Keys with mistakes count, since they have errors of their own.
     pub(super) fn is_open(&self) -> bool {
         // All members are named, so that a new method cannot be forgotten here.
-        let Auth { keys } = self;
-        keys.is_empty()
+        let Auth { keys, required } = self;
+        keys.is_empty() && !required
     }
 }
 

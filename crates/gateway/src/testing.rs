@@ -39,7 +39,7 @@ pub(crate) fn gateway_of(
     views: Vec<ViewRules>,
     keys: Vec<KeySettings>,
 ) -> (Arc<Gateway>, Arc<AuthMethods>) {
-    let (auth, access) = AuthMethods::new(&AuthSettings { keys });
+    let (auth, access) = AuthMethods::new(&AuthSettings { keys, required: false });
     let off =
         DisabledServer { name: "off".to_owned(), title: None, icon: None, prefix: "away".to_owned(), target: None };
     let settings = GatewaySettings {

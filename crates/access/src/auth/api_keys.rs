@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn keys(keys: &[KeySettings]) -> AuthSettings {
-        AuthSettings { keys: keys.to_vec() }
+        AuthSettings { keys: keys.to_vec(), required: false }
     }
 
     fn with(name: &'static str, value: &str) -> HeaderMap {

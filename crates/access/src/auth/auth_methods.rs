@@ -21,13 +21,15 @@ use moongate_model::{Principal, RoleId};
 pub struct AuthSettings {
     /// API keys.
     pub keys: Vec<KeySettings>,
+    /// True if clients need a key even where there is none.
+    pub required: bool,
 }
 
 impl AuthSettings {
     /// Returns true if no method is set up. The gateway then admits every caller, and listens on loopback only.
     pub fn is_open(&self) -> bool {
-        let AuthSettings { keys } = self;
-        keys.is_empty()
+        let AuthSettings { keys, required } = self;
+        keys.is_empty() && !required
     }
 }
 
@@ -158,9 +160,10 @@ impl AuthMethods {
 /// Creates the methods that are set up, with the roles of their principals. A method that tells its own credentials from
 /// others stands before the keys: a key may be any text.
 fn create_methods(principals: &PrincipalTable, settings: &AuthSettings) -> (Vec<Box<dyn Authenticator>>, RoleRows) {
-    let AuthSettings { keys } = settings;
     let (mut methods, mut roles) = (Vec::<Box<dyn Authenticator>>::new(), RoleRows::new());
-    if !keys.is_empty() {
+    // Without any key, the method refuses everybody.
+    if !settings.is_open() {
+        let AuthSettings { keys, required: _ } = settings;
         let (keys, of_keys) = ApiKeys::new(principals, keys);
         methods.push(Box::new(keys));
         roles.extend(of_keys);
@@ -211,7 +214,7 @@ mod tests {
             rate: None,
             expires: None,
         };
-        AuthSettings { keys: names.iter().map(key).collect() }
+        AuthSettings { keys: names.iter().map(key).collect(), required: false }
     }
 
     /// Sets up user names beside the keys.
@@ -259,6 +262,18 @@ mod tests {
         assert!(Arc::ptr_eq(&anonymous, &again) && next.principals().admits(&anonymous));
         let (closed, _) = next.reloaded(&keys(&["a"]));
         assert!(!closed.principals().admits(&anonymous));
+    }
+
+    #[test]
+    fn a_gateway_without_keys_that_asks_for_one_admits_nobody() {
+        let (closed, _) = AuthMethods::new(&AuthSettings { keys: Vec::new(), required: true });
+        assert!(!closed.is_open());
+        for headers in [HeaderMap::new(), sent("Bearer a"), sent("Bearer ")] {
+            assert!(closed.authenticate(&headers, None).is_err());
+        }
+        let (before, _) = AuthMethods::new(&keys(&["a"]));
+        let (after, _) = before.reloaded(&AuthSettings { keys: Vec::new(), required: true });
+        assert_eq!(after.authenticate(&sent("Bearer a"), None).unwrap_err().cause(), "unknown key");
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub(super) struct KeysView<'a> {
     pub(super) may_act: bool,
     /// True if changes of the config are taken here.
     pub(super) may_edit: bool,
+    /// True if the endpoint stays closed without any key of a client.
+    pub(super) is_required: bool,
     /// Names of endpoints that a key can be restricted to.
     pub(super) endpoints: Vec<String>,
 }
@@ -38,7 +40,9 @@ impl KeysView<'_> {
         html! {
             div id="keys" data-part="/parts/keys" data-on="config snapshot" data-ticks="slow" {
                 h2 { "Clients" }
-                @if clients.is_empty() {
+                @if clients.is_empty() && self.is_required {
+                    p class="soft" { "No key, and " code { "auth.required" } " is on: nobody may use the endpoint until you make a key." }
+                } @else if clients.is_empty() {
                     p class="soft" { "No key: everybody who reaches the endpoint may use it. The first key closes it for all others." }
                 } @else { (self.table("clients", clients)) }
                 h2 { "Operators" }
@@ -87,10 +91,42 @@ impl KeysView<'_> {
                 } @else { td { (text(key, "role")) } }
                 td { (moment(key, "last_used", "not since the start")) }
                 td class="n" {
-                    @if self.may_act && key["editable"] == true { (revoke(of, name)) }
+                    @if self.may_act && key["editable"] == true { (self.revoke(of, name)) }
                     @else if self.may_act { span class="soft" { (VisibleText(text(key, "why_not"))) } }
                 }
             }
+        }
+    }
+
+    /// Renders the buttons that revoke a key. Without the last one of a client, the endpoint would be open to everybody.
+    fn revoke(&self, of: &str, name: &str) -> Markup {
+        let is_last = of == "clients" && list(self.keys, of).len() == 1 && !self.is_required;
+        let button = |label, query, question: String, verb| {
+            ConfigButton {
+                label,
+                method: "DELETE",
+                url: format!("/api/v1/keys/{}?list={of}{query}", segment(name)),
+                body: None,
+                done: format!("The key {name} is revoked."),
+                confirm: Some((question, verb)),
+            }
+            .draw_typed(&show_invisible(name))
+        };
+        if !is_last {
+            let question = format!("Revoke the key {name}? Whoever uses it is locked out, and its sessions end.");
+            return button("Revoke…", "", question, "Revoke it");
+        }
+        let closed = format!(
+            "Revoke the last key {name}, and keep the endpoint closed? Nobody can use it until you make another key."
+        );
+        let open = format!(
+            "Revoke the last key {name}, and open the endpoint? Every program on this machine may use it then, also one \
+             that has {name}."
+        );
+        html! {
+            (button("Revoke…", "&closed=true", closed, "Revoke it"))
+            " "
+            (button("Revoke and open…", "", open, "Open to everybody"))
         }
     }
 
@@ -170,21 +206,6 @@ pub(super) fn make_for_client(name: &str, title: &str) -> Markup {
     }
 }
 
-fn revoke(of: &str, name: &str) -> Markup {
-    ConfigButton {
-        label: "Revoke…",
-        method: "DELETE",
-        url: format!("/api/v1/keys/{}?list={of}", segment(name)),
-        body: None,
-        done: format!("The key {name} is revoked."),
-        confirm: Some((
-            format!("Revoke the key {name}? Whoever uses it is locked out, and its sessions end."),
-            "Revoke it",
-        )),
-    }
-    .draw_typed(&show_invisible(name))
-}
-
 /// Renders a time to the minute. The whole of it is in the title.
 fn moment(key: &Value, member: &str, never: &str) -> Markup {
     let at = text(key, member);
@@ -210,8 +231,13 @@ mod tests {
             ],
             "operators": [],
         });
-        let view =
-            |may_act, may_edit| KeysView { keys: &keys, may_act, may_edit, endpoints: vec!["coding".to_owned()] };
+        let view = |may_act, may_edit| KeysView {
+            keys: &keys,
+            may_act,
+            may_edit,
+            is_required: false,
+            endpoints: vec!["coding".to_owned()],
+        };
         let html = view(true, true).page().into_string();
         for part in [
             "9f86d081",
@@ -232,5 +258,22 @@ mod tests {
         let html = view(false, true).page().into_string();
         assert!(!html.contains("Revoke…") && !html.contains("<form"), "{html}");
         assert!(!view(true, false).page().into_string().contains("Make a key"));
+    }
+
+    #[test]
+    fn the_last_key_says_that_the_endpoint_opens() {
+        let keys = json!({ "clients": [{ "name": "ci", "editable": true }], "operators": [] });
+        let view = |is_required| {
+            KeysView { keys: &keys, may_act: true, may_edit: true, is_required, endpoints: Vec::new() }
+                .lists()
+                .into_string()
+        };
+        let html = view(false);
+        for part in ["closed=true", "keep the endpoint closed", "Revoke and open…", "Every program on this machine"] {
+            assert!(html.contains(part), "{part} in {html}");
+        }
+        assert!(!html.contains("locked out"), "{html}");
+        let html = view(true);
+        assert!(html.contains("locked out") && !html.contains("Revoke and open"), "{html}");
     }
 }

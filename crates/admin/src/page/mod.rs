@@ -185,8 +185,9 @@ async fn preview_part(Operator(admin): Operator, body: JsonBody<PreviewRequest>)
 fn keys_view(viewer: &PageViewer, render: impl FnOnce(&KeysView<'_>) -> Markup) -> Markup {
     let admin = &viewer.admin;
     let endpoints = admin.gateway.endpoint_names().into_iter().filter(|name| !name.is_empty()).collect();
-    let may_edit = admin.control.config().edits.edit;
-    render(&KeysView { keys: &keys_json(admin), may_act: viewer.may_act, may_edit, endpoints })
+    let status = admin.control.config();
+    let (may_edit, is_required) = (status.edits.edit, status.keys_required);
+    render(&KeysView { keys: &keys_json(admin), may_act: viewer.may_act, may_edit, is_required, endpoints })
 }
 
 /// Answers a browser that has no key with a page, if it asked for one.

@@ -24,7 +24,10 @@ impl ConfigOperation {
             | ConfigOperation::EnableTools(server, _)
             | ConfigOperation::DisableTools(server, _)
             | ConfigOperation::SetKeys { server, .. } => Some(server),
-            ConfigOperation::AddKey { .. } | ConfigOperation::RemoveKey(..) | ConfigOperation::SetEnvFile(_) => None,
+            ConfigOperation::AddKey { .. }
+            | ConfigOperation::RequireKeys(_)
+            | ConfigOperation::RemoveKey(..)
+            | ConfigOperation::SetEnvFile(_) => None,
         }
     }
 
@@ -53,6 +56,7 @@ impl ConfigOperation {
             }
             ConfigOperation::AddKey { entry, .. } => format!("added the key {:?}", key_name(entry)),
             ConfigOperation::SetEnvFile(path) => format!("named the env file {path}"),
+            ConfigOperation::RequireKeys(_) => "kept the endpoint closed".to_owned(),
             ConfigOperation::RemoveKey(_, name) => format!("removed the key {name:?}"),
         }
     }
@@ -89,6 +93,7 @@ impl ConfigOperation {
             ConfigOperation::SetKeys { server, values } => has_values(loaded, server, values),
             ConfigOperation::SetEnvFile(path) => loaded.resolved()["gateway"]["env_file"] == without_references(path),
             ConfigOperation::AddKey { list, entry } => has_key(list, &key_name(entry)),
+            ConfigOperation::RequireKeys(_) => plan.auth.required,
             ConfigOperation::RemoveKey(list, name) => !has_key(list, name),
         };
         if done {
@@ -140,7 +145,8 @@ fn has_value(own: &Value, written: &Value) -> bool {
     match written {
         // What looks like a secret is masked there, and what a reference stands for is not known here.
         Value::String(text) => {
-            own == written || own == "***" || (text.contains("${") && !text.contains("$${") && own.is_string())
+            let is_masked = own.as_str().is_some_and(|own| own.contains("***"));
+            own == written || is_masked || (text.contains("${") && !text.contains("$${") && own.is_string())
         }
         Value::Array(items) => {
             let own = own.as_array().map_or(&[][..], Vec::as_slice);

@@ -55,6 +55,8 @@ pub enum ConfigOperation {
     },
     /// Names the file that variables are read from, `gateway.env_file`.
     SetEnvFile(String),
+    /// Asks clients for a key even where there is none, `auth.required`, in the file that has this key.
+    RequireKeys(String),
     /// Removes a key by its name.
     RemoveKey(KeyList, String),
 }
@@ -106,6 +108,7 @@ impl ConfigOperation {
             ConfigOperation::SetEnvFile(path) => {
                 Ok(EditTarget { path: last_file(options, created)?, edits: vec![env_file_edit(path)] })
             }
+            ConfigOperation::RequireKeys(name) => require_keys(options, created, name),
             ConfigOperation::RemoveKey(list, name) => remove_key(options, *list, name),
         }
     }
@@ -318,6 +321,15 @@ fn add_key(
     }
     let edits = vec![Edit::new(key_path(list, name), EditAction::Set(entry.clone()))];
     Ok(EditTarget { path: last_file(options, created)?, edits })
+}
+
+fn require_keys(options: &LoadOptions<'_>, created: Option<&Path>, name: &str) -> Result<EditTarget, ConfigEditError> {
+    let path = match file_with_key(options, KeyList::Clients, name)? {
+        Some((path, _)) => path,
+        None => last_file(options, created)?,
+    };
+    let steps = [KeyList::Clients.table(), "required"].map(PathStep::from);
+    Ok(EditTarget { path, edits: vec![Edit::new(steps, EditAction::Set(json!(true)))] })
 }
 
 fn remove_key(options: &LoadOptions<'_>, list: KeyList, name: &str) -> Result<EditTarget, ConfigEditError> {

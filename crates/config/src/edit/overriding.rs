@@ -55,6 +55,7 @@ impl ConfigOperation {
             ConfigOperation::AddKey { list, .. } | ConfigOperation::RemoveKey(list, _) => {
                 vec![vec![list.table().to_owned(), "keys".to_owned()]]
             }
+            ConfigOperation::RequireKeys(_) => vec![vec!["auth".to_owned(), "required".to_owned()]],
             ConfigOperation::SetEnvFile(_) => vec![vec!["gateway".to_owned(), "env_file".to_owned()]],
         }
     }

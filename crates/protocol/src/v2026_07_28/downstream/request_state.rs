@@ -218,7 +218,7 @@ mod tests {
     /// Authenticates by a key in a process with these keys.
     fn principal(keys: &[KeySettings], key: &str) -> Arc<Principal> {
         let headers = http::HeaderMap::from_iter([(http::HeaderName::from_static("x-api-key"), key.parse().unwrap())]);
-        AuthMethods::new(&AuthSettings { keys: keys.to_vec() }).0.authenticate(&headers, None).unwrap()
+        AuthMethods::new(&AuthSettings { keys: keys.to_vec(), required: false }).0.authenticate(&headers, None).unwrap()
     }
 
     #[test]
