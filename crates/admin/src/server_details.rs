@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use moongate_gateway::{DisabledServer, ServerEntry};
+use moongate_telemetry::secret_look::mask_secrets;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::socket::SocketAddress;
 use moongate_upstream::{ConnectTarget, ServerStart, SharingMode, transport_name};
@@ -119,7 +120,7 @@ fn target(connect: &ConnectTarget) -> String {
             url.to_string()
         }
     };
-    logs::redact(&logs::one_line(&short))
+    logs::redact(&mask_secrets(&logs::one_line(&short), "***"))
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
     expand_all(&mut merged, options, &variables, &sources, &mut faults);
     let mut checked = merged.clone();
     check::check_tree(&mut checked, &|_| false, &mut faults);
-    let file: ConfigFile = serde_json::from_value(checked.to_json(&|_, _| false)).unwrap_or_default();
+    let file: ConfigFile = serde_json::from_value(checked.to_json(&|_, _| None)).unwrap_or_default();
     let mut resolver = PlanResolver {
         tree: &merged,
         faults: &mut faults,

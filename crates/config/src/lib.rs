@@ -23,10 +23,12 @@ mod failed_servers;
 mod file;
 mod gateway_addresses;
 mod gateway_keys;
+mod harmless_value;
 mod keys;
 mod layers;
 mod limits;
 mod load;
+mod masked_text;
 mod merge;
 mod options;
 mod parse;
@@ -74,7 +76,7 @@ pub use popular::{
     PROBE_DAYS_MAX, PopularArgument, PopularKey, PopularServer, pinned_package, popular_server, popular_servers,
 };
 pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, SourceSnippet};
-pub use redact::sounds_secret;
+pub use redact::{looks_secret, sounds_secret};
 pub use redact_file::{mask_file, read_redacted};
 pub use resolve::usual_state_folder;
 pub use schema::ConfigSchema;

@@ -79,7 +79,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     // The resolver needs the whole tree for places, so the check works on a copy.
     let mut checked = merged.clone();
     check::check_tree(&mut checked, &|path| merged.is_unused(path, &options.only), &mut faults);
-    let json = checked.to_json(&|_, _| false);
+    let json = checked.to_json(&|_, _| None);
     let file: ConfigFile = serde_json::from_value(json).unwrap_or_else(|error| {
         // The check keeps only values that the types of the keys accept.
         broken(&mut faults, &error.to_string());
@@ -117,7 +117,8 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     failed_servers::replace_failed_servers(&mut plan, &problems.errors);
     // A referenced value may be secret, although its key does not sound so.
     let mut resolved = merged.to_json(&|path, node| {
-        node.secret || node.as_text().is_some_and(|text| redact::is_secret(path, text, before(&merged, path)))
+        let masked = || redact::masked_node(path, node, before(&merged, path), "***");
+        if node.secret { Some("***".to_owned()) } else { masked() }
     });
     escape(&mut resolved);
     let ConfigProblems { errors: failed, warnings, .. } = problems;

@@ -4,10 +4,13 @@
 
 use std::ops::Range;
 
+use moongate_telemetry::secret_look::secret_ranges;
+
+use super::masked_text::{mask_text, secret_parts};
 use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 
 /// Words in a name that make its value secret.
-const WORDS: [&str; 11] = [
+pub(super) const WORDS: [&str; 11] = [
     "token",
     "secret",
     "password",
@@ -21,44 +24,41 @@ const WORDS: [&str; 11] = [
     "accesskey",
 ];
 
+/// Words that make a value secret where they stand alone in a name.
+const SHORT_WORDS: [&str; 9] = ["pass", "pwd", "pat", "pin", "passphrase", "passcode", "sig", "signature", "jwt"];
+
 /// Tables whose values are secret, in our form and in those of clients.
-const SECRET_TABLES: [&str; 6] = ["headers", "env", "environment", "envs", "http_headers", "httpHeaders"];
+pub(super) const SECRET_TABLES: [&str; 6] = ["headers", "env", "environment", "envs", "http_headers", "httpHeaders"];
 /// Lists of arguments. Some arguments are secret.
-const ARGUMENTS: [&str; 3] = ["args", "arguments", "command"];
+pub(super) const ARGUMENTS: [&str; 3] = ["args", "arguments", "command"];
 
 /// Returns true if a name sounds like that of a secret.
 pub fn sounds_secret(name: &str) -> bool {
     // Case and separators say nothing: `apiKey`, `API_KEY` and `api-key` are one name.
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
-    plain == "key" || WORDS.iter().any(|word| plain.contains(word)) || plain.ends_with("key")
+    let is_word =
+        name.split(['_', '-', '.', ' ']).any(|word| SHORT_WORDS.contains(&word.to_ascii_lowercase().as_str()));
+    plain == "key" || is_word || WORDS.iter().any(|word| plain.contains(word)) || plain.ends_with("key")
 }
 
-/// True if the text at a path is secret. `before` is the item before it in its list.
+/// Returns true if a text has a part that looks like a secret, whatever its name is.
+pub fn looks_secret(text: &str) -> bool {
+    !secret_ranges(text).is_empty()
+}
+
+/// True if the text at a path is secret, or has a part that is. `before` is the item before it in its list.
 pub(super) fn is_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> bool {
-    let steps = path.steps();
-    // Codex names a variable by such a key.
-    if is_only_reference(text) || steps.last().is_some_and(|key| key.ends_with("_env_var")) {
-        return false;
+    !secret_parts(path, text, before).is_empty()
+}
+
+/// Masks the value of a node. `None` if nothing of it is secret.
+pub(super) fn masked_node(path: &ConfigPath, node: &ConfigNode, before: Option<&str>, mask: &str) -> Option<String> {
+    match &node.value {
+        ConfigValue::Text(text) => mask_text(path, text, before, mask),
+        // A secret of digits only is a number to the parser.
+        ConfigValue::Int(number) => is_secret(path, &number.to_string(), before).then(|| mask.to_owned()),
+        _ => None,
     }
-    let tables = steps.split_last().map_or(&[][..], |(_, tables)| tables);
-    let inside = tables.iter().any(|table| SECRET_TABLES.contains(table))
-        || matches!(steps.as_slice(), ["auth" | "admin", "keys", _, "key"]);
-    // `--token=x` names its secret itself, `--token x` in the item before.
-    let argument = steps.iter().rev().nth(1).is_some_and(|list| ARGUMENTS.contains(list))
-        && (text.split(['=', ':']).next().is_some_and(|name| name.len() < text.len() && sounds_secret(name))
-            || before.is_some_and(|flag| flag.starts_with('-') && sounds_secret(flag)));
-    // Any step of the path counts, so everything below a table called `token` is secret.
-    let named = steps.iter().any(|step| {
-        let step = step.to_ascii_lowercase();
-        WORDS.iter().any(|word| step.contains(word))
-    });
-    // A URL may have its secret in the query or before the host.
-    let address = text
-        .split_once("://")
-        .is_some_and(|(_, rest)| rest.contains('?') || rest.split('/').next().is_some_and(|host| host.contains('@')));
-    // URLs of proxies often have no scheme.
-    let proxy = steps.last() == Some(&"proxy") && text.contains('@');
-    inside || argument || named || address || proxy
 }
 
 /// True if a text is secret beyond doubt: its name says it, or a password in it. A value of `env` or `headers` is in
@@ -87,7 +87,7 @@ pub(super) fn quoted_value(node: &ConfigNode, path: &ConfigPath) -> String {
 }
 
 /// True if the text has only names of variables, and no part that could be a secret.
-fn is_only_reference(text: &str) -> bool {
+pub(super) fn is_only_reference(text: &str) -> bool {
     let Some((before, rest)) = text.split_once("${") else { return text.is_empty() };
     let Some((name, after)) = rest.split_once('}') else { return false };
     let scheme = before.trim().to_ascii_lowercase();
@@ -95,25 +95,55 @@ fn is_only_reference(text: &str) -> bool {
     after.is_empty() && !name.contains(":-") && matches!(scheme.as_str(), "" | "bearer" | "basic" | "token")
 }
 
-/// Collects the places of all secret texts of a file.
+/// Collects the places of all values of a file that are secret, or have a secret part.
 pub(super) fn secret_places(tree: &ConfigNode) -> Vec<SourceSpan> {
     let mut places = Vec::new();
-    collect(tree, &ConfigPath::root(), None, &mut places);
+    collect(tree, &ConfigPath::root(), None, &mut |node, _| places.push(node.span));
     places
 }
 
-fn collect(node: &ConfigNode, path: &ConfigPath, before: Option<&str>, places: &mut Vec<SourceSpan>) {
+/// Collects the places of all secrets in the text of a file. Of an address, the host and plain segments are none.
+pub(super) fn secret_ranges_of(tree: &ConfigNode, text: &str) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    collect(tree, &ConfigPath::root(), None, &mut |node, parts| {
+        let whole = node.span.start..node.span.end;
+        let written = node.as_text().and_then(|value| Some((value, text.get(whole.clone())?.find(value)?)));
+        match written {
+            Some((value, at)) if parts[..] != [0..value.len()] => {
+                let start = whole.start + at;
+                ranges.extend(parts.iter().map(|part| start + part.start..start + part.end));
+            }
+            // With escapes in it, or secret as a whole.
+            _ => ranges.push(whole),
+        }
+    });
+    ranges
+}
+
+/// Calls `found` for each value with a secret, with its secret parts.
+fn collect(
+    node: &ConfigNode,
+    path: &ConfigPath,
+    before: Option<&str>,
+    found: &mut dyn FnMut(&ConfigNode, Vec<Range<usize>>),
+) {
+    let mut look = |text: &str| {
+        let parts = secret_parts(path, text, before);
+        if !parts.is_empty() {
+            found(node, parts);
+        }
+    };
     match &node.value {
-        ConfigValue::Text(text) if is_secret(path, text, before) => places.push(node.span),
+        ConfigValue::Text(text) => look(text),
         // A secret of digits only is a number to the parser.
-        ConfigValue::Int(number) if is_secret(path, &number.to_string(), before) => places.push(node.span),
+        ConfigValue::Int(number) => look(&number.to_string()),
         ConfigValue::List(items) => {
             for (i, item) in items.iter().enumerate() {
                 let before = i.checked_sub(1).and_then(|i| items[i].as_text());
-                collect(item, &path.item(i), before, places);
+                collect(item, &path.item(i), before, found);
             }
         }
-        ConfigValue::Table(table) => table.iter().for_each(|(key, child)| collect(child, &path.key(key), None, places)),
+        ConfigValue::Table(table) => table.iter().for_each(|(key, child)| collect(child, &path.key(key), None, found)),
         _ => {}
     }
 }
@@ -214,6 +244,8 @@ mod tests {
         assert!(secret(&["servers", "a", "headers", "X"], "x"));
         assert!(secret(&["mcp", "servers", "a", "env", "X"], "x"));
         assert!(secret(&["auth", "keys", "[0]", "key"], "x"));
+        assert!(!secret(&["servers", "token-service", "title"], "x"), "the name of a server says nothing");
+        assert!(!secret(&["servers", "a", "env", "MEMORY_FILE_PATH"], "/data/memory.json"));
         assert!(secret(&["servers", "a", "url"], "https://user:x@example.com/"));
         assert!(secret(&["servers", "a", "url"], "https://example.com/?key=x"));
         assert!(secret(&["servers", "a", "args", "[1]"], "--token=x"));

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::collector::ProblemCollector;
 use super::parse;
-use super::redact::secret_places;
+use super::redact::secret_ranges_of;
 use super::source::FileFormat;
 
 /// Finds the comments of a text.
@@ -23,8 +23,10 @@ pub(super) fn commented_secrets(format: FileFormat, text: &str, comments: &[Rang
         let own = uncommented(text, &block, comments);
         for part in possible_entries(&own) {
             let start = block.start + part.start;
-            let entries = parse::parse(format, &own[part], 0, &mut ProblemCollector::default());
-            secrets.extend(secret_places(&entries).into_iter().map(|place| start + place.start..start + place.end));
+            let text = own[part].to_owned();
+            let entries = parse::parse(format, &text, 0, &mut ProblemCollector::default());
+            let found = secret_ranges_of(&entries, &text);
+            secrets.extend(found.into_iter().map(|range| start + range.start..start + range.end));
         }
     }
     // A line is an entry by itself, and one of its run: each place is there once.

@@ -7,25 +7,36 @@ use std::ops::Range;
 use std::path::Path;
 
 use moongate_edit::ConfigFile;
+use moongate_telemetry::secret_look::mask_secrets;
 
 use super::collector::ProblemCollector;
 use super::parse;
-use super::redact::{merged, places_within, redact_comment, redact_line, redact_unparsed, secret_places};
+use super::redact::{
+    merged, places_within, redact_comment, redact_line, redact_unparsed, secret_places, secret_ranges_of,
+};
 use super::redact_comments::{commented_secrets, comments_of};
 use super::source::FileFormat;
+use super::tree::ConfigNode;
 
 /// Redacts the secrets of a file's text. Its lines stay the same in number, and each character keeps its column.
 pub(super) fn redact_file(path: &Path, text: &str) -> String {
-    redact_lines(path, text, redact_line)
+    redact_lines(path, text, redact_line, secret_ranges_of)
 }
 
 /// Replaces the secrets of a file's text by `***`. Its lines stay the same in number. An address keeps its host and path.
 pub fn mask_file(path: &Path, text: &str) -> String {
-    redact_lines(path, text, mask_line)
+    redact_lines(path, text, mask_line, |tree, _| {
+        secret_places(tree).into_iter().map(|place| place.start..place.end).collect()
+    })
 }
 
 /// Redacts each line. `redact` gets the line, its first byte, and the places of all secrets.
-fn redact_lines(path: &Path, text: &str, redact: fn(&str, usize, &[Range<usize>]) -> String) -> String {
+fn redact_lines(
+    path: &Path,
+    text: &str,
+    redact: fn(&str, usize, &[Range<usize>]) -> String,
+    find: fn(&ConfigNode, &str) -> Vec<Range<usize>>,
+) -> String {
     let mut faults = ProblemCollector::default();
     let plain = text.trim_start_matches('\u{feff}');
     // Most clients' files are JSON, whatever they are called.
@@ -36,8 +47,7 @@ fn redact_lines(path: &Path, text: &str, redact: fn(&str, usize, &[Range<usize>]
         return plain.split_inclusive('\n').map(redact_unparsed).collect();
     }
     let comments = comments_of(format, plain);
-    let written = secret_places(&tree).into_iter().map(|place| place.start..place.end);
-    let secrets = merged(written.chain(commented_secrets(format, plain, &comments)));
+    let secrets = merged(find(&tree, plain).into_iter().chain(commented_secrets(format, plain, &comments)));
     let mut at = 0;
     let mut next = |end: usize| {
         let lines = plain[at..end].split_inclusive('\n').map(|line| {
@@ -86,7 +96,8 @@ fn mask_value(text: &str) -> String {
     let (host, path) = place.find('/').map_or((place, ""), |at| place.split_at(at));
     let (user, host) = host.rsplit_once('@').map_or(("", host), |(_, host)| ("***@", host));
     let mark = if more.is_empty() { "" } else { "?" };
-    format!("{scheme}://{user}{host}{path}{mark}{more}")
+    let path = mask_secrets(&format!("{scheme}://{host}{path}"), HIDDEN);
+    format!("{scheme}://{user}{}{mark}{more}", &path[scheme.len() + 3..])
 }
 
 /// Reads a file. Returns the tag of its bytes, and its text with secrets redacted.

@@ -118,8 +118,8 @@ impl ConfigSources {
 
     /// Remembers the secret parts of a file.
     pub(super) fn set_secrets(&mut self, index: usize, tree: &ConfigNode) {
-        if let Some(ConfigSource::File { secrets, .. }) = self.0.get_mut(index) {
-            *secrets = redact::merged(redact::secret_places(tree).into_iter().map(|place| place.start..place.end));
+        if let Some(ConfigSource::File { secrets, text, .. }) = self.0.get_mut(index) {
+            *secrets = redact::merged(redact::secret_ranges_of(tree, text).into_iter());
         }
     }
 

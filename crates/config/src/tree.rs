@@ -137,29 +137,34 @@ impl ConfigNode {
         }
     }
 
-    /// Converts to JSON. Values that `hide` selects become `***`.
-    pub(super) fn to_json(&self, hide: &dyn Fn(&ConfigPath, &ConfigNode) -> bool) -> serde_json::Value {
-        self.json_at(&ConfigPath::root(), hide)
+    /// Converts to JSON. `mask` returns the text that stands for a secret value.
+    pub(super) fn to_json(&self, mask: &MaskNode<'_>) -> serde_json::Value {
+        self.json_at(&ConfigPath::root(), mask)
     }
 
-    fn json_at(&self, path: &ConfigPath, hide: &dyn Fn(&ConfigPath, &ConfigNode) -> bool) -> serde_json::Value {
+    fn json_at(&self, path: &ConfigPath, mask: &MaskNode<'_>) -> serde_json::Value {
         use serde_json::Value as Json;
+        if let Some(masked) = mask(path, self) {
+            return Json::String(masked);
+        }
         match &self.value {
-            ConfigValue::Text(_) if hide(path, self) => Json::String("***".to_owned()),
             ConfigValue::Null => Json::Null,
             ConfigValue::Bool(value) => Json::Bool(*value),
             ConfigValue::Int(value) => Json::from(*value),
             ConfigValue::Float(value) => Json::from(*value),
             ConfigValue::Text(value) => Json::String(value.clone()),
             ConfigValue::List(items) => {
-                Json::Array(items.iter().enumerate().map(|(i, item)| item.json_at(&path.item(i), hide)).collect())
+                Json::Array(items.iter().enumerate().map(|(i, item)| item.json_at(&path.item(i), mask)).collect())
             }
             ConfigValue::Table(table) => Json::Object(
-                table.iter().map(|(key, node)| (key.clone(), node.json_at(&path.key(key), hide))).collect(),
+                table.iter().map(|(key, node)| (key.clone(), node.json_at(&path.key(key), mask))).collect(),
             ),
         }
     }
 }
+
+/// Function that returns the text in place of a secret value.
+pub(super) type MaskNode<'a> = dyn Fn(&ConfigPath, &ConfigNode) -> Option<String> + 'a;
 
 /// Path from the root to a node: keys, and `[n]` for items of lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

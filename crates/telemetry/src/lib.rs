@@ -13,6 +13,7 @@ mod metrics;
 pub mod plain_text;
 mod process;
 mod redact;
+pub mod secret_look;
 
 pub use call_totals::CallTotals;
 pub use calls::{CallLog, CallLogSwitch, CallRecord};

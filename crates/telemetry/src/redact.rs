@@ -72,7 +72,8 @@ fn hide_named(text: &str) -> Cow<'_, str> {
             continue;
         }
         let value = value_after(&text[done..], word);
-        if value.end > value.start {
+        let refers = is_reference(&text[done + value.start..done + value.end]);
+        if value.end > value.start && !refers {
             out.push_str(&text[done..done + value.start]);
             out.push_str(HIDDEN);
             done += value.end;
@@ -84,6 +85,17 @@ fn hide_named(text: &str) -> Cow<'_, str> {
     }
     out.push_str(&text[done..]);
     Cow::Owned(out)
+}
+
+/// Returns true for a value that names a variable or a file, as our own advice does: `Bearer ${TOKEN}`.
+fn is_reference(value: &str) -> bool {
+    let value = value.trim_matches(['"', '\'', '`', ' ', '}']);
+    let behind = SCHEMES.iter().find_map(|scheme| {
+        let start = value.get(..scheme.len()).filter(|start| start.eq_ignore_ascii_case(scheme));
+        start.map(|_| value[scheme.len()..].trim_start())
+    });
+    let value = behind.unwrap_or(value);
+    value.strip_prefix("${").is_some_and(|name| !name.is_empty() && !name.contains([':', '$', ' ']))
 }
 
 /// Returns the range of the value in the text after a name.
@@ -236,6 +248,8 @@ mod tests {
             "listening on http://127.0.0.1:8080/mcp",
             "the key must not be empty",
             "set PERPLEXITY_KEY, or give a default: `${PERPLEXITY_KEY:-default}`",
+            "add a header: `headers = { Authorization = \"Bearer ${TOKEN}\" }`",
+            "write Authorization = \"${TOKEN}\", and set TOKEN",
             "monkey: banana, keyboard: us",
             "Basic authentication is needed",
             "2026-01-01T00:00:00Z INFO started: 3 tools",

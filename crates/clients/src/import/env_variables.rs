@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use moongate_config::{ServerEntry, env_file, sounds_secret};
+use moongate_config::{ServerEntry, env_file, looks_secret, sounds_secret};
 use serde_json::{Map, Value};
 
 /// Schemes of the header `Authorization`, which stay before the reference.
@@ -68,8 +68,8 @@ fn literal_secrets(server: &ServerEntry, table: &str) -> Vec<(String, String)> {
     let masked = members(&server.masked).unwrap_or_default();
     let found = members(&server.settings).into_iter().flatten().filter_map(|(key, value)| {
         let text = value.as_str()?.to_owned();
-        // Every variable is masked. Most are settings such as `LOG_LEVEL`, which people want to see in the config.
-        let is_meant = table == "headers" || sounds_secret(&key) || has_credentials(&text);
+        // A variable in doubt is masked. Most are settings, which people want to see in the config.
+        let is_meant = table == "headers" || sounds_secret(&key) || has_credentials(&text) || looks_secret(&text);
         let is_literal = masked.get(&key) != Some(&value) && !text.replace("$$", "").contains("${");
         (is_meant && is_literal).then_some((key, text))
     });

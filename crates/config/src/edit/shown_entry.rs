@@ -8,8 +8,9 @@ use std::path::Path;
 use moongate_edit::{Edit, EditAction, Format, PathStep};
 
 use super::server_entry::find_entries;
+use crate::load::before;
 use crate::options::LoadOptions;
-use crate::redact::{is_secret, is_surely_secret};
+use crate::redact::{is_surely_secret, masked_node};
 use crate::secret_variable::{VariableNames, secret_reference};
 use crate::tree::{ConfigNode, ConfigPath, ConfigValue};
 
@@ -83,24 +84,10 @@ fn show(keys: Vec<String>, node: &ConfigNode, path: &ConfigPath) -> ShownValue {
 
 /// Copies a node, with dots for its secrets.
 fn masked(node: &ConfigNode, path: &ConfigPath) -> serde_json::Value {
-    let hidden = || serde_json::Value::String(HIDDEN.to_owned());
-    match &node.value {
-        ConfigValue::Text(text) if is_secret(path, text, None) => hidden(),
-        // A secret of digits only is a number to the parser.
-        ConfigValue::Int(number) if is_secret(path, &number.to_string(), None) => hidden(),
-        ConfigValue::List(items) => {
-            let item = |(at, item): (usize, &ConfigNode)| {
-                let before = at.checked_sub(1).and_then(|at| items[at].as_text());
-                let is_hidden = item.as_text().is_some_and(|text| is_secret(&path.item(at), text, before));
-                if is_hidden { hidden() } else { masked(item, &path.item(at)) }
-            };
-            items.iter().enumerate().map(item).collect()
-        }
-        ConfigValue::Table(table) => {
-            table.iter().map(|(key, node)| (key.clone(), masked(node, &path.key(key)))).collect()
-        }
-        _ => node.to_json(&|_, _| false),
-    }
+    node.to_json(&|below, inner| {
+        let full = ConfigPath([&path.0[..], &below.0[..]].concat());
+        masked_node(&full, inner, before(node, below), HIDDEN)
+    })
 }
 
 /// Returns the line that takes a header or a variable of the program from the gateway's environment.
@@ -175,7 +162,7 @@ PUB = "hush-pub"
         assert!(reference.is_reference() && reference.text.as_deref() == Some("${file:/run/secret}"));
         assert!(find(&["headers", "X-Plain"]).is_reference() && !find(&["title"]).is_reference());
         assert_eq!(find(&["args"]).text.as_deref(), Some(r#"["--api-key","••••","plain"]"#));
-        assert_eq!(find(&["url"]).text, None);
+        assert_eq!(find(&["url"]).text.as_deref(), Some("https://api.example.com/mcp?key=••••"));
         assert!(
             entry.toml.starts_with("[servers.git-hub]") && entry.toml.contains("timeout = \"9s\""),
             "{}",

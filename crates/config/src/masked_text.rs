@@ -1,0 +1,139 @@
+//! Parts of a config's texts that are secret.
+//!
+//! Owns the choice between a whole text and parts of it. Does not know looks (`moongate_telemetry::secret_look`).
+//! Invariant: a value in doubt is secret, and of a URL the host and plain segments stay.
+
+use std::ops::Range;
+
+use moongate_telemetry::secret_look::secret_ranges;
+
+use super::harmless_value::{has_plain_name, is_count, is_harmless, is_path};
+use super::redact::{ARGUMENTS, SECRET_TABLES, WORDS, is_only_reference, sounds_secret};
+use super::tree::ConfigPath;
+
+/// Flags behind which a header comes.
+const HEADER_FLAGS: [&str; 3] = ["-H", "--header", "--headers"];
+/// Flags behind which a user and a password come.
+const USER_FLAGS: [&str; 3] = ["-u", "--user", "--proxy-user"];
+/// Maps of servers, whose names are no settings.
+const SERVER_MAPS: [&str; 5] = ["servers", "mcpServers", "mcp_servers", "context_servers", "mcp"];
+
+/// Returns the secret parts of the text at a path, in their order. `before` is the item before it in its list.
+pub(super) fn secret_parts(path: &ConfigPath, text: &str, before: Option<&str>) -> Vec<Range<usize>> {
+    let steps = path.steps();
+    // Codex names a variable by such a key.
+    if is_only_reference(text) || steps.last().is_some_and(|key| key.ends_with("_env_var")) {
+        return Vec::new();
+    }
+    let list = steps.iter().rev().nth(1).copied().unwrap_or_default();
+    let is_argument = ARGUMENTS.contains(&list) || matches!(steps.last(), Some(&"command"));
+    if is_argument && before.is_some_and(|flag| names_next(flag, text)) || is_whole_secret(&steps, text) {
+        return std::iter::once(0..text.len()).collect();
+    }
+    let mut found = secret_ranges(text);
+    if is_argument {
+        found.extend(argument_parts(text, before));
+    }
+    joined(found)
+}
+
+/// Replaces the secret parts of a text. `None` if there is none.
+pub(super) fn mask_text(path: &ConfigPath, text: &str, before: Option<&str>, mask: &str) -> Option<String> {
+    let parts = secret_parts(path, text, before);
+    let (mut out, mut done) = (String::new(), 0);
+    for part in &parts {
+        out += &text[done..part.start];
+        out += mask;
+        done = part.end;
+    }
+    (!parts.is_empty()).then(|| out + &text[done..])
+}
+
+/// Returns true for a flag whose value, the next word, is secret.
+fn names_next(flag: &str, value: &str) -> bool {
+    let is_place = has_plain_name(flag) && is_path(value);
+    flag.starts_with('-') && sounds_secret(flag) && !flag.contains(['=', ':']) && !is_place && !is_count(flag, value)
+}
+
+/// Returns true for a text that is secret as a whole, by the names on its path.
+fn is_whole_secret(steps: &[&str], text: &str) -> bool {
+    let Some((name, tables)) = steps.split_last() else { return false };
+    let is_address = text.contains("://");
+    // Such a name says where a secret is, and not what it is.
+    let is_place = has_plain_name(name) && (is_path(text) || is_address) || is_count(name, text);
+    let is_named = |step: &&str| WORDS.iter().any(|word| step.to_ascii_lowercase().contains(word));
+    let is_below = match tables {
+        // The name of a server is no setting.
+        [map, _, rest @ ..] if SERVER_MAPS.contains(map) => rest.iter().any(is_named),
+        tables => tables.iter().any(is_named),
+    };
+    let is_server = matches!(steps, [map, _] if SERVER_MAPS.contains(map));
+    let in_table = tables.iter().any(|table| SECRET_TABLES.contains(table));
+    let is_value = in_table && (sounds_secret(name) || !is_address && !is_harmless(name, text));
+    // URLs of proxies often have no scheme.
+    let is_proxy = *name == "proxy" && text.contains('@') && !is_address;
+    matches!(steps, ["auth" | "admin", "keys", _, "key"])
+        || is_below
+        || is_proxy
+        || !is_place && !is_server && (is_named(name) || is_value)
+}
+
+/// Finds the secrets of an argument, or of the words of a command line.
+fn argument_parts(text: &str, before: Option<&str>) -> Vec<Range<usize>> {
+    let whole = argument_part(text, before);
+    if whole.is_some() || !text.contains([' ', ';']) {
+        return whole.into_iter().collect();
+    }
+    let (mut found, mut at, mut last) = (Vec::new(), 0, before);
+    for word in text.split([' ', ';']) {
+        let plain = word.trim_matches(['"', '\'']);
+        let start = at + word.find(plain).unwrap_or_default();
+        let is_named = last.is_some_and(|flag| names_next(flag, plain)) && !plain.is_empty();
+        let part = if is_named { Some(0..plain.len()) } else { argument_part(plain, last) };
+        found.extend(part.map(|part| start + part.start..start + part.end));
+        (at, last) = (at + word.len() + 1, Some(plain));
+    }
+    found
+}
+
+/// Finds the secret of one argument: `--token=x`, `Authorization: x`, `-pPASS`, or `user:password` behind `-u`.
+fn argument_part(text: &str, before: Option<&str>) -> Option<Range<usize>> {
+    let part = |start: usize| {
+        let value = &text[start..];
+        let start = start + value.len() - value.trim_start().len();
+        let is_secret = !value.trim().is_empty() && !is_only_reference(value.trim());
+        is_secret.then_some(start..text.len())
+    };
+    if let Some(password) = text.strip_prefix("-p").filter(|rest| is_password(rest)) {
+        return part(text.len() - password.len());
+    }
+    let at = text.find(['=', ':'])?;
+    let (name, rest) = (text[..at].trim_start_matches('-'), &text[at + 1..]);
+    let is_header = before.is_some_and(|flag| HEADER_FLAGS.contains(&flag)) && !is_harmless(name, rest);
+    let is_user = before.is_some_and(|flag| USER_FLAGS.contains(&flag));
+    let is_named = sounds_secret(name) && !name.contains(['/', '@', '.']) && !rest.starts_with("//");
+    let is_place = has_plain_name(name) && is_path(rest) || is_count(name, rest);
+    (is_named && !is_place || is_header || is_user).then(|| part(at + 1)).flatten()
+}
+
+/// Returns true for the password of `-pPASS`, as database clients have it. `-path` is a word, and `-p8080` a port.
+fn is_password(rest: &str) -> bool {
+    let is_port = rest.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b':' | b'.'));
+    let is_word = rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    let names = rest.split(['=', ':']).next().unwrap_or_default();
+    let is_flag = names.len() < rest.len() && names.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    !(is_port || is_flag || is_path(rest)) && (!is_word || sounds_secret(rest))
+}
+
+/// Sorts parts, and joins those that overlap.
+fn joined(mut parts: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    parts.sort_by_key(|part| part.start);
+    let mut joined: Vec<Range<usize>> = Vec::new();
+    for part in parts {
+        match joined.last_mut() {
+            Some(last) if part.start <= last.end => last.end = last.end.max(part.end),
+            _ => joined.push(part),
+        }
+    }
+    joined
+}

@@ -1,0 +1,340 @@
+//! Secrets that are known by their look: keys with well-known prefixes, and words that only a machine makes.
+//!
+//! Owns the judgement of texts without a name, and which parts of a URL are secret. Does not know names of settings
+//! (`moongate_config`). Invariant: the host of a URL and words that people choose are never secret.
+
+use std::ops::Range;
+
+/// Beginnings of keys, each with the shortest rest that makes it one.
+const PREFIXES: [(&str, usize); 46] = [
+    ("sk-", 16),
+    ("sk_", 12),
+    ("rk_", 12),
+    ("pk_live_", 12),
+    ("ghp_", 8),
+    ("gho_", 8),
+    ("ghu_", 8),
+    ("ghs_", 8),
+    ("ghr_", 8),
+    ("github_pat_", 8),
+    ("glpat-", 8),
+    ("gldt-", 8),
+    ("glsa_", 8),
+    ("xoxa-", 8),
+    ("xoxb-", 8),
+    ("xoxe-", 8),
+    ("xoxp-", 8),
+    ("xoxr-", 8),
+    ("xoxs-", 8),
+    ("xapp-", 8),
+    ("AKIA", 12),
+    ("ASIA", 12),
+    ("AIza", 16),
+    ("ya29.", 8),
+    ("npm_", 16),
+    ("pypi-", 16),
+    ("hf_", 12),
+    ("SG.", 16),
+    ("shpat_", 8),
+    ("lin_api_", 8),
+    ("ntn_", 16),
+    ("secret_", 16),
+    ("figd_", 8),
+    ("tvly-", 8),
+    ("pplx-", 16),
+    ("gsk_", 16),
+    ("xai-", 16),
+    ("nvapi-", 16),
+    ("whsec_", 8),
+    ("dop_v1_", 16),
+    ("sbp_", 16),
+    ("ctx7sk-", 8),
+    ("mg_", 16),
+    ("dapi", 24),
+    ("EAAG", 16),
+    ("EAAC", 16),
+];
+/// Segments of a path behind which an identifier says only what is meant.
+const RESOURCES: [&str; 24] = [
+    "account",
+    "accounts",
+    "board",
+    "boards",
+    "collection",
+    "collections",
+    "database",
+    "databases",
+    "document",
+    "documents",
+    "org",
+    "organization",
+    "organizations",
+    "orgs",
+    "project",
+    "projects",
+    "site",
+    "sites",
+    "space",
+    "spaces",
+    "team",
+    "teams",
+    "workspace",
+    "workspaces",
+];
+/// Segments of a path behind which a hash is that of a commit.
+const REVISIONS: [&str; 10] =
+    ["archive", "blob", "commit", "commits", "objects", "raw", "rev", "revision", "tags", "tree"];
+/// Marks of a digest, which everybody may know.
+const DIGESTS: [&str; 6] = ["sha1:", "sha256:", "sha512:", "sha256-", "sha384-", "sha512-"];
+/// Length in hexadecimal digits of the hash of a commit.
+const COMMIT: usize = 40;
+/// Shortest word that can be random beyond doubt.
+const RANDOM: usize = 16;
+
+/// Finds the parts of a text that look like secrets, in their order.
+pub fn secret_ranges(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut done = 0;
+    while let Some(at) = text[done..].find("://").map(|at| done + at) {
+        let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+        let start = at - text[done..at].chars().rev().take_while(|c| is_scheme(*c)).count();
+        let length = text[at..].find(|c: char| c.is_whitespace() || "\"'<>`".contains(c)).unwrap_or(text.len() - at);
+        words(text, done..start, &mut found);
+        url_ranges(text, at + 3..at + length, &mut found);
+        done = at + length;
+    }
+    words(text, done..text.len(), &mut found);
+    found
+}
+
+/// Replaces the parts of a text that look like secrets.
+pub fn mask_secrets(text: &str, mask: &str) -> String {
+    let (mut out, mut done) = (String::new(), 0);
+    for range in secret_ranges(text) {
+        out += &text[done..range.start];
+        out += mask;
+        done = range.end;
+    }
+    out + &text[done..]
+}
+
+/// Finds the secret parts of a URL behind its scheme: user, tokens in the path, values of the query, and the fragment.
+fn url_ranges(text: &str, url: Range<usize>, found: &mut Vec<Range<usize>>) {
+    let rest = &text[url.clone()];
+    let end_of_path = rest.find(['?', '#']).unwrap_or(rest.len());
+    let end_of_host = rest[..end_of_path].find('/').unwrap_or(end_of_path);
+    if let Some(at) = rest[..end_of_host].rfind('@') {
+        push_value(text, url.start..url.start + at, found);
+    }
+    // There a path has the hash of a commit wherever it pleases.
+    let has_commits = rest[..end_of_host].contains("git");
+    let mut before = "";
+    let mut at = url.start + end_of_host;
+    for segment in rest[end_of_host..end_of_path].split('/') {
+        let place = at..at + segment.len();
+        if is_secret_segment(segment, before, has_commits) {
+            push_value(text, place, found);
+        } else {
+            // A password with a slash in it leaves an `@` in the path.
+            tokens_in(text, place, found);
+        }
+        (at, before) = (at + segment.len() + 1, segment);
+    }
+    let (query, fragment) = match rest[end_of_path..].find('#') {
+        Some(mark) => (end_of_path..end_of_path + mark, end_of_path + mark + 1..rest.len()),
+        None => (end_of_path..rest.len(), rest.len()..rest.len()),
+    };
+    let mut at = url.start + query.start;
+    for pair in rest[query].split(['?', '&', ';']) {
+        let name = pair.find('=').map_or(0, |mark| mark + 1);
+        push_value(text, at + name..at + pair.len(), found);
+        at += pair.len() + 1;
+    }
+    push_value(text, url.start + fragment.start..url.start + fragment.end, found);
+}
+
+/// Adds a value, unless it is empty or only refers to a variable.
+fn push_value(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
+    let value = &text[place.clone()];
+    let is_reference = value.starts_with("${") && value.find('}') == Some(value.len() - 1) && !value.contains(":-");
+    if !value.is_empty() && !is_reference {
+        found.push(place);
+    }
+}
+
+/// Returns true for a segment of a path that stands for a login, as those of Zapier, Make and Pipedream do.
+fn is_secret_segment(segment: &str, before: &str, has_commits: bool) -> bool {
+    let before = before.to_ascii_lowercase();
+    let is_hash = segment.len() == COMMIT && is_hex(segment);
+    if is_hash {
+        return !has_commits && !REVISIONS.contains(&before.as_str());
+    }
+    is_uuid(segment) && !RESOURCES.contains(&before.as_str())
+}
+
+/// Looks at the words of a text without a URL.
+fn words(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
+    let is_end = |c: char| c.is_whitespace() || "\"'`<>()[]|;".contains(c);
+    let mut at = place.start;
+    for word in text[place].split(is_end) {
+        tokens_in(text, at..at + word.len(), found);
+        at += word.len() + text[at + word.len()..].chars().next().map_or(0, char::len_utf8);
+    }
+}
+
+/// Looks at the parts of a word that other characters part.
+fn tokens_in(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
+    let word = &text[place.clone()];
+    if let Some(at) = json_web_token(word) {
+        found.push(place.start + at..place.end);
+        return;
+    }
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let mut start = 0;
+    while let Some(begin) = word[start..].find(is_part).map(|at| start + at) {
+        let mut end = word[begin..].find(|c| !is_part(c)).map_or(word.len(), |at| begin + at);
+        let known = prefix_in(&word[begin..end]);
+        if let Some(at) = known {
+            // Such keys have dots and the signs of base64, too.
+            let is_rest = |c: char| is_part(c) || matches!(c, '.' | '+' | '/' | '=' | '%');
+            end = word[begin..].find(|c| !is_rest(c)).map_or(word.len(), |at| begin + at);
+            found.push(place.start + begin + at..place.start + end);
+        } else if looks_random(&word[begin..end]) && !is_digest(&word[..begin]) && !is_digest(&word[begin..]) {
+            // The padding belongs to it.
+            end += word[end..].len() - word[end..].trim_start_matches('=').len();
+            found.push(place.start + begin..place.start + end);
+        }
+        start = end;
+    }
+}
+
+/// Finds a JSON Web Token: two parts that begin as JSON does in base64, and a signature.
+fn json_web_token(word: &str) -> Option<usize> {
+    let at = word.find("eyJ")?;
+    let parts: Vec<&str> = word[at..].split('.').collect();
+    (parts.len() >= 2 && parts[0].len() >= 12 && parts[1].len() >= 8).then_some(at)
+}
+
+/// Finds the beginning of a key with a well-known prefix.
+fn prefix_in(word: &str) -> Option<usize> {
+    PREFIXES.iter().find_map(|(prefix, rest)| {
+        let prefix = prefix.trim_end_matches('.');
+        let at = word.find(prefix)?;
+        let is_start = at == 0 || !word.as_bytes()[at - 1].is_ascii_alphanumeric();
+        let key = &word[at + prefix.len()..];
+        // A name of words, such as `sk-learn-contrib`, has none of these.
+        let is_made = key.contains(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase());
+        (is_start && key.len() >= *rest && is_made).then_some(at)
+    })
+}
+
+fn is_digest(text: &str) -> bool {
+    DIGESTS.iter().any(|mark| text.ends_with(mark) || text.starts_with(mark))
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Returns true for an identifier of 32 hexadecimal digits in five groups.
+pub fn is_uuid(text: &str) -> bool {
+    let lengths = text.split('-').map(str::len);
+    lengths.eq([8, 4, 4, 4, 12]) && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+}
+
+/// Returns true for a word of letters, digits, `-` and `_` that only a machine makes.
+fn looks_random(word: &str) -> bool {
+    let is_commit = word.len() == COMMIT && is_hex(word);
+    if word.len() < RANDOM || is_uuid(word) || is_commit {
+        return false;
+    }
+    let runs: Vec<&str> = word.split(['-', '_']).filter(|run| !run.is_empty()).collect();
+    let letters: usize = runs.iter().map(|run| run.len()).sum();
+    // Words that people join are short. In base64, two of 64 characters part them.
+    let (mean, whole) = (letters / runs.len().max(1), runs.concat());
+    let is_joined = letters >= 24 && mean >= 7 && is_mixed(&whole)
+        || letters >= 15 && mean >= 4 && changes_in(&whole) * 3 >= letters;
+    runs.iter().any(|run| run.len() >= RANDOM && is_random_run(run)) || is_joined
+}
+
+/// Returns true for letters and digits in no order.
+fn is_random_run(run: &str) -> bool {
+    let has_digit = run.contains(|c: char| c.is_ascii_digit());
+    let has_letter = run.contains(|c: char| c.is_ascii_alphabetic());
+    match (has_digit, has_letter) {
+        (true, false) => run.len() > 24,
+        (true, true) => is_mixed(run) || run.len() >= 24 && is_hex(run),
+        (false, _) => is_mixed(run) || is_unspeakable(run),
+    }
+}
+
+/// Returns true if letters, capitals and digits change places more often than in words and names.
+fn is_mixed(run: &str) -> bool {
+    let changes = changes_in(run);
+    changes >= 4 && changes * 6 >= run.len()
+}
+
+/// Counts the changes between letters, capitals and digits, without those of words.
+fn changes_in(run: &str) -> usize {
+    let class = |byte: u8| match byte {
+        b'0'..=b'9' => 0,
+        b'a'..=b'z' => 1,
+        _ => 2,
+    };
+    let (mut changes, mut lower) = (0, 0);
+    for pair in run.as_bytes().windows(2) {
+        let (before, after) = (class(pair[0]), class(pair[1]));
+        lower = if before == 1 { lower + 1 } else { 0 };
+        // A capital begins a word, and stands behind one in `camelCase`.
+        let is_word = before == 2 && after == 1 || before == 1 && after == 2 && lower >= 3;
+        changes += usize::from(before != after && !is_word);
+    }
+    changes
+}
+
+/// Returns true for letters that nobody can say.
+fn is_unspeakable(run: &str) -> bool {
+    let is_vowel = |byte: &u8| b"aeiouyAEIOUY".contains(byte);
+    let vowels = run.bytes().filter(|byte| is_vowel(byte)).count();
+    let longest = run.as_bytes().split(is_vowel).map(<[u8]>::len).max().unwrap_or_default();
+    run.len() >= 20 && (vowels * 6 < run.len() || longest >= 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_url_only_what_proves_a_login_is_secret() {
+        for (url, masked) in [
+            ("https://mcp.context7.com/mcp?workspace=acme", "https://mcp.context7.com/mcp?workspace=***"),
+            ("https://mcp.example.com/v1/mcp/", "https://mcp.example.com/v1/mcp/"),
+            ("https://me:pw@x.example/mcp?a=1&b=${B}&c#frag", "https://***@x.example/mcp?a=***&b=${B}&***#***"),
+            ("https://actions.zapier.com/mcp/sk-ak-Qm3vT8yLz0Kp5RwX/sse", "https://actions.zapier.com/mcp/***/sse"),
+            (
+                "https://mcp.zapier.com/api/mcp/s/NjQ2ZjE4YzctOWQyYi00ZjFl/mcp",
+                "https://mcp.zapier.com/api/mcp/s/***/mcp",
+            ),
+            (
+                "https://eu1.make.com/mcp/u/36e3ab12-7c55-4f0e-9a41-2f7be0d5c1aa/sse",
+                "https://eu1.make.com/mcp/u/***/sse",
+            ),
+            (
+                "https://mcp.pipedream.net/8b7d1234-90ab-4cde-8f01-23456789abcd/slack",
+                "https://mcp.pipedream.net/***/slack",
+            ),
+            (
+                "https://x.example/projects/8b7d1234-90ab-4cde-8f01-23456789abcd/mcp",
+                "https://x.example/projects/8b7d1234-90ab-4cde-8f01-23456789abcd/mcp",
+            ),
+            (
+                "git+https://github.com/a/b@9fceb02d0ae598e95dc970b74767f19372d61af8",
+                "git+https://github.com/a/b@9fceb02d0ae598e95dc970b74767f19372d61af8",
+            ),
+            ("postgres://u:p@db:5432/app and https://b:c@d", "postgres://***@db:5432/app and https://***@d"),
+            ("https://h.example/${PATH_KEY}/mcp", "https://h.example/${PATH_KEY}/mcp"),
+        ] {
+            assert_eq!(mask_secrets(url, "***"), masked);
+        }
+    }
+}
