@@ -166,23 +166,7 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
         RunningRecord { admin: address }.keep(&folder, &files);
     }
     service_manager::notify_ready();
-    let terminal = std::io::stderr().is_terminal();
-    loop {
-        tokio::select! {
-            () = stop.recv() => break,
-            () = next_hangup(hangup.as_mut()) => {
-                // Its terminal was closed, which also sends SIGHUP. No reload was meant.
-                if terminal && !std::io::stderr().is_terminal() {
-                    break;
-                }
-                // SIGHUPs during a reload are merged into one more. A stop does not wait for the reload.
-                tokio::select! {
-                    _ = app.reloader.reload(true) => {}
-                    () = stop.recv() => break,
-                }
-            }
-        }
-    }
+    reload_until_stopped(&app, &mut stop, hangup.as_mut()).await;
     service_manager::notify_stopping();
     // After the manager was told, which would otherwise take a long drain for a hang.
     tracing::info!("stopping; a second signal ends it at once");
@@ -194,6 +178,27 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
         }
     }
     Ok(())
+}
+
+/// Reloads at each SIGHUP until the gateway is to stop.
+async fn reload_until_stopped(app: &GatewayApp, stop: &mut StopSignals, mut hangup: Option<&mut ReloadSignals>) {
+    let terminal = std::io::stderr().is_terminal();
+    loop {
+        tokio::select! {
+            () = stop.recv() => return,
+            () = next_hangup(hangup.as_deref_mut()) => {
+                // Its terminal was closed, which also sends SIGHUP. No reload was meant.
+                if terminal && !std::io::stderr().is_terminal() {
+                    return;
+                }
+                // SIGHUPs during a reload are merged into one more. A stop does not wait for the reload.
+                tokio::select! {
+                    _ = app.reloader.reload(true) => {}
+                    () = stop.recv() => return,
+                }
+            }
+        }
+    }
 }
 
 /// Waits for SIGHUP, or for ever where SIGHUP ends the process.

@@ -109,7 +109,7 @@ pub(super) fn secret_ranges_of(tree: &ConfigNode, text: &str) -> Vec<Range<usize
         let whole = node.span.start..node.span.end;
         let written = node.as_text().and_then(|value| Some((value, text.get(whole.clone())?.find(value)?)));
         match written {
-            Some((value, at)) if parts[..] != [0..value.len()] => {
+            Some((value, at)) if parts.len() != 1 || parts[0] != (0..value.len()) => {
                 let start = whole.start + at;
                 ranges.extend(parts.iter().map(|part| start + part.start..start + part.end));
             }

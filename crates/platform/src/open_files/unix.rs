@@ -89,6 +89,7 @@ fn set_limit_of(_: &Child, _: Rlimit) {}
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use std::process::Stdio;
 
     use super::*;

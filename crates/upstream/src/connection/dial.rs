@@ -27,7 +27,7 @@ use moongate_transport::stdio_link::{StdioLink, StdioSettings};
 use moongate_transport::streamable_http::HttpLink;
 use moongate_transport::trust::tls_without_roots;
 use moongate_transport::websocket::{WsLink, WsSettings};
-use moongate_transport::{ByteBudget, Link, LinkError, PipeDialer};
+use moongate_transport::{ByteBudget, HeaderList, Link, LinkError, PipeDialer};
 
 /// Identity and state that a connection is opened with.
 pub struct ConnectIdentity {
@@ -273,18 +273,7 @@ async fn open_link(
             Ok((Arc::new(link.await?), None))
         }
         ConnectTarget::Http { url, headers, transport: HttpTransport::WebSocket, network, .. } => {
-            let link = WsSettings {
-                url: url.clone(),
-                proxy: common.proxy(url, &network.proxy),
-                metadata: settings.metadata,
-                headers: headers.clone(),
-                connect_timeout: settings.connect_timeout,
-                max_message: settings.max_message,
-                ping: settings.websocket_ping,
-                backlog: byte_budget(settings, common),
-                correlate: calls.correlate(),
-                on_garbage: on_garbage(&settings.name, &common.metrics),
-            };
+            let link = websocket_settings(settings, common, calls, (url, headers, network));
             Ok((Arc::new(WsLink::open(link, &tls(common, url, network)).await?), None))
         }
         ConnectTarget::Http {
@@ -293,6 +282,26 @@ async fn open_link(
             let (http, tls) = http_settings(settings, common)?;
             Ok((Arc::new(HttpLink::new(http, tls)?), None))
         }
+    }
+}
+
+fn websocket_settings(
+    settings: &ServerSettings,
+    common: &AllServersContext,
+    calls: &PendingCalls,
+    (url, headers, network): (&url::Url, &HeaderList, &NetworkSettings),
+) -> WsSettings {
+    WsSettings {
+        url: url.clone(),
+        proxy: common.proxy(url, &network.proxy),
+        metadata: settings.metadata,
+        headers: headers.clone(),
+        connect_timeout: settings.connect_timeout,
+        max_message: settings.max_message,
+        ping: settings.websocket_ping,
+        backlog: byte_budget(settings, common),
+        correlate: calls.correlate(),
+        on_garbage: on_garbage(&settings.name, &common.metrics),
     }
 }
 
