@@ -25,7 +25,7 @@ async fn a_broken_config_cuts_no_command_off_from_the_gateway_that_runs() {
         (status.code == Some(0) && status.out.contains("ready")).then_some(())
     })
     .await;
-    let edited = home.run(&["disable", "a", "echo", "--yes"]).await;
+    let edited = home.run(&["disable", "a", "echo"]).await;
     assert_eq!(edited.code, Some(0), "{edited:?}");
     let working = home.read("work/moongate.toml");
     home.write("work/moongate.toml", &format!("{working}[gateway\n"));

@@ -48,7 +48,8 @@ async fn nested_texts_are_refused_and_the_gateway_goes_on() {
         assert!(reply.status < 500, "{}: {}", &text[..60], reply.text_body());
     }
     let deep = preview(&edited, &deep_default(5_000)).await.json();
-    assert!(deep["problems"].to_string().contains("references are nested"), "{deep}");
+    // A reference makes it a server that needs a permission here, so nothing is expanded.
+    assert_eq!(deep["servers"][0]["needs_command"], true, "{deep}");
     assert_eq!(preview(&edited, "https://docs.example.com/mcp").await.json()["servers"][0]["state"], "new");
 }
 

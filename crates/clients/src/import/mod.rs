@@ -105,6 +105,8 @@ pub fn read_text(text: &str) -> Result<ImportedServers, ImportError> {
         (Some(at), by_format) => by_format.into_iter().nth(at).unwrap_or(Err(ImportError::Unknown)),
         // The table header shows that somebody meant TOML.
         (None, [Err(error), _]) if trimmed.lines().any(|line| line.starts_with('[')) => Err(error),
+        // And this key shows that somebody meant YAML.
+        (None, [_, Err(error)]) if trimmed.lines().any(|line| line.starts_with("servers:")) => Err(error),
         (None, _) => Err(ImportError::Unknown),
     }
 }
