@@ -3,13 +3,16 @@
 //! Owns the order: the call, then its task, then the result. Does not know the wire form of either. Invariant: a client
 //! that disconnects, or a timeout, cancels the task.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::input_clock::InputClock;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Error, Exchange, ExchangeEvent};
+use moongate_model::{Error, Exchange, ExchangeEvent, InputRequired, InputResponses};
 
 /// Time limit for a user to answer a task's input request. The call's own time stands still meanwhile.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(600);
@@ -35,7 +38,9 @@ struct TaskAsCall {
     /// Running task with its cancellation and its timeout error. `None` before it exists and after its end.
     task: Option<(ByteString, CancelTask, Error)>,
     timeout: Duration,
+    /// Deadline of the task, apart from the time of its input requests.
     deadline: Option<Instant>,
+    inputs: Arc<InputClock>,
     finished: bool,
 }
 
@@ -47,6 +52,7 @@ pub(super) fn await_task(call: Exchange, hooks: TaskHooks) -> Exchange {
         hooks: Some(hooks),
         task: None,
         deadline: None,
+        inputs: Arc::default(),
         finished: false,
     };
     Exchange::new(stream::unfold(task_call, |mut task_call| async move {
@@ -62,10 +68,15 @@ impl TaskAsCall {
         loop {
             let event = match self.deadline {
                 None => self.exchange.next_event().await,
-                Some(deadline) => match timeout_at(deadline, self.exchange.next_event()).await {
-                    Ok(event) => event,
-                    Err(_) => return Some(self.time_out()),
-                },
+                Some(base) => {
+                    let deadline = self.inputs.extend(base, self.timeout);
+                    match timeout_at(deadline, self.exchange.next_event()).await {
+                        Ok(event) => event,
+                        // It may have moved meanwhile.
+                        Err(_) if self.inputs.extend(base, self.timeout) > Instant::now() => continue,
+                        Err(_) => return Some(self.time_out()),
+                    }
+                }
             };
             match event {
                 ExchangeEvent::Done(Ok(outcome)) if outcome.task.is_some() && self.hooks.is_some() => {
@@ -84,12 +95,28 @@ impl TaskAsCall {
                 }
                 ExchangeEvent::InputRequired(input) => {
                     // Only a task has a deadline here. The call before it bounds its own time.
-                    self.deadline = self.deadline.map(|_| Instant::now() + INPUT_TIME_MAX + self.timeout);
+                    let input = if self.deadline.is_some() { self.watch_input(input) } else { input };
                     return Some(ExchangeEvent::InputRequired(input));
                 }
                 event @ ExchangeEvent::Notification(_) => return Some(event),
             }
         }
+    }
+
+    /// Lets the task's time stand still until the responses pass, or the request is refused.
+    fn watch_input(&self, input: InputRequired) -> InputRequired {
+        let (watched, responses) = oneshot::channel::<InputResponses>();
+        let InputRequired { requests, state_holder, server, responder } = input;
+        let inputs = self.inputs.clone();
+        inputs.begin();
+        tokio::spawn(async move {
+            let responses = timeout(INPUT_TIME_MAX, responses).await.ok().and_then(Result::ok);
+            // Errors are refusals, mostly the gateway's own: nobody was asked.
+            inputs.end(responses.iter().flatten().any(|(_, response)| response.is_ok()));
+            // Dropping the responder tells that no responses will come.
+            responses.map(|responses| responder.send(responses))
+        });
+        InputRequired { requests, state_holder, server, responder: watched }
     }
 
     fn time_out(&mut self) -> ExchangeEvent {

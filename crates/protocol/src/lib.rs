@@ -24,6 +24,7 @@ mod example_call;
 mod extensions;
 mod gateway_info;
 mod http_response;
+mod input_clock;
 mod input_recipient;
 mod interactive_flag;
 pub mod lazy_timer;

@@ -1,29 +1,32 @@
 //! Deadline of a call on a legacy server, which stands still while a user is answering.
 //!
-//! Owns the count of the call's input requests. Does not forward them (`forward_responses.rs`). Invariant: the time and
-//! the number of input requests are bounded.
+//! Owns the count of the call's input requests, and the time that they take. Does not forward them
+//! (`forward_responses.rs`). Invariant: the time and the number of input requests are bounded, and a request that
+//! reached nobody prolongs nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::correlation::InputGuard;
+use crate::input_clock::InputClock;
 
 /// Limit of input requests in one call. A server beyond it is taken to loop.
 pub(crate) const INPUT_REQUESTS_MAX: usize = 64;
 
 /// Deadline of one call.
 pub(crate) struct CallDeadline {
+    /// Deadline without input requests.
+    base: Instant,
     at: Instant,
     inputs: Arc<InputCounter>,
 }
 
 impl CallDeadline {
     pub(crate) fn new(at: Instant) -> Self {
-        CallDeadline { at, inputs: Arc::default() }
+        CallDeadline { base: at, at, inputs: Arc::default() }
     }
 
     pub(crate) fn at(&self) -> Instant {
@@ -34,15 +37,8 @@ impl CallDeadline {
     ///
     /// The call's timeout stands still while a user is answering and starts again after the response.
     pub(crate) fn extend(&mut self, timeout: Duration) -> bool {
-        if self.inputs.open.load(Ordering::Acquire) > 0 {
-            self.at = Instant::now() + timeout;
-            return true;
-        }
-        let answered = *self.inputs.last_answered.lock();
-        // The time after an answer counts anew: the server begins to work only then.
-        let later = answered.map(|answered| answered + timeout).filter(|deadline| *deadline > Instant::now());
-        self.at = later.unwrap_or(self.at);
-        later.is_some()
+        self.at = self.inputs.clock.extend(self.base, timeout);
+        self.at > Instant::now()
     }
 
     /// Returns true if the call has time left for a message other than its response.
@@ -59,8 +55,8 @@ impl CallDeadline {
             return None;
         }
         // Before the guard exists, whose drop takes it back.
-        self.inputs.open.fetch_add(1, Ordering::AcqRel);
-        Some(CountedInputGuard { inputs: self.inputs.clone(), _pending: pending() })
+        self.inputs.clock.begin();
+        Some(CountedInputGuard { inputs: self.inputs.clone(), has_response: false, _pending: pending() })
     }
 
     /// Records that the call has its response.
@@ -74,17 +70,15 @@ impl CallDeadline {
 struct InputCounter {
     /// Number of input requests since the call began.
     total: AtomicUsize,
-    /// Number of input requests without a response.
-    open: AtomicUsize,
     /// True once the call has its response. Later input requests belong to another call.
     is_answered: AtomicBool,
-    /// Time of the last input response.
-    last_answered: Mutex<Option<Instant>>,
+    clock: InputClock,
 }
 
 /// Guard of one input request that waits for its user.
 pub(crate) struct CountedInputGuard {
     inputs: Arc<InputCounter>,
+    has_response: bool,
     _pending: InputGuard,
 }
 
@@ -93,12 +87,59 @@ impl CountedInputGuard {
     pub(crate) fn is_call_answered(&self) -> bool {
         self.inputs.is_answered.load(Ordering::Acquire)
     }
+
+    /// Records that a client responded, so that the call's time starts again.
+    pub(crate) fn mark_responded(&mut self) {
+        self.has_response = true;
+    }
 }
 
 impl Drop for CountedInputGuard {
     fn drop(&mut self) {
-        // The time first: once `open` is zero, `extend` reads it.
-        *self.inputs.last_answered.lock() = Some(Instant::now());
-        self.inputs.open.fetch_sub(1, Ordering::AcqRel);
+        self.inputs.clock.end(self.has_response);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_refused_prolongs_nothing() {
+        // The time in which each was open does not count, and nothing else is added.
+        let mut deadline = CallDeadline::new(Instant::now() + TIMEOUT);
+        let began = Instant::now();
+        let mut count = 0;
+        while deadline.has_time(TIMEOUT) {
+            deadline.inputs.clock.begin();
+            deadline.inputs.clock.end(false);
+            count += 1;
+            tokio::time::sleep(SECOND).await;
+        }
+        assert_eq!((began.elapsed(), count), (TIMEOUT, 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_deadline_stands_still_while_a_request_is_open_and_starts_again_after_a_response() {
+        let began = Instant::now();
+        let mut deadline = CallDeadline::new(began + TIMEOUT);
+        tokio::time::sleep(SECOND * 4).await;
+        deadline.inputs.clock.begin();
+        tokio::time::sleep(SECOND * 100).await;
+        assert!(deadline.has_time(TIMEOUT));
+        deadline.inputs.clock.end(false);
+        tokio::time::sleep(SECOND * 5).await;
+        assert!(deadline.extend(TIMEOUT), "a second is left of its own time");
+        tokio::time::sleep(SECOND * 2).await;
+        assert!(!deadline.has_time(TIMEOUT));
+        deadline.inputs.clock.begin();
+        deadline.inputs.clock.end(true);
+        tokio::time::sleep(TIMEOUT - SECOND).await;
+        assert!(deadline.has_time(TIMEOUT));
+        tokio::time::sleep(SECOND * 2).await;
+        assert!(!deadline.has_time(TIMEOUT));
     }
 }

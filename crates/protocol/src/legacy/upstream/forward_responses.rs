@@ -21,7 +21,7 @@ pub(crate) async fn forward_responses(
     task: Option<ByteString>,
     redeliverable: Option<(Arc<Caller>, RpcRequest)>,
     responses: oneshot::Receiver<InputResponses>,
-    guard: CountedInputGuard,
+    mut guard: CountedInputGuard,
 ) {
     let responses = tokio::time::timeout(server.options.timeouts.input_timeout(), responses).await;
     // A dropped responder after the call's response means that the request was for another call on the pipe.
@@ -37,6 +37,8 @@ pub(crate) async fn forward_responses(
         _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),
     };
     if let Ok(result) = &mut outcome {
+        // Errors are refusals, mostly the gateway's own: nobody was asked.
+        guard.mark_responded();
         // The client's task id is unknown to the server.
         tasks::untag_task(result);
         if let Some(task) = &task {
