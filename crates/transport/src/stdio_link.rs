@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::child_environment::{self, ProgramKind};
 use crate::pipe_link::PipeLink;
 use crate::reaper::{self, Reaper};
 use crate::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
@@ -28,39 +29,14 @@ const STOP_STEP_TIME: Duration = Duration::from_secs(2);
 /// Longest wait of open calls for the exit status of a child that closed its output.
 // A child mostly closes its output by exiting, so that the status follows within milliseconds.
 const EXIT_WAIT: Duration = Duration::from_millis(300);
-/// Environment variables that a child inherits. They suffice to find programs and the user's files. Only the proxy
-/// variables may hold secrets: programs that fetch packages need the same proxies as the gateway.
-const INHERITED: [&str; 22] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "TERM",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "TMPDIR",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "XDG_CACHE_HOME",
-    "HTTP_PROXY",
-    "http_proxy",
-    "HTTPS_PROXY",
-    "https_proxy",
-    "ALL_PROXY",
-    "all_proxy",
-    "NO_PROXY",
-    "no_proxy",
-];
-
 /// Settings of a child process.
 pub struct StdioSettings {
     /// Server name for logs.
     pub name: String,
     /// Program to start.
     pub command: String,
+    /// Kind of the program, which decides what it inherits.
+    pub kind: ProgramKind,
     /// Arguments of the program.
     pub args: Vec<String>,
     /// Environment variables beside the inherited ones.
@@ -211,8 +187,7 @@ fn command(settings: &StdioSettings, tag: &str) -> Command {
     let mut command = Command::new(&settings.command);
     // The gateway's environment may hold the keys of other servers.
     command.args(&settings.args).env_clear();
-    let inherited = INHERITED.iter().chain(child_process::SYSTEM_VARIABLES);
-    command.envs(inherited.filter_map(|name| Some((name, std::env::var_os(name)?))));
+    command.envs(child_environment::inherited(settings.kind));
     command.envs(settings.env.iter().map(|(k, v)| (k, v)));
     // Last, so that the configuration cannot replace the tag that the reaper searches for.
     command.env(reaper::CHILD_TAG_ENV, tag);

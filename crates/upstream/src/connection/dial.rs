@@ -246,6 +246,7 @@ async fn open_link(
             let link = StdioLink::start(StdioSettings {
                 name: settings.name.clone(),
                 command: command.clone(),
+                kind: installer::program_kind(&settings.connect),
                 args: args.clone(),
                 env: env.clone(),
                 cwd: cwd.clone(),

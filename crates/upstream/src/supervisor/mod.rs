@@ -24,7 +24,7 @@ use crate::supervisor::connected::{ConnectionEnd, run_connected};
 use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_protocol::Era;
 use moongate_telemetry::logs;
-use moongate_transport::connect_hints;
+use moongate_transport::child_environment::held_back;
 use moongate_transport::stderr::StderrTail;
 
 /// Connects again and again, until the server is stopped.
@@ -35,6 +35,8 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
     let mut supervisor = Supervisor {
         backoff: ReconnectBackoff::new(supervised.server.settings.backoff),
         era: None,
+        handshake_first: false,
+        variables_told: false,
         is_first: true,
         hint_logged: false,
     };
@@ -78,6 +80,8 @@ struct Supervisor {
     backoff: ReconnectBackoff,
     era: Option<Era>,
     is_first: bool,
+    /// True once the variables that the program may miss were logged.
+    variables_told: bool,
     /// True once the hint about containers was logged.
     hint_logged: bool,
 }
@@ -136,12 +140,30 @@ impl Supervisor {
             // A remembered era that fails is forgotten: the server may have been replaced.
             Err(error) => {
                 attempt.fail();
+                self.tell_held_variables(supervised);
+                // Every other time: a server that ends at its start may also speak only the newer era.
+                let has_ended = matches!(error, ConnectError::Link(LinkError::Closed(_)));
+                self.handshake_first = has_ended && !self.handshake_first;
                 let now = Instant::now();
                 let was_remembered = self.era.take().is_some() && era.is_some();
                 let delay =
                     if was_remembered { self.backoff.wrong_era(now) } else { self.backoff.on_failure(&error, now) };
                 AttemptEnd::Disconnected(error.to_string(), delay)
             }
+        }
+    }
+
+    /// Logs once which variables a program that failed may miss.
+    fn tell_held_variables(&mut self, supervised: &SupervisedServer) {
+        let connect = &supervised.server.settings.connect;
+        let ConnectTarget::Stdio { env, .. } = connect else { return };
+        if std::mem::replace(&mut self.variables_told, true) {
+            return;
+        }
+        let names = held_back(installer::program_kind(connect), env);
+        if !names.is_empty() {
+            let (server, names) = (supervised.name(), names.join(", "));
+            tracing::info!(server, "variables not passed to the program: {names}; `env` passes those that it needs");
         }
     }
 
