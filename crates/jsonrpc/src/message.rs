@@ -3,6 +3,8 @@
 //! Owns [`RequestId`], [`RpcMessage`] and their codec. Does not know methods, revisions or transports. Invariant: a
 //! parsed message has exactly one meaning: no duplicate members, no result beside an error, an id of a legal type.
 
+mod from_server;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
@@ -11,6 +13,8 @@ use serde_json::value::RawValue;
 use crate::json::{
     BorrowedKey, ByteString, JsonObject, JsonScanner, RawJson, ShallowObject, is_lookalike, utf8, write_string,
 };
+
+pub use from_server::{ServerPayload, answered_id, batch_items, echoed_number};
 
 /// Request id as its sender wrote it: a string or a whole number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -212,7 +216,7 @@ impl RpcMessage {
     pub fn parse(bytes: &Bytes) -> Result<Self, MalformedMessage> {
         match RpcMessage::parse_fast(bytes)? {
             Some(message) => Ok(message),
-            None => RpcMessage::parse_strict(bytes),
+            None => RpcMessage::parse_strict(bytes, RequestId::from_raw),
         }
     }
 
@@ -222,7 +226,7 @@ impl RpcMessage {
             Some(message) => Ok(message),
             None => match lookalike(bytes) {
                 Some(member) => Err(MalformedMessage::Lookalike { member, id: readable_id(bytes) }),
-                None => RpcMessage::parse_strict(bytes),
+                None => RpcMessage::parse_strict(bytes, RequestId::from_raw),
             },
         }
     }
@@ -236,8 +240,8 @@ impl RpcMessage {
         Ok(RpcMessage::scanned(bytes))
     }
 
-    /// Parses any message.
-    fn parse_strict(bytes: &Bytes) -> Result<Self, MalformedMessage> {
+    /// Parses any message. `read_id` decides which ids are legal.
+    fn parse_strict(bytes: &Bytes, read_id: fn(RawJson) -> Option<RequestId>) -> Result<Self, MalformedMessage> {
         let text = utf8(bytes).map_err(MalformedMessage::Json)?;
         // Serde would accept an array as the members in their order.
         if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
@@ -252,7 +256,7 @@ impl RpcMessage {
             }
             Err(e) => return Err(e.into()),
         };
-        let id = envelope.id.map(|raw| RequestId::from_raw(RawJson::slice(bytes, raw)));
+        let id = envelope.id.map(|raw| read_id(RawJson::slice(bytes, raw)));
         let shape = |reason| MalformedMessage::Shape { reason, id: id.clone().flatten() };
         // JSON-RPC 2.0, section 4: "A String specifying the version of the JSON-RPC protocol. MUST be exactly "2.0"."
         if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {

@@ -20,6 +20,8 @@ pub struct ByteBudget {
     pub(super) dropped: CounterHandle,
     /// Count of server requests among the dropped messages; each gets an error reply.
     pub(super) refused: CounterHandle,
+    /// Count of messages whose text had to be mended.
+    pub(super) mended: CounterHandle,
     /// Count of replies that the gateway gives by itself.
     pub(super) replies: ReplyMeter,
 }
@@ -37,6 +39,7 @@ impl ByteBudget {
             answers: metrics.calls.dropped.series(DroppedItem::ServerResponse),
             dropped: metrics.calls.dropped.series(DroppedItem::ServerMessage),
             refused: metrics.calls.refused.series(Limit::MaxBacklog),
+            mended: metrics.servers.mended.series(server),
             replies: ReplyMeter::new(server, metrics),
         })
     }

@@ -12,11 +12,14 @@ use futures_util::Stream;
 use tokio::sync::Semaphore;
 
 use crate::http_error::connection_error;
+use crate::http_settings::OnMended;
 use crate::read_body::drain_body;
 use crate::response_body::ResponseBody;
 use crate::rpc_pipe::OnGarbage;
 use crate::{ActivityFlag, BATCH_MAX, LinkError};
-use moongate_jsonrpc::message::{RpcMessage, RpcPayload, RpcResponse};
+use moongate_jsonrpc::message::{
+    MalformedMessage, RpcMessage, RpcPayload, RpcResponse, ServerPayload, answered_id, batch_items, echoed_number,
+};
 use moongate_jsonrpc::sse;
 
 /// Limit of the bytes that one poll reads from an event stream without yielding a message.
@@ -30,6 +33,7 @@ pub(super) struct EventStreamOptions {
     /// Limit of one event, in bytes.
     pub(super) limit: usize,
     pub(super) on_garbage: OnGarbage,
+    pub(super) on_mended: OnMended,
     pub(super) activity: Arc<ActivityFlag>,
     /// Room for streams that are drained in the background.
     pub(super) drains: Arc<Semaphore>,
@@ -77,25 +81,47 @@ impl EventStream {
             }
             // 2025-03-26/basic/transports.mdx, Sending Messages to the Server: "These responses MAY be batched", and
             // so may requests and notifications, also on the stream of a GET.
-            match RpcPayload::parse(&event.data, BATCH_MAX) {
-                Ok(RpcPayload::One(message)) => {
-                    self.options.activity.mark();
-                    if let Some(message) = self.accept(message) {
-                        return Some(Ok(message));
-                    }
-                }
-                Ok(RpcPayload::Batch(messages)) => {
-                    self.options.activity.mark();
-                    for message in messages {
-                        match message {
-                            Ok(message) => self.batch.push_back(message),
-                            Err(_) => (self.options.on_garbage)(&event.data),
+            let payload = match ServerPayload::parse(&event.data, BATCH_MAX) {
+                Ok(payload) => payload,
+                Err(wrong) => match self.reject(&event.data, &event.data, &wrong) {
+                    Some(failed) => return Some(Err(failed)),
+                    None => continue,
+                },
+            };
+            self.options.activity.mark();
+            if payload.is_mended {
+                (self.options.on_mended)();
+            }
+            let messages = match payload.payload {
+                RpcPayload::One(message) => match self.accept(message) {
+                    Some(message) => return Some(Ok(message)),
+                    None => continue,
+                },
+                RpcPayload::Batch(messages) => messages,
+            };
+            for (at, message) in messages.into_iter().enumerate() {
+                match message {
+                    Ok(message) => self.batch.push_back(message),
+                    Err(wrong) => {
+                        let item = batch_items(&event.data).get(at).cloned().unwrap_or_default();
+                        if let Some(failed) = self.reject(&event.data, &item, &wrong) {
+                            return Some(Err(failed));
                         }
                     }
                 }
-                Err(_) => (self.options.on_garbage)(&event.data),
             }
         }
+    }
+
+    /// Reports an event that is no message. Returns the failure of the call if the event means to answer it: no other
+    /// answer will come.
+    fn reject(&mut self, event: &[u8], item: &[u8], wrong: &MalformedMessage) -> Option<LinkError> {
+        (self.options.on_garbage)(event);
+        let id = self.options.id?;
+        (answered_id(item) == Some(id)).then(|| {
+            self.body = None;
+            LinkError::Protocol(format!("the answer is {wrong}"))
+        })
     }
 
     /// Returns the message unless it answers another request. The answer ends the stream.
@@ -175,7 +201,7 @@ impl Stream for EventStream {
 /// True if a response answers the request with this id. Only an error may lack an id: its sender could not read it.
 pub(super) fn is_for(response: &RpcResponse, id: u64) -> bool {
     match &response.id {
-        Some(answered) => answered.as_number() == Some(id),
+        Some(answered) => echoed_number(answered.raw().bytes()) == Some(id),
         None => response.outcome.is_err(),
     }
 }

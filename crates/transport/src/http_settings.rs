@@ -14,6 +14,9 @@ use crate::{HeaderList, PipeDialer};
 /// Called for each stream that is resumed.
 pub type OnResume = Arc<dyn Fn() + Send + Sync>;
 
+/// Called for each message whose text had to be mended.
+pub type OnMended = Arc<dyn Fn() + Send + Sync>;
+
 /// Settings of a connection to one HTTP server.
 pub struct HttpSettings {
     /// MCP endpoint.

@@ -3,6 +3,11 @@
 //! Owns the state between two parts of the message. Does not keep the parts. Invariant: only an `id` of the outermost
 //! object counts.
 
+use moongate_jsonrpc::message::echoed_number;
+
+/// Limit of the bytes of an id. Longer ones are nobody's.
+const ID_MAX: usize = 32;
+
 /// Incremental scanner for the `id` of a message. Some servers write it last, after a result that may hold ids of
 /// other things.
 #[derive(Default)]
@@ -12,9 +17,8 @@ pub struct PartialIdScanner {
     escaped: bool,
     /// Last string of the outermost object, up to the length that tells it from `id`.
     key: Vec<u8>,
-    /// Number after the key, while it is read.
-    number: Option<u64>,
-    reading: bool,
+    /// Value after the key, while it is read.
+    value: Option<Vec<u8>>,
     /// True once an id was returned. Only the first counts.
     found: bool,
 }
@@ -30,28 +34,26 @@ impl PartialIdScanner {
             }
             match byte {
                 b'"' => {
-                    (self.in_string, self.reading) = (true, false);
-                    self.key.clear();
+                    self.in_string = true;
+                    if !self.keep(byte) {
+                        self.key.clear();
+                    }
                 }
                 b'{' | b'[' => {
                     self.depth += 1;
-                    self.reading = false;
+                    self.value = None;
                 }
                 // Only members of the message itself count, not those of its result.
-                b':' if self.depth == 1 => (self.reading, self.number) = (self.key == b"id", None),
+                b':' if self.depth == 1 => self.value = (self.key == b"id").then(Vec::new),
                 b',' | b'}' | b']' => {
-                    if std::mem::take(&mut self.reading) {
-                        found = found.or(self.number);
-                    }
+                    let value = self.value.take();
+                    found = found.or_else(|| value.and_then(|value| echoed_number(value.trim_ascii())));
                     // The text was never parsed, so its brackets may be unbalanced.
                     self.depth -= usize::from(byte != b',' && self.depth > 0);
                 }
-                b'0'..=b'9' if self.reading => {
-                    self.number =
-                        self.number.unwrap_or(0).checked_mul(10).and_then(|n| n.checked_add(u64::from(byte - b'0')));
-                    self.reading = self.number.is_some();
+                _ => {
+                    self.keep(byte);
                 }
-                _ => {}
             }
         }
         // A second id would be a duplicate member, which no sender means.
@@ -60,7 +62,21 @@ impl PartialIdScanner {
         found
     }
 
+    /// Keeps a byte of the value. False if no value is read.
+    fn keep(&mut self, byte: u8) -> bool {
+        match &mut self.value {
+            Some(value) if value.len() < ID_MAX => value.push(byte),
+            Some(_) => self.value = None,
+            None => return false,
+        }
+        true
+    }
+
     fn string(&mut self, byte: u8) {
+        if self.keep(byte) {
+            self.in_string = byte != b'"';
+            return;
+        }
         match byte {
             _ if std::mem::take(&mut self.escaped) => {}
             b'\\' => self.escaped = true,
@@ -92,6 +108,8 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":17,"result":{"id":4}}"#,
             r#"{"result":{"id":4,"text":"\"id\":5,{\\"},"jsonrpc":"2.0","id": 17 }"#,
             r#"{ "error": [{"id":3}], "x": "id", "id" : 17, "result": {}}"#,
+            r#"{"id":"17","result":4}"#,
+            r#"{"id": 17.0 ,"result":4}"#,
         ];
         for text in own {
             for part in [1, 2, 7, 1000] {
@@ -100,7 +118,7 @@ mod tests {
         }
         let none = [
             r#"{"result":{"id":4}}"#,
-            r#"{"id":"17","result":4}"#,
+            r#"{"id":"x17","result":4}"#,
             r#"{"id":null,"result":4}"#,
             r#"{"ids":4,"i":5,"\u0069d":6}"#,
             r#"[{"id":4}]"#,

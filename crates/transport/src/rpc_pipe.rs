@@ -10,7 +10,6 @@ mod reply_queue;
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ use crate::pipe_link::PipeLink;
 use crate::{ActivityFlag, CorrelateFn, LinkError, LinkReply, MessageRoute, MessageStream, OutgoingMessage};
 pub(super) use line_codec::WriteQueue;
 use line_codec::{read_lines, take_line, write_cost, write_lines};
-use moongate_jsonrpc::message::{RpcError, RpcMessage, RpcRequest, code, encode_with, write_error};
+use moongate_jsonrpc::message::{RpcError, RpcMessage, RpcRequest, code, echoed_number, encode_with, write_error};
 use reply_queue::ReplyQueue;
 
 /// Limit of messages queued for one call. Further notifications are dropped; one place is reserved for the answer.
@@ -401,7 +400,7 @@ impl PipeShared {
     fn deliver(&self, message: RpcMessage, size: usize) -> Option<Bytes> {
         self.mark_received();
         if let RpcMessage::Response(response) = &message {
-            match response.id.as_ref().and_then(|id| id.as_number()) {
+            match response.id.as_ref().and_then(|id| echoed_number(id.raw().bytes())) {
                 Some(id) => self.complete_call(id, message),
                 // The answer matches no request of ours: it timed out or was invented.
                 None => self.backlog.answers.inc(),

@@ -5,6 +5,7 @@
 //! followed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::event_stream::{EventStream, EventStreamOptions, is_for};
 use crate::http_client::{HttpClient, HttpEndpoint, HttpRequest};
-use crate::http_settings::{HttpSettings, OnResume};
+use crate::http_settings::{HttpSettings, OnMended, OnResume};
 use crate::media_type::{is_event_stream, media_type};
 use crate::read_body::{collect_body, drain_body};
 use crate::response_body::ResponseBody;
@@ -23,7 +24,7 @@ use crate::rpc_pipe::OnGarbage;
 use crate::sse_reconnect::{SseReconnect, with_reconnects};
 use crate::status_error::read_status_error;
 use crate::{ActivityFlag, BATCH_MAX, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
-use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
+use moongate_jsonrpc::message::{RpcMessage, RpcPayload, ServerPayload};
 
 /// Limit of finished event streams drained at once. Further ones are closed with their connections.
 const DRAINS_MAX: usize = 64;
@@ -67,6 +68,7 @@ impl HttpLink {
             id,
             limit: self.max_message,
             on_garbage: self.on_garbage.clone(),
+            on_mended: self.on_mended.clone(),
             activity: self.activity.clone(),
             drains: self.drains.clone(),
         }
@@ -82,7 +84,9 @@ impl HttpLink {
     }
 
     async fn post(&self, outgoing: OutgoingMessage, resume: Option<HeaderList>) -> Result<LinkReply, LinkError> {
-        let response = self.exchange(HttpRequest::post(ACCEPT_JSON_OR_EVENTS, outgoing.headers, outgoing.body)).await?;
+        let response = self
+            .exchange(HttpRequest::post(ACCEPT_JSON_OR_EVENTS, outgoing.headers, outgoing.body), outgoing.id)
+            .await?;
         self.read_reply(outgoing.id, response, resume).await
     }
 
@@ -144,7 +148,7 @@ impl Link for HttpLink {
     fn open_server_stream(&self, headers: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
         async move {
             let request = HttpRequest::bare(Method::GET, "text/event-stream", headers.clone());
-            let response = self.exchange(request).await?;
+            let response = self.exchange(request, None).await?;
             if !is_event_stream(response.headers()) {
                 return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
             }

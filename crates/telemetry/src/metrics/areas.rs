@@ -61,6 +61,7 @@ pub struct ServerMetrics {
     pub pings_missed: CounterFamily<ByServer>,
     pub requests: CounterFamily<(ByServer, ReplyOutcome)>,
     pub garbage: CounterFamily<ByServer>,
+    pub mended: CounterFamily<ByServer>,
     pub backlog_bytes: GaugeFamily<ByServer>,
     pub breaker_opened: CounterFamily<ByServer>,
     pub retries: CounterFamily<(ByServer, RetryOutcome)>,
@@ -88,6 +89,7 @@ impl ServerMetrics {
                  fast, and is read no faster), dropped (it takes no answers).",
             ),
             garbage: r.counters("moongate_garbage_total", "Lines and events from a server that were no messages."),
+            mended: r.counters("moongate_mended_messages_total", "Messages of a server with bytes that are not UTF-8."),
             backlog_bytes: r.gauges("moongate_backlog_bytes", "Bytes that a server said and that wait for clients."),
             breaker_opened: r.counters(
                 "moongate_breaker_opened_total",

@@ -18,7 +18,7 @@ use tokio::task::coop;
 use super::{CallMessage, OpenRequestTable, PipeShared, QueuedLine, lock};
 use crate::partial_id::PartialIdScanner;
 use crate::{BATCH_MAX, LinkError};
-use moongate_jsonrpc::message::{MalformedMessage, RpcPayload};
+use moongate_jsonrpc::message::{MalformedMessage, RpcPayload, ServerPayload, answered_id, batch_items};
 
 /// Limit of messages in one write.
 const WRITE_AT_ONCE: usize = 64;
@@ -194,17 +194,12 @@ pub(super) fn take_line(line: Bytes, shared: &PipeShared, replies: &mut Vec<Byte
     }
     let text = line.slice_ref(text);
     // Revision 2025-03-26 has batches, and its servers may send them.
-    match RpcPayload::parse(&text, BATCH_MAX) {
-        Ok(RpcPayload::One(message)) => replies.extend(shared.deliver(message, text.len())),
-        Ok(RpcPayload::Batch(messages)) => {
-            // All messages of a batch share its text, and each keeps the whole text alive.
-            let each = text.len() / messages.len().max(1);
-            for message in messages {
-                match message {
-                    Ok(message) => replies.extend(shared.deliver(message, each)),
-                    Err(_) => on_garbage(&text),
-                }
+    match ServerPayload::parse(&text, BATCH_MAX) {
+        Ok(ServerPayload { payload, is_mended }) => {
+            if is_mended {
+                shared.backlog.mended.inc();
             }
+            shared.deliver_payload(payload, &text, replies);
         }
         Err(wrong) => {
             on_garbage(&text);
@@ -214,12 +209,31 @@ pub(super) fn take_line(line: Bytes, shared: &PipeShared, replies: &mut Vec<Byte
 }
 
 impl PipeShared {
+    /// Delivers a message or a batch.
+    fn deliver_payload(&self, payload: RpcPayload, text: &Bytes, replies: &mut Vec<Bytes>) {
+        let messages = match payload {
+            RpcPayload::One(message) => return replies.extend(self.deliver(message, text.len())),
+            RpcPayload::Batch(messages) => messages,
+        };
+        // All messages of a batch share its text, and each keeps the whole text alive.
+        let each = text.len() / messages.len().max(1);
+        for (at, message) in messages.into_iter().enumerate() {
+            match message {
+                Ok(message) => replies.extend(self.deliver(message, each)),
+                Err(wrong) => {
+                    (self.on_garbage)(text);
+                    if let Some(item) = batch_items(text).get(at) {
+                        self.fail_malformed(item, &wrong);
+                    }
+                }
+            }
+        }
+    }
+
     /// Fails the call that a malformed answer names: no other answer will come. Possible requests and log lines with an
     /// `id` do not count as answers.
     fn fail_malformed(&self, line: &[u8], wrong: &MalformedMessage) {
-        let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
-        let answers = has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");
-        if let Some(id) = answers.then(|| PartialIdScanner::default().feed(line)).flatten()
+        if let Some(id) = answered_id(line).or_else(|| scan_answered_id(line))
             && let OpenRequestTable::Calls(calls) = &mut *lock(&self.open)
             && let Some(call) = calls.remove(&id)
         {
@@ -238,4 +252,11 @@ impl PipeShared {
             let _ = call.try_send(CallMessage::end(Err(LinkError::TooLarge { limit })));
         }
     }
+}
+
+/// Finds the id of the request that a text without a JSON structure means to answer.
+fn scan_answered_id(line: &[u8]) -> Option<u64> {
+    let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
+    let answers = has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");
+    answers.then(|| PartialIdScanner::default().feed(line)).flatten()
 }

@@ -314,6 +314,7 @@ fn http_settings(
         return Err(LinkError::Spawn("there is no URL".to_owned()));
     };
     let resumed = common.metrics.servers.resumed.series(&settings.name);
+    let mended = common.metrics.servers.mended.series(&settings.name);
     let http = HttpSettings {
         url: url.clone(),
         socket: socket.clone(),
@@ -324,6 +325,8 @@ fn http_settings(
         connect_timeout: settings.connect_timeout,
         max_message: settings.max_message,
         on_garbage: on_garbage(&settings.name, &common.metrics),
+        on_mended: Arc::new(move || mended.inc()),
+        was_reached,
         on_resume: Arc::new(move || resumed.inc()),
         dial: common.dialer.clone().map(|dialer| {
             let name = settings.name.clone();

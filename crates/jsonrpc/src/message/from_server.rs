@@ -1,0 +1,197 @@
+//! Messages of servers that keep JSON-RPC less strictly than their clients must.
+//!
+//! Owns what the official SDKs take all the same: ids as another JSON type, and bytes that are no UTF-8. Does not
+//! decide whose answer it is (`transport`). Invariant: a text that is strictly right is read as it is elsewhere.
+
+use bytes::Bytes;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::{MalformedMessage, RequestId, RpcMessage, RpcPayload};
+use crate::json::{BorrowedKey, RawJson};
+
+/// Largest whole number that every reader of JSON keeps exact.
+const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// Message or batch of a server.
+pub struct ServerPayload {
+    /// Content.
+    pub payload: RpcPayload,
+    /// True if bytes that are no UTF-8 became U+FFFD.
+    pub is_mended: bool,
+}
+
+impl ServerPayload {
+    /// Parses a text of a server. `batch_max` limits the messages in a batch.
+    pub fn parse(bytes: &Bytes, batch_max: usize) -> Result<Self, MalformedMessage> {
+        match RpcPayload::read(bytes, batch_max, parse_message) {
+            Ok(payload) => Ok(ServerPayload { payload, is_mended: false }),
+            Err(strict) => match mend(bytes).and_then(|text| RpcPayload::read(&text, batch_max, parse_message).ok()) {
+                Some(payload) => Ok(ServerPayload { payload, is_mended: true }),
+                None => Err(strict),
+            },
+        }
+    }
+}
+
+fn parse_message(bytes: &Bytes) -> Result<RpcMessage, MalformedMessage> {
+    match RpcMessage::parse_fast(bytes)? {
+        Some(message) => Ok(message),
+        None => RpcMessage::parse_strict(bytes, read_echoed_id),
+    }
+}
+
+/// Reads an id. A number such as `7.0` is the whole number that it equals.
+fn read_echoed_id(raw: RawJson) -> Option<RequestId> {
+    let number = echoed_number(raw.bytes());
+    RequestId::from_raw(raw).or_else(|| number.map(RequestId::number))
+}
+
+/// Returns the text with U+FFFD in place of bytes that are no UTF-8. `None` if there are none.
+fn mend(bytes: &Bytes) -> Option<Bytes> {
+    std::str::from_utf8(bytes).is_err().then(|| Bytes::from(String::from_utf8_lossy(bytes).into_owned()))
+}
+
+/// Returns the number that an echoed id stands for: `7`, `"7"`, `7.0`.
+///
+/// The official SDKs take all of them: TypeScript reads `Number(response.id)`, Python `int(response.id)`.
+pub fn echoed_number(json: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(json).ok()?;
+    // Nearly all servers echo the number as it was.
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let text = text.strip_prefix('"').map_or(Some(text), |rest| rest.strip_suffix('"'))?.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.parse().ok();
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+')) {
+        return None;
+    }
+    let number: f64 = text.parse().ok()?;
+    // Truncates nothing: the number is whole and small.
+    (number.fract() == 0.0 && (0.0..=EXACT_MAX).contains(&number)).then_some(number as u64)
+}
+
+/// Returns the id of the request that a malformed text means to answer. `None` if it is no answer, such as a log line
+/// with an `id`.
+pub fn answered_id(text: &[u8]) -> Option<u64> {
+    let text = String::from_utf8_lossy(text);
+    let members: AnswerMembers<'_> = serde_json::from_str(&text).ok()?;
+    // A log line may have an id and an error, too, but never those alone.
+    let is_answer = members.has_version || members.has_outcome && !members.has_others;
+    members.id.filter(|_| is_answer && !members.has_method).and_then(|id| echoed_number(id.get().as_bytes()))
+}
+
+/// Returns the texts of the messages in a batch.
+pub fn batch_items(batch: &Bytes) -> Vec<Bytes> {
+    let items: Vec<&RawValue> = serde_json::from_slice(batch).unwrap_or_default();
+    items.into_iter().map(|item| batch.slice_ref(item.get().as_bytes())).collect()
+}
+
+/// Members of a text that may be an answer. Duplicates are no error here.
+#[derive(Default)]
+struct AnswerMembers<'a> {
+    id: Option<&'a RawValue>,
+    has_version: bool,
+    has_method: bool,
+    has_outcome: bool,
+    has_others: bool,
+}
+
+impl<'de> Deserialize<'de> for AnswerMembers<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(AnswerVisitor)
+    }
+}
+
+struct AnswerVisitor;
+
+impl<'de> Visitor<'de> for AnswerVisitor {
+    type Value = AnswerMembers<'de>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = AnswerMembers::default();
+        while let Some(BorrowedKey(key)) = map.next_key::<BorrowedKey<'de>>()? {
+            match &*key {
+                "id" if members.id.is_none() => {
+                    members.id = Some(map.next_value()?);
+                    continue;
+                }
+                "jsonrpc" => members.has_version = true,
+                "method" => members.has_method = true,
+                "result" | "error" => members.has_outcome = true,
+                _ => members.has_others = true,
+            }
+            map.next_value::<IgnoredAny>()?;
+        }
+        Ok(members)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(text: &[u8]) -> (Option<u64>, String, bool) {
+        let parsed = ServerPayload::parse(&Bytes::copy_from_slice(text), 10).unwrap();
+        let RpcPayload::One(RpcMessage::Response(response)) = parsed.payload else { panic!("no response") };
+        let result = String::from_utf8(response.outcome.unwrap().bytes().to_vec()).unwrap();
+        (response.id.and_then(|id| echoed_number(id.raw().bytes())), result, parsed.is_mended)
+    }
+
+    #[test]
+    fn echoed_ids_are_the_numbers_that_they_equal() {
+        for id in ["7", "\"7\"", "7.0", "\"7.0\"", "7.00", "7e0", "70.0e-1", "\" 7 \"", "\"07\""] {
+            let expected = if id.contains('-') { None } else { Some(7) };
+            assert_eq!(echoed_number(id.as_bytes()), expected, "{id}");
+        }
+        for id in ["7.5", "-7", "null", "\"\"", "\"x\"", "\"7", "true", "1e300", "\"nan\"", "\"inf\"", "[7]", ""] {
+            assert_eq!(echoed_number(id.as_bytes()), None, "{id}");
+        }
+        for id in ["7", "\"7\"", "7.0"] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+            assert_eq!(response(text.as_bytes()).0, Some(7), "{id}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_utf8_are_replaced_and_told() {
+        let (_, result, is_mended) = response(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"x\xff\xfe\"}}");
+        assert_eq!((result.as_str(), is_mended), ("{\"a\":\"x\u{fffd}\u{fffd}\"}", true));
+        assert!(!response("{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"\u{fffd}\"}}".as_bytes()).2);
+        assert!(ServerPayload::parse(&Bytes::from_static(b"\xff\xfe{\0"), 10).is_err());
+    }
+
+    #[test]
+    fn the_request_that_a_malformed_answer_means_is_known() {
+        let answers = [
+            r#"{"id":7,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7}"#,
+            r#"{"jsonrpc":"1.0","id":"7","result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7.0,"result":null}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1}}"#,
+            r#"{"id":7,"error":"no","error":"no"}"#,
+        ];
+        for text in answers {
+            assert_eq!(answered_id(text.as_bytes()), Some(7), "{text}");
+        }
+        let others = [
+            r#"{"level":30,"id":7,"msg":"call"}"#,
+            r#"{"level":30,"id":7,"error":"no"}"#,
+            r#"{"level":30,"id":7,"context":{"result":1}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":5}"#,
+            r#"{"jsonrpc":"2.0","id":null,"result":{}}"#,
+            r#"[{"id":7,"result":{}}]"#,
+            "7",
+        ];
+        for text in others {
+            assert_eq!(answered_id(text.as_bytes()), None, "{text}");
+        }
+    }
+}
