@@ -110,7 +110,7 @@ async fn refusal(settings: &ServerSettings, allow_commands: bool, limit: Duratio
         }
         _ => {}
     }
-    // Redirects need no look, since no transport follows them.
+    // Redirects need no look: they are followed within the origin only.
     let is_refused = settings.metadata == MetadataAccess::Refused;
     (is_refused && is_metadata_target(&settings.connect, limit).await).then(|| {
         let message = "this is the address of a cloud's metadata service, and it is never connected to from here";

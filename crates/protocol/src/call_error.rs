@@ -37,15 +37,17 @@ pub(super) fn from_link(server: &str, error: &LinkError) -> Error {
 }
 
 fn from_status(server: &str, status: u16, hint: &str, message: Option<&RpcMessage>, retry_after: Option<u64>) -> Error {
-    // A 4xx with a JSON-RPC error comes from the server itself. These three statuses come from its host.
-    if let (Some(RpcMessage::Response(response)), 400..=499) = (message, status)
-        && let (Err(error), false) = (&response.outcome, matches!(status, 401 | 403 | 429))
+    // A JSON-RPC error comes from the server itself, which is therefore up. These statuses say what the host wants, and
+    // the error's words are in the hint.
+    let is_hosts = matches!(status, 401 | 403 | 408 | 429 | 502..=504);
+    if let Some(RpcMessage::Response(response)) = message
+        && let (Err(error), false) = (&response.outcome, is_hosts)
     {
         return Error::from_server(error.clone());
     }
     let retryable = match status {
         // A proxy may have passed the request on before it failed. Only safe calls are sent again.
-        429 | 500..=599 => Retryable::After(retry_after.map(Duration::from_secs)),
+        408 | 429 | 500..=599 => Retryable::After(retry_after.map(Duration::from_secs)),
         _ => Retryable::No,
     };
     let wait = retry_after.map(|s| format!("; it asks to wait {} s", s.min(3600))).unwrap_or_default();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Response, Uri};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, COOKIE, HOST, LOCATION, PROXY_AUTHORIZATION, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -17,10 +17,13 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use moongate_http1::{PoolLimits, RequestTemplate};
 
 use crate::connect_timeout::ConnectTimeout;
+use crate::content_coding::decode_response;
+use crate::cookie_jar::CookieJar;
 use crate::http_error::unreachable_error;
 use crate::http_settings::HttpSettings;
 use crate::plain_client::{PlainClient, PlainConnector};
 use crate::proxy::ProxyAddress;
+use crate::read_body::drain_body;
 use crate::response_body::ResponseBody;
 use crate::tcp_connector::{KEEPALIVE, TcpConnector};
 use crate::tunnel::ProxyConnector;
@@ -30,9 +33,19 @@ use crate::{HeaderList, LinkError};
 const POOL_IDLE: usize = 64;
 /// Longest time that a connection stays idle. Servers commonly close theirs after 60 to 75 s.
 const POOL_IDLE_TIME: Duration = Duration::from_secs(50);
-/// Client of one origin.
+/// Limit of redirects that one request follows.
+const REDIRECTS_MAX: usize = 5;
+
+/// Client of one origin, with the cookies that it set.
 #[derive(Clone)]
-pub(super) enum HttpClient {
+pub(super) struct HttpClient {
+    pool: HttpPool,
+    cookies: Arc<CookieJar>,
+}
+
+/// Connections to one origin.
+#[derive(Clone)]
+enum HttpPool {
     /// HTTP/1.1 without TLS.
     Plain(Arc<PlainClient>),
     /// HTTP/1.1 without TLS to a proxy that forwards each request.
@@ -48,62 +61,94 @@ impl HttpClient {
     ///
     /// Fails if the URL cannot be used.
     pub(super) fn for_origin(settings: &HttpSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
+        Ok(HttpClient { pool: HttpPool::for_origin(settings, tls)?, cookies: Arc::default() })
+    }
+
+    /// Returns an endpoint of this origin with its common headers. Fails if the host is no valid header value.
+    pub(super) fn endpoint(&self, url: &url::Url, configured: HeaderList) -> Result<HttpEndpoint, LinkError> {
+        let mut headers: HeaderMap = configured.into_iter().collect();
+        // Some hosts refuse programs by their agent, so another one may be configured.
+        let agent = HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION")));
+        headers.entry(USER_AGENT).or_insert(agent);
+        // Compressed events would wait for one another. Some hosts compress all the same: see `content_coding.rs`.
+        headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
+        self.endpoint_with(url.clone(), headers)
+    }
+
+    fn endpoint_with(&self, url: url::Url, headers: HeaderMap) -> Result<HttpEndpoint, LinkError> {
+        let route = self.pool.route(&url, headers.clone())?;
+        Ok(HttpEndpoint { route, origin: Arc::new(EndpointOrigin { client: self.clone(), url, headers }) })
+    }
+}
+
+impl HttpPool {
+    fn for_origin(settings: &HttpSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let HttpSettings { url, socket, proxy, metadata, connect_timeout, dial, .. } = settings;
         // One pool for each server: its idle connections cannot crowd out those of others.
         let limits = PoolLimits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
         if let Some(path) = socket {
             let connector = PlainConnector::Unix(path.to_owned(), *connect_timeout);
-            return Ok(HttpClient::Plain(PlainClient::new(connector, to_uri(url)?, limits)));
+            return Ok(HttpPool::Plain(PlainClient::new(connector, to_uri(url)?, limits)));
         }
         if let Some(dial) = dial {
-            return Ok(HttpClient::Plain(PlainClient::new(PlainConnector::Memory(dial.clone()), to_uri(url)?, limits)));
+            return Ok(HttpPool::Plain(PlainClient::new(PlainConnector::Memory(dial.clone()), to_uri(url)?, limits)));
         }
         let (tcp, proxy) = (TcpConnector::new(*connect_timeout, *metadata), proxy.clone());
         if url.scheme() == "https" {
-            return Ok(HttpClient::Tls(Box::new(over_tls(tcp, proxy, *connect_timeout, tls))));
+            return Ok(HttpPool::Tls(Box::new(over_tls(tcp, proxy, *connect_timeout, tls))));
         }
         let connector = ProxyConnector::forwarding(tcp, proxy.clone());
         let connector = PlainConnector::Tcp(ConnectTimeout::new(connector, *connect_timeout).through(proxy.as_ref()));
         let plain = PlainClient::new(connector, to_uri(url)?, limits);
         Ok(match proxy {
-            Some(proxy) => HttpClient::Forward(plain, Box::new(proxy)),
-            None => HttpClient::Plain(plain),
+            Some(proxy) => HttpPool::Forward(plain, Box::new(proxy)),
+            None => HttpPool::Plain(plain),
         })
     }
 
-    /// Returns an endpoint of this origin with its common headers. Fails if the host is no valid header value.
-    pub(super) fn endpoint(&self, url: &url::Url, configured: HeaderList) -> Result<HttpEndpoint, LinkError> {
+    /// Returns the way to a URL of the origin.
+    fn route(&self, url: &url::Url, mut headers: HeaderMap) -> Result<HttpRoute, LinkError> {
         let uri = to_uri(url)?;
-        let mut headers: HeaderMap = configured.into_iter().collect();
-        // Some hosts refuse programs by their agent, so another one may be configured.
-        let agent = HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION")));
-        headers.entry(USER_AGENT).or_insert(agent);
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         match self {
-            HttpClient::Plain(pool) => {
+            HttpPool::Plain(pool) => {
                 // A configured `Host` is kept: some servers behind a socket insist on a name.
                 if !headers.contains_key(HOST) {
                     headers.insert(HOST, host(&uri)?);
                 }
-                Ok(HttpEndpoint::Plain(pool.clone(), Arc::new(RequestTemplate::new(path.to_owned(), &headers))))
+                Ok(HttpRoute::Plain(pool.clone(), Arc::new(RequestTemplate::new(path.to_owned(), &headers))))
             }
             // RFC 9112, section 3.2.2: "a client MUST send the target URI in absolute-form as the request-target".
-            HttpClient::Forward(pool, proxy) => {
+            HttpPool::Forward(pool, proxy) => {
                 let host = host(&uri)?;
                 let absolute = format!("http://{}{path}", host.to_str().unwrap_or_default());
                 // The proxy routes by the absolute URI, so `Host` must agree with it.
                 headers.insert(HOST, host);
                 headers.extend(proxy.authorization().map(|value| (PROXY_AUTHORIZATION, value.clone())));
-                Ok(HttpEndpoint::Plain(pool.clone(), Arc::new(RequestTemplate::new(absolute, &headers))))
+                Ok(HttpRoute::Plain(pool.clone(), Arc::new(RequestTemplate::new(absolute, &headers))))
             }
-            HttpClient::Tls(pool) => Ok(HttpEndpoint::Tls(pool.clone(), Box::new((uri, headers)))),
+            HttpPool::Tls(pool) => Ok(HttpRoute::Tls(pool.clone(), Box::new((uri, headers)))),
         }
     }
 }
 
 /// Destination of requests.
 #[derive(Clone)]
-pub(super) enum HttpEndpoint {
+pub(super) struct HttpEndpoint {
+    route: HttpRoute,
+    origin: Arc<EndpointOrigin>,
+}
+
+/// Parts of an endpoint that are needed for another one of the same origin.
+struct EndpointOrigin {
+    client: HttpClient,
+    url: url::Url,
+    headers: HeaderMap,
+}
+
+/// Way to an endpoint.
+#[derive(Clone)]
+enum HttpRoute {
     /// Over our own connections.
     Plain(Arc<PlainClient>, Arc<RequestTemplate>),
     /// Over a general client, with the common headers.
@@ -118,40 +163,105 @@ pub(super) struct HttpRequest {
     pub(super) headers: HeaderList,
     /// JSON; empty unless the method is POST.
     pub(super) body: Bytes,
+    /// Cookies that the request had before those of the connection were added.
+    without_cookies: Option<HeaderValue>,
 }
 
 impl HttpRequest {
     /// Creates a POST with a message and the accepted media types.
     pub(super) fn post(accept: &'static str, headers: HeaderList, body: Bytes) -> Self {
-        HttpRequest { method: Method::POST, accept, headers, body }
+        HttpRequest { method: Method::POST, accept, headers, body, without_cookies: None }
     }
 
     /// Creates a request without a body.
     pub(super) fn bare(method: Method, accept: &'static str, headers: HeaderList) -> Self {
-        HttpRequest { method, accept, headers, body: Bytes::new() }
+        HttpRequest { method, accept, headers, body: Bytes::new(), without_cookies: None }
     }
 }
 
 impl HttpEndpoint {
     /// Returns the proxy that forwards these requests.
     pub(super) fn forward_proxy(&self) -> Option<&ProxyAddress> {
-        match self {
-            HttpEndpoint::Plain(pool, _) => pool.forward_proxy(),
-            HttpEndpoint::Tls(..) => None,
+        match &self.route {
+            HttpRoute::Plain(pool, _) => pool.forward_proxy(),
+            HttpRoute::Tls(..) => None,
         }
     }
 
-    /// Sends a request. Its own headers replace common headers of the same name.
-    pub(super) async fn request(&self, request: HttpRequest) -> Result<Response<ResponseBody>, LinkError> {
-        let HttpRequest { method, accept, headers, body } = request;
-        match self {
-            HttpEndpoint::Plain(pool, template) => {
-                pool.request(template.request(&method, accept, &headers, body)).await
+    /// Sends a request. Its own headers replace common headers of the same name. Redirects within the origin that keep
+    /// the method are followed.
+    pub(super) async fn request(&self, mut request: HttpRequest) -> Result<Response<ResponseBody>, LinkError> {
+        let response = self.send(&mut request).await?;
+        match self.redirect_target(&response) {
+            // Boxed: redirects are rare, and their future is large.
+            Some(target) => Box::pin(self.follow(target, response, request)).await,
+            None => decode_response(response),
+        }
+    }
+
+    /// Follows redirects. The last response is returned if there are too many.
+    async fn follow(
+        &self,
+        target: url::Url,
+        response: Response<ResponseBody>,
+        mut request: HttpRequest,
+    ) -> Result<Response<ResponseBody>, LinkError> {
+        let (mut next, mut response) = (Some(target), response);
+        for _ in 0..REDIRECTS_MAX {
+            let Some(target) = next.take() else { break };
+            // Read, so that the connection can be reused.
+            drain_body(response.into_body()).await;
+            let endpoint = self.origin.client.endpoint_with(target, self.origin.headers.clone())?;
+            response = endpoint.send(&mut request).await?;
+            next = endpoint.redirect_target(&response);
+        }
+        decode_response(response)
+    }
+
+    /// Returns where a response redirects to, if that is within the origin and the method is kept.
+    fn redirect_target(&self, response: &Response<ResponseBody>) -> Option<url::Url> {
+        // The other statuses turn a POST into a GET, which is no message.
+        if !matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
+            return None;
+        }
+        let location = response.headers().get(LOCATION)?.to_str().ok()?;
+        let mut target = self.origin.url.join(location).ok()?;
+        target.set_fragment(None);
+        // Credentials of the config go with the request, and only this origin may get them.
+        let is_own = target.origin() == self.origin.url.origin() && target.origin().is_tuple();
+        (is_own && target.username().is_empty() && target.password().is_none()).then_some(target)
+    }
+
+    /// Sends a request once.
+    async fn send(&self, request: &mut HttpRequest) -> Result<Response<ResponseBody>, LinkError> {
+        self.add_cookies(request);
+        let response = self.transmit(request).await?;
+        self.origin.client.cookies.store(response.headers(), self.origin.url.scheme() == "https");
+        Ok(response)
+    }
+
+    /// Adds the cookies that the server set to those that the request has.
+    fn add_cookies(&self, request: &mut HttpRequest) {
+        let own = request.headers.iter().find(|(name, _)| *name == COOKIE).map(|(_, value)| value);
+        let before = request.without_cookies.as_ref().or(own).or_else(|| self.origin.headers.get(COOKIE)).cloned();
+        if let Some(cookies) = self.origin.client.cookies.header(self.origin.url.path(), before.as_ref()) {
+            // A redirect sends the request again, with other cookies perhaps.
+            request.without_cookies = before;
+            request.headers.retain(|(name, _)| *name != COOKIE);
+            request.headers.push((COOKIE, cookies));
+        }
+    }
+
+    async fn transmit(&self, request: &HttpRequest) -> Result<Response<ResponseBody>, LinkError> {
+        let HttpRequest { method, accept, headers, body, .. } = request;
+        match &self.route {
+            HttpRoute::Plain(pool, template) => {
+                pool.request(template.request(method, accept, headers, body.clone())).await
             }
-            HttpEndpoint::Tls(pool, common) => {
-                let mut request = http::Request::new(Full::new(body));
-                let is_post = method == Method::POST;
-                *request.method_mut() = method;
+            HttpRoute::Tls(pool, common) => {
+                let mut request = http::Request::new(Full::new(body.clone()));
+                let is_post = *method == Method::POST;
+                request.method_mut().clone_from(method);
                 request.uri_mut().clone_from(&common.0);
                 let map = request.headers_mut();
                 map.clone_from(&common.1);
@@ -161,7 +271,7 @@ impl HttpEndpoint {
                 }
                 // `extend` would append instead of replacing.
                 for (name, value) in headers {
-                    map.insert(name, value);
+                    map.insert(name.clone(), value.clone());
                 }
                 // Boxed: the future is large, and TLS is not the hot path.
                 let answer = Box::pin(pool.request(request)).await;
@@ -259,6 +369,8 @@ mod tests {
             connect_timeout: Duration::from_secs(10),
             max_message: 1024,
             on_garbage: Arc::new(|_| {}),
+            on_mended: Arc::new(|| {}),
+            was_reached: false,
             on_resume: Arc::new(|| {}),
             dial: None,
         };

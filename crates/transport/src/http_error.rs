@@ -3,6 +3,8 @@
 //! Owns the translation of two HTTP clients' errors. Does not read responses (`status_error`). Invariant: a violation
 //! of HTTP is never reported as a closed connection.
 
+use std::io::ErrorKind;
+
 use moongate_http1::ConnectionError;
 
 use crate::error_chain::error_chain;
@@ -13,6 +15,8 @@ pub(super) fn connection_error(error: &ConnectionError, what: &str) -> LinkError
     match error {
         ConnectionError::Parse(_) => LinkError::Protocol(error.to_string()),
         ConnectionError::Closed(_) => LinkError::Closed(format!("{what}: {error}")),
+        // A body that its content coding does not fit.
+        ConnectionError::Io(error) if error.kind() == ErrorKind::InvalidData => LinkError::Protocol(error.to_string()),
         ConnectionError::Io(error) => LinkError::Closed(format!("{what}: {}", error_chain(error))),
     }
 }

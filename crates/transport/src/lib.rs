@@ -13,6 +13,8 @@ mod pipe_link;
 pub mod reaper;
 pub mod connect_hints;
 mod connect_timeout;
+mod content_coding;
+mod cookie_jar;
 mod error_chain;
 mod event_stream;
 mod http_error;

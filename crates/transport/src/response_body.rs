@@ -1,6 +1,6 @@
 //! Response bodies from our own connections or a general client.
 //!
-//! Owns the choice between the two. Does not know messages. Invariant: both kinds report the same errors.
+//! Owns the choice between them. Does not know messages. Invariant: both kinds report the same errors.
 
 use std::io;
 use std::pin::pin;
@@ -11,12 +11,19 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use moongate_http1::{ConnectionError, PooledBody};
 
+use crate::content_coding::DecodedBody;
+
 /// Body of a response.
 pub(super) enum ResponseBody {
     /// Over one of our own connections.
     Plain(PooledBody),
     /// Over a general client.
     Tls(Incoming),
+    /// Without the content coding of another body.
+    Decoded(Box<DecodedBody>),
+    /// Nothing, for tests.
+    #[cfg(test)]
+    Empty,
 }
 
 impl ResponseBody {
@@ -25,6 +32,9 @@ impl ResponseBody {
         match self {
             ResponseBody::Plain(body) => body.is_finished(),
             ResponseBody::Tls(body) => body.is_end_stream(),
+            ResponseBody::Decoded(body) => body.is_finished(),
+            #[cfg(test)]
+            ResponseBody::Empty => true,
         }
     }
 
@@ -33,6 +43,9 @@ impl ResponseBody {
         match self {
             ResponseBody::Plain(body) => body.length(),
             ResponseBody::Tls(body) => body.size_hint().exact(),
+            ResponseBody::Decoded(_) => None,
+            #[cfg(test)]
+            ResponseBody::Empty => None,
         }
     }
 
@@ -40,7 +53,9 @@ impl ResponseBody {
     pub(super) fn take_buffered(&mut self) -> Option<Bytes> {
         match self {
             ResponseBody::Plain(body) => body.take_buffered(),
-            ResponseBody::Tls(_) => None,
+            ResponseBody::Tls(_) | ResponseBody::Decoded(_) => None,
+            #[cfg(test)]
+            ResponseBody::Empty => None,
         }
     }
 
@@ -48,8 +63,8 @@ impl ResponseBody {
     pub(super) async fn fill(&mut self, out: &mut BytesMut) -> Result<bool, ConnectionError> {
         match self {
             ResponseBody::Plain(body) => body.fill(out).await,
-            ResponseBody::Tls(body) => {
-                let data = std::future::poll_fn(|cx| poll_frame(body, cx)).await?;
+            other => {
+                let data = other.data().await?;
                 out.extend_from_slice(data.as_deref().unwrap_or_default());
                 Ok(data.is_some())
             }
@@ -61,6 +76,9 @@ impl ResponseBody {
         match self {
             ResponseBody::Plain(body) => body.poll_data(cx),
             ResponseBody::Tls(body) => poll_frame(body, cx),
+            ResponseBody::Decoded(body) => body.poll_data(cx),
+            #[cfg(test)]
+            ResponseBody::Empty => Poll::Ready(Ok(None)),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::proxy::ProxyAddress;
 use crate::read_body::collect_body;
 use crate::response_body::ResponseBody;
 use crate::retry_after::retry_after;
-use moongate_jsonrpc::message::RpcMessage;
+use moongate_jsonrpc::message::{RpcMessage, RpcPayload, ServerPayload};
 
 /// Limit of the bytes read from the body of an error response.
 const REFUSAL_BYTES: usize = 64 * 1024;
@@ -34,6 +34,14 @@ pub(super) async fn read_status_error(
     error
 }
 
+/// True for an error about the request with this id. One without an id is about the only message that was sent.
+fn is_error_for(message: &RpcMessage, id: Option<u64>) -> bool {
+    match message {
+        RpcMessage::Response(response) => response.outcome.is_err() && id.is_none_or(|id| is_for(response, id)),
+        RpcMessage::Request(_) | RpcMessage::Notification(_) => false,
+    }
+}
+
 /// Turns the status, headers and body of a response into an error.
 pub(super) fn status_error(status: StatusCode, headers: &HeaderMap, body: Option<Bytes>) -> LinkError {
     let retry_after = retry_after(headers);
@@ -48,7 +56,8 @@ pub(super) fn status_error(status: StatusCode, headers: &HeaderMap, body: Option
             .to_owned(),
         (StatusCode::NOT_FOUND, _) => ": there is nothing at this path; is `url` complete? Most servers are at /mcp, \
             older ones at /sse"
-            .to_owned(),
+                .to_owned()
+        }
         (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
             ": the configured credentials are missing or refused".to_owned()
         }
@@ -60,6 +69,13 @@ pub(super) fn status_error(status: StatusCode, headers: &HeaderMap, body: Option
     };
     let message = body.and_then(|bytes| RpcMessage::parse(&bytes).ok()).map(Box::new);
     LinkError::Status { status: status.as_u16(), hint, message, retry_after }
+}
+
+fn read_message(body: &Bytes) -> Option<RpcMessage> {
+    match ServerPayload::parse(body, 1).ok()?.payload {
+        RpcPayload::One(message) => Some(message),
+        RpcPayload::Batch(_) => None,
+    }
 }
 
 fn names_login(headers: &HeaderMap) -> bool {

@@ -1,8 +1,8 @@
 //! Streamable HTTP towards a server: requests, and responses as JSON or as an event stream.
 //!
 //! Owns the choice of how a response is read: `read_body` and `event_stream` read it. Does not know sessions or
-//! revisions, whose headers come with each message. Invariant: no answer is read past `max_message`, and no redirect is
-//! followed.
+//! revisions, whose headers come with each message. Invariant: no answer is read past `max_message`, and no redirect leaves
+//! the origin.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +74,7 @@ impl HttpLink {
         }
     }
 
-    async fn exchange(&self, request: HttpRequest) -> Result<http::Response<ResponseBody>, LinkError> {
+    async fn exchange(&self, request: HttpRequest, id: Option<u64>) -> Result<http::Response<ResponseBody>, LinkError> {
         let response = self.target.request(request).await?;
         self.activity.mark();
         if response.status().is_success() {
@@ -110,7 +110,7 @@ impl HttpLink {
         match media {
             ResponseMedia::Json => {
                 let bytes = collect_body(body, self.max_message).await?;
-                let message = json_answer(&bytes, id)?;
+                let message = self.json_answer(&bytes, id)?;
                 if matches!(&message, RpcMessage::Response(response) if !is_for(response, id)) {
                     // A cache or proxy in between may mix up responses; the wrong one must not reach the caller.
                     return Err(LinkError::Protocol("the answer is to another request".to_owned()));
@@ -183,21 +183,6 @@ impl Link for HttpLink {
     }
 }
 
-/// Returns the answer in a JSON body. Revision 2025-03-26 allows it in a batch.
-fn json_answer(bytes: &Bytes, id: u64) -> Result<RpcMessage, LinkError> {
-    let wrong = |e| LinkError::Protocol(format!("the answer is {e}"));
-    match RpcPayload::parse(bytes, BATCH_MAX).map_err(wrong)? {
-        RpcPayload::One(message) => Ok(message),
-        RpcPayload::Batch(messages) => {
-            let answers = |m: &RpcMessage| matches!(m, RpcMessage::Response(r) if r.id.as_ref().is_some_and(|i| i.as_number() == Some(id)));
-            let mut found = messages.into_iter().filter_map(Result::ok).filter(answers);
-            found
-                .next()
-                .ok_or_else(|| LinkError::Protocol("the answer is a batch without the request's answer".to_owned()))
-        }
-    }
-}
-
 /// Media type of a response.
 enum ResponseMedia {
     Json,
@@ -207,7 +192,7 @@ enum ResponseMedia {
 
 impl ResponseMedia {
     fn of(headers: &HeaderMap) -> Self {
-        match media_type(headers) {
+        match media_type(headers).as_deref() {
             Some("application/json") => ResponseMedia::Json,
             Some("text/event-stream") => ResponseMedia::Events,
             other => ResponseMedia::Other(other.map(str::to_owned)),

@@ -1,6 +1,7 @@
 //! A server whose answers to one tool are bytes of the test's, whatever HTTP says of them; everything else is passed on
 //! to a mock.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) enum OddAnswer {
     /// These bytes, in which `{id}` is the call's id; then the connection is closed.
     Bytes(String),
+    /// This head, and this text in gzip. `{id}` is the call's id in it.
+    Gzip(String, String),
     /// These bytes, one at a time, with a pause after each.
     Slowly(String, Duration),
     /// These bytes, and then silence on an open connection.
@@ -57,6 +60,12 @@ async fn connection(mut stream: TcpStream, behind: SocketAddr, odd: &OddAnswer) 
 async fn strike(stream: &mut TcpStream, odd: &OddAnswer, id: &str) -> std::io::Result<()> {
     match odd {
         OddAnswer::Bytes(text) => stream.write_all(text.replace("{id}", id).as_bytes()).await?,
+        OddAnswer::Gzip(head, text) => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            encoder.write_all(text.replace("{id}", id).as_bytes())?;
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n{head}\r\n");
+            stream.write_all(&[head.as_bytes(), &encoder.finish()?].concat()).await?;
+        }
         OddAnswer::Slowly(text, pause) => {
             for byte in text.replace("{id}", id).bytes() {
                 stream.write_all(&[byte]).await?;

@@ -88,11 +88,12 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F8",
         "answers with unknown, doubled, null or retyped ids",
-        "the first that is right counts, all others are dropped and counted",
+        "the first that equals the id counts, also as `\"7\"` or `7.0`; all others are dropped and counted",
         &[
             "f08_responses_with_wrong_ids_end_no_call",
             "responses_with_unknown_ids_end_no_other_call",
             "a_second_response_is_dropped",
+            "ids_of_another_json_type_end_their_call",
         ],
         "",
     ),
@@ -124,8 +125,8 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F12",
         "odd text: marks, CR, lone surrogates; bytes that are no text",
-        "what is JSON passes byte for byte; what is not fails the call that it names, at once",
-        &["f12_odd_text_passes_and_invalid_utf8_fails_its_call"],
+        "what is JSON passes byte for byte; bytes that are not UTF-8 become U+FFFD, and are counted",
+        &["f12_odd_text_passes_and_invalid_utf8_is_replaced"],
         "",
     ),
     row(
@@ -301,16 +302,22 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F31",
         "bodies that lie: length, chunks, compression, size",
-        "an error for the call; nothing is inflated, nothing is read past the limit",
+        "an error for the call; gzip, deflate and br are decoded, and nothing is read past the limit, decoded or not",
         &[
             "f31_a_body_that_ends_too_early_fails_its_call",
             "f31_malformed_chunks_fail_their_call",
-            "f31_a_compressed_body_that_nobody_asked_for_is_not_inflated",
+            "f31_a_compressed_body_is_decoded_to_the_limit",
             "f31_a_body_over_the_limit_is_not_read_on",
         ],
         "",
     ),
-    row("F32", "redirects", "none is followed; the error says where it led", &["f32_no_redirect_is_followed"], ""),
+    row(
+        "F32",
+        "redirects",
+        "307 and 308 are followed within the origin, no other; the error says where it led",
+        &["f32_no_redirect_leaves_the_origin", "redirects_are_followed_within_the_origin_and_nowhere_else"],
+        "",
+    ),
     row(
         "F33",
         "certificates that are not trusted, names that do not resolve",

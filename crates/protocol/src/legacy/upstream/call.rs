@@ -20,7 +20,9 @@ use crate::legacy::upstream::call_task::CallTask;
 use crate::legacy::upstream::connection::LegacyConnection;
 use crate::legacy::upstream::forward_responses::forward_responses;
 use crate::legacy::upstream::reply_stream::{IncomingItem, ReplyStream, SendResult};
-use crate::legacy::upstream::session_loss::{SessionLoss, classify_loss, mentions_lost_session, renewal_error};
+use crate::legacy::upstream::session_loss::{
+    SessionLoss, classify_loss, mentions_lost_session, renewal_error, without_message,
+};
 use crate::{call_error, connect_error, notifications, pipe_routes};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{
@@ -404,6 +406,8 @@ async fn send_again(
     if proof == SessionLoss::No {
         return (Err(fault(&error)), sent_in);
     }
+    // The error is about the session, which is no matter of the caller's. Its words are in the hint.
+    let error = without_message(error);
     if let Err(e) = server.renew_session(sent_in).await {
         let failed = match e {
             connect_error::ConnectError::Link(e) => fault(&e),

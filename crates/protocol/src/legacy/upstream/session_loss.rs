@@ -41,6 +41,16 @@ pub(crate) fn classify_loss(error: &LinkError, had_session: bool) -> SessionLoss
     }
 }
 
+/// Removes the server's message from the error of a lost session.
+pub(crate) fn without_message(error: LinkError) -> LinkError {
+    match error {
+        LinkError::Status { status, hint, retry_after, .. } => {
+            LinkError::Status { status, hint, message: None, retry_after }
+        }
+        error => error,
+    }
+}
+
 pub(crate) fn mentions_lost_session(error: &RpcError) -> bool {
     // These codes are about the request's target, whose name may contain any word.
     if matches!(error.code, code::METHOD_NOT_FOUND | code::INVALID_PARAMS | RESOURCE_NOT_FOUND) {
