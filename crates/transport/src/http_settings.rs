@@ -35,6 +35,10 @@ pub struct HttpSettings {
     pub max_message: usize,
     /// Called for events that are no messages.
     pub on_garbage: OnGarbage,
+    /// Called for each message whose text had to be mended.
+    pub on_mended: OnMended,
+    /// True if the server was reached by this URL before.
+    pub was_reached: bool,
     /// Called for each stream that is resumed.
     pub on_resume: OnResume,
     /// Opens connections in memory in place of the network.

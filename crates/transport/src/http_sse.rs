@@ -22,7 +22,7 @@ use crate::pipe_link::PipeLink;
 use crate::read_body::drain_body;
 use crate::response_body::ResponseBody;
 use crate::rpc_pipe::{RpcPipe, RpcPipeSettings};
-use crate::status_error::read_status_error;
+use crate::status_error::{PathAdvice, read_status_error};
 use crate::{ByteBudget, CorrelateFn, HeaderList, LinkError, LinkReply, OutgoingMessage};
 use moongate_jsonrpc::sse::{SseDecoder, SseEvent};
 
@@ -73,7 +73,7 @@ impl SseLink {
             let response =
                 stream.request(HttpRequest::bare(Method::GET, "text/event-stream", HeaderList::new())).await?;
             if !response.status().is_success() {
-                return Err(read_status_error(response, stream.forward_proxy()).await);
+                return Err(read_status_error(response, stream.forward_proxy(), None, PathAdvice::Unproven).await);
             }
             if !is_event_stream(response.headers()) {
                 return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
@@ -225,7 +225,7 @@ impl MessagePoster {
     async fn post(&self, body: Bytes, headers: HeaderList) -> Result<(), LinkError> {
         let response = self.0.request(HttpRequest::post("*/*", headers, body)).await?;
         if !response.status().is_success() {
-            return Err(read_status_error(response, self.0.forward_proxy()).await);
+            return Err(read_status_error(response, self.0.forward_proxy(), None, PathAdvice::Known).await);
         }
         // The body means nothing, but reading it frees the connection.
         drain_body(response.into_body()).await;

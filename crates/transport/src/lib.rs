@@ -16,7 +16,9 @@ mod connect_timeout;
 mod content_coding;
 mod cookie_jar;
 mod error_chain;
+mod error_words;
 mod event_stream;
+mod foreign_text;
 mod http_error;
 pub mod http_settings;
 mod loopback_host;
@@ -107,6 +109,11 @@ pub trait Link: Send + Sync {
 
     /// True if all calls share one stream. A message from the server may then not name its call.
     fn is_multiplexed(&self) -> bool;
+
+    /// Returns what is wrong with the server's output, if it has a known mistake.
+    fn output_mistake(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Returns the process id for telemetry, if the link has a process.
     fn pid(&self) -> Option<u32> {

@@ -66,6 +66,10 @@ impl<P: PipeLink> Link for P {
         true
     }
 
+    fn output_mistake(&self) -> Option<&'static str> {
+        self.pipe().output_mistake()
+    }
+
     fn pid(&self) -> Option<u32> {
         self.process_id()
     }

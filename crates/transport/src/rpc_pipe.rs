@@ -11,6 +11,7 @@ mod reply_queue;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -62,6 +63,8 @@ struct PipeShared {
     /// Count of messages received so far.
     received: AtomicU64,
     closed: watch::Sender<Option<LinkError>>,
+    /// Known mistake in the output.
+    mistake: OnceLock<&'static str>,
     stop: CancellationToken,
 }
 
@@ -174,6 +177,7 @@ impl RpcPipe {
             activity: ActivityFlag::default(),
             received: AtomicU64::new(0),
             closed: watch::Sender::new(None),
+            mistake: OnceLock::new(),
             stop: CancellationToken::new(),
         });
         let outbox = WriteQueue { messages, replies: answers, shared: shared.clone() };
@@ -338,6 +342,11 @@ impl RpcPipe {
 
     pub(super) fn take_activity(&self) -> bool {
         self.shared.activity.take()
+    }
+
+    /// Returns what is wrong with the server's output, if it has a known mistake.
+    pub(super) fn output_mistake(&self) -> Option<&'static str> {
+        self.shared.mistake.get().copied()
     }
 
     pub(super) fn received_count(&self) -> u64 {

@@ -9,6 +9,8 @@ use http::header::{LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::LinkError;
+use crate::error_words::error_words;
+use crate::event_stream::is_for;
 use crate::proxy::ProxyAddress;
 use crate::read_body::collect_body;
 use crate::response_body::ResponseBody;
@@ -18,15 +20,32 @@ use moongate_jsonrpc::message::{RpcMessage, RpcPayload, ServerPayload};
 /// Limit of the bytes read from the body of an error response.
 const REFUSAL_BYTES: usize = 64 * 1024;
 
+/// What is known of the path of a URL.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum PathAdvice {
+    /// Nothing was ever answered there: the URL may be wrong.
+    Unproven,
+    /// The server answered there before.
+    Known,
+}
+
 /// Turns a response with a status other than 2xx into an error.
 pub(super) async fn read_status_error(
     response: http::Response<ResponseBody>,
     proxy: Option<&ProxyAddress>,
+    id: Option<u64>,
+    advice: PathAdvice,
 ) -> LinkError {
     let (head, body) = response.into_parts();
     // The body only adds detail to the error, so a slow one must not delay the call for long.
     let body = tokio::time::timeout(Duration::from_secs(5), collect_body(body, REFUSAL_BYTES)).await;
-    let mut error = status_error(head.status, &head.headers, body.ok().and_then(Result::ok));
+    let mut error = status_error(head.status, &head.headers, body.ok().and_then(Result::ok), advice);
+    // Another request's error says nothing to this caller. Its words are in the hint.
+    if let LinkError::Status { message, .. } = &mut error
+        && !message.as_deref().is_some_and(|message| is_error_for(message, id))
+    {
+        *message = None;
+    }
     // A forwarding proxy reports its own errors with the same statuses.
     if let (LinkError::Status { status: 403 | 407 | 500.., hint, .. }, Some(proxy)) = (&mut error, proxy) {
         hint.push_str(&format!("; it came through {proxy}, which may have said so itself"));
@@ -43,7 +62,12 @@ fn is_error_for(message: &RpcMessage, id: Option<u64>) -> bool {
 }
 
 /// Turns the status, headers and body of a response into an error.
-pub(super) fn status_error(status: StatusCode, headers: &HeaderMap, body: Option<Bytes>) -> LinkError {
+pub(super) fn status_error(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: Option<Bytes>,
+    advice: PathAdvice,
+) -> LinkError {
     let retry_after = retry_after(headers);
     let hint = match (status, header(headers, LOCATION)) {
         (status, Some(to)) if status.is_redirection() => {
@@ -54,7 +78,8 @@ pub(super) fn status_error(status: StatusCode, headers: &HeaderMap, body: Option
             version cannot do; until it can, get a token in another way, and set \
             `headers = { Authorization = \"Bearer ${TOKEN}\" }`"
             .to_owned(),
-        (StatusCode::NOT_FOUND, _) => ": there is nothing at this path; is `url` complete? Most servers are at /mcp, \
+        (StatusCode::NOT_FOUND, _) if advice == PathAdvice::Unproven => {
+            ": there is nothing at this path; is `url` complete? Most servers are at /mcp, \
             older ones at /sse"
                 .to_owned()
         }
@@ -67,7 +92,9 @@ pub(super) fn status_error(status: StatusCode, headers: &HeaderMap, body: Option
             .to_owned(),
         _ => String::new(),
     };
-    let message = body.and_then(|bytes| RpcMessage::parse(&bytes).ok()).map(Box::new);
+    let message = body.as_ref().and_then(|bytes| read_message(bytes)).map(Box::new);
+    let said = body.and_then(|body| error_words(headers, &body)).map(|said| format!("; it said: {said}"));
+    let hint = hint + &said.unwrap_or_default();
     LinkError::Status { status: status.as_u16(), hint, message, retry_after }
 }
 
@@ -98,7 +125,7 @@ mod tests {
             if let Some(challenge) = challenge {
                 headers.insert(WWW_AUTHENTICATE, http::HeaderValue::from_static(challenge));
             }
-            status_error(StatusCode::from_u16(status).unwrap(), &headers, None).to_string()
+            status_error(StatusCode::from_u16(status).unwrap(), &headers, None, PathAdvice::Unproven).to_string()
         };
         let login = r#"Bearer error="invalid_token", resource_metadata="https://x.example/.well-known/y""#;
         assert!(said(401, Some(login)).contains("OAuth login, which this version cannot do; until it can"));
@@ -106,5 +133,7 @@ mod tests {
         assert!(said(401, Some("Bearer")).contains("credentials are missing or refused"));
         assert!(said(404, None).contains("is `url` complete"));
         assert_eq!(said(500, None), "HTTP status 500");
+        let known = status_error(StatusCode::NOT_FOUND, &HeaderMap::new(), None, PathAdvice::Known);
+        assert_eq!(known.to_string(), "HTTP status 404");
     }
 }

@@ -15,6 +15,7 @@ use http::{HeaderMap, Method};
 use tokio::sync::Semaphore;
 
 use crate::event_stream::{EventStream, EventStreamOptions, is_for};
+use crate::foreign_text::describe_foreign;
 use crate::http_client::{HttpClient, HttpEndpoint, HttpRequest};
 use crate::http_settings::{HttpSettings, OnMended, OnResume};
 use crate::media_type::{is_event_stream, media_type};
@@ -22,7 +23,7 @@ use crate::read_body::{collect_body, drain_body};
 use crate::response_body::ResponseBody;
 use crate::rpc_pipe::OnGarbage;
 use crate::sse_reconnect::{SseReconnect, with_reconnects};
-use crate::status_error::read_status_error;
+use crate::status_error::{PathAdvice, read_status_error};
 use crate::{ActivityFlag, BATCH_MAX, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
 use moongate_jsonrpc::message::{RpcMessage, RpcPayload, ServerPayload};
 
@@ -38,6 +39,9 @@ pub struct HttpLink {
     target: HttpEndpoint,
     max_message: usize,
     on_garbage: OnGarbage,
+    on_mended: OnMended,
+    /// True once the server answered, now or before this connection.
+    was_reached: AtomicBool,
     on_resume: OnResume,
     activity: Arc<ActivityFlag>,
     drains: Arc<Semaphore>,
@@ -49,10 +53,20 @@ impl HttpLink {
     /// Fails if the URL cannot be used.
     pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let client = HttpClient::for_origin(&settings, &tls)?;
-        let HttpSettings { url, headers, max_message, on_garbage, on_resume, .. } = settings;
+        let HttpSettings { url, headers, max_message, on_garbage, on_mended, was_reached, on_resume, .. } = settings;
+        let was_reached = AtomicBool::new(was_reached);
         let target = client.endpoint(&url, headers)?;
         let drains = Arc::new(Semaphore::new(DRAINS_MAX));
-        Ok(HttpLink { target, max_message, on_garbage, on_resume, activity: Arc::default(), drains })
+        Ok(HttpLink {
+            target,
+            max_message,
+            on_garbage,
+            on_mended,
+            was_reached,
+            on_resume,
+            activity: Arc::default(),
+            drains,
+        })
     }
 
     /// Returns the request that resumes a stream.
@@ -78,9 +92,11 @@ impl HttpLink {
         let response = self.target.request(request).await?;
         self.activity.mark();
         if response.status().is_success() {
+            self.was_reached.store(true, Ordering::Relaxed);
             return Ok(response);
         }
-        Err(read_status_error(response, self.target.forward_proxy()).await)
+        let advice = if self.was_reached.load(Ordering::Relaxed) { PathAdvice::Known } else { PathAdvice::Unproven };
+        Err(read_status_error(response, self.target.forward_proxy(), id, advice).await)
     }
 
     async fn post(&self, outgoing: OutgoingMessage, resume: Option<HeaderList>) -> Result<LinkReply, LinkError> {
@@ -127,6 +143,29 @@ impl HttpLink {
             ResponseMedia::Other(kind) => {
                 let kind = kind.map_or("no content type".to_owned(), |t| format!("the content type {t}"));
                 Err(LinkError::Protocol(format!("the answer has status {status} and {kind}, not JSON or events")))
+            }
+        }
+    }
+}
+
+impl HttpLink {
+    /// Returns the answer in a JSON body. Revision 2025-03-26 allows it in a batch.
+    fn json_answer(&self, bytes: &Bytes, id: u64) -> Result<RpcMessage, LinkError> {
+        let parsed = ServerPayload::parse(bytes, BATCH_MAX);
+        let parsed = parsed.map_err(|wrong| match describe_foreign(bytes) {
+            Some(mistake) => LinkError::Protocol(format!("the answer is no message: {mistake}")),
+            None => LinkError::Protocol(format!("the answer is {wrong}")),
+        })?;
+        if parsed.is_mended {
+            (self.on_mended)();
+        }
+        match parsed.payload {
+            RpcPayload::One(message) => Ok(message),
+            RpcPayload::Batch(messages) => {
+                let answers = |m: &RpcMessage| matches!(m, RpcMessage::Response(r) if r.id.is_some() && is_for(r, id));
+                let mut found = messages.into_iter().filter_map(Result::ok).filter(answers);
+                let missing = || LinkError::Protocol("the answer is a batch without the request's answer".to_owned());
+                found.next().ok_or_else(missing)
             }
         }
     }

@@ -36,7 +36,7 @@ use crate::pong_gate::{PongGate, UnsentPongs};
 use crate::proxy::ProxyAddress;
 use crate::reply_rate_limit::{ReplyMeter, ReplyRateLimit};
 use crate::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings, WriteQueue};
-use crate::status_error::status_error;
+use crate::status_error::{PathAdvice, status_error};
 use crate::tcp_connector::TcpConnector;
 use crate::tunnel::ProxyConnector;
 use crate::{ByteBudget, CorrelateFn, HeaderList, LinkError};
@@ -206,7 +206,7 @@ fn handshake_error(error: Error) -> LinkError {
     match error {
         Error::Http(response) => {
             let (head, body) = response.into_parts();
-            let refused = status_error(head.status, &head.headers, body.map(Bytes::from));
+            let refused = status_error(head.status, &head.headers, body.map(Bytes::from), PathAdvice::Unproven);
             match refused {
                 // A 2xx comes from a plain HTTP server: a WebSocket handshake ends with 101.
                 LinkError::Status { status, hint, message, retry_after } if head.status.is_success() => {

@@ -30,6 +30,9 @@ pub enum UpstreamState {
     Disabled,
 }
 
+/// Reason of a server that no attempt was made at yet.
+pub(crate) const NOT_TRIED: &str = "no attempt was made yet";
+
 /// State of a server, its reason, and the next attempt.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamStatus {

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::coop;
 
 use super::{CallMessage, OpenRequestTable, PipeShared, QueuedLine, lock};
+use crate::foreign_text::describe_foreign;
 use crate::partial_id::PartialIdScanner;
 use crate::{BATCH_MAX, LinkError};
 use moongate_jsonrpc::message::{MalformedMessage, RpcPayload, ServerPayload, answered_id, batch_items};
@@ -203,6 +204,10 @@ pub(super) fn take_line(line: Bytes, shared: &PipeShared, replies: &mut Vec<Byte
         }
         Err(wrong) => {
             on_garbage(&text);
+            if let Some(mistake) = describe_foreign(&line) {
+                // The first one is kept. A server has one way of writing.
+                let _ = shared.mistake.set(mistake);
+            }
             shared.fail_malformed(&text, &wrong);
         }
     }

@@ -41,6 +41,8 @@ pub struct ConnectIdentity {
     pub first_era: Option<Era>,
     /// Session that a previous process persisted.
     pub persisted_session: Option<RawJson>,
+    /// True if the server was connected before.
+    pub was_connected: bool,
     /// Receiver of the program's stderr.
     pub stderr: StderrTail,
     /// Set once the server sends an input request.
@@ -51,8 +53,21 @@ impl ConnectIdentity {
     /// Creates the identity of a connection for all clients.
     pub fn for_all(era: Option<Era>) -> Self {
         let (capabilities, info) = (moongate_protocol::shared_capabilities(), moongate_protocol::gateway_info());
-        let (stderr, interactive) = (StderrTail::default(), InteractiveFlag::default());
-        ConnectIdentity { capabilities, info, era, first_era: None, persisted_session: None, stderr, interactive }
+        ConnectIdentity::new(capabilities, info, era)
+    }
+
+    fn new(capabilities: RawJson, info: RawJson, era: Option<Era>) -> Self {
+        ConnectIdentity {
+            capabilities,
+            info,
+            era,
+            greeting: None,
+            first_era: None,
+            persisted_session: None,
+            was_connected: false,
+            stderr: StderrTail::default(),
+            interactive: InteractiveFlag::default(),
+        }
     }
 }
 
@@ -108,12 +123,11 @@ pub(crate) async fn dial(
         // A pipe has no fallback to another transport.
         ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => false,
     };
-    // Made before the link, whose reader needs it for the very first message.
-    let calls = PendingCalls::with_interactive_flag(interactive.clone());
-    // Link and handshake share one deadline: a slow start must not get the time twice.
-    let opening = async { Ok(open_link(settings, common, &calls, &connect_identity.stderr).await?) };
-    let (link, stderr) = within_deadline(deadline, settings, opening).await?;
-    let connecting = moongate_protocol::connect(link.clone(), calls.clone(), options.clone());
+    let stderr = connect_identity.stderr;
+    let was_reached = connect_identity.was_connected;
+    let opener = DialOpener { was_reached, ..DialOpener::new(settings, common, stderr.clone()) };
+    // All links and handshakes share one deadline: a slow start must not get the time twice.
+    let connecting = moongate_protocol::connect(&opener, interactive.clone(), options.clone());
     let error = match within_deadline(deadline, settings, connecting).await {
         Ok(connected) => {
             return Ok(UpstreamConnection {
@@ -126,14 +140,17 @@ pub(crate) async fn dial(
     // Closed before the fallback opens another link to the same server.
     link.close(Vec::new()).await;
     // Only the errors that an HTTP+SSE server causes lead to the fallback.
-    if falls_back
-        && moongate_protocol::may_be_http_sse(&error, &options)
-        && let Ok(connection) = over_http_sse(settings, common, options, deadline, interactive).await
-    {
-        return Ok(connection);
+    if falls_back && moongate_protocol::may_be_http_sse(&error, &options) {
+        return match over_http_sse(settings, common, options, deadline, interactive).await {
+            // The error that says more is told: the server spoke this transport.
+            Err(over_sse) if says_more(&over_sse) => Err(over_sse),
+            Err(_) => Err(error),
+            opened => opened,
+        };
     }
-    Err(match stderr {
-        Some(stderr) => with_exit_reason(error, &stderr).await,
+    let error = if opener.starts_process() { with_exit_reason(error, &stderr).await } else { error };
+    Err(match *opener.mistake.lock() {
+        Some(mistake) => with_mistake(error, mistake),
         None => error,
     })
 }
@@ -161,6 +178,91 @@ async fn over_http_sse(
             link.close(Vec::new()).await;
             Err(error)
         }
+    }
+}
+
+/// True for errors over HTTP+SSE that come from a server of that transport.
+fn says_more(error: &ConnectError) -> bool {
+    let needs_login = matches!(error, ConnectError::Link(LinkError::Status { status: 401 | 403, .. }));
+    needs_login || matches!(error, ConnectError::Answered(_) | ConnectError::NoCommonRevision(_))
+}
+
+/// Adds a known mistake in the server's output to the error of its start.
+fn with_mistake(error: ConnectError, mistake: &str) -> ConnectError {
+    match error {
+        ConnectError::Link(LinkError::Closed(reason)) => LinkError::Closed(format!("{mistake}; {reason}")).into(),
+        ConnectError::Link(LinkError::Timeout(reason)) => LinkError::Timeout(format!("{mistake}; {reason}")).into(),
+        error => error,
+    }
+}
+
+/// Opener of the links of one dial.
+struct DialOpener<'a> {
+    settings: &'a ServerSettings,
+    common: &'a AllServersContext,
+    stderr: StderrTail,
+    is_http_sse: bool,
+    /// True if the server was connected before.
+    was_reached: bool,
+    /// Link that was opened last.
+    open: Mutex<Option<Arc<dyn Link>>>,
+    /// Known mistake in the output of an earlier link.
+    mistake: Mutex<Option<&'static str>>,
+}
+
+impl<'a> DialOpener<'a> {
+    fn new(settings: &'a ServerSettings, common: &'a AllServersContext, stderr: StderrTail) -> Self {
+        DialOpener {
+            settings,
+            common,
+            stderr,
+            is_http_sse: false,
+            was_reached: false,
+            open: Mutex::default(),
+            mistake: Mutex::default(),
+        }
+    }
+
+    /// Closes the link that was opened last.
+    async fn close(&self) {
+        let open = self.open.lock().take();
+        if let Some(link) = open {
+            if let Some(mistake) = link.output_mistake() {
+                self.mistake.lock().get_or_insert(mistake);
+            }
+            link.close(Vec::new()).await;
+        }
+    }
+
+    /// True if links are child processes.
+    fn starts_process(&self) -> bool {
+        matches!(self.settings.connect, ConnectTarget::Stdio { .. }) && self.common.dialer.is_none()
+    }
+
+    async fn open(&self, calls: &PendingCalls) -> Result<Arc<dyn Link>, LinkError> {
+        if !self.is_http_sse {
+            return open_link(self, calls).await;
+        }
+        let (http, tls) = http_settings(self.settings, self.common, self.was_reached)?;
+        let budget = byte_budget(self.settings, self.common);
+        Ok(Arc::new(SseLink::open(http, tls, calls.correlate(), budget).await?))
+    }
+}
+
+impl LinkOpener for DialOpener<'_> {
+    fn open_link<'a>(&'a self, calls: &'a PendingCalls) -> BoxFuture<'a, Result<Arc<dyn Link>, LinkError>> {
+        async move {
+            // A server that ignores the end of its input must not hold up the next one. It goes on to be ended.
+            let _ = tokio::time::timeout(CLOSE_WAIT, self.close()).await;
+            let link = self.open(calls).await?;
+            *self.open.lock() = Some(link.clone());
+            Ok(link)
+        }
+        .boxed()
+    }
+
+    fn may_install(&self) -> bool {
+        installer::of(&self.settings.connect).is_some()
     }
 }
 
@@ -217,12 +319,8 @@ async fn with_exit_reason(error: ConnectError, stderr: &StderrTail) -> ConnectEr
     }
 }
 
-async fn open_link(
-    settings: &ServerSettings,
-    common: &AllServersContext,
-    calls: &PendingCalls,
-    stderr: &StderrTail,
-) -> Result<(Arc<dyn Link>, Option<StderrTail>), LinkError> {
+async fn open_link(opener: &DialOpener<'_>, calls: &PendingCalls) -> Result<Arc<dyn Link>, LinkError> {
+    let DialOpener { settings, common, stderr, was_reached, .. } = opener;
     // The dialer of tests replaces pipes here. For HTTP it is a parameter of the client.
     let dialer = match &settings.connect {
         ConnectTarget::Http { transport, .. } if !transport.is_websocket() => None,
@@ -280,8 +378,8 @@ async fn open_link(
         ConnectTarget::Http {
             transport: HttpTransport::Auto | HttpTransport::Streamable | HttpTransport::Sse, ..
         } => {
-            let (http, tls) = http_settings(settings, common)?;
-            Ok((Arc::new(HttpLink::new(http, tls)?), None))
+            let (http, tls) = http_settings(settings, common, *was_reached)?;
+            Ok(Arc::new(HttpLink::new(http, tls)?))
         }
     }
 }
@@ -309,6 +407,7 @@ fn websocket_settings(
 fn http_settings(
     settings: &ServerSettings,
     common: &AllServersContext,
+    was_reached: bool,
 ) -> Result<(HttpSettings, Arc<rustls::ClientConfig>), LinkError> {
     let ConnectTarget::Http { url, socket, headers, network, .. } = &settings.connect else {
         return Err(LinkError::Spawn("there is no URL".to_owned()));

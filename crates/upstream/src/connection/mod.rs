@@ -4,6 +4,7 @@
 pub(crate) mod dial;
 pub(crate) mod health_check;
 pub(crate) mod idle_tracker;
+pub(crate) mod installer;
 pub(crate) mod reconnect_backoff;
 pub(crate) mod subscription_acknowledgement;
 

@@ -341,7 +341,12 @@ impl ConnectionPool {
         } else {
             ConnectIdentity::for_all(era)
         };
-        let connect_identity = ConnectIdentity { interactive: self.interactive_flag.clone(), ..connect_identity };
+        let connect_identity = ConnectIdentity {
+            interactive: self.interactive_flag.clone(),
+            greeting: self.greeting(),
+            was_connected: true,
+            ..connect_identity
+        };
         let dedicated =
             DedicatedRequest { key: spec.key, connect_identity, lifetime: spec.lifetime, owner: spec.owner };
         let context = DedicatedContext { server: &self.server, list_changes: &self.list_changes };

@@ -18,8 +18,9 @@ use tokio::time::Instant;
 use crate::connection::UpstreamConnection;
 use crate::connection::dial::{ConnectIdentity, dial};
 use crate::connection::reconnect_backoff::{HEALTHY, ReconnectBackoff, ReconnectDelay};
+use crate::connection::{UpstreamConnection, installer};
 use crate::settings::{ConnectTarget, ServerStart};
-use crate::status::UpstreamState;
+use crate::status::{NOT_TRIED, UpstreamState};
 use crate::supervisor::connected::{ConnectionEnd, run_connected};
 use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_protocol::Era;
@@ -109,9 +110,7 @@ impl Supervisor {
     }
 
     async fn connect_once(&mut self, supervised: &SupervisedServer) -> AttemptEnd {
-        // The last failure stays visible until this attempt has ended.
-        let before = supervised.server.status.borrow().reason.clone();
-        supervised.set_state(UpstreamState::Starting, before, None, None);
+        supervised.set_state(UpstreamState::Starting, starting_reason(supervised), None, None);
         // The first attempt is no reconnect.
         if !std::mem::replace(&mut self.is_first, false) {
             count_attempt(supervised);
@@ -124,8 +123,14 @@ impl Supervisor {
         let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
         let (stderr, interactive) =
             (supervised.stderr_history.begin_process(), supervised.pool.interactive_flag.clone());
-        let connect_identity =
-            ConnectIdentity { first_era: first, stderr: stderr.clone(), interactive, ..ConnectIdentity::for_all(era) };
+        let connect_identity = ConnectIdentity {
+            first_era: first.or(self.handshake_first.then_some(Era::Legacy)),
+            greeting: supervised.pool.greeting(),
+            was_connected: supervised.pool.last_handshake().is_some(),
+            stderr: stderr.clone(),
+            interactive,
+            ..ConnectIdentity::for_all(era)
+        };
         let settings = supervised.server.live_settings();
         let opened = tokio::select! {
             () = report_slow_start(supervised, &stderr) => return AttemptEnd::Stopped,
@@ -213,6 +218,8 @@ impl Supervisor {
 
 /// Time after which a slow start is reported.
 const SLOW_START: Duration = Duration::from_secs(10);
+/// Time in which a program may be downloaded before its start is logged as slow.
+const DOWNLOAD_TIME: Duration = Duration::from_secs(60);
 
 /// Reports a server that hangs at its start, again and again. Never returns.
 async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
