@@ -109,6 +109,7 @@ impl PersistentState {
             key
         });
         self.seal.restore(&key);
+        self.gateway.restore_slow_starts(contents.take(StoreTable::SlowStarts), &self.store);
         self.gateway.restore(contents.take(StoreTable::Catalog), self.catalog_age, &self.store);
         // Sessions first: the next rows are kept only for sessions that exist.
         self.sessions.load_persisted(&mut contents, |owner| self.principals.find(owner).is_some());

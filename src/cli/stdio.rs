@@ -223,8 +223,9 @@ async fn serve(built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode> {
     let gateway = app.gateway.clone();
     let serving = async move {
         // Most clients list everything once, right after the handshake.
+        // A server that hung at the last start is not waited for: it would cost the whole time at every start.
         // After the time the client is served all the same. Servers that come later change its lists.
-        let _ = tokio::time::timeout(wait, gateway.until_settled()).await;
+        let _ = tokio::time::timeout(wait, gateway.until_mostly_settled()).await;
         client.serve(tokio::io::stdin(), tokio::io::stdout()).await;
     };
     let mut serving = std::pin::pin!(serving);

@@ -29,7 +29,7 @@ pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<St
     let text =
         |key| info.as_ref().and_then(|info| info.get_string(key)).map(|text| logs::redact(&logs::one_line(&text)));
     let name = settings.name.as_str();
-    let elapsed = status.state_since.map(|since| since.elapsed());
+    let elapsed = status.since().map(|since| since.elapsed());
     let since = elapsed.and_then(|elapsed| jiff::Timestamp::now().checked_sub(elapsed).ok());
     let is_program = matches!(settings.connect, ConnectTarget::Stdio { .. });
     // Only a process of ours can restart. A remote server reconnects, which is another metric.

@@ -5,8 +5,11 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::Notify;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::{Notify, watch};
 
 use crate::events::{EventBus, GatewayEvent};
 use moongate_access::auth::PrincipalTable;
@@ -22,18 +25,39 @@ pub(super) struct GatewaySink {
     /// List changes on dedicated connections, published with the next catalogue.
     list_changes: Mutex<Vec<UpstreamEvent>>,
     catalog_dirty: Notify,
+    /// Number of signals that the catalogue must be built again.
+    signalled: AtomicU64,
+    /// Number of those that the catalogue has.
+    built: watch::Sender<u64>,
 }
 
 impl GatewaySink {
     /// Creates the sink in front of a bus.
     pub(super) fn new(events: Arc<EventBus>, metrics: Arc<Metrics>, principals: Arc<PrincipalTable>) -> Arc<Self> {
-        let (list_changes, catalog_dirty) = (Mutex::default(), Notify::new());
-        Arc::new(GatewaySink { events, metrics, principals, list_changes, catalog_dirty })
+        Arc::new(GatewaySink {
+            events,
+            metrics,
+            principals,
+            list_changes: Mutex::default(),
+            catalog_dirty: Notify::new(),
+            signalled: AtomicU64::new(0),
+            built: watch::Sender::new(0),
+        })
     }
 
     /// Waits until the catalogue must be built anew.
     pub(super) async fn until_catalog_dirty(&self) {
         self.catalog_dirty.notified().await;
+    }
+
+    /// Returns the number of signals so far.
+    pub(super) fn signalled_changes(&self) -> u64 {
+        self.signalled.load(Ordering::Acquire)
+    }
+
+    /// Records that the catalogue has the changes of so many signals.
+    pub(super) fn mark_built(&self, signalled: u64) {
+        self.built.send_modify(|built| *built = signalled.max(*built));
     }
 
     /// Takes the list changes on dedicated connections.
@@ -58,7 +82,17 @@ impl EventSink for GatewaySink {
     }
 
     fn lists_changed(&self) {
+        self.signalled.fetch_add(1, Ordering::AcqRel);
         self.catalog_dirty.notify_one();
+    }
+
+    fn lists_published(&self) -> BoxFuture<'static, ()> {
+        let (signalled, mut built) = (self.signalled_changes(), self.built.subscribe());
+        async move {
+            // An error means that the gateway has ended.
+            let _ = built.wait_for(|built| *built >= signalled).await;
+        }
+        .boxed()
     }
 }
 

@@ -203,6 +203,29 @@ impl Gateway {
         self.rebuild_catalog();
     }
 
+    /// Waits like [`Gateway::until_settled`], but not for servers that were slow at the last start.
+    pub async fn until_mostly_settled(&self) {
+        let servers = self.servers();
+        let settled = servers.iter().map(|entry| async {
+            let mut status = entry.watch();
+            // It cannot end before the server does.
+            let _ = status.wait_for(|status| status.state != UpstreamState::Starting || status.was_slow).await;
+        });
+        futures_util::future::join_all(settled).await;
+        self.rebuild_catalog();
+    }
+
+    /// Restores which servers were slow at the last start.
+    pub fn restore_slow_starts(&self, rows: StoredRows, store: &StateStore) {
+        let servers = self.servers();
+        for (name, row) in rows {
+            let entry = servers.iter().find(|entry| entry.name.as_bytes() == &name[..]);
+            if !entry.is_some_and(|entry| entry.restore_slow_start(&row) || entry.is_misconfigured()) {
+                store.remove(StoreTable::SlowStarts, name);
+            }
+        }
+    }
+
     /// Restores the lists of the previous process, until the servers list themselves. Removes rows of servers that are
     /// not configured or changed, and rows older than `longest`.
     pub fn restore(&self, rows: StoredRows, longest: Duration, store: &StateStore) {
@@ -319,9 +342,12 @@ impl Gateway {
         // Without it, of two builds at once the older could be published last.
         let _held = self.change_lock.lock();
         let generation = self.generation();
+        // Read first: what is signalled during the build waits for the next one.
+        let signalled = self.sink.signalled_changes();
         let snapshot = Arc::new(self.build(&generation));
         // Swapped before the events: a client that lists at once must get the new list.
         let before = generation.snapshot.swap(snapshot.clone());
+        self.sink.mark_built(signalled);
         self.log_excluded(&before, &snapshot);
         // Published first: a subscriber that gets its own change then compares all lists, and needs no second event.
         for event in self.sink.take_list_changes() {

@@ -260,7 +260,9 @@ impl Gateway {
             if gateway.generation().find_server(name).is_none() {
                 gateway.forget_server(name);
                 gateway.report_disabled(&gateway.generation());
-                gateway.context.upstreams.store.remove(StoreTable::Catalog, Bytes::copy_from_slice(name.as_bytes()));
+                let row = Bytes::copy_from_slice(name.as_bytes());
+                gateway.context.upstreams.store.remove(StoreTable::SlowStarts, row.clone());
+                gateway.context.upstreams.store.remove(StoreTable::Catalog, row);
             }
         });
     }

@@ -1,6 +1,9 @@
 //! Events of servers for the gateway. Owns the audience of each event. Does not deliver events (`gateway`). Invariant:
 //! a sink never blocks.
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
 use crate::connection_owner::ConnectionOwner;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Notification};
@@ -50,6 +53,11 @@ pub trait EventSink: Send + Sync {
 
     /// Signals that the items or the description of a server changed.
     fn lists_changed(&self);
+
+    /// Waits until clients see what was signalled before.
+    fn lists_published(&self) -> BoxFuture<'static, ()> {
+        std::future::ready(()).boxed()
+    }
 }
 
 /// Sink that discards everything.

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::dispatcher::CallDispatcher;
 use crate::lists::ListStore;
-use crate::lists::cache::RestoredServer;
+use crate::lists::cache::{RestoredServer, settings_digest};
 use crate::pool::ConnectionPool;
 use crate::pool::era_selection::LastHandshake;
 use crate::server_context::ServerContext;
@@ -334,6 +334,16 @@ impl Upstream {
             speaks_other_era: row.speaks_other_era,
         });
         self.lists.restore(row.lists);
+        true
+    }
+
+    /// Restores a row of a slow start. Returns false if it is of no use.
+    pub fn restore_slow_start(&self, row: &Bytes) -> bool {
+        if settings_digest(&self.settings).as_bytes() != &row[..] {
+            return false;
+        }
+        self.lists.cache.was_slow.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.server.status.send_modify(|status| status.was_slow = status.state == UpstreamState::Starting);
         true
     }
 

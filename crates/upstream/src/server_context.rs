@@ -18,6 +18,9 @@ use moongate_model::Notification;
 use moongate_protocol::CallTimeouts;
 use moongate_telemetry::{Metrics, ServerStateName};
 
+/// Longest wait for the catalogue. A server is reported as ready then all the same.
+const CATALOG_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Context that all parts of one server share.
 pub(crate) struct ServerContext {
     /// Name of the server, as routes and events carry it.
@@ -84,6 +87,15 @@ impl ServerContext {
     /// Signals that the items or the description of the server changed.
     pub(crate) fn publish_lists(&self) {
         self.sink.lists_changed();
+    }
+
+    /// Signals that the items changed, and waits until clients see them.
+    pub(crate) async fn publish_lists_and_wait(&self) {
+        self.publish_lists();
+        tokio::select! {
+            _ = tokio::time::timeout(CATALOG_WAIT, self.sink.lists_published()) => {}
+            () = self.stop.cancelled() => {}
+        }
     }
 
     /// Returns the current state.

@@ -50,16 +50,29 @@ pub struct UpstreamStatus {
     pub state_since: Option<Instant>,
     /// Process id, if there is a process.
     pub pid: Option<u32>,
+    /// True if the server was slow at the last start of the gateway, and was not connected since.
+    pub was_slow: bool,
 }
 
 impl UpstreamStatus {
+    /// Returns the time since when the server is as it is: since when it is connected, or since when it is not. Failed
+    /// attempts and the pauses between them are one outage.
+    pub fn since(&self) -> Option<Instant> {
+        match self.state {
+            UpstreamState::Starting | UpstreamState::BackingOff | UpstreamState::NeedsLogin | UpstreamState::Failed => {
+                self.disconnected_since.or(self.state_since)
+            }
+            _ => self.state_since,
+        }
+    }
+
     /// Creates the status of a server that was never connected. A misconfigured one has failed from the first moment,
     /// so that nobody waits for an attempt that is never made.
     pub(crate) fn initial(target: &ConnectTarget) -> Self {
         let now = Some(Instant::now());
         let (state, reason) = match target {
             ConnectTarget::Misconfigured { reason } => (UpstreamState::Failed, reason.clone()),
-            _ => (UpstreamState::Starting, String::new()),
+            _ => (UpstreamState::Starting, NOT_TRIED.to_owned()),
         };
         UpstreamStatus { state, reason, disconnected_since: now, state_since: now, ..UpstreamStatus::default() }
     }

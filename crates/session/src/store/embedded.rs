@@ -30,6 +30,7 @@ fn definition(table: StoreTable) -> TableDefinition<'static, &'static [u8], &'st
         StoreTable::Catalog => "catalog",
         StoreTable::Sessions => "sessions",
         StoreTable::Leases => "leases",
+        StoreTable::SlowStarts => "slow_starts",
     })
 }
 

@@ -36,12 +36,14 @@ pub enum StoreTable {
     /// Sessions at servers that belong to one client's session. Their key is the client session's digest and the
     /// server's name.
     Leases,
+    /// Servers that were slow at their last start, by name.
+    SlowStarts,
 }
 
 impl StoreTable {
     /// List of every table.
-    pub const ALL: [StoreTable; 4] =
-        [StoreTable::Secrets, StoreTable::Catalog, StoreTable::Sessions, StoreTable::Leases];
+    pub const ALL: [StoreTable; 5] =
+        [StoreTable::Secrets, StoreTable::Catalog, StoreTable::Sessions, StoreTable::Leases, StoreTable::SlowStarts];
 }
 
 /// Settings of the store.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gateway_caller::gateway_caller;
 use crate::lists::fetch::{ItemList, ServerLists};
+use crate::server_context::ServerContext;
 use crate::settings::{ConnectTarget, ServerSettings};
 use moongate_model::{ItemKind, Server, ServerDescription};
 use moongate_protocol::Era;
@@ -40,6 +41,8 @@ pub(crate) struct ListCache {
     eras: Mutex<Option<(Era, Option<bool>)>>,
     /// True if the last write said that the server sends input requests.
     requests_input: AtomicBool,
+    /// True if a row says that the server was slow at its last start.
+    pub(crate) was_slow: AtomicBool,
     /// True if no row is written any more.
     is_closed: AtomicBool,
 }
@@ -141,6 +144,24 @@ impl ListCache {
     pub(crate) fn confirm(&self) {
         self.unconfirmed.store(false, Ordering::Relaxed);
         self.listed.store(true, Ordering::Relaxed);
+    }
+
+    /// Persists that the server was slow at this start.
+    pub(crate) fn record_slow_start(&self, server: &ServerContext) {
+        let store = &server.common.store;
+        if store.is_persistent() && !self.is_closed.load(Ordering::Acquire) {
+            let digest = settings_digest(&server.settings);
+            store.put(StoreTable::SlowStarts, Bytes::copy_from_slice(server.settings.name.as_bytes()), digest);
+            self.was_slow.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes the row of a slow start, if there is one.
+    pub(crate) fn forget_slow_start(&self, server: &ServerContext) {
+        if self.was_slow.swap(false, Ordering::Relaxed) {
+            let name = Bytes::copy_from_slice(server.settings.name.as_bytes());
+            server.common.store.remove(StoreTable::SlowStarts, name);
+        }
     }
 
     /// Copies the confirmation of another server together with its lists.

@@ -58,8 +58,9 @@ pub(crate) async fn run_connected(supervised: &SupervisedServer, connection: Arc
     if listed.is_ok() && !supervised.server.stop.is_cancelled() {
         supervised.persist_lists(&connection);
     }
+    // Told only after clients can see the items.
+    supervised.server.publish_lists_and_wait().await;
     report_lists(supervised, &connection, &listed);
-    supervised.server.publish_lists();
     let end = tokio::select! {
         // `biased`: both branches may see the same break, and the first one knows its reason.
         biased;
@@ -137,6 +138,7 @@ async fn event_loop(
 ) -> String {
     loop {
         let reopen_at = refresh.reopen_at;
+        let (mut announced, before) = (Vec::new(), supervised.lists.load());
         let kinds = tokio::select! {
             () = supervised.breaker.changed() => {
                 // A server that could not be listed stays degraded for that reason.
@@ -167,7 +169,10 @@ async fn event_loop(
                 on_notification(supervised, notifications, &mut refresh, notification);
                 continue;
             }
-            () = tokio::time::sleep_until(refresh.settles_at), if !refresh.changed.is_empty() => refresh.take_changed(),
+            () = tokio::time::sleep_until(refresh.settles_at), if !refresh.changed.is_empty() => {
+                announced = refresh.take_changed();
+                announced.clone()
+            }
             () = tokio::time::sleep_until(reopen_at.unwrap_or(refresh.relist)), if reopen_at.is_some() => {
                 // Changes between two streams were announced to nobody. Only a new fetch finds them.
                 *notifications = open_subscription(supervised, connection);
@@ -200,6 +205,10 @@ async fn event_loop(
         publish_dedicated(supervised);
         supervised.lists.relist_requests.completed();
         refresh.on_listed(listed.is_ok(), || relist_interval(supervised));
+        let after = supervised.lists.load();
+        for kind in announced {
+            refresh.record_announced(kind, !Arc::ptr_eq(before.get(kind), after.get(kind)));
+        }
         match listed {
             // Over HTTP the server is connected anew, in whatever era it speaks now. On a pipe that would end a child
             // and its calls.

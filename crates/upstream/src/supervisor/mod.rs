@@ -140,6 +140,8 @@ impl Supervisor {
         match opened {
             Ok(connection) => {
                 attempt.succeed();
+                supervised.lists.cache.forget_slow_start(&supervised.server);
+                self.handshake_first = false;
                 self.serve_connection(supervised, Arc::new(connection)).await
             }
             // A remembered era that fails is forgotten: the server may have been replaced.
@@ -227,6 +229,7 @@ async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
     tokio::time::sleep(SLOW_START.min(limit / 2)).await;
     let (name, began) = (supervised.name(), Instant::now() - SLOW_START.min(limit / 2));
     let mut interval = tokio::time::interval(SLOW_START);
+    supervised.lists.cache.record_slow_start(&supervised.server);
     loop {
         interval.tick().await;
         let wrote = match stderr.likely_error() {
@@ -240,10 +243,17 @@ async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
         };
         let sep = if wrote.is_empty() { "" } else { "; " };
         let silent = began.elapsed().as_secs();
+        let installer = installer::of(&supervised.server.settings.connect);
+        let may_be = installer.map(|program| format!("; {program} may still be downloading it")).unwrap_or_default();
         let reason = format!(
-            "it has not answered the handshake for {silent} s, and is given up after {limit:?} (servers.{name}.start_timeout){sep}{wrote}"
+            "it has not answered the handshake for {silent} s{may_be}, and is given up after {limit:?} (servers.{name}.start_timeout){sep}{wrote}"
         );
-        if let Some(repeated) = supervised.log_policy.record(UpstreamState::Starting, "no answer to the handshake") {
+        if installer.is_some() && began.elapsed() < DOWNLOAD_TIME {
+            // No alarm: the first start of a package takes that long.
+            tracing::debug!(server = name, "not ready: {}", logs::one_line(&reason));
+        } else if let Some(repeated) =
+            supervised.log_policy.record(UpstreamState::Starting, "no answer to the handshake")
+        {
             tracing::warn!(
                 server = name,
                 state = UpstreamState::Starting.name(),
@@ -253,6 +263,19 @@ async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
             );
         }
         supervised.set_state(UpstreamState::Starting, reason, None, None);
+    }
+}
+
+/// Returns what a server that is starting waits for. The last failure stays visible until this attempt has ended.
+fn starting_reason(supervised: &SupervisedServer) -> String {
+    let before = supervised.server.status.borrow();
+    let was_ready = matches!(before.state, UpstreamState::Ready | UpstreamState::Degraded);
+    if !before.reason.is_empty() && !was_ready && before.reason != NOT_TRIED {
+        return before.reason.clone();
+    }
+    match &supervised.server.settings.connect {
+        ConnectTarget::Stdio { .. } => "its program was started and has not answered yet".to_owned(),
+        _ => "it is being connected to, and has not answered yet".to_owned(),
     }
 }
 

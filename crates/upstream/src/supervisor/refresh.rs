@@ -90,6 +90,11 @@ pub(super) async fn refresh_and_report(
         listed = refresh_lists(supervised, connection, notifications, refresh, kinds) => listed,
         () = supervised.server.stop.cancelled() => Ok(()),
     };
+    // The lists are replaced as a whole, so that the pointer tells whether one changed. Told only after clients can see
+    // the items.
+    if !Arc::ptr_eq(&before, &supervised.lists.load()) {
+        supervised.server.publish_lists_and_wait().await;
+    }
     // An open breaker has its own reason for the degraded state. A good fetch must not clear it.
     let degraded = supervised.server.state() == UpstreamState::Degraded && supervised.breaker.open_state().is_none();
     match &listed {
@@ -103,10 +108,6 @@ pub(super) async fn refresh_and_report(
     }
     if listed.is_ok() && !supervised.server.stop.is_cancelled() {
         supervised.persist_lists(connection);
-    }
-    // The lists are replaced as a whole, so that the pointer tells whether one changed.
-    if !Arc::ptr_eq(&before, &supervised.lists.load()) {
-        supervised.server.publish_lists();
     }
     listed
 }

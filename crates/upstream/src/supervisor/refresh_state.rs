@@ -15,6 +15,17 @@ use moongate_model::{ItemKind, Notification, NotificationStream};
 /// Shortest interval between checks of whether a server that refuses calls refuses everything.
 const REFUSAL_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Longest time that an announced change waits, if earlier ones brought the same list.
+const SETTLE_MAX: Duration = Duration::from_secs(30);
+/// Time without an announcement after which the next one is believed again.
+const QUIET_TIME: Duration = Duration::from_secs(60);
+
+/// Returns how long an announced change waits. Doubles with each one that changed nothing: some servers announce their
+/// lists all the time.
+fn settle_time(unchanged: u32) -> Duration {
+    SETTLE_TIME.saturating_mul(1 << unchanged.min(16)).min(SETTLE_MAX)
+}
+
 /// Timers and pending work of one connected server.
 pub(super) struct RefreshState {
     /// Time of the next fetch of all lists: soon after a failure, else after the regular interval.
@@ -31,6 +42,10 @@ pub(super) struct RefreshState {
     /// Lists that changed and wait for `settles_at`, when they are fetched together.
     pub(super) changed: Vec<ItemKind>,
     pub(super) settles_at: Instant,
+    /// Announced changes in a row that brought the same list, for each kind.
+    unchanged: [u32; ItemKind::ALL.len()],
+    /// Times of the last announcements.
+    announced: [Option<Instant>; ItemKind::ALL.len()],
     /// Streams in a row that ended without a notification.
     silent_ends: u32,
     /// Time of the last check of whether the server refuses everything.
@@ -53,6 +68,8 @@ impl RefreshState {
             listed_early,
             changed,
             settles_at: now,
+            unchanged: [0; ItemKind::ALL.len()],
+            announced: [None; ItemKind::ALL.len()],
             silent_ends: 0,
             refusal_checked: None,
             backoff,
@@ -88,13 +105,24 @@ impl RefreshState {
 
     /// Records that a list changed, and starts the settle window.
     fn mark_changed(&mut self, kind: ItemKind) {
-        // The first change opens the window. Later ones do not prolong it.
-        if self.changed.is_empty() {
-            self.settles_at = Instant::now() + SETTLE_TIME;
+        let now = Instant::now();
+        let quiet = &mut self.announced[kind as usize];
+        if quiet.is_some_and(|announced| now - announced > QUIET_TIME) {
+            self.unchanged[kind as usize] = 0;
         }
+        *quiet = Some(now);
+        // The first change opens the window. Later ones do not prolong it.
+        let settles_at = now + settle_time(self.unchanged[kind as usize]);
+        self.settles_at = if self.changed.is_empty() { settles_at } else { self.settles_at.min(settles_at) };
         if !self.changed.contains(&kind) {
             self.changed.push(kind);
         }
+    }
+
+    /// Records what came of a change that the server announced.
+    pub(super) fn record_announced(&mut self, kind: ItemKind, has_changed: bool) {
+        let unchanged = &mut self.unchanged[kind as usize];
+        *unchanged = if has_changed { 0 } else { unchanged.saturating_add(1) };
     }
 
     /// Takes the lists that changed.

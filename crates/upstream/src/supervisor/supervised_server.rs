@@ -65,6 +65,7 @@ impl SupervisedServer {
             disconnected_since,
             state_since,
             pid,
+            was_slow: before.was_slow && state == UpstreamState::Starting,
         });
     }
 
