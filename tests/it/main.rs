@@ -37,6 +37,7 @@ mod limits;
 mod masks;
 mod mock;
 mod operate;
+mod odd_servers;
 mod page;
 mod page_try;
 mod packages;

@@ -64,7 +64,7 @@ impl Server for Endpoint {
             }
             _ => moongate_protocol::gateway_info(),
         };
-        ServerDescription { info, instructions, features }
+        ServerDescription { info, instructions, features, notes: Vec::new() }
     }
 
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {

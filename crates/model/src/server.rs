@@ -40,6 +40,9 @@ pub struct ServerDescription {
     pub instructions: Option<String>,
     /// Capabilities.
     pub features: ServerCapabilities,
+    /// Facts that the connection showed and that people should know of: why nothing is offered, or what is missing.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// Capabilities of a server.

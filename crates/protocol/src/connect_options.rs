@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::call_timeouts::CallTimeouts;
 use crate::era::Era;
+use crate::legacy::LegacyGreeting;
 use moongate_jsonrpc::json::RawJson;
 use moongate_telemetry::Metrics;
 
@@ -19,6 +20,8 @@ pub struct ConnectOptions {
     pub revision: Option<&'static str>,
     /// Era of the last successful connection.
     pub era: Option<Era>,
+    /// Form of `initialize` that the server took before.
+    pub greeting: Option<LegacyGreeting>,
     /// Era to try first on a pipe if none is known.
     pub preferred_era: Option<Era>,
     /// Capabilities for a connection that declares them once for all clients: a JSON object.

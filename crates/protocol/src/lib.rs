@@ -27,10 +27,12 @@ mod http_response;
 mod input_clock;
 mod input_recipient;
 mod interactive_flag;
+mod ladder;
 pub mod lazy_timer;
 mod legacy;
 mod lookalike_members;
 mod mcp_apps;
+mod named_revisions;
 mod negotiate;
 mod notifications;
 mod pipe_routes;
@@ -41,6 +43,7 @@ mod stdio_client;
 mod stray_messages;
 mod tasks;
 mod trace_context;
+mod unannounced_lists;
 mod v2026_07_28;
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -58,9 +61,9 @@ pub use error_labels::{call_ending, lacks_capability};
 pub use example_call::{ExampleCall, example_call};
 pub use gateway_info::{gateway_info, gateway_info_with};
 pub use interactive_flag::InteractiveFlag;
-pub use legacy::demands_elicitations;
+pub use legacy::{LegacyGreeting, demands_elicitations};
 pub use mcp_apps::{APP_SCHEME, app_pages, with_app_pages};
-pub use negotiate::{NegotiatedServer, connect, connect_http_sse, may_be_http_sse};
+pub use negotiate::{LinkOpener, NegotiatedServer, connect, connect_http_sse, may_be_http_sse};
 pub use stdio_client::{ClientDisconnected, StdioClient};
 
 /// Selects the dialect of a request: the first that matches. The legacy dialect matches all requests that are left.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::ProbeState;
 use moongate_telemetry::logs;
@@ -40,7 +39,8 @@ pub struct StderrTail(Arc<TailState>);
 struct TailState {
     lines: Mutex<VecDeque<String>>,
     probe: watch::Sender<ProbeState>,
-    ended: CancellationToken,
+    /// True once the stream of the last process has ended.
+    ended: watch::Sender<bool>,
 }
 
 impl StderrTail {
@@ -51,7 +51,8 @@ impl StderrTail {
 
     /// Returns the line that most likely explains the exit of a child.
     pub async fn likely_exit_reason(&self) -> Option<String> {
-        let _ = tokio::time::timeout(EXIT_READ_TIME, self.0.ended.cancelled()).await;
+        let mut ended = self.0.ended.subscribe();
+        let _ = tokio::time::timeout(EXIT_READ_TIME, ended.wait_for(|ended| *ended)).await;
         self.likely_error()
     }
 
@@ -70,6 +71,8 @@ impl StderrTail {
         let mut log =
             StderrLog { server, held: VecDeque::new(), suppressed_until: None, second: Instant::now(), logged: 0 };
         let (mut reader, mut line) = (BufReader::new(stderr), Vec::new());
+        // Another process may have written here before.
+        self.0.ended.send_replace(false);
         let mut probe = self.0.probe.subscribe();
         loop {
             let due = log.held.front().map(|(due, _)| *due);
@@ -99,7 +102,7 @@ impl StderrTail {
         }
         // The stream has ended: held lines have no probe to wait for.
         log.on_probe(ProbeState::Settled, Instant::now());
-        self.0.ended.cancel();
+        self.0.ended.send_replace(true);
     }
 
     /// Appends a line. The oldest makes room.

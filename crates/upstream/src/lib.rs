@@ -332,6 +332,7 @@ impl Upstream {
             is_multiplexed: row.is_multiplexed,
             description: row.description,
             speaks_other_era: row.speaks_other_era,
+            greeting: row.greeting,
         });
         self.lists.restore(row.lists);
         true

@@ -38,6 +38,11 @@ impl ServerSide {
         self.out.try_send(message).unwrap();
     }
 
+    /// Ends the connection, after what was sent before.
+    pub(super) fn end(&self) {
+        self.send(Value::Null);
+    }
+
     pub(super) fn answer(&self, request: &Value, result: &Value) {
         self.send(json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
     }
@@ -165,7 +170,7 @@ async fn converse(
                 _ => return,
             },
             Some(message) = says.recv() => {
-                if writer.write_all(format!("{message}\n").as_bytes()).await.is_err() {
+                if message.is_null() || writer.write_all(format!("{message}\n").as_bytes()).await.is_err() {
                     return;
                 }
             }

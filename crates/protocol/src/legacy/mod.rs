@@ -15,6 +15,7 @@ pub(super) use downstream::http_sse::DIALECT as HTTP_SSE;
 pub(super) use downstream::stdio_session::{StdioSession, answer_before_initialize, encode_refusal};
 pub(super) use profile::{PROFILES, SESSION_HEADER, profile};
 pub(super) use tasks::{task_of, terminal_error, untag_task};
+pub use upstream::greeting::LegacyGreeting;
 pub(super) use upstream::handle::LegacyHandle;
 pub(super) use upstream::handshake::{first_response, open};
 pub use url_elicitations::demands_elicitations;

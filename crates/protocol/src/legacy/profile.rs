@@ -22,14 +22,77 @@ pub(crate) struct Profile {
     pub(crate) primes: bool,
     /// True if calls can be tasks (2025-11-25/changelog.mdx).
     pub(crate) tasks: bool,
+    /// Members that a client's `capabilities` may have (`ClientCapabilities` in each schema.json).
+    pub(crate) capabilities: &'static [KnownMember],
+    /// Members that `clientInfo` may have (`Implementation` in each schema.json).
+    pub(crate) client_info: &'static [&'static str],
 }
+
+/// Member of an object, with the members of its own.
+pub(crate) struct KnownMember {
+    pub(crate) name: &'static str,
+    pub(crate) members: &'static [&'static str],
+}
+
+const ROOTS: KnownMember = KnownMember { name: "roots", members: &["listChanged"] };
+/// Capabilities of 2024-11-05 and 2025-03-26.
+const BEFORE_ELICITATION: &[KnownMember] = &[ROOTS, KnownMember { name: "sampling", members: &[] }];
+/// Capabilities of 2025-06-18.
+const WITH_ELICITATION: &[KnownMember] =
+    &[ROOTS, KnownMember { name: "sampling", members: &[] }, KnownMember { name: "elicitation", members: &[] }];
+/// Capabilities of 2025-11-25, apart from a client's own tasks.
+const WITH_MODES: &[KnownMember] = &[
+    ROOTS,
+    KnownMember { name: "sampling", members: &["context", "tools"] },
+    KnownMember { name: "elicitation", members: &["form", "url"] },
+];
+
+const NAME_VERSION: &[&str] = &["name", "version"];
+const WITH_TITLE: &[&str] = &["name", "title", "version"];
+const WITH_ICONS: &[&str] = &["name", "title", "version", "description", "icons", "websiteUrl"];
 
 /// Legacy revisions, oldest first.
 pub(crate) const PROFILES: [Profile; 4] = [
-    Profile { name: "2024-11-05", batches: true, version_header: false, resumes: false, primes: false, tasks: false },
-    Profile { name: "2025-03-26", batches: true, version_header: false, resumes: true, primes: false, tasks: false },
-    Profile { name: "2025-06-18", batches: false, version_header: true, resumes: true, primes: false, tasks: false },
-    Profile { name: "2025-11-25", batches: false, version_header: true, resumes: true, primes: true, tasks: true },
+    Profile {
+        name: "2024-11-05",
+        batches: true,
+        version_header: false,
+        resumes: false,
+        primes: false,
+        tasks: false,
+        capabilities: BEFORE_ELICITATION,
+        client_info: NAME_VERSION,
+    },
+    Profile {
+        name: "2025-03-26",
+        batches: true,
+        version_header: false,
+        resumes: true,
+        primes: false,
+        tasks: false,
+        capabilities: BEFORE_ELICITATION,
+        client_info: NAME_VERSION,
+    },
+    Profile {
+        name: "2025-06-18",
+        batches: false,
+        version_header: true,
+        resumes: true,
+        primes: false,
+        tasks: false,
+        capabilities: WITH_ELICITATION,
+        client_info: WITH_TITLE,
+    },
+    Profile {
+        name: "2025-11-25",
+        batches: false,
+        version_header: true,
+        resumes: true,
+        primes: true,
+        tasks: true,
+        capabilities: WITH_MODES,
+        client_info: WITH_ICONS,
+    },
 ];
 
 /// Newest legacy revision: requested from servers, and offered to clients that request an unknown one.

@@ -7,15 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::all_servers::AllServersContext;
-use crate::connection::UpstreamConnection;
+use crate::connection::{UpstreamConnection, installer};
 use crate::settings::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
 use moongate_jsonrpc::json::RawJson;
 use moongate_model::Caller;
 use moongate_protocol::{
-    self, CallTimeouts, ConnectError, ConnectOptions, Era, InteractiveFlag, NegotiatedServer, PendingCalls,
+    self, CallTimeouts, ConnectError, ConnectOptions, Era, InteractiveFlag, LegacyGreeting, LinkOpener,
+    NegotiatedServer, PendingCalls,
 };
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::http_settings::HttpSettings;
@@ -29,6 +32,9 @@ use moongate_transport::trust::tls_without_roots;
 use moongate_transport::websocket::{WsLink, WsSettings};
 use moongate_transport::{ByteBudget, HeaderList, Link, LinkError, PipeDialer};
 
+/// Longest wait for the end of a link before the next one is opened.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
+
 /// Identity and state that a connection is opened with.
 pub struct ConnectIdentity {
     /// Capabilities to declare.
@@ -37,6 +43,8 @@ pub struct ConnectIdentity {
     pub info: RawJson,
     /// Era to use without a probe.
     pub era: Option<Era>,
+    /// Form of the handshake that the server took before.
+    pub greeting: Option<LegacyGreeting>,
     /// Era to try first on a pipe, if none is known.
     pub first_era: Option<Era>,
     /// Session that a previous process persisted.
@@ -69,16 +77,12 @@ impl ConnectIdentity {
             interactive: InteractiveFlag::default(),
         }
     }
-}
 
-impl ConnectIdentity {
     /// Creates the identity of a connection for one client, with the client's own info and capabilities.
     pub fn for_caller(caller: &Caller, era: Option<Era>) -> Self {
         // A client need not name itself, but a server expects somebody.
         let info = caller.client_info.clone().unwrap_or_else(moongate_protocol::gateway_info);
-        let (stderr, interactive) = (StderrTail::default(), InteractiveFlag::default());
-        let capabilities = caller.declared_capabilities.clone();
-        ConnectIdentity { capabilities, info, era, first_era: None, persisted_session: None, stderr, interactive }
+        ConnectIdentity::new(caller.declared_capabilities.clone(), info, era)
     }
 }
 
@@ -104,6 +108,7 @@ pub(crate) async fn dial(
         server: settings.name.clone(),
         revision: settings.protocol.as_deref().and_then(moongate_protocol::supported_revision),
         era: connect_identity.era,
+        greeting: connect_identity.greeting,
         preferred_era: connect_identity.first_era,
         capabilities: connect_identity.capabilities,
         client_info: connect_identity.info,
@@ -115,11 +120,10 @@ pub(crate) async fn dial(
     };
     let deadline = Instant::now() + settings.start_timeout;
     let falls_back = match &settings.connect {
-        ConnectTarget::Http { transport, .. } => match transport {
-            HttpTransport::Sse => return over_http_sse(settings, common, options, deadline, interactive).await,
-            HttpTransport::Auto => true,
-            HttpTransport::Streamable | HttpTransport::WebSocket => false,
-        },
+        ConnectTarget::Http { transport: HttpTransport::Sse, .. } => {
+            return over_http_sse(settings, common, options, deadline, interactive).await;
+        }
+        ConnectTarget::Http { transport, .. } => *transport == HttpTransport::Auto,
         // A pipe has no fallback to another transport.
         ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => false,
     };
@@ -129,16 +133,11 @@ pub(crate) async fn dial(
     // All links and handshakes share one deadline: a slow start must not get the time twice.
     let connecting = moongate_protocol::connect(&opener, interactive.clone(), options.clone());
     let error = match within_deadline(deadline, settings, connecting).await {
-        Ok(connected) => {
-            return Ok(UpstreamConnection {
-                stderr: connect_identity.stderr,
-                ..into_connection(connected, link, calls, common)
-            });
-        }
+        Ok(connected) => return Ok(UpstreamConnection { stderr, ..into_connection(connected, common) }),
         Err(error) => error,
     };
     // Closed before the fallback opens another link to the same server.
-    link.close(Vec::new()).await;
+    opener.close().await;
     // Only the errors that an HTTP+SSE server causes lead to the fallback.
     if falls_back && moongate_protocol::may_be_http_sse(&error, &options) {
         return match over_http_sse(settings, common, options, deadline, interactive).await {
@@ -162,20 +161,12 @@ async fn over_http_sse(
     deadline: Instant,
     interactive: InteractiveFlag,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let calls = PendingCalls::with_interactive_flag(interactive);
-    let opening = async {
-        let (http, tls) = http_settings(settings, common)?;
-        Ok(SseLink::open(http, tls, calls.correlate(), byte_budget(settings, common)).await?)
-    };
-    let link: Arc<dyn Link> = Arc::new(within_deadline(deadline, settings, opening).await?);
-    match within_deadline(deadline, settings, moongate_protocol::connect_http_sse(link.clone(), calls.clone(), options))
-        .await
-    {
-        Ok(connected) => {
-            Ok(UpstreamConnection { is_http_sse: true, ..into_connection(connected, link, calls, common) })
-        }
+    let opener = DialOpener { is_http_sse: true, ..DialOpener::new(settings, common, StderrTail::default()) };
+    let connecting = moongate_protocol::connect_http_sse(&opener, interactive, options);
+    match within_deadline(deadline, settings, connecting).await {
+        Ok(connected) => Ok(UpstreamConnection { is_http_sse: true, ..into_connection(connected, common) }),
         Err(error) => {
-            link.close(Vec::new()).await;
+            opener.close().await;
             Err(error)
         }
     }
@@ -277,27 +268,21 @@ async fn within_deadline<T>(
     })
 }
 
-fn into_connection(
-    connected: NegotiatedServer,
-    link: Arc<dyn Link>,
-    calls: PendingCalls,
-    common: &AllServersContext,
-) -> UpstreamConnection {
-    let NegotiatedServer { server, revision, era } = connected;
-    let (metrics, translated) = (common.metrics.clone(), Mutex::default());
-    let (is_called, is_persisted) = (AtomicBool::new(false), AtomicBool::new(false));
+fn into_connection(connected: NegotiatedServer, common: &AllServersContext) -> UpstreamConnection {
+    let NegotiatedServer { server, link, calls, revision, era, greeting } = connected;
     UpstreamConnection {
         server,
         link,
         revision,
         era,
+        greeting,
         stderr: StderrTail::default(),
         is_http_sse: false,
         calls,
-        is_called,
-        is_persisted,
-        metrics,
-        translated,
+        is_called: AtomicBool::new(false),
+        is_persisted: AtomicBool::new(false),
+        metrics: common.metrics.clone(),
+        translated: Mutex::default(),
     }
 }
 
@@ -337,7 +322,7 @@ async fn open_link(opener: &DialOpener<'_>, calls: &PendingCalls) -> Result<Arc<
             closed: "the server closed the pipe",
             explain: None,
         };
-        return Ok((Arc::new(RpcPipe::start(reader, writer, pipe_settings)), None));
+        return Ok(Arc::new(RpcPipe::start(reader, writer, pipe_settings)));
     }
     match &settings.connect {
         ConnectTarget::Stdio { command, args, env, cwd } => {
@@ -355,7 +340,7 @@ async fn open_link(opener: &DialOpener<'_>, calls: &PendingCalls) -> Result<Arc<
                 reaper: common.reaper.clone(),
                 stderr: stderr.clone(),
             })?;
-            Ok((Arc::new(link), Some(stderr.clone())))
+            Ok(Arc::new(link))
         }
         // A retry cannot help: only another config can, and that makes another connection.
         ConnectTarget::Misconfigured { reason } => Err(LinkError::Spawn(reason.clone())),
@@ -369,11 +354,11 @@ async fn open_link(opener: &DialOpener<'_>, calls: &PendingCalls) -> Result<Arc<
                 correlate: calls.correlate(),
                 on_garbage: on_garbage(&settings.name, &common.metrics),
             });
-            Ok((Arc::new(link.await?), None))
+            Ok(Arc::new(link.await?))
         }
         ConnectTarget::Http { url, headers, transport: HttpTransport::WebSocket, network, .. } => {
             let link = websocket_settings(settings, common, calls, (url, headers, network));
-            Ok((Arc::new(WsLink::open(link, &tls(common, url, network)).await?), None))
+            Ok(Arc::new(WsLink::open(link, &tls(common, url, network)).await?))
         }
         ConnectTarget::Http {
             transport: HttpTransport::Auto | HttpTransport::Streamable | HttpTransport::Sse, ..
@@ -480,3 +465,6 @@ pub fn transport_name(target: &ConnectTarget, connection: Option<&UpstreamConnec
         ConnectTarget::Http { transport: HttpTransport::Auto | HttpTransport::Streamable, .. } => "http",
     }
 }
+
+#[cfg(test)]
+mod tests;

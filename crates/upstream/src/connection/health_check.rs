@@ -128,6 +128,11 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
+    /// Settings without a probe, whose silence would lead to a second connection.
+    fn legacy_settings() -> ServerSettings {
+        ServerSettings { protocol: Some("2025-11-25".to_owned()), ..settings() }
+    }
+
     async fn start(
         settings: ServerSettings,
         serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static,
@@ -165,14 +170,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_that_nobody_answers_are_no_sign_of_life() {
-        let upstream = start(settings(), wedged).await;
+        let upstream = start(legacy_settings(), wedged).await;
         let calls = unanswered(&upstream, &testing::caller(1, Some("s"))).await;
         assert!((1..10).contains(&calls), "{calls}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_pipe_that_is_wedged_is_found_by_one_ping_after_a_missed_deadline() {
-        let upstream = start(settings(), wedged).await;
+        let upstream = start(legacy_settings(), wedged).await;
         let caller = testing::caller(1, Some("s"));
         let (began, limit) = (Instant::now(), upstream.settings.timeout + upstream.settings.ping.timeout);
         // Other calls stay open all the time. They make the server no less wedged.
@@ -230,7 +235,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_of_one_clients_is_looked_after_too() {
-        let mine = ServerSettings { share: SharingMode::Session, ..settings() };
+        let mine = ServerSettings { share: SharingMode::Session, ..legacy_settings() };
         // The first connection is the shared one, which is well.
         let upstream = start(mine, |talk, message| {
             if !talk.serve_legacy(message) && talk.nth != 1 {
@@ -315,7 +320,7 @@ mod tests {
     async fn a_zero_ping_interval_disables_health_checks() {
         // An interval of zero switches pings off.
         let ping = PingSettings { interval: Duration::ZERO, ..PingSettings::default() };
-        let upstream = start(ServerSettings { ping, ..settings() }, wedged).await;
+        let upstream = start(ServerSettings { ping, ..legacy_settings() }, wedged).await;
         let caller = testing::caller(1, Some("s"));
         for _ in 0..9 {
             assert!(call(&upstream, &caller).await.is_err());

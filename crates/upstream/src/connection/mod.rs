@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use moongate_model::{Call, Caller, Connection, Exchange};
-use moongate_protocol::{Era, PendingCalls};
+use moongate_protocol::{Era, LegacyGreeting, PendingCalls};
 use moongate_telemetry::{ClientRevision, CounterHandle, Metrics, ServerRevision};
 use moongate_transport::Link;
 use moongate_transport::stderr::StderrTail;
@@ -28,6 +28,8 @@ pub struct UpstreamConnection {
     pub revision: &'static str,
     /// Era of that revision.
     pub era: Era,
+    /// Form of the handshake that the server took.
+    pub(crate) greeting: Option<LegacyGreeting>,
     /// Last lines on stderr, if the server is a child.
     pub(crate) stderr: StderrTail,
     /// True if the transport is HTTP+SSE.

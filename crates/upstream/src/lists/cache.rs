@@ -18,7 +18,7 @@ use crate::lists::fetch::{ItemList, ServerLists};
 use crate::server_context::ServerContext;
 use crate::settings::{ConnectTarget, ServerSettings};
 use moongate_model::{ItemKind, Server, ServerDescription};
-use moongate_protocol::Era;
+use moongate_protocol::{Era, LegacyGreeting};
 use moongate_session::store::{StateStore, StoreTable, unix_now};
 
 /// Age after which a confirmed row is written again, so that it does not look old. In seconds.
@@ -38,7 +38,7 @@ pub(crate) struct ListCache {
     /// Lists of the last write.
     lists: ArcSwapOption<ServerLists>,
     /// Eras of the last write.
-    eras: Mutex<Option<(Era, Option<bool>)>>,
+    eras: Mutex<Option<KnownEras>>,
     /// True if the last write said that the server sends input requests.
     requests_input: AtomicBool,
     /// True if a row says that the server was slow at its last start.
@@ -48,10 +48,13 @@ pub(crate) struct ListCache {
 }
 
 impl ListCache {
-    fn eras(&self) -> MutexGuard<'_, Option<(Era, Option<bool>)>> {
+    fn eras(&self) -> MutexGuard<'_, Option<KnownEras>> {
         self.eras.lock()
     }
 }
+
+/// Era of a server, whether it speaks the other one, and its form of the handshake.
+type KnownEras = (Era, Option<bool>, Option<LegacyGreeting>);
 
 /// Row in the store. Its members are the file format.
 #[derive(Serialize, Deserialize)]
@@ -62,6 +65,9 @@ struct CachedRow {
     /// True if the server speaks the other era, too.
     #[serde(default)]
     other: Option<bool>,
+    /// Form of the legacy handshake that the server took.
+    #[serde(default)]
+    greeting: Option<LegacyGreeting>,
     pipe: bool,
     /// True if the server ever sent an input request on a pipe.
     #[serde(default)]
@@ -77,6 +83,8 @@ pub(crate) struct RestoredServer {
     pub(crate) description: ServerDescription,
     /// True if the server speaks the other era, too. `None`: not tried.
     pub(crate) speaks_other_era: Option<bool>,
+    /// Form of the legacy handshake that the server took.
+    pub(crate) greeting: Option<LegacyGreeting>,
     /// True if the server ever sent an input request on a pipe.
     pub(crate) requests_input: bool,
     pub(crate) lists: ServerLists,
@@ -101,6 +109,7 @@ impl RestoredServer {
             is_multiplexed: row.pipe,
             description: row.face,
             speaks_other_era: row.other,
+            greeting: row.greeting,
             requests_input: row.asks,
             lists,
         })
@@ -114,6 +123,8 @@ pub(crate) struct ListedServer<'a> {
     pub(crate) is_multiplexed: bool,
     /// True if the server speaks the other era, too. `None`: not tried.
     pub(crate) speaks_other_era: Option<bool>,
+    /// Form of the legacy handshake that the server took.
+    pub(crate) greeting: Option<LegacyGreeting>,
     /// True if the server ever sent an input request on a pipe.
     pub(crate) requests_input: bool,
 }
@@ -184,7 +195,7 @@ impl ListCache {
         listed: &ListedServer<'_>,
     ) {
         let now = unix_now();
-        let eras = Some((listed.era, listed.speaks_other_era));
+        let eras = Some((listed.era, listed.speaks_other_era, listed.greeting));
         // Unchanged lists are the same allocation.
         let same = self.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items))
             && *self.eras() == eras
@@ -198,6 +209,7 @@ impl ListCache {
             saved: now,
             modern: listed.era == Era::Modern,
             other: listed.speaks_other_era,
+            greeting: listed.greeting,
             pipe: listed.is_multiplexed,
             asks: listed.requests_input,
             face: listed.server.describe(&gateway_caller()),

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::connection::UpstreamConnection;
 use moongate_model::ServerDescription;
-use moongate_protocol::Era;
+use moongate_protocol::{Era, LegacyGreeting};
 
 /// Facts that the last handshake of the shared connection showed.
 #[derive(Clone)]
@@ -19,6 +19,8 @@ pub(crate) struct LastHandshake {
     pub(crate) description: ServerDescription,
     /// True if the server speaks the other era, too. `None`: not tried.
     pub(crate) speaks_other_era: Option<bool>,
+    /// Form of the legacy handshake that the server took.
+    pub(crate) greeting: Option<LegacyGreeting>,
 }
 
 impl LastHandshake {
@@ -249,7 +251,13 @@ mod tests {
     /// Returns the handshake that a previous process persisted.
     fn was_legacy(other: Option<bool>) -> LastHandshake {
         let face = serde_json::from_value(json!({"info": {"name": "s"}, "features": {"tools": true}})).unwrap();
-        LastHandshake { era: Era::Legacy, is_multiplexed: true, description: face, speaks_other_era: other }
+        LastHandshake {
+            era: Era::Legacy,
+            is_multiplexed: true,
+            description: face,
+            speaks_other_era: other,
+            greeting: None,
+        }
     }
 
     /// Returns the revisions of the processes that clients share.
@@ -335,8 +343,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_era_of_its_clients_is_what_the_next_run_begins_with() {
-        // Only a server of both eras begins in that of its clients. Otherwise the probe decides.
-        for (other, begins) in [(Some(true), Era::Legacy), (None, Era::Modern)] {
+        // Whatever is known of the other era: what the server took last is tried first.
+        for (other, begins) in [(Some(true), Era::Legacy), (None, Era::Legacy)] {
             let program = EraProgram::new(false);
             let upstream = upstream(&program, |_| {});
             upstream.pool.restore_handshake(was_legacy(other));

@@ -36,7 +36,7 @@ use crate::server_context::ServerContext;
 use crate::settings::{ServerStart, SharingMode};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, ClientCapabilities, Error, McpErrorKind, ServerDescription, TaskState};
-use moongate_protocol::{Era, InteractiveFlag};
+use moongate_protocol::{Era, InteractiveFlag, LegacyGreeting};
 
 /// Connections of one server.
 pub(crate) struct ConnectionPool {
@@ -157,6 +157,7 @@ impl ConnectionPool {
             is_multiplexed: connection.link.is_multiplexed(),
             description,
             speaks_other_era: other,
+            greeting: connection.greeting.or_else(|| self.greeting()),
         };
         // Stored before the connection, so that a call that sees the connection sees its handshake.
         self.last_handshake.store(Some(Arc::new(handshake)));
@@ -183,6 +184,11 @@ impl ConnectionPool {
             self.eras.prefer_era(handshake.era);
         }
         self.last_handshake.store(Some(Arc::new(handshake)));
+    }
+
+    /// Returns the form of the legacy handshake that the server took last, perhaps of a previous process.
+    pub(crate) fn greeting(&self) -> Option<LegacyGreeting> {
+        self.last_handshake.load().as_ref().and_then(|handshake| handshake.greeting)
     }
 
     /// Returns the result of the last handshake.

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::connection::UpstreamConnection;
 use crate::connection::dial::{ConnectIdentity, dial};
 use crate::connection::reconnect_backoff::{HEALTHY, ReconnectBackoff, ReconnectDelay};
 use crate::connection::{UpstreamConnection, installer};
@@ -23,10 +22,11 @@ use crate::settings::{ConnectTarget, ServerStart};
 use crate::status::{NOT_TRIED, UpstreamState};
 use crate::supervisor::connected::{ConnectionEnd, run_connected};
 use crate::supervisor::supervised_server::SupervisedServer;
-use moongate_protocol::Era;
+use moongate_protocol::{ConnectError, Era};
 use moongate_telemetry::logs;
 use moongate_transport::child_environment::held_back;
 use moongate_transport::stderr::StderrTail;
+use moongate_transport::{LinkError, connect_hints};
 
 /// Connects again and again, until the server is stopped.
 pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
@@ -80,6 +80,8 @@ async fn stay_failed(supervised: &SupervisedServer, reason: &str) {
 struct Supervisor {
     backoff: ReconnectBackoff,
     era: Option<Era>,
+    /// True if the last attempt ended with its process, which may have been the probe's doing.
+    handshake_first: bool,
     is_first: bool,
     /// True once the variables that the program may miss were logged.
     variables_told: bool,
@@ -112,13 +114,23 @@ impl Supervisor {
     async fn connect_once(&mut self, supervised: &SupervisedServer) -> AttemptEnd {
         supervised.set_state(UpstreamState::Starting, starting_reason(supervised), None, None);
         // The first attempt is no reconnect.
-        if !std::mem::replace(&mut self.is_first, false) {
+        let restored = if std::mem::replace(&mut self.is_first, false) {
+            supervised.pool.last_handshake()
+        } else {
             count_attempt(supervised);
-        }
+            None
+        };
         self.backoff.record_attempt(Instant::now());
         // Counted for the dedicated connections: they dial the same host.
         let attempt = supervised.pool.connect_budget().begin_shared(Instant::now());
-        let first = supervised.pool.eras.begin_attempt(supervised.pool.last_handshake().as_deref());
+        let mut first = supervised.pool.eras.begin_attempt(supervised.pool.last_handshake().as_deref());
+        // 2026-07-28/basic/versioning.mdx: clients "MAY persist it across restarts of the same server configuration,
+        // re-probing if the cached assumption later fails."
+        match restored {
+            Some(before) if before.is_multiplexed => first = first.or(Some(before.era)),
+            Some(before) => self.era = Some(before.era),
+            None => {}
+        }
         // A remembered era saves the probe, unless a client needs the other era first.
         let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
         let (stderr, interactive) =

@@ -32,7 +32,7 @@ pub(crate) fn report_lists(
             if let Some(repeated) = supervised.log_policy.record(UpstreamState::Ready, "") {
                 tracing::info!(server = name, revision = connection.revision, tools, repeated, "connected");
             }
-            supervised.set_state(UpstreamState::Ready, String::new(), None, None);
+            supervised.set_state(UpstreamState::Ready, explain_ready(supervised), None, None);
         }
         Err(ListFailure { reason, .. }) => {
             if let Some(repeated) = supervised.log_policy.record(UpstreamState::Degraded, reason) {
@@ -78,7 +78,16 @@ pub(crate) fn report_breaker(supervised: &SupervisedServer) {
             {
                 tracing::info!(server = name, repeated, "circuit breaker closed: calls succeed again");
             }
-            supervised.set_state(UpstreamState::Ready, String::new(), None, None);
+            supervised.set_state(UpstreamState::Ready, explain_ready(supervised), None, None);
         }
     }
+}
+
+/// Returns what people should know of a server that is ready: why it offers nothing, or what it cannot do.
+fn explain_ready(supervised: &SupervisedServer) -> String {
+    let mut notes = supervised.pool.description().map(|description| description.notes).unwrap_or_default();
+    if notes.is_empty() && !supervised.lists.has_items() {
+        notes.push("it offers nothing: each list that it announces is empty".to_owned());
+    }
+    notes.join("; ")
 }

@@ -76,6 +76,7 @@ impl SupervisedServer {
             era: connection.era,
             is_multiplexed: connection.link.is_multiplexed(),
             speaks_other_era: self.pool.last_handshake().and_then(|handshake| handshake.speaks_other_era),
+            greeting: self.pool.greeting(),
             requests_input: self.pool.interactive_flag.is_set(),
         });
     }

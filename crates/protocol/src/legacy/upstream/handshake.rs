@@ -11,13 +11,19 @@ use serde::{Deserialize, Serialize};
 use crate::connect_error::ConnectError;
 use crate::connect_options::ConnectOptions;
 use crate::era::VERSION_HEADER;
-use crate::legacy::profile::{NEWEST, Profile, SESSION_HEADER, profile};
+use crate::legacy::profile::{Profile, SESSION_HEADER, profile};
 use crate::legacy::tasks;
-use crate::{PendingCalls, server_capabilities, v2026_07_28};
+use crate::legacy::upstream::greeting::LegacyGreeting;
+use crate::unannounced_lists::find_unannounced_lists;
+use crate::{PendingCalls, server_capabilities};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, encode_with, write_notification, write_request};
-use moongate_model::ServerDescription;
+use moongate_model::{ItemKind, ServerDescription};
 use moongate_transport::{HeaderList, Link, LinkError, OutgoingMessage};
+
+/// Note on a server that took the handshake only without capabilities.
+const ASKS_NOTHING: &str = "it refuses the handshake of a client that has capabilities, so it can ask its clients for \
+    nothing (elicitation, sampling, roots)";
 
 /// Result of the handshake.
 pub(crate) struct LegacyNegotiated {
@@ -90,24 +96,40 @@ pub(crate) async fn handshake(
 ) -> Result<LegacyNegotiated, ConnectError> {
     // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "the client MUST send a protocol version it supports. This
     // SHOULD be the _latest_ version supported by the client."
-    let requested = options.revision.and_then(profile).unwrap_or(NEWEST);
+    let greeting = options.greeting.unwrap_or_else(|| LegacyGreeting::first(options.revision));
     let params = JsonObject::new()
-        .with("protocolVersion", RawJson::string(requested.name))
-        // A client's own tasks are not declared: the server would ask for their states outside any call
-        // (2025-11-25/basic/utilities/tasks.mdx, Client Capabilities).
-        .with("capabilities", v2026_07_28::tasks::set_declared(&options.capabilities, false))
-        .with("clientInfo", options.client_info.clone());
+        .with("protocolVersion", RawJson::string(greeting.revision()))
+        .with("capabilities", greeting.capabilities(&options.capabilities))
+        .with("clientInfo", greeting.client_info(&options.client_info));
     let id = calls.next_id();
     let body = encode_with(256, |out| write_request(out, &RequestId::number(id), "initialize", &params));
     let reply = link.send(OutgoingMessage { body, id: Some(id), headers: HeaderList::new() }).await?;
     let session = session_id(&reply.headers);
-    let negotiated =
+    let mut negotiated =
         LegacyNegotiated { session, ..read_initialize_result(first_response(reply.messages).await?, options)? };
     // 2025-11-25/basic/lifecycle.mdx, Initialization: "After successful initialization, the client MUST send an
     // `initialized` notification to indicate it is ready to begin normal operations".
     let body = encode_with(64, |out| write_notification(out, "notifications/initialized", &JsonObject::new()));
-    link.send(OutgoingMessage { body, id: None, headers: negotiated.headers() }).await?;
+    let headers = negotiated.headers();
+    link.send(OutgoingMessage { body, id: None, headers: headers.clone() }).await?;
+    if greeting.is_bare() {
+        negotiated.description.notes.push(ASKS_NOTHING.to_owned());
+    }
+    let list = |kind: ItemKind| send_request(link, calls, kind.list_method(), headers.clone());
+    find_unannounced_lists(&mut negotiated.description, list).await;
     Ok(negotiated)
+}
+
+/// Sends a request without params, and returns its result.
+async fn send_request(
+    link: &Arc<dyn Link>,
+    calls: &PendingCalls,
+    method: &str,
+    headers: HeaderList,
+) -> Result<JsonObject, ConnectError> {
+    let id = calls.next_id();
+    let body = encode_with(64, |out| write_request(out, &RequestId::number(id), method, &JsonObject::new()));
+    first_response(link.send(OutgoingMessage { body, id: Some(id), headers }).await?.messages).await
 }
 
 /// Returns the response to a request of the gateway's own. Messages before it have no receiver.
@@ -148,8 +170,12 @@ fn read_initialize_result(result: JsonObject, options: &ConnectOptions) -> Resul
     features.subscribe_untried = capabilities.get_object("resources").is_some_and(denied);
     features.tasks = if profile.tasks { tasks::read_capability(&capabilities) } else { None };
     let instructions = result.get_string("instructions").as_ref().map(ByteString::to_string);
-    let description =
-        ServerDescription { info: info.unwrap_or_else(|| RawJson::literal("{}")), instructions, features };
+    let description = ServerDescription {
+        info: info.unwrap_or_else(|| RawJson::literal("{}")),
+        instructions,
+        features,
+        notes: Vec::new(),
+    };
     Ok(LegacyNegotiated { profile, session: None, description })
 }
 

@@ -12,6 +12,7 @@ pub(super) mod cancellation_barrier;
 pub(super) mod collect_task_inputs;
 pub(super) mod connection;
 pub(super) mod forward_responses;
+pub(super) mod greeting;
 pub(super) mod handle;
 pub(super) mod handshake;
 pub(super) mod log_level;

@@ -162,6 +162,7 @@ mod tests {
         };
         let link: Arc<dyn Link> = Arc::new(RpcPipe::start(reader, writer, settings));
         let hello = ConnectOptions {
+            greeting: None,
             server: "a".to_owned(),
             revision: None,
             era: None,
@@ -176,7 +177,8 @@ mod tests {
         };
         let opening = async {
             assert!(read_line(&mut pipe).await.contains("initialize"));
-            let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
+            let answer =
+                r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}}"#;
             pipe.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
             read_line(&mut pipe).await
         };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::connect_error::ConnectError;
 use crate::connect_options::ConnectOptions;
 use crate::legacy::first_response;
+use crate::unannounced_lists::find_unannounced_lists;
 use crate::v2026_07_28::REVISION;
 use crate::v2026_07_28::error_codes::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
 use crate::v2026_07_28::meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, SERVER_INFO};
@@ -15,7 +16,7 @@ use crate::v2026_07_28::{mirrored_headers, tasks};
 use crate::{PendingCalls, server_capabilities};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcResponse, code, encode_with, write_request};
-use moongate_model::{ServerCapabilities, ServerDescription};
+use moongate_model::{ItemKind, ServerCapabilities, ServerDescription};
 use moongate_transport::{Link, LinkError, OutgoingMessage};
 
 /// Builds the `_meta` of a request of the gateway's own.
@@ -47,11 +48,15 @@ pub(crate) async fn discover(
         )));
     }
     let info = result.get_object("_meta").and_then(|meta| meta.get(SERVER_INFO).cloned()).filter(RawJson::is_object);
-    Ok(ServerDescription {
+    let mut description = ServerDescription {
         info: info.unwrap_or_else(|| RawJson::literal("{}")),
         instructions: result.get_string("instructions").as_ref().map(ByteString::to_string),
         features: read_capabilities(&result.get_object("capabilities").unwrap_or_default(), options),
-    })
+        notes: Vec::new(),
+    };
+    let list = |kind: ItemKind| send_own_request(link, calls, options, kind.list_method());
+    find_unannounced_lists(&mut description, list).await;
+    Ok(description)
 }
 
 pub(crate) async fn send_discover(
@@ -59,10 +64,20 @@ pub(crate) async fn send_discover(
     calls: &PendingCalls,
     options: &ConnectOptions,
 ) -> Result<JsonObject, ConnectError> {
+    send_own_request(link, calls, options, "server/discover").await
+}
+
+/// Sends a request of the gateway's own without params, and returns its result.
+async fn send_own_request(
+    link: &Arc<dyn Link>,
+    calls: &PendingCalls,
+    options: &ConnectOptions,
+    method: &str,
+) -> Result<JsonObject, ConnectError> {
     let id = calls.next_id();
     let params = JsonObject::new().with("_meta", gateway_meta(options).to_raw());
-    let body = encode_with(512, |out| write_request(out, &RequestId::number(id), "server/discover", &params));
-    let headers = mirrored_headers::write_headers("server/discover", None, None, None);
+    let body = encode_with(512, |out| write_request(out, &RequestId::number(id), method, &params));
+    let headers = mirrored_headers::write_headers(method, None, None, None);
     let reply = link.send(OutgoingMessage { body, id: Some(id), headers }).await?;
     first_response(reply.messages).await
 }

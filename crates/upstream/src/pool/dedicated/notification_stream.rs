@@ -108,6 +108,7 @@ mod tests {
                 info: RawJson::literal("{}"),
                 instructions: None,
                 features: ServerCapabilities::default(),
+                notes: Vec::new(),
             }
         }
 

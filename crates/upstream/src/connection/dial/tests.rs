@@ -1,0 +1,293 @@
+//! Servers that are stricter, older or stranger at their first message than the newest SDKs.
+//!
+//! Owns their scripts. Invariant: time is paused, and each server records what it was sent.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::testing::{ServerSide, dialing, settings};
+use crate::{NoSink, ServerSettings, Upstream, UpstreamState};
+use moongate_model::ItemKind;
+
+/// What a server got: the number of the connection, and the message.
+type Received = Arc<Mutex<Vec<(usize, Value)>>>;
+
+struct OddServer {
+    upstream: Arc<Upstream>,
+    received: Received,
+    took: Duration,
+}
+
+impl OddServer {
+    /// Starts a server that behaves so, and waits until it has this state.
+    async fn start(
+        state: UpstreamState,
+        change: impl Fn(&mut ServerSettings),
+        serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static,
+    ) -> Self {
+        let received = Received::default();
+        let record = received.clone();
+        let shared = dialing(move |talk, message| {
+            record.lock().push((talk.nth, message.clone()));
+            serve(talk, message);
+        });
+        let mut settings = settings();
+        change(&mut settings);
+        let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
+        let began = Instant::now();
+        tokio::spawn(upstream.clone().run());
+        upstream.watch().wait_for(|status| status.state == state).await.unwrap();
+        OddServer { upstream, received, took: began.elapsed() }
+    }
+
+    async fn ready(serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static) -> Self {
+        OddServer::start(UpstreamState::Ready, |_| {}, serve).await
+    }
+
+    /// Returns the methods that the server got, with their connections.
+    fn methods(&self) -> Vec<(usize, String)> {
+        let received = self.received.lock();
+        received.iter().map(|(nth, message)| (*nth, message["method"].as_str().unwrap().to_owned())).collect()
+    }
+
+    fn count(&self, method: &str) -> usize {
+        self.methods().iter().filter(|(_, got)| got == method).count()
+    }
+
+    fn tools(&self) -> usize {
+        self.upstream.lists().get(ItemKind::Tools).items.len()
+    }
+}
+
+fn is(message: &Value, method: &str) -> bool {
+    message["method"] == method
+}
+
+fn refuse(talk: &ServerSide, message: &Value, code: i64, text: &str, data: &Value) {
+    let error = json!({"code": code, "message": text, "data": data});
+    talk.send(json!({"jsonrpc": "2.0", "id": message["id"], "error": error}));
+}
+
+/// Answers `initialize` in a revision, and lists as every server does.
+fn agree(talk: &ServerSide, message: &Value, revision: &str, capabilities: &Value) {
+    let info = json!({"name": "odd", "version": "1"});
+    if is(message, "initialize") {
+        let mut result = json!({"protocolVersion": revision, "serverInfo": info});
+        if !capabilities.is_null() {
+            result["capabilities"] = capabilities.clone();
+        }
+        talk.answer(message, &result);
+    } else {
+        talk.serve_legacy(message);
+    }
+}
+
+const TOOLS: fn() -> Value = || json!({"tools": {}});
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_at_the_probe_gets_the_handshake_first() {
+    let odd = OddServer::ready(|talk, message| match message["method"].as_str().unwrap() {
+        "server/discover" => talk.end(),
+        _ => agree(talk, message, "2025-06-18", &TOOLS()),
+    })
+    .await;
+    assert_eq!(odd.methods()[..2], [(0, "server/discover".to_owned()), (1, "initialize".to_owned())]);
+    assert_eq!((odd.upstream.revision(), odd.tools()), (Some("2025-06-18"), 1));
+    assert!(odd.took < Duration::from_secs(1), "{:?}", odd.took);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_silent_after_the_probe_gets_the_handshake_on_a_fresh_connection() {
+    let hung = Mutex::new(Vec::new());
+    let odd = OddServer::ready(move |talk, message| {
+        if is(message, "server/discover") {
+            hung.lock().push(talk.nth);
+        } else if !hung.lock().contains(&talk.nth) {
+            agree(talk, message, "2025-06-18", &TOOLS());
+        }
+    })
+    .await;
+    assert_eq!(odd.methods()[..2], [(0, "server/discover".to_owned()), (1, "initialize".to_owned())]);
+    assert!(odd.took < Duration::from_secs(8), "{:?}", odd.took);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_out_of_order_after_the_probe_gets_a_fresh_connection() {
+    let odd = OddServer::ready(|talk, message| match (talk.nth, message["method"].as_str().unwrap()) {
+        (0, _) => refuse(talk, message, -32000, "not initialized", &Value::Null),
+        _ => agree(talk, message, "2025-06-18", &TOOLS()),
+    })
+    .await;
+    assert_eq!(odd.methods()[2], (1, "initialize".to_owned()));
+    assert_eq!(odd.tools(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_is_still_downloaded_is_not_ended() {
+    let npx = |settings: &mut ServerSettings| {
+        let connect = &mut settings.connect;
+        *connect =
+            crate::ConnectTarget::Stdio { command: "npx".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
+    };
+    let slow = |talk: &ServerSide, message: &Value| {
+        let (talk, message) = (talk.clone(), message.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(8)).await;
+            match message["method"].as_str().unwrap() {
+                "server/discover" => refuse(&talk, &message, -32601, "no", &Value::Null),
+                _ => agree(&talk, &message, "2025-06-18", &TOOLS()),
+            }
+        });
+    };
+    let odd = OddServer::start(UpstreamState::Ready, npx, slow).await;
+    assert!(odd.methods().iter().all(|(nth, _)| *nth == 0), "{:?}", odd.methods());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_revision_that_an_error_names_is_requested_next() {
+    let named = [
+        ("Unsupported protocol version", json!({"supported": ["2025-06-18"], "requested": "2025-11-25"})),
+        ("Bad Request: Unsupported protocol version (supported versions: 2025-06-18)", Value::Null),
+    ];
+    for (text, data) in named {
+        let odd = OddServer::ready(move |talk, message| {
+            let wanted = &message["params"]["protocolVersion"];
+            if is(message, "server/discover") || is(message, "initialize") && wanted != "2025-06-18" {
+                refuse(talk, message, -32602, text, &data);
+            } else {
+                agree(talk, message, "2025-06-18", &TOOLS());
+            }
+        })
+        .await;
+        assert_eq!(odd.upstream.revision(), Some("2025-06-18"));
+        let greetings: Vec<Value> =
+            odd.received.lock().iter().filter(|(_, got)| is(got, "initialize")).map(|(_, got)| got.clone()).collect();
+        let greeting = &greetings.last().unwrap()["params"];
+        assert_eq!(greeting["capabilities"], json!({"sampling": {}, "elicitation": {}}));
+        // Two of the newest: one after the probe, one as the first message.
+        assert_eq!(greetings.len(), 3, "{greetings:?}");
+    }
+}
+
+/// Refuses members that a server does not know, as Java, PHP and Jenkins servers do.
+fn strict(talk: &ServerSide, message: &Value, known: &[&str]) {
+    if is(message, "server/discover") {
+        return refuse(talk, message, -32601, "no", &Value::Null);
+    }
+    let declared = message["params"]["capabilities"].as_object().cloned().unwrap_or_default();
+    let unknown = |(name, value): (&String, &Value)| {
+        (!known.contains(&name.as_str()) || *value != json!({})).then(|| name.clone())
+    };
+    match declared.iter().find_map(unknown) {
+        Some(name) => refuse(talk, message, -32603, &format!("Unrecognized field {name:?}"), &Value::Null),
+        None => agree(talk, message, message["params"]["protocolVersion"].as_str().unwrap_or_default(), &TOOLS()),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn older_forms_have_the_members_of_their_revision_and_the_last_has_none() {
+    let known: [(&'static [&'static str], &str); 3] =
+        [(&["sampling", "elicitation"], "2025-06-18"), (&["sampling"], "2025-03-26"), (&[], "2025-11-25")];
+    for (known, revision) in known {
+        let odd = OddServer::ready(move |talk, message| strict(talk, message, known)).await;
+        assert_eq!(odd.upstream.revision(), Some(revision), "{known:?}");
+        let reason = odd.upstream.status().reason;
+        assert_eq!(reason.contains("ask its clients for nothing"), known.is_empty(), "{reason}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_form_that_worked_is_the_first_of_the_next_connection() {
+    let odd = OddServer::ready(|talk, message| {
+        strict(talk, message, &["sampling"]);
+        if is(message, "notifications/initialized") && talk.nth < 20 {
+            let talk = talk.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(40)).await;
+                talk.end();
+            });
+        }
+    })
+    .await;
+    let before = odd.methods().len();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let after = odd.methods()[before..].iter().filter(|(_, got)| got == "initialize").count();
+    assert_eq!((after, odd.count("server/discover")), (1, 1), "{:?}", odd.methods());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_modern_error_stays_modern() {
+    let tried = Mutex::new(0);
+    let odd = OddServer::ready(move |talk, message| match message["method"].as_str().unwrap() {
+        "server/discover" => {
+            *tried.lock() += 1;
+            if *tried.lock() == 1 {
+                return refuse(talk, message, -32022, "no", &json!({"supported": ["2026-07-28"]}));
+            }
+            talk.answer(
+                message,
+                &json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}),
+            );
+        }
+        "tools/list" => talk.answer(message, &json!({"resultType": "complete", "tools": []})),
+        _ => {}
+    })
+    .await;
+    assert_eq!((odd.upstream.revision(), odd.count("initialize")), (Some("2026-07-28"), 0));
+    let foreign = |talk: &ServerSide, message: &Value| {
+        refuse(talk, message, -32022, "Unsupported protocol version", &json!({"supported": ["2027-01-01"]}));
+    };
+    let odd = OddServer::start(UpstreamState::BackingOff, |_| {}, foreign).await;
+    assert_eq!(odd.count("initialize"), 0, "{:?}", odd.methods());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_lists_only_older_revisions_gets_the_handshake() {
+    let odd = OddServer::ready(|talk, message| match message["method"].as_str().unwrap() {
+        "server/discover" => talk.answer(message, &json!({"supportedVersions": ["2025-06-18"], "capabilities": {}})),
+        _ => agree(talk, message, "2025-06-18", &TOOLS()),
+    })
+    .await;
+    assert_eq!((odd.upstream.revision(), odd.tools()), (Some("2025-06-18"), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_announces_nothing_is_asked_for_each_list() {
+    for capabilities in [json!({}), json!([]), Value::Null, json!({"tools": true}), json!({"logging": {}})] {
+        let odd = OddServer::ready(move |talk, message| match message["method"].as_str().unwrap() {
+            "server/discover" | "prompts/list" | "resources/list" | "resources/templates/list" => {
+                refuse(talk, message, -32601, "Method not found", &Value::Null);
+            }
+            _ => agree(talk, message, "2025-06-18", &capabilities),
+        })
+        .await;
+        assert_eq!((odd.tools(), odd.count("prompts/list"), odd.count("resources/list")), (1, 1, 1));
+        assert_eq!(odd.upstream.status().reason, "");
+        assert!(odd.upstream.description().unwrap().features.tools);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_asked_for_beside_an_announced_list() {
+    let odd = OddServer::ready(|talk, message| match message["method"].as_str().unwrap() {
+        "server/discover" => refuse(talk, message, -32601, "no", &Value::Null),
+        _ => agree(talk, message, "2025-06-18", &TOOLS()),
+    })
+    .await;
+    assert_eq!((odd.count("prompts/list"), odd.count("resources/list"), odd.count("tools/list")), (0, 0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_ready_with_nothing_says_why() {
+    let odd = OddServer::ready(|talk, message| match message["method"].as_str().unwrap() {
+        "initialize" | "notifications/initialized" => agree(talk, message, "2025-06-18", &json!({})),
+        _ => refuse(talk, message, -32601, "Method not found", &Value::Null),
+    })
+    .await;
+    let reason = odd.upstream.status().reason;
+    assert!(reason.contains("announces no tools") && reason.contains("Method not found"), "{reason}");
+}
