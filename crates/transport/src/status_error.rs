@@ -92,7 +92,7 @@ pub(super) fn status_error(
             .to_owned(),
         _ => String::new(),
     };
-    let message = body.as_ref().and_then(|bytes| read_message(bytes)).map(Box::new);
+    let message = body.as_ref().and_then(read_message).map(Box::new);
     let said = body.and_then(|body| error_words(headers, &body)).map(|said| format!("; it said: {said}"));
     let hint = hint + &said.unwrap_or_default();
     LinkError::Status { status: status.as_u16(), hint, message, retry_after }

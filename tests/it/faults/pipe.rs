@@ -37,7 +37,6 @@ fn era_of(script: &MockScript) -> Era {
 }
 
 const TIMED_OUT: (&str, &[&str]) = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_timeout\""]);
-const BROKE: (&str, &[&str]) = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_protocol\""]);
 const RESTARTED: (&str, &[&str]) = ("moongate_server_restarts_total", &[]);
 const LATE: (&str, &[&str]) = ("moongate_dropped_total", &["what=\"server_answer\""]);
 const GARBAGE: (&str, &[&str]) = ("moongate_garbage_total", &[]);

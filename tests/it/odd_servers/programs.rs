@@ -1,6 +1,6 @@
 //! Programs that write in other ways than MCP has, and what people are told of them.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use moongate_mock::{FaultAction, FaultRule, FlowRequest, FlowStep, ScriptedFlow, UndeclaredPolicy};
 use serde_json::json;

@@ -138,7 +138,7 @@ async fn event_loop(
 ) -> String {
     loop {
         let reopen_at = refresh.reopen_at;
-        let (mut announced, before) = (Vec::new(), supervised.lists.load());
+        let mut announced = Vec::new();
         let kinds = tokio::select! {
             () = supervised.breaker.changed() => {
                 // A server that could not be listed stays degraded for that reason.
@@ -198,27 +198,42 @@ async fn event_loop(
             }
             () = tokio::time::sleep_until(refresh.relist) => ItemKind::ALL.to_vec(),
         };
-        // After a failure all lists are due: the state does not say which ones are missing.
-        let kinds = if refresh.failures > 0 { ItemKind::ALL.to_vec() } else { kinds };
-        let listed = refresh_and_report(supervised, connection, notifications, &mut refresh, &kinds).await;
-        // Owners learn of a change only now, so that they find it in the shared lists.
-        publish_dedicated(supervised);
-        supervised.lists.relist_requests.completed();
-        refresh.on_listed(listed.is_ok(), || relist_interval(supervised));
-        let after = supervised.lists.load();
-        for kind in announced {
-            refresh.record_announced(kind, !Arc::ptr_eq(before.get(kind), after.get(kind)));
+        if let Err(reason) = fetch_lists(supervised, connection, notifications, &mut refresh, kinds, announced).await {
+            return reason;
         }
-        match listed {
-            // Over HTTP the server is connected anew, in whatever era it speaks now. On a pipe that would end a child
-            // and its calls.
-            Err(ListFailure { reason, is_down: down, is_refused: refused })
-                if !connection.link.is_multiplexed() && (down || refused && refresh.failures >= REFUSALS_MAX) =>
-            {
-                return reason;
-            }
-            _ => {}
+    }
+}
+
+/// Fetches lists, and remembers which announced changes were none. Fails with the reason to connect again.
+async fn fetch_lists(
+    supervised: &SupervisedServer,
+    connection: &Arc<UpstreamConnection>,
+    notifications: &mut NotificationStream,
+    refresh: &mut RefreshState,
+    kinds: Vec<ItemKind>,
+    announced: Vec<ItemKind>,
+) -> Result<(), String> {
+    let before = supervised.lists.load();
+    // After a failure all lists are due: the state does not say which ones are missing.
+    let kinds = if refresh.failures > 0 { ItemKind::ALL.to_vec() } else { kinds };
+    let listed = refresh_and_report(supervised, connection, notifications, refresh, &kinds).await;
+    // Owners learn of a change only now, so that they find it in the shared lists.
+    publish_dedicated(supervised);
+    supervised.lists.relist_requests.completed();
+    refresh.on_listed(listed.is_ok(), || relist_interval(supervised));
+    let after = supervised.lists.load();
+    for kind in announced {
+        refresh.record_announced(kind, !Arc::ptr_eq(before.get(kind), after.get(kind)));
+    }
+    match listed {
+        // Over HTTP the server is connected again, in whatever era it speaks now. On a pipe that would end a child and
+        // its calls.
+        Err(ListFailure { reason, is_down: down, is_refused: refused })
+            if !connection.link.is_multiplexed() && (down || refused && refresh.failures >= REFUSALS_MAX) =>
+        {
+            Err(reason)
         }
+        _ => Ok(()),
     }
 }
 
