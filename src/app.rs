@@ -45,7 +45,7 @@ use moongate_server::{
 };
 use moongate_session::Sessions;
 use moongate_session::store::StateStore;
-use moongate_telemetry::{DroppedItem, MemoryLimit, MemoryWatch, Metrics};
+use moongate_telemetry::{DroppedItem, GatewayMemory, MemoryLimit, MemoryWatch, Metrics};
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::AllServersContext;
 
@@ -97,13 +97,14 @@ impl GatewayApp {
         let bound = bind(&plan).await?;
         // A broken certificate must fail the start, too, and likewise without side effects.
         let tls = tls(&plan, &metrics)?;
-        let shared = Arc::new(AllServersContext::with_store(metrics.clone(), Reaper::disabled(), store.clone()));
+        let memory = GatewayMemory::new(plan.limits.memory_limit(), &metrics);
+        let shared = AllServersContext::with_store(metrics.clone(), Reaper::disabled(), store.clone());
+        let shared = Arc::new(shared.with_memory(memory.budget.clone()));
         // Before any server: the first child registers with the reaper already.
         guard_children(&plan, program, &shared.reaper);
         let draining = CancellationToken::new();
         let (auth, access) = AuthMethods::new(&plan.auth);
         let gateway = Gateway::new(gateway_settings(&plan, access.clone()), auth.principals().clone(), shared.clone());
-        let memory = MemoryWatch::new(plan.limits.memory_limit(), &metrics);
         let downstream_state = downstream_state(&plan, &metrics, &draining, &store);
         let server_state = Arc::new(server_state(&plan, &gateway, (&auth, &access), downstream_state, memory.clone()));
         let parts = (&gateway, &shared, auth.principals().clone());
@@ -129,7 +130,11 @@ impl GatewayApp {
         let (admins, admin_sockets) = listener_names(&bound.admin);
         let listeners = bound.serve(&plan, &reloader, &draining);
         let mut tasks = BackgroundTasks::start(draining, listeners, server_state.downstream.parked_calls.clone());
-        tasks.spawn_until_drained(enforce_limits(memory, server_state.downstream.sessions.clone(), gateway.clone()));
+        tasks.spawn_until_drained(enforce_limits(
+            memory.watch,
+            server_state.downstream.sessions.clone(),
+            gateway.clone(),
+        ));
         tasks.spawn_until_drained(reloader.clone().end_expired_keys());
         if let Some(tls) = tls {
             tasks.spawn_until_drained(tls.watch());
@@ -351,7 +356,7 @@ fn server_state(
     gateway: &Arc<Gateway>,
     (auth, access): (&Arc<AuthMethods>, &AccessTable),
     downstream: DownstreamState,
-    memory: Arc<MemoryWatch>,
+    memory: GatewayMemory,
 ) -> ServerState {
     let admission = AdmissionControl::new(admission_settings(plan), access, auth.principals(), memory);
     let (hosts, limits, downstream) = (hosts(plan), request_limits(plan), Arc::new(downstream));
@@ -395,7 +400,7 @@ impl GatewayCore {
     /// Builds everything between the listeners and the links.
     pub fn new(plan: &Plan, shared: Arc<AllServersContext>) -> Self {
         let (auth, access) = AuthMethods::new(&plan.auth);
-        let memory = MemoryWatch::new(MemoryLimit::None, &shared.metrics);
+        let memory = GatewayMemory::new(MemoryLimit::None, &shared.metrics);
         let store = StateStore::memory();
         let draining = CancellationToken::new();
         let downstream = downstream_state(plan, &shared.metrics, &draining, &store);

@@ -14,6 +14,8 @@ mod framing;
 mod hostile;
 mod limits;
 mod links;
+#[cfg(target_os = "linux")]
+mod memory;
 mod parked;
 mod http1;
 mod pings;

@@ -34,7 +34,10 @@ fn check(heading: &str, table: &str) -> BTreeSet<String> {
     };
     // Every metric appears once it has a series; those with labels are made when they are first used.
     let metrics = String::from_utf8(Metrics::new().render()).unwrap();
-    let source = include_str!("../../crates/telemetry/src/metrics/areas.rs");
+    let source = concat!(
+        include_str!("../../crates/telemetry/src/metrics/areas.rs"),
+        include_str!("../../crates/telemetry/src/metrics/process_metrics.rs"),
+    );
     let mut seen = BTreeSet::new();
     for row in rows(heading) {
         let [key] = quoted(row[0])[..] else { panic!("{row:?}") };

@@ -28,11 +28,14 @@ pub struct LimitSettings {
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_inflight"])))]
     pub calls_per_key: usize,
-    /// Memory of the gateway. Above 90 % it takes nothing new. Default: the container's limit. `0`: no limit.
+    /// Memory of the gateway. Default: three quarters of the container's limit, else a quarter of the machine's. `0`: no
+    /// limit.
     ///
-    /// At the limit: above 90 %: status 503 for new requests. Bodies above 64 KiB are refused before they are read.
-    /// Answers, cancellations and DELETE pass. Default: the container's limit. `"0"`: no limit.
-    #[cfg_attr(test, schemars(extend("x-zero" = true, "x-reload" = "restart", "x-metric" = ["moongate_memory_limit_bytes", "process_resident_memory_bytes"])))]
+    /// At the limit: each message above 16 KiB takes its bytes from this before it is stored, and each key and each server
+    /// gets at most half of what is free. Without room: status 503, or an error for the call. Above 90 % of resident
+    /// memory new requests get status 503, too. Small messages, cancellations and DELETE pass. Default: three quarters of
+    /// the container's limit, else a quarter of the machine's memory. `"0"`: no limit.
+    #[cfg_attr(test, schemars(extend("x-zero" = true, "x-reload" = "restart", "x-metric" = ["moongate_memory_limit_bytes", "moongate_memory_reserved_bytes", "process_resident_memory_bytes"])))]
     #[cfg_attr(test, schemars(example = &"512MiB"))]
     pub memory: Option<SizeSetting>,
     /// Sessions of legacy clients.
@@ -197,7 +200,7 @@ impl LimitSettings {
     /// Limit of memory. Zero means none.
     pub fn memory_limit(&self) -> MemoryLimit {
         match self.memory {
-            None => MemoryLimit::Container,
+            None => MemoryLimit::System,
             Some(SizeSetting(0)) => MemoryLimit::None,
             Some(SizeSetting(bytes)) => MemoryLimit::Bytes(bytes),
         }

@@ -63,6 +63,11 @@ impl SseDecoder {
         self.buffer.extend_from_slice(bytes);
     }
 
+    /// Returns the number of bytes that wait for the end of their event.
+    pub fn held(&self) -> usize {
+        self.buffer.len() + self.data.as_ref().map_or(0, BytesMut::len)
+    }
+
     /// Returns the last `retry` field, in milliseconds.
     pub fn retry_ms(&self) -> Option<u64> {
         self.retry_ms

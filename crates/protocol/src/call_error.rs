@@ -22,6 +22,10 @@ pub(super) fn from_link(server: &str, error: &LinkError) -> Error {
             );
             Error::new(McpErrorKind::ServerProtocol, message)
         }
+        LinkError::MemoryExhausted(exhausted) => Error::new(
+            McpErrorKind::Overloaded,
+            format!("Server \"{server}\" sent a message that was dropped: {exhausted}"),
+        ),
         LinkError::Timeout(reason) => {
             Error::new(McpErrorKind::ServerTimeout, format!("Server \"{server}\" timed out: {reason}"))
         }

@@ -13,6 +13,7 @@ mod call_error;
 mod call_timeouts;
 mod client_capabilities;
 mod client_headers;
+mod client_identity;
 mod connect_error;
 mod connect_options;
 mod correlation;

@@ -17,10 +17,10 @@ use moongate_gateway::EndpointDirectory;
 use moongate_model::{Error, McpErrorKind, Principal};
 use moongate_protocol::body::Body;
 use moongate_protocol::{AdmissionPolicy, Admitted, ClientPayload};
-use moongate_telemetry::{Limit, MemoryWatch, Metrics};
+use moongate_telemetry::{GatewayMemory, Limit, MemoryHolder, MemoryReservation, Metrics};
 
 /// Retry delay where the time until there is room is unknown.
-const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
+pub(super) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Limits on what may be started.
 pub struct AdmissionControl {
@@ -28,7 +28,7 @@ pub struct AdmissionControl {
     calls_per_key: usize,
     /// Rate of each principal that has one.
     rates: HashMap<u32, PrincipalRate>,
-    memory: Arc<MemoryWatch>,
+    memory: GatewayMemory,
 }
 
 /// Rest of a principal's rate.
@@ -64,7 +64,7 @@ impl AdmissionControl {
         settings: AdmissionSettings,
         access: &AccessTable,
         principals: &PrincipalTable,
-        memory: Arc<MemoryWatch>,
+        memory: GatewayMemory,
     ) -> Self {
         let none = AdmissionControl { calls: 0, calls_per_key: 0, rates: HashMap::new(), memory };
         none.reloaded(settings, access, principals)
@@ -91,9 +91,14 @@ impl AdmissionControl {
         }
     }
 
+    /// Begins a reservation for a message of a client.
+    pub(super) fn reserve(&self, holder: MemoryHolder) -> MemoryReservation {
+        self.memory.budget.share(holder).begin()
+    }
+
     /// Refuses large bodies and new calls while memory is over its limit.
     pub(super) fn check_memory(&self) -> Result<(), AdmissionRejection> {
-        let Some(limit) = self.memory.limit.filter(|_| self.memory.is_over_limit()) else { return Ok(()) };
+        let Some(limit) = self.memory.watch.limit.filter(|_| self.memory.watch.is_over_limit()) else { return Ok(()) };
         let message = format!("The gateway uses more than nine tenths of its {limit} bytes of memory (limits.memory)");
         Err(AdmissionRejection::at_capacity(Limit::Memory, message))
     }

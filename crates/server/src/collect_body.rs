@@ -12,6 +12,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 
 use crate::SlotRequest;
+use moongate_telemetry::{MemoryExhausted, MemoryReservation};
 
 /// Factor of the largest body that a connection may read for one body.
 // Chunks of one byte cost six bytes each. No client sends most of a large body like that.
@@ -36,6 +37,8 @@ pub enum WireBytes {
 pub enum BodyError {
     /// Body is too large.
     TooLarge,
+    /// Other messages leave no memory for it.
+    MemoryExhausted(MemoryExhausted),
     /// Connection has read too much for this body.
     TooManyChunks,
     /// Client disconnected, or broke the rules of HTTP.
@@ -63,10 +66,19 @@ impl WireBytes {
     }
 }
 
-/// Reads a whole body of at most `limit` bytes.
-pub async fn collect_body(mut body: AxumBody, limit: usize, mut wire: WireBytes) -> Result<Bytes, BodyError> {
+/// Reads a whole body of at most `limit` bytes, each of them reserved before it is stored.
+pub async fn collect_body(
+    mut body: AxumBody,
+    limit: usize,
+    mut wire: WireBytes,
+    mut reservation: MemoryReservation,
+) -> Result<Bytes, BodyError> {
     let wire_max = u64::try_from(limit).unwrap_or(u64::MAX).saturating_mul(WIRE_FACTOR).saturating_add(WIRE_SLACK);
     let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+    if announced.is_some_and(|length| length > limit) {
+        return Err(BodyError::TooLarge);
+    }
+    reservation.cover(announced.unwrap_or_default()).map_err(BodyError::MemoryExhausted)?;
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| BodyError::Broken)?;
@@ -80,21 +92,23 @@ pub async fn collect_body(mut body: AxumBody, limit: usize, mut wire: WireBytes)
             return Err(BodyError::TooManyChunks);
         }
         // Copied: a frame would keep the buffer that it was read into, of which it may be one byte.
-        reserve(&mut whole, data.len(), announced);
+        let capacity = next_capacity(&whole, data.len(), announced);
+        reservation.cover(capacity).map_err(BodyError::MemoryExhausted)?;
+        whole.reserve_exact(capacity - whole.len());
         whole.extend_from_slice(&data);
     }
     whole.shrink_to_fit();
-    Ok(whole.into())
+    Ok(reservation.attach(whole.into()))
 }
 
-/// Makes room for more bytes. The buffer doubles, but not beyond the announced length.
-fn reserve(whole: &mut Vec<u8>, more: usize, announced: Option<usize>) {
+/// Returns the capacity with room for more bytes. The buffer doubles, but not beyond the announced length.
+fn next_capacity(whole: &Vec<u8>, more: usize, announced: Option<usize>) -> usize {
     if whole.capacity() - whole.len() >= more {
-        return;
+        return whole.capacity();
     }
     let doubled = whole.len().max(GROWTH_MIN);
     let left = announced.map_or(doubled, |announced| announced.saturating_sub(whole.len()).min(doubled));
-    whole.reserve_exact(left.max(more));
+    whole.len() + left.max(more)
 }
 
 #[cfg(test)]
@@ -102,6 +116,8 @@ mod tests {
     use std::convert::Infallible;
 
     use futures_util::stream;
+
+    use moongate_telemetry::{MemoryBudget, MemoryHolder, Metrics};
 
     use super::*;
 
@@ -111,8 +127,12 @@ mod tests {
         ))
     }
 
+    fn reservation() -> MemoryReservation {
+        MemoryBudget::unlimited(&Metrics::new()).share(MemoryHolder::Local).begin()
+    }
+
     async fn collected(body: AxumBody, limit: usize) -> Result<usize, BodyError> {
-        collect_body(body, limit, WireBytes::Frames(0)).await.map(|bytes| bytes.len())
+        collect_body(body, limit, WireBytes::Frames(0), reservation()).await.map(|bytes| bytes.len())
     }
 
     #[tokio::test]
@@ -138,18 +158,11 @@ mod tests {
 
     #[test]
     fn the_buffer_doubles_up_to_the_announced_length() {
-        let mut whole = Vec::new();
-        reserve(&mut whole, 1, Some(100));
-        assert_eq!(whole.capacity(), 100);
+        assert_eq!(next_capacity(&Vec::new(), 1, Some(100)), 100);
         let mut whole = vec![0; 60_000];
         whole.shrink_to_fit();
-        reserve(&mut whole, 1, Some(70_000));
-        assert_eq!(whole.capacity(), 70_000);
-        reserve(&mut whole, 20_000, Some(70_000));
-        assert!(whole.capacity() >= 80_000, "an announced length may be wrong");
-        let mut whole = vec![0; 60_000];
-        whole.shrink_to_fit();
-        reserve(&mut whole, 1, None);
-        assert_eq!(whole.capacity(), 120_000);
+        assert_eq!(next_capacity(&whole, 1, Some(70_000)), 70_000);
+        assert_eq!(next_capacity(&whole, 20_000, Some(70_000)), 80_000, "an announced length may be wrong");
+        assert_eq!(next_capacity(&whole, 1, None), 120_000);
     }
 }

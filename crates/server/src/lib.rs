@@ -46,6 +46,7 @@ use moongate_gateway::EndpointDirectory;
 use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::DownstreamState;
 use moongate_protocol::body::Body;
+use moongate_telemetry::{MemoryHolder, MemoryReservation};
 
 pub use address::{INHERITED, ListenAddress, TCP_LINES, UNIX};
 pub use admission::{AdmissionControl, AdmissionSettings};
@@ -98,6 +99,11 @@ pub struct RequestLimits {
 }
 
 impl ServerState {
+    /// Begins a reservation for a message of an operator at this address.
+    pub fn reserve_for_operator(&self, peer: Option<PeerAddress>) -> MemoryReservation {
+        self.admission.reserve(peer.map_or(MemoryHolder::Local, |PeerAddress(address)| MemoryHolder::Peer(address)))
+    }
+
     /// Opens an endpoint for a client on a pipe. An empty name is the endpoint of all servers. `drain` is the time that
     /// its calls may take when the gateway stops.
     pub fn open_stdio(

@@ -15,7 +15,7 @@ use crate::collect_body::{BodyError, WireBytes, collect_body};
 use crate::panic_guard::StartedResponse;
 use moongate_model::{Error, McpErrorKind};
 use moongate_protocol::lazy_timer::DeadlineElapsed;
-use moongate_telemetry::Limit;
+use moongate_telemetry::{Limit, MemoryExhausted, MemoryHolder, SMALL_MESSAGE};
 
 /// Maximum size of a body that is read even over the memory limit, in bytes.
 const SMALL_BODY_MAX: u64 = 64 * 1024;
@@ -30,6 +30,7 @@ pub(super) trait RequestBody: Send + Sized {
     fn read_then<'a>(
         self,
         state: &'a ServerState,
+        holder: MemoryHolder,
         serve: impl FnOnce(Result<Bytes, Error>) -> StartedResponse<'a> + Send + 'a,
     ) -> StartedResponse<'a>
     where
@@ -45,9 +46,21 @@ impl RequestBody for Bytes {
     fn read_then<'a>(
         self,
         state: &'a ServerState,
+        holder: MemoryHolder,
         serve: impl FnOnce(Result<Bytes, Error>) -> StartedResponse<'a> + Send + 'a,
     ) -> StartedResponse<'a> {
-        serve(if self.len() > state.limits.body { Err(too_large(state)) } else { Ok(self) })
+        if self.len() > state.limits.body {
+            return serve(Err(too_large(state)));
+        }
+        // Nearly all bodies are small, and then nobody has to be found.
+        if self.len() <= SMALL_MESSAGE {
+            return serve(Ok(self));
+        }
+        let mut reservation = state.admission.reserve(holder);
+        serve(match reservation.cover(self.len()) {
+            Ok(()) => Ok(reservation.attach(self)),
+            Err(exhausted) => Err(out_of_memory(exhausted)),
+        })
     }
 }
 
@@ -71,10 +84,11 @@ impl RequestBody for HyperBody {
     fn read_then<'a>(
         self,
         state: &'a ServerState,
+        holder: MemoryHolder,
         serve: impl FnOnce(Result<Bytes, Error>) -> StartedResponse<'a> + Send + 'a,
     ) -> StartedResponse<'a> {
         let serving = async move {
-            match serve(read(state, self).await) {
+            match serve(read(state, self, holder).await) {
                 Ok(serving) => serving.await,
                 Err(response) => *response,
             }
@@ -84,13 +98,14 @@ impl RequestBody for HyperBody {
 }
 
 /// Reads a body within its limits.
-async fn read(state: &ServerState, body: HyperBody) -> Result<Bytes, Error> {
-    let reading = collect_body(body.body, state.limits.body, body.wire);
+async fn read(state: &ServerState, body: HyperBody, holder: MemoryHolder) -> Result<Bytes, Error> {
+    let reading = collect_body(body.body, state.limits.body, body.wire, state.admission.reserve(holder));
     // The time starts with the body, so that a slow head costs it nothing.
     let until = Instant::now() + state.limits.read_timeout;
     match state.downstream.timers.timeout_at(until, reading).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(BodyError::TooLarge)) => Err(too_large(state)),
+        Ok(Err(BodyError::MemoryExhausted(exhausted))) => Err(out_of_memory(exhausted)),
         Ok(Err(BodyError::TooManyChunks)) => Err(too_many_chunks(state)),
         // Not counted: the client went away, and no limit was reached.
         Ok(Err(BodyError::Broken)) => Err(Error::new(McpErrorKind::InvalidRequest, "The body broke off")),
@@ -103,6 +118,11 @@ pub(super) fn body_timed_out(state: &ServerState) -> Error {
     state.downstream.metrics.calls.refused.inc(Limit::ReadTimeout);
     let limit = state.limits.read_timeout;
     Error::new(McpErrorKind::InvalidRequest, format!("The body took longer than {limit:?} (limits.read_timeout)"))
+}
+
+/// Builds the error for a body that there is no memory for. The budget has counted it.
+fn out_of_memory(exhausted: MemoryExhausted) -> Error {
+    Error::new(McpErrorKind::Overloaded, format!("No memory is left for the body: {exhausted}; come again in a second"))
 }
 
 fn too_large(state: &ServerState) -> Error {

@@ -10,6 +10,7 @@ use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::Instant;
 
+use crate::admission::DEFAULT_RETRY_AFTER;
 use crate::connection_limit::SlotRequest;
 use crate::panic_guard::{finish_caught, start_caught};
 use crate::request_body::{RequestBody, body_timed_out};
@@ -18,10 +19,10 @@ use moongate_access::auth::{AuthError, CachedIdentity};
 use moongate_gateway::Endpoint;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
-use moongate_model::{Error, Principal};
+use moongate_model::{Error, McpErrorKind, Principal};
 use moongate_protocol::body::Body;
 use moongate_protocol::{Admitted, BodyHint, ClientPayload, Dialect, McpRequest, RequestHead};
-use moongate_telemetry::AuthOutcome;
+use moongate_telemetry::{AuthOutcome, MemoryHolder};
 
 /// HTTP request to an endpoint, without its body.
 pub(super) struct ReceivedRequest {
@@ -60,10 +61,12 @@ pub(super) fn serve_request<'a, B: RequestBody + 'a>(
 ) -> impl Future<Output = http::Response<Body>> + Send + use<'a, B> {
     let started = start_caught(move || {
         // The key comes first, so that a caller without one learns nothing about endpoints or load.
+        let peer = source.peer;
         let principal = authenticate(state, source, &request)?;
         let endpoint = find_endpoint(state, &request, &principal)?;
         admit_body(state, &request, &body)?;
-        body.read_then(state, move |body| {
+        let holder = memory_holder(&principal, peer);
+        body.read_then(state, holder, move |body| {
             let payload = decode(state, &request, body)?;
             let dialect = request.select_dialect(Some(&payload));
             let admitted = admit(state, dialect, &principal, payload)?;
@@ -90,6 +93,15 @@ fn authenticate(
     }
     state.downstream.metrics.access.auth_accepted.inc();
     Ok(principal)
+}
+
+/// Returns whose memory a request takes. Without keys, clients are told apart by their addresses.
+fn memory_holder(principal: &Principal, peer: Option<PeerAddress>) -> MemoryHolder {
+    match (principal.id, peer) {
+        (Principal::ANONYMOUS, Some(PeerAddress(address))) => MemoryHolder::Peer(address),
+        (Principal::ANONYMOUS, None) => MemoryHolder::Local,
+        (id, _) => MemoryHolder::Principal(id),
+    }
 }
 
 /// Finds the endpoint of a request.
@@ -123,7 +135,14 @@ fn decode(
 ) -> Result<ClientPayload, EarlyResponse> {
     match body {
         Ok(bytes) => Ok(RpcPayload::parse_from_client(&bytes, state.limits.batch)),
-        Err(error) => Err(Box::new(request.select_dialect(None).error_response(None, &error))),
+        Err(error) => {
+            let mut response = request.select_dialect(None).error_response(None, &error);
+            if error.kind == McpErrorKind::Overloaded {
+                let seconds = HeaderValue::from(DEFAULT_RETRY_AFTER.as_secs());
+                response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            }
+            Err(Box::new(response))
+        }
     }
 }
 

@@ -17,7 +17,10 @@ pub mod secret_look;
 
 pub use call_totals::CallTotals;
 pub use calls::{CallLog, CallLogSwitch, CallRecord};
-pub use memory::{MemoryLimit, MemoryWatch};
+pub use memory::{
+    GatewayMemory, MemoryBudget, MemoryExhausted, MemoryHolder, MemoryLimit, MemoryReservation, MemoryShare,
+    MemoryWatch, SMALL_MESSAGE,
+};
 pub use meter::{CallEnding, CallMeter, MeterFactory, ServerHop};
 pub use metrics::*;
 pub use process::{HeapReader, set_heap_reader};

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::reply_rate_limit::ReplyMeter;
-use moongate_telemetry::{CounterHandle, DroppedItem, GaugeHandle, Limit, Metrics};
+use moongate_telemetry::{
+    CounterHandle, DroppedItem, GaugeHandle, Limit, MemoryBudget, MemoryHolder, MemoryShare, Metrics,
+};
 
 /// Byte budget of one pipe.
 pub struct ByteBudget {
@@ -24,14 +26,22 @@ pub struct ByteBudget {
     pub(super) mended: CounterHandle,
     /// Count of replies that the gateway gives by itself.
     pub(super) replies: ReplyMeter,
+    /// Share of the gateway's memory that the server's messages take.
+    pub(super) memory: MemoryShare,
 }
 
 /// Reserved bytes of one message, returned on drop.
 pub struct ByteReservation(Arc<ByteBudget>, usize);
 
 impl ByteBudget {
-    /// Creates a budget of `most` bytes for a server.
+    /// Creates a budget of `most` bytes for a server, whose messages are reserved nowhere else.
     pub fn new(most: usize, server: &str, metrics: &Metrics) -> Arc<Self> {
+        let memory = MemoryBudget::unlimited(metrics).share(MemoryHolder::Server(server.into()));
+        ByteBudget::within(most, server, metrics, memory)
+    }
+
+    /// Creates a budget of `most` bytes for a server, within its share of the gateway's memory.
+    pub fn within(most: usize, server: &str, metrics: &Metrics, memory: MemoryShare) -> Arc<Self> {
         Arc::new(ByteBudget {
             limit: most,
             used: AtomicUsize::new(0),
@@ -41,6 +51,7 @@ impl ByteBudget {
             refused: metrics.calls.refused.series(Limit::MaxBacklog),
             mended: metrics.servers.mended.series(server),
             replies: ReplyMeter::new(server, metrics),
+            memory,
         })
     }
 

@@ -21,6 +21,7 @@ use moongate_jsonrpc::message::{
     MalformedMessage, RpcMessage, RpcPayload, RpcResponse, ServerPayload, answered_id, batch_items, echoed_number,
 };
 use moongate_jsonrpc::sse;
+use moongate_telemetry::{MemoryReservation, MemoryShare};
 
 /// Limit of the bytes that one poll reads from an event stream without yielding a message.
 const SILENT_BYTES_MAX: usize = 256 * 1024;
@@ -32,6 +33,8 @@ pub(super) struct EventStreamOptions {
     pub(super) id: Option<u64>,
     /// Limit of one event, in bytes.
     pub(super) limit: usize,
+    /// Share of the gateway's memory that events take.
+    pub(super) memory: MemoryShare,
     pub(super) on_garbage: OnGarbage,
     pub(super) on_mended: OnMended,
     pub(super) activity: Arc<ActivityFlag>,
@@ -43,6 +46,8 @@ pub(super) struct EventStreamOptions {
 pub(super) struct EventStream {
     body: Option<ResponseBody>,
     reader: sse::SseDecoder,
+    /// Memory of the event that arrives.
+    reservation: MemoryReservation,
     /// Rest of a batch.
     batch: VecDeque<RpcMessage>,
     options: EventStreamOptions,
@@ -50,7 +55,13 @@ pub(super) struct EventStream {
 
 impl EventStream {
     pub(super) fn new(body: ResponseBody, options: EventStreamOptions) -> Self {
-        EventStream { body: Some(body), reader: sse::SseDecoder::new(options.limit), batch: VecDeque::new(), options }
+        EventStream {
+            body: Some(body),
+            reader: sse::SseDecoder::new(options.limit),
+            reservation: options.memory.begin(),
+            batch: VecDeque::new(),
+            options,
+        }
     }
 
     /// Returns the decoder, which knows the last event id and the reconnection time.
@@ -81,9 +92,10 @@ impl EventStream {
             }
             // 2025-03-26/basic/transports.mdx, Sending Messages to the Server: "These responses MAY be batched", and
             // so may requests and notifications, also on the stream of a GET.
-            let payload = match ServerPayload::parse(&event.data, BATCH_MAX) {
+            let data = self.reservation.take().attach(event.data);
+            let payload = match ServerPayload::parse(&data, BATCH_MAX) {
                 Ok(payload) => payload,
-                Err(wrong) => match self.reject(&event.data, &event.data, &wrong) {
+                Err(wrong) => match self.reject(&data, &data, &wrong) {
                     Some(failed) => return Some(Err(failed)),
                     None => continue,
                 },
@@ -103,8 +115,8 @@ impl EventStream {
                 match message {
                     Ok(message) => self.batch.push_back(message),
                     Err(wrong) => {
-                        let item = batch_items(&event.data).get(at).cloned().unwrap_or_default();
-                        if let Some(failed) = self.reject(&event.data, &item, &wrong) {
+                        let item = batch_items(&data).get(at).cloned().unwrap_or_default();
+                        if let Some(failed) = self.reject(&data, &item, &wrong) {
                             return Some(Err(failed));
                         }
                     }
@@ -183,6 +195,11 @@ impl Stream for EventStream {
             match ready!(body.poll_data(cx)) {
                 Ok(Some(data)) => {
                     read += data.len();
+                    let size = self.reader.held() + data.len();
+                    if let Err(exhausted) = self.reservation.cover(size) {
+                        self.body = None;
+                        return Poll::Ready(Some(Err(exhausted.into())));
+                    }
                     self.reader.push(&data);
                 }
                 Err(broken) => {

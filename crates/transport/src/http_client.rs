@@ -330,6 +330,7 @@ mod tests {
 
     use super::*;
     use crate::metadata_address::MetadataAccess;
+    use moongate_telemetry::{MemoryBudget, MemoryHolder, Metrics};
 
     /// Starts a server that agrees on HTTP/2 by ALPN and then stays silent.
     async fn silent() -> (u16, Arc<rustls::ClientConfig>, tokio::task::JoinHandle<()>) {
@@ -368,6 +369,7 @@ mod tests {
             headers: Vec::new(),
             connect_timeout: Duration::from_secs(10),
             max_message: 1024,
+            memory: MemoryBudget::unlimited(&Metrics::new()).share(MemoryHolder::Local),
             on_garbage: Arc::new(|_| {}),
             on_mended: Arc::new(|| {}),
             was_reached: false,

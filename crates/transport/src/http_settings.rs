@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::metadata_address::MetadataAccess;
+use moongate_telemetry::MemoryShare;
+
 use crate::proxy::ProxyAddress;
 use crate::rpc_pipe::OnGarbage;
 use crate::{HeaderList, PipeDialer};
@@ -33,6 +35,8 @@ pub struct HttpSettings {
     pub connect_timeout: Duration,
     /// Limit of one answer or event, in bytes.
     pub max_message: usize,
+    /// Share of the gateway's memory that the server's messages take.
+    pub memory: MemoryShare,
     /// Called for events that are no messages.
     pub on_garbage: OnGarbage,
     /// Called for each message whose text had to be mended.

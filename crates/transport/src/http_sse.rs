@@ -25,6 +25,7 @@ use crate::rpc_pipe::{RpcPipe, RpcPipeSettings};
 use crate::status_error::{PathAdvice, read_status_error};
 use crate::{ByteBudget, CorrelateFn, HeaderList, LinkError, LinkReply, OutgoingMessage};
 use moongate_jsonrpc::sse::{SseDecoder, SseEvent};
+use moongate_telemetry::MemoryReservation;
 
 /// Longest wait for the server to name its endpoint.
 const ENDPOINT_TIME: Duration = Duration::from_secs(10);
@@ -78,8 +79,11 @@ impl SseLink {
             if !is_event_stream(response.headers()) {
                 return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
             }
-            let mut events =
-                SseEventReader { body: response.into_body(), reader: SseDecoder::new(settings.max_message) };
+            let mut events = SseEventReader {
+                body: response.into_body(),
+                reader: SseDecoder::new(settings.max_message),
+                reservation: backlog.memory.begin(),
+            };
             let endpoint = endpoint(&settings.url, events.next().await)?;
             Ok((events, client.endpoint(&endpoint, settings.headers)?))
         };
@@ -237,6 +241,8 @@ impl MessagePoster {
 struct SseEventReader {
     body: ResponseBody,
     reader: SseDecoder,
+    /// Memory of the event that arrives.
+    reservation: MemoryReservation,
 }
 
 impl SseEventReader {
@@ -244,7 +250,11 @@ impl SseEventReader {
         let mut read = 0;
         loop {
             match self.reader.next_event() {
-                Ok(Some(event)) => return Some(Ok(event)),
+                Ok(Some(event)) => {
+                    // The pipe reserves whole messages.
+                    drop(self.reservation.take());
+                    return Some(Ok(event));
+                }
                 Ok(None) => {}
                 Err(e) => return Some(Err(LinkError::TooLarge { limit: e.limit })),
             }
@@ -256,6 +266,9 @@ impl SseEventReader {
             match self.body.data().await {
                 Ok(Some(data)) => {
                     read += data.len();
+                    if let Err(exhausted) = self.reservation.cover(self.reader.held() + data.len()) {
+                        return Some(Err(exhausted.into()));
+                    }
                     self.reader.push(&data);
                 }
                 Ok(None) => return None,

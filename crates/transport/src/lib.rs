@@ -60,6 +60,7 @@ use moongate_jsonrpc::message::RpcMessage;
 
 pub use byte_budget::{ByteBudget, ByteReservation};
 pub use http_settings::OnResume;
+use moongate_telemetry::MemoryExhausted;
 pub use partial_id::PartialIdScanner;
 
 /// Transport to one server.
@@ -248,6 +249,9 @@ pub enum LinkError {
         /// Limit in bytes.
         limit: usize,
     },
+    /// The gateway has no memory left for the message.
+    #[error(transparent)]
+    MemoryExhausted(#[from] MemoryExhausted),
     /// Expected data did not come in time.
     #[error("{0}")]
     Timeout(String),

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use moongate_telemetry::MemoryShare;
 
 use crate::LinkError;
 use crate::http_error::connection_error;
@@ -18,8 +19,13 @@ pub(super) async fn drain_body(mut body: ResponseBody) {
     let _ = tokio::time::timeout(DRAIN_TIME, async { while let Ok(Some(_)) = body.data().await {} }).await;
 }
 
-/// Reads a whole body, into one buffer if its length is known.
-pub(super) async fn collect_body(mut body: ResponseBody, limit: usize) -> Result<Bytes, LinkError> {
+/// Reads a whole body, into one buffer if its length is known. Its bytes are reserved in a server's share; without one the
+/// limit must be small.
+pub(super) async fn collect_body(
+    mut body: ResponseBody,
+    limit: usize,
+    memory: Option<&MemoryShare>,
+) -> Result<Bytes, LinkError> {
     let length = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if length.is_some_and(|length| length > limit) {
         // Refused by the announced length, before any byte of the body is stored.
@@ -28,12 +34,20 @@ pub(super) async fn collect_body(mut body: ResponseBody, limit: usize) -> Result
     if let Some(whole) = body.take_buffered() {
         return Ok(whole);
     }
+    let mut reservation = memory.map(MemoryShare::begin);
+    let mut cover = |size| reservation.as_mut().map_or(Ok(()), |reservation| reservation.cover(size));
+    cover(length.unwrap_or(0))?;
     // The announced length was compared with the limit, so a false one reserves no more than that.
     let mut all = BytesMut::with_capacity(length.unwrap_or(0));
     while body.fill(&mut all).await.map_err(|broken| connection_error(&broken, "the answer broke off"))? {
         if all.len() > limit {
             return Err(LinkError::TooLarge { limit });
         }
+        cover(all.capacity())?;
     }
-    Ok(all.freeze())
+    let whole = all.freeze();
+    Ok(match reservation {
+        Some(reservation) => reservation.attach(whole),
+        None => whole,
+    })
 }

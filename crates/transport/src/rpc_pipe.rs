@@ -24,6 +24,7 @@ use tokio::task::coop;
 use tokio_util::sync::CancellationToken;
 
 use crate::byte_budget::{ByteBudget, ByteReservation};
+use crate::partial_id::PartialIdScanner;
 use crate::pipe_link::PipeLink;
 use crate::{ActivityFlag, CorrelateFn, LinkError, LinkReply, MessageRoute, MessageStream, OutgoingMessage};
 pub(super) use line_codec::WriteQueue;
@@ -148,7 +149,10 @@ impl RpcPipe {
             loop {
                 match messages.next().await {
                     Some(Ok(message)) => {
-                        take_line(message, &shared, &mut replies);
+                        match shared.reserve(&message) {
+                            Ok(reservation) => take_line(reservation.attach(message), &shared, &mut replies),
+                            Err(reason) => shared.fail_dropped(PartialIdScanner::default().feed(&message), &reason),
+                        }
                         shared.send_owed_replies(&mut replies).await;
                         // A server that floods the pipe must let other tasks run.
                         coop::consume_budget().await;

@@ -38,7 +38,7 @@ pub(super) async fn read_status_error(
 ) -> LinkError {
     let (head, body) = response.into_parts();
     // The body only adds detail to the error, so a slow one must not delay the call for long.
-    let body = tokio::time::timeout(Duration::from_secs(5), collect_body(body, REFUSAL_BYTES)).await;
+    let body = tokio::time::timeout(Duration::from_secs(5), collect_body(body, REFUSAL_BYTES, None)).await;
     let mut error = status_error(head.status, &head.headers, body.ok().and_then(Result::ok), advice);
     // Another request's error says nothing to this caller. Its words are in the hint.
     if let LinkError::Status { message, .. } = &mut error

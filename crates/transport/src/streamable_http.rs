@@ -26,6 +26,7 @@ use crate::sse_reconnect::{SseReconnect, with_reconnects};
 use crate::status_error::{PathAdvice, read_status_error};
 use crate::{ActivityFlag, BATCH_MAX, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
 use moongate_jsonrpc::message::{RpcMessage, RpcPayload, ServerPayload};
+use moongate_telemetry::MemoryShare;
 
 /// Limit of finished event streams drained at once. Further ones are closed with their connections.
 const DRAINS_MAX: usize = 64;
@@ -38,6 +39,7 @@ const ACCEPT_JSON_OR_EVENTS: &str = "application/json, text/event-stream";
 pub struct HttpLink {
     target: HttpEndpoint,
     max_message: usize,
+    memory: MemoryShare,
     on_garbage: OnGarbage,
     on_mended: OnMended,
     /// True once the server answered, now or before this connection.
@@ -53,13 +55,15 @@ impl HttpLink {
     /// Fails if the URL cannot be used.
     pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let client = HttpClient::for_origin(&settings, &tls)?;
-        let HttpSettings { url, headers, max_message, on_garbage, on_mended, was_reached, on_resume, .. } = settings;
+        let HttpSettings { url, headers, max_message, memory, on_garbage, on_mended, was_reached, on_resume, .. } =
+            settings;
         let was_reached = AtomicBool::new(was_reached);
         let target = client.endpoint(&url, headers)?;
         let drains = Arc::new(Semaphore::new(DRAINS_MAX));
         Ok(HttpLink {
             target,
             max_message,
+            memory,
             on_garbage,
             on_mended,
             was_reached,
@@ -81,6 +85,7 @@ impl HttpLink {
         EventStreamOptions {
             id,
             limit: self.max_message,
+            memory: self.memory.clone(),
             on_garbage: self.on_garbage.clone(),
             on_mended: self.on_mended.clone(),
             activity: self.activity.clone(),
@@ -125,7 +130,7 @@ impl HttpLink {
         };
         match media {
             ResponseMedia::Json => {
-                let bytes = collect_body(body, self.max_message).await?;
+                let bytes = collect_body(body, self.max_message, Some(&self.memory)).await?;
                 let message = self.json_answer(&bytes, id)?;
                 if matches!(&message, RpcMessage::Response(response) if !is_for(response, id)) {
                     // A cache or proxy in between may mix up responses; the wrong one must not reach the caller.

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use crate::harness::{ERAS, Era, HttpReply, McpClient, Setup, holds, legacy, modern, serve, until};
 
-fn keys(setup: Setup) -> Setup {
+pub(super) fn keys(setup: Setup) -> Setup {
     setup
         .with("auth.keys.0", "name = \"one\"\nkey = \"mg_one_0123456789\"")
         .with("auth.keys.1", "name = \"two\"\nkey = \"mg_two_0123456789\"")

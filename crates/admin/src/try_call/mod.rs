@@ -17,6 +17,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use crate::AdminState;
 use crate::access::AccessGrant;
 use crate::actions::Operator;
 use crate::json;
@@ -37,7 +38,7 @@ pub(super) async fn start(
     Extension(grant): Extension<AccessGrant>,
     request: Request,
 ) -> Response {
-    let body = match read_object(request).await {
+    let body = match read_object(&admin, request).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };
@@ -71,7 +72,7 @@ pub(super) async fn start(
 
 /// Handles `POST /api/v1/try/{id}/answer`.
 pub(super) async fn answer(Operator(admin): Operator, Path(id): Path<String>, request: Request) -> Response {
-    let body = match read_object(request).await {
+    let body = match read_object(&admin, request).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };
@@ -123,8 +124,8 @@ fn operator() -> Arc<Caller> {
 }
 
 /// Reads a body that must be a JSON object.
-async fn read_object(request: Request) -> Result<JsonObject, Response> {
-    let body = read_json(request, BODY_MAX).await?;
+async fn read_object(admin: &AdminState, request: Request) -> Result<JsonObject, Response> {
+    let body = read_json(admin, request, BODY_MAX).await?;
     parse_object(body).ok_or_else(|| bad_request("The body is not a JSON object"))
 }
 

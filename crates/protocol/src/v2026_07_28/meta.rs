@@ -9,6 +9,7 @@ use http::HeaderMap;
 
 use crate::client_capabilities::read_client_capabilities;
 use crate::client_headers;
+use crate::client_identity::{bounded_client_info, check_capabilities_size};
 use crate::dialect::DownstreamState;
 use crate::v2026_07_28::REVISION;
 use crate::v2026_07_28::meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION};
@@ -34,6 +35,7 @@ pub(super) fn take_caller(
     let declared = meta.remove(CLIENT_CAPABILITIES);
     let capabilities =
         declared.filter(RawJson::is_object).ok_or_else(|| missing_member(CLIENT_CAPABILITIES, "an object"))?;
+    check_capabilities_size(&capabilities)?;
     let members = capabilities
         .as_object()
         .ok_or_else(|| missing_member(CLIENT_CAPABILITIES, "an object without duplicate keys"))?;
@@ -54,7 +56,7 @@ pub(super) fn take_caller(
     };
     // Optional: "Clients SHOULD include `io.modelcontextprotocol/clientInfo` on every request unless
     // specifically configured not to do so" (2026-07-28/basic/index.mdx).
-    let info = meta.remove(CLIENT_INFO).filter(RawJson::is_object);
+    let info = meta.remove(CLIENT_INFO).as_ref().and_then(bounded_client_info);
     // A call that accepts input requests may be parked for long, and must not keep the request's buffer alive.
     let (capabilities, info) = match client_capabilities == ClientCapabilities::default() {
         true => (capabilities, info),

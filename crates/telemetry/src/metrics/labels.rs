@@ -80,6 +80,12 @@ labels! {
         UriLookup = "uri_lookup",
     }
 
+    /// Kind of holder that messages are reserved for.
+    MemoryHolderKind("holder") {
+        Clients = "clients",
+        Servers = "servers",
+    }
+
     /// Outcome of a call that could be retried.
     RetryOutcome("outcome") {
         Sent = "sent",

@@ -23,8 +23,8 @@ pub use areas::{
 pub use family::{ByServer, CounterFamily, GaugeFamily, LabelKeys, LabelValues, MetricLabel};
 pub use labels::{
     AuthOutcome, CertificateReload, ClientRevision, ConfigReload, DeniedRule, DroppedItem, InputKindName, InputOutcome,
-    ItemKindName, Limit, ReplyOutcome, ResumeOutcome, RetryOutcome, ServerRevision, ServerStateName, StateRefusal,
-    TaskRetention,
+    ItemKindName, Limit, MemoryHolderKind, ReplyOutcome, ResumeOutcome, RetryOutcome, ServerRevision, ServerStateName,
+    StateRefusal, TaskRetention,
 };
 
 /// Handle to one counter.

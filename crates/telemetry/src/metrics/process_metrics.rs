@@ -4,8 +4,9 @@
 
 use prometheus::{Counter, Gauge};
 
-use super::GaugeHandle;
+use super::family::GaugeFamily;
 use super::registration::Registration;
+use super::{GaugeHandle, MemoryHolderKind};
 use crate::process;
 
 /// Resources that the process uses.
@@ -16,6 +17,7 @@ pub(crate) struct ProcessMetrics {
     threads: Gauge,
     heap_bytes: Option<Gauge>,
     pub(crate) memory_limit: GaugeHandle,
+    pub(crate) memory_reserved: GaugeFamily<(MemoryHolderKind,)>,
 }
 
 impl ProcessMetrics {
@@ -29,6 +31,7 @@ impl ProcessMetrics {
             threads: r.float_gauge("process_threads", "Threads of the process."),
             // Only where the allocator counts: a constant zero would look like a measurement.
             heap_bytes: process::usage().heap_bytes.map(|_| heap()),
+            memory_reserved: r.gauges("moongate_memory_reserved_bytes", "Bytes of messages that the gateway holds."),
             memory_limit: r.gauge("moongate_memory_limit_bytes", "Memory that the gateway may use; 0: any."),
         }
     }

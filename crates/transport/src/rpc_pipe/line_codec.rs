@@ -20,6 +20,7 @@ use crate::foreign_text::describe_foreign;
 use crate::partial_id::PartialIdScanner;
 use crate::{BATCH_MAX, LinkError};
 use moongate_jsonrpc::message::{MalformedMessage, RpcPayload, ServerPayload, answered_id, batch_items};
+use moongate_telemetry::MemoryReservation;
 
 /// Limit of messages in one write.
 const WRITE_AT_ONCE: usize = 64;
@@ -133,23 +134,25 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
     closed: &'static str,
 ) -> LinkError {
     let mut buffer = BytesMut::with_capacity(16 * 1024);
+    let mut reservation = shared.backlog.memory.begin();
     let mut scanned = 0;
-    // Scanner of an over-long line. The line is discarded, except for the id of the call that it answers.
-    let mut skipping: Option<PartialIdScanner> = None;
+    // Scanner of an line that is too long, or that there is no memory for. It is dropped, except for the id of the call that it answers.
+    let mut skipping: Option<(PartialIdScanner, LinkError)> = None;
     let mut replies = Vec::new();
     loop {
         while let Some(newline) = memchr::memchr(b'\n', &buffer[scanned..]) {
             let line = buffer.split_to(scanned + newline + 1).freeze();
             scanned = 0;
             match skipping.take() {
-                Some(mut scan) => shared.fail_oversized(scan.feed(&line), limit),
-                // The line arrived in one read, but is over the limit all the same.
+                Some((mut scan, reason)) => shared.fail_dropped(scan.feed(&line), &reason),
+                // The line arrived in one read, but is still over the limit.
                 None if line.len() - 1 > limit => {
+                    let reason = LinkError::TooLarge { limit };
                     (shared.on_garbage)(too_long(limit).as_bytes());
-                    shared.fail_oversized(PartialIdScanner::default().feed(&line), limit);
+                    shared.fail_dropped(PartialIdScanner::default().feed(&line), &reason);
                 }
                 None => {
-                    take_line(line, shared, &mut replies);
+                    take_line(reservation.take().attach(line), shared, &mut replies);
                     // A server that floods the pipe must let other tasks run.
                     coop::consume_budget().await;
                 }
@@ -160,13 +163,20 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
         }
         // The next search starts here, so that a line in many pieces is scanned once.
         scanned = buffer.len();
-        if scanned > limit && skipping.is_none() {
-            (shared.on_garbage)(too_long(limit).as_bytes());
-            skipping = Some(PartialIdScanner::default());
+        if skipping.is_none() {
+            let dropped = if scanned > limit {
+                (shared.on_garbage)(too_long(limit).as_bytes());
+                Some(LinkError::TooLarge { limit })
+            } else {
+                reservation.cover(scanned).err().map(LinkError::from)
+            };
+            skipping = dropped.map(|reason| (PartialIdScanner::default(), reason));
         }
-        if let Some(scan) = &mut skipping {
-            shared.fail_oversized(scan.feed(&buffer), limit);
-            buffer.clear();
+        if let Some((scan, reason)) = &mut skipping {
+            shared.fail_dropped(scan.feed(&buffer), reason);
+            // Not only cleared: what the line took has to be free for others.
+            buffer = BytesMut::with_capacity(16 * 1024);
+            drop(reservation.take());
             scanned = 0;
         }
         // Without room, `read_buf` would grow the buffer by only 64 bytes at a time.
@@ -247,14 +257,21 @@ impl PipeShared {
         }
     }
 
-    /// Fails the call that an over-long line answers.
-    fn fail_oversized(&self, id: Option<u64>, limit: usize) {
+    /// Reserves the memory of a whole message.
+    pub(super) fn reserve(&self, message: &Bytes) -> Result<MemoryReservation, LinkError> {
+        let mut reservation = self.backlog.memory.begin();
+        reservation.cover(message.len())?;
+        Ok(reservation)
+    }
+
+    /// Fails the call that a dropped line answers.
+    pub(super) fn fail_dropped(&self, id: Option<u64>, reason: &LinkError) {
         if let Some(id) = id
             && let OpenRequestTable::Calls(calls) = &mut *lock(&self.open)
             && let Some(call) = calls.remove(&id)
         {
             self.mark_received();
-            let _ = call.try_send(CallMessage::end(Err(LinkError::TooLarge { limit })));
+            let _ = call.try_send(CallMessage::end(Err(reason.clone())));
         }
     }
 }

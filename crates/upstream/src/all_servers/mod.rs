@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::all_servers::owner_subscriptions::OwnerSubscriptions;
 use crate::all_servers::session_store::UpstreamSessionStore;
 use moongate_session::store::{StateStore, StoredRows};
-use moongate_telemetry::Metrics;
+use moongate_telemetry::{MemoryBudget, Metrics};
 use moongate_transport::proxy::{ProxyAddress, ProxyChoice, ProxyEnvironment};
 use moongate_transport::reaper::Reaper;
 use moongate_transport::trust::{self, CaFile};
@@ -28,6 +28,8 @@ pub struct AllServersContext {
     pub metrics: Arc<Metrics>,
     /// Process that ends children if the gateway cannot.
     pub reaper: Arc<Reaper>,
+    /// Budget that the servers' messages take their memory from.
+    pub memory: Arc<MemoryBudget>,
     /// Store that outlives the process.
     pub store: StateStore,
     /// Tasks that end sessions at servers.
@@ -55,6 +57,7 @@ impl AllServersContext {
     /// Creates the context with a store that outlives the process.
     pub fn with_store(metrics: Arc<Metrics>, reaper: Reaper, store: StateStore) -> Self {
         AllServersContext {
+            memory: MemoryBudget::unlimited(&metrics),
             metrics,
             reaper: Arc::new(reaper),
             store,
@@ -66,6 +69,12 @@ impl AllServersContext {
             proxies: OnceLock::new(),
             dialer: None,
         }
+    }
+
+    /// Takes the memory of the servers' messages from this budget.
+    #[must_use]
+    pub fn with_memory(self, memory: Arc<MemoryBudget>) -> Self {
+        AllServersContext { memory, ..self }
     }
 
     /// Restores the persisted sessions of a previous process.

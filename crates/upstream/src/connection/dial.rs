@@ -20,7 +20,7 @@ use moongate_protocol::{
     self, CallTimeouts, ConnectError, ConnectOptions, Era, InteractiveFlag, LegacyGreeting, LinkOpener,
     NegotiatedServer, PendingCalls,
 };
-use moongate_telemetry::{Metrics, logs};
+use moongate_telemetry::{MemoryHolder, MemoryShare, Metrics, logs};
 use moongate_transport::http_settings::HttpSettings;
 use moongate_transport::http_sse::SseLink;
 use moongate_transport::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
@@ -408,6 +408,7 @@ fn http_settings(
         headers: headers.clone(),
         connect_timeout: settings.connect_timeout,
         max_message: settings.max_message,
+        memory: memory_share(settings, common),
         on_garbage: on_garbage(&settings.name, &common.metrics),
         on_mended: Arc::new(move || mended.inc()),
         was_reached,
@@ -429,7 +430,11 @@ fn tls(common: &AllServersContext, url: &url::Url, network: &NetworkSettings) ->
 }
 
 fn byte_budget(settings: &ServerSettings, common: &AllServersContext) -> Arc<ByteBudget> {
-    ByteBudget::new(settings.max_backlog, &settings.name, &common.metrics)
+    ByteBudget::within(settings.max_backlog, &settings.name, &common.metrics, memory_share(settings, common))
+}
+
+fn memory_share(settings: &ServerSettings, common: &AllServersContext) -> MemoryShare {
+    common.memory.share(MemoryHolder::Server(settings.name.as_str().into()))
 }
 
 /// Returns a handler that counts each line that is no message, and logs one a minute.

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::body::Body;
 use crate::client_capabilities::read_client_capabilities;
+use crate::client_identity::{bounded_client_info, check_capabilities_size};
 use crate::dialect::DownstreamState;
 use crate::error_labels::count_local_answer;
 use crate::http_response::json_response;
@@ -92,6 +93,9 @@ pub(crate) fn read_caller(
 ) -> Result<Caller, Error> {
     reject_lookalikes("initialize", params)?;
     let profile = negotiate_profile(params);
+    if let Some(capabilities) = params.get("capabilities") {
+        check_capabilities_size(capabilities)?;
+    }
     let capabilities = params.get_object("capabilities").unwrap_or_default();
     Ok(Caller {
         principal,
@@ -99,7 +103,7 @@ pub(crate) fn read_caller(
         capabilities: read_client_capabilities(&capabilities),
         // Copies: a session must not keep the whole body of its first request alive.
         declared_capabilities: capabilities.to_raw().detached(),
-        client_info: params.get("clientInfo").filter(|info| info.is_object()).map(RawJson::detached),
+        client_info: params.get("clientInfo").and_then(bounded_client_info).as_ref().map(RawJson::detached),
         log_filter: LogFilter::ServerDecides,
         revision: profile.name,
         forwarded_headers: client_headers::collect_headers(headers, state),

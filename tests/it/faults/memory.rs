@@ -1,0 +1,156 @@
+//! Memory: what clients and servers make the gateway hold stays within `limits.memory`, and others are still served.
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use super::limits::keys;
+use crate::harness::{ERAS, Era, McpClient, Process, Setup, legacy, serve, until};
+
+const MIB: usize = 1 << 20;
+/// What `limits.memory` is in these tests, and what the process may take in all, in MiB.
+const LIMIT: usize = 256;
+const RESIDENT_MAX: usize = 320;
+
+fn limited(setup: Setup) -> Setup {
+    keys(setup).with("limits", &format!("memory = \"{LIMIT}MiB\"\nconnections = 2000"))
+}
+
+/// The most that the process had resident until now, in MiB.
+fn peak(gateway: &Process) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse::<usize>().unwrap() / 1024
+}
+
+async fn metric(gateway: &Process, series: &str) -> Option<f64> {
+    let text = gateway.admin("/metrics").await.text_body();
+    text.lines().find_map(|line| line.strip_prefix(series))?.trim().parse().ok()
+}
+
+fn head(gateway: &Process, length: &str) -> String {
+    let address = gateway.base.strip_prefix("http://").unwrap();
+    format!(
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer mg_one_0123456789\r\nContent-Type: \
+application/json\r\nAccept: application/json, text/event-stream\r\n{length}\r\n\r\n"
+    )
+}
+
+async fn connect(gateway: &Process) -> TcpStream {
+    TcpStream::connect(gateway.base.strip_prefix("http://").unwrap()).await.unwrap()
+}
+
+/// Another key's small calls are answered at once.
+async fn others_are_served(gateway: &Process) {
+    for era in ERAS {
+        let other = McpClient::with_key(&gateway.mcp(), era, Some("mg_two_0123456789")).await;
+        assert_eq!(other.call("a__add", json!({"a": 1, "b": 2})).await.text(), "3");
+    }
+}
+
+/// Begins a body of 4 MiB, and sends all but its last byte. Returns the connection, and what came back meanwhile.
+async fn begin_body(mut stream: TcpStream, head: String, is_chunked: bool) -> (TcpStream, String) {
+    let piece = vec![b' '; 64 * 1024];
+    let _ = stream.write_all(head.as_bytes()).await;
+    for _ in 0..4 * MIB / piece.len() - 1 {
+        if is_chunked {
+            let _ = stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).await;
+        }
+        if stream.write_all(&piece).await.is_err() {
+            break;
+        }
+        if is_chunked {
+            let _ = stream.write_all(b"\r\n").await;
+        }
+    }
+    let mut answer = vec![0; 2048];
+    let wait = std::time::Duration::from_millis(300);
+    let read = tokio::time::timeout(wait, stream.read(&mut answer)).await.ok().and_then(Result::ok).unwrap_or(0);
+    (stream, String::from_utf8_lossy(&answer[..read]).into_owned())
+}
+
+#[tokio::test]
+async fn bodies_that_begin_together_stay_within_the_memory_limit() {
+    for length in ["Content-Length: 4194304", "Transfer-Encoding: chunked"] {
+        let server = serve(legacy()).await;
+        let gateway = limited(Setup::new()).http("a", &server.url).spawn().await;
+        let mut bodies = JoinSet::new();
+        for _ in 0..150 {
+            let (stream, head) = (connect(&gateway).await, head(&gateway, length));
+            bodies.spawn(begin_body(stream, head, length.contains("chunked")));
+        }
+        let begun = bodies.join_all().await;
+        let refused = begun.iter().filter(|(_, answer)| answer.contains("limits.memory")).count();
+        let held = begun.iter().filter(|(_, answer)| answer.is_empty()).count();
+        assert!(refused > 50, "{length}: {refused} refused, {held} held");
+        assert!(held > 10, "{length}: {held} held: {:?}", begun.iter().find(|(_, answer)| !answer.is_empty()));
+        others_are_served(&gateway).await;
+        assert!(peak(&gateway) < RESIDENT_MAX, "{length}: {} MiB", peak(&gateway));
+        drop(begun);
+        until("all is given back", || async {
+            (metric(&gateway, "moongate_memory_reserved_bytes{holder=\"clients\"}").await == Some(0.0)).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Results that nobody reads count for their server.
+#[tokio::test]
+async fn results_that_nobody_reads_stay_within_the_memory_limit() {
+    let mut script = legacy();
+    let result = json!({"content": [{"type": "text", "text": "x".repeat(12 * MIB)}]});
+    let flow = serde_json::from_value(json!({"steps": [], "result": result})).unwrap();
+    script.flows.insert("large".to_owned(), flow);
+    script.tools.push(json!({"name": "large", "inputSchema": {"type": "object"}}));
+    let (large, small) = (serve(script).await, serve(legacy()).await);
+    let gateway = limited(Setup::new()).http("b", &large.url).http("a", &small.url).spawn().await;
+    let call = |id: Value| {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let params = json!({"name": "b__large", "arguments": {}, "_meta": meta});
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+    };
+    let mut unread = Vec::new();
+    // The kernel takes a few megabytes of each from the gateway, however little their clients read.
+    for id in 0..40 {
+        let mut stream = connect(&gateway).await;
+        let body = call(json!(id));
+        let extra = format!(
+            "Content-Length: {}\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: b__large",
+            body.len()
+        );
+        stream.write_all(format!("{}{body}", head(&gateway, &extra)).as_bytes()).await.unwrap();
+        unread.push(stream);
+    }
+    until("some are refused", || async {
+        let refused = metric(&gateway, "moongate_refused_total{limit=\"memory\"}").await;
+        refused.filter(|refused| *refused > 5.0)
+    })
+    .await;
+    others_are_served(&gateway).await;
+    assert!(peak(&gateway) < RESIDENT_MAX, "{} MiB", peak(&gateway));
+}
+
+/// A client that says megabytes about itself keeps a session of the usual size.
+#[tokio::test]
+async fn what_a_client_says_about_itself_is_bounded() {
+    let gateway = Setup::new().start().await;
+    let http = crate::harness::HttpClient::new();
+    let headers = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+    let initialize = |capabilities: Value| {
+        let info = json!({"name": "big", "version": "1", "icons": [{"src": "x".repeat(3 * MIB)}]});
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info});
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).to_string()
+    };
+    let reply = http.send("POST", &gateway.url("/mcp"), &headers, initialize(json!({}))).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let large = json!({"experimental": {"x": "x".repeat(20_000)}});
+    let reply = http.send("POST", &gateway.url("/mcp"), &headers, initialize(large)).await;
+    let message = reply.error()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("16384"), "{message}");
+    let modern = gateway.client(Era::Modern).await;
+    assert_eq!(modern.request("tools/list", json!({})).await.status, 200);
+}
