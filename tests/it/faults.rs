@@ -9,6 +9,7 @@ mod clients;
 mod disk;
 #[cfg(target_os = "linux")]
 mod files;
+mod fault_row;
 mod floods;
 mod framing;
 mod hostile;

@@ -2,29 +2,7 @@
 //!
 //! The numbers are the project's fault matrix. A test that is new is named in its row; a row without one says why.
 
-/// One fault.
-pub(crate) struct FaultRow {
-    /// Its number.
-    pub(crate) id: &'static str,
-    /// What goes wrong.
-    pub(crate) fault: &'static str,
-    /// What the gateway does.
-    pub(crate) does: &'static str,
-    /// The tests that show it.
-    pub(crate) tests: &'static [&'static str],
-    /// What no test shows yet, and why.
-    pub(crate) lacks: &'static str,
-}
-
-const fn row(
-    id: &'static str,
-    fault: &'static str,
-    does: &'static str,
-    tests: &'static [&'static str],
-    lacks: &'static str,
-) -> FaultRow {
-    FaultRow { id, fault, does, tests, lacks }
-}
+use super::fault_row::{FaultRow, row};
 
 /// All of them, in order.
 pub(crate) const ROWS: &[FaultRow] = &[
@@ -569,8 +547,12 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F59",
         "a limit of memory",
-        "work is refused before it does harm",
-        &["requests_are_shed_over_the_memory_limit"],
+        "messages take their bytes from it before they are stored, and what is over it is refused",
+        &[
+            "bodies_that_begin_together_stay_within_the_memory_limit",
+            "results_that_nobody_reads_stay_within_the_memory_limit",
+            "requests_are_shed_over_the_memory_limit",
+        ],
         "",
     ),
     row(

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::rows::{FaultRow, ROWS};
+use super::fault_row::FaultRow;
+use super::rows::ROWS;
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
