@@ -1,7 +1,7 @@
 //! Facts that a gateway leaves beside its state, for commands that cannot read its config any more.
 //!
 //! Owns their file, one for each set of config files. Does not connect, and does not open the state itself. Invariant:
-//! nothing in it is secret, and a gateway that cannot write it runs all the same.
+//! nothing in it is secret, and a gateway that cannot write it still runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// Asks a server that announces no list for each one, and records those that it has.
 ///
-/// Small servers answer `initialize` with `"capabilities": {}` and list tools all the same.
+/// Small servers answer `initialize` with `"capabilities": {}` and list tools anyway.
 pub(super) async fn find_unannounced_lists<F>(description: &mut ServerDescription, list: impl Fn(ItemKind) -> F)
 where
     F: Future<Output = Result<JsonObject, ConnectError>>,

@@ -1,6 +1,6 @@
 //! Texts that are no messages since a server writes in another way than MCP does.
 //!
-//! Owns what such a text looks like, and its description for people. Does not read it all the same. Invariant: a text
+//! Owns what such a text looks like, and its description for people. Does not read it. Invariant: a text
 //! of MCP is never described.
 
 /// Returns what is wrong with a text that is no message, if it is a known mistake.

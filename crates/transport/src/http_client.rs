@@ -70,7 +70,7 @@ impl HttpClient {
         // Some hosts refuse programs by their agent, so another one may be configured.
         let agent = HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION")));
         headers.entry(USER_AGENT).or_insert(agent);
-        // Compressed events would wait for one another. Some hosts compress all the same: see `content_coding.rs`.
+        // Compressed events would wait for one another. Some hosts compress anyway: see `content_coding.rs`.
         headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
         self.endpoint_with(url.clone(), headers)
     }

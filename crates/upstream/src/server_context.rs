@@ -18,7 +18,7 @@ use moongate_model::Notification;
 use moongate_protocol::CallTimeouts;
 use moongate_telemetry::{Metrics, ServerStateName};
 
-/// Longest wait for the catalogue. A server is reported as ready then all the same.
+/// Longest wait for the catalogue. A server is reported as ready then anyway.
 const CATALOG_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Context that all parts of one server share.

@@ -1,4 +1,4 @@
-//! Open files: a limit that is raised, shared out, and made room in when it is reached all the same.
+//! Open files: a limit that is raised, shared out, and made room in when it is reached anyway.
 
 use std::time::Duration;
 

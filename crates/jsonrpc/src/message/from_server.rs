@@ -1,6 +1,6 @@
 //! Messages of servers that keep JSON-RPC less strictly than their clients must.
 //!
-//! Owns what the official SDKs take all the same: ids as another JSON type, and bytes that are no UTF-8. Does not
+//! Owns what the official SDKs accept anyway: ids as another JSON type, and bytes that are no UTF-8. Does not
 //! decide whose answer it is (`transport`). Invariant: a text that is strictly right is read as it is elsewhere.
 
 use bytes::Bytes;

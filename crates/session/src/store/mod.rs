@@ -69,7 +69,7 @@ pub type RowChange = ((StoreTable, Bytes), Option<Bytes>);
 pub struct StoredState {
     /// Number of this process, larger than those of all earlier ones.
     pub run: u64,
-    rows: [StoredRows; 4],
+    rows: [StoredRows; StoreTable::ALL.len()],
 }
 
 impl StoredState {

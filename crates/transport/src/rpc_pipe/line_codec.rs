@@ -136,7 +136,7 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
     let mut buffer = BytesMut::with_capacity(16 * 1024);
     let mut reservation = shared.backlog.memory.begin();
     let mut scanned = 0;
-    // Scanner of an line that is too long, or that there is no memory for. It is dropped, except for the id of the call that it answers.
+    // Scanner of a line that is too long or found no memory. The line is dropped, except for the id of the call that it answers.
     let mut skipping: Option<(PartialIdScanner, LinkError)> = None;
     let mut replies = Vec::new();
     loop {
