@@ -160,11 +160,7 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     if let Some(socket) = &app.admin_socket {
         print_message(&format!("metrics and health on {socket}"));
     }
-    if let Some(folder) = state_folder {
-        let socket = || app.admin_socket.as_ref().map(ToString::to_string);
-        let address = app.admin.and_then(|address| local_address(&ListenAddress::Tcp(address))).or_else(socket);
-        RunningRecord { admin: address }.keep(&folder, &files);
-    }
+    leave_record(&app, state_folder.as_deref(), &files);
     service_manager::notify_ready();
     reload_until_stopped(&app, &mut stop, hangup.as_mut()).await;
     service_manager::notify_stopping();
@@ -199,6 +195,13 @@ async fn reload_until_stopped(app: &GatewayApp, stop: &mut StopSignals, mut hang
             }
         }
     }
+}
+
+/// Leaves the address of the admin listener for commands that cannot read the config any more.
+fn leave_record(app: &GatewayApp, folder: Option<&Path>, files: &[PathBuf]) {
+    let Some(folder) = folder else { return };
+    let address = app.admin.and_then(|address| local_address(&ListenAddress::Tcp(address)));
+    RunningRecord { admin: address.or_else(|| app.admin_socket.clone()) }.keep(folder, files);
 }
 
 /// Waits for SIGHUP, or for ever where SIGHUP ends the process.

@@ -34,13 +34,14 @@ pub async fn run(args: UndoArgs) -> anyhow::Result<ExitCode> {
     let history = match moongate_config::load(&options) {
         Ok(loaded) => EditHistory::of_plan(&loaded.plan),
         // Its past edits are where they are kept for most configs. The undo refuses files that changed since.
-        Err(problems) => match running_record::folder(&options.env) {
-            Some(folder) => {
-                report_unusable(&problems);
-                Some(EditHistory::in_folder(&folder))
+        Err(problems) => {
+            let code = report_unusable(&problems);
+            let history = running_record::folder(&options.env).map(|folder| EditHistory::in_folder(&folder));
+            match history.filter(|history| !history.edits(&options.paths).is_empty()) {
+                Some(history) => Some(history),
+                None => return Ok(code),
             }
-            None => return Ok(report_unusable(&problems)),
-        },
+        }
     };
     let Some(history) = history else {
         print_message("error: past edits are kept in `gateway.state_dir`, and this config keeps no state");

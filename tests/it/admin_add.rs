@@ -144,7 +144,9 @@ async fn with_the_permission_programs_are_added_and_targets_changed() {
 #[tokio::test]
 async fn settings_take_numbers_lists_and_tables() {
     let server = serve(only(legacy(), &["echo"])).await;
-    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
+    // `forward_headers` needs the permission.
+    let setup = Setup::new().http("a", &server.url).with("admin", "allow_commands = true");
+    let edited = EditedGateway::with_key(setup).await;
     edited.ready("a").await;
     let before = edited.text();
     let set = json!({
@@ -427,7 +429,9 @@ async fn popular_servers_are_listed_and_added_by_name() {
 #[tokio::test]
 async fn a_server_whose_variable_is_not_set_is_added_and_fails_alone() {
     let server = serve(only(legacy(), &["echo"])).await;
-    let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
+    // A reference in a new server needs the permission.
+    let setup = Setup::new().http("a", &server.url).with("admin", "allow_commands = true");
+    let edited = EditedGateway::with_key(setup).await;
     edited.ready("a").await;
     let before = edited.text();
     let headers = json!({ "Authorization": "Bearer ${MOONGATE_NO_SUCH_VARIABLE}" });

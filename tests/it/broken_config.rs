@@ -36,7 +36,7 @@ async fn a_broken_config_cuts_no_command_off_from_the_gateway_that_runs() {
     assert!(!reload.err.contains("--admin says"), "{reload:?}");
     let list = home.run(&["undo", "--list"]).await;
     assert!(list.code == Some(0) && list.out.contains("moongate.toml"), "{list:?}");
-    let undo = home.run(&["undo", "--yes"]).await;
+    let undo = home.run(&["undo"]).await;
     assert!(undo.code == Some(1) && undo.err.contains("changed after the last edit"), "{undo:?}");
     let looked = home.run(&["doctor", "--format", "json"]).await;
     let findings: Value = serde_json::from_str(&looked.out).unwrap();
@@ -45,7 +45,7 @@ async fn a_broken_config_cuts_no_command_off_from_the_gateway_that_runs() {
     assert!(codes.contains(&"MG-C02") && codes.contains(&"MG-C15"), "{looked:?}");
     // Once the file is whole again, it is the one that says where the gateway is.
     home.write("work/moongate.toml", &working);
-    assert_eq!(home.run(&["undo", "--yes"]).await.code, Some(0));
+    assert_eq!(home.run(&["undo"]).await.code, Some(0));
 }
 
 #[tokio::test]

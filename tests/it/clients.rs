@@ -356,11 +356,11 @@ async fn keys_move_into_an_env_file_that_the_gateway_reads() {
 #[tokio::test]
 async fn servers_of_projects_are_imported() {
     let home = UserHome::new();
-    home.write(
-        ".claude.json",
-        r#"{"mcpServers": {"u": {"command": "u"}},
-            "projects": {"/home/ada/site": {"mcpServers": {"p": {"command": "./p"}}}}}"#,
-    );
+    let site = home.path("site").display().to_string();
+    std::fs::create_dir(&site).unwrap();
+    let projects = json!({ &site: { "mcpServers": { "p": { "command": "./p" } } } });
+    let file = json!({ "mcpServers": { "u": { "command": "u" } }, "projects": projects });
+    home.write(".claude.json", &file.to_string());
     let block = |name: &str| {
         format!("name: x\nversion: 0.0.1\nschema: v1\nmcpServers:\n  - name: {name}\n    command: run-{name}\n")
     };
@@ -375,17 +375,17 @@ async fn servers_of_projects_are_imported() {
     let rows = json["servers"].as_array().unwrap().iter();
     let found: Vec<(&str, &str)> =
         rows.map(|row| (row["name"].as_str().unwrap(), row["origin"].as_str().unwrap())).collect();
-    let claude = "Claude Code, /home/ada/site";
+    let claude = format!("Claude Code, {site}");
     let expected = [
         ("u", "Claude Code"),
-        ("p", claude),
+        ("p", claude.as_str()),
         ("four", "Continue"),
         ("one", "Continue"),
         ("three", "Continue"),
         ("two", "Continue"),
     ];
     assert_eq!(found, expected);
-    assert_eq!(json["servers"][1]["settings"]["cwd"], "/home/ada/site");
+    assert_eq!(json["servers"][1]["settings"]["cwd"], site.as_str());
     let written = home
         .run(&["connect", "continue", "--project", "--write", "--yes", "--endpoint", "http://127.0.0.1:1/mcp"])
         .await;

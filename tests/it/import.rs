@@ -32,7 +32,7 @@ async fn unusable_entries_do_not_keep_the_others_out() {
     entries.push(("fine", r#"{"command": "fine", "env": {"KEY": "${NOT_SET}"}}"#));
     let text = servers(&entries);
     home.write(".cursor/mcp.json", &text);
-    home.write(".codex/config.toml", "[mcp_servers.odd]\ncommand = \"o\"\nenv_http_headers = { A = \"B\" }\n");
+    home.write(".codex/config.toml", "[mcp_servers.odd]\nurl = 5\n");
     let dry = home.run(&["import", "--format", "json", "--dry-run"]).await;
     let rows: Value = serde_json::from_str(&dry.out).unwrap();
     let row = |name: &str| rows["servers"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap();

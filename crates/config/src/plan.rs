@@ -6,7 +6,6 @@ use super::file::NameSettings;
 use super::gateway_keys::{GatewayTimes, ReloadSettings, SearchSettings};
 use super::keys::{AdminEdits, AdminLimits};
 use super::limits::LimitSettings;
-use super::resolve::is_private;
 use moongate_access::auth::{AdminAccess, AuthSettings};
 use moongate_access::policy::GlobList;
 use moongate_gateway::{DisabledServer, SchemaStyle};
@@ -67,8 +66,8 @@ pub struct Plan {
 impl Plan {
     /// Returns true if whoever reaches the admin listener may add programs, and others than the gateway's user reach it.
     pub fn lets_everybody_command(&self) -> bool {
-        let is_open = self.admin_edits.allow_commands && self.admin_access.keys.is_empty();
-        is_open && !is_private(self.admin.as_ref(), &self.sockets)
+        let is_private = self.admin.as_ref().is_none_or(|address| address.is_private(self.sockets.mode));
+        self.admin_edits.allow_commands && self.admin_access.keys.is_empty() && !is_private
     }
 }
 

@@ -39,6 +39,15 @@ impl ListenAddress {
     pub fn is_open(&self) -> bool {
         matches!(self, ListenAddress::Tcp(address) if !address.ip().to_canonical().is_loopback())
     }
+
+    /// Returns true if only the gateway's own user may connect. `socket_mode` is the mode of its Unix sockets.
+    pub fn is_private(&self, socket_mode: u32) -> bool {
+        match self {
+            ListenAddress::Unix(_) => socket_mode & 0o077 == 0,
+            // Of a socket that the service manager opened, the mode is unknown.
+            ListenAddress::Inherited(_) | ListenAddress::Tcp(_) | ListenAddress::TcpLines(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for ListenAddress {

@@ -18,7 +18,7 @@ const ENTRIES: [(&str, &str, &str); 27] = [
     (r#""url": "http://a.example/", "type": "streamable-http", "protocol": "http", "icon": "globe""#, "", "icon"),
     (r#""url": "http://a.example/", "type": "weird""#, "", "type"),
     (r#""url": "http://a.example/", "command": "a", "type": "http""#, "", "command"),
-    (r#""url": "http://a.example/", "proxy": "system", "prefix": "a/b", "queue": "many""#, "", "proxy"),
+    (r#""url": "http://a.example/", "proxy": "system", "prefix": "a/b", "queue": "many""#, "", "prefix"),
     (r#""command": "a", "timeout": 60"#, "a", "timeout"),
     (r#""command": "a", "timeout": "60", "connectTimeout": 5, "retry": true"#, "a", "timeout"),
     (r#""command": "a", "env": {"T": 0.5, "P": 3000, "D": true, "N": null}"#, "a D=true P=3000 T=0.5", ""),

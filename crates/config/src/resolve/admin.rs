@@ -11,16 +11,6 @@ use crate::tree::ConfigPath;
 use moongate_access::auth::{AdminAccess, AdminKey, AdminRole, KeySettings, MetricsAccess};
 use moongate_server::{ListenAddress, SocketSettings};
 
-/// Returns true if only the gateway's own user reaches the admin listener, or nobody.
-pub(crate) fn is_private(listener: Option<&ListenAddress>, sockets: &SocketSettings) -> bool {
-    match listener {
-        None => true,
-        // Of a socket that the service manager opened, the mode is unknown.
-        Some(ListenAddress::Inherited(_) | ListenAddress::Tcp(_) | ListenAddress::TcpLines(_)) => false,
-        Some(ListenAddress::Unix(_)) => sockets.mode & 0o077 == 0,
-    }
-}
-
 impl PlanResolver<'_> {
     /// Resolves the keys of operators. `clients` are the keys of clients, `listener` is the admin listener.
     pub(super) fn admin_access(
@@ -31,8 +21,9 @@ impl PlanResolver<'_> {
         sockets: &SocketSettings,
     ) -> AdminAccess {
         let keys = self.admin_keys(file, clients);
+        let is_private = listener.is_none_or(|address| address.is_private(sockets.mode));
         // Keys with mistakes count, since they have errors of their own.
-        if file.admin.edits.allow_commands && file.admin.keys.is_empty() && !is_private(listener, sockets) {
+        if file.admin.edits.allow_commands && file.admin.keys.is_empty() && !is_private {
             self.refuse_commands_of_everybody();
         }
         let metrics = match file.admin.metrics {

@@ -15,7 +15,6 @@ mod server;
 mod state;
 mod system;
 
-pub(super) use admin::is_private;
 pub(super) use resolver::PlanResolver;
 pub(super) use server::{is_reserved_header, is_text_usable};
 pub use state::usual_state_folder;

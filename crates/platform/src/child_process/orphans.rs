@@ -79,7 +79,8 @@ fn ended_children() -> Vec<u32> {
     pids.filter(is_ended_child).collect()
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::process::Stdio;
 

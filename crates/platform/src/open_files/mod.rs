@@ -16,5 +16,6 @@ use windows as system;
 pub(crate) use system::spawn;
 pub use system::{is_exhausted, limit, open, raise_limit};
 
-/// Highest limit that this process asks for. More would only cost memory in programs that keep a table of files.
+/// Highest limit that this process asks for.
+#[cfg(unix)]
 const LIMIT_MAX: u64 = 65_536;

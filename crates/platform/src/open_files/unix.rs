@@ -63,7 +63,8 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
     let Some(original) = ORIGINAL.get() else { return command.spawn() };
     let _one_at_a_time = LOWERED.lock();
     let raised = getrlimit(Resource::Nofile);
-    let has_room = original.current.is_some_and(|limit| open() <= limit / 2);
+    let open = open();
+    let has_room = open > 0 && original.current.is_some_and(|limit| open <= limit / 2);
     if !has_room || setrlimit(Resource::Nofile, Rlimit { current: original.current, ..raised }).is_err() {
         let child = command.spawn()?;
         set_limit_of(&child, *original);
@@ -87,7 +88,8 @@ fn set_limit_of(child: &Child, limit: Rlimit) {
 #[cfg(not(target_os = "linux"))]
 fn set_limit_of(_: &Child, _: Rlimit) {}
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::process::Stdio;
