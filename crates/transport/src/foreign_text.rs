@@ -8,7 +8,7 @@ pub(super) fn describe_foreign(text: &[u8]) -> Option<&'static str> {
     let start = text.trim_ascii_start();
     if start.len() >= 15 && start[..15].eq_ignore_ascii_case(b"content-length:") {
         return Some(
-            "it frames its messages with `Content-Length` headers, as the Language Server Protocol does; \
+            "it frames its messages with Content-Length headers, as the Language Server Protocol does; \
              MCP has one message a line",
         );
     }

@@ -309,6 +309,8 @@ fn the_clock_on_the_wall_ends_nothing() {
         "cli/doctor/clients.rs",
         // The header that says it.
         "http1/server/date_cache.rs",
+        // `Expires` of a cookie is a date.
+        "transport/cookie_jar.rs",
     ];
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut folders, mut found) = (vec![root.join("src"), root.join("crates")], Vec::new());
