@@ -199,7 +199,10 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ]),
     ApiRoute::operate("DELETE", "/api/v1/keys/{name}", "Removes a key from the config.", || delete(keys::remove_key))
         .edit()
-        .query(&[("list", "`clients` (default) or `operators`.")]),
+        .query(&[
+            ("list", "`clients` (default) or `operators`."),
+            ("closed", "`true`: without another key of a client, nobody may use the endpoint (`auth.required`)."),
+        ]),
     ApiRoute::view("GET", "/api/v1/explain", "Whether a principal may call a tool, and which rules decide.", || {
         get(explain::explain)
     })
