@@ -44,6 +44,16 @@ impl RunningRecord {
         }
     }
 
+    /// Removes the facts once the gateway has stopped, unless another one with these files wrote its own meanwhile.
+    pub(super) fn remove(&self, folder: &Path, files: &[PathBuf]) {
+        let path = folder.join(name_of(files));
+        let own = serde_json::to_string(self).unwrap_or_default();
+        if ConfigFile::read(&path).is_ok_and(|file| file.text() == own) {
+            // A record that stays does no harm: commands find nobody at its address.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
     /// Finds the facts about the gateway that last ran with these config files.
     pub(super) fn find(options: &LoadOptions<'_>) -> Option<RunningRecord> {
         let file = ConfigFile::read(&folder(&options.env)?.join(name_of(&options.paths))).ok()?;

@@ -160,10 +160,19 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     if let Some(socket) = &app.admin_socket {
         print_message(&format!("metrics and health on {socket}"));
     }
-    leave_record(&app, state_folder.as_deref(), &files);
+    let record = leave_record(&app, state_folder.as_deref(), &files);
     service_manager::notify_ready();
     reload_until_stopped(&app, &mut stop, hangup.as_mut()).await;
     service_manager::notify_stopping();
+    stop_in_order(app, &mut stop).await;
+    if let Some(folder) = state_folder {
+        record.remove(&folder, &files);
+    }
+    Ok(())
+}
+
+/// Stops the gateway, at once after a second signal.
+async fn stop_in_order(app: GatewayApp, stop: &mut StopSignals) {
     // After the manager was told, which would otherwise take a long drain for a hang.
     tracing::info!("stopping; a second signal ends it at once");
     tokio::select! {
@@ -173,7 +182,6 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
             std::process::exit(0);
         }
     }
-    Ok(())
 }
 
 /// Reloads at each SIGHUP until the gateway is to stop.
@@ -198,10 +206,13 @@ async fn reload_until_stopped(app: &GatewayApp, stop: &mut StopSignals, mut hang
 }
 
 /// Leaves the address of the admin listener for commands that cannot read the config any more.
-fn leave_record(app: &GatewayApp, folder: Option<&Path>, files: &[PathBuf]) {
-    let Some(folder) = folder else { return };
+fn leave_record(app: &GatewayApp, folder: Option<&Path>, files: &[PathBuf]) -> RunningRecord {
     let address = app.admin.and_then(|address| local_address(&ListenAddress::Tcp(address)));
-    RunningRecord { admin: address.or_else(|| app.admin_socket.clone()) }.keep(folder, files);
+    let record = RunningRecord { admin: address.or_else(|| app.admin_socket.clone()) };
+    if let Some(folder) = folder {
+        record.keep(folder, files);
+    }
+    record
 }
 
 /// Waits for SIGHUP, or for ever where SIGHUP ends the process.

@@ -61,6 +61,12 @@ fn run(args: &[&str]) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
+/// Reads the object that a command printed, perhaps with warnings around it.
+fn first_object(out: &str) -> Value {
+    let start = out.find('{').unwrap_or_else(|| panic!("{out}"));
+    serde_json::Deserializer::from_str(&out[start..]).into_iter().next().unwrap().unwrap()
+}
+
 /// Returns what each of the four ways shows of each value.
 async fn shown(values: &[MaskedValue]) -> Vec<(&'static str, Vec<String>)> {
     let servers: Map<String, Value> = values.iter().map(|value| (value.name.clone(), value.entry.clone())).collect();
@@ -73,13 +79,9 @@ async fn shown(values: &[MaskedValue]) -> Vec<(&'static str, Vec<String>)> {
     let empty = setup.path("empty.toml");
     std::fs::write(&empty, "[gateway]\n").unwrap();
     let args = ["import", &file, "--dry-run", "--format", "json", "--config", empty.to_str().unwrap()];
-    let imported: Value = {
-        let out = run(&args);
-        let start = out.find('{').unwrap_or_else(|| panic!("{out}"));
-        serde_json::Deserializer::from_str(&out[start..]).into_iter().next().unwrap().unwrap()
-    };
+    let imported = first_object(&run(&args));
     let rows = imported["servers"].as_array().unwrap_or_else(|| panic!("{imported}")).clone();
-    let printed: Value = serde_json::from_str(&run(&["check", "--print", "--config", &file])).unwrap();
+    let printed = first_object(&run(&["check", "--print", "--config", &file]));
     let gateway = crate::harness::Process::of(&config, tempfile::tempdir().unwrap()).await;
     let api = gateway.admin("/api/v1/config").await.text_body() + &gateway.admin("/api/v1/status").await.text_body();
     let admin = gateway.admin_url().await;

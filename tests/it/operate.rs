@@ -154,8 +154,11 @@ async fn an_undo_brings_back_nothing_that_the_owner_removed() {
     edited.ready("p").await;
     let removed = run(&edited.setup, &["remove", "p"]).await;
     assert!(removed.status.success(), "{}", text(&removed));
-    let is_gone = async || edited.gateway.status("p").await.is_null().then_some(());
-    until("the program is gone", is_gone).await;
+    let is_listed = async |name: &str| {
+        let servers = edited.gateway.admin("/api/v1/status").await.json()["servers"].clone();
+        servers.as_array().unwrap().iter().any(|server| server["name"] == name)
+    };
+    until("the program is gone", async || (!is_listed("p").await).then_some(())).await;
     is_refused(&edited, "POST", "/config/undo", json!({})).await;
     // An edit of an operator above it changes nothing about that.
     assert_eq!(edited.patch("a", json!({ "set": { "title": "A" } })).await.status, 200);
@@ -165,6 +168,7 @@ async fn an_undo_brings_back_nothing_that_the_owner_removed() {
     assert_eq!((&history[0]["via"], &history[0]["by"]), (&json!("command"), &Value::Null), "{history}");
     // What only takes away may be taken back by anybody.
     assert!(run(&edited.setup, &["add", "c", &server.url]).await.status.success());
+    until("the server is there", async || is_listed("c").await.then_some(())).await;
     edited.ready("c").await;
     let undone = undo().await;
     assert_eq!(undone.status, 200, "{}", undone.text_body());

@@ -100,8 +100,13 @@ async fn the_limit_of_files_is_raised_and_programs_get_the_first_one() {
     let line = format!("ulimit -S -n > {}; sleep 600", seen.display());
     let setup = setup.with("servers.a", &format!("command = \"sh\"\nargs = [\"-c\", {line:?}]"));
     let gateway = setup.spawn_after("ulimit -S -n 300").await;
-    let limit = limit_of(gateway.pid());
-    assert_eq!(limit.current, Some(limit.maximum.unwrap_or(u64::MAX).min(65_536)));
+    // It is lowered for the moment in which a program starts.
+    until("the limit is raised", || {
+        let limit = limit_of(gateway.pid());
+        let is_raised = limit.current == Some(limit.maximum.unwrap_or(u64::MAX).min(65_536));
+        std::future::ready(is_raised.then_some(()))
+    })
+    .await;
     until("the program has written", || {
         let text = std::fs::read_to_string(&seen).unwrap_or_default();
         std::future::ready((text.trim() == "300").then_some(()))

@@ -105,6 +105,11 @@ async fn results_that_nobody_reads_stay_within_the_memory_limit() {
     script.tools.push(json!({"name": "large", "inputSchema": {"type": "object"}}));
     let (large, small) = (serve(script).await, serve(legacy()).await);
     let gateway = limited(Setup::new()).http("b", &large.url).http("a", &small.url).spawn().await;
+    until("both servers are ready", || async {
+        let is_ready = async |server| gateway.status(server).await["state"] == "ready";
+        (is_ready("a").await && is_ready("b").await).then_some(())
+    })
+    .await;
     let call = |id: Value| {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -341,7 +341,7 @@ async fn f38_an_answer_that_is_not_the_calls_own_fails_it() {
         (body(r#"[{"jsonrpc":"2.0","id":{id}1,"result":{}}]"#), "batch"),
         (body("[]"), "the answer is"),
         (body(both), "the answer is"),
-        (body(r#"{"jsonrpc":"2.0","id":"{id}","result":{}}"#), "another request"),
+        (body(r#"{"jsonrpc":"2.0","id":"{id}x","result":{}}"#), "another request"),
         (body(r#"{"jsonrpc":"2.0","id":null,"result":{}}"#), ""),
         (body(r#"{"jsonrpc":"2.0","id":{id},"result":{},"result":{}}"#), "the answer is"),
     ];

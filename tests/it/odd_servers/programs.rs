@@ -1,8 +1,6 @@
 //! Programs that write in other ways than MCP has, and what people are told of them.
 
-use tokio::time::Instant;
-
-use moongate_mock::{FaultAction, FaultRule, FlowRequest, FlowStep, ScriptedFlow, UndeclaredPolicy};
+use moongate_mock::{FaultAction, FaultRule};
 use serde_json::json;
 
 use crate::harness::{self, ERAS, Era, Setup, only, until};
@@ -67,29 +65,6 @@ async fn an_answer_that_is_none_fails_its_call_at_once() {
             assert!(failure.contains("the answer is"), "{server}: {failure}");
         }
     }
-}
-
-#[tokio::test]
-async fn requests_that_the_gateway_refuses_prolong_no_call() {
-    let ask = || {
-        let request = FlowRequest {
-            method: "sampling/createMessage".to_owned(),
-            params: json!({"messages": [], "maxTokens": 1}),
-            unable: UndeclaredPolicy::Ask,
-        };
-        FlowStep::Ask([("q".to_owned(), request)].into())
-    };
-    let steps = (0..50).flat_map(|_| [ask(), FlowStep::WaitMs(300)]).collect();
-    let mut script = only(harness::legacy(), &["odd"]);
-    script.flows.insert("odd".to_owned(), ScriptedFlow { steps, ..ScriptedFlow::default() });
-    let gateway = Setup::new().stdio("a", &script).with("servers.a", "timeout = \"1s\"").start().await;
-    gateway.ready(&["a"]).await;
-    // The client declares nothing, so that nobody is asked.
-    let client = gateway.client(Era::Legacy).await;
-    let began = Instant::now();
-    let failure = client.call("a__odd", json!({})).await.failure();
-    assert!(failure.contains("servers.a.timeout") || failure.contains("none"), "{failure}");
-    assert!(began.elapsed().as_secs() < 8, "{:?}", began.elapsed());
 }
 
 #[tokio::test]

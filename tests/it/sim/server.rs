@@ -179,8 +179,8 @@ impl SimServer {
                 let other = json!(id.as_u64().unwrap_or_default() + dice.below(4));
                 if other != *id {
                     world.count("a server answered another id");
-                    // Under an id that may be open: what is in it is nobody's, so that it must be told apart.
-                    self.answer(&json!(other.to_string()), json!({"content": []}), "result").await;
+                    // It begins like an id that may be open, and equals none: what is in it is nobody's.
+                    self.answer(&json!(format!("{other}x")), json!({"content": []}), "result").await;
                 }
             }
             8..=11 => {
