@@ -3,7 +3,7 @@
 use moongate_mock::{FaultAction, FaultRule, MockScript, StdioRules};
 use serde_json::{Value, json};
 
-use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, holds, legacy, modern, only, until};
+use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, legacy, modern, only, until};
 
 async fn child(script: &MockScript, settings: &str) -> Gateway {
     let gateway = Setup::new().stdio("a", script).with("servers.a", settings).start().await;
@@ -256,5 +256,5 @@ async fn orphans_of_servers_are_reaped_by_pid_1() {
     })
     .await;
     until("its other child works", || async { (gateway.status("a").await["state"] == "ready").then_some(()) }).await;
-    holds("no zombie stays", || zombies() == 0).await;
+    crate::harness::holds("no zombie stays", || zombies() == 0).await;
 }
