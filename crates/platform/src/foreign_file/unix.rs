@@ -74,6 +74,8 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::super::read_text;
+    use rustix::fs::RawMode;
+
     use super::*;
 
     #[test]
@@ -118,13 +120,13 @@ mod tests {
 
     #[test]
     fn owners_of_links_count_where_everybody_may_write() {
-        let stat = |mode: u32, uid: u32| {
+        let stat = |mode: RawMode, uid: u32| {
             let mut stat = rustix::fs::stat("/").unwrap();
             (stat.st_mode, stat.st_uid) = (FileType::Directory.as_raw_mode() | mode, uid);
             stat
         };
         let changeable =
-            |folder: (u32, u32), link: u32| is_changeable(&stat(folder.0, folder.1), &stat(0o777, link), 1000);
+            |folder: (RawMode, u32), link: u32| is_changeable(&stat(folder.0, folder.1), &stat(0o777, link), 1000);
         assert!(!changeable((0o1777, 0), 1000) && !changeable((0o1777, 0), 0) && changeable((0o1777, 0), 1001));
         // The owner of a folder may do everything in it, and who names such a folder trusts its owner.
         assert!(!changeable((0o755, 1001), 1001) && !changeable((0o1777, 1001), 1001));
