@@ -45,7 +45,7 @@ use moongate_server::{
 };
 use moongate_session::Sessions;
 use moongate_session::store::StateStore;
-use moongate_telemetry::{DroppedItem, GatewayMemory, MemoryLimit, MemoryWatch, Metrics};
+use moongate_telemetry::{DroppedItem, GatewayMemory, MemoryLimit, Metrics};
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::AllServersContext;
 
@@ -105,7 +105,7 @@ impl GatewayApp {
         let draining = CancellationToken::new();
         let (auth, access) = AuthMethods::new(&plan.auth);
         let gateway = Gateway::new(gateway_settings(&plan, access.clone()), auth.principals().clone(), shared.clone());
-        let downstream_state = downstream_state(&plan, &metrics, &draining, &store);
+        let downstream_state = downstream_state(&plan, &metrics, &draining, &store, &memory.budget);
         let server_state = Arc::new(server_state(&plan, &gateway, (&auth, &access), downstream_state, memory.clone()));
         let parts = (&gateway, &shared, auth.principals().clone());
         let persistent =
@@ -130,11 +130,7 @@ impl GatewayApp {
         let (admins, admin_sockets) = listener_names(&bound.admin);
         let listeners = bound.serve(&plan, &reloader, &draining);
         let mut tasks = BackgroundTasks::start(draining, listeners, server_state.downstream.parked_calls.clone());
-        tasks.spawn_until_drained(enforce_limits(
-            memory.watch,
-            server_state.downstream.sessions.clone(),
-            gateway.clone(),
-        ));
+        tasks.spawn_until_drained(enforce_limits(memory, server_state.downstream.sessions.clone(), gateway.clone()));
         tasks.spawn_until_drained(reloader.clone().end_expired_keys());
         if let Some(tls) = tls {
             tasks.spawn_until_drained(tls.watch());
@@ -345,10 +341,13 @@ fn is_open(listener: &ServerListener) -> bool {
 }
 
 /// Enforces the memory limit and expires sessions until the gateway drains.
-async fn enforce_limits(memory: Arc<MemoryWatch>, sessions: Arc<Sessions>, gateway: Arc<Gateway>) {
+async fn enforce_limits(memory: GatewayMemory, sessions: Arc<Sessions>, gateway: Arc<Gateway>) {
     // A dedicated connection keeps sending messages that only a session in memory receives.
     let must_stay = |session: &ByteString| gateway.has_dedicated_connection(session);
-    tokio::join!(memory.watch(), sessions.expire_forever(must_stay));
+    let relieve = || {
+        memory.budget.relieve();
+    };
+    tokio::join!(memory.watch.watch(relieve), sessions.expire_forever(must_stay));
 }
 
 fn server_state(
@@ -358,12 +357,14 @@ fn server_state(
     downstream: DownstreamState,
     memory: GatewayMemory,
 ) -> ServerState {
-    let admission = AdmissionControl::new(admission_settings(plan), access, auth.principals(), memory);
     let (hosts, limits, downstream) = (hosts(plan), request_limits(plan), Arc::new(downstream));
     let stall_detector = StallDetector::new(
         plan.limits.write_timeout.0,
         downstream.metrics.calls.dropped.series(DroppedItem::UnreadResponse),
     );
+    memory.budget.relieved_by(downstream.parked_calls.clone());
+    memory.budget.relieved_by(stall_detector.clone());
+    let admission = AdmissionControl::new(admission_settings(plan), access, auth.principals(), memory);
     let refused_keys = Arc::default();
     ServerState {
         endpoints: gateway.endpoints(),
@@ -403,7 +404,7 @@ impl GatewayCore {
         let memory = GatewayMemory::new(MemoryLimit::None, &shared.metrics);
         let store = StateStore::memory();
         let draining = CancellationToken::new();
-        let downstream = downstream_state(plan, &shared.metrics, &draining, &store);
+        let downstream = downstream_state(plan, &shared.metrics, &draining, &store, &memory.budget);
         let gateway = Gateway::new(gateway_settings(plan, access.clone()), auth.principals().clone(), shared.clone());
         let state = server_state(plan, &gateway, (&auth, &access), downstream, memory);
         let shared_state: SharedServerState = Arc::new(ArcSwap::from_pointee(state));

@@ -15,7 +15,7 @@ use moongate_protocol::DownstreamState;
 use moongate_server::{AdmissionSettings, HostRules, RequestLimits};
 use moongate_session::store::StateStore;
 use moongate_session::{ParkedCallSettings, ParkedCalls, ReplaySettings, SessionSettings, Sessions};
-use moongate_telemetry::Metrics;
+use moongate_telemetry::{MemoryBudget, Metrics};
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::ConnectTarget;
 
@@ -73,11 +73,12 @@ pub(super) fn downstream_state(
     metrics: &Arc<Metrics>,
     draining: &CancellationToken,
     store: &StateStore,
+    memory: &MemoryBudget,
 ) -> DownstreamState {
     let limits = &plan.limits;
     let replay = ReplaySettings {
         bytes: limits.replay.0,
-        total: limits.replay_total.0,
+        total: memory.set_aside(limits.replay_total.0),
         events: limits.replay_events,
         time: limits.replay_time.0,
     };
@@ -86,7 +87,7 @@ pub(super) fn downstream_state(
         idle: limits.session_idle.0,
         replay,
         outbox: limits.outbox.0,
-        outbox_total: limits.outbox_total.0,
+        outbox_total: memory.set_aside(limits.outbox_total.0),
         subscriptions: limits.subscriptions,
     };
     DownstreamState {

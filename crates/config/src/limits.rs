@@ -32,7 +32,8 @@ pub struct LimitSettings {
     /// limit.
     ///
     /// At the limit: each message above 16 KiB takes its bytes from this before it is stored, and each key and each server
-    /// gets at most half of what is free. Without room: status 503, or an error for the call. Above 90 % of resident
+    /// gets at most half of what is free. Without room, whoever holds most loses its oldest parked call, or the answer that
+    /// was left unread for longest. If that is not enough: status 503, or an error for the call. Above 90 % of resident
     /// memory new requests get status 503, too. Small messages, cancellations and DELETE pass. Default: three quarters of
     /// the container's limit, else a quarter of the machine's memory. `"0"`: no limit.
     #[cfg_attr(test, schemars(extend("x-zero" = true, "x-reload" = "restart", "x-metric" = ["moongate_memory_limit_bytes", "moongate_memory_reserved_bytes", "process_resident_memory_bytes"])))]
@@ -72,7 +73,7 @@ pub struct LimitSettings {
     /// At the limit: the session's oldest event is dropped. An error replaces a lost answer.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"])))]
     pub replay: SizeSetting,
-    /// Kept events of all sessions together.
+    /// Kept events of all sessions together. At most an eighth of `memory`, which it is taken from.
     ///
     /// At the limit: the session's oldest event is dropped. The sessions of one key hold at most eight times the bytes
     /// still free.
@@ -94,7 +95,7 @@ pub struct LimitSettings {
     /// At the limit: the oldest message for the session's stream is dropped. The same happens beyond 256 messages.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"])))]
     pub outbox: SizeSetting,
-    /// Waiting messages of all sessions together.
+    /// Waiting messages of all sessions together. At most an eighth of `memory`, which it is taken from.
     ///
     /// At the limit: the session's oldest message is dropped. The sessions of one key hold at most eight times the
     /// bytes still free.

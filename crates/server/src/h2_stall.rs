@@ -18,7 +18,9 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
-use moongate_telemetry::CounterHandle;
+use moongate_telemetry::{CounterHandle, MemoryHolder, MemoryRelief};
+
+use crate::stalled_writes::{STALL_GRACE, StalledWrites};
 
 /// Minimum and maximum time between two checks. In between, a quarter of the limit.
 const CHECK_INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
@@ -36,6 +38,8 @@ pub struct StallDetector {
     dropped: CounterHandle,
     /// True once the check loop runs: it starts with the first response.
     is_checking: AtomicBool,
+    /// Writes of whole connections that wait.
+    writes: Arc<StalledWrites>,
 }
 
 struct WatchedBodies {
@@ -59,12 +63,17 @@ impl StallDetector {
     /// Creates a detector that drops a body after `limit`, and counts it in `dropped`.
     pub fn new(limit: Duration, dropped: CounterHandle) -> Arc<Self> {
         let watched = Mutex::new(WatchedBodies { entries: Vec::new(), sweep_at: FIRST_SWEEP_AT });
-        Arc::new(StallDetector { limit, watched, dropped, is_checking: AtomicBool::new(false) })
+        Arc::new(StallDetector { limit, watched, dropped, is_checking: AtomicBool::new(false), writes: Arc::default() })
     }
 
     /// Counts a response or connection that was not read.
     pub(super) fn record_dropped(&self) {
         self.dropped.inc();
+    }
+
+    /// Returns the list of writes that wait.
+    pub(super) fn writes(&self) -> Arc<StalledWrites> {
+        self.writes.clone()
     }
 
     /// Watches a body. Needs a runtime.
@@ -108,6 +117,36 @@ impl StallDetector {
             false
         });
         stalled
+    }
+
+    /// Takes the body that has stalled longest, if it has stalled for more than a moment.
+    fn take_oldest(&self, now: Instant) -> Option<BoxedBody> {
+        let watched = self.watched.lock();
+        let live = watched.entries.iter().filter_map(Weak::upgrade);
+        let oldest = live
+            .filter_map(|entry| {
+                let since = entry.0.try_lock()?.since?;
+                (since + STALL_GRACE <= now).then_some((since, entry))
+            })
+            .min_by_key(|(since, _)| *since);
+        let (_, entry) = oldest?;
+        let mut state = entry.0.try_lock()?;
+        state.is_dropped = true;
+        state.body.take()
+    }
+}
+
+impl MemoryRelief for StallDetector {
+    /// Ends the response that nobody reads for the longest time. Its bytes are mostly a server's message.
+    fn end_oldest(&self, _: &MemoryHolder) -> bool {
+        let body = self.take_oldest(Instant::now());
+        let has_ended = body.is_some();
+        // Outside of the lock: dropping a body may end many things.
+        drop(body);
+        if has_ended {
+            self.record_dropped();
+        }
+        has_ended || self.writes.end_oldest()
     }
 }
 
@@ -215,6 +254,19 @@ mod tests {
         let _read = detector.watch(body);
         tokio::time::sleep(LIMIT * 2).await;
         assert!(dropped.await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_not_read_ends_early_where_memory_is_short() {
+        let detector = stall_detector();
+        let (body, dropped) = talking(2);
+        let mut read = detector.watch(body);
+        assert!(read.frame().await.is_some());
+        assert!(!detector.end_oldest(&MemoryHolder::Local), "it is slow for a moment only");
+        tokio::time::sleep(STALL_GRACE).await;
+        assert!(detector.end_oldest(&MemoryHolder::Local));
+        assert!(dropped.await.is_err());
+        assert!(matches!(read.frame().await, Some(Err(_))));
     }
 
     #[tokio::test(start_paused = true)]

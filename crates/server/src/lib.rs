@@ -26,6 +26,7 @@ mod serve_request;
 mod service;
 mod fast_path;
 mod socket;
+mod stalled_writes;
 mod tls;
 mod h2_stall;
 mod write_timeout;

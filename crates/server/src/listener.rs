@@ -34,6 +34,8 @@ use crate::{
 const H2_STREAMS: u32 = 256;
 /// Bytes of a response that may wait for window in its stream.
 const H2_SEND_BUFFER: usize = 64 * 1024;
+/// Bytes that an HTTP/2 connection may send before a handler takes them, in all its streams. No reservation counts them.
+const H2_WINDOW: u32 = 256 * 1024;
 /// Maximum number of streams that a peer opened and reset before they were accepted. More end the connection. This is
 /// the library's default, its answer to CVE-2023-44487.
 const H2_RESETS: usize = 20;
@@ -243,7 +245,8 @@ impl ClientConnection {
             slot: &self.slot,
         };
         // Below both HTTP servers, so that neither needs a limit of its own for writes.
-        let stream = WriteTimeout::new(stream, self.http.write_timeout, self.service.count_stalled());
+        let list = self.service.stalled_writes();
+        let stream = WriteTimeout::new(stream, self.http.write_timeout, list, self.service.count_stalled());
         let Some(rest) = fast_path::serve(stream, context).await else { return };
         let is_h2 = rest.is_h2();
         let builder = if is_h2 { &self.http.http2 } else { &self.http.http1 };
@@ -315,6 +318,8 @@ fn builder(settings: &ListenSettings) -> auto::Builder<TokioExecutor> {
         .max_concurrent_streams(H2_STREAMS)
         // Bounds what a stream buffers for a client that gives it no window.
         .max_send_buf_size(H2_SEND_BUFFER)
+        .initial_connection_window_size(H2_WINDOW)
+        .initial_stream_window_size(H2_WINDOW)
         .max_header_list_size(u32::try_from(settings.head).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(H2_RESETS)
         .max_local_error_reset_streams(H2_ERRORS)

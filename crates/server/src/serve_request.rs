@@ -96,7 +96,7 @@ fn authenticate(
 }
 
 /// Returns whose memory a request takes. Without keys, clients are told apart by their addresses.
-fn memory_holder(principal: &Principal, peer: Option<PeerAddress>) -> MemoryHolder {
+pub(super) fn memory_holder(principal: &Principal, peer: Option<PeerAddress>) -> MemoryHolder {
     match (principal.id, peer) {
         (Principal::ANONYMOUS, Some(PeerAddress(address))) => MemoryHolder::Peer(address),
         (Principal::ANONYMOUS, None) => MemoryHolder::Local,

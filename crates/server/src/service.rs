@@ -24,6 +24,7 @@ use crate::endpoint_path::endpoint_name;
 use crate::h2_stall::StallTimeoutBody;
 use crate::head_limit::HeadLimit;
 use crate::origin::has_several_hosts;
+use crate::stalled_writes::StalledWrites;
 use crate::{ServerState, SharedServerState};
 
 /// Request handler of a connection.
@@ -140,6 +141,11 @@ impl ConnectionService {
                 shared_state.load().stall_detector.record_dropped();
             }
         }
+    }
+
+    /// Returns the list of writes that wait for a client. Operators' listeners have none: each gets its own.
+    pub(super) fn stalled_writes(&self) -> Arc<StalledWrites> {
+        self.state.as_ref().map_or_else(Arc::default, |state| state.load().stall_detector.writes())
     }
 
     /// Returns a copy for one connection.

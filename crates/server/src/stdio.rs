@@ -3,21 +3,23 @@
 //! Does not decode messages (`moongate-protocol`). Invariant: only messages are written, and the end of the input ends
 //! everything.
 
-use moongate_telemetry::Limit;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::serve_request::memory_holder;
+use crate::service::PeerAddress;
 use crate::{ServerState, SharedServerState};
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RequestId, RpcPayload};
 use moongate_model::{Error, McpErrorKind, Principal, Server};
 use moongate_protocol::{ClientDisconnected, StdioClient};
+use moongate_telemetry::{Limit, MemoryHolder, SMALL_MESSAGE};
 use moongate_transport::PartialIdScanner;
 
 /// Maximum number of lines that wait for the client to read them. Further senders wait too.
@@ -27,6 +29,8 @@ const QUEUED_LINES_MAX: usize = 64;
 const EOF_GRACE: Duration = Duration::from_secs(2);
 /// Time for the client to read the last lines at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Limit of the bytes that one read takes.
+const READ_MAX: usize = 64 * 1024;
 /// Maximum size of the write buffer that is reused, in bytes.
 const WRITE_BUFFER_MAX: usize = 256 * 1024;
 
@@ -46,12 +50,18 @@ pub(super) struct NetworkClient {
     state: SharedServerState,
     /// Maximum time for a message to become complete.
     read_timeout: Duration,
+    peer: Option<PeerAddress>,
 }
 
 impl StdioServer {
     /// Follows config reloads between messages, and limits the wait for the rest of one.
-    pub(super) fn for_network_client(self, shared_state: SharedServerState, read_timeout: Duration) -> Self {
-        StdioServer { network: Some(NetworkClient { state: shared_state, read_timeout }), ..self }
+    pub(super) fn for_network_client(
+        self,
+        shared_state: SharedServerState,
+        read_timeout: Duration,
+        peer: Option<PeerAddress>,
+    ) -> Self {
+        StdioServer { network: Some(NetworkClient { state: shared_state, read_timeout, peer }), ..self }
     }
 
     /// Serves until the input ends, the client stops reading, or the gateway drains.
@@ -68,7 +78,8 @@ impl StdioServer {
         let state = server_state.downstream.clone();
         let (draining, revoked) = (state.draining.clone(), server_state.endpoints.until_revoked(&principal));
         let client = StdioClient::new(endpoint, principal.clone(), scope.clone(), state, out.clone());
-        let mut client = LineClient { stdio: client, state: server_state, principal, scope, network };
+        let holder = memory_holder(&principal, network.as_ref().and_then(|network| network.peer));
+        let mut client = LineClient { stdio: client, state: server_state, principal, scope, network, holder };
         let read = tokio::select! {
             ended = read_lines(reader, &mut client) => Some(ended),
             () = draining.cancelled() => None,
@@ -118,22 +129,32 @@ struct LineClient {
     principal: Arc<Principal>,
     scope: ByteString,
     network: Option<NetworkClient>,
+    /// Holder of the memory of its messages.
+    holder: MemoryHolder,
 }
 
 async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut LineClient) -> ReadEnd {
     let limit = client.state.limits.body;
     let mut begun = None;
+    let mut reservation = client.state.admission.reserve(client.holder.clone());
     let mut buffer = BytesMut::with_capacity(16 * 1024);
     let mut scanned = 0;
-    // Inside a line that is too long. All of it is dropped, except the id of its request, which the error names.
-    let mut skipping: Option<(PartialIdScanner, Option<u64>)> = None;
+    // Inside a line that is dropped, except the id of its request, which the error names.
+    let mut skipping: Option<(PartialIdScanner, Error)> = None;
     loop {
         while let Some(newline) = memchr::memchr(b'\n', &buffer[scanned..]) {
-            let line = buffer.split_to(scanned + newline + 1).freeze();
-            (scanned, begun) = (0, None);
+            let line = reservation.take().attach(buffer.split_to(scanned + newline + 1).freeze());
+            if line.len() > SMALL_MESSAGE {
+                // The line has the memory of the buffer, and small lines must not keep it.
+                buffer = BytesMut::from(&buffer[..]);
+            }
+            scanned = 0;
+            begun = None;
             let served = match skipping.take() {
-                Some((mut scan, id)) => client.too_long(id.or(scan.feed(&line)), limit).await,
-                None if line.len() > limit => client.too_long(PartialIdScanner::default().feed(&line), limit).await,
+                Some((mut scan, error)) => client.refuse(scan.feed(&line), &error).await,
+                None if line.len() > limit => {
+                    client.refuse(PartialIdScanner::default().feed(&line), &client.too_long(limit)).await
+                }
                 None => client.serve_line(&line).await,
             };
             if served.is_err() {
@@ -141,19 +162,30 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut LineClient
             }
         }
         scanned = buffer.len();
-        if scanned > limit && skipping.is_none() {
-            skipping = Some((PartialIdScanner::default(), None));
+        if skipping.is_none() {
+            let refused = if scanned > limit {
+                Some(client.too_long(limit))
+            } else {
+                reservation
+                    .cover(scanned)
+                    .err()
+                    .map(|exhausted| Error::new(McpErrorKind::Overloaded, exhausted.to_string()))
+            };
+            skipping = refused.map(|error| (PartialIdScanner::default(), error));
         }
-        if let Some((scan, id)) = &mut skipping {
-            *id = id.or(scan.feed(&buffer));
-            buffer.clear();
+        if let Some((scan, _)) = &mut skipping {
+            scan.feed(&buffer);
+            // Not only cleared: what the line took has to be free for others.
+            buffer = BytesMut::with_capacity(16 * 1024);
+            drop(reservation.take());
             scanned = 0;
         }
         let is_inside = !buffer.is_empty() || skipping.is_some();
         // From the first byte of a message: a client that is idle between messages may take any time.
         begun = is_inside.then(|| begun.unwrap_or_else(Instant::now));
         buffer.reserve(8 * 1024);
-        let Some(read) = client.in_time(begun, reader.read_buf(&mut buffer)).await else { return ReadEnd::TimedOut };
+        let mut room = (&mut buffer).limit(READ_MAX);
+        let Some(read) = client.in_time(begun, reader.read_buf(&mut room)).await else { return ReadEnd::TimedOut };
         match read {
             Ok(n) if n > 0 => {}
             // The last line needs no newline.
@@ -225,11 +257,14 @@ impl LineClient {
         Ok(())
     }
 
-    async fn too_long(&self, id: Option<u64>, limit: usize) -> Result<(), ClientDisconnected> {
-        let error =
-            Error::new(McpErrorKind::TooLarge, format!("The message is larger than {limit} bytes (limits.body)"));
+    /// Counts a message over the limit, and returns its error.
+    fn too_long(&self, limit: usize) -> Error {
         self.stdio.count_too_large();
-        self.stdio.send_error(id.map(RequestId::number).as_ref(), &error).await
+        Error::new(McpErrorKind::TooLarge, format!("The message is larger than {limit} bytes (limits.body)"))
+    }
+
+    async fn refuse(&self, id: Option<u64>, error: &Error) -> Result<(), ClientDisconnected> {
+        self.stdio.send_error(id.map(RequestId::number).as_ref(), error).await
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
 use crate::connection_limit::ConnectionSlot;
+use crate::service::PeerAddress;
 use crate::write_timeout::WriteTimeout;
 use crate::{ListenSettings, SharedServerState};
 use moongate_jsonrpc::message::RpcPayload;
@@ -39,6 +40,7 @@ impl LineServer {
             return;
         };
         let limits = &server_state.limits;
+        let peer = stream.peer_addr().ok().map(|address| PeerAddress(address.ip().to_canonical()));
         let (mut reader, writer) = stream.into_split();
         let draining = server_state.downstream.draining.clone();
         let first = tokio::select! {
@@ -60,8 +62,9 @@ impl LineServer {
         let usage = slot.begin();
         usage.admit();
         let detector = server_state.stall_detector.clone();
-        let writer = WriteTimeout::new(writer, self.settings.write_timeout, move || detector.record_dropped());
-        let pipe = pipe.for_network_client(self.state.clone(), self.settings.read_timeout);
+        let list = detector.writes();
+        let writer = WriteTimeout::new(writer, self.settings.write_timeout, list, move || detector.record_dropped());
+        let pipe = pipe.for_network_client(self.state.clone(), self.settings.read_timeout, peer);
         // The connection may last for days, and would keep the state from before a reload.
         drop(server_state);
         pipe.serve(Cursor::new(read).chain(reader), writer).await;

@@ -1,19 +1,26 @@
 //! Write timeout of a connection. Owns the time that its writing may stall.
 //!
-//! Does not change what is read or written. Invariant: a write that has moved nothing for the limit fails. A write that
-//! makes progress sets no timer.
+//! Does not change what is read or written. Invariant: a write that has moved nothing for the limit fails, and earlier
+//! if memory is short (`stalled_writes.rs`). A write that makes progress sets no timer.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-type StallTimer = Option<Pin<Box<Sleep>>>;
+use crate::stalled_writes::{StallGuard, StalledWrites};
 
-/// Indices into `timers`.
+/// Stall of a write, from its first poll that moved nothing.
+struct WriteStall {
+    timer: Pin<Box<Sleep>>,
+    guard: StallGuard,
+}
+
+/// Indices into `stalls`.
 const WRITE: usize = 0;
 const FLUSH: usize = 1;
 
@@ -23,13 +30,15 @@ pub(super) struct WriteTimeout<S, F> {
     limit: Duration,
     /// Callback for a timeout.
     on_timeout: F,
-    /// Timers since when nothing could be written or flushed. They differ: a stream without a buffer is always flushed.
-    timers: [StallTimer; 2],
+    /// Stalls of writing and of flushing. They differ: a stream without a buffer is always flushed.
+    stalls: [Option<WriteStall>; 2],
+    /// List for the stalls of all connections.
+    list: Arc<StalledWrites>,
 }
 
 impl<S, F: Fn()> WriteTimeout<S, F> {
-    pub(super) fn new(stream: S, limit: Duration, on_timeout: F) -> Self {
-        WriteTimeout { stream, limit, on_timeout, timers: [None, None] }
+    pub(super) fn new(stream: S, limit: Duration, list: Arc<StalledWrites>, on_timeout: F) -> Self {
+        WriteTimeout { stream, limit, on_timeout, stalls: [None, None], list }
     }
 
     fn check_progress<T>(
@@ -38,15 +47,19 @@ impl<S, F: Fn()> WriteTimeout<S, F> {
         cx: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        let timer = &mut self.timers[what];
+        let stall = &mut self.stalls[what];
         if polled.is_ready() {
-            // Progress ends the timer. The next stall starts a new one with the full limit.
-            *timer = None;
+            // Progress ends the stall. The next one starts with the full limit.
+            *stall = None;
             return polled;
         }
-        let timer = timer.get_or_insert_with(|| Box::pin(sleep(self.limit)));
-        // Polled at once, which registers the waker for the limit.
-        ready!(timer.as_mut().poll(cx));
+        let begin = || WriteStall { timer: Box::pin(sleep(self.limit)), guard: self.list.begin() };
+        let stall = stall.get_or_insert_with(begin);
+        // Both polled at once, which registers the waker for either.
+        let is_over = stall.timer.as_mut().poll(cx).is_ready();
+        if !stall.guard.must_end(cx) && !is_over {
+            return Poll::Pending;
+        }
         (self.on_timeout)();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -103,7 +116,7 @@ mod tests {
     async fn a_write_that_stands_still_fails() {
         let (ours, mut theirs) = duplex(4);
         let late = AtomicUsize::new(0);
-        let mut written = WriteTimeout::new(ours, LIMIT, || {
+        let mut written = WriteTimeout::new(ours, LIMIT, Arc::default(), || {
             late.fetch_add(1, Ordering::Relaxed);
         });
         written.write_all(b"full").await.unwrap();
@@ -112,8 +125,9 @@ mod tests {
         assert_eq!((start.elapsed(), late.load(Ordering::Relaxed)), (LIMIT, 1));
         // A reader that takes a little now and then is only slow.
         let (ours, mut slow) = duplex(4);
-        let writing =
-            tokio::spawn(async move { WriteTimeout::new(ours, LIMIT, || ()).write_all(b"twelve bytes").await });
+        let writing = tokio::spawn(async move {
+            WriteTimeout::new(ours, LIMIT, Arc::default(), || ()).write_all(b"twelve bytes").await
+        });
         let mut read = [0; 12];
         for piece in read.chunks_mut(2) {
             tokio::time::sleep(LIMIT * 9 / 10).await;
@@ -122,5 +136,19 @@ mod tests {
         writing.await.unwrap().unwrap();
         assert_eq!(&read, b"twelve bytes");
         theirs.read_exact(&mut [0; 4]).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_stands_still_ends_early_where_memory_is_short() {
+        let list = Arc::new(StalledWrites::default());
+        let (ours, _theirs) = duplex(4);
+        let mut written = WriteTimeout::new(ours, LIMIT, list.clone(), || ());
+        written.write_all(b"full").await.unwrap();
+        let start = Instant::now();
+        let writing = tokio::spawn(async move { written.write_all(b"more").await.unwrap_err().kind() });
+        tokio::time::sleep(LIMIT / 2).await;
+        assert!(list.end_oldest());
+        assert_eq!(writing.await.unwrap(), io::ErrorKind::TimedOut);
+        assert_eq!(start.elapsed(), LIMIT / 2);
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::{Exchange, InputRequest, InputResponses, Principal};
-use moongate_telemetry::{Limit, Metrics};
+use moongate_telemetry::{Limit, MemoryHolder, MemoryRelief, Metrics};
 
 /// Name of one parked exchange. Random, so that none can be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -192,6 +192,26 @@ impl ParkedCalls {
     }
 }
 
+impl MemoryRelief for ParkedCalls {
+    /// Ends the longest parked exchange of a principal. Callers without a key count as one.
+    fn end_oldest(&self, holder: &MemoryHolder) -> bool {
+        let principal = match holder {
+            MemoryHolder::Principal(id) => *id,
+            MemoryHolder::Peer(_) | MemoryHolder::Local => Principal::ANONYMOUS,
+            MemoryHolder::Server(_) => return false,
+        };
+        let mut table = self.lock();
+        let ended = oldest_of(&table, principal).and_then(|oldest| table.remove(&oldest));
+        self.count(&table);
+        // Dropped after the lock is released, as in `insert`.
+        drop(table);
+        if ended.is_some() {
+            self.metrics.calls.refused.inc(Limit::Parked);
+        }
+        ended.is_some()
+    }
+}
+
 /// Finds the longest parked exchange of the principal with the most.
 fn oldest(table: &HashMap<ParkTicket, ParkedEntry>) -> Option<ParkTicket> {
     let mut counts: HashMap<u32, usize> = HashMap::new();
@@ -199,7 +219,11 @@ fn oldest(table: &HashMap<ParkTicket, ParkedEntry>) -> Option<ParkTicket> {
         *counts.entry(entry.principal.id).or_default() += 1;
     }
     let (most, _) = counts.into_iter().max_by_key(|(id, count)| (*count, *id))?;
-    let candidates = table.iter().filter(|(_, entry)| entry.principal.id == most);
+    oldest_of(table, most)
+}
+
+fn oldest_of(table: &HashMap<ParkTicket, ParkedEntry>, principal: u32) -> Option<ParkTicket> {
+    let candidates = table.iter().filter(|(_, entry)| entry.principal.id == principal);
     candidates.min_by_key(|(_, entry)| entry.until).map(|(ticket, _)| *ticket)
 }
 
@@ -298,5 +322,21 @@ mod tests {
         let none =
             ParkedCalls::new(ParkedCallSettings { max: 0, input_timeout: Duration::ZERO }, Arc::new(Metrics::new()));
         assert!(none.park(principal(1), parked().0).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_of_much_memory_loses_its_oldest_parked_call() {
+        let parking = parking(10);
+        let mut tickets = Vec::new();
+        for id in [2, 1, 1] {
+            tickets.push(parking.park(principal(id), parked().0).unwrap());
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert!(parking.end_oldest(&MemoryHolder::Principal(1)));
+        assert!(parking.take(&tickets[1], &principal(1)).is_none(), "the older one of this principal");
+        assert!(parking.take(&tickets[2], &principal(1)).is_some());
+        assert!(!parking.end_oldest(&MemoryHolder::Principal(1)));
+        assert!(!parking.end_oldest(&MemoryHolder::Server("2".into())));
+        assert!(parking.take(&tickets[0], &principal(2)).is_some());
     }
 }

@@ -18,8 +18,8 @@ pub mod secret_look;
 pub use call_totals::CallTotals;
 pub use calls::{CallLog, CallLogSwitch, CallRecord};
 pub use memory::{
-    GatewayMemory, MemoryBudget, MemoryExhausted, MemoryHolder, MemoryLimit, MemoryReservation, MemoryShare,
-    MemoryWatch, SMALL_MESSAGE,
+    GatewayMemory, MemoryBudget, MemoryExhausted, MemoryHolder, MemoryLimit, MemoryRelief, MemoryReservation,
+    MemoryShare, MemoryWatch, SMALL_MESSAGE,
 };
 pub use meter::{CallEnding, CallMeter, MeterFactory, ServerHop};
 pub use metrics::*;

@@ -14,7 +14,7 @@ const LIMIT: usize = 256;
 const RESIDENT_MAX: usize = 320;
 
 fn limited(setup: Setup) -> Setup {
-    keys(setup).with("limits", &format!("memory = \"{LIMIT}MiB\"\nconnections = 2000"))
+    keys(setup).with("limits", &format!("memory = \"{LIMIT}MiB\"\nconnections = 2000\nwrite_timeout = \"5m\""))
 }
 
 /// The most that the process had resident until now, in MiB.
@@ -120,7 +120,7 @@ async fn results_that_nobody_reads_stay_within_the_memory_limit() {
     };
     let mut unread = Vec::new();
     // The kernel takes a few megabytes of each from the gateway, however little their clients read.
-    for id in 0..40 {
+    let mut leave_unread = async |id: usize| {
         let mut stream = connect(&gateway).await;
         let body = call(json!(id));
         let extra = format!(
@@ -129,14 +129,31 @@ async fn results_that_nobody_reads_stay_within_the_memory_limit() {
         );
         stream.write_all(format!("{}{body}", head(&gateway, &extra)).as_bytes()).await.unwrap();
         unread.push(stream);
+    };
+    let refused = async || metric(&gateway, "moongate_refused_total{limit=\"memory\"}").await.unwrap_or_default();
+    for id in 0..40 {
+        leave_unread(id).await;
     }
-    until("some are refused", || async {
-        let refused = metric(&gateway, "moongate_refused_total{limit=\"memory\"}").await;
-        refused.filter(|refused| *refused > 5.0)
+    until("some are refused", || async { (refused().await > 5.0).then_some(()) }).await;
+    // One after the other, until what is held leaves no room for one more.
+    for id in 40..60 {
+        let before = refused().await;
+        leave_unread(id).await;
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        if refused().await > before {
+            break;
+        }
+    }
+    others_are_served(&gateway).await;
+    // Answers that are not read for a second end where they leave no room for one that is.
+    let reader = McpClient::with_key(&gateway.mcp(), Era::Modern, Some("mg_two_0123456789")).await;
+    until("another key gets a large result", || async {
+        let reply = reader.call("b__large", json!({})).await;
+        (reply.body.len() > 12 * MIB).then_some(())
     })
     .await;
-    others_are_served(&gateway).await;
     assert!(peak(&gateway) < RESIDENT_MAX, "{} MiB", peak(&gateway));
+    drop(unread);
 }
 
 /// A client that says megabytes about itself keeps a session of the usual size.

@@ -2,46 +2,39 @@
 //!
 //! Owns the total, and the bytes of each holder. Does not know what a message is (`reservation.rs`). Invariant: the sum
 //! stays within the total, and no holder gets more than half of what the others leave free. So there is always room for
-//! somebody else.
+//! somebody else. Where memory is short all the same, the largest holder makes room.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use super::MemoryWatch;
+use super::holder::MemoryHolder;
+use super::pressure::{MemoryRelief, MemoryReliefs};
 use super::reservation::{MemoryExhausted, MemoryReservation};
 use crate::{CounterHandle, GaugeHandle, Limit, MemoryHolderKind, Metrics, process};
 
+/// Part of the budget that one kind of buffer may take at most.
+const SET_ASIDE_PART: usize = 8;
+/// Number of things that end at most for the sake of one message.
+const RELIEF_MAX: usize = 16;
 /// Bytes of the budget that are never given to large messages: small calls, cancellations and probes need them.
 const KEPT_FREE: usize = 1 << 20;
-
-/// Who makes the gateway hold bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum MemoryHolder {
-    /// Principal of a request with a key.
-    Principal(u32),
-    /// Peer of a request without a key.
-    Peer(IpAddr),
-    /// Clients without a key and without an address: those of a Unix socket, a pipe or the program itself.
-    Local,
-    /// Server, for its messages.
-    Server(Arc<str>),
-}
 
 /// Budget of all messages.
 pub struct MemoryBudget {
     /// Limit as the settings have it, in bytes, for error messages.
     limit: usize,
     /// Bytes for messages: the limit without what the process used before the first one. `usize::MAX` without a limit.
-    total: usize,
+    total: AtomicUsize,
     used: AtomicUsize,
     clients: GaugeHandle,
     servers: GaugeHandle,
     refused: CounterHandle,
     holders: Mutex<HashMap<MemoryHolder, Weak<AtomicUsize>>>,
+    reliefs: MemoryReliefs,
 }
 
 /// Holder's share of the budget.
@@ -69,12 +62,13 @@ impl MemoryBudget {
         let gauge = |kind| metrics.process.memory_reserved.series(kind);
         Arc::new(MemoryBudget {
             limit,
-            total,
+            total: AtomicUsize::new(total),
             used: AtomicUsize::new(0),
             clients: gauge(MemoryHolderKind::Clients),
             servers: gauge(MemoryHolderKind::Servers),
             refused: metrics.calls.refused.series(Limit::Memory),
             holders: Mutex::default(),
+            reliefs: MemoryReliefs::default(),
         })
     }
 
@@ -90,6 +84,48 @@ impl MemoryBudget {
             counter
         });
         MemoryShare { budget: self.clone(), own, is_server }
+    }
+
+    /// Takes bytes out of the budget for good, for buffers that have a limit for all holders together. Returns how many
+    /// they are: what was asked for, or less where memory is small.
+    pub fn set_aside(&self, bytes: usize) -> usize {
+        let bytes = bytes.min(self.total() / SET_ASIDE_PART);
+        self.total.fetch_sub(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// Returns the bytes that there are for messages.
+    fn total(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Has `relief` end something where memory is short, for as long as somebody else keeps it.
+    pub fn relieved_by(&self, relief: Arc<dyn MemoryRelief>) {
+        self.reliefs.add(&relief);
+    }
+
+    /// Ends the oldest thing of the largest holder. Returns true if bytes are free because of it.
+    pub fn relieve(&self) -> bool {
+        self.relieve_for(None)
+    }
+
+    /// Does the same for the sake of a holder with this counter. A client that is the largest holder gets no room. A
+    /// server does: it is not to blame for answers that one of its clients leaves unread.
+    fn relieve_for(&self, asking: Option<&Arc<AtomicUsize>>) -> bool {
+        let Some((holder, counter)) = self.largest() else { return false };
+        let is_asking = asking.is_some_and(|asking| Arc::ptr_eq(asking, &counter));
+        if is_asking && !matches!(holder, MemoryHolder::Server(_)) {
+            return false;
+        }
+        let before = self.used();
+        self.reliefs.end_oldest(&holder) && self.used() < before
+    }
+
+    fn largest(&self) -> Option<(MemoryHolder, Arc<AtomicUsize>)> {
+        let holders = self.holders.lock();
+        let live = holders.iter().filter_map(|(holder, counter)| Some((holder, counter.upgrade()?)));
+        let largest = live.max_by_key(|(_, counter)| counter.load(Ordering::Relaxed))?;
+        (largest.1.load(Ordering::Relaxed) > 0).then(|| (largest.0.clone(), largest.1))
     }
 
     /// Returns the reserved bytes.
@@ -109,22 +145,33 @@ impl MemoryShare {
     }
 
     pub(super) fn take(&self, bytes: usize) -> Result<(), MemoryExhausted> {
+        for _ in 0..RELIEF_MAX {
+            if self.try_take(bytes) {
+                return Ok(());
+            }
+            if !self.budget.relieve_for(Some(&self.own)) {
+                break;
+            }
+        }
+        self.budget.refused.inc();
+        Err(MemoryExhausted { limit: self.budget.limit })
+    }
+
+    fn try_take(&self, bytes: usize) -> bool {
         let budget = &self.budget;
         // Not atomic with the total: two messages at once may exceed the holder's share, but never the total.
         let own = self.own.load(Ordering::Relaxed).saturating_add(bytes);
         let fits = |used: usize| {
             let sum = used.checked_add(bytes)?;
-            let free = budget.total.checked_sub(sum)?.checked_sub(KEPT_FREE)?;
+            let free = budget.total().checked_sub(sum)?.checked_sub(KEPT_FREE)?;
             (own <= free).then_some(sum)
         };
-        let taken = budget.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits);
-        if taken.is_err() {
-            budget.refused.inc();
-            return Err(MemoryExhausted { limit: budget.limit });
+        if budget.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_err() {
+            return false;
         }
         self.own.fetch_add(bytes, Ordering::Relaxed);
         self.gauge().add(i64::try_from(bytes).unwrap_or(i64::MAX));
-        Ok(())
+        true
     }
 
     pub(super) fn give_back(&self, bytes: usize) {
@@ -137,6 +184,7 @@ impl MemoryShare {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::MemoryReservation;
 
     const MIB: usize = 1 << 20;
 
@@ -180,9 +228,68 @@ mod tests {
     }
 
     #[test]
+    fn buffers_take_their_bytes_out_of_the_budget() {
+        let small = budget(64 * MIB);
+        assert_eq!(small.set_aside(64 * MIB), 8 * MIB);
+        assert_eq!(small.total(), 56 * MIB);
+        assert_eq!(budget(1024 * MIB).set_aside(64 * MIB), 64 * MIB);
+        assert_eq!(MemoryBudget::unlimited(&Metrics::new()).set_aside(64 * MIB), 64 * MIB);
+    }
+
+    #[test]
     fn without_a_limit_everything_fits() {
         let budget = MemoryBudget::unlimited(&Metrics::new());
         let share = budget.share(MemoryHolder::Local);
         assert!(share.take(1 << 40).is_ok());
+    }
+
+    /// Reservations that each can be ended, of one holder.
+    struct Parked(MemoryHolder, Mutex<Vec<MemoryReservation>>);
+
+    impl MemoryRelief for Parked {
+        fn end_oldest(&self, holder: &MemoryHolder) -> bool {
+            let mut parked = self.1.lock();
+            let is_one = *holder == self.0 && !parked.is_empty();
+            is_one.then(|| parked.remove(0)).is_some()
+        }
+    }
+
+    /// Fills the memory with messages of 8 MiB of one holder, as far as it may.
+    fn filled(holder: MemoryHolder) -> (Arc<MemoryBudget>, Arc<Parked>) {
+        let budget = budget(1 << 30);
+        let share = budget.share(holder.clone());
+        let reserve = || {
+            let mut message = share.begin();
+            message.cover(8 * MIB).is_ok().then_some(message)
+        };
+        let parked = Arc::new(Parked(holder, Mutex::new(std::iter::from_fn(reserve).collect())));
+        budget.relieved_by(parked.clone());
+        (budget, parked)
+    }
+
+    #[test]
+    fn the_largest_holder_makes_room_for_another() {
+        let (budget, parked) = filled(MemoryHolder::Principal(1));
+        let before = parked.1.lock().len();
+        let mut other = budget.share(MemoryHolder::Principal(2)).begin();
+        // More than half of what is left.
+        other.cover((budget.total() - budget.used()) / 2 + 4 * MIB).unwrap();
+        let ended = before - parked.1.lock().len();
+        assert!((1..=2).contains(&ended), "{ended} of {before} ended");
+    }
+
+    #[test]
+    fn the_largest_holder_does_not_make_room_for_itself() {
+        let (budget, parked) = filled(MemoryHolder::Principal(1));
+        let before = parked.1.lock().len();
+        assert!(budget.share(MemoryHolder::Principal(1)).begin().cover(8 * MIB).is_err());
+        assert_eq!(parked.1.lock().len(), before);
+    }
+
+    #[test]
+    fn nothing_ends_where_nothing_is_held() {
+        let (budget, parked) = filled(MemoryHolder::Principal(1));
+        parked.1.lock().clear();
+        assert!(!budget.relieve());
     }
 }

@@ -9,12 +9,16 @@ use std::sync::Arc;
 use crate::Metrics;
 
 mod budget;
+mod holder;
 mod limit;
+mod pressure;
 mod reservation;
 mod watch;
 
-pub use budget::{MemoryBudget, MemoryHolder, MemoryShare};
+pub use budget::{MemoryBudget, MemoryShare};
+pub use holder::MemoryHolder;
 pub use limit::MemoryLimit;
+pub use pressure::MemoryRelief;
 pub use reservation::{MemoryExhausted, MemoryReservation, SMALL_MESSAGE};
 pub use watch::MemoryWatch;
 

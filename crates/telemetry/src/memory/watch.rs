@@ -37,8 +37,8 @@ impl MemoryWatch {
         self.over_limit.load(Ordering::Relaxed)
     }
 
-    /// Takes samples until dropped. Returns at once without a limit.
-    pub async fn watch(self: Arc<Self>) {
+    /// Takes samples until dropped, and calls `relieve` where memory is short. Returns at once without a limit.
+    pub async fn watch(self: Arc<Self>, relieve: impl Fn()) {
         let Some(limit) = self.limit else { return };
         let mut clock = tokio::time::interval(SAMPLE_INTERVAL);
         // A late tick must not be followed by a burst of others.
@@ -59,6 +59,9 @@ impl MemoryWatch {
                     tracing::info!("memory is below its limit again ({used} of {limit} MiB)");
                 }
             }
+            if short {
+                relieve();
+            }
         }
     }
 }
@@ -76,7 +79,7 @@ mod tests {
         for (limit, short) in [(used / 2, true), (used * 100, false)] {
             let memory = MemoryWatch::new(MemoryLimit::Bytes(limit), &Metrics::new());
             assert!(!memory.is_over_limit());
-            let watching = tokio::spawn(memory.clone().watch());
+            let watching = tokio::spawn(memory.clone().watch(|| ()));
             tokio::time::sleep(SAMPLE_INTERVAL).await;
             assert_eq!(memory.is_over_limit(), short);
             watching.abort();
