@@ -2,6 +2,7 @@
 //!
 //! Owns a scripted HTTP server. Invariant: a script decides about each request alone.
 
+mod cookies;
 mod handshakes;
 mod http;
 mod programs;

@@ -14,7 +14,7 @@ use crate::json::{
     BorrowedKey, ByteString, JsonObject, JsonScanner, RawJson, ShallowObject, is_lookalike, utf8, write_string,
 };
 
-pub use from_server::{ServerPayload, answered_id, batch_items, echoed_number};
+pub use from_server::{ServerPayload, answered_id, batch_items, echoed_number, mended_length};
 
 /// Request id as its sender wrote it: a string or a whole number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

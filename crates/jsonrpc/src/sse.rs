@@ -5,6 +5,13 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+/// Capacity that a decoder keeps between two lines, in bytes.
+const BUFFER_KEPT: usize = 64 * 1024;
+/// Limit of the id of an event, in bytes.
+const ID_MAX: usize = 4096;
+/// Bytes of an event's type that are kept.
+const KIND_MAX: usize = 64;
+
 /// Server-sent event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SseEvent {
@@ -109,6 +116,10 @@ impl SseDecoder {
         let end = self.scanned + at;
         self.scanned = 0;
         let mut line = self.buffer.split_to(end + 1).freeze();
+        if end > BUFFER_KEPT {
+            // The memory of a long line goes with it, and not with the stream.
+            self.buffer = BytesMut::from(&self.buffer[..]);
+        }
         self.after_cr = line[end] == b'\r';
         line.truncate(end);
         // "The UTF-8 decode algorithm strips one leading UTF-8 Byte Order Mark (BOM), if any."
@@ -142,9 +153,12 @@ impl SseDecoder {
                     }
                 }
             }
-            b"event" => self.kind = std::str::from_utf8(&value).ok().map(str::to_owned),
-            // The standard ignores an id with a NULL character.
-            b"id" if !value.contains(&0) => self.id = std::str::from_utf8(&value).ok().map(str::to_owned),
+            // A long one is none that anybody knows, whatever its end.
+            b"event" => self.kind = std::str::from_utf8(&value[..value.len().min(KIND_MAX)]).ok().map(str::to_owned),
+            // The standard ignores an id with a NULL character. A long one would be refused as a header.
+            b"id" if !value.contains(&0) && value.len() <= ID_MAX => {
+                self.id = std::str::from_utf8(&value).ok().map(str::to_owned)
+            }
             b"retry" => self.retry_ms = milliseconds(&value).or(self.retry_ms),
             // "Otherwise: The field is ignored." A comment begins with a colon, so that its name is empty.
             _ => {}
@@ -365,6 +379,19 @@ mod tests {
             reader.push(b"data: 0123456789012345678901234567890\n");
         }
         assert_eq!(reader.next_event(), Err(EventTooLong { limit: 64 }));
+    }
+
+    #[test]
+    fn a_decoder_keeps_no_memory_of_a_long_event() {
+        let mut reader = SseDecoder::new(1 << 23);
+        reader.push(&[b"event: ", &*vec![b'e'; 1 << 20], b"\nid: ", &*vec![b'i'; 1 << 20], b"\n"].concat());
+        reader.push(&[b"data: ", &*vec![b'x'; 1 << 22], b"\n\ndata: 1\n\n"].concat());
+        let event = reader.next_event().unwrap().unwrap();
+        assert_eq!(event.kind.unwrap().len(), KIND_MAX);
+        assert_eq!(event.id, None);
+        assert_eq!(reader.next_event().unwrap().unwrap().data, "1");
+        reader.push(b"data: 2");
+        assert!(reader.buffer.capacity() <= 2 * BUFFER_KEPT, "{}", reader.buffer.capacity());
     }
 
     #[test]

@@ -1,28 +1,34 @@
 //! Content codings of responses: gzip, deflate and br.
 //!
 //! Owns the decoders, and what they hold. Does not limit the whole body (`read_body.rs`, `event_stream.rs`). Invariant:
-//! one step decodes a bounded number of bytes, however small its input was.
+//! one step decodes a bounded number of bytes, however small its input was, and what arrived is decoded to its last byte.
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, Write};
 use std::task::{Context, Poll, ready};
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use bytes::{Buf, Bytes};
-use flate2::bufread::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, Response};
 use moongate_http1::ConnectionError;
+use moongate_telemetry::{MemoryReservation, MemoryShare};
 
 use crate::LinkError;
 use crate::response_body::ResponseBody;
 
-/// Limit of the bytes that one step decodes.
+/// Bytes of br that one step decodes at most.
 const STEP_MAX: usize = 16 * 1024;
+/// Largest window of br (RFC 7932, 9.1), in bytes. A decoder keeps as many of the last bytes.
+const BROTLI_WINDOW_MAX: usize = 1 << 24;
 /// Limit of the codings of one body. Nobody means more than one.
 const CODINGS_MAX: usize = 3;
 
-/// Undoes the codings of a response. Fails if one is unknown.
-pub(super) fn decode_response(response: Response<ResponseBody>) -> Result<Response<ResponseBody>, LinkError> {
+/// Undoes the codings of a response. What the decoders keep is reserved in `memory`. Fails if a coding is unknown.
+pub(super) fn decode_response(
+    response: Response<ResponseBody>,
+    memory: &MemoryShare,
+) -> Result<Response<ResponseBody>, LinkError> {
     if !response.headers().contains_key(CONTENT_ENCODING) {
         return Ok(response);
     }
@@ -42,7 +48,7 @@ pub(super) fn decode_response(response: Response<ResponseBody>) -> Result<Respon
     head.headers.remove(CONTENT_LENGTH);
     // RFC 9110, 8.4: "the content codings are listed in the order in which they were applied".
     for coding in known.into_iter().rev() {
-        body = ResponseBody::Decoded(Box::new(DecodedBody::new(coding, body)));
+        body = ResponseBody::Decoded(Box::new(DecodedBody::new(coding, body, memory.begin())));
     }
     Ok(Response::from_parts(head, body))
 }
@@ -85,31 +91,52 @@ pub(super) struct DecodedBody {
     inner: ResponseBody,
     coding: Coding,
     state: DecoderState,
+    /// Memory of the decoder.
+    reservation: MemoryReservation,
+    /// Bytes that were decoded.
+    decoded: usize,
 }
 
 enum DecoderState {
     /// The first bytes decide between the forms of a coding.
     Unstarted(Vec<u8>),
-    Running(Decoder),
+    Running(RunningDecoder),
     /// Everything was decoded, or the decoder failed.
     Finished,
 }
 
-enum Decoder {
-    Gzip(Box<MultiGzDecoder<ChunkReader>>),
-    Zlib(Box<ZlibDecoder<ChunkReader>>),
-    Raw(Box<DeflateDecoder<ChunkReader>>),
+/// Decoder with the input that it has not read.
+struct RunningDecoder {
+    decoder: ContentDecoder,
+    input: Bytes,
+    is_ended: bool,
+}
+
+enum ContentDecoder {
+    Flate(Box<dyn FlateDecoder>),
     Brotli(Box<BrotliDecoder>),
 }
 
+/// Outcome of one step.
+enum DecoderStep {
+    Data(Bytes),
+    NeedsInput,
+    Finished(Bytes),
+}
+
 impl DecodedBody {
-    fn new(coding: Coding, inner: ResponseBody) -> Self {
-        DecodedBody { inner, coding, state: DecoderState::Unstarted(Vec::new()) }
+    fn new(coding: Coding, inner: ResponseBody, reservation: MemoryReservation) -> Self {
+        DecodedBody { inner, coding, state: DecoderState::Unstarted(Vec::new()), reservation, decoded: 0 }
     }
 
     /// True if no bytes are left to take.
     pub(super) fn is_finished(&self) -> bool {
         matches!(self.state, DecoderState::Finished) && self.inner.is_finished()
+    }
+
+    /// Returns the body with its coding. What was not read of it is lost.
+    pub(super) fn into_inner(self) -> ResponseBody {
+        self.inner
     }
 
     /// Returns the next bytes. `None` at the end of the body.
@@ -120,8 +147,7 @@ impl DecodedBody {
                 Ok(None) => {}
                 Err(error) => {
                     self.state = DecoderState::Finished;
-                    let text = format!("the answer is not valid {}: {error}", self.coding.name());
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, text).into()));
+                    return Poll::Ready(Err(error.into()));
                 }
             }
             let data = ready!(self.inner.poll_data(cx))?;
@@ -134,43 +160,48 @@ impl DecodedBody {
 
     /// Decodes some bytes. `None` if more input is needed.
     fn step(&mut self) -> io::Result<Option<Bytes>> {
-        let DecoderState::Running(decoder) = &mut self.state else { return Ok(None) };
-        let mut out = vec![0; STEP_MAX];
-        match decoder.read(&mut out) {
-            Ok(0) => {
-                self.state = DecoderState::Finished;
-                Ok(None)
-            }
-            Ok(count) => {
-                out.truncate(count);
-                Ok(Some(out.into()))
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
+        let DecoderState::Running(running) = &mut self.state else { return Ok(None) };
+        if matches!(self.coding, Coding::Brotli) {
+            // The other codings keep 32 KiB.
+            let window = self.decoded.min(BROTLI_WINDOW_MAX);
+            self.reservation.cover(window).map_err(io::Error::other)?;
         }
+        let name = self.coding.name();
+        let step = running.step().map_err(|error| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("the answer is not valid {name}: {error}"))
+        })?;
+        let data = match step {
+            DecoderStep::Data(data) => data,
+            DecoderStep::NeedsInput => return Ok(None),
+            DecoderStep::Finished(data) => {
+                self.state = DecoderState::Finished;
+                data
+            }
+        };
+        self.decoded += data.len();
+        Ok(Some(data).filter(|data| !data.is_empty()))
     }
 
     /// Takes the next input; `None` at its end.
     fn feed(&mut self, data: Option<Bytes>) {
+        let is_ended = data.is_none();
+        let data = data.unwrap_or_default();
         match &mut self.state {
             DecoderState::Unstarted(first) => {
-                let is_end = data.is_none();
-                first.extend_from_slice(&data.unwrap_or_default());
-                if is_end && first.is_empty() {
+                first.extend_from_slice(&data);
+                if is_ended && first.is_empty() {
                     // A notification is answered with an empty body, whatever its headers say.
                     self.state = DecoderState::Finished;
-                } else if is_end || first.len() >= 2 {
-                    let reader = ChunkReader { data: std::mem::take(first).into(), is_ended: is_end };
-                    self.state = DecoderState::Running(Decoder::new(self.coding, reader));
+                } else if is_ended || first.len() >= 2 {
+                    let input = Bytes::from(std::mem::take(first));
+                    let decoder = ContentDecoder::new(self.coding, &input);
+                    self.state = DecoderState::Running(RunningDecoder { decoder, input, is_ended });
                 }
             }
-            DecoderState::Running(decoder) => {
-                let reader = decoder.reader();
-                match data {
-                    // The decoder asks for more only when it has read everything.
-                    Some(data) => reader.data = data,
-                    None => reader.is_ended = true,
-                }
+            DecoderState::Running(running) => {
+                // A decoder asks for more only when it has read everything.
+                running.input = data;
+                running.is_ended = is_ended;
             }
             // Bytes after the end of the coding mean nothing. They are read so that the connection can be reused.
             DecoderState::Finished => {}
@@ -178,33 +209,74 @@ impl DecodedBody {
     }
 }
 
-impl Decoder {
-    fn new(coding: Coding, reader: ChunkReader) -> Self {
+impl RunningDecoder {
+    fn step(&mut self) -> io::Result<DecoderStep> {
+        match &mut self.decoder {
+            ContentDecoder::Flate(decoder) => step_flate(&mut **decoder, &mut self.input, self.is_ended),
+            ContentDecoder::Brotli(decoder) => decoder.step(&mut self.input, self.is_ended),
+        }
+    }
+}
+
+impl ContentDecoder {
+    fn new(coding: Coding, first: &[u8]) -> Self {
         match coding {
-            Coding::Gzip => Decoder::Gzip(Box::new(MultiGzDecoder::new(reader))),
-            Coding::Deflate if is_zlib(&reader.data) => Decoder::Zlib(Box::new(ZlibDecoder::new(reader))),
-            Coding::Deflate => Decoder::Raw(Box::new(DeflateDecoder::new(reader))),
-            Coding::Brotli => Decoder::Brotli(Box::new(BrotliDecoder::new(reader))),
+            Coding::Gzip => ContentDecoder::Flate(Box::new(MultiGzDecoder::new(Vec::new()))),
+            Coding::Deflate if is_zlib(first) => ContentDecoder::Flate(Box::new(ZlibDecoder::new(Vec::new()))),
+            Coding::Deflate => ContentDecoder::Flate(Box::new(DeflateDecoder::new(Vec::new()))),
+            Coding::Brotli => ContentDecoder::Brotli(Box::new(BrotliDecoder::new())),
         }
     }
+}
 
-    fn reader(&mut self) -> &mut ChunkReader {
-        match self {
-            Decoder::Gzip(decoder) => decoder.get_mut(),
-            Decoder::Zlib(decoder) => decoder.get_mut(),
-            Decoder::Raw(decoder) => decoder.get_mut(),
-            Decoder::Brotli(decoder) => &mut decoder.reader,
-        }
-    }
+/// Methods that the decoders of `flate2` have in common.
+trait FlateDecoder: Write + Send {
+    fn output(&mut self) -> &mut Vec<u8>;
 
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Decoder::Gzip(decoder) => decoder.read(out),
-            Decoder::Zlib(decoder) => decoder.read(out),
-            Decoder::Raw(decoder) => decoder.read(out),
-            Decoder::Brotli(decoder) => decoder.read(out),
+    /// Checks that the input was complete.
+    fn finish(&mut self) -> io::Result<()>;
+}
+
+macro_rules! flate_decoder {
+    ($decoder:ident) => {
+        impl FlateDecoder for $decoder<Vec<u8>> {
+            fn output(&mut self) -> &mut Vec<u8> {
+                self.get_mut()
+            }
+
+            fn finish(&mut self) -> io::Result<()> {
+                self.try_finish()
+            }
         }
+    };
+}
+
+flate_decoder!(MultiGzDecoder);
+flate_decoder!(ZlibDecoder);
+flate_decoder!(DeflateDecoder);
+
+/// Decodes some of the input. A write fills the decoder's buffer of 32 KiB at most.
+fn step_flate(decoder: &mut dyn FlateDecoder, input: &mut Bytes, is_ended: bool) -> io::Result<DecoderStep> {
+    let mut is_finished = false;
+    while !input.is_empty() && decoder.output().is_empty() && !is_finished {
+        let read = decoder.write(input)?;
+        input.advance(read);
+        is_finished = read == 0;
     }
+    if input.is_empty() {
+        // An event that has arrived must not wait for the next one.
+        decoder.flush()?;
+    }
+    is_finished |= input.is_empty() && is_ended;
+    if is_finished {
+        decoder.finish()?;
+    }
+    let data = Bytes::from(std::mem::take(decoder.output()));
+    Ok(match data {
+        data if is_finished => DecoderStep::Finished(data),
+        data if data.is_empty() => DecoderStep::NeedsInput,
+        data => DecoderStep::Data(data),
+    })
 }
 
 /// True if the bytes begin with a header of RFC 1950. Some servers send bare RFC 1951 under the name `deflate`.
@@ -213,83 +285,39 @@ fn is_zlib(first: &[u8]) -> bool {
     method & 0x0f == 8 && (u16::from(*method) << 8 | u16::from(*flags)).is_multiple_of(31)
 }
 
-/// Input that arrives in chunks. Between them it blocks.
-struct ChunkReader {
-    data: Bytes,
-    is_ended: bool,
-}
-
-impl Read for ChunkReader {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let data = self.fill_buf()?;
-        let count = data.len().min(out.len());
-        out[..count].copy_from_slice(&data[..count]);
-        self.consume(count);
-        Ok(count)
-    }
-}
-
-impl BufRead for ChunkReader {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.data.is_empty() && !self.is_ended {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(&self.data)
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.data.advance(count);
-    }
-}
-
-/// Decoder of br, which has no reader that may block.
-struct BrotliDecoder {
-    reader: ChunkReader,
-    state: BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>,
-    is_finished: bool,
-}
+/// Decoder of br.
+struct BrotliDecoder(BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>);
 
 impl BrotliDecoder {
-    fn new(reader: ChunkReader) -> Self {
+    fn new() -> Self {
         let alloc = StandardAlloc::default;
         // Strict: without the windows of up to a gigabyte that RFC 7932 does not have.
-        let state = BrotliState::new_strict(alloc(), alloc(), alloc());
-        BrotliDecoder { reader, state, is_finished: false }
+        BrotliDecoder(BrotliState::new_strict(alloc(), alloc(), alloc()))
     }
 
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.is_finished {
-            return Ok(0);
-        }
-        let (mut left, mut at) = (self.reader.data.len(), 0);
-        let (mut room, mut written, mut total) = (out.len(), 0, 0);
-        let result = BrotliDecompressStream(
-            &mut left,
-            &mut at,
-            &self.reader.data,
-            &mut room,
-            &mut written,
-            out,
-            &mut total,
-            &mut self.state,
-        );
-        self.reader.consume(at);
+    fn step(&mut self, input: &mut Bytes, is_ended: bool) -> io::Result<DecoderStep> {
+        let mut out = vec![0; STEP_MAX];
+        let mut left = input.len();
+        let mut room = out.len();
+        let (mut read, mut written, mut total) = (0, 0, 0);
+        let state = &mut self.0;
+        let result =
+            BrotliDecompressStream(&mut left, &mut read, input, &mut room, &mut written, &mut out, &mut total, state);
+        input.advance(read);
+        out.truncate(written);
         match result {
             BrotliResult::ResultFailure => Err(io::ErrorKind::InvalidData.into()),
-            BrotliResult::ResultSuccess => {
-                self.is_finished = true;
-                Ok(written)
-            }
-            _ if written > 0 => Ok(written),
-            _ if self.reader.is_ended => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ => Err(io::ErrorKind::WouldBlock.into()),
+            BrotliResult::ResultSuccess => Ok(DecoderStep::Finished(out.into())),
+            _ if written > 0 => Ok(DecoderStep::Data(out.into())),
+            _ if is_ended => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(DecoderStep::NeedsInput),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use moongate_telemetry::{MemoryBudget, MemoryHolder, MemoryLimit, MemoryWatch, Metrics};
 
     use super::*;
 
@@ -304,14 +332,30 @@ mod tests {
         out
     }
 
-    fn decoded(coding: Coding, body: &[u8], chunk: usize) -> io::Result<Vec<u8>> {
-        let mut chunks = body.chunks(chunk).map(Bytes::copy_from_slice);
-        let mut state = DecodedBody::new(coding, ResponseBody::Empty);
+    fn share(limit: MemoryLimit) -> MemoryShare {
+        let metrics = Metrics::new();
+        MemoryBudget::new(&MemoryWatch::new(limit, &metrics), &metrics).share(MemoryHolder::Local)
+    }
+
+    fn body(coding: Coding) -> DecodedBody {
+        DecodedBody::new(coding, ResponseBody::Empty, share(MemoryLimit::None).begin())
+    }
+
+    /// Decodes all that can be decoded of the input so far.
+    fn decode_rest(state: &mut DecodedBody) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        while let Some(bytes) = state.step()? {
+            all.extend_from_slice(&bytes);
+        }
+        Ok(all)
+    }
+
+    fn decoded(coding: Coding, coded: &[u8], chunk: usize) -> io::Result<Vec<u8>> {
+        let mut chunks = coded.chunks(chunk).map(Bytes::copy_from_slice);
+        let mut state = body(coding);
         let mut all = Vec::new();
         loop {
-            while let Some(bytes) = state.step()? {
-                all.extend_from_slice(&bytes);
-            }
+            all.extend_from_slice(&decode_rest(&mut state)?);
             if matches!(state.state, DecoderState::Finished) {
                 return Ok(all);
             }
@@ -354,17 +398,50 @@ mod tests {
 
     #[test]
     fn a_bomb_is_decoded_in_steps() {
-        let mut state = DecodedBody::new(Coding::Gzip, ResponseBody::Empty);
+        let mut state = body(Coding::Gzip);
         state.feed(Some(gzip(&vec![0; 10 << 20]).into()));
         let first = state.step().unwrap().unwrap();
-        assert!(first.len() <= STEP_MAX, "{}", first.len());
+        assert!(first.len() < 256 << 10, "{}", first.len());
+        assert!(!decode_rest(&mut state).unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_event_is_decoded_whole_although_the_stream_goes_on() {
+        let event: Vec<u8> =
+            (0..200_000_u32).flat_map(|i| (i.wrapping_mul(2_654_435_761) >> 22).to_le_bytes()).collect();
+        for size in [10, 16 * 1024, 30 * 1024, 33 * 1024, event.len()] {
+            let event = &event[..size];
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            let mut state = body(Coding::Gzip);
+            for _ in 0..3 {
+                encoder.write_all(event).unwrap();
+                encoder.flush().unwrap();
+                state.feed(Some(std::mem::take(encoder.get_mut()).into()));
+                assert!(decode_rest(&mut state).unwrap() == event, "{size}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_window_of_a_decoder_is_reserved() {
+        let mut state = DecodedBody::new(Coding::Brotli, ResponseBody::Empty, share(MemoryLimit::Bytes(1)).begin());
+        state.decoded = 1 << 20;
+        state.feed(Some(brotli().into()));
+        assert!(state.step().unwrap_err().to_string().contains("limits.memory"));
+    }
+
+    #[test]
+    fn a_body_that_nobody_wants_is_not_decoded() {
+        let twice = ResponseBody::Decoded(Box::new(body(Coding::Brotli)));
+        let twice = DecodedBody::new(Coding::Gzip, twice, share(MemoryLimit::None).begin());
+        assert!(matches!(ResponseBody::Decoded(Box::new(twice)).into_coded(), ResponseBody::Empty));
     }
 
     #[test]
     fn codings_are_named_in_order_and_unknown_ones_are_told() {
         let response = |coding: &'static str| {
             let response = Response::builder().header(CONTENT_ENCODING, coding);
-            decode_response(response.body(ResponseBody::Empty).unwrap())
+            decode_response(response.body(ResponseBody::Empty).unwrap(), &share(MemoryLimit::None))
         };
         assert!(matches!(response("identity").unwrap().body(), ResponseBody::Empty));
         assert!(matches!(response("X-GZIP").unwrap().body(), ResponseBody::Decoded(_)));

@@ -10,7 +10,7 @@ use http::header::SET_COOKIE;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 
-/// Limit of names and values together, in bytes.
+/// Limit of names, values and paths together, in bytes.
 const BYTES_MAX: usize = 4096;
 
 /// Cookies of one connection.
@@ -70,7 +70,7 @@ impl CookieJar {
 
 impl Cookie {
     fn size(&self) -> usize {
-        self.name.len() + self.value.len()
+        self.name.len() + self.value.len() + self.path.as_ref().map_or(0, String::len)
     }
 }
 
@@ -147,6 +147,8 @@ mod tests {
     fn a_jar_is_bounded_and_keeps_the_newest() {
         let long = format!("long={}", "x".repeat(BYTES_MAX));
         assert_eq!(sent(&jar(&["a=1", &long]), "/"), "");
+        let long = format!("long=1; Path=/{}", "x".repeat(BYTES_MAX));
+        assert_eq!(jar(&["a=1", &long]).cookies.lock().len(), 0);
         let [first, second] = ["a", "b"].map(|name| format!("{name}={}", "x".repeat(3000)));
         assert_eq!(sent(&jar(&[&first, &second]), "/"), second);
     }

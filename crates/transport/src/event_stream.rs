@@ -13,15 +13,14 @@ use tokio::sync::Semaphore;
 
 use crate::http_error::connection_error;
 use crate::http_settings::OnMended;
-use crate::read_body::drain_body;
+use crate::read_body::DrainedBody;
 use crate::response_body::ResponseBody;
 use crate::rpc_pipe::OnGarbage;
-use crate::{ActivityFlag, BATCH_MAX, LinkError};
-use moongate_jsonrpc::message::{
-    MalformedMessage, RpcMessage, RpcPayload, RpcResponse, ServerPayload, answered_id, batch_items, echoed_number,
-};
+use crate::server_text::{MessageLimits, UnreadText};
+use crate::{ActivityFlag, LinkError};
+use moongate_jsonrpc::message::{RpcMessage, RpcPayload, RpcResponse, answered_id, batch_items, echoed_number};
 use moongate_jsonrpc::sse;
-use moongate_telemetry::{MemoryReservation, MemoryShare};
+use moongate_telemetry::MemoryReservation;
 
 /// Limit of the bytes that one poll reads from an event stream without yielding a message.
 const SILENT_BYTES_MAX: usize = 256 * 1024;
@@ -31,10 +30,8 @@ const SILENT_BYTES_MAX: usize = 256 * 1024;
 pub(super) struct EventStreamOptions {
     /// Request whose answer ends the stream, if there is one.
     pub(super) id: Option<u64>,
-    /// Limit of one event, in bytes.
-    pub(super) limit: usize,
-    /// Share of the gateway's memory that events take.
-    pub(super) memory: MemoryShare,
+    /// Limits of one event.
+    pub(super) limits: MessageLimits,
     pub(super) on_garbage: OnGarbage,
     pub(super) on_mended: OnMended,
     pub(super) activity: Arc<ActivityFlag>,
@@ -57,8 +54,8 @@ impl EventStream {
     pub(super) fn new(body: ResponseBody, options: EventStreamOptions) -> Self {
         EventStream {
             body: Some(body),
-            reader: sse::SseDecoder::new(options.limit),
-            reservation: options.memory.begin(),
+            reader: sse::SseDecoder::new(options.limits.max_message),
+            reservation: options.limits.memory.begin(),
             batch: VecDeque::new(),
             options,
         }
@@ -93,30 +90,33 @@ impl EventStream {
             // 2025-03-26/basic/transports.mdx, Sending Messages to the Server: "These responses MAY be batched", and
             // so may requests and notifications, also on the stream of a GET.
             let data = self.reservation.take().attach(event.data);
-            let payload = match ServerPayload::parse(&data, BATCH_MAX) {
-                Ok(payload) => payload,
-                Err(wrong) => match self.reject(&data, &data, &wrong) {
+            let read = match self.options.limits.read(&data) {
+                Ok(read) => read,
+                Err(unread) => match self.reject(&data, &data, unread) {
                     Some(failed) => return Some(Err(failed)),
                     None => continue,
                 },
             };
             self.options.activity.mark();
-            if payload.is_mended {
+            if read.is_mended {
                 (self.options.on_mended)();
             }
-            let messages = match payload.payload {
+            let messages = match read.payload {
                 RpcPayload::One(message) => match self.accept(message) {
                     Some(message) => return Some(Ok(message)),
                     None => continue,
                 },
                 RpcPayload::Batch(messages) => messages,
             };
+            let mut items = None;
             for (at, message) in messages.into_iter().enumerate() {
                 match message {
                     Ok(message) => self.batch.push_back(message),
                     Err(wrong) => {
-                        let item = batch_items(&data).get(at).cloned().unwrap_or_default();
-                        if let Some(failed) = self.reject(&data, &item, &wrong) {
+                        // The texts are found once for all malformed items.
+                        let items = items.get_or_insert_with(|| batch_items(&read.text));
+                        let item = items.get(at).cloned().unwrap_or_default();
+                        if let Some(failed) = self.reject(&read.text, &item, wrong.into()) {
                             return Some(Err(failed));
                         }
                     }
@@ -125,14 +125,14 @@ impl EventStream {
         }
     }
 
-    /// Reports an event that is no message. Returns the failure of the call if the event means to answer it: no other
+    /// Reports an event that could not be read. Returns the failure of the call if the event means to answer it: no other
     /// answer will come.
-    fn reject(&mut self, event: &[u8], item: &[u8], wrong: &MalformedMessage) -> Option<LinkError> {
+    fn reject(&mut self, event: &[u8], item: &[u8], unread: UnreadText) -> Option<LinkError> {
         (self.options.on_garbage)(event);
         let id = self.options.id?;
         (answered_id(item) == Some(id)).then(|| {
             self.body = None;
-            LinkError::Protocol(format!("the answer is {wrong}"))
+            unread.into_link_error()
         })
     }
 
@@ -152,21 +152,16 @@ impl EventStream {
 
     /// Drains the rest of the body in the background, so that the connection returns to the pool.
     fn drain_rest(&mut self) {
-        let Some(mut body) = self.body.take() else { return };
+        let Some(body) = self.body.take() else { return };
+        let mut body = DrainedBody::new(body);
         // Most servers end the stream with the answer, so the rest is usually here and needs no task.
         let mut cx = Context::from_waker(std::task::Waker::noop());
-        let ended = loop {
-            match body.poll_data(&mut cx) {
-                Poll::Ready(Ok(Some(_))) => {}
-                Poll::Ready(Ok(None) | Err(_)) => break true,
-                Poll::Pending => break body.is_finished(),
-            }
-        };
+        let is_over = body.poll_end(&mut cx).is_ready();
         // Without a permit the body is dropped, and its connection closes. A new one costs less than
         // unbounded tasks.
-        if !ended && let Ok(permit) = self.options.drains.clone().try_acquire_owned() {
+        if !is_over && let Ok(permit) = self.options.drains.clone().try_acquire_owned() {
             tokio::spawn(async move {
-                drain_body(body).await;
+                body.drain().await;
                 drop(permit);
             });
         }

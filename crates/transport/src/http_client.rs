@@ -15,6 +15,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use moongate_http1::{PoolLimits, RequestTemplate};
+use moongate_telemetry::MemoryShare;
 
 use crate::connect_timeout::ConnectTimeout;
 use crate::content_coding::decode_response;
@@ -40,7 +41,10 @@ const REDIRECTS_MAX: usize = 5;
 #[derive(Clone)]
 pub(super) struct HttpClient {
     pool: HttpPool,
-    cookies: Arc<CookieJar>,
+    /// `None` where requests carry credentials of several clients: a cookie may stand for one of them.
+    cookies: Option<Arc<CookieJar>>,
+    /// Share of the gateway's memory that decoders take.
+    memory: MemoryShare,
 }
 
 /// Connections to one origin.
@@ -61,7 +65,8 @@ impl HttpClient {
     ///
     /// Fails if the URL cannot be used.
     pub(super) fn for_origin(settings: &HttpSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
-        Ok(HttpClient { pool: HttpPool::for_origin(settings, tls)?, cookies: Arc::default() })
+        let cookies = (!settings.forwards_credentials).then(Arc::default);
+        Ok(HttpClient { pool: HttpPool::for_origin(settings, tls)?, cookies, memory: settings.memory.clone() })
     }
 
     /// Returns an endpoint of this origin with its common headers. Fails if the host is no valid header value.
@@ -163,19 +168,20 @@ pub(super) struct HttpRequest {
     pub(super) headers: HeaderList,
     /// JSON; empty unless the method is POST.
     pub(super) body: Bytes,
-    /// Cookies that the request had before those of the connection were added.
-    without_cookies: Option<HeaderValue>,
+    /// `Cookie` header of the request itself, once those of the connection were added: a redirect sends the request again,
+    /// with other cookies perhaps.
+    own_cookies: Option<Option<HeaderValue>>,
 }
 
 impl HttpRequest {
     /// Creates a POST with a message and the accepted media types.
     pub(super) fn post(accept: &'static str, headers: HeaderList, body: Bytes) -> Self {
-        HttpRequest { method: Method::POST, accept, headers, body, without_cookies: None }
+        HttpRequest { method: Method::POST, accept, headers, body, own_cookies: None }
     }
 
     /// Creates a request without a body.
     pub(super) fn bare(method: Method, accept: &'static str, headers: HeaderList) -> Self {
-        HttpRequest { method, accept, headers, body: Bytes::new(), without_cookies: None }
+        HttpRequest { method, accept, headers, body: Bytes::new(), own_cookies: None }
     }
 }
 
@@ -195,7 +201,7 @@ impl HttpEndpoint {
         match self.redirect_target(&response) {
             // Boxed: redirects are rare, and their future is large.
             Some(target) => Box::pin(self.follow(target, response, request)).await,
-            None => decode_response(response),
+            None => decode_response(response, &self.origin.client.memory),
         }
     }
 
@@ -215,7 +221,7 @@ impl HttpEndpoint {
             response = endpoint.send(&mut request).await?;
             next = endpoint.redirect_target(&response);
         }
-        decode_response(response)
+        decode_response(response, &self.origin.client.memory)
     }
 
     /// Returns where a response redirects to, if that is within the origin and the method is kept.
@@ -236,19 +242,25 @@ impl HttpEndpoint {
     async fn send(&self, request: &mut HttpRequest) -> Result<Response<ResponseBody>, LinkError> {
         self.add_cookies(request);
         let response = self.transmit(request).await?;
-        self.origin.client.cookies.store(response.headers(), self.origin.url.scheme() == "https");
+        if let Some(jar) = &self.origin.client.cookies {
+            jar.store(response.headers(), self.origin.url.scheme() == "https");
+        }
         Ok(response)
     }
 
     /// Adds the cookies that the server set to those that the request has.
     fn add_cookies(&self, request: &mut HttpRequest) {
-        let own = request.headers.iter().find(|(name, _)| *name == COOKIE).map(|(_, value)| value);
-        let before = request.without_cookies.as_ref().or(own).or_else(|| self.origin.headers.get(COOKIE)).cloned();
-        if let Some(cookies) = self.origin.client.cookies.header(self.origin.url.path(), before.as_ref()) {
-            // A redirect sends the request again, with other cookies perhaps.
-            request.without_cookies = before;
+        let Some(jar) = &self.origin.client.cookies else { return };
+        if let Some(own) = request.own_cookies.take() {
+            request.headers.retain(|(name, _)| *name != COOKIE);
+            request.headers.extend(own.map(|own| (COOKIE, own)));
+        }
+        let own = request.headers.iter().find(|(name, _)| *name == COOKIE).map(|(_, value)| value.clone());
+        let configured = own.as_ref().or_else(|| self.origin.headers.get(COOKIE));
+        if let Some(cookies) = jar.header(self.origin.url.path(), configured) {
             request.headers.retain(|(name, _)| *name != COOKIE);
             request.headers.push((COOKIE, cookies));
+            request.own_cookies = Some(own);
         }
     }
 
@@ -367,6 +379,7 @@ mod tests {
             proxy: None,
             metadata: MetadataAccess::Refused,
             headers: Vec::new(),
+            forwards_credentials: false,
             connect_timeout: Duration::from_secs(10),
             max_message: 1024,
             memory: MemoryBudget::unlimited(&Metrics::new()).share(MemoryHolder::Local),

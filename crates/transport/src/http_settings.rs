@@ -31,6 +31,8 @@ pub struct HttpSettings {
     pub metadata: MetadataAccess,
     /// Headers of every request.
     pub headers: HeaderList,
+    /// True if requests carry credentials of the gateway's clients.
+    pub forwards_credentials: bool,
     /// Limit of TCP, TLS and the proxy together.
     pub connect_timeout: Duration,
     /// Limit of one answer or event, in bytes.

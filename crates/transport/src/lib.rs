@@ -7,6 +7,7 @@
 mod response_body;
 mod address_resolver;
 mod byte_budget;
+mod server_text;
 pub mod child_environment;
 pub mod rpc_pipe;
 mod pipe_link;

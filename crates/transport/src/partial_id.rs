@@ -15,18 +15,34 @@ pub struct PartialIdScanner {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// Last string of the outermost object, up to the length that tells it from `id`.
+    /// Last string of the outermost object, up to the length that tells it from the keys that count.
     key: Vec<u8>,
     /// Value after the key, while it is read.
     value: Option<Vec<u8>>,
-    /// True once an id was returned. Only the first counts.
-    found: bool,
+    /// First id that was read.
+    id: Option<u64>,
+    has_outcome: bool,
+    has_method: bool,
 }
 
+/// Length of the longest key that counts.
+const KEY_MAX: usize = "result".len();
+
 impl PartialIdScanner {
-    /// Scans the next part. Returns the id if it ends in this part.
+    /// Scans the next part of a request. Returns its id once it was read.
     pub fn feed(&mut self, part: &[u8]) -> Option<u64> {
-        let mut found = None;
+        self.scan(part);
+        self.id
+    }
+
+    /// Scans the next part of a server's message. Returns the id once it is known to be that of an answer: both sides
+    /// count their requests from one.
+    pub fn feed_answer(&mut self, part: &[u8]) -> Option<u64> {
+        self.scan(part);
+        self.id.filter(|_| self.has_outcome && !self.has_method)
+    }
+
+    fn scan(&mut self, part: &[u8]) {
         for byte in part.iter().copied() {
             if self.in_string {
                 self.string(byte);
@@ -44,10 +60,15 @@ impl PartialIdScanner {
                     self.value = None;
                 }
                 // Only members of the message itself count, not those of its result.
-                b':' if self.depth == 1 => self.value = (self.key == b"id").then(Vec::new),
+                b':' if self.depth == 1 => {
+                    self.value = (self.key == b"id").then(Vec::new);
+                    self.has_method |= self.key == b"method";
+                    self.has_outcome |= self.key == b"result" || self.key == b"error";
+                }
                 b',' | b'}' | b']' => {
                     let value = self.value.take();
-                    found = found.or_else(|| value.and_then(|value| echoed_number(value.trim_ascii())));
+                    // A second id would be a duplicate member, which no sender means.
+                    self.id = self.id.or_else(|| value.and_then(|value| echoed_number(value.trim_ascii())));
                     // The text was never parsed, so its brackets may be unbalanced.
                     self.depth -= usize::from(byte != b',' && self.depth > 0);
                 }
@@ -56,10 +77,6 @@ impl PartialIdScanner {
                 }
             }
         }
-        // A second id would be a duplicate member, which no sender means.
-        found = found.filter(|_| !self.found);
-        self.found |= found.is_some();
-        found
     }
 
     /// Keeps a byte of the value. False if no value is read.
@@ -86,8 +103,8 @@ impl PartialIdScanner {
             }
             _ => {}
         }
-        // One byte more than `id` has is enough to tell any other key from it.
-        if self.depth == 1 && self.key.len() <= b"id".len() {
+        // One byte more is enough to tell any other key from those that count.
+        if self.depth == 1 && self.key.len() <= KEY_MAX {
             self.key.push(byte);
         }
     }
@@ -100,6 +117,19 @@ mod tests {
     fn id(text: &str, part: usize) -> Option<u64> {
         let mut scan = PartialIdScanner::default();
         text.as_bytes().chunks(part).fold(None, |found, part| found.or(scan.feed(part)))
+    }
+
+    #[test]
+    fn the_id_of_an_answer_is_not_that_of_a_request() {
+        let answered = |text: &str| PartialIdScanner::default().feed_answer(text.as_bytes());
+        assert_eq!(answered(r#"{"jsonrpc":"2.0","id":17,"result":{"method":4"#), Some(17));
+        assert_eq!(answered(r#"{"error":{"code":1},"id":17}"#), Some(17));
+        assert_eq!(
+            answered(r#"{"jsonrpc":"2.0","id":17,"method":"sampling/createMessage","params":{"result":1"#),
+            None
+        );
+        assert_eq!(answered(r#"{"method":"roots/list","id":17,"params":{}}"#), None);
+        assert_eq!(answered(r#"{"level":30,"id":17,"msg":"#), None);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Owns the limits of size and time. Does not parse. Invariant: no body is stored past its limit.
 
+use std::future::poll_fn;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -13,10 +15,41 @@ use crate::response_body::ResponseBody;
 
 /// Longest time that a finished event stream is drained, so that its connection can be reused.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
+/// Limit of the bytes that are read without a meaning. A new connection costs less than more of them.
+const DRAIN_BYTES: usize = 256 * 1024;
+
+/// Body that is read to its end without a meaning, so that its connection can be reused.
+pub(super) struct DrainedBody {
+    /// Body with its coding: a few bytes may decode to gigabytes.
+    body: ResponseBody,
+    left: usize,
+}
+
+impl DrainedBody {
+    pub(super) fn new(body: ResponseBody) -> Self {
+        DrainedBody { body: body.into_coded(), left: DRAIN_BYTES }
+    }
+
+    /// Reads what is there. Ready at the end of the body, or when more is to come than is worth reading.
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match self.body.poll_data(cx) {
+                Poll::Ready(Ok(Some(data))) if data.len() < self.left => self.left -= data.len(),
+                Poll::Pending if !self.body.is_finished() => return Poll::Pending,
+                _ => return Poll::Ready(()),
+            }
+        }
+    }
+
+    /// Reads for a limited time.
+    pub(super) async fn drain(mut self) {
+        let _ = tokio::time::timeout(DRAIN_TIME, poll_fn(|cx| self.poll_end(cx))).await;
+    }
+}
 
 /// Reads a body without a meaning, so that its connection can be reused.
-pub(super) async fn drain_body(mut body: ResponseBody) {
-    let _ = tokio::time::timeout(DRAIN_TIME, async { while let Ok(Some(_)) = body.data().await {} }).await;
+pub(super) async fn drain_body(body: ResponseBody) {
+    DrainedBody::new(body).drain().await;
 }
 
 /// Reads a whole body, into one buffer if its length is known. Its bytes are reserved in a server's share; without one the

@@ -38,6 +38,15 @@ impl ResponseBody {
         }
     }
 
+    /// Returns the body as it arrives, with its coding.
+    pub(super) fn into_coded(self) -> ResponseBody {
+        let mut body = self;
+        while let ResponseBody::Decoded(decoded) = body {
+            body = decoded.into_inner();
+        }
+        body
+    }
+
     /// Returns the number of bytes left to take, if the head states it.
     pub(super) fn length(&self) -> Option<u64> {
         match self {

@@ -24,12 +24,14 @@ use tokio::task::coop;
 use tokio_util::sync::CancellationToken;
 
 use crate::byte_budget::{ByteBudget, ByteReservation};
-use crate::partial_id::PartialIdScanner;
 use crate::pipe_link::PipeLink;
+use crate::server_text::MessageLimits;
 use crate::{ActivityFlag, CorrelateFn, LinkError, LinkReply, MessageRoute, MessageStream, OutgoingMessage};
 pub(super) use line_codec::WriteQueue;
 use line_codec::{read_lines, take_line, write_cost, write_lines};
-use moongate_jsonrpc::message::{RpcError, RpcMessage, RpcRequest, code, echoed_number, encode_with, write_error};
+use moongate_jsonrpc::message::{
+    RpcError, RpcMessage, RpcRequest, answered_id, code, echoed_number, encode_with, write_error,
+};
 use reply_queue::ReplyQueue;
 
 /// Limit of messages queued for one call. Further notifications are dropped; one place is reserved for the answer.
@@ -59,6 +61,7 @@ struct PipeShared {
     on_garbage: OnGarbage,
     events: mpsc::Sender<(RpcMessage, ByteReservation)>,
     backlog: Arc<ByteBudget>,
+    limits: MessageLimits,
     replies: ReplyQueue,
     activity: ActivityFlag,
     /// Count of messages received so far.
@@ -151,7 +154,7 @@ impl RpcPipe {
                     Some(Ok(message)) => {
                         match shared.reserve(&message) {
                             Ok(reservation) => take_line(reservation.attach(message), &shared, &mut replies),
-                            Err(reason) => shared.fail_dropped(PartialIdScanner::default().feed(&message), &reason),
+                            Err(reason) => shared.fail_dropped(answered_id(&message), &reason),
                         }
                         shared.send_owed_replies(&mut replies).await;
                         // A server that floods the pipe must let other tasks run.
@@ -171,12 +174,15 @@ impl RpcPipe {
         // `Semaphore::new` panics above its maximum.
         let room = Arc::new(Semaphore::new(settings.backlog.limit().min(Semaphore::MAX_PERMITS)));
         let (replies, answers) = ReplyQueue::new(settings.backlog.replies.clone());
+        let memory = settings.backlog.memory.clone();
+        let limits = MessageLimits { max_message: settings.max_message, memory };
         let shared = Arc::new(PipeShared {
             open: Mutex::new(OpenRequestTable::Calls(HashMap::new())),
             correlate: settings.correlate,
             on_garbage: settings.on_garbage,
             events,
             backlog: settings.backlog,
+            limits,
             replies,
             activity: ActivityFlag::default(),
             received: AtomicU64::new(0),

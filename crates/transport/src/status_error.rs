@@ -99,7 +99,7 @@ pub(super) fn status_error(
 }
 
 fn read_message(body: &Bytes) -> Option<RpcMessage> {
-    match ServerPayload::parse(body, 1).ok()?.payload {
+    match ServerPayload::parse(body, 1).ok()?.0 {
         RpcPayload::One(message) => Some(message),
         RpcPayload::Batch(_) => None,
     }

@@ -22,11 +22,11 @@ use crate::media_type::{is_event_stream, media_type};
 use crate::read_body::{collect_body, drain_body};
 use crate::response_body::ResponseBody;
 use crate::rpc_pipe::OnGarbage;
+use crate::server_text::MessageLimits;
 use crate::sse_reconnect::{SseReconnect, with_reconnects};
 use crate::status_error::{PathAdvice, read_status_error};
-use crate::{ActivityFlag, BATCH_MAX, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
-use moongate_jsonrpc::message::{RpcMessage, RpcPayload, ServerPayload};
-use moongate_telemetry::MemoryShare;
+use crate::{ActivityFlag, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
+use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
 
 /// Limit of finished event streams drained at once. Further ones are closed with their connections.
 const DRAINS_MAX: usize = 64;
@@ -38,8 +38,7 @@ const ACCEPT_JSON_OR_EVENTS: &str = "application/json, text/event-stream";
 /// Connection to a server over HTTP.
 pub struct HttpLink {
     target: HttpEndpoint,
-    max_message: usize,
-    memory: MemoryShare,
+    limits: MessageLimits,
     on_garbage: OnGarbage,
     on_mended: OnMended,
     /// True once the server answered, now or before this connection.
@@ -62,8 +61,7 @@ impl HttpLink {
         let drains = Arc::new(Semaphore::new(DRAINS_MAX));
         Ok(HttpLink {
             target,
-            max_message,
-            memory,
+            limits: MessageLimits { max_message, memory },
             on_garbage,
             on_mended,
             was_reached,
@@ -84,8 +82,7 @@ impl HttpLink {
     fn stream_options(&self, id: Option<u64>) -> EventStreamOptions {
         EventStreamOptions {
             id,
-            limit: self.max_message,
-            memory: self.memory.clone(),
+            limits: self.limits.clone(),
             on_garbage: self.on_garbage.clone(),
             on_mended: self.on_mended.clone(),
             activity: self.activity.clone(),
@@ -130,7 +127,7 @@ impl HttpLink {
         };
         match media {
             ResponseMedia::Json => {
-                let bytes = collect_body(body, self.max_message, Some(&self.memory)).await?;
+                let bytes = collect_body(body, self.limits.max_message, Some(&self.limits.memory)).await?;
                 let message = self.json_answer(&bytes, id)?;
                 if matches!(&message, RpcMessage::Response(response) if !is_for(response, id)) {
                     // A cache or proxy in between may mix up responses; the wrong one must not reach the caller.
@@ -156,15 +153,14 @@ impl HttpLink {
 impl HttpLink {
     /// Returns the answer in a JSON body. Revision 2025-03-26 allows it in a batch.
     fn json_answer(&self, bytes: &Bytes, id: u64) -> Result<RpcMessage, LinkError> {
-        let parsed = ServerPayload::parse(bytes, BATCH_MAX);
-        let parsed = parsed.map_err(|wrong| match describe_foreign(bytes) {
-            Some(mistake) => LinkError::Protocol(format!("the answer is no message: {mistake}")),
-            None => LinkError::Protocol(format!("the answer is {wrong}")),
+        let read = self.limits.read(bytes).map_err(|unread| match describe_foreign(bytes) {
+            Some(mistake) => LinkError::Protocol(format!("the answer is not a message: {mistake}")),
+            None => unread.into_link_error(),
         })?;
-        if parsed.is_mended {
+        if read.is_mended {
             (self.on_mended)();
         }
-        match parsed.payload {
+        match read.payload {
             RpcPayload::One(message) => Ok(message),
             RpcPayload::Batch(messages) => {
                 let answers = |m: &RpcMessage| matches!(m, RpcMessage::Response(r) if r.id.is_some() && is_for(r, id));

@@ -1,6 +1,6 @@
 //! Messages of servers that keep JSON-RPC less strictly than their clients must.
 //!
-//! Owns what the official SDKs accept anyway: ids as another JSON type, and bytes that are no UTF-8. Does not
+//! Owns what the official SDKs accept anyway: ids as another JSON type. Does not replace bytes that are not UTF-8 or
 //! decide whose answer it is (`transport`). Invariant: a text that is strictly right is read as it is elsewhere.
 
 use bytes::Bytes;
@@ -15,23 +15,12 @@ use crate::json::{BorrowedKey, RawJson};
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Message or batch of a server.
-pub struct ServerPayload {
-    /// Content.
-    pub payload: RpcPayload,
-    /// True if bytes that are no UTF-8 became U+FFFD.
-    pub is_mended: bool,
-}
+pub struct ServerPayload(pub RpcPayload);
 
 impl ServerPayload {
     /// Parses a text of a server. `batch_max` limits the messages in a batch.
     pub fn parse(bytes: &Bytes, batch_max: usize) -> Result<Self, MalformedMessage> {
-        match RpcPayload::read(bytes, batch_max, parse_message) {
-            Ok(payload) => Ok(ServerPayload { payload, is_mended: false }),
-            Err(strict) => match mend(bytes).and_then(|text| RpcPayload::read(&text, batch_max, parse_message).ok()) {
-                Some(payload) => Ok(ServerPayload { payload, is_mended: true }),
-                None => Err(strict),
-            },
-        }
+        RpcPayload::read(bytes, batch_max, parse_message).map(ServerPayload)
     }
 }
 
@@ -48,9 +37,14 @@ fn read_echoed_id(raw: RawJson) -> Option<RequestId> {
     RequestId::from_raw(raw).or_else(|| number.map(RequestId::number))
 }
 
-/// Returns the text with U+FFFD in place of bytes that are no UTF-8. `None` if there are none.
-fn mend(bytes: &Bytes) -> Option<Bytes> {
-    std::str::from_utf8(bytes).is_err().then(|| Bytes::from(String::from_utf8_lossy(bytes).into_owned()))
+/// Returns the length of a text with U+FFFD in place of what is not UTF-8. `None` if all of it is.
+pub fn mended_length(text: &[u8]) -> Option<usize> {
+    std::str::from_utf8(text).err()?;
+    let length = |chunk: std::str::Utf8Chunk<'_>| {
+        let replacement = if chunk.invalid().is_empty() { 0 } else { char::REPLACEMENT_CHARACTER.len_utf8() };
+        chunk.valid().len() + replacement
+    };
+    Some(text.utf8_chunks().map(length).sum())
 }
 
 /// Returns the number that an echoed id stands for: `7`, `"7"`, `7.0`.
@@ -138,11 +132,10 @@ impl<'de> Visitor<'de> for AnswerVisitor {
 mod tests {
     use super::*;
 
-    fn response(text: &[u8]) -> (Option<u64>, String, bool) {
-        let parsed = ServerPayload::parse(&Bytes::copy_from_slice(text), 10).unwrap();
-        let RpcPayload::One(RpcMessage::Response(response)) = parsed.payload else { panic!("no response") };
-        let result = String::from_utf8(response.outcome.unwrap().bytes().to_vec()).unwrap();
-        (response.id.and_then(|id| echoed_number(id.raw().bytes())), result, parsed.is_mended)
+    fn answered(text: &str) -> Option<u64> {
+        let ServerPayload(parsed) = ServerPayload::parse(&Bytes::copy_from_slice(text.as_bytes()), 10).unwrap();
+        let RpcPayload::One(RpcMessage::Response(response)) = parsed else { panic!("no response") };
+        response.id.and_then(|id| echoed_number(id.raw().bytes()))
     }
 
     #[test]
@@ -156,15 +149,16 @@ mod tests {
         }
         for id in ["7", "\"7\"", "7.0"] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
-            assert_eq!(response(text.as_bytes()).0, Some(7), "{id}");
+            assert_eq!(answered(&text), Some(7), "{id}");
         }
     }
 
     #[test]
-    fn bytes_that_are_no_utf8_are_replaced_and_told() {
-        let (_, result, is_mended) = response(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"x\xff\xfe\"}}");
-        assert_eq!((result.as_str(), is_mended), ("{\"a\":\"x\u{fffd}\u{fffd}\"}", true));
-        assert!(!response("{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"\u{fffd}\"}}".as_bytes()).2);
+    fn the_length_of_a_mended_text_is_known() {
+        for text in [&b"x\xff\xfe"[..], b"\xe2\x82", b"\xff", b"a\xf0\x9f\x98b\xc0", b"\xed\xa0\x80"] {
+            assert_eq!(mended_length(text), Some(String::from_utf8_lossy(text).len()), "{text:?}");
+        }
+        assert_eq!(mended_length("x\u{fffd}".as_bytes()), None);
         assert!(ServerPayload::parse(&Bytes::from_static(b"\xff\xfe{\0"), 10).is_err());
     }
 

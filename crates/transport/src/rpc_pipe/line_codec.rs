@@ -9,19 +9,24 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt, stream};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::coop;
 
 use super::{CallMessage, OpenRequestTable, PipeShared, QueuedLine, lock};
+use crate::LinkError;
 use crate::foreign_text::describe_foreign;
 use crate::partial_id::PartialIdScanner;
-use crate::{BATCH_MAX, LinkError};
-use moongate_jsonrpc::message::{MalformedMessage, RpcPayload, ServerPayload, answered_id, batch_items};
-use moongate_telemetry::MemoryReservation;
+use crate::server_text::UnreadText;
+use moongate_jsonrpc::message::{MalformedMessage, RpcPayload, answered_id, batch_items};
+use moongate_telemetry::{MemoryReservation, SMALL_MESSAGE};
 
+/// Capacity of an empty read buffer, in bytes.
+const READ_BUFFER: usize = 16 * 1024;
+/// Limit of the bytes that one read takes.
+const READ_MAX: usize = 64 * 1024;
 /// Limit of messages in one write.
 const WRITE_AT_ONCE: usize = 64;
 /// Longest time for one write.
@@ -133,23 +138,24 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
     limit: usize,
     closed: &'static str,
 ) -> LinkError {
-    let mut buffer = BytesMut::with_capacity(16 * 1024);
+    let mut buffer = BytesMut::with_capacity(READ_BUFFER);
     let mut reservation = shared.backlog.memory.begin();
     let mut scanned = 0;
-    // Scanner of a line that is too long or found no memory. The line is dropped, except for the id of the call that it answers.
+    // Scanner of a line that is too long or found no memory. The line is dropped, except for the id of the call that it
+    // answers.
     let mut skipping: Option<(PartialIdScanner, LinkError)> = None;
     let mut replies = Vec::new();
     loop {
         while let Some(newline) = memchr::memchr(b'\n', &buffer[scanned..]) {
-            let line = buffer.split_to(scanned + newline + 1).freeze();
+            let line = split_line(&mut buffer, scanned + newline + 1);
             scanned = 0;
             match skipping.take() {
-                Some((mut scan, reason)) => shared.fail_dropped(scan.feed(&line), &reason),
+                Some((mut scan, reason)) => shared.fail_dropped(scan.feed_answer(&line), &reason),
                 // The line arrived in one read, but is still over the limit.
                 None if line.len() - 1 > limit => {
                     let reason = LinkError::TooLarge { limit };
                     (shared.on_garbage)(too_long(limit).as_bytes());
-                    shared.fail_dropped(PartialIdScanner::default().feed(&line), &reason);
+                    shared.fail_dropped(PartialIdScanner::default().feed_answer(&line), &reason);
                 }
                 None => {
                     take_line(reservation.take().attach(line), shared, &mut replies);
@@ -173,21 +179,33 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
             skipping = dropped.map(|reason| (PartialIdScanner::default(), reason));
         }
         if let Some((scan, reason)) = &mut skipping {
-            shared.fail_dropped(scan.feed(&buffer), reason);
+            shared.fail_dropped(scan.feed_answer(&buffer), reason);
             // Not only cleared: what the line took has to be free for others.
-            buffer = BytesMut::with_capacity(16 * 1024);
+            buffer = BytesMut::with_capacity(READ_BUFFER);
             drop(reservation.take());
             scanned = 0;
         }
         // Without room, `read_buf` would grow the buffer by only 64 bytes at a time.
         buffer.reserve(8 * 1024);
-        match reader.read_buf(&mut buffer).await {
+        match reader.read_buf(&mut (&mut buffer).limit(READ_MAX)).await {
             // A last line without a line break is incomplete and dropped.
             Ok(0) => return LinkError::Closed(closed.to_owned()),
             Ok(_) => {}
             Err(e) => return LinkError::Closed(format!("reading from the server failed: {e}")),
         }
     }
+}
+
+/// Takes a line from the front of the buffer. A long one takes the buffer's memory along: small lines after it would
+/// keep all of it, although nothing is reserved for them.
+fn split_line(buffer: &mut BytesMut, length: usize) -> Bytes {
+    let line = buffer.split_to(length).freeze();
+    if length > SMALL_MESSAGE {
+        let mut rest = BytesMut::with_capacity(buffer.len().max(READ_BUFFER));
+        rest.extend_from_slice(buffer);
+        *buffer = rest;
+    }
+    line
 }
 
 fn too_long(limit: usize) -> String {
@@ -205,14 +223,15 @@ pub(super) fn take_line(line: Bytes, shared: &PipeShared, replies: &mut Vec<Byte
     }
     let text = line.slice_ref(text);
     // Revision 2025-03-26 has batches, and its servers may send them.
-    match ServerPayload::parse(&text, BATCH_MAX) {
-        Ok(ServerPayload { payload, is_mended }) => {
-            if is_mended {
+    match shared.limits.read(&text) {
+        Ok(read) => {
+            if read.is_mended {
                 shared.backlog.mended.inc();
             }
-            shared.deliver_payload(payload, &text, replies);
+            shared.deliver_payload(read.payload, &read.text, replies);
         }
-        Err(wrong) => {
+        Err(UnreadText::NoRoom(reason)) => shared.fail_dropped(answered_id(&text), &reason),
+        Err(UnreadText::Malformed(wrong)) => {
             on_garbage(&text);
             if let Some(mistake) = describe_foreign(&line) {
                 // The first one is kept. A server has one way of writing.
@@ -232,12 +251,14 @@ impl PipeShared {
         };
         // All messages of a batch share its text, and each keeps the whole text alive.
         let each = text.len() / messages.len().max(1);
+        let mut items = None;
         for (at, message) in messages.into_iter().enumerate() {
             match message {
                 Ok(message) => replies.extend(self.deliver(message, each)),
                 Err(wrong) => {
                     (self.on_garbage)(text);
-                    if let Some(item) = batch_items(text).get(at) {
+                    // The texts are found once for all malformed items.
+                    if let Some(item) = items.get_or_insert_with(|| batch_items(text)).get(at) {
                         self.fail_malformed(item, &wrong);
                     }
                 }
@@ -280,5 +301,5 @@ impl PipeShared {
 fn scan_answered_id(line: &[u8]) -> Option<u64> {
     let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
     let answers = has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");
-    answers.then(|| PartialIdScanner::default().feed(line)).flatten()
+    answers.then(|| PartialIdScanner::default().feed_answer(line)).flatten()
 }

@@ -394,7 +394,7 @@ fn http_settings(
     common: &AllServersContext,
     was_reached: bool,
 ) -> Result<(HttpSettings, Arc<rustls::ClientConfig>), LinkError> {
-    let ConnectTarget::Http { url, socket, headers, network, .. } = &settings.connect else {
+    let ConnectTarget::Http { url, socket, headers, forward_headers, network, .. } = &settings.connect else {
         return Err(LinkError::Spawn("there is no URL".to_owned()));
     };
     let resumed = common.metrics.servers.resumed.series(&settings.name);
@@ -406,6 +406,7 @@ fn http_settings(
         proxy: common.proxy(url, &network.proxy).filter(|_| socket.is_none()),
         metadata: settings.metadata,
         headers: headers.clone(),
+        forwards_credentials: !forward_headers.is_empty(),
         connect_timeout: settings.connect_timeout,
         max_message: settings.max_message,
         memory: memory_share(settings, common),
