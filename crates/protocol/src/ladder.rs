@@ -1,7 +1,8 @@
 //! Steps that open a server of which nothing or little is known.
 //!
 //! Owns their order, and the connection that each one is sent on. Does not encode them (`legacy`, `v2026_07_28`) or
-//! open links (`LinkOpener`). Invariant: a pipe takes one `initialize`, and none after a probe that it did not answer.
+//! open links (`LinkOpener`). Invariant: no `initialize` is sent once a server is known to be modern, and a pipe takes one
+//! at most.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,8 @@ use moongate_transport::{Link, LinkError, ProbeState};
 
 /// Time for which a server may be silent before the next step.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The same time for a program that may first be downloaded. Ending it would throw the download away.
-const INSTALL_SILENCE: Duration = Duration::from_secs(20);
+/// The same time for a server that took the probe before.
+const KNOWN_SILENCE: Duration = Duration::from_secs(30);
 
 /// Probe that is under way.
 type Probe = BoxFuture<'static, Result<ServerDescription, ConnectError>>;
@@ -69,11 +70,13 @@ pub(super) struct Ladder<'a> {
     pub(super) options: ConnectOptions,
     line: Option<(OpenLine, LineUse)>,
     failure: Option<(FailureWeight, ConnectError)>,
+    /// True on a pipe whose server did not answer the probe in time. It may only have been slow.
+    is_probe_open: bool,
 }
 
 impl<'a> Ladder<'a> {
     pub(super) fn new(opener: &'a dyn LinkOpener, interactive: InteractiveFlag, options: ConnectOptions) -> Self {
-        Ladder { opener, interactive, options, line: None, failure: None }
+        Ladder { opener, interactive, options, line: None, failure: None, is_probe_open: false }
     }
 
     /// Opens the server, in the era that is forced, remembered or found.
@@ -165,6 +168,7 @@ impl<'a> Ladder<'a> {
     async fn race_over_http(&mut self, line: OpenLine, probe: Probe) -> Result<NegotiatedServer, ConnectError> {
         let first = match select(probe, std::pin::pin!(self.descend())).await {
             Either::Left((Ok(description), _)) => Ok(Either::Left(description)),
+            Either::Left((Err(error), _)) if settles_modern(&error) => Err(error),
             Either::Left((Err(_), handshake)) => handshake.await.map(Either::Right),
             Either::Right((Ok(opened), _)) => Ok(Either::Right(opened)),
             Either::Right((Err(error), probe)) => probe.await.map(Either::Left).map_err(|_| error),
@@ -180,8 +184,7 @@ impl<'a> Ladder<'a> {
     /// 2026-07-28/basic/transports/stdio.mdx, Backward Compatibility: "The server returns any other error, or does not
     /// respond within a reasonable timeout: the server is legacy. Fall back to the `initialize` handshake."
     async fn after_probe(&mut self, error: ConnectError) -> Result<NegotiatedServer, ConnectError> {
-        // An error that only a modern server sends settles the era: "Do **not** fall back to `initialize`."
-        if v2026_07_28::is_modern(&error) && !lists_legacy(&error) || is_unreachable(&error) {
+        if settles_modern(&error) || is_unreachable(&error) {
             return Err(error);
         }
         self.mark(if is_link_broken(&error) { LineUse::Spent } else { LineUse::Answered });
@@ -193,20 +196,25 @@ impl<'a> Ladder<'a> {
     async fn probe_pipe(&mut self, line: OpenLine) -> Result<NegotiatedServer, ConnectError> {
         line.link.set_probe_state(ProbeState::Sent);
         let probe = probe(line.clone(), self.options.clone());
-        match select(probe, std::pin::pin!(sleep(SILENCE))).await {
+        let was_modern = self.options.preferred_era == Some(Era::Modern);
+        let silence = if was_modern { KNOWN_SILENCE } else { SILENCE };
+        match select(probe, std::pin::pin!(sleep(silence))).await {
             Either::Left((Ok(description), _)) => Ok(self.attach_modern(line, description)),
             Either::Left((Err(error), _)) => self.after_probe(error).await,
             Either::Right(((), probe)) => {
-                if self.opener.may_install()
-                    && let Ok(opened) = timeout(INSTALL_SILENCE, self.both_on_one_pipe(&line, probe)).await
+                if let Some(limit) = self.opener.install_time()
+                    && let Ok(opened) =
+                        timeout(limit.saturating_sub(silence), self.both_on_one_pipe(&line, probe)).await
                 {
                     match opened {
-                        Ok(opened) => return Ok(opened),
+                        Err(error) if settles_modern(&error) => return Err(error),
                         Err(error) => self.record(FailureWeight::Broken, error),
+                        opened => return opened,
                     }
                 }
                 // A server may wait for ever after a first message that it does not know.
                 self.mark(LineUse::Spent);
+                self.is_probe_open = true;
                 self.descend().await
             }
         }
@@ -217,6 +225,7 @@ impl<'a> Ladder<'a> {
         let handshake = std::pin::pin!(greet(line.clone(), self.options.clone(), self.first_greeting()));
         match select(probe, handshake).await {
             Either::Left((Ok(description), _)) => Ok(self.attach_modern(line.clone(), description)),
+            Either::Left((Err(error), _)) if settles_modern(&error) => Err(error),
             Either::Left((Err(_), handshake)) => handshake.await,
             Either::Right((Ok(opened), _)) => {
                 // A late response to the probe needs no handling.
@@ -265,15 +274,24 @@ impl<'a> Ladder<'a> {
         let forced = self.options.revision;
         let mut later = LegacyGreeting::later(forced);
         let mut next = Some(self.first_greeting());
+        let mut is_remembered = true;
+        let mut refusals = Vec::new();
         // Each form is tried once, so this ends.
         while let Some(greeting) = next {
             later.retain(|other| *other != greeting);
             let error = match self.initialize(greeting).await {
-                Ok(opened) => return Ok(opened),
+                // What a host in trouble refused may be taken tomorrow.
+                Ok(opened) => {
+                    return Ok(NegotiatedServer { greeting: opened.greeting.filter(|_| is_remembered), ..opened });
+                }
                 Err(error) => error,
             };
+            if let Some(opened) = self.discover_late(&error).await {
+                return opened;
+            }
             let has_result = matches!(error, ConnectError::NoCommonRevision(_));
             let is_final = !is_refusal(&error) || v2026_07_28::is_modern(&error) && !has_result;
+            is_remembered &= is_definite(&error);
             let named = named_revisions(&error);
             let text = error.to_string();
             self.record(handshake_weight(&error), error);
@@ -286,14 +304,34 @@ impl<'a> Ladder<'a> {
             let mut exact = others.filter_map(LegacyGreeting::of_revision);
             let wanted = exact.find_map(|named| later.iter().position(|other| *other == named));
             tracing::debug!(server = self.options.server, revision = greeting.revision(), "handshake refused: {text}");
+            // One that says the same of two revisions minds something else than their members.
+            let says_the_same = refusals.contains(&text);
+            if greeting != LegacyGreeting::first(forced) {
+                refusals.push(text);
+            }
             next = match wanted {
                 Some(at) => Some(later.remove(at)),
+                None if says_the_same => later.iter().position(|other| other.is_bare()).map(|at| later.remove(at)),
                 None if later.is_empty() => None,
                 None => Some(later.remove(0)),
             };
         }
         let failure = self.failure.take().map(|(_, error)| error);
         Err(failure.unwrap_or_else(|| LinkError::Protocol("the server takes no handshake".to_owned()).into()))
+    }
+
+    /// Probes a server again that refused the handshake, if it did not answer the first probe in time. A modern one that
+    /// starts slowly answers now.
+    async fn discover_late(&mut self, refused: &ConnectError) -> Option<Result<NegotiatedServer, ConnectError>> {
+        if !is_refusal(refused) || !std::mem::take(&mut self.is_probe_open) {
+            return None;
+        }
+        let (line, _) = self.line.clone()?;
+        match timeout(SILENCE, discover(&line, &self.options)).await {
+            Ok(Ok(description)) => Some(Ok(self.attach_modern(line, description))),
+            Ok(Err(error)) if settles_modern(&error) => Some(Err(error)),
+            _ => None,
+        }
     }
 
     /// Sends `initialize` in one form. On a pipe that answered something before, it gets a second chance on a fresh one.
@@ -329,6 +367,11 @@ async fn discover(line: &OpenLine, options: &ConnectOptions) -> Result<ServerDes
 
 fn lists_modern(error: &ConnectError) -> bool {
     named_revisions(error).contains(&v2026_07_28::REVISION)
+}
+
+/// True for an error that only a modern server sends: "Do **not** fall back to `initialize`."
+fn settles_modern(error: &ConnectError) -> bool {
+    v2026_07_28::is_modern(error) && !lists_legacy(error)
 }
 
 /// True if a server answered the probe, and lists only revisions with a handshake.
@@ -403,10 +446,20 @@ fn is_refusal(error: &ConnectError) -> bool {
     match error {
         ConnectError::Answered(_) | ConnectError::NoCommonRevision(_) => true,
         // These come from the host, or say that nothing is there.
-        ConnectError::Link(LinkError::Status { status: 401 | 403 | 407 | 408 | 429 | 502..=504, .. }) => false,
+        ConnectError::Link(LinkError::Status {
+            status: 401 | 403 | 407 | 408 | 429 | 502..=504 | 520..=530, ..
+        }) => false,
         ConnectError::Link(LinkError::Status { status: 404 | 405, message, .. }) => message.is_some(),
         ConnectError::Link(LinkError::Status { status, .. }) => *status >= 400,
         ConnectError::Link(_) => false,
+    }
+}
+
+/// True if the refusal is about the handshake, and not about the state of the host.
+fn is_definite(refusal: &ConnectError) -> bool {
+    match refusal {
+        ConnectError::Link(LinkError::Status { status, message, .. }) => *status < 500 || message.is_some(),
+        _ => true,
     }
 }
 

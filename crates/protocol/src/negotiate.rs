@@ -4,6 +4,7 @@
 //! Invariant: a server that was once opened in an era is opened in it again without a probe, until that fails.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
@@ -24,8 +25,9 @@ pub trait LinkOpener: Send + Sync {
     /// Opens a link. The one that was opened before is closed first.
     fn open_link<'a>(&'a self, calls: &'a PendingCalls) -> BoxFuture<'a, Result<Arc<dyn Link>, LinkError>>;
 
-    /// True if the server may be silent since it is still being downloaded.
-    fn may_install(&self) -> bool;
+    /// Returns the time for which the server may be silent since it is still being downloaded. `None` if it is not.
+    /// Ending it earlier would throw the download away.
+    fn install_time(&self) -> Option<Duration>;
 }
 
 /// Open server.

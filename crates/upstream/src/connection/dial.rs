@@ -32,6 +32,8 @@ use moongate_transport::trust::tls_without_roots;
 use moongate_transport::websocket::{WsLink, WsSettings};
 use moongate_transport::{ByteBudget, HeaderList, Link, LinkError, PipeDialer};
 
+/// Part of `start_timeout` that is left for a second start, where the first one may have been a download.
+const SECOND_START: Duration = Duration::from_secs(15);
 /// Longest wait for the end of a link before the next one is opened.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
@@ -252,8 +254,9 @@ impl LinkOpener for DialOpener<'_> {
         .boxed()
     }
 
-    fn may_install(&self) -> bool {
-        installer::of(&self.settings.connect).is_some()
+    fn install_time(&self) -> Option<Duration> {
+        installer::of(&self.settings.connect)?;
+        Some(self.settings.start_timeout.saturating_sub(SECOND_START).max(self.settings.start_timeout / 2))
     }
 }
 

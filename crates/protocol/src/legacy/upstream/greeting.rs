@@ -71,8 +71,11 @@ impl LegacyGreeting {
     pub(crate) fn later(forced: Option<&str>) -> Vec<Self> {
         let allowed = PROFILES.iter().rev().filter(|profile| forced.is_none_or(|forced| forced == profile.name));
         let exact: Vec<_> = allowed.map(LegacyGreeting::exact).collect();
-        let bare = exact.iter().map(|exact| LegacyGreeting { declares: DeclaredMembers::Nothing, ..*exact });
-        exact.iter().copied().chain(bare).collect()
+        // The newest and the oldest: a server that minds more than the members minds unknown revisions.
+        let ends = [exact.first(), exact.last()].into_iter().flatten();
+        let mut bare: Vec<_> = ends.map(|end| LegacyGreeting { declares: DeclaredMembers::Nothing, ..*end }).collect();
+        bare.dedup();
+        exact.into_iter().chain(bare).collect()
     }
 
     /// Returns the form with exactly the members of this revision. `None` if it has no `initialize`.
@@ -174,7 +177,7 @@ mod tests {
     fn forms_go_down_from_the_newest_revision_and_are_stored() {
         let revisions: Vec<_> = LegacyGreeting::later(None).iter().map(|greeting| greeting.revision()).collect();
         let down = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-        assert_eq!(revisions, [down, down].concat());
+        assert_eq!(revisions, [&down[..], &[down[0], down[3]]].concat());
         let forced = LegacyGreeting::later(Some("2025-06-18"));
         assert!(forced.len() == 2 && forced.iter().all(|greeting| greeting.revision() == "2025-06-18"), "{forced:?}");
         for greeting in [LegacyGreeting::first(None), LegacyGreeting::first(Some("2024-11-05"))] {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::testing::{ServerSide, dialing, settings};
+use crate::testing::{ScriptedAnswer, ServerSide, dialing, dialing_http, settings, settings_http};
 use crate::{NoSink, ServerSettings, Upstream, UpstreamState};
 use moongate_model::ItemKind;
 
@@ -290,4 +290,116 @@ async fn a_server_that_is_ready_with_nothing_says_why() {
     .await;
     let reason = odd.upstream.status().reason;
     assert!(reason.contains("announces no tools") && reason.contains("Method not found"), "{reason}");
+}
+
+/// Answers each message of a connection once the server has started, which takes this time.
+fn serve_late(
+    start: Duration,
+    serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static,
+) -> impl Fn(&ServerSide, &Value) {
+    let serve = Arc::new(serve);
+    let begun: Mutex<Vec<Instant>> = Mutex::default();
+    move |talk: &ServerSide, message: &Value| {
+        let ready = {
+            let mut begun = begun.lock();
+            if begun.len() == talk.nth {
+                begun.push(Instant::now());
+            }
+            begun[talk.nth] + start
+        };
+        let (serve, talk, message) = (serve.clone(), talk.clone(), message.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep_until(ready).await;
+            serve(&talk, &message);
+        });
+    }
+}
+
+/// Serves as a server that knows nothing but the stateless revision.
+fn serve_modern(refusal: i64) -> impl Fn(&ServerSide, &Value) + Send + Sync {
+    move |talk, message| {
+        let mut result = match message["method"].as_str().unwrap() {
+            "server/discover" => json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}),
+            "tools/list" => json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
+            "initialize" if refusal == -32022 => {
+                return refuse(talk, message, refusal, "no", &json!({"supported": ["2026-07-28"]}));
+            }
+            "initialize" => return refuse(talk, message, refusal, "no such method", &Value::Null),
+            _ => return,
+        };
+        result["resultType"] = json!("complete");
+        talk.answer(message, &result);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_modern_server_that_starts_slowly_is_found() {
+    for refusal in [-32022, -32601] {
+        let odd = OddServer::ready(serve_late(Duration::from_secs(8), serve_modern(refusal))).await;
+        assert_eq!(odd.upstream.revision(), Some("2026-07-28"), "{refusal}");
+        assert_eq!(odd.count("initialize"), 1, "{refusal}");
+        assert!(odd.took < Duration::from_secs(20), "{:?}", odd.took);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_starts_slowly_and_says_late_that_it_is_modern_gets_no_further_handshake() {
+    let discovers = |talk: &ServerSide, message: &Value| {
+        refuse(talk, message, -32022, "no", &json!({"supported": ["2027-01-01"]}));
+    };
+    let late = serve_late(Duration::from_secs(8), discovers);
+    let odd = OddServer::start(UpstreamState::BackingOff, |_| {}, late).await;
+    assert_eq!(odd.count("initialize"), 1, "{:?}", odd.methods());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_every_handshake_is_started_a_few_times_only() {
+    let odd = OddServer::start(
+        UpstreamState::BackingOff,
+        |_| {},
+        |talk, message| refuse(talk, message, -32603, "GITHUB_TOKEN is not set", &Value::Null),
+    )
+    .await;
+    assert!(odd.count("initialize") <= 6, "{:?}", odd.methods());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_minds_a_member_of_the_newest_revision_keeps_the_others() {
+    let odd = OddServer::ready(|talk, message| match message["method"].as_str().unwrap() {
+        "server/discover" => refuse(talk, message, -32601, "no", &Value::Null),
+        "initialize" if message["params"]["capabilities"].to_string().contains("form") => {
+            refuse(talk, message, -32602, "Unrecognized field \"form\"", &Value::Null);
+        }
+        _ => agree(talk, message, "2025-06-18", &TOOLS()),
+    })
+    .await;
+    let received = odd.received.lock();
+    let taken = received.iter().rfind(|(_, message)| is(message, "initialize")).unwrap();
+    assert!(taken.1["params"]["capabilities"]["elicitation"].is_object(), "{}", taken.1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_host_in_trouble_takes_is_not_remembered() {
+    let greetings = Arc::new(Mutex::new(0));
+    let counted = greetings.clone();
+    let shared = dialing_http(move |asked| match asked.method() {
+        "initialize" => {
+            *counted.lock() += 1;
+            if *counted.lock() < 3 {
+                return ScriptedAnswer::Status(500);
+            }
+            let info = json!({"name": "odd", "version": "1"});
+            let result = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info});
+            ScriptedAnswer::Result(result, None)
+        }
+        "tools/list" => ScriptedAnswer::Result(json!({"tools": []}), None),
+        method if method.starts_with("notifications/") => ScriptedAnswer::Status(202),
+        _ => ScriptedAnswer::Status(400),
+    });
+    let settings = ServerSettings { protocol: None, ..settings_http() };
+    let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
+    tokio::spawn(upstream.clone().run());
+    upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+    assert_eq!(*greetings.lock(), 3);
+    assert_eq!(upstream.pool.greeting(), None);
 }
