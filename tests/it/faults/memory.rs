@@ -1,12 +1,13 @@
 //! Memory: what clients and servers make the gateway hold stays within `limits.memory`, and others are still served.
 
+use moongate_mock::{HttpRules, MockScript, Revision, serve_tcp, serve_ws};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::limits::keys;
-use crate::harness::{ERAS, Era, McpClient, Process, Setup, legacy, serve, until};
+use crate::harness::{ERAS, Era, McpClient, Process, Setup, legacy, loopback, serve, until};
 
 const MIB: usize = 1 << 20;
 /// What `limits.memory` is in these tests, and what the process may take in all, in MiB.
@@ -95,50 +96,57 @@ async fn bodies_that_begin_together_stay_within_the_memory_limit() {
     }
 }
 
-/// Results that nobody reads count for their server.
-#[tokio::test]
-async fn results_that_nobody_reads_stay_within_the_memory_limit() {
+/// Script of a legacy server with a tool whose results have 12 MiB.
+fn large_results() -> MockScript {
     let mut script = legacy();
     let result = json!({"content": [{"type": "text", "text": "x".repeat(12 * MIB)}]});
     let flow = serde_json::from_value(json!({"steps": [], "result": result})).unwrap();
     script.flows.insert("large".to_owned(), flow);
     script.tools.push(json!({"name": "large", "inputSchema": {"type": "object"}}));
-    let (large, small) = (serve(script).await, serve(legacy()).await);
-    let gateway = limited(Setup::new()).http("b", &large.url).http("a", &small.url).spawn().await;
+    script
+}
+
+/// Calls the tool with large results, and reads nothing of the answer.
+async fn leave_unread(gateway: &Process, id: usize) -> TcpStream {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let params = json!({"name": "b__large", "arguments": {}, "_meta": meta});
+    let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string();
+    let extra = format!(
+        "Content-Length: {}\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: b__large",
+        body.len()
+    );
+    let mut stream = connect(gateway).await;
+    stream.write_all(format!("{}{body}", head(gateway, &extra)).as_bytes()).await.unwrap();
+    stream
+}
+
+async fn are_ready(gateway: &Process) {
     until("both servers are ready", || async {
         let is_ready = async |server| gateway.status(server).await["state"] == "ready";
         (is_ready("a").await && is_ready("b").await).then_some(())
     })
     .await;
-    let call = |id: Value| {
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        });
-        let params = json!({"name": "b__large", "arguments": {}, "_meta": meta});
-        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
-    };
+}
+
+/// Results that nobody reads count for their server.
+#[tokio::test]
+async fn results_that_nobody_reads_stay_within_the_memory_limit() {
+    let (large, small) = (serve(large_results()).await, serve(legacy()).await);
+    let gateway = limited(Setup::new()).http("b", &large.url).http("a", &small.url).spawn().await;
+    are_ready(&gateway).await;
     let mut unread = Vec::new();
-    // The kernel takes a few megabytes of each from the gateway, however little their clients read.
-    let mut leave_unread = async |id: usize| {
-        let mut stream = connect(&gateway).await;
-        let body = call(json!(id));
-        let extra = format!(
-            "Content-Length: {}\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: b__large",
-            body.len()
-        );
-        stream.write_all(format!("{}{body}", head(&gateway, &extra)).as_bytes()).await.unwrap();
-        unread.push(stream);
-    };
     let refused = async || metric(&gateway, "moongate_refused_total{limit=\"memory\"}").await.unwrap_or_default();
     for id in 0..40 {
-        leave_unread(id).await;
+        unread.push(leave_unread(&gateway, id).await);
     }
     until("some are refused", || async { (refused().await > 5.0).then_some(()) }).await;
     // One after the other, until what is held leaves no room for one more.
     for id in 40..60 {
         let before = refused().await;
-        leave_unread(id).await;
+        unread.push(leave_unread(&gateway, id).await);
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         if refused().await > before {
             break;
@@ -156,23 +164,57 @@ async fn results_that_nobody_reads_stay_within_the_memory_limit() {
     drop(unread);
 }
 
+/// The same over the transports that share one connection.
+#[tokio::test]
+async fn results_that_nobody_reads_stay_within_the_memory_limit_over_each_transport() {
+    let http = HttpRules { streamable: false, ..HttpRules::default() };
+    let events = serve(MockScript { http, ..large_results().speaking(&[Revision::V2024_11_05]) }).await;
+    let socket = serve_ws(large_results(), loopback(), None).await.unwrap();
+    let lines = serve_tcp(large_results(), loopback(), None).await.unwrap();
+    let small = serve(legacy()).await;
+    let events = events.url.replace("/mcp", "/sse");
+    let servers: [(&str, Box<dyn Fn(Setup) -> Setup>); 4] = [
+        ("stdio", Box::new(|setup: Setup| setup.stdio("b", &large_results()))),
+        ("sse", Box::new(|setup: Setup| setup.http("b", &events))),
+        ("ws", Box::new(|setup: Setup| setup.http("b", &socket.url))),
+        ("tcp", Box::new(|setup: Setup| setup.with("servers.b", &format!("tcp = {:?}", lines.url)))),
+    ];
+    for (transport, with_server) in servers {
+        let gateway = with_server(limited(Setup::new()).http("a", &small.url)).spawn().await;
+        are_ready(&gateway).await;
+        let mut unread = Vec::new();
+        for id in 0..30 {
+            unread.push(leave_unread(&gateway, id).await);
+        }
+        let held = || metric(&gateway, "moongate_memory_reserved_bytes{holder=\"servers\"}");
+        until(transport, || async { held().await.filter(|held| *held > (36 * MIB) as f64) }).await;
+        others_are_served(&gateway).await;
+        assert!(peak(&gateway) < RESIDENT_MAX, "{transport}: {} MiB", peak(&gateway));
+    }
+}
+
 /// A client that says megabytes about itself keeps a session of the usual size.
 #[tokio::test]
 async fn what_a_client_says_about_itself_is_bounded() {
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().spawn().await;
     let http = crate::harness::HttpClient::new();
+    let mcp = gateway.mcp();
     let headers = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
     let initialize = |capabilities: Value| {
         let info = json!({"name": "big", "version": "1", "icons": [{"src": "x".repeat(3 * MIB)}]});
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info});
         json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).to_string()
     };
-    let reply = http.send("POST", &gateway.url("/mcp"), &headers, initialize(json!({}))).await;
-    assert_eq!(reply.status, 200, "{reply:?}");
+    let before = peak(&gateway);
+    for _ in 0..60 {
+        let reply = http.send("POST", &mcp, &headers, initialize(json!({}))).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+    }
+    assert!(peak(&gateway) < before + 60, "{} MiB after {before} MiB", peak(&gateway));
     let large = json!({"experimental": {"x": "x".repeat(20_000)}});
-    let reply = http.send("POST", &gateway.url("/mcp"), &headers, initialize(large)).await;
+    let reply = http.send("POST", &mcp, &headers, initialize(large)).await;
     let message = reply.error()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("16384"), "{message}");
-    let modern = gateway.client(Era::Modern).await;
+    let modern = McpClient::open(&mcp, Era::Modern).await;
     assert_eq!(modern.request("tools/list", json!({})).await.status, 200);
 }
