@@ -3,14 +3,17 @@
 //! Owns the search for references in settings, and which of them the config has already. Does not replace them
 //! (`expand`). Invariant: a variable goes to no origin that the owner's config does not send it to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
 use super::guarded_settings::power_setting;
+use crate::collector::ProblemCollector;
+use crate::layers::read_layers;
+use crate::merge;
 use crate::options::LoadOptions;
 use crate::popular::popular_servers;
-use crate::server_entries::written_servers;
+use crate::source::ConfigSources;
 
 /// Levels of a value that are searched. No setting of a server has more.
 const DEPTH_MAX: usize = 16;
@@ -43,12 +46,15 @@ impl From<String> for GuardedSetting {
 }
 
 impl KnownReferences {
-    /// Reads the references of a config's files. Entries that cannot be read have none.
+    /// Reads the references of a config, as its files and variables are merged. One that cannot be read has none.
     pub fn read(options: &LoadOptions<'_>) -> KnownReferences {
         let mut known = KnownReferences::default();
-        for path in &options.paths {
-            let text = options.texts.get(path).cloned().or_else(|| std::fs::read_to_string(path).ok());
-            written_servers(path, &text.unwrap_or_default()).values().for_each(|settings| known.add(settings));
+        let read = read_layers(options, &mut ConfigSources::default(), &mut ProblemCollector::default());
+        // A later layer decides where a server is, and so where its variables go.
+        let merged = read.ok().and_then(|layers| merge::merge(&layers).ok());
+        let servers = merged.as_ref().and_then(|merged| merged.child("servers")?.as_table());
+        for server in servers.into_iter().flat_map(BTreeMap::values) {
+            server.to_json(&|_, _| None).as_object().into_iter().for_each(|settings| known.add(settings));
         }
         // The program's own table names the variable of each vendor for the vendor's own address.
         for server in popular_servers() {
@@ -93,11 +99,8 @@ impl KnownReferences {
 }
 
 /// Finds a setting that refers to more than it did before.
-pub(super) fn added_reference(
-    before: Option<&Map<String, Value>>,
-    after: &Map<String, Value>,
-) -> Option<GuardedSetting> {
-    let known = before.map(all_texts).unwrap_or_default();
+pub(super) fn added_reference(before: &Map<String, Value>, after: &Map<String, Value>) -> Option<GuardedSetting> {
+    let known = all_texts(before);
     let variables = |text| references(text).collect::<BTreeSet<_>>();
     all_texts(after).into_iter().find_map(|(path, text)| {
         let old = known.iter().find(|(other, _)| *other == path).map(|(_, text)| variables(text));
@@ -178,6 +181,8 @@ fn proxy(settings: &Map<String, Value>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn settings(value: Value) -> Map<String, Value> {
@@ -233,12 +238,42 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_goes_where_all_layers_together_send_it() {
+        let texts = [
+            ("a.toml", "[servers.a]\nurl = 'https://old.example/'\nheaders = { X = '${TOKEN}' }\n"),
+            (
+                "b.toml",
+                "[servers.a]\nurl = 'https://new.example/'\n[servers.b]\nurl = 'https://file.example/'\n\
+                        headers = { X = '${OTHER}' }\n",
+            ),
+        ];
+        let texts = texts.map(|(path, text)| (PathBuf::from(path), text.to_owned()));
+        let env = [("MOONGATE_SERVERS__B__URL".to_owned(), "https://variable.example/".to_owned())];
+        let options = LoadOptions {
+            paths: texts.iter().map(|(path, _)| path.clone()).collect(),
+            texts: texts.into(),
+            env: env.into(),
+            ..LoadOptions::default()
+        };
+        let known = KnownReferences::read(&options);
+        for (origin, variable, is_known) in [
+            ("https://new.example", "${TOKEN}", true),
+            ("https://old.example", "${TOKEN}", false),
+            ("https://variable.example", "${OTHER}", true),
+            ("https://file.example", "${OTHER}", false),
+        ] {
+            let new = settings(json!({ "url": origin, "headers": { "Y": variable } }));
+            assert_eq!(known.guarded_setting(&new).is_none(), is_known, "{origin}");
+        }
+    }
+
+    #[test]
     fn a_change_adds_no_reference() {
         let before = settings(json!({ "title": "${A}", "args": ["${B}"] }));
-        let added = |after: Value| Some(added_reference(Some(&before), &settings(after))?.path);
+        let added = |after: Value| Some(added_reference(&before, &settings(after))?.path);
         assert_eq!(added(json!({ "title": "x ${A}", "args": ["${B}", "c"] })), None);
         assert_eq!(added(json!({ "title": "${B}" })).as_deref(), Some("title"));
         assert_eq!(added(json!({ "args": ["x", "${B}"] })).as_deref(), Some("args[1]"));
-        assert_eq!(added_reference(None, &before).unwrap().variable.as_deref(), Some("B"));
+        assert_eq!(added_reference(&Map::new(), &before).unwrap().variable.as_deref(), Some("B"));
     }
 }

@@ -39,7 +39,7 @@ pub use tool_rules::{is_pattern_of, pattern_of};
 
 use crate::keys::AdminEdits;
 pub use crate::keys::KeyList;
-use crate::load::load;
+use crate::load::{LoadedConfig, load};
 use crate::options::LoadOptions;
 use operation::EditTarget;
 use operator_rights::OperatorRights;
@@ -132,12 +132,22 @@ fn prepare_within(
         Ok(_) => ConfigEditError::invalid(&problems),
         Err(before) => ConfigEditError::invalid_before(&before),
     })?;
+    check_variables(&loaded, operations)?;
     let config = EditedConfig { options: &options, path: file.path() };
     operations.iter().try_for_each(|operation| operation.check_effect(&loaded, &config))?;
     let summary = operations.iter().map(ConfigOperation::summary).collect::<Vec<_>>().join(", ");
     let text = options.texts.remove(file.path()).unwrap_or_default();
     let servers = operations.iter().filter_map(ConfigOperation::server).map(str::to_owned).collect();
     Ok(PreparedEdit { file, text: Some(text), loaded, summary, servers, edits })
+}
+
+/// Refuses new servers that variables have settings for: the two would be merged, key by key.
+fn check_variables(loaded: &LoadedConfig, operations: &[ConfigOperation]) -> Result<(), ConfigEditError> {
+    let variables = |name: &&str| !loaded.places.server_variables(name).is_empty();
+    let Some(name) = operations.iter().filter_map(ConfigOperation::added_server).find(variables) else { return Ok(()) };
+    let variables = loaded.places.server_variables(name).join(", ");
+    let message = format!("there is a server {name:?} already, in the environment: {variables}");
+    Err(ConfigEditError::new("already_there", message))
 }
 
 /// File on its way to a prepared edit.

