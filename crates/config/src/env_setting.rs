@@ -33,9 +33,8 @@ pub(super) fn read_variables<'a>(
     let shown = path.display().to_string();
     let file = match read(&path, options) {
         Ok(file) => file,
-        Err(why) => {
+        Err(UnusableFile { why, fix }) => {
             let message = format!("`gateway.env_file`: the file {shown} cannot be used: {why}");
-            let fix = "write one `NAME=value` a line, readable by the gateway's user, or remove the key";
             faults.error(ProblemKind::Reference, node.span, message, fix);
             BTreeMap::new()
         }
@@ -60,12 +59,21 @@ fn named<'a>(
     (!text.is_empty()).then(|| (node, relative_to(&text, directory)))
 }
 
-fn read(path: &Path, options: &LoadOptions<'_>) -> Result<BTreeMap<String, String>, String> {
+/// Reason why a file cannot be used, and what mends it.
+struct UnusableFile {
+    why: String,
+    fix: String,
+}
+
+fn read(path: &Path, options: &LoadOptions<'_>) -> Result<BTreeMap<String, String>, UnusableFile> {
+    const FIX: &str = "write one `NAME=value` a line, readable by the gateway's user, or remove the key";
     let text = match options.texts.get(path) {
-        Some(text) => text.clone(),
-        None => foreign_file::read_text(path, SIZE_MAX).map_err(|error| expand::reason(&error))?,
+        Some(text) => Ok(text.clone()),
+        None => foreign_file::read_text(path, SIZE_MAX),
     };
-    env_file::parse(&text).map_err(|error| format!("line {}: {}", error.line, error.why))
+    let text = text.map_err(|error| UnusableFile { why: expand::reason(&error), fix: expand::fix_or(&error, FIX) })?;
+    env_file::parse(&text)
+        .map_err(|error| UnusableFile { why: format!("line {}: {}", error.line, error.why), fix: FIX.to_owned() })
 }
 
 /// Returns the variables of an env file. A file that cannot be read has none.

@@ -231,7 +231,7 @@ fn read_file(path: &str, directory: Option<&FilePath>) -> Result<String, Danglin
     let text = foreign_file::read_text(&path, SECRET_BYTES_MAX).map_err(|error| DanglingReference {
         kind: ProblemKind::Reference,
         message: format!("the file {} cannot be read: {}", path.display(), reason(&error)),
-        fix: "create it as UTF-8 text that the gateway's user may read, or correct the path".to_owned(),
+        fix: fix_or(&error, "create it as UTF-8 text that the gateway's user may read, or correct the path"),
     })?;
     // Editors end a file with a line break, which belongs to no secret.
     let text = text.strip_suffix('\n').unwrap_or(&text);
@@ -248,6 +248,11 @@ pub(super) fn reason(error: &std::io::Error) -> String {
         std::io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
         _ => error.to_string(),
     }
+}
+
+/// Returns what mends an error of a file: what is known of it, or this.
+pub(super) fn fix_or(error: &std::io::Error, fix: &str) -> String {
+    foreign_file::fix_of(error).unwrap_or_else(|| fix.to_owned())
 }
 
 #[cfg(test)]

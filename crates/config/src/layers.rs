@@ -66,7 +66,8 @@ fn read(
         Ok(text) => text,
         Err(error) => {
             let message = format!("the file cannot be read: {}", expand::reason(&error));
-            faults.error(ProblemKind::Syntax, whole, message, "check the path, and who may read it");
+            let fix = expand::fix_or(&error, "check the path, and who may read it");
+            faults.error(ProblemKind::Syntax, whole, message, fix);
             return None;
         }
     };

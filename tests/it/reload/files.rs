@@ -155,6 +155,9 @@ async fn a_moved_link_and_a_new_secret_are_seen() {
         .with("gateway", "reload = { interval = \"100ms\" }")
         .with("auth.keys.1", &format!("name = \"one\"\nkey = \"${{file:{}}}\"", key.display()));
     let process = setup.spawn().await;
+    // The kubelet makes such folders writable for everybody.
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(process.dir.path(), everybody).unwrap();
     let pid = ready(&process).await;
     let (dir, text) = (process.dir.path(), std::fs::read_to_string(config(&process)).unwrap());
     for (version, text) in [("v1", text.clone()), ("v2", format!("{text}\n[servers.a.tools]\nallow = []\n"))] {

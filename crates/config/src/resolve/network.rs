@@ -6,7 +6,7 @@
 use moongate_platform::foreign_file;
 
 use super::resolver::PlanResolver;
-use crate::expand::{reason, relative_to};
+use crate::expand::{fix_or, reason, relative_to};
 use crate::problem::ProblemKind;
 use crate::server_keys::Common;
 use crate::tree::ConfigPath;
@@ -52,16 +52,19 @@ impl PlanResolver<'_> {
         let file = relative_to(text, self.tree.at(path).and_then(|node| self.sources.directory(node.span)));
         // The plan holds the file's content: a changed file makes another plan, and a reload notices it.
         self.files.push(file.clone());
+        let mut fix = "name a PEM file of the authority's certificate that the gateway's user may read".to_owned();
         let read = match foreign_file::read(&file, CA_BYTES_MAX) {
             Ok(pem) => CaFile::parse(&pem),
-            Err(error) => Err(format!("cannot be read: {}", reason(&error))),
+            Err(error) => {
+                fix = fix_or(&error, &fix);
+                Err(format!("cannot be read: {}", reason(&error)))
+            }
         };
         let fault = match read {
             Ok(ca) => return Some(ca),
             Err(fault) => fault,
         };
         let message = format!("`{path}`: the file {} {fault}", file.display());
-        let fix = "name a PEM file of the authority's certificate that the gateway's user may read";
         self.error(ProblemKind::Value, path, message, fix);
         None
     }

@@ -47,6 +47,11 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
+/// Returns what mends an error of this module, if only this module knows.
+pub fn fix_of(error: &io::Error) -> Option<String> {
+    system::fix_of(error)
+}
+
 fn check_kind(found: &std::fs::Metadata) -> io::Result<()> {
     match found.file_type() {
         kind if kind.is_file() => Ok(()),

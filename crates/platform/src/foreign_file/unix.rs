@@ -1,28 +1,69 @@
 //! Files of others on Unix: the links on the way, judged by their folders and owners.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat, StatVfsMountFlags};
 
 /// Maximum number of symbolic links on the way, as many as the kernel follows.
 const SYMLINKS_MAX: usize = 40;
 
+/// Link that others may have made. Its file is not read.
+#[derive(Debug)]
+struct ChangeableLink {
+    link: PathBuf,
+}
+
+impl fmt::Display for ChangeableLink {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} is a symbolic link that other users may change", self.link.display())
+    }
+}
+
+impl std::error::Error for ChangeableLink {}
+
+/// Returns what mends an error, if only this module knows.
+pub(super) fn fix_of(error: &io::Error) -> Option<String> {
+    let ChangeableLink { link } = error.get_ref()?.downcast_ref()?;
+    let folder = link.parent().unwrap_or(link).display();
+    Some(format!("`chmod o-w {folder}`, or name the file itself"))
+}
+
 /// Opens a file without waiting for anybody.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     let target = resolve(&std::path::absolute(path)?)?;
-    // NONBLOCK: opening a pipe would wait for its other end. NOFOLLOW: the way was checked, and no new link is taken.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::open(&target, flags, Mode::empty())?))
+    Ok(File::from(open_resolved(&target)?))
 }
 
-/// Follows the links of a path. Fails at one that other users may change.
+/// Opens a file by a path that had no links when it was checked.
+fn open_resolved(path: &Path) -> rustix::io::Result<OwnedFd> {
+    // NONBLOCK: opening a pipe would wait for its other end. NOFOLLOW: no new link is taken.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{CWD, ResolveFlags, openat2};
+        use rustix::io::Errno;
+        match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            // Kernels before 5.6 lack the call, and some containers refuse it.
+            Err(Errno::NOSYS | Errno::PERM) => {}
+            opened => return opened,
+        }
+    }
+    // NOFOLLOW is about the last name. A folder that others make a link since the check is followed here.
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
+/// Follows the links of a path. Fails at one that other users may change, if it leads where they cannot put a file.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     let own = rustix::process::geteuid().as_raw();
     let mut steps = steps_of(path);
     let (mut at, mut links) = (PathBuf::from("/"), 0);
+    // Last link that others may have made.
+    let mut doubtful: Option<PathBuf> = None;
     while let Some(step) = steps.pop() {
         if step == ".." {
             // `at` has no links, so its parent is the folder that `..` means.
@@ -32,24 +73,34 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
         let next = at.join(&step);
         let stat = rustix::fs::lstat(&next)?;
         if !FileType::from_raw_mode(stat.st_mode).is_symlink() {
+            // What they cannot read themselves, they could not have put there.
+            if let Some(link) = doubtful.take_if(|_| !is_open_to_others(&stat)) {
+                return Err(refused(link));
+            }
             at = next;
             continue;
         }
         links += 1;
         if links > SYMLINKS_MAX {
-            return Err(io::Error::other("its path has too many symbolic links"));
-        }
-        if is_changeable(&rustix::fs::lstat(&at)?, &stat, own) {
-            let message = format!("{} is a symbolic link that other users may change", next.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+            return Err(rustix::io::Errno::LOOP.into());
         }
         let target = std::fs::read_link(&next)?;
+        if is_changeable(&rustix::fs::lstat(&at)?, &stat, own) && !is_read_only(&at)? {
+            if !stays_below(&target) {
+                return Err(refused(next));
+            }
+            doubtful = Some(next);
+        }
         if target.is_absolute() {
             at = PathBuf::from("/");
         }
         steps.extend(steps_of(&target));
     }
     Ok(at)
+}
+
+fn refused(link: PathBuf) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, ChangeableLink { link })
 }
 
 /// True if others than this user, root and the folder's owner may have made or replaced a link. proc_sys_fs(5),
@@ -59,6 +110,22 @@ fn is_changeable(folder: &Stat, link: &Stat, own: u32) -> bool {
     let is_sticky = mode.contains(Mode::SVTX);
     let is_trusted = [own, 0, folder.st_uid].contains(&link.st_uid);
     mode.contains(Mode::WOTH) && !(is_sticky && is_trusted)
+}
+
+/// True if nobody may change a folder, whatever its mode. The kubelet mounts ConfigMaps so, with mode 0777.
+fn is_read_only(folder: &Path) -> io::Result<bool> {
+    Ok(rustix::fs::statvfs(folder)?.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
+/// True for a target within the folder of its link. Who may make a link there may put a file there as well.
+fn stays_below(target: &Path) -> bool {
+    target.components().all(|step| matches!(step, Component::Normal(_) | Component::CurDir))
+}
+
+/// True if others may read a file, or look into a folder.
+fn is_open_to_others(stat: &Stat) -> bool {
+    let needed = if FileType::from_raw_mode(stat.st_mode).is_dir() { Mode::XOTH } else { Mode::ROTH };
+    Mode::from_raw_mode(stat.st_mode).contains(needed)
 }
 
 /// Splits a path into its names, the first one last.
@@ -73,7 +140,7 @@ fn steps_of(path: &Path) -> Vec<OsString> {
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-    use super::super::read_text;
+    use super::super::{fix_of, read_text};
     use rustix::fs::RawMode;
 
     use super::*;
@@ -111,11 +178,59 @@ mod tests {
                 assert_eq!(read_text(&from.join(way), 10).is_ok(), is_fine, "{from:?} {way}");
             }
         }
+        let refused = read_text(&open.join("link"), 10).unwrap_err();
+        assert!(fix_of(&refused).unwrap().contains(&format!("chmod o-w {}", open.display())), "{refused}");
         // A file in such a folder is read: it holds what it holds, and no other file's text.
         std::fs::write(open.join("file"), "text").unwrap();
         assert_eq!(read_text(&open.join("file"), 10).unwrap(), "text");
         symlink("round", own.join("round")).unwrap();
         assert!(read_text(&own.join("round"), 10).is_err());
+    }
+
+    #[test]
+    fn a_link_that_stays_in_its_folder_is_followed_wherever_it_is() {
+        // As the kubelet lays out the files of a ConfigMap, in a folder of mode 0777.
+        let dir = tempfile::tempdir().unwrap();
+        let set = |path: &Path, mode: u32| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let data = dir.path().join("..2026_11_25");
+        std::fs::create_dir(&data).unwrap();
+        let file = data.join("moongate.toml");
+        std::fs::write(&file, "text").unwrap();
+        symlink("..2026_11_25", dir.path().join("..data")).unwrap();
+        symlink("..data/moongate.toml", dir.path().join("moongate.toml")).unwrap();
+        symlink("./..data/../..data/moongate.toml", dir.path().join("up")).unwrap();
+        symlink("/etc/hostname", data.join("elsewhere")).unwrap();
+        symlink("..data/elsewhere", dir.path().join("elsewhere")).unwrap();
+        set(dir.path(), 0o777);
+        set(&data, 0o755);
+        assert_eq!(read_text(&dir.path().join("moongate.toml"), 10).unwrap(), "text");
+        assert_eq!(read_text(&dir.path().join("..data/moongate.toml"), 10).unwrap(), "text");
+        assert!(read_text(&dir.path().join("up"), 10).is_err());
+        // Others could not read this file, so a link of theirs does not lead there.
+        set(&file, 0o600);
+        assert!(read_text(&dir.path().join("moongate.toml"), 10).is_err());
+        set(&file, 0o644);
+        set(&data, 0o700);
+        assert!(read_text(&dir.path().join("moongate.toml"), 10).is_err());
+        assert_eq!(read_text(&data.join("moongate.toml"), 10).unwrap(), "text");
+        set(&data, 0o777);
+        assert!(read_text(&dir.path().join("elsewhere"), 1000).is_err(), "the second link leaves the folder");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_folder_that_becomes_a_link_after_the_check_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(folder.join("real")).unwrap();
+        std::fs::write(folder.join("real/file"), "text").unwrap();
+        symlink("real", folder.join("link")).unwrap();
+        assert!(open_resolved(&folder.join("real/file")).is_ok());
+        use rustix::fs::{CWD, ResolveFlags, openat2};
+        let has_call = openat2(CWD, &folder, OFlags::RDONLY, Mode::empty(), ResolveFlags::NO_SYMLINKS).is_ok();
+        assert_eq!(open_resolved(&folder.join("link/file")).is_err(), has_call);
     }
 
     #[test]
