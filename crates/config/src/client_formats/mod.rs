@@ -39,7 +39,7 @@ pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: 
     let asks = wrappers::inputs(table);
     let maps = wrappers::take(table, file, asks.is_some(), &mut ignored);
     let client = maps.iter().map(|map| map.format).find(|format| **format != OWN);
-    let switched = switched_off::take(table);
+    let mut switched = switched_off::take(table);
     // Without a client's servers, an unknown key is a mistake in our own format.
     if client.is_some() {
         ignore_settings_of_client(table, &mut ignored);
@@ -57,7 +57,7 @@ pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: 
             let (ignored, asked, format, editor) = (&mut ignored, &mut asked, map.format, &editor);
             ServerEntry { path: &path, table: entry, format, editor, asked_inputs: asked, ignored, faults }.convert();
             // After the conversion, whose lists of tools this one extends.
-            switched.apply(name, server);
+            switched.apply(&path, name, server, faults);
         }
         merge(table, map, faults);
     }

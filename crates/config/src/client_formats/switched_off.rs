@@ -4,10 +4,18 @@
 //! stays disabled.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
+use super::super::collector::ProblemCollector;
+use super::super::problem::ProblemKind;
 use super::super::server_names;
-use super::super::tree::{ConfigNode, ConfigValue};
+use super::super::tree::{ConfigNode, ConfigPath, ConfigValue};
 use super::tools;
+
+/// Bytes of the tools that the lists of one file disable, over all servers. More cost their servers.
+const RULES_BYTES_MAX: usize = 4 << 20;
+/// Bytes that a rule counts for beside its text.
+const RULE_BYTES: usize = 64;
 
 /// Lists of servers in `mcp`.
 pub(super) const LISTS: [&str; 3] = ["allowed", "excluded", "disabledMcpServers"];
@@ -20,8 +28,27 @@ pub(super) struct SwitchedOff {
     /// Servers that stay enabled. `None` if all do.
     allowed: Option<NameSet>,
     servers: NameSet,
-    /// Tools, with the server's name in front as the client writes it.
-    tools: Vec<(String, ConfigNode)>,
+    tools: ToolPatterns,
+    /// Bytes of the rules that were made of them so far.
+    rules_bytes: usize,
+}
+
+/// Patterns over all tools, by which servers find theirs: texts of thousands of both would else compare all pairs.
+#[derive(Default)]
+struct ToolPatterns {
+    /// Patterns by their plain text, those of `mcp__` without it. Each is there once.
+    by_plain: BTreeMap<(PatternKind, String), BTreeMap<String, ConfigNode>>,
+    /// Plain beginnings of those that mean everything behind it.
+    everything: BTreeMap<(PatternKind, String), ConfigNode>,
+}
+
+/// Joint between the name of a server and that of a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PatternKind {
+    /// `mcp__SERVER__TOOL`
+    Claude,
+    /// `SERVER_TOOL`
+    Other,
 }
 
 /// True if a table has lists of servers.
@@ -46,7 +73,7 @@ pub(super) fn take(table: &mut ClientTable) -> SwitchedOff {
     }
     if let Some(tools) = table.get("tools").and_then(ConfigNode::as_table) {
         let off = tools.iter().filter(|(_, node)| node.value == ConfigValue::Bool(false));
-        switched.tools.extend(off.map(|(name, node)| (name.clone(), node.clone())));
+        off.for_each(|(name, node)| switched.tools.add(name, node));
     }
     // A list of switches alone is read to its end. Whatever else is called so stays, and is named as ignored.
     let is_switch = |node: &ConfigNode| matches!(node.value, ConfigValue::Bool(_));
@@ -57,7 +84,7 @@ pub(super) fn take(table: &mut ClientTable) -> SwitchedOff {
     let denied = table.get("permissions").and_then(|permissions| permissions.child("deny"));
     for list in [table.get("amp.tools.disable"), denied].into_iter().flatten() {
         if let ConfigValue::List(items) = &list.value {
-            switched.tools.extend(items.iter().filter_map(|item| Some((item.as_text()?.to_owned(), item.clone()))));
+            items.iter().for_each(|item| item.as_text().into_iter().for_each(|name| switched.tools.add(name, item)));
         }
     }
     switched
@@ -90,20 +117,93 @@ impl<'a> FromIterator<&'a str> for NameSet {
 }
 
 impl SwitchedOff {
-    /// Disables a server, or some of its tools.
-    pub(super) fn apply(&self, name: &str, server: &mut ConfigNode) {
+    /// Disables a server, or some of its tools. `path` is that of its entry.
+    pub(super) fn apply(
+        &mut self,
+        path: &ConfigPath,
+        name: &str,
+        server: &mut ConfigNode,
+        faults: &mut ProblemCollector,
+    ) {
         let (key, place) = (server.key, server.span);
         let Some(table) = server.as_table_mut() else { return };
         let listed = |names: &NameSet| names.0.contains(name);
         if listed(&self.servers) || self.allowed.as_ref().is_some_and(|names| !listed(names)) {
             table.insert("enabled".to_owned(), ConfigNode { key, ..ConfigNode::new(ConfigValue::Bool(false), place) });
         }
-        let server = plain(name);
-        for (pattern, node) in &self.tools {
-            if let Some(tool) = tool_of(pattern, &server) {
-                tools::deny(table, tool, node);
+        let mut own = BTreeMap::new();
+        for (tool, node) in self.tools.of_server(&plain(name)) {
+            self.rules_bytes += tool.len() + RULE_BYTES;
+            if self.rules_bytes > RULES_BYTES_MAX {
+                let message = "the lists of the file disable more tools of all its servers than are read";
+                let fix = "disable whole servers, or tools by patterns such as `delete_*`";
+                return faults.about(path).error(ProblemKind::Value, key, message, fix);
+            }
+            own.entry(tool).or_insert(node);
+            if tool == "*" {
+                // Nothing is left to disable, and nothing else was found before.
+                break;
             }
         }
+        own.into_iter().for_each(|(tool, node)| tools::deny(table, tool, node));
+    }
+}
+
+impl PatternKind {
+    /// Returns the kind of a pattern, and the pattern without its mark.
+    fn of(pattern: &str) -> (PatternKind, &str) {
+        match pattern.strip_prefix("mcp__") {
+            Some(rest) => (PatternKind::Claude, rest),
+            None => (PatternKind::Other, pattern),
+        }
+    }
+
+    fn joint(self) -> &'static str {
+        match self {
+            PatternKind::Claude => "__",
+            PatternKind::Other => "_",
+        }
+    }
+}
+
+impl ToolPatterns {
+    fn add(&mut self, pattern: &str, node: &ConfigNode) {
+        let (kind, rest) = PatternKind::of(pattern);
+        if let Some(head) = rest.strip_suffix('*') {
+            self.everything.entry((kind, plain(head))).or_insert_with(|| node.clone());
+        }
+        let same = self.by_plain.entry((kind, plain(rest))).or_default();
+        same.entry(rest.to_owned()).or_insert_with(|| node.clone());
+    }
+
+    /// Returns the tools of a server that the patterns mean: `*` first, if it is among them. `server` is its plain name.
+    fn of_server(&self, server: &str) -> impl Iterator<Item = (&str, &ConfigNode)> {
+        let kinds = [PatternKind::Claude, PatternKind::Other];
+        let everything = kinds.iter().find_map(|kind| self.all_of(*kind, server));
+        let some = kinds.into_iter().flat_map(move |kind| self.tools_of(kind, server));
+        everything.map(|node| ("*", node)).into_iter().chain(some)
+    }
+
+    /// Finds a pattern that means all tools of a server: its name, or a beginning with `*`.
+    fn all_of(&self, kind: PatternKind, server: &str) -> Option<&ConfigNode> {
+        let start = format!("{server}{}", kind.joint());
+        // Plain texts are ASCII, so each of their bytes ends a beginning.
+        let mut beginnings = (0..=start.len()).map(|length| start[..length].to_owned());
+        let named = || self.by_plain.get(&(kind, server.to_owned()))?.values().next();
+        let with_star = beginnings.find_map(|head| self.everything.get(&(kind, head)));
+        with_star.or_else(|| named().filter(|_| kind == PatternKind::Claude))
+    }
+
+    fn tools_of(&self, kind: PatternKind, server: &str) -> impl Iterator<Item = (&str, &ConfigNode)> {
+        let start = format!("{server}{}", kind.joint());
+        let length = start.len();
+        let behind = self.by_plain.range((Bound::Excluded((kind, start.clone())), Bound::Unbounded));
+        let behind = behind.take_while(move |((other, plain), _)| *other == kind && plain.starts_with(&start));
+        behind.flat_map(|(_, same)| same).filter_map(move |(pattern, node)| {
+            // A plain text has a byte for each character.
+            let (at, _) = pattern.char_indices().nth(length)?;
+            Some((&pattern[at..], node))
+        })
     }
 }
 
@@ -116,34 +216,13 @@ fn plain_letter(letter: char) -> char {
     if letter.is_ascii_alphanumeric() { letter } else { '_' }
 }
 
-/// Finds the tool that a client's pattern over all tools means. `server` is the plain name of a server.
-// Tried for each server with each pattern, so it makes no copies.
-fn tool_of<'a>(pattern: &'a str, server: &str) -> Option<&'a str> {
-    let (pattern, between) = match pattern.strip_prefix("mcp__") {
-        Some(rest) => (rest, "__"),
-        None => (pattern, "_"),
-    };
-    let start = || server.chars().chain(between.chars());
-    let is_start = |head: &str| head.chars().map(plain_letter).eq(start());
-    let length = server.len() + between.len();
-    // Plain names are ASCII, so the beginning of the pattern has as many bytes.
-    if let Some((head, tool)) = pattern.split_at_checked(length)
-        && is_start(head)
-        && !tool.is_empty()
-    {
-        return Some(tool);
-    }
-    // The pattern means the server itself, or everything with its beginning.
-    let mut left = start();
-    let everything = pattern
-        .strip_suffix('*')
-        .is_some_and(|head| head.chars().all(|letter| left.next() == Some(plain_letter(letter))));
-    let is_server = || between == "__" && pattern.chars().map(plain_letter).eq(server.chars());
-    (everything || is_server()).then_some("*")
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::super::parse;
+    use super::super::super::source::FileFormat;
+    use super::super::super::tree::SourceSpan;
     use super::*;
 
     #[test]
@@ -159,8 +238,56 @@ mod tests {
             ("Bash(rm:*)", "github", None),
             ("mcp__git__x", "github", None),
             ("githubx_y", "github", None),
+            ("github_", "github", None),
+            ("mcp__mön__x", "mön", Some("x")),
         ] {
-            assert_eq!(tool_of(pattern, &plain(server)), tool, "{pattern}");
+            let mut patterns = ToolPatterns::default();
+            patterns.add(pattern, &ConfigNode::new(ConfigValue::Null, SourceSpan::BUILT_IN));
+            assert_eq!(patterns.of_server(&plain(server)).next().map(|(tool, _)| tool), tool, "{pattern}");
         }
+    }
+
+    fn normalised(text: &str) -> (ConfigNode, ProblemCollector) {
+        let mut faults = ProblemCollector::default();
+        let mut tree = parse::parse(FileFormat::Json, text, 0, &mut faults);
+        super::super::normalise(&mut tree, None, &mut faults);
+        (tree, faults)
+    }
+
+    fn denied(tree: &ConfigNode, server: &str) -> Vec<String> {
+        let deny = tree.at(&ConfigPath::of(&["servers", server, "tools", "deny"]));
+        deny.into_iter().flat_map(texts).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn each_server_has_each_denied_tool_once() {
+        let servers = r#""a": {"url": "http://a"}, "a-b": {"url": "http://b", "disabledTools": ["own"]}"#;
+        let of = |patterns: &str| {
+            let text = format!(r#"{{"mcpServers": {{{servers}}}, "permissions": {{"deny": [{patterns}]}}}}"#);
+            let (tree, faults) = normalised(&text);
+            assert!(faults.errors.is_empty());
+            (denied(&tree, "a"), denied(&tree, "a-b"))
+        };
+        let everything = of(r#""*", "mcp__a__x", "*", "a*", "*""#);
+        assert_eq!(everything, (vec!["*".to_owned()], vec!["own".to_owned(), "*".to_owned()]));
+        let (of_a, of_b) = of(r#""mcp__a__x", "a_x", "a.x", "mcp__a-b__y", "a_b_y", "a_b_z", "é_x", "Bash(a:*)""#);
+        assert_eq!(of_a, ["b_y", "b_z", "x"]);
+        assert_eq!(of_b, ["own", "y", "z"]);
+    }
+
+    #[test]
+    fn servers_times_patterns_end_at_a_bound() {
+        // All names are one to the client, so each pattern means a tool of each server.
+        let name = |n: u32| (0..12).map(|bit| if n >> bit & 1 == 0 { "x-" } else { "x_" }).collect::<String>();
+        let servers = (0..1000).map(|n| (format!("a{}z", name(n)), json!({ "url": "http://a" })));
+        let servers: serde_json::Map<_, _> = servers.collect();
+        let patterns: Vec<String> = (0..1000).map(|n| format!("a{}z_t{n}", name(0))).collect();
+        let text = json!({ "mcpServers": servers, "permissions": { "deny": patterns } }).to_string();
+        let (tree, faults) = normalised(&text);
+        let count: usize = servers.keys().map(|name| denied(&tree, name).len()).sum();
+        assert!(count <= RULES_BYTES_MAX / RULE_BYTES, "{count}");
+        // A server whose rules are not read to their end is not used.
+        let broken = faults.errors.iter().filter(|fault| fault.message.contains("more tools")).count();
+        assert!(broken > 0 && count / patterns.len() + broken == servers.len(), "{broken} {count}");
     }
 }
