@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use moongate_telemetry::secret_look::secret_ranges;
+use moongate_telemetry::secret_look::{merged_ranges, secret_ranges};
 
 use super::harmless_value::{has_plain_name, is_count, is_harmless, is_path};
 use super::redact::{ARGUMENTS, SECRET_TABLES, WORDS, is_only_reference, sounds_secret};
@@ -31,10 +31,10 @@ pub(super) fn secret_parts(path: &ConfigPath, text: &str, before: Option<&str>) 
         return std::iter::once(0..text.len()).collect();
     }
     let mut found = secret_ranges(text);
-    if is_argument {
+    if is_argument || is_in_secret_table(&steps) {
         found.extend(argument_parts(text, before));
     }
-    joined(found)
+    merged_ranges(found)
 }
 
 /// Replaces the secret parts of a text. `None` if there is none.
@@ -58,7 +58,7 @@ fn names_next(flag: &str, value: &str) -> bool {
 /// Returns true for a text that is secret as a whole, by the names on its path.
 fn is_whole_secret(steps: &[&str], text: &str) -> bool {
     let Some((name, tables)) = steps.split_last() else { return false };
-    let is_address = text.contains("://");
+    let is_address = is_url(text);
     // Such a name says where a secret is, and not what it is.
     let is_place = has_plain_name(name) && (is_path(text) || is_address) || is_count(name, text);
     let is_named = |step: &&str| WORDS.iter().any(|word| step.to_ascii_lowercase().contains(word));
@@ -68,14 +68,24 @@ fn is_whole_secret(steps: &[&str], text: &str) -> bool {
         tables => tables.iter().any(is_named),
     };
     let is_server = matches!(steps, [map, _] if SERVER_MAPS.contains(map));
-    let in_table = tables.iter().any(|table| SECRET_TABLES.contains(table));
-    let is_value = in_table && (sounds_secret(name) || !is_address && !is_harmless(name, text));
+    let is_value = is_in_secret_table(steps) && (sounds_secret(name) || !is_address && !is_harmless(name, text));
     // URLs of proxies often have no scheme.
     let is_proxy = *name == "proxy" && text.contains('@') && !is_address;
     matches!(steps, ["auth" | "admin", "keys", _, "key"])
         || is_below
         || is_proxy
         || !is_place && !is_server && (is_named(name) || is_value)
+}
+
+fn is_in_secret_table(steps: &[&str]) -> bool {
+    steps.split_last().is_some_and(|(_, tables)| tables.iter().any(|table| SECRET_TABLES.contains(table)))
+}
+
+/// Returns true for a URL and nothing else. Its secret parts are known.
+fn is_url(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else { return false };
+    let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    !scheme.is_empty() && scheme.bytes().all(is_scheme) && !rest.contains(|c: char| c.is_whitespace() || c == ';')
 }
 
 /// Finds the secrets of an argument, or of the words of a command line.
@@ -96,8 +106,18 @@ fn argument_parts(text: &str, before: Option<&str>) -> Vec<Range<usize>> {
     found
 }
 
-/// Finds the secret of one argument: `--token=x`, `Authorization: x`, `-pPASS`, or `user:password` behind `-u`.
+/// Finds the secret of one argument. The value of `--env=NAME=value` has a name, too.
 fn argument_part(text: &str, before: Option<&str>) -> Option<Range<usize>> {
+    let in_value = || {
+        let (flag, value) = text.split_once('=').filter(|(flag, _)| flag.starts_with('-'))?;
+        let start = flag.len() + 1;
+        named_part(value, Some(flag)).map(|part| start + part.start..start + part.end)
+    };
+    named_part(text, before).or_else(in_value)
+}
+
+/// Finds the secret of `--token=x`, `Authorization: x`, `-pPASS`, or `user:password` behind `-u`.
+fn named_part(text: &str, before: Option<&str>) -> Option<Range<usize>> {
     let part = |start: usize| {
         let value = &text[start..];
         let start = start + value.len() - value.trim_start().len();
@@ -125,15 +145,48 @@ fn is_password(rest: &str) -> bool {
     !(is_port || is_flag || is_path(rest)) && (!is_word || sounds_secret(rest))
 }
 
-/// Sorts parts, and joins those that overlap.
-fn joined(mut parts: Vec<Range<usize>>) -> Vec<Range<usize>> {
-    parts.sort_by_key(|part| part.start);
-    let mut joined: Vec<Range<usize>> = Vec::new();
-    for part in parts {
-        match joined.last_mut() {
-            Some(last) if part.start <= last.end => last.end = last.end.max(part.end),
-            _ => joined.push(part),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn masked(steps: &[&str], text: &str, before: Option<&str>) -> String {
+        let path = ConfigPath::of(&[&["servers", "a"], steps].concat());
+        mask_text(&path, text, before, "***").unwrap_or_else(|| text.to_owned())
+    }
+
+    #[test]
+    fn arguments_with_two_names_are_masked_behind_the_second() {
+        for (text, expected) in [
+            ("--env=PGPASSWORD=hunter2", "--env=PGPASSWORD=***"),
+            ("--header=X-Api-Key: hunter2", "--header=X-Api-Key: ***"),
+            ("--header=Authorization: Bearer hunter2", "--header=Authorization: ***"),
+            ("--header=X-Acme: hunter2", "--header=X-Acme: ***"),
+            ("-H=X-Acme:hunter2", "-H=X-Acme:***"),
+            ("-e=API_TOKEN=hunter2", "-e=API_TOKEN=***"),
+            ("--user=me:hunter2", "--user=me:***"),
+            ("--conn=Server=db;Database=x;Password=hunter2", "--conn=Server=db;Database=x;Password=***"),
+            ("--env=LOG_LEVEL=debug", "--env=LOG_LEVEL=debug"),
+            ("--header=Accept: text/html", "--header=Accept: text/html"),
+            ("--mount=type=bind,source=/keys", "--mount=type=bind,source=/keys"),
+            ("--image=registry.example/token:1.2", "--image=registry.example/token:1.2"),
+        ] {
+            assert_eq!(masked(&["args", "[0]"], text, None), expected);
         }
     }
-    joined
+
+    #[test]
+    fn a_plain_name_hides_no_password_in_its_value() {
+        for (name, text, expected) in [
+            ("X", "admin:hunter2 https://h/", "***"),
+            ("X", "https://h/ admin:hunter2", "***"),
+            ("X", "https://h.example/mcp", "https://h.example/mcp"),
+            ("DATABASE_URL", "postgres://u:pa/ss@h/d", "postgres://***@h/d"),
+            ("DATABASE_URL", "host=db password=hunter2", "***"),
+            ("JDBC_URL", "jdbc:sqlserver://db:1433;user=sa;password=Hunter22!", "***"),
+            ("DATA_FILE", "/data/x;AccountKey=abc+/d==", "/data/x;AccountKey=***"),
+            ("API_URL", "https://h.example/v1", "https://h.example/v1"),
+        ] {
+            assert_eq!(masked(&["env", name], text, None), expected);
+        }
+    }
 }

@@ -148,20 +148,6 @@ fn collect(
     }
 }
 
-/// Sorts places, and joins those that overlap.
-pub(super) fn merged(places: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
-    let mut sorted: Vec<Range<usize>> = places.filter(|place| !place.is_empty()).collect();
-    sorted.sort_by_key(|place| place.start);
-    let mut apart: Vec<Range<usize>> = Vec::with_capacity(sorted.len());
-    for place in sorted {
-        match apart.last_mut() {
-            Some(last) if place.start < last.end => last.end = last.end.max(place.end),
-            _ => apart.push(place),
-        }
-    }
-    apart
-}
-
 /// Returns the places that touch a range. `places` are merged.
 pub(super) fn places_within(places: &[Range<usize>], range: Range<usize>) -> &[Range<usize>] {
     let first = places.partition_point(|place| place.end <= range.start);

@@ -7,13 +7,11 @@ use std::ops::Range;
 use std::path::Path;
 
 use moongate_edit::ConfigFile;
-use moongate_telemetry::secret_look::mask_secrets;
+use moongate_telemetry::secret_look::{mask_secrets, merged_ranges};
 
 use super::collector::ProblemCollector;
 use super::parse;
-use super::redact::{
-    merged, places_within, redact_comment, redact_line, redact_unparsed, secret_places, secret_ranges_of,
-};
+use super::redact::{places_within, redact_comment, redact_line, redact_unparsed, secret_places, secret_ranges_of};
 use super::redact_comments::{commented_secrets, comments_of};
 use super::source::FileFormat;
 use super::tree::ConfigNode;
@@ -47,7 +45,8 @@ fn redact_lines(
         return plain.split_inclusive('\n').map(redact_unparsed).collect();
     }
     let comments = comments_of(format, plain);
-    let secrets = merged(find(&tree, plain).into_iter().chain(commented_secrets(format, plain, &comments)));
+    let found = find(&tree, plain).into_iter().chain(commented_secrets(format, plain, &comments));
+    let secrets = merged_ranges(found.collect());
     let mut at = 0;
     let mut next = |end: usize| {
         let lines = plain[at..end].split_inclusive('\n').map(|line| {

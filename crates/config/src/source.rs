@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use moongate_edit::{FileTag, Format};
 use moongate_platform::Platform;
 use moongate_telemetry::plain_text::is_invisible;
+use moongate_telemetry::secret_look::merged_ranges;
 
 use super::problem::{ProblemKind, ProblemOrigin, SourceSnippet};
 use super::redact;
@@ -119,7 +120,7 @@ impl ConfigSources {
     /// Remembers the secret parts of a file.
     pub(super) fn set_secrets(&mut self, index: usize, tree: &ConfigNode) {
         if let Some(ConfigSource::File { secrets, text, .. }) = self.0.get_mut(index) {
-            *secrets = redact::merged(redact::secret_ranges_of(tree, text).into_iter());
+            *secrets = merged_ranges(redact::secret_ranges_of(tree, text));
         }
     }
 

@@ -89,13 +89,17 @@ fn hide_named(text: &str) -> Cow<'_, str> {
 
 /// Returns true for a value that names a variable or a file, as our own advice does: `Bearer ${TOKEN}`.
 fn is_reference(value: &str) -> bool {
-    let value = value.trim_matches(['"', '\'', '`', ' ', '}']);
+    const AROUND: [char; 5] = ['"', '\'', '`', ' ', '}'];
+    let value = value.trim_start_matches(AROUND);
     let behind = SCHEMES.iter().find_map(|scheme| {
         let start = value.get(..scheme.len()).filter(|start| start.eq_ignore_ascii_case(scheme));
         start.map(|_| value[scheme.len()..].trim_start())
     });
-    let value = behind.unwrap_or(value);
-    value.strip_prefix("${").is_some_and(|name| !name.is_empty() && !name.contains([':', '$', ' ']))
+    let Some((name, after)) = behind.unwrap_or(value).strip_prefix("${").and_then(|rest| rest.split_once('}')) else {
+        return false;
+    };
+    // What follows the reference is part of the value.
+    !name.is_empty() && !name.contains([':', '$', ' ']) && after.trim_matches(AROUND).is_empty()
 }
 
 /// Returns the range of the value in the text after a name.
@@ -225,6 +229,10 @@ mod tests {
             "Token: Bearer s3cr3tvalue",
             "token:s3cr3tvalue",
             "a: b, pat: s3cr3tvalue, c: d",
+            "token=${A}s3cr3tvalue",
+            "token=${A}-${s3cr3tvalue}",
+            "password=${s3cr3t",
+            "Authorization: Bearer ${A}s3cr3tvalue",
         ];
         for case in cases {
             let hidden = redact(case);
@@ -250,6 +258,7 @@ mod tests {
             "set PERPLEXITY_KEY, or give a default: `${PERPLEXITY_KEY:-default}`",
             "add a header: `headers = { Authorization = \"Bearer ${TOKEN}\" }`",
             "write Authorization = \"${TOKEN}\", and set TOKEN",
+            "write `token = ${TOKEN}`",
             "monkey: banana, keyboard: us",
             "Basic authentication is needed",
             "2026-01-01T00:00:00Z INFO started: 3 tools",

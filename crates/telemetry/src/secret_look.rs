@@ -98,13 +98,27 @@ pub fn secret_ranges(text: &str) -> Vec<Range<usize>> {
     while let Some(at) = text[done..].find("://").map(|at| done + at) {
         let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
         let start = at - text[done..at].chars().rev().take_while(|c| is_scheme(*c)).count();
-        let length = text[at..].find(|c: char| c.is_whitespace() || "\"'<>`".contains(c)).unwrap_or(text.len() - at);
+        let length = url_length(&text[at + 3..]);
         words(text, done..start, &mut found);
-        url_ranges(text, at + 3..at + length, &mut found);
-        done = at + length;
+        url_ranges(text, at + 3..at + 3 + length, &mut found);
+        done = at + 3 + length;
     }
     words(text, done..text.len(), &mut found);
-    found
+    merged_ranges(found)
+}
+
+/// Sorts ranges, and joins those that touch.
+pub fn merged_ranges(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_by_key(|range| range.start);
+    let mut apart: Vec<Range<usize>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match apart.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => apart.push(range),
+        }
+    }
+    apart
 }
 
 /// Replaces the parts of a text that look like secrets.
@@ -118,14 +132,39 @@ pub fn mask_secrets(text: &str, mask: &str) -> String {
     out + &text[done..]
 }
 
+/// Returns the length of a URL behind its scheme. In a list, the next one follows in what would be its path.
+fn url_length(rest: &str) -> usize {
+    let length = rest.find(|c: char| c.is_whitespace() || "\"'<>`".contains(c)).unwrap_or(rest.len());
+    let path = rest[..length].find(['?', '#']).unwrap_or(length);
+    match rest[..path].find("://") {
+        Some(next) => next - rest[..next].bytes().rev().take_while(u8::is_ascii_alphanumeric).count(),
+        None => length,
+    }
+}
+
+/// Finds the user of a URL behind its scheme: the bytes before its `@`.
+fn user_length(rest: &str) -> Option<usize> {
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    if let Some(at) = rest[..end].rfind('@') {
+        return Some(at);
+    }
+    // A password with one of these in it: no port is behind the colon, and an `@` follows later.
+    let colon = rest[..end].find(':').filter(|_| !rest.starts_with('['))?;
+    let port = &rest[colon + 1..end];
+    let is_port = port.bytes().all(|byte| byte.is_ascii_digit()) || port.starts_with("${");
+    rest[end..].find('@').filter(|_| !is_port).map(|at| end + at)
+}
+
 /// Finds the secret parts of a URL behind its scheme: user, tokens in the path, values of the query, and the fragment.
 fn url_ranges(text: &str, url: Range<usize>, found: &mut Vec<Range<usize>>) {
+    if let Some(at) = user_length(&text[url.clone()]) {
+        push_value(text, url.start..url.start + at, found);
+        return url_ranges(text, url.start + at + 1..url.end, found);
+    }
     let rest = &text[url.clone()];
     let end_of_path = rest.find(['?', '#']).unwrap_or(rest.len());
     let end_of_host = rest[..end_of_path].find('/').unwrap_or(end_of_path);
-    if let Some(at) = rest[..end_of_host].rfind('@') {
-        push_value(text, url.start..url.start + at, found);
-    }
+    base64_in(text, url.start + end_of_host..url.start + end_of_path, found);
     // There a path has the hash of a commit wherever it pleases.
     let has_commits = rest[..end_of_host].contains("git");
     let mut before = "";
@@ -135,7 +174,6 @@ fn url_ranges(text: &str, url: Range<usize>, found: &mut Vec<Range<usize>>) {
         if is_secret_segment(segment, before, has_commits) {
             push_value(text, place, found);
         } else {
-            // A password with a slash in it leaves an `@` in the path.
             tokens_in(text, place, found);
         }
         (at, before) = (at + segment.len() + 1, segment);
@@ -177,6 +215,7 @@ fn words(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
     let is_end = |c: char| c.is_whitespace() || "\"'`<>()[]|;".contains(c);
     let mut at = place.start;
     for word in text[place].split(is_end) {
+        base64_in(text, at..at + word.len(), found);
         tokens_in(text, at..at + word.len(), found);
         at += word.len() + text[at + word.len()..].chars().next().map_or(0, char::len_utf8);
     }
@@ -208,23 +247,64 @@ fn tokens_in(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
     }
 }
 
+/// Looks at the parts of a word that base64 with `+` or `=` may be. Its slashes part it into words that are too short to
+/// be judged.
+fn base64_in(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/');
+    let mut at = place.start;
+    for run in text[place].split_inclusive(|c| !is_part(c)) {
+        let body = run.trim_end_matches(|c| !is_part(c));
+        let padding = text[at + body.len()..].bytes().take_while(|byte| *byte == b'=').count();
+        let mut segments: Vec<(usize, &str)> = Vec::new();
+        let mut start = at;
+        for segment in body.split('/') {
+            if !segment.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase() || byte == b'+') {
+                // A plain word belongs to the path around it.
+                push_base64(std::mem::take(&mut segments), 0, found);
+            } else {
+                segments.push((start, segment));
+            }
+            start += segment.len() + 1;
+        }
+        push_base64(segments, padding, found);
+        at += run.len();
+    }
+}
+
+/// Adds neighbouring segments if they are random together.
+fn push_base64(segments: Vec<(usize, &str)>, padding: usize, found: &mut Vec<Range<usize>>) {
+    let (Some((start, _)), Some((last, end))) = (segments.first(), segments.last()) else { return };
+    let whole: String = segments.iter().flat_map(|(_, segment)| segment.chars()).filter(|c| *c != '+').collect();
+    let has = |test: fn(&u8) -> bool| whole.bytes().any(|byte| test(&byte));
+    let has_all = has(u8::is_ascii_digit) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase);
+    let is_marked = padding > 0 || segments.iter().any(|(_, segment)| segment.contains('+'));
+    // Names in a path change less often.
+    if is_marked && whole.len() >= 24 && has_all && changes_in(&whole) * 5 >= whole.len() {
+        found.push(*start..last + end.len() + padding);
+    }
+}
+
 /// Finds a JSON Web Token: two parts that begin as JSON does in base64, and a signature.
 fn json_web_token(word: &str) -> Option<usize> {
-    let at = word.find("eyJ")?;
-    let parts: Vec<&str> = word[at..].split('.').collect();
-    (parts.len() >= 2 && parts[0].len() >= 12 && parts[1].len() >= 8).then_some(at)
+    let is_token = |at: &usize| {
+        let mut parts = word[*at..].split('.').map(str::len);
+        parts.next().is_some_and(|head| head >= 12) && parts.next().is_some_and(|body| body >= 8)
+    };
+    word.match_indices("eyJ").map(|(at, _)| at).find(is_token)
 }
 
 /// Finds the beginning of a key with a well-known prefix.
 fn prefix_in(word: &str) -> Option<usize> {
     PREFIXES.iter().find_map(|(prefix, rest)| {
         let prefix = prefix.trim_end_matches('.');
-        let at = word.find(prefix)?;
-        let is_start = at == 0 || !word.as_bytes()[at - 1].is_ascii_alphanumeric();
-        let key = &word[at + prefix.len()..];
-        // A name of words, such as `sk-learn-contrib`, has none of these.
-        let is_made = key.contains(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase());
-        (is_start && key.len() >= *rest && is_made).then_some(at)
+        let is_key = |at: &usize| {
+            let is_start = *at == 0 || !word.as_bytes()[*at - 1].is_ascii_alphanumeric();
+            let key = &word[*at + prefix.len()..];
+            // A name of words, such as `sk-learn-contrib`, has none of these.
+            let is_made = || key.contains(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase());
+            is_start && key.len() >= *rest && is_made()
+        };
+        word.match_indices(prefix).map(|(at, _)| at).find(is_key)
     })
 }
 
@@ -333,8 +413,48 @@ mod tests {
             ),
             ("postgres://u:p@db:5432/app and https://b:c@d", "postgres://***@db:5432/app and https://***@d"),
             ("https://h.example/${PATH_KEY}/mcp", "https://h.example/${PATH_KEY}/mcp"),
+            // A password with what ends a host elsewhere.
+            ("postgres://u:pa/ss@h/d", "postgres://***@h/d"),
+            ("postgres://u:1p?a#ss@h/d", "postgres://***@h/d"),
+            ("https://h:8443/@scope/x", "https://h:8443/@scope/x"),
+            ("https://h:${PORT}/@scope/x", "https://h:${PORT}/@scope/x"),
+            ("https://[::1]:80/@scope/x", "https://[::1]:80/@scope/x"),
+            ("https://a.example,https://u:p@b.example/x", "https://a.example,https://***@b.example/x"),
+            ("https://a.example/x?next=https://b.example/", "https://a.example/x?next=***"),
         ] {
             assert_eq!(mask_secrets(url, "***"), masked);
+        }
+    }
+
+    #[test]
+    fn base64_is_random_as_a_whole() {
+        const KEY: &str = "kX9/pQ2vR7+tY4uW1zB6/nM3cL8dF5+gH0jK2sA=";
+        for (text, masked) in [
+            (format!("--cred {KEY}"), "--cred ***"),
+            (format!("--cred={KEY}"), "--cred=***"),
+            (format!("https://x.example/mcp/{KEY}/sse"), "https://x.example/mcp/***/sse"),
+            (format!("a,{KEY},b"), "a,***,b"),
+        ] {
+            assert_eq!(mask_secrets(&text, "***"), masked);
+        }
+        for plain in [
+            "/usr/lib/c++/v1/x86_64-linux-gnu/13/include",
+            "/Users/Ada/Documents/Projects2026/MyApp+V2/Src",
+            "1.2.3+20130313144700.sha.5114f85",
+            "https://x.example/a+b/C++/Q3",
+            "A=b C=d",
+            "mcp-server-git+ssh://host.example/Path",
+        ] {
+            assert_eq!(mask_secrets(plain, "***"), plain);
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_found_behind_what_only_looks_like_one() {
+        for (text, masked) in
+            [("task-sk-0123456789abcdefABCDEF", "task-***"), ("eyJ.eyJhbGciOiJIUzI1NiJ9.zRWEvhYAunz3", "eyJ.***")]
+        {
+            assert_eq!(mask_secrets(text, "***"), masked);
         }
     }
 }
