@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 
 use moongate_platform::child_process;
+use moongate_telemetry::secret_look::secret_ranges;
 
 /// Variables that every child inherits. They suffice to find programs, the user's files, the network and its
 /// certificates. Only the proxy variables may hold secrets: programs that fetch packages need the same proxies as the
@@ -129,14 +130,17 @@ fn is_power(name: &OsStr) -> bool {
     POWERS.contains(&upper.as_str()) || CREDENTIALS.iter().any(|end| upper.ends_with(end))
 }
 
-/// True for values with a user or a token: `https://user:pass@host/`, `_authToken=...`.
+/// True for values with a user or a token: `https://user:pass@host/`, `https://host/TOKEN/simple`, `_authToken=...`.
 fn holds_credentials(value: &str) -> bool {
     let has_user = value.split("//").skip(1).any(|rest| {
         let authority = rest.split(['/', '?', '#', ' ']).next().unwrap_or(rest);
         authority.contains('@')
     });
     let lower = value.to_ascii_lowercase();
-    has_user || ["_auth", "_password", "token=", "password=", "apikey="].iter().any(|word| lower.contains(word))
+    let has_secret = !secret_ranges(value).is_empty();
+    has_user
+        || has_secret
+        || ["_auth", "_password", "token=", "password=", "apikey="].iter().any(|word| lower.contains(word))
 }
 
 #[cfg(test)]
@@ -168,6 +172,8 @@ mod tests {
             "a=https://ok.example b=//u:p@x.example",
             "//registry.example/:_authToken=abc",
             "https://mirror.example/?token=abc",
+            "https://mirror.example/4f89c9f9627adf0f6f573a8edb26f0d0/simple",
+            "https://ok.example/simple https://mirror.example/ghp_0123456789abcdefABCDEF/",
         ];
         for value in values {
             assert!(!passes(ProgramKind::PackageTool, "UV_INDEX", value), "{value}");
