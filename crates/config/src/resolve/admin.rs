@@ -6,6 +6,7 @@
 use super::resolver::PlanResolver;
 use crate::file::ConfigFile;
 use crate::keys;
+use crate::plan::lets_everybody_command;
 use crate::problem::ProblemKind;
 use crate::tree::ConfigPath;
 use moongate_access::auth::{AdminAccess, AdminKey, AdminRole, KeySettings, MetricsAccess};
@@ -21,9 +22,8 @@ impl PlanResolver<'_> {
         sockets: &SocketSettings,
     ) -> AdminAccess {
         let keys = self.admin_keys(file, clients);
-        let is_private = listener.is_none_or(|address| address.is_private(sockets.mode));
         // Keys with mistakes count, since they have errors of their own.
-        if file.admin.edits.allow_commands && file.admin.keys.is_empty() && !is_private {
+        if lets_everybody_command(file.admin.edits, !file.admin.keys.is_empty(), listener, sockets) {
             self.refuse_commands_of_everybody();
         }
         let metrics = match file.admin.metrics {
