@@ -3,6 +3,8 @@
 //! Replaces each of them by a server that always fails, with its reason. Does not decide the cost of a problem
 //! (`load`). Invariant: nothing of an entry with a problem is used, so no rule of it is half there.
 
+use std::collections::BTreeMap;
+
 use super::plan::Plan;
 use super::problem::{ConfigProblem, ProblemKind, ProblemOrigin};
 use super::server_names::UnusedNames;
@@ -13,15 +15,14 @@ const QUOTED_MAX: usize = 3;
 
 /// Replaces each enabled server that has a problem by one that fails.
 pub(super) fn replace_failed_servers(plan: &mut Plan, problems: &[ConfigProblem]) {
-    let mut names: Vec<&str> = problems.iter().filter_map(|problem| problem.server.as_deref()).collect();
-    names.sort_unstable();
-    names.dedup();
-    names.retain(|name| !plan.disabled.iter().any(|disabled| disabled.name == *name));
-    plan.servers.retain(|server| !names.contains(&server.name.as_str()));
+    let mut failed: BTreeMap<&str, Vec<&ConfigProblem>> = BTreeMap::new();
+    for problem in problems {
+        problem.server.as_deref().into_iter().for_each(|name| failed.entry(name).or_default().push(problem));
+    }
+    plan.disabled.iter().for_each(|disabled| drop(failed.remove(disabled.name.as_str())));
+    plan.servers.retain(|server| !failed.contains_key(server.name.as_str()));
     let mut unused = UnusedNames::new(plan.servers.iter().map(|server| server.name.clone()));
-    for name in names {
-        let own: Vec<&ConfigProblem> =
-            problems.iter().filter(|problem| problem.server.as_deref() == Some(name)).collect();
+    for (name, own) in failed {
         let connect = ConnectTarget::Misconfigured { reason: reason(&own) };
         // The name itself may be the problem, and clients still have to see the server.
         plan.servers.push(ServerSettings::new(unused.take(name), connect));

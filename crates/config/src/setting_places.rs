@@ -12,6 +12,9 @@ use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
 use super::{merge, redact};
 
+/// Secrets that are told. Each place costs as much as stands before it on its line.
+const SECRETS_MAX: usize = 100;
+
 /// Settings of a config with their places.
 pub struct SettingPlaces {
     tree: ConfigNode,
@@ -58,7 +61,7 @@ impl SettingPlaces {
         })
     }
 
-    /// Finds the secrets that stand in files as they are, by their names.
+    /// Finds the secrets that stand in files as they are, by their names. The first hundred will do.
     pub fn literal_secrets(&self) -> Vec<SettingPlace> {
         let mut found = Vec::new();
         self.collect_secrets(&self.tree, &ConfigPath::root(), &mut found);
@@ -67,6 +70,7 @@ impl SettingPlaces {
 
     fn collect_secrets(&self, node: &ConfigNode, path: &ConfigPath, found: &mut Vec<SettingPlace>) {
         match &node.value {
+            _ if found.len() == SECRETS_MAX => {}
             ConfigValue::Table(table) => {
                 table.iter().for_each(|(key, child)| self.collect_secrets(child, &path.key(key), found));
             }

@@ -3,6 +3,8 @@
 //! Owns the comparison of their trees. Does not change a text. Invariant: the edits make the first tree the second, and
 //! name nothing that is equal in both.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use crate::error::EditError;
@@ -33,18 +35,21 @@ fn compare(path: &[PathStep], from: &Value, to: &Value, edits: &mut Vec<Edit>) -
         edits.push(Edit::new(path.to_vec(), EditAction::Set(to.clone())));
         return Ok(());
     };
+    let old_steps: HashSet<&PathStep> = old.iter().map(|(step, _)| step).collect();
+    // Of elements with one name, the first is meant. The last in reverse stays.
+    let of_step: HashMap<&PathStep, &Value> = new.iter().rev().map(|(step, value)| (step, *value)).collect();
     for (step, value) in &old {
         let below = [path, std::slice::from_ref(step)].concat();
-        match new.iter().find(|(other, _)| other == step) {
-            Some((_, other)) if other.is_object() == value.is_object() => compare(&below, value, other, edits)?,
-            Some((_, other)) => edits.push(Edit::new(below, EditAction::Set((*other).clone()))),
+        match of_step.get(step) {
+            Some(other) if other.is_object() == value.is_object() => compare(&below, value, other, edits)?,
+            Some(other) => edits.push(Edit::new(below, EditAction::Set((*other).clone()))),
             None => remove(below, value, edits),
         }
     }
-    for (step, value) in new {
-        if !old.iter().any(|(other, _)| *other == step) {
-            let below = path.iter().cloned().chain([step]);
-            edits.push(Edit::new(below, EditAction::Set(value.clone())));
+    for (step, value) in &new {
+        if !old_steps.contains(step) {
+            let below = path.iter().chain([step]).cloned();
+            edits.push(Edit::new(below, EditAction::Set((*value).clone())));
         }
     }
     Ok(())

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 /// Step of a path into a tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PathStep {
     /// Entry of a table.
     Key(String),
