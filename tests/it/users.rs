@@ -21,4 +21,5 @@ mod tls;
 mod transit;
 mod observability;
 mod odd_texts;
+mod outputs;
 mod uris;

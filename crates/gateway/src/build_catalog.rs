@@ -57,7 +57,7 @@ impl Snapshot {
             self.hints.insert((server_name(upstream), kind), list.cache);
             for item in &list.items {
                 match select_item(kind, upstream, item) {
-                    Ok(Some(taken)) => found.push(taken),
+                    Ok(Some(taken)) => found.push(SelectedItem { era: list.era, ..taken }),
                     Ok(None) => {}
                     Err(left_out) => self.excluded.push(left_out),
                 }

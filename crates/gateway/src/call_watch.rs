@@ -290,13 +290,13 @@ pub(super) struct WatchedCall<F> {
     map_event: F,
 }
 
-impl<F: FnMut(ExchangeEvent) -> ExchangeEvent + Unpin> WatchedCall<F> {
+impl<F: FnMut(ExchangeEvent, &'static str) -> ExchangeEvent + Unpin> WatchedCall<F> {
     pub(super) fn new(call: ServerCall, watch: CallWatch, map_event: F) -> Self {
         WatchedCall { call, watch, map_event }
     }
 }
 
-impl<F: FnMut(ExchangeEvent) -> ExchangeEvent + Unpin> Stream for WatchedCall<F> {
+impl<F: FnMut(ExchangeEvent, &'static str) -> ExchangeEvent + Unpin> Stream for WatchedCall<F> {
     type Item = ExchangeEvent;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {
@@ -312,7 +312,7 @@ impl<F: FnMut(ExchangeEvent) -> ExchangeEvent + Unpin> Stream for WatchedCall<F>
             ExchangeEvent::InputRequired(_) => this.watch.asked_for_input = true,
             ExchangeEvent::Notification(_) => {}
         }
-        Poll::Ready(Some((this.map_event)(event)))
+        Poll::Ready(Some((this.map_event)(event, this.call.revision())))
     }
 }
 

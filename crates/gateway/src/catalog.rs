@@ -36,6 +36,8 @@ pub struct Snapshot {
     /// Servers that list resources or templates, by name.
     resource_servers: BTreeSet<ByteString>,
     pub(super) hints: HashMap<(ByteString, ItemKind), Option<CacheHint>>,
+    /// True if an output schema differs for clients that hold schemas of objects only.
+    pub(super) has_wrapped: bool,
     lists: Mutex<HashMap<ListKey, RenderedList>>,
     tool_counts: Mutex<HashMap<(ByteString, RoleId), Arc<ToolCounts>>>,
 }
@@ -43,8 +45,27 @@ pub struct Snapshot {
 /// Numbers of tools that a role may use, by the names of the servers that it may know.
 pub(super) type ToolCounts = HashMap<String, usize>;
 
-/// Key of a list: the endpoint, the role, the kind, and whether it says what may become a task.
-type ListKey = (ByteString, RoleId, ItemKind, bool);
+/// Key of a list.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ListKey {
+    /// Name of the endpoint.
+    pub endpoint: ByteString,
+    /// Role of the callers.
+    pub role: RoleId,
+    /// Kind of the items.
+    pub kind: ItemKind,
+    /// Form of the items.
+    pub form: ListForm,
+}
+
+/// Form of a list that depends on its client.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ListForm {
+    /// True if it says what may become a task.
+    pub with_tasks: bool,
+    /// True if its output schemas are all of objects.
+    pub with_objects_only: bool,
+}
 
 /// List as an endpoint shows it.
 #[derive(Clone)]
@@ -64,6 +85,7 @@ impl Snapshot {
         if matches!(kind, ItemKind::Resources | ItemKind::Templates) && !route.implied {
             self.resource_servers.insert(server_name(&route.upstream));
         }
+        self.has_wrapped |= route.output.is_wrapped();
         let route = Arc::new(route);
         self.local[kind as usize].insert((server_name(&route.upstream), route.local.clone()), route.clone());
         self.exposed[kind as usize].insert(route.exposed.clone(), route);
@@ -106,7 +128,7 @@ impl Snapshot {
         if let Some(list) = self.lock_lists().get(&key) {
             return list.clone();
         }
-        let kind = key.2;
+        let kind = key.kind;
         let mut hint = CacheHint { ttl_ms: LIST_TTL_MS, public };
         let mut items = Vec::new();
         for route in self.iter(kind).filter(|route| !route.hidden) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::schemas::CombinedSchema;
 use crate::server_entry::ServerEntry;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_protocol::{Era, ToolOutput};
 use moongate_telemetry::CallMeter;
 
 /// Route of one item to its server.
@@ -30,6 +31,10 @@ pub struct CatalogRoute {
     pub implied: bool,
     /// Combining schema of a tool: the reason why model APIs refuse it, and its compatible form.
     pub(super) combined: Option<CombinedSchema>,
+    /// Era of the connection that listed it, if known.
+    pub(super) listed_era: Option<Era>,
+    /// Structured output of a tool.
+    pub(super) output: ToolOutput,
     /// Meter of its calls.
     pub meter: Arc<CallMeter>,
 }

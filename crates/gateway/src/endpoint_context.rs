@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::events::EventBus;
 use crate::in_flight::InFlightCalls;
+use crate::output_fit::TaskOutputs;
 use crate::recent_calls::RecentCalls;
 use crate::rewrite_links::LearnedUris;
 use crate::search_mode::item_index::ItemIndexes;
@@ -23,6 +24,7 @@ pub(super) struct EndpointContext {
     pub(super) upstreams: Arc<AllServersContext>,
     pub(super) events: Arc<EventBus>,
     pub(super) learned_uris: LearnedUris,
+    pub(super) task_outputs: TaskOutputs,
     pub(super) in_flight: InFlightCalls,
     /// Principals that are admitted now.
     pub(super) principals: Arc<PrincipalTable>,

@@ -3,7 +3,7 @@
 //! Owns what each caller sees in them. Does not hold items (`catalog.rs`). Invariant: an item that may not be used is
 //! not listed.
 
-use crate::catalog::RenderedList;
+use crate::catalog::{ListForm, ListKey, RenderedList};
 use crate::catalog_route::CatalogRoute;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
@@ -12,6 +12,7 @@ use crate::settings::SearchRules;
 use crate::{SchemaStyle, expose, schemas};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_model::{Caller, Error, ItemKind, McpErrorKind, Outcome, RoleId};
+use moongate_protocol::holds_objects_only;
 use moongate_upstream::Upstream;
 
 impl Endpoint {
@@ -48,10 +49,13 @@ impl Endpoint {
 
     /// Renders a list, without the age of its parts.
     pub(super) fn rendered_list(&self, caller: &Caller, kind: ItemKind, with_tasks: bool) -> RenderedList {
-        let key = (self.name.clone(), caller.principal.role, kind, with_tasks);
         // Without keys every caller sees the same list, so shared caches may hold it.
         let public = caller.principal.role == RoleId::ANONYMOUS;
         let snapshot = self.generation.snapshot.load();
+        // Only where it matters, so that a list is rendered once for both eras.
+        let with_objects_only = kind == ItemKind::Tools && snapshot.has_wrapped && holds_objects_only(caller.revision);
+        let form = ListForm { with_tasks, with_objects_only };
+        let key = ListKey { endpoint: self.name.clone(), role: caller.principal.role, kind, form };
         let search = self.search_rules().filter(|_| kind == ItemKind::Tools);
         let meta_tools = || search.map(|rules| self.list_meta_tools(rules, &snapshot, with_tasks)).unwrap_or_default();
         let visible = |route: &CatalogRoute| {
@@ -59,19 +63,25 @@ impl Endpoint {
             if search.is_some_and(is_found) {
                 return None;
             }
-            let listed = || match with_tasks && runs_as_task(&route.upstream) {
-                true => {
-                    let plain = self.listed_definition(kind, route);
-                    moongate_protocol::offer_as_task(&plain).unwrap_or(plain)
+            let listed = || {
+                let plain = self.listed_for(caller.revision, kind, route);
+                match with_tasks && runs_as_task(&route.upstream) {
+                    true => moongate_protocol::offer_as_task(&plain).unwrap_or(plain),
+                    false => plain,
                 }
-                false => self.listed_definition(kind, route),
             };
             self.permits(&caller.principal, kind, route).then(listed)
         };
         snapshot.list(key, public, meta_tools, visible)
     }
 
-    /// Renders an item as lists show it.
+    /// Renders an item as lists show it to a client of this revision.
+    pub(super) fn listed_for(&self, client: &str, kind: ItemKind, route: &CatalogRoute) -> RawJson {
+        let plain = self.listed_definition(kind, route);
+        route.output.listed_for(client, &plain).unwrap_or(plain)
+    }
+
+    /// Renders an item as its server wrote it, under its exposed name.
     pub(super) fn listed_definition(&self, kind: ItemKind, route: &CatalogRoute) -> RawJson {
         let style = match &self.scope {
             EndpointScope::View(view) => view.schema.unwrap_or(self.generation.schema),

@@ -27,6 +27,7 @@ mod in_flight;
 mod mcp_apps;
 mod name_distance;
 mod names;
+mod output_fit;
 mod pending_replacements;
 mod permitted;
 mod preview;
@@ -71,6 +72,7 @@ use crate::event_sink::GatewaySink;
 use crate::events::{EventBus, GatewayEvent};
 use crate::generation::Generation;
 use crate::in_flight::InFlightCalls;
+use crate::output_fit::TaskOutputs;
 use crate::pending_replacements::PendingReplacements;
 use crate::rewrite_links::LearnedUris;
 use crate::search_mode::item_index::ItemIndexes;
@@ -158,6 +160,7 @@ impl Gateway {
             upstreams: shared,
             events,
             learned_uris: LearnedUris::default(),
+            task_outputs: TaskOutputs::default(),
             in_flight: InFlightCalls::new(principals.clone()),
             principals,
             method_meters: build_method_meters(&meters),

@@ -33,7 +33,8 @@ pub(super) fn unlisted_app_pages<'a>(tools: &[SelectedItem<'a>], listed: &[Selec
 fn page<'a>(upstream: &'a Arc<ServerEntry>, uri: ByteString) -> SelectedItem<'a> {
     // Implied items are hidden, so clients never see this definition.
     let definition = JsonObject::new().with("uri", RawJson::string(&uri)).with("name", RawJson::string(&uri));
-    SelectedItem { upstream, base_name: uri.to_string(), local: uri, definition: Arc::new(definition), implied: true }
+    let base_name = uri.to_string();
+    SelectedItem { upstream, base_name, local: uri, definition: Arc::new(definition), implied: true, era: None }
 }
 
 /// Returns the tool as it is listed through the endpoint over everything. Without a change, the bytes are the same.

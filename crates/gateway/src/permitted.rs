@@ -17,6 +17,7 @@ use crate::server_entry::{ServerEntry, server_name};
 use crate::task_handles;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, ItemKind, Principal};
+use moongate_protocol::ListedOutput;
 use moongate_telemetry::{CallMeter, DeniedRule};
 use moongate_upstream::SharingMode;
 
@@ -35,8 +36,10 @@ impl<T> Deref for Permitted<T> {
 impl Permitted<Arc<CatalogRoute>> {
     /// Routes a call to the item.
     pub(super) fn route_call(&self) -> Permitted<RoutedCall> {
-        let CatalogRoute { upstream, meter, exposed, .. } = &*self.0;
-        Permitted(RoutedCall { server: upstream.clone(), meter: meter.clone(), tool: exposed.clone() })
+        let CatalogRoute { upstream, meter, exposed, output, listed_era, .. } = &*self.0;
+        let (server, meter, tool) = (upstream.clone(), meter.clone(), exposed.clone());
+        let output = ListedOutput { shape: output.shape, era: *listed_era };
+        Permitted(RoutedCall { server, meter, tool, output })
     }
 
     /// Returns the item's server, for what concerns the item.
@@ -48,7 +51,12 @@ impl Permitted<Arc<CatalogRoute>> {
 impl Permitted<Arc<ServerEntry>> {
     /// Routes a call that names no tool or prompt.
     pub(super) fn route_call(self, meter: Arc<CallMeter>) -> Permitted<RoutedCall> {
-        Permitted(RoutedCall { server: self.0, meter, tool: ByteString::literal("") })
+        self.route_result(meter, ListedOutput::default())
+    }
+
+    /// Routes a call that names no tool, and whose result was listed so.
+    pub(super) fn route_result(self, meter: Arc<CallMeter>, output: ListedOutput) -> Permitted<RoutedCall> {
+        Permitted(RoutedCall { server: self.0, meter, tool: ByteString::literal(""), output })
     }
 }
 

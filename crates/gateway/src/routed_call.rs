@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::server_entry::ServerEntry;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, Error, McpErrorKind};
+use moongate_protocol::ListedOutput;
 use moongate_telemetry::CallMeter;
 
 /// Target of a call.
@@ -16,6 +17,8 @@ pub(super) struct RoutedCall {
     pub(super) meter: Arc<CallMeter>,
     /// Tool or prompt, as clients see it. Empty where there is none.
     pub(super) tool: ByteString,
+    /// Structured output that it was listed with.
+    pub(super) output: ListedOutput,
 }
 
 /// Checks that a continuation goes to the server that issued its state. A name may have moved to another server between

@@ -11,6 +11,7 @@ use crate::{expose, schemas};
 use moongate_access::policy::ItemRules;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{ItemKind, McpMethod};
+use moongate_protocol::{Era, ToolOutput};
 use moongate_telemetry::MeterFactory;
 use moongate_upstream::json_depth;
 
@@ -33,6 +34,8 @@ pub(super) struct SelectedItem<'a> {
     pub(super) base_name: String,
     pub(super) definition: Arc<JsonObject>,
     pub(super) implied: bool,
+    /// Era of the connection that listed it, if known.
+    pub(super) era: Option<Era>,
 }
 
 fn rules_of(upstream: &ServerEntry, kind: ItemKind) -> &ItemRules {
@@ -81,7 +84,7 @@ pub(super) fn select_item<'a>(
         return Err(left_out(reason));
     }
     let stem = rules.rename.get(local.as_str()).cloned().unwrap_or_else(|| local.to_string());
-    Ok(Some(SelectedItem { upstream, local, base_name: stem, definition, implied: false }))
+    Ok(Some(SelectedItem { upstream, local, base_name: stem, definition, implied: false, era: None }))
 }
 
 impl SelectedItem<'_> {
@@ -114,6 +117,8 @@ impl SelectedItem<'_> {
             local_raw: RawJson::string(&self.local),
             local: self.local,
             exposed,
+            listed_era: self.era,
+            output: if kind == ItemKind::Tools { ToolOutput::of(&self.definition) } else { ToolOutput::default() },
             combined: if kind == ItemKind::Tools { schemas::inspect_schema(&self.definition) } else { None },
             definition: self.definition,
             listed,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::call_watch::{CallWatch, UnsentCall, WatchedCall};
 use crate::endpoint::Endpoint;
+use crate::output_fit::OutputFit;
 use crate::permitted::Permitted;
 use crate::rewrite_links;
 use crate::routed_call::RoutedCall;
@@ -41,8 +42,12 @@ impl Endpoint {
         let about_task = call.task_mode != TaskMode::Never || matches!(method, McpMethod::Task(_));
         let naming = about_task.then(|| self.task_naming(caller, &routed.server));
         let server = routed.server.clone();
-        self.start_watched(caller, routed, call, move |event| match event {
+        let output = OutputFit::of(self.gateway.context(), &routed, caller, &method);
+        self.start_watched(caller, routed, call, move |event, answered| match event {
             ExchangeEvent::Done(mut end) => {
+                if let (Ok(outcome), Some(output)) = (&mut end, &output) {
+                    output.fit(outcome, &server, answered);
+                }
                 if let (Ok(outcome), Some(gateway)) = (&mut end, &links) {
                     let budget = LookupBudget::new();
                     let exposed = |uri: &ByteString| gateway.exposed_uri(&server.name, uri, &budget);
@@ -60,13 +65,14 @@ impl Endpoint {
         })
     }
 
-    /// Starts a permitted call and watches it. `map_event` changes its events on their way to the client.
+    /// Starts a permitted call and watches it. `map_event` changes its events on their way to the client. It also gets the
+    /// revision of the call's connection.
     pub(super) fn start_watched(
         &self,
         caller: &Arc<Caller>,
         routed: Permitted<RoutedCall>,
         call: Call,
-        map_event: impl FnMut(ExchangeEvent) -> ExchangeEvent + Send + Unpin + 'static,
+        map_event: impl FnMut(ExchangeEvent, &'static str) -> ExchangeEvent + Send + Unpin + 'static,
     ) -> Exchange {
         let watch = CallWatch::new(self, caller, &call, routed);
         let events = WatchedCall::new(begin_permitted(watch.routed(), caller, call), watch, map_event);

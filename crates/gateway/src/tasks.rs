@@ -60,7 +60,9 @@ impl Endpoint {
         if local != handle {
             call.params.set(ByteString::literal("taskId"), RawJson::string(&local));
         }
-        Ok(server.route_call(self.method_meter(&call.method)))
+        let meter = self.method_meter(&call.method);
+        let output = self.gateway.context().task_outputs.output_of(&server.name, &local);
+        Ok(server.route_result(meter, output))
     }
 
     /// Refuses a call whose client requires a task, if the tool's server has none. For a tool that is no task, "Servers
@@ -117,7 +119,7 @@ impl Endpoint {
         let next = listers.get(index + 1).map(|upstream| format!("{}:", upstream.settings.name));
         let naming = self.task_naming(caller, &server);
         let routed = server.route_call(self.method_meter(&call.method));
-        Ok(self.start_watched(caller, routed, call, move |event| match event {
+        Ok(self.start_watched(caller, routed, call, move |event, _| match event {
             ExchangeEvent::Done(end) => ExchangeEvent::Done(naming.expose_page(end, next.as_deref())),
             other => other,
         }))

@@ -6,6 +6,7 @@
 
 mod case_fold;
 mod scanner;
+mod tokens;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,6 +19,7 @@ use serde_json::value::RawValue;
 
 pub(crate) use case_fold::is_lookalike;
 pub(crate) use scanner::JsonScanner;
+pub use tokens::{JsonToken, JsonTokens, TokenKind};
 
 /// Complete JSON value, byte for byte as its sender wrote it.
 #[derive(Clone, PartialEq, Eq, Hash)]

@@ -17,6 +17,8 @@ pub(super) struct ListItem {
     pub(super) key: String,
     /// Definition of the entry.
     pub(super) def: ItemDefinition,
+    /// Definition at 2026-07-28, if it differs there, sent as written.
+    pub(super) modern: Option<String>,
 }
 
 /// Definition of an item.
@@ -30,14 +32,15 @@ pub(super) enum ItemDefinition {
 
 impl ListItem {
     fn built_in(key: &str, def: Value) -> Self {
-        Self { key: def[key].as_str().unwrap_or_default().to_owned(), def: ItemDefinition::BuiltIn(def) }
+        let key = def[key].as_str().unwrap_or_default().to_owned();
+        Self { key, def: ItemDefinition::BuiltIn(def), modern: None }
     }
 
     /// Reads an entry of the script: an object, or a string of JSON.
     pub(super) fn from_script(key: &str, value: &Value) -> Self {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let name = serde_json::from_str::<Value>(&text).ok().and_then(|v| v[key].as_str().map(str::to_owned));
-        Self { key: name.unwrap_or_default(), def: ItemDefinition::Verbatim(text) }
+        Self { key: name.unwrap_or_default(), def: ItemDefinition::Verbatim(text), modern: None }
     }
 
     /// Tool with a name and no arguments.
@@ -52,6 +55,9 @@ impl ListItem {
 
     /// Encodes the definition for this revision.
     pub(super) fn encode(&self, revision: Revision) -> String {
+        if let Some(text) = self.modern.as_ref().filter(|_| revision.is_modern()) {
+            return text.clone();
+        }
         let value = match &self.def {
             ItemDefinition::Verbatim(text) => return text.clone(),
             ItemDefinition::BuiltIn(value) => value,
@@ -97,6 +103,13 @@ impl MockContents {
             all.tools.extend((0..family.count).map(|n| generated(family, n)));
         }
         all.tools.extend(script.tools.iter().map(|v| ListItem::from_script("name", v)));
+        for modern in script.modern_tools.iter().map(|v| ListItem::from_script("name", v)) {
+            let ItemDefinition::Verbatim(text) = modern.def else { continue };
+            all.tools
+                .iter_mut()
+                .filter(|tool| tool.key == modern.key)
+                .for_each(|tool| tool.modern = Some(text.clone()));
+        }
         all.resources.extend(script.resources.iter().map(|v| ListItem::from_script("uri", v)));
         all.templates.extend(script.templates.iter().map(|v| ListItem::from_script("uriTemplate", v)));
         all.prompts.extend(script.prompts.iter().map(|v| ListItem::from_script("name", v)));

@@ -32,12 +32,16 @@ pub struct MockScript {
     pub experimental: BTreeMap<String, Value>,
     /// More tools: objects, or strings of JSON sent exactly as written, valid or not.
     pub tools: Vec<Value>,
+    /// Tools as 2026-07-28 lists them, each in place of the one of its name above.
+    pub modern_tools: Vec<Value>,
     /// Families of generated tools.
     pub generate: Vec<GeneratedTools>,
     /// Built-in tool that answers, by the name of a listed tool. A listed tool without behaviour echoes.
     pub behave: BTreeMap<String, String>,
     /// Fixed results by tool name: objects, or strings of JSON sent exactly as written.
     pub answers: BTreeMap<String, Value>,
+    /// Fixed results at 2026-07-28 alone, before those above, as of a server whose eras differ.
+    pub modern_answers: BTreeMap<String, Value>,
     /// More resources, written like tools.
     pub resources: Vec<Value>,
     /// More resource templates, written like tools.
@@ -75,9 +79,11 @@ impl Default for MockScript {
             extensions: BTreeMap::new(),
             experimental: BTreeMap::new(),
             tools: Vec::new(),
+            modern_tools: Vec::new(),
             generate: Vec::new(),
             behave: BTreeMap::new(),
             answers: BTreeMap::new(),
+            modern_answers: BTreeMap::new(),
             resources: Vec::new(),
             templates: Vec::new(),
             prompts: Vec::new(),

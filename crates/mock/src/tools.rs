@@ -40,7 +40,9 @@ pub(super) async fn call(call: &MockCall) -> CallOutcome {
 
 /// Runs the tool, inside a task or not.
 pub(super) async fn run_tool(call: &MockCall, name: &str) -> CallOutcome {
-    if let Some(answer) = call.server.script.answers.get(name) {
+    let script = &call.server.script;
+    let modern = script.modern_answers.get(name).filter(|_| call.revision.is_modern());
+    if let Some(answer) = modern.or_else(|| script.answers.get(name)) {
         let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
         return Ok(
             ResultBody::verbatim(&text).ok_or_else(|| RpcFailure::new(-32603, "the script's answer is no object"))?

@@ -62,7 +62,9 @@ pub use error_labels::{call_ending, lacks_capability};
 pub use example_call::{ExampleCall, example_call};
 pub use gateway_info::{gateway_info, gateway_info_with};
 pub use interactive_flag::InteractiveFlag;
-pub use legacy::{LegacyGreeting, demands_elicitations};
+pub use legacy::{
+    LegacyGreeting, ListedOutput, OutputShape, ToolOutput, demands_elicitations, fit_output, holds_objects_only,
+};
 pub use mcp_apps::{APP_SCHEME, app_pages, with_app_pages};
 pub use negotiate::{LinkOpener, NegotiatedServer, connect, connect_http_sse, may_be_http_sse};
 pub use stdio_client::{ClientDisconnected, StdioClient};

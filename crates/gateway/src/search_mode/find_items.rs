@@ -30,6 +30,8 @@ pub(super) struct ItemQuery {
     pub(super) limit: usize,
     /// True if whole definitions are wanted.
     pub(super) full: bool,
+    /// Revision of the client.
+    pub(super) client: &'static str,
 }
 
 impl Endpoint {
@@ -69,7 +71,7 @@ impl Endpoint {
         let mut lines = vec![format!("{} of {} {plural}. {how}", found.items.len(), found.total)];
         for item in &found.items {
             lines.push(match query.full {
-                true => json_text(&self.listed_definition(item.kind, &item.route)).to_owned(),
+                true => json_text(&self.listed_for(query.client, item.kind, &item.route)).to_owned(),
                 false => self.summarize(item.kind, &item.route).to_lines(),
             });
         }

@@ -72,7 +72,7 @@ impl Endpoint {
         }
         let query = |group, full| -> Result<ItemQuery, ArgumentProblem> {
             let (text, server) = (arguments.text("query")?, arguments.optional_text("server")?);
-            Ok(ItemQuery { group, text, server, limit: arguments.limit()?, full })
+            Ok(ItemQuery { group, text, server, limit: arguments.limit()?, full, client: caller.revision })
         };
         let answer: LocalAnswer = match tool {
             MetaTool::CallTool | MetaTool::CallReadonlyTool => {
@@ -96,7 +96,8 @@ impl Endpoint {
             MetaTool::SearchPrompts => answer_query(query(ItemGroup::Prompts, false)?),
             MetaTool::DescribeTool => {
                 let names = arguments.names()?;
-                Box::new(move |endpoint, principal| endpoint.describe_tools(principal, &names))
+                let client = caller.revision;
+                Box::new(move |endpoint, principal| endpoint.describe_tools(principal, client, &names))
             }
             MetaTool::ListServers => Box::new(|endpoint, principal| endpoint.list_servers(principal)),
         };

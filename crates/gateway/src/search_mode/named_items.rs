@@ -19,8 +19,8 @@ use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_model::{ItemKind, Outcome, Principal};
 
 impl Endpoint {
-    /// Describes tools by their whole definitions.
-    pub(super) fn describe_tools(&self, principal: &Principal, names: &[ByteString]) -> Outcome {
+    /// Describes tools by their whole definitions, to a client of this revision.
+    pub(super) fn describe_tools(&self, principal: &Principal, client: &str, names: &[ByteString]) -> Outcome {
         let snapshot = self.generation.snapshot.load_full();
         let mut is_found = false;
         let mut blocks = Vec::new();
@@ -29,7 +29,7 @@ impl Endpoint {
             let text = match self.find_visible(principal, &snapshot, &id) {
                 Some(route) => {
                     is_found = true;
-                    json_text(&self.listed_definition(ItemKind::Tools, route)).to_owned()
+                    json_text(&self.listed_for(client, ItemKind::Tools, route)).to_owned()
                 }
                 None => self.unknown_text(principal, &id),
             };

@@ -118,7 +118,7 @@ impl Gateway {
     pub async fn search_text(&self, endpoint: &str, words: &str) -> Option<Result<String, Error>> {
         let endpoint = self.current.load().endpoints.get(endpoint)?.clone();
         let (group, text) = (ItemGroup::Tools, ByteString::from(words));
-        let query = ItemQuery { group, text, server: None, limit: LIMIT_DEFAULT, full: false };
+        let query = ItemQuery { group, text, server: None, limit: LIMIT_DEFAULT, full: false, client: "" };
         let answer = endpoint.in_background(move |endpoint| {
             let snapshot = endpoint.generation.snapshot.load_full();
             let is_offered = |kind: ItemKind, route: &CatalogRoute| endpoint.offers(kind, route);

@@ -101,11 +101,12 @@ impl RestoredServer {
             return None;
         }
         let mut lists = ServerLists::default();
+        let era = if row.modern { Era::Modern } else { Era::Legacy };
         for (kind, list) in ItemKind::ALL.into_iter().zip(row.lists) {
-            lists.set(kind, list);
+            lists.set(kind, ItemList { era: Some(era), ..list });
         }
         Some(RestoredServer {
-            era: if row.modern { Era::Modern } else { Era::Legacy },
+            era,
             is_multiplexed: row.pipe,
             description: row.face,
             speaks_other_era: row.other,

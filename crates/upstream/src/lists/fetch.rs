@@ -12,6 +12,7 @@ use crate::gateway_caller::gateway_caller;
 use crate::settings::ListLimits;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{CacheHint, Call, Caller, Error, ItemKind, McpErrorKind, McpMethod, Server, ServerCapabilities};
+use moongate_protocol::Era;
 
 /// Window in which changes of several lists are collected into one fetch.
 pub(crate) const SETTLE_TIME: Duration = Duration::from_millis(100);
@@ -33,6 +34,9 @@ pub struct ItemList {
     /// Notes on what was left out, with the setting that limits it.
     #[serde(default)]
     pub cut: Vec<String>,
+    /// Era of the connection that gave it, if known.
+    #[serde(skip)]
+    pub era: Option<Era>,
 }
 
 /// Serialization of objects behind an `Arc` as an array.

@@ -241,6 +241,7 @@ pub(super) async fn refresh_lists(
         } else {
             ItemList::default()
         };
+        let list = ItemList { era: Some(connection.era), ..list };
         supervised.lists.record_listed(kind, &features, list);
     }
     match failure {

@@ -15,7 +15,7 @@ use crate::dialect::DownstreamState;
 use crate::legacy::downstream::encode;
 use crate::legacy::downstream::resumable::ResumableWriter;
 use crate::legacy::downstream::task_augmentation::TaskAugmentation;
-use crate::legacy::url_elicitations;
+use crate::legacy::{tool_output, url_elicitations};
 use crate::notifications;
 use crate::respond::{self, InputAction, ResponseEncoder};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
@@ -229,6 +229,9 @@ impl LegacyEncoder {
             None => refused("Too many requests wait for this client's answers".to_owned(), InputOutcome::TooMany),
             Some((id, receiver)) => {
                 let mut params = input_request.params.clone();
+                if matches!(input_request.kind, InputKind::Sample | InputKind::SampleWithTools) {
+                    tool_output::fit_sampling(&mut params);
+                }
                 if input_request.kind == InputKind::ElicitUrl
                     && let Some(page) = url_elicitations::ensure_elicitation_id(&mut params)
                 {
