@@ -15,7 +15,7 @@ use moongate_model::ItemKind;
 
 /// Returns the pages that tools name and the lists of resources do not, for routes behind those of `listed`. "Servers
 /// MAY omit UI-only resources from `resources/list`" (ext-apps, 2026-01-26, Resource Discovery). Each tool has at most
-/// two. A page that the config excludes has no route either.
+/// three. A page that the config excludes has no route either.
 pub(super) fn unlisted_app_pages<'a>(tools: &[SelectedItem<'a>], listed: &[SelectedItem<'a>]) -> Vec<SelectedItem<'a>> {
     let mut known: HashSet<(&str, ByteString)> = listed.iter().map(|t| (&*t.upstream.name, t.local.clone())).collect();
     let mut pages = Vec::new();
@@ -46,9 +46,5 @@ pub(super) fn with_exposed_pages(listed: RawJson, upstream: &ServerEntry, snapsh
         // Its page may not be read here, and another server's page of the same URI is not its own.
         None => snapshot.find_exposed(ItemKind::Resources, uri).map(|_| ByteString::from(uris::wrap(&server, uri))),
     };
-    // Most tools have no page, so they cost only one scan.
-    match memchr::memmem::find(listed.bytes(), moongate_protocol::APP_SCHEME.as_bytes()) {
-        Some(_) => moongate_protocol::with_app_pages(&listed, exposed).unwrap_or(listed),
-        None => listed,
-    }
+    moongate_protocol::with_app_pages(&listed, exposed).unwrap_or(listed)
 }

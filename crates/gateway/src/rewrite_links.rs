@@ -1,13 +1,14 @@
 //! Link rewriting: URIs inside results lead back to the server that gave them.
 //!
 //! Owns the links learned from results that no list has. Does not choose the exposed URI (`resolve_uri.rs`). Invariant:
-//! a result without links is unchanged, and only the URI of a link changes.
+//! a result without links is unchanged, and only the URI of a link or a page changes.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{McpMethod, TaskMethod};
+use moongate_protocol::{map_app_pages, may_name_page, with_app_pages};
 
 /// Maximum number of learned links. The oldest goes first.
 const LEARNED_MAX: usize = 10_000;
@@ -71,23 +72,23 @@ type ItemRewriter = fn(&RawJson, UriMapper<'_>) -> Option<RawJson>;
 pub(super) fn rewrite(method: &McpMethod, result: &mut JsonObject, map: UriMapper<'_>) {
     // Most results have no link, so they cost only one scan.
     // A link whose key is escaped (`"\u0075ri"`) is not seen, and stays as the server sent it.
-    let has_links = |raw: &RawJson| memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some();
+    let has_links = |raw: &&RawJson| memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some() || may_name_page(raw);
     let (member, item): (&'static str, ItemRewriter) = match method {
         McpMethod::CallTool | McpMethod::Task(TaskMethod::Result) => ("content", content),
         McpMethod::ReadResource => ("contents", uri_member),
         McpMethod::GetPrompt => ("messages", message),
         _ => return,
     };
-    let Some(raw) = result.get(member).filter(|raw| has_links(raw)) else { return };
     // Each link may cost a lookup in all templates.
     let left = std::cell::Cell::new(LINKS_MAX);
     let map: UriMapper<'_> = &|uri| {
         left.set(left.get().checked_sub(1)?);
         map(uri)
     };
-    if let Some(changed) = items(raw, item, map) {
+    if let Some(changed) = result.get(member).filter(has_links).and_then(|raw| items(raw, item, map)) {
         result.set(ByteString::literal(member), changed);
     }
+    map_app_pages(result, map);
 }
 
 fn items(raw: &RawJson, item: ItemRewriter, map: UriMapper<'_>) -> Option<RawJson> {
@@ -102,14 +103,19 @@ fn items(raw: &RawJson, item: ItemRewriter, map: UriMapper<'_>) -> Option<RawJso
     changed.then(|| RawJson::array(all.iter()))
 }
 
-/// Rewrites a content block. A `resource_link` has a URI, and an embedded `resource` holds an object with one.
+/// Rewrites a content block. A `resource_link` has a URI, and an embedded `resource` holds an object with one. Each may
+/// name a page.
 fn content(raw: &RawJson, map: UriMapper<'_>) -> Option<RawJson> {
     let block = raw.as_object()?;
-    match block.get_string("type")?.as_str() {
-        "resource_link" => uri_member(raw, map),
-        "resource" => Some(with_member(block.clone(), "resource", uri_member(block.get("resource")?, map)?)),
+    let linked = match block.get_string("type")?.as_str() {
+        "resource_link" => return uri_member(raw, map),
+        "resource" => {
+            let resource = block.get("resource").and_then(|resource| uri_member(resource, map));
+            resource.map(|resource| with_member(block.clone(), "resource", resource))
+        }
         _ => None,
-    }
+    };
+    with_app_pages(linked.as_ref().unwrap_or(raw), map).or(linked)
 }
 
 /// Rewrites a prompt's message. Its content is one block, or several.
@@ -120,10 +126,15 @@ fn message(raw: &RawJson, map: UriMapper<'_>) -> Option<RawJson> {
     Some(with_member(message.clone(), "content", new))
 }
 
+/// Rewrites an object with a URI, which may name a page as well.
 fn uri_member(raw: &RawJson, map: UriMapper<'_>) -> Option<RawJson> {
-    let holder = raw.as_object()?;
-    let new = map(&holder.get_string("uri")?)?;
-    Some(with_member(holder, "uri", RawJson::string(&new)))
+    let mut holder = raw.as_object()?;
+    let uri = holder.get_string("uri").and_then(|uri| map(&uri));
+    let is_linked = uri.is_some();
+    if let Some(uri) = uri {
+        holder.set(ByteString::literal("uri"), RawJson::string(&uri));
+    }
+    (map_app_pages(&mut holder, map) || is_linked).then(|| holder.to_raw())
 }
 
 fn with_member(mut object: JsonObject, key: &'static str, value: RawJson) -> RawJson {
@@ -152,6 +163,49 @@ mod tests {
         assert_eq!(rewritten(McpMethod::ReadResource, read), read.replacen("a://1", "w:a://1", 1));
         let prompt = r#"{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"a://1"}}}]}"#;
         assert_eq!(rewritten(McpMethod::GetPrompt, prompt), prompt.replace("a://1", "w:a://1"));
+    }
+
+    #[test]
+    fn pages_in_meta_change_wherever_they_are_named() {
+        let map = |uri: &ByteString| (uri.as_str() == "ui://1").then(|| ByteString::from("ui://w/1"));
+        let meta = r#""_meta":{"k":[ ],"ui":{"resourceUri":"ui://1"},"ui/resourceUri":"ui://1","openai/outputTemplate":"ui:\/\/1"}"#;
+        let all = [
+            (
+                McpMethod::CallTool,
+                format!(
+                    r#"{{"content":[{{"type":"text","text":"ui://1",{meta}}}],{meta},"structuredContent":{{{meta}}}}}"#
+                ),
+            ),
+            (
+                McpMethod::CallTool,
+                format!(r#"{{"content":[{{"type":"resource","resource":{{"uri":"ui://1",{meta}}},{meta}}}]}}"#),
+            ),
+            (McpMethod::CallTool, format!(r#"{{"content":[{{"type":"resource_link","uri":"ui://1",{meta}}}]}}"#)),
+            (McpMethod::Task(TaskMethod::Result), format!(r#"{{{meta}}}"#)),
+            (McpMethod::ReadResource, format!(r#"{{"contents":[{{"uri":"ui://1","text":"ui://1",{meta}}}],{meta}}}"#)),
+            (
+                McpMethod::GetPrompt,
+                format!(r#"{{"messages":[{{"content":{{"type":"text","text":"",{meta}}}}}],{meta}}}"#),
+            ),
+        ];
+        let moved = r#""_meta":{"k":[ ],"ui":{"resourceUri":"ui://w/1"},"ui/resourceUri":"ui://w/1","openai/outputTemplate":"ui://w/1"}"#;
+        for (method, json) in all {
+            let mut result = JsonObject::parse(Bytes::from(json.clone())).unwrap();
+            rewrite(&method, &mut result, &map);
+            let structured = format!(r#""structuredContent":{{{meta}}}"#);
+            let expected = json.replace(&structured, "HERE").replace(meta, moved);
+            let expected = expected.replace(r#""uri":"ui://1""#, r#""uri":"ui://w/1""#).replace("HERE", &structured);
+            assert_eq!(String::from_utf8_lossy(&result.bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn pages_of_one_result_are_bounded() {
+        let block = r#"{"type":"text","text":"","_meta":{"ui/resourceUri":"ui://1"}},"#;
+        let json = format!(r#"{{"content":[{}{{}}]}}"#, block.repeat(LINKS_MAX + 10));
+        let mut result = JsonObject::parse(Bytes::from(json)).unwrap();
+        rewrite(&McpMethod::CallTool, &mut result, &|_| Some(ByteString::from("ui://w")));
+        assert_eq!(memchr::memmem::find_iter(&result.bytes(), b"ui://w").count(), LINKS_MAX);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! MCP Apps, the extension `io.modelcontextprotocol/ui` (SEP-1865): the page that shows a tool's results.
 //!
-//! Owns the places where a tool names its page. Pure functions, which do not fetch pages. Invariant: the URI of its
-//! page is the only part of a tool that ever changes.
+//! Owns the places where a tool or a result names its page. Pure functions, which do not fetch pages. Invariant: the
+//! URI of its page is the only part of a tool or a result that ever changes.
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
@@ -9,20 +9,23 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 ///
 /// "MUST use the `ui://` URI scheme" (ext-apps, 2026-01-26, UI Resource Format).
 pub const APP_SCHEME: &str = "ui://";
+/// Text that every JSON with such a URI has, also where its slashes are escaped.
+const SCHEME_MARK: &[u8] = b"ui:";
 /// Path of the page's URI: `_meta.ui.resourceUri`.
 const NESTED: (&str, &str) = ("ui", "resourceUri");
-/// Earlier key of the page's URI: "The flat `_meta["ui/resourceUri"]` format is deprecated" (ext-apps, Resource
-/// Discovery).
-const FLAT: &str = "ui/resourceUri";
+/// Other keys of the page's URI. The first is an earlier one: "The flat `_meta["ui/resourceUri"]` format is deprecated"
+/// (ext-apps, Resource Discovery). The second is that of OpenAI's Apps SDK.
+const FLAT: [&str; 2] = ["ui/resourceUri", "openai/outputTemplate"];
 /// Limit in bytes of a page's URI. A longer one is ignored.
 const URI_MAX: usize = 4096;
 
-/// Returns the pages that a tool names: usually one, at most two, since both places may be set.
+/// Returns the pages that a tool names: usually one, at most three, since all places may be set.
 pub fn app_pages(definition: &JsonObject) -> Vec<ByteString> {
     let Some(meta) = definition.get_object("_meta") else { return Vec::new() };
     let nested = meta.get_object(NESTED.0).and_then(|ui| ui.get_string(NESTED.1));
-    let mut pages: Vec<ByteString> = nested.into_iter().chain(meta.get_string(FLAT)).filter(is_page).collect();
-    // Both places usually name the same page.
+    let flat = FLAT.iter().filter_map(|key| meta.get_string(key));
+    let mut pages: Vec<ByteString> = nested.into_iter().chain(flat).filter(is_page).collect();
+    // The places usually name the same page.
     pages.dedup();
     pages
 }
@@ -32,10 +35,24 @@ fn is_page(uri: &ByteString) -> bool {
     uri.starts_with(APP_SCHEME) && uri.len() <= URI_MAX
 }
 
-/// Replaces the URIs of a tool's pages. `None` if `map` changes none of them.
-pub fn with_app_pages(definition: &RawJson, map: impl Fn(&ByteString) -> Option<ByteString>) -> Option<RawJson> {
-    let mut tool = definition.as_object()?;
-    let mut meta = tool.get_object("_meta")?;
+/// Returns true if a JSON text may name a page. Most have none, and cost only one scan.
+pub fn may_name_page(json: &RawJson) -> bool {
+    memchr::memmem::find(json.bytes(), SCHEME_MARK).is_some()
+}
+
+/// Replaces the URIs of the pages that a tool, a result or a part of one names. `None` if `map` changes none of them.
+pub fn with_app_pages(holder: &RawJson, map: impl Fn(&ByteString) -> Option<ByteString>) -> Option<RawJson> {
+    if !may_name_page(holder) {
+        return None;
+    }
+    let mut holder = holder.as_object()?;
+    map_app_pages(&mut holder, map).then(|| holder.to_raw())
+}
+
+/// Replaces the URIs of the pages that an object names. Returns true if `map` changes any of them.
+pub fn map_app_pages(holder: &mut JsonObject, map: impl Fn(&ByteString) -> Option<ByteString>) -> bool {
+    let meta = holder.get("_meta").filter(|meta| may_name_page(meta));
+    let Some(mut meta) = meta.and_then(RawJson::as_object) else { return false };
     let other =
         |holder: &JsonObject, key: &str| Some(RawJson::string(&map(&holder.get_string(key).filter(is_page)?)?));
     let mut changed = false;
@@ -46,15 +63,16 @@ pub fn with_app_pages(definition: &RawJson, map: impl Fn(&ByteString) -> Option<
         meta.set(ByteString::literal(NESTED.0), ui.to_raw());
         changed = true;
     }
-    if let Some(uri) = other(&meta, FLAT) {
-        meta.set(ByteString::literal(FLAT), uri);
-        changed = true;
+    for key in FLAT {
+        if let Some(uri) = other(&meta, key) {
+            meta.set(ByteString::literal(key), uri);
+            changed = true;
+        }
     }
-    if !changed {
-        return None;
+    if changed {
+        holder.set(ByteString::literal("_meta"), meta.to_raw());
     }
-    tool.set(ByteString::literal("_meta"), meta.to_raw());
-    Some(tool.to_raw())
+    changed
 }
 
 #[cfg(test)]
@@ -74,6 +92,7 @@ mod tests {
             pages(r#"{"_meta":{"ui":{"resourceUri":"ui://x"},"ui/resourceUri":"ui://y"}}"#),
             ["ui://x", "ui://y"]
         );
+        assert_eq!(pages(r#"{"_meta":{"openai/outputTemplate":"ui:\/\/x"}}"#), ["ui://x"]);
     }
 
     #[test]
@@ -84,6 +103,7 @@ mod tests {
             r#"{"_meta":{"ui":"ui://x"}}"#,
             r#"{"_meta":{"ui":{"resourceUri":7}}}"#,
             r#"{"_meta":{"ui":{"resourceUri":"file:///etc/passwd"}}}"#,
+            r#"{"_meta":{"openai/outputTemplate":"https://ui://x"}}"#,
             r#"{"ui":{"resourceUri":"ui://x"}}"#,
         ] {
             assert_eq!(pages(none), [""; 0], "{none}");
@@ -101,5 +121,9 @@ mod tests {
         let want = br#"{"name":"a","_meta":{"k":1.0,"ui":{"visibility":["app"],"resourceUri":"ui://w/x"},"ui/resourceUri":"ui://w/x"},"z":[ ]}"#;
         assert_eq!(&with_app_pages(&tool, map).unwrap().bytes()[..], want);
         assert_eq!(with_app_pages(&RawJson::literal(r#"{"_meta":{"ui":{"resourceUri":"ui://y"}}}"#), map), None);
+        let escaped =
+            RawJson::literal(r#"{"_meta":{"ui\/resourceUri":"ui:\/\/x","openai/outputTemplate":"ui:\/\/x"}}"#);
+        let want = br#"{"_meta":{"ui/resourceUri":"ui://w/x","openai/outputTemplate":"ui://w/x"}}"#;
+        assert_eq!(&with_app_pages(&escaped, map).unwrap().bytes()[..], want);
     }
 }

@@ -109,3 +109,42 @@ async fn an_app_page_changes_no_resource_list() {
         assert_eq!(next["method"], methods[1]);
     }
 }
+
+#[tokio::test]
+async fn a_result_and_an_output_template_name_the_page_that_can_be_read() {
+    let meta = json!({"ui": {"resourceUri": "ui://page"}, "ui/resourceUri": "ui://page", "openai/outputTemplate": "ui://page"});
+    let tool =
+        json!({"name": "show", "inputSchema": {"type": "object"}, "_meta": {"openai/outputTemplate": "ui://page"}});
+    let answer = json!({"content": [{"type": "text", "text": "ui://page", "_meta": meta}], "_meta": meta});
+    let with_template = |script: MockScript, text: &str| MockScript {
+        preset: ContentPreset::Empty,
+        tools: vec![tool.clone()],
+        answers: [("show".to_owned(), answer.clone())].into(),
+        contents: [("ui://page".to_owned(), json!(text))].into(),
+        ..script
+    };
+    for script in [legacy(), modern()] {
+        let a = serve(listing(with_template(script.clone(), "a's"), "ui://page")).await;
+        let b = serve(listing(with_template(script, "b's"), "x://b")).await;
+        let gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;
+        gateway.ready(&["a", "b"]).await;
+        for era in ERAS {
+            let client = gateway.client(era).await;
+            let list = client.request("tools/list", json!({})).await.result();
+            let tools = list["tools"].as_array().unwrap();
+            for (server, uri, text) in [("a", "ui://page", "a's"), ("b", "ui://moongate/b/page", "b's")] {
+                let name = format!("{server}__show");
+                let tool = tools.iter().find(|tool| tool["name"] == name.as_str()).unwrap();
+                assert_eq!(tool["_meta"]["openai/outputTemplate"], uri);
+                let result = client.call(&name, json!({})).await.result();
+                assert_eq!(result["content"][0]["text"], "ui://page", "a text is no link");
+                for meta in [&result["_meta"], &result["content"][0]["_meta"]] {
+                    assert_eq!(meta["ui"]["resourceUri"], uri, "{meta}");
+                    assert_eq!((&meta["ui/resourceUri"], &meta["openai/outputTemplate"]), (&json!(uri), &json!(uri)));
+                }
+                let read = client.request("resources/read", json!({"uri": uri})).await.result();
+                assert_eq!(read["contents"][0]["text"], text);
+            }
+        }
+    }
+}
