@@ -236,6 +236,19 @@ mod tests {
     }
 
     #[test]
+    fn only_a_time_lacks_the_unit_of_a_time() {
+        let text = r#"{"mcpServers": {"a": {"command": "a", "timeout": 30, "retry": 3, "queue": -1, "icon": 5,
+            "max_message": 1}}}"#;
+        let found = entries("mcp.json", text);
+        let note = |key: &str| found[0].notes.iter().find(|note| note.contains(&format!("{key}`"))).unwrap();
+        assert!(note("timeout").contains("without a unit"));
+        for key in ["retry", "queue", "icon"] {
+            assert!(note(key).contains("means nothing here"), "{}", note(key));
+        }
+        assert!(!note("max_message").contains("60s"));
+    }
+
+    #[test]
     fn secrets_are_masked_and_unusable_entries_say_so() {
         let text = r#"{"mcpServers": {"a": {"url": "https://x.example/mcp", "headers": {"Authorization": "Bearer s3"},
             "timeout": 30}, "b": {"url": 5}}}"#;

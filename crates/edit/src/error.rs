@@ -85,7 +85,7 @@ pub enum WriteError {
         /// Error of the operating system.
         cause: io::Error,
     },
-    /// The file is no UTF-8 text, or no regular file.
+    /// The file is not UTF-8 text, too large, or a directory.
     #[error("{} cannot be edited: {why}", path.display())]
     NotText {
         /// File.

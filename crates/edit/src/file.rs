@@ -72,7 +72,7 @@ impl ConfigFile {
             None => (String::new(), FileTag::absent()),
             Some(bytes) => {
                 let tag = FileTag::of_bytes(&bytes);
-                (String::from_utf8(bytes).map_err(|_| not_text(path, "it is no UTF-8 text"))?, tag)
+                (String::from_utf8(bytes).map_err(|_| not_text(path, "it is not UTF-8 text"))?, tag)
             }
         };
         Ok(ConfigFile { path: path.to_owned(), text, tag })
@@ -226,7 +226,7 @@ fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, WriteError> {
         Err(cause) => match cause.kind() {
             io::ErrorKind::NotFound => Ok(None),
             io::ErrorKind::FileTooLarge => Err(not_text(path, "it is larger than 16 MiB")),
-            io::ErrorKind::IsADirectory | io::ErrorKind::Other => Err(not_text(path, "it is no regular file")),
+            io::ErrorKind::IsADirectory => Err(not_text(path, "it is a directory")),
             _ => Err(WriteError::Io { path: path.to_owned(), cause }),
         },
     }

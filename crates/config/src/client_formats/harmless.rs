@@ -8,7 +8,7 @@ use http::HeaderName;
 use super::super::check::accepts_setting;
 use super::super::problem::ProblemKind;
 use super::super::resolve;
-use super::super::schema::ConfigSchema;
+use super::super::schema::{ConfigSchema, SchemaRule};
 use super::super::tree::{ConfigNode, ConfigValue};
 use super::entry::{ClientEntry, split, type_of};
 
@@ -182,7 +182,7 @@ impl ClientEntry<'_> {
                 _ => {}
             }
             for (place, path) in wrong {
-                let message = format!("`{path}` is no text, and is left out");
+                let message = format!("`{path}` is not text, and is left out");
                 self.faults.about(&path).warn(ProblemKind::Type, place, message, "put it in quotes");
             }
         }
@@ -234,12 +234,13 @@ impl ClientEntry<'_> {
     fn leave_out_value(&mut self, key: &str) {
         let Some(node) = self.table.remove(key) else { return };
         let path = self.path.key(key);
+        let schema = ConfigSchema::read();
+        let rule = schema.root().key("servers").and_then(|rule| rule.key("*")).and_then(|rule| rule.key(key));
+        let with_unit = rule.and_then(|rule| rule.choices().into_iter().find(|rule| rule.unit().is_some()));
         let is_number = matches!(node.value, ConfigValue::Int(_) | ConfigValue::Float(_));
-        let (message, fix) = match is_number {
-            true => {
-                (format!("`{path}` is a number without a unit, and is left out"), "write it with its unit: \"60s\"")
-            }
-            false => (format!("`{path}` has a value that means nothing here, and is left out"), "remove it"),
+        let (message, fix) = match with_unit.and_then(SchemaRule::advice).filter(|_| is_number) {
+            Some(advice) => (format!("`{path}` is a number without a unit, and is left out"), advice),
+            None => (format!("`{path}` has a value that means nothing here, and is left out"), "remove it"),
         };
         self.faults.about(&path).warn(ProblemKind::ClientSetting, node.span, message, fix);
     }

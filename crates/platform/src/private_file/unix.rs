@@ -172,7 +172,7 @@ impl ProcessUser {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile if self.is_owner_or_root(stat.st_uid) => Ok(()),
             FileType::RegularFile => Err("it belongs to another user"),
-            _ => Err("it is no regular file"),
+            _ => Err("it is not a regular file"),
         }
     }
 }

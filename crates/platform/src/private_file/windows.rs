@@ -24,7 +24,7 @@ pub fn open(path: &Path) -> io::Result<File> {
         return Err(io::Error::other("it is a symbolic link; name the folder that it leads to in gateway.state_dir"));
     }
     if !kind.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     Ok(file)
 }
