@@ -78,5 +78,6 @@ pub(super) fn topic_title(topic: FindingTopic) -> &'static str {
         FindingTopic::Name => "name",
         FindingTopic::Filter => "matches nothing",
         FindingTopic::Schema => "schema",
+        FindingTopic::Mended => "mended",
     }
 }

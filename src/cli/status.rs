@@ -67,16 +67,18 @@ struct ServerFindings {
     names: Vec<String>,
     unmatched_filters: Vec<String>,
     schemas: Vec<String>,
+    mended: Vec<String>,
 }
 
 impl ServerFindings {
     /// Returns the notes below the table.
-    fn notes<'a>(&'a self, server: &'a str) -> [ServerNotes<'a>; 4] {
+    fn notes<'a>(&'a self, server: &'a str) -> [ServerNotes<'a>; 5] {
         let topics = [
             ("left out", &self.left_out),
             (topic_title(FindingTopic::Name), &self.names),
             (topic_title(FindingTopic::Filter), &self.unmatched_filters),
             (topic_title(FindingTopic::Schema), &self.schemas),
+            (topic_title(FindingTopic::Mended), &self.mended),
         ];
         topics.map(|(what, texts)| ServerNotes {
             server: Some(server),

@@ -3,6 +3,7 @@
 //! Owns a scripted HTTP server. Invariant: a script decides about each request alone.
 
 mod cookies;
+mod definitions;
 mod handshakes;
 mod http;
 mod programs;

@@ -16,7 +16,7 @@ use crate::config_control::ConfigStatus;
 use crate::config_view::{RuleTable, rule_json};
 use crate::{AdminState, json};
 use moongate_access::policy::ItemRules;
-use moongate_gateway::{CatalogRoute, Gateway, ServerEntry, Snapshot, estimate_tokens};
+use moongate_gateway::{CatalogRoute, ExcludedItem, Gateway, ServerEntry, Snapshot, estimate_tokens};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::ItemKind;
 use moongate_server::json_response;
@@ -158,8 +158,10 @@ pub(super) fn item_summary(
     let local = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
     let route = snapshot.find_local(kind, &server.name, &local);
     let named = format!("{} {local}", kind.member());
-    // An item that cannot be exposed has no route. Its reason is found by the words it was noted with.
-    let excluded = snapshot.excluded.iter().find(|out| out.server == server.settings.name && out.item == named);
+    // An item that cannot be exposed has no route. Its reason is found by the words it was noted with. Those of an item
+    // with a route are about another one of that name, or about a part of the clients.
+    let is_named = |out: &&ExcludedItem| out.server == server.settings.name && out.item == named;
+    let excluded = snapshot.excluded.iter().find(|out| route.is_none() && is_named(out));
     let state = if excluded.is_some() { "left_out" } else { state_by_rules(rules_of(server, kind).1, &local) };
     let text = |key: &str| item.get_string(key).map(|text| text.to_string());
     let totals = route.map(|route| route.meter.totals()).unwrap_or_default();

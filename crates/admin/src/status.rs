@@ -14,7 +14,7 @@ use crate::calls::timestamp;
 use crate::config_view::source_json;
 use crate::server_name::ServerName;
 use crate::{AdminState, items, json, server_details};
-use moongate_gateway::FindingTopic;
+use moongate_gateway::{FindingTopic, Snapshot};
 use moongate_model::ItemKind;
 use moongate_server::json_response;
 use moongate_telemetry::logs;
@@ -88,15 +88,13 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
             "prompts": items.get(ItemKind::Prompts).items.len(),
             "stale": upstream.is_unconfirmed(),
             "left_out": left_out.map(|l| format!("{}: {}", l.item, l.reason)).collect::<Vec<_>>(),
-            (FindingTopic::Name.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Name),
-            (FindingTopic::Filter.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Filter),
-            (FindingTopic::Schema.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Schema),
             // Programs print keys when they fail, and operators paste this page into reports.
             "stderr": upstream.stderr().iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
             "source": source_json(&config, &upstream.settings.name),
             "name_prefix": admin.gateway.name_beginning(&upstream.settings.prefix),
         });
         if let Some(server) = server.as_object_mut() {
+            server.extend(findings_of(&snapshot, &upstream.settings.name));
             server.extend(server_details::describe_server(upstream, &admin.metrics));
             server.extend(items::describe_use(upstream, uses.get(upstream.settings.name.as_str()), &snapshot));
         }
@@ -112,9 +110,9 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
             "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
             "server": { "name": null, "version": null }, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0,
             "enabled": false, "source": source_json(&config, &server.name), "name_prefix": admin.gateway.name_beginning(&server.prefix), "tools_on": 0, "tokens_all": 0, "calls": { "ok": 0, "tool_error": 0, "error": 0 }, "p50_ms": null, "p95_ms": null,
-            (FindingTopic::Name.name()): [], (FindingTopic::Filter.name()): [], (FindingTopic::Schema.name()): [],
         });
         if let Some(about) = about.as_object_mut() {
+            about.extend(findings_of(&snapshot, &server.name));
             about.extend(server_details::describe_disabled(server));
         }
         about
@@ -126,4 +124,12 @@ pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
 fn shared_connections_json(upstream: &Upstream) -> Vec<Value> {
     let shared = upstream.shared_connections().into_iter();
     shared.map(|(revision, pid)| json!({ "revision": revision, "pid": pid })).collect()
+}
+
+/// Returns the findings about a server, by topic.
+fn findings_of(snapshot: &Snapshot, server: &str) -> impl Iterator<Item = (String, Value)> {
+    FindingTopic::ALL.into_iter().map(move |topic| {
+        let texts = snapshot.findings_about(Some(server), topic);
+        (topic.name().to_owned(), json!(texts))
+    })
 }

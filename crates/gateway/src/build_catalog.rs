@@ -15,6 +15,7 @@ use crate::templates::{OPEN_TEMPLATES_MAX, TemplateIndex};
 use crate::{mcp_apps, uris};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::ItemKind;
+use moongate_protocol::{LEGACY_ONLY, LegacyForm};
 use moongate_telemetry::MeterFactory;
 
 /// Maximum number of tools with meters of their own. Further ones share a meter, so that a server cannot fill the
@@ -55,15 +56,42 @@ impl Snapshot {
             let items = upstream.lists();
             let list = items.get(kind);
             self.hints.insert((server_name(upstream), kind), list.cache);
+            self.excluded.extend(list.refused.iter().map(|refused| ExcludedItem {
+                server: upstream.settings.name.clone(),
+                item: format!("{} {}", kind.member(), refused.item),
+                reason: refused.reason.clone(),
+            }));
             for item in &list.items {
                 match select_item(kind, upstream, item) {
-                    Ok(Some(taken)) => found.push(SelectedItem { era: list.era, ..taken }),
+                    Ok(Some(taken)) => {
+                        self.note_mends(kind, &taken);
+                        found.push(SelectedItem { era: list.era, ..taken });
+                    }
                     Ok(None) => {}
                     Err(left_out) => self.excluded.push(left_out),
                 }
             }
         }
         found
+    }
+
+    /// Notes what was mended in an item, and what legacy clients do not get.
+    fn note_mends(&mut self, kind: ItemKind, taken: &SelectedItem<'_>) {
+        let server = taken.upstream.settings.name.clone();
+        let item = format!("{} {}", kind.member(), taken.local);
+        let mut reasons = taken.mends.clone();
+        match &taken.legacy {
+            LegacyForm::Same => {}
+            LegacyForm::Mended(more) => reasons.push(format!("{} ({LEGACY_ONLY})", more.join("; "))),
+            LegacyForm::LeftOut(reason) => {
+                let reason = format!("{reason} ({LEGACY_ONLY})");
+                self.excluded.push(ExcludedItem { server: server.clone(), item: item.clone(), reason });
+            }
+        }
+        if !reasons.is_empty() {
+            let text = format!("{item}: {}", reasons.join("; "));
+            self.findings.push(CatalogFinding { server: Some(server), topic: FindingTopic::Mended, text });
+        }
     }
 
     /// Excludes templates that begin with an expression where a server has many. Each of them costs every lookup a try.

@@ -15,6 +15,7 @@ use crate::server_entry::{ServerEntry, server_name};
 use crate::templates::{LookupBudget, TemplateIndex};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{CacheHint, ItemKind, RoleId};
+use moongate_protocol::LegacyForm;
 use moongate_telemetry::{ItemKindName, Metrics};
 
 /// Cache time of a list whose servers give none, in milliseconds. Clients are notified of changes.
@@ -28,6 +29,8 @@ pub struct Snapshot {
     exposed: [BTreeMap<ByteString, Arc<CatalogRoute>>; 4],
     /// Routes by kind, server and own key.
     local: [HashMap<(ByteString, ByteString), Arc<CatalogRoute>>; 4],
+    /// Kinds of which an item has another form for legacy clients.
+    legacy_forms: [bool; 4],
     /// Items that could not be exposed.
     pub excluded: Vec<ExcludedItem>,
     /// Other findings for the operator.
@@ -36,8 +39,6 @@ pub struct Snapshot {
     /// Servers that list resources or templates, by name.
     resource_servers: BTreeSet<ByteString>,
     pub(super) hints: HashMap<(ByteString, ItemKind), Option<CacheHint>>,
-    /// True if an output schema differs for clients that hold schemas of objects only.
-    pub(super) has_wrapped: bool,
     lists: Mutex<HashMap<ListKey, RenderedList>>,
     tool_counts: Mutex<HashMap<(ByteString, RoleId), Arc<ToolCounts>>>,
 }
@@ -63,8 +64,8 @@ pub struct ListKey {
 pub struct ListForm {
     /// True if it says what may become a task.
     pub with_tasks: bool,
-    /// True if its output schemas are all of objects.
-    pub with_objects_only: bool,
+    /// True if it has what SDKs of the legacy era take.
+    pub is_legacy: bool,
 }
 
 /// List as an endpoint shows it.
@@ -85,7 +86,7 @@ impl Snapshot {
         if matches!(kind, ItemKind::Resources | ItemKind::Templates) && !route.implied {
             self.resource_servers.insert(server_name(&route.upstream));
         }
-        self.has_wrapped |= route.output.is_wrapped();
+        self.legacy_forms[kind as usize] |= route.output.is_wrapped() || route.legacy != LegacyForm::Same;
         let route = Arc::new(route);
         self.local[kind as usize].insert((server_name(&route.upstream), route.local.clone()), route.clone());
         self.exposed[kind as usize].insert(route.exposed.clone(), route);
@@ -104,6 +105,11 @@ impl Snapshot {
     /// Iterates over all items of a kind, in the order of their exposed keys.
     pub fn iter(&self, kind: ItemKind) -> impl Iterator<Item = &Arc<CatalogRoute>> {
         self.exposed[kind as usize].values()
+    }
+
+    /// Returns true if an item of a kind has another form for legacy clients.
+    pub(super) fn has_legacy_forms(&self, kind: ItemKind) -> bool {
+        self.legacy_forms[kind as usize]
     }
 
     /// Finds the template that a URI can come from. Returns `None` if the budget is spent.
@@ -174,7 +180,10 @@ impl Snapshot {
             // 2026-01-26).
             for (key, route) in a.iter().filter(|(_, route)| !route.implied) {
                 let other = b.get(key).filter(|other| !other.implied);
-                let same = other.is_some_and(|other| other.listed == route.listed && other.hidden == route.hidden);
+                let is_same = |other: &CatalogRoute| {
+                    other.listed == route.listed && other.legacy == route.legacy && other.hidden == route.hidden
+                };
+                let same = other.is_some_and(|other| is_same(other));
                 let server = server_name(&route.upstream);
                 if !same && !servers.contains(&server) {
                     servers.push(server);
@@ -200,6 +209,8 @@ impl Snapshot {
             metrics.catalog.tokens.series(name).set(gauge_value(estimate_tokens(bytes)));
             let left_out = self.excluded.iter().filter(|l| l.server == *name).count();
             metrics.catalog.left_out.series(name).set(gauge_value(left_out));
+            let mended = self.findings_about(Some(name), FindingTopic::Mended).len();
+            metrics.catalog.mended.series(name).set(gauge_value(mended));
             self.count_unmatched(Some(name), metrics);
         }
         self.count_unmatched(None, metrics);

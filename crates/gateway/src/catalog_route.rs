@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::schemas::CombinedSchema;
 use crate::server_entry::ServerEntry;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_protocol::{Era, ToolOutput};
+use moongate_protocol::{Era, LegacyForm, ToolOutput};
 use moongate_telemetry::CallMeter;
 
 /// Route of one item to its server.
@@ -25,6 +25,8 @@ pub struct CatalogRoute {
     pub definition: Arc<JsonObject>,
     /// Listed form on the endpoint over everything.
     pub listed: RawJson,
+    /// Form in lists of legacy clients.
+    pub(super) legacy: LegacyForm,
     /// True if lists leave it out.
     pub hidden: bool,
     /// True if no list of its server has it, but a tool names it.

@@ -12,7 +12,7 @@ use crate::settings::SearchRules;
 use crate::{SchemaStyle, expose, schemas};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_model::{Caller, Error, ItemKind, McpErrorKind, Outcome, RoleId};
-use moongate_protocol::holds_objects_only;
+use moongate_protocol::{Era, LegacyForm, era_of, legacy_definition};
 use moongate_upstream::Upstream;
 
 impl Endpoint {
@@ -52,9 +52,9 @@ impl Endpoint {
         // Without keys every caller sees the same list, so shared caches may hold it.
         let public = caller.principal.role == RoleId::ANONYMOUS;
         let snapshot = self.generation.snapshot.load();
-        // Only where it matters, so that a list is rendered once for both eras.
-        let with_objects_only = kind == ItemKind::Tools && snapshot.has_wrapped && holds_objects_only(caller.revision);
-        let form = ListForm { with_tasks, with_objects_only };
+        // Where all items have one form, both eras share a list.
+        let is_legacy = era_of(caller.revision) == Era::Legacy && snapshot.has_legacy_forms(kind);
+        let form = ListForm { with_tasks, is_legacy };
         let key = ListKey { endpoint: self.name.clone(), role: caller.principal.role, kind, form };
         let search = self.search_rules().filter(|_| kind == ItemKind::Tools);
         let meta_tools = || search.map(|rules| self.list_meta_tools(rules, &snapshot, with_tasks)).unwrap_or_default();
@@ -65,12 +65,13 @@ impl Endpoint {
             }
             let listed = || {
                 let plain = self.listed_for(caller.revision, kind, route);
+                let plain = if is_legacy { legacy_form(kind, route, plain)? } else { plain };
                 match with_tasks && runs_as_task(&route.upstream) {
-                    true => moongate_protocol::offer_as_task(&plain).unwrap_or(plain),
-                    false => plain,
+                    true => Some(moongate_protocol::offer_as_task(&plain).unwrap_or(plain)),
+                    false => Some(plain),
                 }
             };
-            self.permits(&caller.principal, kind, route).then(listed)
+            self.permits(&caller.principal, kind, route).then(listed).flatten()
         };
         snapshot.list(key, public, meta_tools, visible)
     }
@@ -97,6 +98,15 @@ impl Endpoint {
 /// Returns true if any tool of the server may become a task without declaring it.
 fn runs_as_task(upstream: &Upstream) -> bool {
     upstream.description().and_then(|description| description.features.tasks).is_some_and(|tasks| tasks.any_tool)
+}
+
+/// Returns a listed item as legacy clients take it. `None`: they do not get it.
+fn legacy_form(kind: ItemKind, route: &CatalogRoute, listed: RawJson) -> Option<RawJson> {
+    match &route.legacy {
+        LegacyForm::Same => Some(listed),
+        LegacyForm::Mended(_) => legacy_definition(kind, &listed),
+        LegacyForm::LeftOut(_) => None,
+    }
 }
 
 /// Renders an item under its server's own key, with the config's description.

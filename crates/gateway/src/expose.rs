@@ -1,50 +1,10 @@
-//! Exposed items: another name, another description, a repaired schema.
+//! Exposed items: another name, another description.
 //!
-//! Owns these changes, in pure functions. Does not choose names (`names.rs`). Invariant: an item without a change keeps
-//! the server's bytes.
-
-use std::sync::Arc;
+//! Owns these changes, in pure functions. Does not choose names (`names.rs`), and mends nothing
+//! (`protocol/definitions.rs`). Invariant: an item without a change keeps the server's bytes.
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::ItemKind;
-
-/// Reason why an item cannot be exposed, in words.
-pub(super) type ExposeProblem = String;
-
-/// Checks an item, and repairs it where that loses nothing. Other items of its list are not affected.
-pub(super) fn check_item(kind: ItemKind, item: &Arc<JsonObject>) -> Result<Arc<JsonObject>, ExposeProblem> {
-    let key = kind.item_key();
-    if item.get_string(key).is_none_or(|name| name.is_empty()) {
-        return Err(format!("it has no {key}"));
-    }
-    if kind != ItemKind::Tools {
-        return Ok(item.clone());
-    }
-    match item.get("inputSchema") {
-        // A tool without a schema takes no arguments, so an empty object schema changes nothing.
-        // 2025-11-25/server/tools.mdx, Data Types: `inputSchema` "MUST be a valid JSON Schema object (not `null`)".
-        None => Ok(Arc::new(with_schema(item, JsonObject::new()))),
-        Some(raw) if raw.is_null() => Ok(Arc::new(with_schema(item, JsonObject::new()))),
-        Some(raw) => {
-            let schema = raw.as_object().ok_or("its inputSchema is no object, or has duplicate keys")?;
-            // Beyond this depth parsers of clients give up on the whole list.
-            raw.parse_as::<serde_json::Value>().map_err(|e| format!("its inputSchema cannot be read: {e}"))?;
-            match schema.get("type") {
-                None => Ok(Arc::new(with_schema(item, schema))),
-                Some(kind) if kind.as_text().is_some_and(|t| t.as_str() == "object") => Ok(item.clone()),
-                Some(_) => Err("the type of its inputSchema is not \"object\"".to_owned()),
-            }
-        }
-    }
-}
-
-/// Sets the schema's type to object. Arguments are always an object, so this loses nothing.
-fn with_schema(item: &JsonObject, mut schema: JsonObject) -> JsonObject {
-    let mut item = item.clone();
-    schema.set(ByteString::literal("type"), RawJson::literal("\"object\""));
-    item.set(ByteString::literal("inputSchema"), schema.to_raw());
-    item
-}
 
 /// Renders an item under its exposed key, with the description that the config gives it. Without a change, the bytes
 /// are the server's.
@@ -127,43 +87,14 @@ fn truncate_text(text: &str, limit: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bytes::Bytes;
 
     use super::*;
 
     fn tool(json: &str) -> Arc<JsonObject> {
         Arc::new(JsonObject::parse(Bytes::copy_from_slice(json.as_bytes())).unwrap())
-    }
-
-    #[test]
-    fn a_bad_schema_is_repaired_or_left_out_alone() {
-        let repaired = [
-            (r#"{"name":"a"}"#, r#"{"type":"object"}"#),
-            (r#"{"name":"a","inputSchema":null}"#, r#"{"type":"object"}"#),
-            (r#"{"name":"a","inputSchema":{}}"#, r#"{"type":"object"}"#),
-            (r#"{"name":"a","inputSchema":{"properties":{"x":{}}}}"#, r#"{"properties":{"x":{}},"type":"object"}"#),
-            (r#"{"name":"a","inputSchema":{"type":"object","anyOf":[{}]}}"#, r#"{"type":"object","anyOf":[{}]}"#),
-        ];
-        for (given, schema) in repaired {
-            let checked = check_item(ItemKind::Tools, &tool(given)).unwrap();
-            assert_eq!(checked.get("inputSchema").unwrap().bytes(), schema.as_bytes());
-        }
-        let deep =
-            format!(r#"{{"name":"a","inputSchema":{}{}}}"#, r#"{"x":"#.repeat(500), "1".to_owned() + &"}".repeat(500));
-        let wrong = [
-            r#"{"inputSchema":{"type":"object"}}"#,
-            r#"{"name":"","inputSchema":{}}"#,
-            r#"{"name":7,"inputSchema":{}}"#,
-            r#"{"name":"a","inputSchema":[]}"#,
-            r#"{"name":"a","inputSchema":"object"}"#,
-            r#"{"name":"a","inputSchema":{"type":"string"}}"#,
-            r#"{"name":"a","inputSchema":{"type":["object","null"]}}"#,
-            r#"{"name":"a","inputSchema":{"type":"object","type":"object"}}"#,
-            &deep,
-        ];
-        for given in wrong {
-            assert!(check_item(ItemKind::Tools, &tool(given)).is_err(), "{}", &given[..given.len().min(80)]);
-        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Findings about a catalogue, for its operator: unexpected names, patterns and schemas.
+//! Findings about a catalogue, for its operator: unexpected names, patterns, schemas and definitions.
 //!
 //! Owns their form in the log and in the status. Does not look for them (`names.rs`, `unmatched_rules.rs`,
 //! `schemas.rs`). Invariant: the log has each finding at most once for as long as it holds.
@@ -30,11 +30,14 @@ pub enum FindingTopic {
     Filter,
     /// Input schema that model APIs refuse.
     Schema,
+    /// Item that is listed in another form, since SDKs of clients refuse the server's.
+    Mended,
 }
 
 impl FindingTopic {
     /// List of every topic.
-    pub const ALL: [FindingTopic; 3] = [FindingTopic::Name, FindingTopic::Filter, FindingTopic::Schema];
+    pub const ALL: [FindingTopic; 4] =
+        [FindingTopic::Name, FindingTopic::Filter, FindingTopic::Schema, FindingTopic::Mended];
 
     /// Returns the topic's name in the status.
     pub fn name(self) -> &'static str {
@@ -42,6 +45,7 @@ impl FindingTopic {
             FindingTopic::Name => "names",
             FindingTopic::Filter => "unmatched_filters",
             FindingTopic::Schema => "schemas",
+            FindingTopic::Mended => "mended",
         }
     }
 }
@@ -57,6 +61,7 @@ pub(super) fn log_new_findings(before: &[CatalogFinding], now: &[CatalogFinding]
                 FindingTopic::Name => tracing::info!(server, "name changed: {text}"),
                 FindingTopic::Filter => tracing::warn!(server, "filter matches nothing: {text}"),
                 FindingTopic::Schema => tracing::info!(server, "schema refused by model APIs: {text}"),
+                FindingTopic::Mended => tracing::info!(server, "definition mended: {text}"),
             }
         }
     }

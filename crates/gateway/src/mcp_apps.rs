@@ -12,6 +12,7 @@ use crate::server_entry::{ServerEntry, server_name};
 use crate::uris;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::ItemKind;
+use moongate_protocol::LegacyForm;
 
 /// Returns the pages that tools name and the lists of resources do not, for routes behind those of `listed`. "Servers
 /// MAY omit UI-only resources from `resources/list`" (ext-apps, 2026-01-26, Resource Discovery). Each tool has at most
@@ -33,8 +34,16 @@ pub(super) fn unlisted_app_pages<'a>(tools: &[SelectedItem<'a>], listed: &[Selec
 fn page<'a>(upstream: &'a Arc<ServerEntry>, uri: ByteString) -> SelectedItem<'a> {
     // Implied items are hidden, so clients never see this definition.
     let definition = JsonObject::new().with("uri", RawJson::string(&uri)).with("name", RawJson::string(&uri));
-    let base_name = uri.to_string();
-    SelectedItem { upstream, base_name, local: uri, definition: Arc::new(definition), implied: true, era: None }
+    SelectedItem {
+        upstream,
+        base_name: uri.to_string(),
+        local: uri,
+        definition: Arc::new(definition),
+        mends: Vec::new(),
+        legacy: LegacyForm::Same,
+        implied: true,
+        era: None,
+    }
 }
 
 /// Returns the tool as it is listed through the endpoint over everything. Without a change, the bytes are the same.

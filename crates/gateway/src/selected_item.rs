@@ -11,9 +11,8 @@ use crate::{expose, schemas};
 use moongate_access::policy::ItemRules;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{ItemKind, McpMethod};
-use moongate_protocol::{Era, ToolOutput};
+use moongate_protocol::{CheckedDefinition, Era, LegacyForm, ToolOutput, check_definition};
 use moongate_telemetry::MeterFactory;
-use moongate_upstream::json_depth;
 
 /// Item that cannot be exposed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -33,6 +32,9 @@ pub(super) struct SelectedItem<'a> {
     /// Name before prefix and separator are added.
     pub(super) base_name: String,
     pub(super) definition: Arc<JsonObject>,
+    /// Reasons why the definition is not the server's own.
+    pub(super) mends: Vec<String>,
+    pub(super) legacy: LegacyForm,
     pub(super) implied: bool,
     /// Era of the connection that listed it, if known.
     pub(super) era: Option<Era>,
@@ -62,11 +64,11 @@ pub(super) fn select_item<'a>(
         reason,
     };
     // Clients parse a list as one document, with limited depth: one item must not cost them all the others.
-    if json_depth(&item.bytes()) > upstream.settings.lists.depth {
+    if item.to_raw().depth() > upstream.settings.lists.depth {
         let (most, name) = (upstream.settings.lists.depth, &upstream.settings.name);
         return Err(left_out(format!("it is nested deeper than {most} levels (servers.{name}.max_depth)")));
     }
-    let definition = expose::check_item(kind, item).map_err(left_out)?;
+    let CheckedDefinition { definition, mends, legacy } = check_definition(kind, item).map_err(left_out)?;
     if kind == ItemKind::Tools
         && let Some(problem) = upstream.tool_problem(&definition)
     {
@@ -84,7 +86,9 @@ pub(super) fn select_item<'a>(
         return Err(left_out(reason));
     }
     let stem = rules.rename.get(local.as_str()).cloned().unwrap_or_else(|| local.to_string());
-    Ok(Some(SelectedItem { upstream, local, base_name: stem, definition, implied: false, era: None }))
+    let selected =
+        SelectedItem { upstream, local, base_name: stem, definition, mends, legacy, implied: false, era: None };
+    Ok(Some(selected))
 }
 
 impl SelectedItem<'_> {
@@ -121,6 +125,7 @@ impl SelectedItem<'_> {
             output: if kind == ItemKind::Tools { ToolOutput::of(&self.definition) } else { ToolOutput::default() },
             combined: if kind == ItemKind::Tools { schemas::inspect_schema(&self.definition) } else { None },
             definition: self.definition,
+            legacy: self.legacy,
             listed,
         }
     }

@@ -5,6 +5,7 @@
 //! on a parsed level is an error, since two readers could disagree about the one that counts.
 
 mod case_fold;
+mod lenient;
 mod scanner;
 mod tokens;
 
@@ -18,6 +19,7 @@ use serde::de::{self, DeserializeOwned, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 pub(crate) use case_fold::is_lookalike;
+pub use lenient::ValueChange;
 pub(crate) use scanner::JsonScanner;
 pub use tokens::{JsonToken, JsonTokens, TokenKind};
 

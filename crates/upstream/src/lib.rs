@@ -50,7 +50,7 @@ pub use connection_owner::ConnectionOwner;
 pub use event::NoSink;
 pub use event::{Audience, EventSink, UpstreamEvent};
 pub use gateway_caller::gateway_caller;
-pub use lists::fetch::{ItemList, ServerLists, json_depth, list_all, offers_list};
+pub use lists::fetch::{ItemList, ServerLists, list_all, offers_list};
 pub use settings::{
     BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
     ServerSettings, ServerStart, SharingMode,

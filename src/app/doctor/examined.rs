@@ -172,7 +172,7 @@ pub(crate) fn facts_of(gateway: &Gateway) -> Vec<ServerFacts> {
             tokens: moongate_gateway::estimate_tokens(sizes.iter().sum()),
             tools_on: sizes.len(),
             names: findings(FindingTopic::Name),
-            mended: Vec::new(),
+            mended: findings(FindingTopic::Mended),
             unmatched_filters: findings(FindingTopic::Filter),
         }
     };

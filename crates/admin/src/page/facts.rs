@@ -47,6 +47,11 @@ pub(super) fn count_group(servers: &[Value], wanted: &str) -> usize {
     servers.iter().filter(|server| group(server) == wanted).count()
 }
 
+/// Returns what was mended in items of a server.
+pub(super) fn mended(server: &Value) -> impl Iterator<Item = &str> {
+    list(server, "mended").iter().filter_map(Value::as_str)
+}
+
 /// Returns why items of a server are left out.
 pub(super) fn excluded(server: &Value) -> impl Iterator<Item = &str> {
     list(server, "left_out").iter().filter_map(Value::as_str)

@@ -159,10 +159,21 @@ fn tools(server: &Value, items: &Value, query: &ViewQuery, may_act: bool) -> Mar
         }
         p class="empty" data-none hidden[fitting > 0 || all.is_empty()] { "No tool fits. " a href=(path) { "Show all" } }
         @let excluded: Vec<&str> = super::facts::excluded(server).collect();
-        @if !excluded.is_empty() {
-            details class="note" id=(format!("excluded-{}", text(server, "name"))) {
-                summary { (StateIcon::of_tool("left_out").draw()) (count(excluded.len() as u64, "item is", "items are")) " left out" }
-                ul { @for reason in excluded { li { (VisibleText(reason)) } } }
+        (item_notes(&format!("excluded-{}", text(server, "name")), "left out", &excluded))
+        @let mended: Vec<&str> = super::facts::mended(server).collect();
+        (item_notes(&format!("mended-{}", text(server, "name")), "mended", &mended))
+    }
+}
+
+/// Renders what became of items of a server, folded.
+fn item_notes(id: &str, what: &str, reasons: &[&str]) -> Markup {
+    html! {
+        @if !reasons.is_empty() {
+            details class="note" id=(id) {
+                summary {
+                    (StateIcon::of_tool("left_out").draw()) (count(reasons.len() as u64, "item is", "items are")) " " (what)
+                }
+                ul { @for reason in reasons { li { (VisibleText(reason)) } } }
             }
         }
     }

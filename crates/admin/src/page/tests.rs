@@ -93,7 +93,7 @@ fn hostile_texts_are_text_in_every_view() {
     for member in ["reason", "title", "target", "name_prefix"] {
         hostile[member] = HOSTILE.into();
     }
-    for member in ["stderr", "left_out", "unmatched_filters"] {
+    for member in ["stderr", "left_out", "mended", "unmatched_filters"] {
         hostile[member] = json!([HOSTILE]);
     }
     for tab in ["tools", "resources", "prompts", "log"] {

@@ -206,6 +206,7 @@ pub struct CatalogMetrics {
     pub bytes: GaugeFamily<ByServer>,
     pub tokens: GaugeFamily<ByServer>,
     pub left_out: GaugeFamily<ByServer>,
+    pub mended: GaugeFamily<ByServer>,
     pub stale: GaugeFamily<ByServer>,
     pub filters_unmatched: GaugeFamily<ByServer>,
 }
@@ -220,6 +221,7 @@ impl CatalogMetrics {
                 "Estimated context cost of a server's tool definitions (bytes / 4.25).",
             ),
             left_out: r.gauges("moongate_catalog_left_out", "Items that a server lists and that cannot be exposed."),
+            mended: r.gauges("moongate_catalog_mended", "Items that are listed in another form than their server's."),
             stale: r.gauges(
                 "moongate_catalog_stale",
                 "1 while a server's lists are those of an earlier run, until the server confirms them.",

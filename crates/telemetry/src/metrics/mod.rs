@@ -108,8 +108,14 @@ impl Metrics {
         // A gauge that stays would show an old state for ever. A counter that vanishes would look like a
         // reset.
         let gauges = [&servers.queue_depth, &servers.backlog_bytes, &servers.connections, &clients.subscriptions];
-        let of_catalog =
-            [&catalog.bytes, &catalog.tokens, &catalog.left_out, &catalog.stale, &catalog.filters_unmatched];
+        let of_catalog = [
+            &catalog.bytes,
+            &catalog.tokens,
+            &catalog.left_out,
+            &catalog.mended,
+            &catalog.stale,
+            &catalog.filters_unmatched,
+        ];
         for gauges in gauges.into_iter().chain(of_catalog) {
             gauges.remove(server);
         }

@@ -2,7 +2,7 @@
 //! fetch (`supervisor/connected.rs`). Invariant: an error on any page fails the whole list. A fetch ends even if the
 //! cursors of the server do not. A list over its limits is cut, with a note.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,24 @@ pub struct ItemList {
     /// Era of the connection that gave it, if known.
     #[serde(skip)]
     pub era: Option<Era>,
+    /// Items that are left out as they came.
+    #[serde(default)]
+    pub refused: Vec<RefusedItem>,
 }
+
+/// Item of a list that is left out as it came: it is no object, or it has the key of an earlier one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedItem {
+    /// Its key, or its place in the list.
+    pub item: String,
+    /// Reason, for operators.
+    pub reason: String,
+}
+
+/// Maximum number of refused items that are named.
+const REFUSED_MAX: usize = 100;
+/// Length of a key that names a refused item, in characters.
+const REFUSED_KEY_MAX: usize = 200;
 
 /// Serialization of objects behind an `Arc` as an array.
 mod shared {
@@ -148,7 +165,7 @@ pub async fn list_all(server: &dyn Server, kind: ItemKind, limits: &ListLimits) 
     for cut in &list.cut {
         tracing::warn!(method = kind.list_method(), "{cut}; the rest is left out");
     }
-    dedup(&mut list.items, kind);
+    list.refuse_duplicates(kind);
     Ok(list)
 }
 
@@ -158,7 +175,11 @@ impl ItemList {
     /// An item that is no object, or has duplicate keys, is left out. The others stay.
     fn take_page(&mut self, page: &[RawJson], limits: &ListLimits, bytes: &mut usize) -> bool {
         for item in page {
-            let Some(item) = item.as_object() else { continue };
+            let Some(item) = item.as_object() else {
+                let name = format!("#{}", self.items.len() + self.refused.len() + 1);
+                self.refuse(name, if item.is_object() { "it has a key twice" } else { "it is no object" });
+                continue;
+            };
             *bytes += item.size_hint();
             if *bytes > limits.bytes {
                 self.cut.push(format!("the items are more than {} bytes (max_list)", limits.bytes));
@@ -172,53 +193,38 @@ impl ItemList {
         }
         true
     }
-}
 
-/// Returns the nesting depth of arrays and objects in a JSON text.
-pub fn json_depth(json: &[u8]) -> usize {
-    let (mut depth, mut most, mut text, mut escaped) = (0_usize, 0, false, false);
-    for byte in json {
-        match byte {
-            // The byte after a backslash belongs to the string, whatever it is.
-            _ if std::mem::take(&mut escaped) => {}
-            b'\\' if text => escaped = true,
-            b'"' => text = !text,
-            b'{' | b'[' if !text => {
-                depth += 1;
-                most = most.max(depth);
+    /// Removes duplicates from a looping or overlapping list. The first item counts. One that differs is named.
+    fn refuse_duplicates(&mut self, kind: ItemKind) {
+        let mut first: HashMap<ByteString, Arc<JsonObject>> = HashMap::new();
+        let mut twice = Vec::new();
+        self.items.retain(|item| {
+            let Some(key) = item.get_string(kind.item_key()) else { return true };
+            let Some(known) = first.get(&key) else {
+                first.insert(key, item.clone());
+                return true;
+            };
+            if known != item && twice.len() < REFUSED_MAX {
+                twice.push(key);
             }
-            // Broken text may close more than it opens.
-            b'}' | b']' if !text => depth = depth.saturating_sub(1),
-            _ => {}
+            false
+        });
+        for key in twice {
+            self.refuse(key.to_string(), "its server lists another one of that name before it");
         }
     }
-    most
-}
 
-/// Removes duplicates from a looping or overlapping list. The first item counts.
-fn dedup(items: &mut Vec<Arc<JsonObject>>, kind: ItemKind) {
-    let mut seen = HashSet::new();
-    items.retain(|item| item.get_string(kind.item_key()).is_none_or(|key| seen.insert(key)));
+    fn refuse(&mut self, item: String, reason: &str) {
+        if self.refused.len() < REFUSED_MAX {
+            let item = item.chars().take(REFUSED_KEY_MAX).collect();
+            self.refused.push(RefusedItem { item, reason: reason.to_owned() });
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn depth_is_that_of_brackets_outside_of_texts() {
-        for (json, expected) in [
-            ("1", 0),
-            ("{}", 1),
-            (r#"{"a":[{}],"b":{}}"#, 3),
-            (r#"{"a":"[[[["}"#, 1),
-            (r#"{"a":"\"[[","b":[]}"#, 2),
-            (r#"{"a\\":[[]]}"#, 3),
-        ] {
-            assert_eq!(json_depth(json.as_bytes()), expected, "{json}");
-        }
-        assert_eq!(json_depth(&[b'['; 1_000_000]), 1_000_000);
-    }
 
     #[test]
     fn a_list_is_cut_where_a_limit_says_so() {

@@ -1,0 +1,283 @@
+//! Output schemas, compiled as the TypeScript SDK 1 compiles those of all tools while it lists them.
+//!
+//! Owns which of them its compiler refuses (ajv 8 for draft-07, `strict` and `validateSchema` off). Does not validate
+//! results. Invariant: a schema that it takes is kept, and the work is bounded by the schema's size.
+//!
+//! A tool is not left out for its output schema. Without it, clients take results unchecked.
+
+use std::collections::{HashMap, HashSet};
+
+use moongate_jsonrpc::json::{RawJson, ValueChange};
+use serde_json::{Map, Value};
+
+use super::mend_notes::{MendNotes, short};
+use super::pattern;
+use super::schema_root::{self, TYPES};
+use keywords::{CompileProblem, KEYWORDS, Shape, is_truthy};
+use references::References;
+
+mod keywords;
+mod references;
+
+/// Size of a schema that is compiled here, in bytes. Legacy clients do not get a larger one.
+pub(super) const SCHEMA_MAX: usize = 1024 * 1024;
+/// Levels of schemas and references. The compiler recurses through both.
+const DEPTH_MAX: usize = 400;
+/// Patterns of one schema that are judged.
+const PATTERNS_MAX: usize = 1000;
+
+/// Mends an output schema for legacy clients, or drops it.
+pub(super) fn for_legacy(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
+    const AT: &str = "outputSchema";
+    let mut drop_schema = |reason: String| {
+        notes.add(AT, format_args!("{reason}: dropped"));
+        ValueChange::Drop
+    };
+    if value.bytes().len() > SCHEMA_MAX {
+        return drop_schema(format!("has more than {SCHEMA_MAX} bytes"));
+    }
+    let Ok(schema) = value.parse_as::<Value>() else {
+        return drop_schema("cannot be read".to_owned());
+    };
+    if let Err(problem) = Compilation::of(&schema).and_then(Compilation::run) {
+        return drop_schema(problem);
+    }
+    // Other roots are wrapped for legacy clients, and then nobody looks at these members.
+    if schema["type"] != "object" {
+        return ValueChange::Keep;
+    }
+    match schema_root::for_legacy(AT, value, notes) {
+        Ok(change) => change,
+        Err(reason) => {
+            notes.add("", format_args!("has no clear outputSchema ({reason}): dropped"));
+            ValueChange::Drop
+        }
+    }
+}
+
+/// Schema to be compiled: itself, the resource that its references begin at, and its depth.
+#[derive(Clone, Copy)]
+struct Subschema<'a> {
+    schema: &'a Value,
+    resource: &'a Value,
+    depth: usize,
+}
+
+/// Compilation of one schema. A list of work takes the place of recursion.
+struct Compilation<'a> {
+    references: References<'a>,
+    is_async: bool,
+    work: Vec<Subschema<'a>>,
+    /// Addresses of the schemas and resources that are in the work, or were.
+    seen: HashSet<(*const Value, *const Value)>,
+    patterns: HashMap<&'a str, bool>,
+}
+
+impl<'a> Compilation<'a> {
+    fn of(root: &'a Value) -> Result<Self, CompileProblem> {
+        let references = References::collect(root)?;
+        let is_async = is_truthy(&root["$async"]);
+        let work = vec![Subschema { schema: root, resource: root, depth: 0 }];
+        Ok(Compilation { references, is_async, work, seen: HashSet::new(), patterns: HashMap::new() })
+    }
+
+    fn run(mut self) -> Result<(), CompileProblem> {
+        while let Some(next) = self.work.pop() {
+            if next.depth > DEPTH_MAX {
+                return Err(format!("has more than {DEPTH_MAX} levels of schemas and references"));
+            }
+            if let Value::Object(schema) = next.schema
+                && has_rules(schema)
+                && self.seen.insert((next.schema, next.resource))
+            {
+                self.compile(schema, next)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn compile(&mut self, schema: &'a Map<String, Value>, at: Subschema<'a>) -> Result<(), CompileProblem> {
+        if is_truthy(schema.get("$async").unwrap_or(&Value::Null)) && !self.is_async {
+            return Err("has $async below its root".to_owned());
+        }
+        check_types(schema)?;
+        let begins_resource = at.depth > 0 && References::begins_resource(at.schema);
+        let at = if begins_resource { Subschema { resource: at.schema, ..at } } else { at };
+        if let Some(reference) = schema.get("$ref") {
+            self.follow(reference, at)?;
+            if is_truthy(reference) && schema.keys().filter(|key| Shape::of(key).is_some()).count() == 1 {
+                return Ok(());
+            }
+        }
+        for (keyword, shape) in KEYWORDS {
+            if let Some(value) = schema.get(*keyword) {
+                shape.check(keyword, value)?;
+                self.keyword(keyword, value, schema, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, reference: &'a Value, at: Subschema<'a>) -> Result<(), CompileProblem> {
+        let Some(text) = reference.as_str() else { return Err("has a $ref that is no text".to_owned()) };
+        match self.references.resolve(text, at.resource)? {
+            None => Ok(()),
+            Some((schema, _)) if is_truthy(&schema["$async"]) && !self.is_async => {
+                Err("has a reference to a schema with $async".to_owned())
+            }
+            Some((schema, resource)) => {
+                self.work.push(Subschema { schema, resource, depth: at.depth + 1 });
+                Ok(())
+            }
+        }
+    }
+
+    fn keyword(
+        &mut self,
+        keyword: &str,
+        value: &'a Value,
+        schema: &'a Map<String, Value>,
+        at: Subschema<'a>,
+    ) -> Result<(), CompileProblem> {
+        match keyword {
+            "pattern" => self.judge(value.as_str().unwrap_or_default()),
+            "enum" if value.as_array().is_some_and(|values| values.is_empty()) => Err("has an empty enum".to_owned()),
+            "not" | "propertyNames" | "contains" => self.push(value, at),
+            "additionalProperties" => self.additional_properties(value, schema, at),
+            "properties" => self.push_all(value.as_object().into_iter().flatten().filter(is_own), at),
+            "dependencies" => {
+                let is_schema = |entry: &(&String, &Value)| is_own(entry) && !entry.1.is_array();
+                self.push_all(value.as_object().into_iter().flatten().filter(is_schema), at)
+            }
+            "patternProperties" => self.pattern_properties(value, at),
+            "items" => match value.as_array() {
+                Some(tuple) => tuple.iter().try_for_each(|schema| self.push(schema, at)),
+                None => self.push(value, at),
+            },
+            "additionalItems" if schema.get("items").is_some_and(Value::is_array) => self.push(value, at),
+            "allOf" | "oneOf" => value.as_array().into_iter().flatten().try_for_each(|schema| self.push(schema, at)),
+            "anyOf" => self.any_of(value, at),
+            "if" => self.condition(value, schema, at),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds a schema to the work, unless it accepts everything.
+    fn push(&mut self, schema: &'a Value, at: Subschema<'a>) -> Result<(), CompileProblem> {
+        if !accepts_all(schema)? {
+            self.work.push(Subschema { schema, resource: at.resource, depth: at.depth + 1 });
+        }
+        Ok(())
+    }
+
+    fn push_all(
+        &mut self,
+        mut entries: impl Iterator<Item = (&'a String, &'a Value)>,
+        at: Subschema<'a>,
+    ) -> Result<(), CompileProblem> {
+        entries.try_for_each(|(_, schema)| self.push(schema, at))
+    }
+
+    fn judge(&mut self, pattern: &'a str) -> Result<(), CompileProblem> {
+        if self.patterns.len() == PATTERNS_MAX {
+            return Ok(());
+        }
+        match *self.patterns.entry(pattern).or_insert_with(|| pattern::is_broken(pattern)) {
+            true => Err(format!("has a pattern that does not compile ({})", short(pattern))),
+            false => Ok(()),
+        }
+    }
+
+    fn pattern_properties(&mut self, value: &'a Value, at: Subschema<'a>) -> Result<(), CompileProblem> {
+        let entries = || value.as_object().into_iter().flatten().filter(is_own);
+        let mut is_checked = false;
+        for (_, schema) in entries() {
+            is_checked |= !accepts_all(schema)?;
+        }
+        if !is_checked {
+            return Ok(());
+        }
+        entries().try_for_each(|(pattern, _)| self.judge(pattern))?;
+        self.push_all(entries(), at)
+    }
+
+    fn additional_properties(
+        &mut self,
+        value: &'a Value,
+        schema: &'a Map<String, Value>,
+        at: Subschema<'a>,
+    ) -> Result<(), CompileProblem> {
+        if !accepts_all(value)? {
+            let patterns = schema.get("patternProperties").and_then(Value::as_object).into_iter().flatten();
+            patterns.filter(is_own).try_for_each(|(pattern, _)| self.judge(pattern))?;
+        }
+        self.push(value, at)
+    }
+
+    fn any_of(&mut self, value: &'a Value, at: Subschema<'a>) -> Result<(), CompileProblem> {
+        let branches = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        for branch in branches {
+            // One that accepts everything ends the search, and nothing is compiled.
+            if accepts_all(branch)? {
+                return Ok(());
+            }
+        }
+        branches.iter().try_for_each(|schema| self.push(schema, at))
+    }
+
+    fn condition(
+        &mut self,
+        value: &'a Value,
+        schema: &'a Map<String, Value>,
+        at: Subschema<'a>,
+    ) -> Result<(), CompileProblem> {
+        let mut branches = Vec::new();
+        for branch in ["then", "else"].iter().filter_map(|key| schema.get(*key)) {
+            if !accepts_all(branch)? {
+                branches.push(branch);
+            }
+        }
+        if !branches.is_empty() {
+            self.push(value, at)?;
+        }
+        branches.into_iter().try_for_each(|schema| self.push(schema, at))
+    }
+}
+
+/// Returns true if the compiler skips a schema. Fails where it does.
+fn accepts_all(schema: &Value) -> Result<bool, CompileProblem> {
+    match schema {
+        Value::Null => Err("has null in the place of a schema".to_owned()),
+        Value::Bool(accepts) => Ok(*accepts),
+        Value::Object(schema) => Ok(!has_rules(schema)),
+        Value::Number(_) | Value::String(_) | Value::Array(_) => Ok(true),
+    }
+}
+
+fn has_rules(schema: &Map<String, Value>) -> bool {
+    schema.keys().any(|key| Shape::of(key).is_some())
+}
+
+/// Returns false for the key that the compiler passes over.
+fn is_own(entry: &(&String, &Value)) -> bool {
+    entry.0 != "__proto__"
+}
+
+/// Checks `type` and `nullable`.
+fn check_types(schema: &Map<String, Value>) -> Result<(), CompileProblem> {
+    let types: Vec<&Value> = match schema.get("type") {
+        Some(Value::Array(types)) => types.iter().collect(),
+        Some(kind) if is_truthy(kind) => vec![kind],
+        _ => Vec::new(),
+    };
+    if let Some(unknown) = types.iter().find(|kind| kind.as_str().is_none_or(|kind| !TYPES.contains(&kind))) {
+        return Err(format!("has an unknown type ({})", short(&unknown.to_string())));
+    }
+    match schema.get("nullable") {
+        Some(Value::Bool(false)) if types.iter().any(|kind| *kind == "null") => {
+            Err("has the type null and is not nullable".to_owned())
+        }
+        Some(_) if types.is_empty() => Err("has nullable without a type".to_owned()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,239 @@
+//! References within a schema.
+//!
+//! Owns what `$id` and `$anchor` name, and where a `$ref` leads. Does not fetch anything. Invariant: following a
+//! reference ends.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::rc::Rc;
+
+use serde_json::Value;
+use url::Url;
+
+use super::keywords::{CompileProblem, Shape, is_truthy};
+use crate::definitions::mend_notes::short;
+
+/// Meta-schema that the compiler brings along, under both of its names.
+const META_SCHEMAS: [&str; 2] = ["http://json-schema.org/draft-07/schema", "http://json-schema.org/schema"];
+/// Names in one schema, and the bytes of each. Names are resolved, so each may be longer than the schema writes it.
+const NAMES_MAX: usize = 1000;
+const NAME_BYTES_MAX: usize = 1024;
+/// References in a row that name nothing but the next one.
+const CHAIN_MAX: usize = 64;
+/// Keywords whose value has schemas by name.
+const NAMED: [&str; 5] = ["$defs", "definitions", "properties", "patternProperties", "dependencies"];
+/// Keywords whose value may be a list of schemas.
+const LISTED: [&str; 4] = ["items", "allOf", "anyOf", "oneOf"];
+/// Keywords whose value is no schema.
+const SKIPPED: [&str; 18] = [
+    "default",
+    "enum",
+    "const",
+    "required",
+    "maximum",
+    "minimum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "multipleOf",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "format",
+    "maxItems",
+    "minItems",
+    "uniqueItems",
+    "maxProperties",
+    "minProperties",
+];
+
+/// Names in one schema.
+pub(super) struct References<'a> {
+    root: &'a Value,
+    /// Schemas by their identifiers, resolved.
+    named: HashMap<String, &'a Value>,
+    /// Identifiers of resources, by address.
+    bases: HashMap<*const Value, Rc<str>>,
+}
+
+impl<'a> References<'a> {
+    /// Collects the names. Fails where the compiler does: a name that is wrong, or that two schemas have.
+    pub(super) fn collect(root: &'a Value) -> Result<Self, CompileProblem> {
+        let base: Rc<str> = match root.get("$id") {
+            Some(Value::String(id)) => Rc::from(normalized(id)),
+            Some(id) if is_truthy(id) => return Err("has an $id that is no text".to_owned()),
+            _ => Rc::from(""),
+        };
+        let mut found = References { root, named: HashMap::new(), bases: HashMap::new() };
+        found.bases.insert(root, base.clone());
+        if !base.is_empty() {
+            found.insert(base.to_string(), root)?;
+        }
+        let mut work = Vec::new();
+        children(root, &base, &mut work);
+        while let Some((schema, base)) = work.pop() {
+            let base = found.name(schema, base)?;
+            children(schema, &base, &mut work);
+        }
+        Ok(found)
+    }
+
+    /// Returns true if a schema below the root is a resource: its references begin at itself.
+    pub(super) fn begins_resource(schema: &Value) -> bool {
+        schema.get("$id").and_then(Value::as_str).is_some_and(|id| !normalized(id).is_empty() && !id.starts_with('#'))
+    }
+
+    fn name(&mut self, schema: &'a Value, base: Rc<str>) -> Result<Rc<str>, CompileProblem> {
+        let mut inner = base;
+        if schema.get("$id").is_some_and(|id| !id.is_string() && is_truthy(id)) {
+            return Err("has an $id that is no text".to_owned());
+        }
+        if let Some(id) = schema.get("$id").and_then(Value::as_str) {
+            let id = joined(&inner, id);
+            self.insert(id.clone(), schema)?;
+            if Self::begins_resource(schema) {
+                inner = Rc::from(id);
+                self.bases.insert(schema, inner.clone());
+            }
+        }
+        for anchor in ["$anchor", "$dynamicAnchor"].iter().filter_map(|key| schema.get(*key)?.as_str()) {
+            let mut bytes = anchor.bytes();
+            let is_first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+            let is_right = bytes.next().is_some_and(is_first)
+                && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+            if !is_right {
+                return Err(format!("has a wrong anchor ({})", short(anchor)));
+            }
+            self.insert(format!("{inner}#{anchor}"), schema)?;
+        }
+        Ok(inner)
+    }
+
+    fn insert(&mut self, name: String, schema: &'a Value) -> Result<(), CompileProblem> {
+        if self.named.len() == NAMES_MAX || name.len() > NAME_BYTES_MAX {
+            return Err(format!("has more than {NAMES_MAX} names, or one of more than {NAME_BYTES_MAX} bytes"));
+        }
+        match self.named.entry(name) {
+            Entry::Vacant(free) => {
+                free.insert(schema);
+                Ok(())
+            }
+            Entry::Occupied(taken) => Err(format!("has two schemas of one name ({})", short(taken.key()))),
+        }
+    }
+
+    /// Returns the schema that a reference leads to, and its resource. `None`: one that is known to compile.
+    pub(super) fn resolve(
+        &self,
+        reference: &str,
+        resource: &'a Value,
+    ) -> Result<Option<(&'a Value, &'a Value)>, CompileProblem> {
+        let mut at = (reference.to_owned(), resource);
+        for _ in 0..CHAIN_MAX {
+            let Some((schema, resource)) = self.step(&at.0, at.1)? else { return Ok(None) };
+            match schema {
+                Value::Null => return Err(format!("has a reference to null ({})", short(reference))),
+                Value::Object(members) if members.keys().filter(|key| Shape::of(key).is_some()).count() == 1 => {
+                    match members.get("$ref").and_then(Value::as_str).filter(|next| !next.is_empty()) {
+                        Some(next) => at = (next.to_owned(), resource),
+                        None => return Ok(Some((schema, resource))),
+                    }
+                }
+                _ => return Ok(Some((schema, resource))),
+            }
+        }
+        Err(format!("has references that lead in a circle ({})", short(reference)))
+    }
+
+    fn step(&self, reference: &str, resource: &'a Value) -> Result<Option<(&'a Value, &'a Value)>, CompileProblem> {
+        let missing = || format!("has a reference into nothing ({})", short(reference));
+        let base = self.bases.get(&std::ptr::from_ref(resource)).map(|base| &**base).unwrap_or_default();
+        let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+        let start = match document {
+            "" => resource,
+            _ if META_SCHEMAS.contains(&document) => return Ok(None),
+            _ => *self.named.get(normalized(&joined(base, document))).ok_or_else(missing)?,
+        };
+        // The whole resource is being compiled, or was.
+        if fragment.is_empty() || fragment == "/" {
+            return Ok((!std::ptr::eq(start, self.root)).then_some((start, start)));
+        }
+        let Some(pointer) = fragment.strip_prefix('/') else {
+            let base = self.bases.get(&std::ptr::from_ref(start)).map(|base| &**base).unwrap_or_default();
+            let named = self.named.get(&format!("{base}#{fragment}")).ok_or_else(missing)?;
+            return Ok(Some((named, start)));
+        };
+        follow_pointer(pointer, start).map(Some).ok_or_else(missing)
+    }
+}
+
+/// Follows a JSON pointer. Returns what it leads to, and the resource of that.
+fn follow_pointer<'a>(pointer: &str, start: &'a Value) -> Option<(&'a Value, &'a Value)> {
+    let (mut schema, mut resource) = (start, start);
+    for part in pointer.split('/') {
+        let part = percent_decoded(part)?.replace("~1", "/").replace("~0", "~");
+        schema = match schema {
+            Value::Object(members) => members.get(&part)?,
+            Value::Array(entries) => entries.get(part.parse::<usize>().ok()?)?,
+            _ => return None,
+        };
+        let holds_schemas = NAMED.contains(&part.as_str()) && part != "$defs" || part == "enum";
+        if !holds_schemas && References::begins_resource(schema) {
+            resource = schema;
+        }
+    }
+    Some((schema, resource))
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    if !text.contains('%') {
+        return Some(text.to_owned());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        if *first == b'%' {
+            let (digits, behind) = behind.split_at_checked(2)?;
+            bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+            rest = behind;
+        } else {
+            bytes.push(*first);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Removes an empty fragment.
+fn normalized(id: &str) -> &str {
+    id.strip_suffix("#/").or_else(|| id.strip_suffix('#')).unwrap_or(id)
+}
+
+/// Resolves an identifier against the one around it.
+fn joined(base: &str, id: &str) -> String {
+    let id = normalized(id);
+    if let Some(fragment) = id.strip_prefix('#') {
+        return format!("{}#{fragment}", base.split('#').next().unwrap_or_default());
+    }
+    match Url::parse(base).and_then(|base| base.join(id)) {
+        Ok(url) => normalized(url.as_str()).to_owned(),
+        Err(_) => id.to_owned(),
+    }
+}
+
+/// Adds the schemas within a schema, wherever the compiler looks for names.
+fn children<'a>(schema: &'a Value, base: &Rc<str>, work: &mut Vec<(&'a Value, Rc<str>)>) {
+    let Some(members) = schema.as_object() else { return };
+    for (key, value) in members {
+        match value {
+            Value::Array(entries) if LISTED.contains(&key.as_str()) => {
+                work.extend(entries.iter().filter(|entry| entry.is_object()).map(|entry| (entry, base.clone())));
+            }
+            Value::Object(entries) if NAMED.contains(&key.as_str()) => {
+                let schemas = entries.values().filter(|entry| entry.is_object());
+                work.extend(schemas.map(|entry| (entry, base.clone())));
+            }
+            Value::Object(_) if !SKIPPED.contains(&key.as_str()) => work.push((value, base.clone())),
+            _ => {}
+        }
+    }
+}

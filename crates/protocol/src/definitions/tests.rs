@@ -1,0 +1,237 @@
+//! Definitions as servers write them, and what becomes of them in each era.
+
+use bytes::Bytes;
+use moongate_jsonrpc::json::ValueChange;
+
+use super::*;
+
+fn item(json: &str) -> Arc<JsonObject> {
+    Arc::new(JsonObject::parse(Bytes::copy_from_slice(json.as_bytes())).unwrap())
+}
+
+fn mended(kind: ItemKind, json: &str) -> String {
+    let checked = check_definition(kind, &item(json)).unwrap_or_else(|reason| panic!("{json}: {reason}"));
+    assert!(!checked.mends.is_empty(), "{json}");
+    String::from_utf8(checked.definition.bytes().to_vec()).unwrap()
+}
+
+/// Returns a tool as legacy clients get it, with the reasons.
+fn legacy(json: &str) -> (String, Vec<String>) {
+    let checked = check_definition(ItemKind::Tools, &item(json)).unwrap();
+    let LegacyForm::Mended(reasons) = checked.legacy else { panic!("{json}: {:?}", checked.legacy) };
+    let listed = legacy_definition(ItemKind::Tools, &checked.definition.to_raw()).unwrap();
+    (String::from_utf8(listed.bytes().to_vec()).unwrap(), reasons)
+}
+
+#[test]
+fn a_bad_schema_is_repaired_or_left_out_alone() {
+    let repaired = [
+        (r#"{"name":"a"}"#, r#"{"type":"object"}"#),
+        (r#"{"name":"a","inputSchema":null}"#, r#"{"type":"object"}"#),
+        (r#"{"name":"a","inputSchema":{}}"#, r#"{"type":"object"}"#),
+        (r#"{"name":"a","inputSchema":{"properties":{"x":{}}}}"#, r#"{"properties":{"x":{}},"type":"object"}"#),
+        (r#"{"name":"a","inputSchema":{"type":"object","anyOf":[{}]}}"#, r#"{"type":"object","anyOf":[{}]}"#),
+    ];
+    for (given, schema) in repaired {
+        let checked = check_definition(ItemKind::Tools, &item(given)).unwrap();
+        assert_eq!(checked.definition.get("inputSchema").unwrap().bytes(), schema.as_bytes());
+    }
+    let deep =
+        format!(r#"{{"name":"a","inputSchema":{}{}}}"#, r#"{"x":"#.repeat(500), "1".to_owned() + &"}".repeat(500));
+    let wrong = [
+        r#"{"inputSchema":{"type":"object"}}"#,
+        r#"{"name":"","inputSchema":{}}"#,
+        r#"{"name":7,"inputSchema":{}}"#,
+        r#"{"name":"a","inputSchema":[]}"#,
+        r#"{"name":"a","inputSchema":"object"}"#,
+        r#"{"name":"a","inputSchema":{"type":"string"}}"#,
+        r#"{"name":"a","inputSchema":{"type":["object","null"]}}"#,
+        r#"{"name":"a","inputSchema":{"type":"object","type":"object"}}"#,
+        &deep,
+    ];
+    for given in wrong {
+        assert!(check_definition(ItemKind::Tools, &item(given)).is_err(), "{}", &given[..given.len().min(80)]);
+    }
+}
+
+#[test]
+fn what_clients_take_is_not_touched() {
+    let many = (0..2000).map(|n| format!(r#""p{n}":{{}}"#)).collect::<Vec<_>>().join(",");
+    let many = format!(r#"{{"name":"a","inputSchema":{{"type":"object","properties":{{{many}}}}}}}"#);
+    let tools = [
+        r#"{ "name" : "a", "inputSchema": {"type": "object", "maximum": 1e400}, "x": null }"#,
+        r#"{"name":"a","inputSchema":{"type":"object"},"outputSchema":{"type":"object","properties":{"x":{"pattern":"(?<=a)b"}}}}"#,
+        r#"{"name":"a","description":"\ud83d\ude00","inputSchema":{"type":"object"},"annotations":{},"_meta":{"a":null},"icons":[]}"#,
+        &many,
+    ];
+    for given in tools {
+        let given = item(given);
+        let checked = check_definition(ItemKind::Tools, &given).unwrap();
+        assert!(Arc::ptr_eq(&checked.definition, &given) && checked.mends.is_empty(), "{given:?}");
+        assert_eq!(checked.legacy, LegacyForm::Same, "{given:?}");
+    }
+}
+
+#[test]
+fn members_with_a_clear_meaning_are_mended() {
+    let tools = [
+        (r#""description":null"#, ""),
+        (r#""title":7"#, r#""title":"7""#),
+        (r#""_meta":[]"#, ""),
+        (
+            r#""annotations":{"title":null,"readOnlyHint":"true","x":null}"#,
+            r#""annotations":{"readOnlyHint":true,"x":null}"#,
+        ),
+        (
+            r#""annotations":{"idempotentHint":0,"openWorldHint":"perhaps"}"#,
+            r#""annotations":{"idempotentHint":false}"#,
+        ),
+        (r#""annotations":"none""#, ""),
+        (r#""icons":["https://example.com/a.png"]"#, r#""icons":[{"src":"https://example.com/a.png"}]"#),
+        (r#""icons":{"src":"a","sizes":"any","theme":"blue"}"#, r#""icons":[{"src":"a","sizes":["any"]}]"#),
+        (r#""icons":[null,{"sizes":[]}]"#, ""),
+        (r#""execution":{"taskSupport":"sometimes"}"#, r#""execution":{}"#),
+        (r#""outputSchema":[]"#, ""),
+        (r#""outputSchema":{"$schema":null,"type":"array"}"#, r#""outputSchema":{"type":"array"}"#),
+        (r#""description":"\ud800""#, r#""description":"\ufffd""#),
+    ];
+    let rest = r#","inputSchema":{"type":"object"}}"#;
+    for (given, expected) in tools {
+        let expected = if expected.is_empty() { String::new() } else { format!(",{expected}") };
+        let given = mended(ItemKind::Tools, &format!(r#"{{"name":"a",{given}{rest}"#));
+        assert_eq!(given, format!(r#"{{"name":"a"{expected}{rest}"#));
+    }
+    let others = [
+        (ItemKind::Resources, r#"{"uri":"x:y"}"#, r#"{"uri":"x:y","name":"x:y"}"#),
+        (ItemKind::Resources, r#"{"uri":"x:y","name":3,"size":"10"}"#, r#"{"uri":"x:y","name":"3","size":10}"#),
+        (ItemKind::Resources, r#"{"uri":"x:y","name":"a","size":1.5,"mimeType":null}"#, r#"{"uri":"x:y","name":"a"}"#),
+        (
+            ItemKind::Templates,
+            r#"{"uriTemplate":"x:{y}","name":"a","annotations":{"audience":"user","priority":7,"lastModified":"today"}}"#,
+            r#"{"uriTemplate":"x:{y}","name":"a","annotations":{"audience":["user"]}}"#,
+        ),
+        (ItemKind::Prompts, r#"{"name":"a","arguments":{}}"#, r#"{"name":"a"}"#),
+        (
+            ItemKind::Prompts,
+            r#"{"name":"a","arguments":["b",{"name":"c","required":"yes","title":null}]}"#,
+            r#"{"name":"a","arguments":[{"name":"b"},{"name":"c","required":true}]}"#,
+        ),
+    ];
+    for (kind, given, expected) in others {
+        assert_eq!(mended(kind, given), expected);
+    }
+}
+
+#[test]
+fn what_has_no_clear_meaning_is_left_out() {
+    for (kind, given) in [
+        (ItemKind::Prompts, r#"{"name":"a","arguments":"b"}"#),
+        (ItemKind::Prompts, r#"{"name":"a","arguments":[{"description":"b"}]}"#),
+        (ItemKind::Prompts, r#"{"name":"a","arguments":[[]]}"#),
+        (ItemKind::Resources, r#"{"name":"a"}"#),
+        (ItemKind::Templates, r#"{"uri":"x:y","name":"a"}"#),
+    ] {
+        assert!(check_definition(kind, &item(given)).is_err(), "{given}");
+    }
+}
+
+#[test]
+fn what_only_legacy_clients_refuse_changes_only_for_them() {
+    let cases = [
+        (r#""inputSchema":{"type":"object","properties":[]}"#, r#""inputSchema":{"type":"object","properties":{}}"#),
+        (
+            r#""inputSchema":{"type":"object","properties":{"a":true,"b":false,"c":"string","d":{"x":true}},"required":"a"}"#,
+            r#""inputSchema":{"type":"object","properties":{"a":{},"b":{"not":{}},"c":{"type":"string"},"d":{"x":true}},"required":["a"]}"#,
+        ),
+        (
+            r##""inputSchema":{"type":"object"},"outputSchema":{"type":"object","properties":{"x":{"$ref":"#/$defs/y"}}}"##,
+            r#""inputSchema":{"type":"object"}"#,
+        ),
+    ];
+    for (given, expected) in cases {
+        let (listed, reasons) = legacy(&format!(r#"{{"name":"a",{given}}}"#));
+        assert_eq!(listed, format!(r#"{{"name":"a",{expected}}}"#), "{reasons:?}");
+    }
+    let left_out = [
+        (ItemKind::Tools, r#"{"name":"a","inputSchema":{"type":"object","properties":{"a":7}}}"#),
+        (ItemKind::Resources, r#"{"uri":"no url","name":"a"}"#),
+    ];
+    for (kind, given) in left_out {
+        let checked = check_definition(kind, &item(given)).unwrap();
+        assert!(checked.mends.is_empty() && matches!(checked.legacy, LegacyForm::LeftOut(_)), "{given}");
+    }
+}
+
+#[test]
+fn reasons_are_short_and_few() {
+    let many: Vec<String> = (0..500).map(|n| format!(r#""{}{n}":true"#, "p".repeat(500))).collect();
+    let given = format!(r#"{{"name":"a","inputSchema":{{"type":"object","properties":{{{}}}}}}}"#, many.join(","));
+    let (_, reasons) = legacy(&given);
+    assert!(reasons.len() == 5 && reasons.iter().all(|reason| reason.len() < 200), "{reasons:?}");
+    assert_eq!(reasons[4], "and 496 more");
+}
+
+/// Verdicts of ajv 8.20 on schemas, with the options of the TypeScript SDK 1.
+const AJV_VERDICTS: &[(bool, &str)] = &[
+    (
+        false,
+        r##"{"properties":{"x":{"$ref":"#/$defs/a"}},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"type":"object"}"##,
+    ),
+    (true, r##"{"properties":{"x":{"$ref":"#/$defs/a~1b"}},"$defs":{"a/b":{}},"type":"object"}"##),
+    (true, r##"{"properties":{"x":{"$ref":"#/$defs/a%20b"}},"$defs":{"a b":{}},"type":"object"}"##),
+    (
+        true,
+        r##"{"properties":{"x":{"$ref":"#/properties/y/anyOf/0"},"y":{"anyOf":[{"type":"string"}]}},"type":"object"}"##,
+    ),
+    (false, r##"{"properties":{"x":{"$ref":"https://example.com/other.json"}},"type":"object"}"##),
+    (
+        true,
+        r##"{"$id":"https://example.com/s","properties":{"x":{"$ref":"s#/definitions/y"}},"definitions":{"y":{}},"type":"object"}"##,
+    ),
+    (true, r##"{"definitions":{"unused":{"type":"nonsense"}},"type":"object"}"##),
+    (
+        false,
+        r##"{"definitions":{"used":{"type":"nonsense"}},"properties":{"x":{"$ref":"#/definitions/used"}},"type":"object"}"##,
+    ),
+    (false, r##"{"properties":{"x":{"exclusiveMinimum":true,"minimum":0}},"type":"object"}"##),
+    (false, r##"{"properties":{"x":{"enum":[]}},"type":"object"}"##),
+    (true, r##"{"properties":{"x":{"type":"string","nullable":true}},"type":"object"}"##),
+    (false, r##"{"properties":{"x":{"nullable":true}},"type":"object"}"##),
+    (false, r##"{"properties":{"x":{"id":"x"}},"type":"object"}"##),
+    (true, r##"{"properties":{"id":{"type":"string"}},"type":"object"}"##),
+    (true, r##"{"properties":{"x":{"format":"no-such-format"}},"type":"object"}"##),
+    (true, r##"{"patternProperties":{"(":{}},"type":"object"}"##),
+    (false, r##"{"patternProperties":{"(":{"type":"string"}},"type":"object"}"##),
+    (false, r##"{"patternProperties":{"(":{}},"additionalProperties":{"type":"string"},"type":"object"}"##),
+    (false, r##"{"properties":{"x":{"properties":{"y":null}}},"type":"object"}"##),
+    (false, r##"{"properties":{"x":{"items":5}},"type":"object"}"##),
+    (true, r##"{"properties":{"x":{"if":{"pattern":"("}}},"type":"object"}"##),
+    (false, r##"{"properties":{"x":{"if":{"pattern":"("},"then":{"type":"string"}}},"type":"object"}"##),
+    (false, r##"{"properties":{"x":{"$anchor":"1x"}},"type":"object"}"##),
+    (false, r##"{"properties":{"x":{"$id":"a"},"y":{"$id":"a"}},"type":"object"}"##),
+    (true, r##"{"properties":{"x":{"default":{"$id":7}}},"type":"object"}"##),
+    (true, r##"{"unevaluatedProperties":7,"prefixItems":"x","$dynamicRef":1,"type":"object"}"##),
+    (true, r##"{"properties":{"x":{"anyOf":[true,{"pattern":"("}]}},"type":"object"}"##),
+    (false, r##"{"properties":{"x":{"oneOf":[true,{"pattern":"("}]}},"type":"object"}"##),
+    (false, r##"{"required":"x","type":"object"}"##),
+    (true, r##"{"required":[1],"type":"object"}"##),
+];
+
+#[test]
+fn output_schemas_are_compiled_as_ajv_compiles_them() {
+    let is_kept = |schema: &str| {
+        let raw = RawJson::parse(Bytes::copy_from_slice(schema.as_bytes())).unwrap();
+        output_schema::for_legacy(&raw, &mut MendNotes::default()) != ValueChange::Drop
+    };
+    for (compiles, schema) in AJV_VERDICTS {
+        assert_eq!(is_kept(schema), *compiles, "{schema}");
+    }
+    // References in a row, as deep as the compiler's stack allows, and deeper.
+    for (length, compiles) in [(150, true), (2000, false)] {
+        let links =
+            (0..length).map(|n| format!(r##""a{n}":{{"properties":{{"x":{{"$ref":"#/$defs/a{}"}}}}}}"##, n + 1));
+        let links = links.collect::<Vec<_>>().join(",");
+        let schema = format!(r##"{{"type":"object","$ref":"#/$defs/a0","$defs":{{{links},"a{length}":{{}}}}}}"##);
+        assert_eq!(is_kept(&schema), compiles, "{length}");
+    }
+}
