@@ -1,5 +1,6 @@
 //! Calls that an operator makes through the admin API.
 
+use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
 use crate::harness::{Era, EventStream, Gateway, HttpClient, Setup, legacy, modern, only, serve, until};
@@ -95,6 +96,27 @@ async fn progress_logs_and_questions_reach_the_operator() {
         told |= last.1["error"].as_str().is_some_and(|text| text.contains("not from here"));
         assert!(told && last.1["outcome"] != "ok", "nobody answers for a model: {}", last.1);
     }
+}
+
+#[tokio::test]
+async fn a_try_of_a_tool_that_can_ask_only_in_the_legacy_era_asks_from_the_second_on() {
+    let text = "elicitation via server-initiated requests is unavailable on 2026-07-28 connections.";
+    let failure = json!({"content": [{"type": "text", "text": text}], "isError": true});
+    let behave = [("ask".to_owned(), "ask_name".to_owned())].into();
+    let modern_answers = [("ask".to_owned(), failure)].into();
+    let server = serve(MockScript { behave, modern_answers, ..only(MockScript::standard(), &["ask"]) }).await;
+    let gateway = Setup::new().http("a", &server.url).start().await;
+    gateway.ready(&["a"]).await;
+    let (_, mut events) = start(&gateway, "ask", "{}").await;
+    let (_, done) = next(&mut events).await;
+    assert!(done["result"].as_str().is_some_and(|result| result.contains("Call it again")), "{done}");
+    let (id, mut events) = start(&gateway, "ask", "{}").await;
+    let (kind, ask) = next(&mut events).await;
+    assert_eq!(kind, "ask", "{ask}");
+    let answer = json!({ "ask": ask["ask"], "action": "accept", "content": { "name": "Ada" } }).to_string();
+    assert_eq!(send(&gateway, "POST", &format!("/{id}/answer"), &answer).await, 200);
+    let (_, done) = next(&mut events).await;
+    assert!(done["result"].as_str().is_some_and(|result| result.contains("Hello, Ada.")), "{done}");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Complaints of users about MCP gateways, one test for each: the gateway gives no reason for the same.
 
 mod access;
+mod asking_tools;
 mod elicitations;
 mod children;
 mod connection;

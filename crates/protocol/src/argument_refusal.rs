@@ -8,7 +8,7 @@ use moongate_jsonrpc::message::code;
 use moongate_model::{Error, McpErrorKind, Outcome};
 
 /// Bytes of a text that are read.
-const TEXT_MAX: usize = 2000;
+pub(crate) const TEXT_MAX: usize = 2000;
 /// Words of SDKs' checks, in lower case: the official ones of TypeScript and Python, FastMCP, pydantic, zod, ajv, serde.
 const WORDS: [&str; 13] = [
     "-32602",
@@ -38,7 +38,8 @@ pub fn refuses_arguments(end: &Result<Outcome, Error>) -> bool {
     }
 }
 
-fn first_text(outcome: &Outcome) -> Option<String> {
+/// Returns the first text of a result, in lower case.
+pub(crate) fn first_text(outcome: &Outcome) -> Option<String> {
     let block = outcome.result.get("content").and_then(RawJson::as_array)?.first()?.as_object()?;
     block.get_string("text").map(|text| text[..text.floor_char_boundary(TEXT_MAX)].to_lowercase())
 }

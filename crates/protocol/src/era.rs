@@ -24,6 +24,9 @@ pub const SUPPORTED: [&str; 5] = [
     v2026_07_28::REVISION,
 ];
 
+/// Newest revision of the legacy era.
+pub const NEWEST_LEGACY: &str = legacy::PROFILES[3].name;
+
 /// Header that carries the revision of a request over HTTP, in both eras.
 pub(super) const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
 

@@ -162,6 +162,7 @@ impl Upstream {
         if other.pool.interactive_flag.is_set() {
             self.pool.interactive_flag.restore();
         }
+        self.pool.legacy_tools.restore(&other.pool.legacy_tools.names());
         self.lists.copy_from(&other.lists);
     }
 
@@ -324,6 +325,7 @@ impl Upstream {
             self.pool.interactive_flag.restore();
             self.lists.cache.record_input_requests();
         }
+        self.pool.legacy_tools.restore(&row.legacy_tools);
         if self.pool.last_handshake().is_some() {
             return true;
         }

@@ -227,6 +227,10 @@ async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFai
         if is_error {
             print_message(&format!("error: the tool {} says that it failed", args.name));
         }
+        // A gateway remembers it. This process knows nothing of the next one.
+        if client.target.is_direct() && moongate_protocol::cannot_ask(&Ok(outcome)) {
+            print_message(&format!("  call it with --protocol {}: it can ask there", moongate_protocol::NEWEST_LEGACY));
+        }
         Ok(if is_error { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     };
     connect::with_client(&args.target, called).await

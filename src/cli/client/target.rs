@@ -263,6 +263,11 @@ impl VerbTarget {
         self.chosen != TargetChoice::Server
     }
 
+    /// Returns true if no gateway is between the command and its server.
+    pub(super) fn is_direct(&self) -> bool {
+        self.chosen != TargetChoice::Url
+    }
+
     /// Returns TLS settings that trust the certificate of the config's gateway, whoever signed it.
     pub(super) fn tls(&self) -> Option<Arc<rustls::ClientConfig>> {
         tls_config_for(self.located.as_ref()?.certificate.as_deref()?)

@@ -115,7 +115,8 @@ impl CallDispatcher {
         let began = Instant::now();
         let settings = self.server.live_settings();
         let mut queued_permit = self.concurrency.queued_permit(permit, &settings, self.server.metrics(), deadline);
-        let mut request = CheckoutRequest::new(caller, isolation::is_about_task(&call));
+        let era = self.pool.wanted_era(caller, &call);
+        let mut request = CheckoutRequest::new(caller, era, isolation::is_about_task(&call));
         let started = async {
             loop {
                 let (connection, checked_out) = self.pool.checkout(&request, &mut queued_permit).await?;

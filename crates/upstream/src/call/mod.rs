@@ -28,7 +28,11 @@ use crate::call::retry::{RetryDecision, RetryableCall};
 use crate::connection::idle_tracker::CallActivityGuard;
 use crate::pool::{CheckedOut, isolation};
 use crate::settings::ServerStart;
-use moongate_model::{Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, Notification, Outcome, Retryable};
+use moongate_jsonrpc::json::JsonObject;
+use moongate_model::{
+    Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Notification, Outcome, Retryable, TaskMode,
+};
+use moongate_protocol::{Era, era_of};
 
 /// Shortest queue time that an error mentions.
 const QUEUE_TIME_SHOWN: Duration = Duration::from_millis(100);
@@ -49,6 +53,8 @@ struct ActiveCall {
     retries: u32,
     /// Copy of the call for a retry, while one is possible.
     retryable: Option<Box<RetryableCall>>,
+    /// Definition of the called tool, where a failure may show that the era is the wrong one.
+    tool: Option<Arc<JsonObject>>,
     /// True if the client brought its own credentials.
     own_credentials: bool,
     deadline: Instant,
@@ -151,8 +157,13 @@ impl Stream for ActiveCall {
 
 impl CallDispatcher {
     /// Starts a call. [`ServerCall::revision`] returns the revision of its connection.
-    pub(crate) fn start(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> ServerCall {
+    pub(crate) fn start(self: &Arc<Self>, caller: &Arc<Caller>, mut call: Call) -> ServerCall {
         let caller = self.with_forwarded_headers(caller);
+        let era = self.pool.wanted_era(&caller, &call);
+        // A task in another era than its client's could not be found again.
+        if era != era_of(caller.revision) && call.task_mode == TaskMode::Allowed {
+            call.task_mode = TaskMode::Never;
+        }
         let breaker_permit = match self.check_breaker() {
             Ok(breaker_permit) => breaker_permit,
             Err(error) => return ServerCall::refused(error),
@@ -169,6 +180,7 @@ impl CallDispatcher {
             connect_time: Duration::ZERO,
             retries: 0,
             retryable: RetryableCall::of(&caller, &call, self.attempts()),
+            tool: call.definition.clone().filter(|_| call.method == McpMethod::CallTool && era == Era::Modern),
             own_credentials: !caller.forwarded_headers.is_empty(),
             deadline,
             quota: NotificationQuota::default(),
@@ -178,7 +190,7 @@ impl CallDispatcher {
         // Hot path: with a free permit and the shared connection at hand, the call needs no future of its own.
         let permit = self.concurrency.try_acquire();
         let checked_out =
-            permit.as_ref().and_then(|_| self.pool.try_checkout(&caller, isolation::is_about_task(&call)));
+            permit.as_ref().and_then(|_| self.pool.try_checkout(&caller, era, isolation::is_about_task(&call)));
         if let Some(connection) = checked_out.as_ref().and_then(|checked_out| checked_out.connection()) {
             (active_call.permit, active_call.breaker_permit) = (permit, Some(breaker_permit));
             active_call.connection.is_multiplexed = connection.link.is_multiplexed();
@@ -226,9 +238,17 @@ impl ActiveCall {
             // A user's time is no load on the server. The permit is released, and the call goes on later without
             // another one.
             ExchangeEvent::InputRequired(_) => (self.retryable, self.permit) = (None, None),
-            ExchangeEvent::Done(end) => {
+            ExchangeEvent::Done(mut end) => {
                 // Recorded before a retry: the failed attempt counts for the breaker.
                 self.record_outcome(&end);
+                if self.learn_era(&end) {
+                    // The tool may have done something before it wanted to ask.
+                    let failure = Error::new(McpErrorKind::ServerProtocol, "the tool cannot ask in this era");
+                    if self.try_retry(&Error { retryable: Retryable::After(None), ..failure }) {
+                        return None;
+                    }
+                    moongate_protocol::advise_another_call(&mut end);
+                }
                 if let Err(error) = &end
                     && self.try_retry(error)
                 {
@@ -239,6 +259,17 @@ impl ActiveCall {
             }
         }
         Some(event)
+    }
+
+    /// Learns from a failure that the tool has to be called in the other era. Returns true if that is new.
+    fn learn_era(&self, end: &Result<Outcome, Error>) -> bool {
+        // The cheap comparison first: nearly all calls succeed.
+        let Some(tool) = self.tool.as_ref().filter(|_| moongate_protocol::cannot_ask(end)) else { return false };
+        let pool = &self.dispatcher.pool;
+        // The words are of servers that speak both eras. Of others they mean nothing.
+        era_of(self.connection.revision) == Era::Modern
+            && pool.is_open_in(Era::Legacy)
+            && tool.get_string("name").is_some_and(|name| pool.legacy_tools.record(&name))
     }
 
     /// Returns true if a notification is within the quota of one call.

@@ -4,7 +4,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -41,6 +41,8 @@ pub(crate) struct ListCache {
     eras: Mutex<Option<KnownEras>>,
     /// True if the last write said that the server sends input requests.
     requests_input: AtomicBool,
+    /// Number of tools that the last write named as ones of the legacy era.
+    legacy_tools: AtomicUsize,
     /// True if a row says that the server was slow at its last start.
     pub(crate) was_slow: AtomicBool,
     /// True if no row is written any more.
@@ -72,6 +74,9 @@ struct CachedRow {
     /// True if the server ever sent an input request on a pipe.
     #[serde(default)]
     asks: bool,
+    /// Tools that can ask only in the legacy era.
+    #[serde(default)]
+    legacy_tools: Vec<String>,
     face: ServerDescription,
     lists: [ItemList; 4],
 }
@@ -87,6 +92,8 @@ pub(crate) struct RestoredServer {
     pub(crate) greeting: Option<LegacyGreeting>,
     /// True if the server ever sent an input request on a pipe.
     pub(crate) requests_input: bool,
+    /// Tools that can ask only in the legacy era.
+    pub(crate) legacy_tools: Vec<String>,
     pub(crate) lists: ServerLists,
 }
 
@@ -112,6 +119,7 @@ impl RestoredServer {
             speaks_other_era: row.other,
             greeting: row.greeting,
             requests_input: row.asks,
+            legacy_tools: row.legacy_tools,
             lists,
         })
     }
@@ -128,6 +136,8 @@ pub(crate) struct ListedServer<'a> {
     pub(crate) greeting: Option<LegacyGreeting>,
     /// True if the server ever sent an input request on a pipe.
     pub(crate) requests_input: bool,
+    /// Tools that can ask only in the legacy era.
+    pub(crate) legacy_tools: Vec<String>,
 }
 
 impl ListCache {
@@ -200,7 +210,8 @@ impl ListCache {
         // Unchanged lists are the same allocation.
         let same = self.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items))
             && *self.eras() == eras
-            && self.requests_input.load(Ordering::Relaxed) == listed.requests_input;
+            && self.requests_input.load(Ordering::Relaxed) == listed.requests_input
+            && self.legacy_tools.load(Ordering::Relaxed) == listed.legacy_tools.len();
         let leaves = store.is_persistent() && !self.is_closed.load(Ordering::Acquire);
         if !leaves || (same && now.saturating_sub(self.written.load(Ordering::Relaxed)) < REWRITE_AFTER_SECONDS) {
             return;
@@ -213,6 +224,7 @@ impl ListCache {
             greeting: listed.greeting,
             pipe: listed.is_multiplexed,
             asks: listed.requests_input,
+            legacy_tools: listed.legacy_tools.clone(),
             face: listed.server.describe(&gateway_caller()),
             lists: ItemKind::ALL.map(|kind| (**items.get(kind)).clone()),
         };
@@ -224,6 +236,7 @@ impl ListCache {
                 self.lists.store(Some(items));
                 *self.eras() = eras;
                 self.requests_input.store(listed.requests_input, Ordering::Relaxed);
+                self.legacy_tools.store(listed.legacy_tools.len(), Ordering::Relaxed);
                 self.written.store(now, Ordering::Relaxed);
             }
             Ok(_) => {

@@ -70,6 +70,12 @@ impl EraSelection {
         handshake?.dedicated_era(client)
     }
 
+    /// Returns true if the server may be called in an era: it speaks it, or was not tried.
+    pub(crate) fn is_open(&self, handshake: Option<&LastHandshake>, era: Era) -> bool {
+        let is_shared = self.by_client && handshake.is_some_and(|handshake| handshake.era == era);
+        is_shared || self.dedicated_era(handshake, era).is_some()
+    }
+
     /// Keeps all clients in one era until the shared connection is opened again.
     pub(crate) fn disable_other_era(&self) {
         self.single_era.store(true, Ordering::Relaxed);
@@ -154,6 +160,7 @@ mod tests {
     use moongate_model::{Call, Caller, Error, ItemKind, McpMethod, Outcome};
     use moongate_testing as testing;
 
+    const CANNOT_ASK: &str = "elicitation via server-initiated requests is unavailable on 2026-07-28 connections.";
     const SOON: Duration = Duration::from_secs(2);
 
     /// Program of both eras. Each process stays in the era that it is opened in.
@@ -166,12 +173,15 @@ mod tests {
         /// True if processes after the first one never answer.
         is_mute: AtomicBool,
         refused: AtomicUsize,
+        /// True if its tools ask, which a modern process cannot.
+        asks: AtomicBool,
     }
 
     impl EraProgram {
         fn new(is_modern_only: bool) -> Arc<Self> {
             let (opened, called, is_mute) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-            Arc::new(EraProgram { opened, called, is_modern_only, is_mute, refused: AtomicUsize::new(0) })
+            let (refused, asks) = (AtomicUsize::new(0), AtomicBool::new(false));
+            Arc::new(EraProgram { opened, called, is_modern_only, is_mute, refused, asks })
         }
 
         fn serve(&self, talk: &ServerSide, message: &Value) {
@@ -200,7 +210,10 @@ mod tests {
                 "tools/list" => json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
                 "tools/call" => {
                     self.called.lock().push(talk.nth);
-                    json!({"content": []})
+                    match modern && self.asks.load(Ordering::Relaxed) {
+                        true => json!({"content": [{"type": "text", "text": CANNOT_ASK}], "isError": true}),
+                        false => json!({"content": []}),
+                    }
                 }
                 _ if modern => return,
                 _ => {
@@ -389,6 +402,90 @@ mod tests {
             call(&upstream, era).await.unwrap();
         }
         assert_eq!((program.called(), upstream.dedicated_count()), (vec![1, 2, 1, 2], 2));
+    }
+
+    /// Calls a tool as a modern client. Returns the text of its failure, which is empty if it succeeds.
+    async fn call_tool(upstream: &Arc<Upstream>, name: &str, annotations: &'static str) -> String {
+        let caller = Arc::new(Caller { revision: "2026-07-28", ..(*testing::caller(1, None)).clone() });
+        let params = JsonObject::new().with("name", RawJson::string(name));
+        let definition = params.clone().with("annotations", RawJson::literal(annotations));
+        let call = Call { definition: Some(Arc::new(definition)), ..Call::new(McpMethod::CallTool, params) };
+        let outcome = upstream.call(&caller, call).outcome().await.unwrap();
+        tokio::time::sleep(SOON).await;
+        let is_error = outcome.result.get("isError").is_some();
+        if is_error {
+            outcome.result.get("content").unwrap().parse_as::<Value>().unwrap().to_string()
+        } else {
+            String::new()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tool_that_cannot_ask_goes_to_the_legacy_era_from_its_next_call_on() {
+        let program = EraProgram::new(false);
+        program.asks.store(true, Ordering::Relaxed);
+        let upstream = start(&program, |_| {}).await;
+        let failed = call_tool(&upstream, "t", "{}").await;
+        assert!(failed.contains(CANNOT_ASK) && failed.contains("Call it again"), "{failed}");
+        assert_eq!(call_tool(&upstream, "t", "{}").await, "");
+        // Each tool has to fail for itself. The one that did stays where it is.
+        assert!(call_tool(&upstream, "u", "{}").await.contains("Call it again"));
+        assert_eq!(call_tool(&upstream, "t", "{}").await, "");
+        assert_eq!((program.called(), program.opened()), (vec![0, 1, 0, 1], vec![Era::Modern, Era::Legacy]));
+        assert_eq!(upstream.revision(), Some("2026-07-28"), "the shared connection stays");
+        assert_eq!(upstream.pool.legacy_tools.names(), ["t", "u"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tool_that_only_reads_is_called_again_at_once() {
+        for annotations in [r#"{"readOnlyHint":true}"#, r#"{"idempotentHint":true}"#] {
+            let program = EraProgram::new(false);
+            program.asks.store(true, Ordering::Relaxed);
+            let upstream = start(&program, |_| {}).await;
+            assert_eq!(call_tool(&upstream, "t", annotations).await, "");
+            assert_eq!(program.called(), [0, 1]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_of_one_era_keeps_its_tools_whatever_they_say() {
+        let program = EraProgram::new(true);
+        program.asks.store(true, Ordering::Relaxed);
+        let upstream = start(&program, |_| {}).await;
+        for _ in 0..4 {
+            assert!(call_tool(&upstream, "t", "{}").await.contains(CANNOT_ASK));
+        }
+        // Once known to speak one era, nothing is learned of further tools.
+        let last = call_tool(&upstream, "u", "{}").await;
+        assert!(!last.contains("Call it again"), "{last}");
+        assert_eq!((program.called(), program.refused.load(Ordering::Relaxed)), (vec![0; 5], 1));
+        // Nor where the config has all clients in the newest era.
+        let program = EraProgram::new(false);
+        program.asks.store(true, Ordering::Relaxed);
+        let upstream = start(&program, |settings| settings.as_client = false).await;
+        for _ in 0..2 {
+            assert!(!call_tool(&upstream, "t", "{}").await.contains("Call it again"));
+        }
+        assert_eq!(program.called(), [0, 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tools_of_the_legacy_era_are_remembered_for_the_same_server() {
+        let program = EraProgram::new(false);
+        program.asks.store(true, Ordering::Relaxed);
+        let upstream = upstream(&program, |_| {});
+        upstream.pool.legacy_tools.restore(&["t".to_owned()]);
+        tokio::spawn(upstream.clone().run());
+        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        for share in [SharingMode::Auto, SharingMode::Session, SharingMode::Principal] {
+            let program = EraProgram::new(false);
+            program.asks.store(true, Ordering::Relaxed);
+            let upstream = start(&program, |settings| settings.share = share).await;
+            call_tool(&upstream, "t", "{}").await;
+            assert_eq!(call_tool(&upstream, "t", "{}").await, "", "{share:?}");
+        }
+        assert_eq!(call_tool(&upstream, "t", "{}").await, "");
+        assert_eq!(program.called(), [1]);
     }
 
     #[tokio::test(start_paused = true)]

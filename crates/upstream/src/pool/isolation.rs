@@ -78,7 +78,7 @@ pub(crate) fn dedicated_key(share: SharingMode, caller: &Caller, other_era: Opti
         (SharingMode::Session, Some(session)) => Some(session.clone()),
         // Stateless clients are told apart by their capabilities.
         (SharingMode::Session, None) => {
-            Some(ByteString::from(format!("principal {principal}, {:?}", caller.capabilities)))
+            Some(ByteString::from(format!("principal {principal}, {:?}{in_era}", caller.capabilities)))
         }
         (SharingMode::Principal, _) => Some(ByteString::from(format!("principal {principal}{in_era}"))),
     }

@@ -9,6 +9,7 @@ pub(crate) mod connection_affinity;
 pub(crate) mod dedicated;
 pub(crate) mod era_selection;
 pub(crate) mod isolation;
+pub(crate) mod legacy_tools;
 pub(crate) mod shared_connection;
 pub(crate) mod suspicion;
 
@@ -30,12 +31,13 @@ use crate::pool::dedicated::table::{DedicatedPool, DedicatedRequest, UseGuard};
 use crate::pool::dedicated::{DedicatedContext, ReleasePermit};
 use crate::pool::era_selection::{EraSelection, LastHandshake};
 use crate::pool::isolation::DedicatedSpec;
+use crate::pool::legacy_tools::LegacyTools;
 use crate::pool::shared_connection::SharedConnection;
 use crate::pool::suspicion::ConnectionSuspicion;
 use crate::server_context::ServerContext;
 use crate::settings::{ServerStart, SharingMode};
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Caller, ClientCapabilities, Error, McpErrorKind, ServerDescription, TaskState};
+use moongate_model::{Call, Caller, ClientCapabilities, Error, McpErrorKind, ServerDescription, TaskState};
 use moongate_protocol::{Era, InteractiveFlag, LegacyGreeting};
 
 /// Connections of one server.
@@ -47,6 +49,8 @@ pub(crate) struct ConnectionPool {
     /// Result of the last handshake.
     last_handshake: ArcSwapOption<LastHandshake>,
     pub(crate) eras: EraSelection,
+    /// Tools that can ask only in the legacy era.
+    pub(crate) legacy_tools: LegacyTools,
     /// Record of whether the server ever sent an input request on a pipe.
     pub(crate) interactive_flag: InteractiveFlag,
     /// Doubts about the shared connection.
@@ -77,14 +81,16 @@ impl CheckedOut {
 /// Request of one call for a connection.
 pub(crate) struct CheckoutRequest<'a> {
     caller: &'a Arc<Caller>,
+    /// Era in which the call should go to the server, if the server speaks it.
+    era: Era,
     about_task: bool,
     /// True if another client's call began on the connection where this one would have been alone.
     needs_isolation: bool,
 }
 
 impl<'a> CheckoutRequest<'a> {
-    pub(crate) fn new(caller: &'a Arc<Caller>, about_task: bool) -> Self {
-        CheckoutRequest { caller, about_task, needs_isolation: false }
+    pub(crate) fn new(caller: &'a Arc<Caller>, era: Era, about_task: bool) -> Self {
+        CheckoutRequest { caller, era, about_task, needs_isolation: false }
     }
 }
 
@@ -112,6 +118,7 @@ impl ConnectionPool {
             shared: SharedConnection::new(server.clone()),
             last_handshake: ArcSwapOption::empty(),
             eras: EraSelection::new(settings.as_client && settings.protocol.is_none()),
+            legacy_tools: LegacyTools::default(),
             interactive_flag: InteractiveFlag::default(),
             suspicion: ConnectionSuspicion::default(),
             shared_clients: SharedConnectionClients::default(),
@@ -151,6 +158,11 @@ impl ConnectionPool {
     /// Takes a connection into use as the shared one.
     pub(crate) fn set_shared(&self, connection: Arc<UpstreamConnection>) {
         let description = connection.server.describe(&gateway_caller());
+        // Another release of the server may do without.
+        let before = self.last_handshake.load_full().filter(|before| before.era == connection.era);
+        if before.is_some_and(|before| before.description.info != description.info) {
+            self.legacy_tools.clear();
+        }
         let other = self.eras.record_connected(connection.era, self.last_handshake.load().as_deref());
         let handshake = LastHandshake {
             era: connection.era,
@@ -206,7 +218,7 @@ impl ConnectionPool {
     // === checkout ===
 
     /// Returns the shared connection, if this call goes there without waiting.
-    pub(crate) fn try_checkout(&self, caller: &Caller, about_task: bool) -> Option<TryCheckout<'_>> {
+    pub(crate) fn try_checkout(&self, caller: &Caller, era: Era, about_task: bool) -> Option<TryCheckout<'_>> {
         // In the other modes, clients have dedicated connections.
         if self.sharing_mode() != SharingMode::Auto {
             return None;
@@ -214,7 +226,7 @@ impl ConnectionPool {
         let shared = self.shared.peek();
         let connection = shared.as_ref()?;
         // The cheap comparison first: most clients are in the era of the shared connection.
-        if connection.era != moongate_protocol::era_of(caller.revision) && self.other_era(caller).is_some() {
+        if connection.era != era && self.other_era(era).is_some() {
             return None;
         }
         // One call at a time: of two that begin together, the second sees the first.
@@ -302,7 +314,7 @@ impl ConnectionPool {
     ) -> Result<(Arc<UpstreamConnection>, Option<UseGuard>), Error> {
         let caller = request.caller;
         self.connect_in_era(request).await?;
-        if let Some(era) = self.other_era(caller)
+        if let Some(era) = self.other_era(request.era)
             && let Some(spec) = isolation::dedicated_for(self.sharing_mode(), caller, Some(era), self.dedicated_idle())
         {
             let key = spec.key.clone();
@@ -312,7 +324,10 @@ impl ConnectionPool {
             let limit = self.server.timeouts.call() / if known { 1 } else { 2 };
             match tokio::time::timeout(limit, self.checkout_dedicated(request, permit, spec, Some(era))).await {
                 Ok(Ok((connection, use_guard))) if can_request_input(&connection, era) => {
-                    self.promote(&key, &connection);
+                    // A tool that needs the other era says nothing of the client's other calls.
+                    if era == moongate_protocol::era_of(caller.revision) {
+                        self.promote(&key, &connection);
+                    }
                     return Ok((connection, Some(use_guard)));
                 }
                 // Without a session the server cannot send input requests there, which was the reason to try.
@@ -407,13 +422,24 @@ impl ConnectionPool {
 
     // === eras ===
 
-    /// Returns the era in which a call should go to the server, if the shared connection is in the other one.
+    /// Returns the era in which a call should go to the server: its client's, unless its tool can ask only in the legacy
+    /// era.
+    pub(crate) fn wanted_era(&self, caller: &Caller, call: &Call) -> Era {
+        if self.legacy_tools.includes(call) { Era::Legacy } else { moongate_protocol::era_of(caller.revision) }
+    }
+
+    /// Returns true if the server may be called in an era: it speaks it, or was not tried.
+    pub(crate) fn is_open_in(&self, era: Era) -> bool {
+        self.eras.is_open(self.last_handshake.load().as_deref(), era)
+    }
+
+    /// Returns the era of a wanted dedicated connection, if the shared connection is in the other one.
     ///
     /// A server that speaks both eras may send input requests only in the era it was written for. Requests in the
     /// middle of a call do not exist in the modern era. Each client therefore meets the server as it would without
     /// the gateway.
-    fn other_era(&self, caller: &Caller) -> Option<Era> {
-        self.eras.dedicated_era(self.last_handshake.load().as_deref(), moongate_protocol::era_of(caller.revision))
+    fn other_era(&self, era: Era) -> Option<Era> {
+        self.eras.dedicated_era(self.last_handshake.load().as_deref(), era)
     }
 
     /// Connects the shared connection first: a pipe that speaks both eras starts in the era of its first client.
@@ -481,7 +507,8 @@ impl ConnectionPool {
 
     /// Returns the dedicated connection of the caller, if it has one.
     pub(crate) fn dedicated_of(&self, caller: &Caller) -> Option<Arc<UpstreamConnection>> {
-        self.dedicated.find(self.sharing_mode(), caller, self.other_era(caller))
+        let era = moongate_protocol::era_of(caller.revision);
+        self.dedicated.find(self.sharing_mode(), caller, self.other_era(era))
     }
 
     /// Returns the open connections that clients of an era share, the shared one first.
@@ -551,7 +578,7 @@ mod tests {
         let can = ClientCapabilities { elicit_form: true, ..ClientCapabilities::default() };
         let [one, other] = ["one", "other"]
             .map(|session| Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some(session))).clone() }));
-        let request = |caller| CheckoutRequest::new(caller, false);
+        let request = |caller| CheckoutRequest::new(caller, Era::Legacy, false);
         let (mut first, mut second) = (request(&one), request(&other));
         let chosen = connections.checkout(&first, &mut NoPermit).await.ok().unwrap();
         let too = connections.checkout(&second, &mut NoPermit).await.ok().unwrap();

@@ -155,6 +155,13 @@ async fn event_loop(
                 }
                 continue;
             }
+            () = supervised.pool.legacy_tools.changed() => {
+                tracing::info!(server = supervised.name(), "tool cannot ask in the newest revision: it is called in an earlier one from now on");
+                if refresh.failures == 0 {
+                    supervised.persist_lists(connection);
+                }
+                continue;
+            }
             // After the end of the stream, its successor subscribes to what is wanted by then.
             () = supervised.lists.resources.changed(), if notifications.established.is_none() && reopen_at.is_none() => {
                 replace_subscription(supervised, connection, notifications, &mut refresh);

@@ -78,6 +78,7 @@ impl SupervisedServer {
             speaks_other_era: self.pool.last_handshake().and_then(|handshake| handshake.speaks_other_era),
             greeting: self.pool.greeting(),
             requests_input: self.pool.interactive_flag.is_set(),
+            legacy_tools: self.pool.legacy_tools.names(),
         });
     }
 }
