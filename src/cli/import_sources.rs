@@ -128,7 +128,12 @@ fn of_projects(origin: &str, place: Option<&EntryPlace>, projects: Vec<ProjectSe
 }
 
 fn text_of(path: &Path) -> anyhow::Result<String> {
-    foreign_file::read_text(path, TEXT_MAX).with_context(|| format!("{} cannot be read", path.display()))
+    foreign_file::read_text(path, TEXT_MAX).with_context(|| {
+        // What a shell makes of `<(...)` is a pipe, as `/dev/stdin` often is.
+        let is_stream = path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
+        let hint = if is_stream { "; `moongate import -` reads standard input" } else { "" };
+        format!("{} cannot be read{hint}", path.display())
+    })
 }
 
 /// Returns the files of a folder that may have servers, by name. None if there is no such folder.

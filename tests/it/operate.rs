@@ -227,11 +227,12 @@ async fn no_server_is_at_the_metadata_service_of_a_cloud_whoever_added_it() {
     is_refused(&edited, "PATCH", "/servers/a", json!({ "set": { "allow_metadata": true } })).await;
     // Off, it is not looked at; on, it is not dialled.
     let off = json!({ "servers": { "off": { "url": "http://169.254.169.254/mcp", "enabled": false } } });
-    edited.send("POST", "/servers", &[], &off).await;
-    if edited.patch("off", json!({ "enabled": true })).await.status == 200 {
-        let status = edited.state("off", "backing_off").await;
-        assert!(status["reason"].as_str().unwrap().contains("metadata service"), "{status}");
-    }
+    let added = edited.send("POST", "/servers", &[], &off).await;
+    assert_eq!(added.status, 201, "{}", added.text_body());
+    let switched = edited.patch("off", json!({ "enabled": true })).await;
+    assert_eq!(switched.status, 200, "{}", switched.text_body());
+    let status = edited.state("off", "backing_off").await;
+    assert!(status["reason"].as_str().unwrap().contains("metadata service"), "{status}");
 }
 
 #[tokio::test]

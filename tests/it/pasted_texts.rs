@@ -120,6 +120,22 @@ async fn a_config_on_one_line_is_checked_and_its_problems_end() {
     assert!(checked.err.len() < 100_000, "{}", checked.err.len());
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn denied_tools_of_many_servers_fit_into_little_memory() {
+    let home = UserHome::new();
+    let servers: serde_json::Map<_, _> =
+        (0..1_500).map(|n| (format!("a{n}"), json!({ "url": "https://a.example/mcp" }))).collect();
+    let text = json!({ "mcpServers": servers, "permissions": { "deny": vec!["*"; 20_000] } });
+    home.write("work/denied.json", &text.to_string());
+    // A rule for each pair would take many gigabytes, and the program would abort.
+    let mut limited = tokio::process::Command::new("bash");
+    limited.args(["-c", "ulimit -v 3000000 && exec \"$@\"", "limited", env!("CARGO_BIN_EXE_moongate")]);
+    limited.args(["check", "denied.json"]).current_dir(home.path("work")).env("HOME", home.path(""));
+    let checked = limited.output().await.unwrap();
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn odd_files_neither_hang_nor_fill_a_command() {
@@ -137,6 +153,7 @@ async fn odd_files_neither_hang_nor_fill_a_command() {
         let refused = home.run(&["import", file]).await;
         let why = if file == "sparse.json" { "larger than 64 MiB" } else { "not a regular file" };
         assert!(refused.code == Some(1) && refused.err.contains(why), "{file}: {refused:?}");
+        assert_eq!(refused.err.contains("moongate import -"), file != "sparse.json", "{refused:?}");
     }
     let pipe = pipe.display();
     let tls = format!("[gateway]\ntls = {{ cert = \"{pipe}\", key = \"/dev/zero\" }}\n");
