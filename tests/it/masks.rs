@@ -83,7 +83,8 @@ async fn shown(values: &[MaskedValue]) -> Vec<(&'static str, Vec<String>)> {
     let rows = imported["servers"].as_array().unwrap_or_else(|| panic!("{imported}")).clone();
     let printed = first_object(&run(&["check", "--print", "--config", &file]));
     let gateway = crate::harness::Process::of(&config, tempfile::tempdir().unwrap()).await;
-    let api = gateway.admin("/api/v1/config").await.text_body() + &gateway.admin("/api/v1/status").await.text_body();
+    let config_text = gateway.admin("/api/v1/config").await.text_body();
+    let status = gateway.admin("/api/v1/status").await.json();
     let admin = gateway.admin_url().await;
     let (mut import, mut print, mut of_api, mut page) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for value in values {
@@ -93,19 +94,30 @@ async fn shown(values: &[MaskedValue]) -> Vec<(&'static str, Vec<String>)> {
         let body = json!({ "text": json!({ "servers": { &value.name: value.entry } }).to_string() }).to_string();
         let url = format!("{admin}/api/v1/servers/preview");
         let preview = HttpClient::new().send("POST", &url, &[("content-type", "application/json")], body).await;
-        // Of the config, only the line of this value counts. It is one line, so its own entry is cut out.
-        of_api.push(unescaped(&preview.text_body()) + &entry_of(&unescaped(&api), &value.name));
+        // Of the config and the status, only what is about this value counts.
+        let about = [entry_of(&config_text, &value.name), status_of(&status, &value.name)];
+        of_api.push(unescaped(&preview.text_body()) + &about.map(|text| unescaped(&text)).concat());
         let path = format!("/servers/{}?tab=settings", value.name);
         page.push(unescaped(&gateway.admin(&path).await.text_body().replace("&quot;", "\"").replace("&amp;", "&")));
     }
     vec![("import", import), ("check --print", print), ("API", of_api), ("page", page)]
 }
 
-/// Cuts the entry of a server out of the text of a config.
+/// Cuts the entry of a server out of the text of a config, which is one line in a text of JSON.
 fn entry_of(text: &str, name: &str) -> String {
-    let from = text.find(&format!("\"{name}\":{{")).unwrap_or_default();
+    let text = unescaped(text);
+    let from = text.find(&format!("\"{name}\":{{")).unwrap_or_else(|| panic!("{name} is in {text}"));
     let end = text[from..].find("}}").or_else(|| text[from..].find('}')).map_or(text.len(), |at| from + at);
     text[from..end].to_owned()
+}
+
+/// Returns what the status has of a server that is switched off.
+fn status_of(status: &Value, name: &str) -> String {
+    let lists = status.as_object().into_iter().flat_map(Map::values).filter_map(Value::as_array);
+    let found: Vec<String> =
+        lists.flatten().filter(|item| item["name"] == name || **item == *name).map(Value::to_string).collect();
+    assert!(!found.is_empty(), "{name} is in {status}");
+    found.concat()
 }
 
 fn unescaped(text: &str) -> String {
@@ -115,7 +127,7 @@ fn unescaped(text: &str) -> String {
 #[tokio::test]
 async fn no_secret_of_a_hundred_is_shown() {
     let values = read(include_str!("../masks/secrets.tsv"));
-    assert_eq!(values.len(), 100);
+    assert!(values.len() >= 100);
     for (way, shown) in shown(&values).await {
         let leaked: Vec<String> = values
             .iter()
@@ -130,7 +142,7 @@ async fn no_secret_of_a_hundred_is_shown() {
 #[tokio::test]
 async fn at_most_two_of_a_hundred_harmless_values_are_hidden() {
     let values = read(include_str!("../masks/harmless.tsv"));
-    assert_eq!(values.len(), 100);
+    assert!(values.len() >= 100);
     for (way, shown) in shown(&values).await {
         let hidden: Vec<String> = values
             .iter()
