@@ -62,8 +62,10 @@ fn keep_at(file: &Path, text: &str, now: jiff::Timestamp) -> anyhow::Result<File
         let backup = FileBackup { start: file.with_file_name(name) };
         let is_taken =
             [BEFORE_ENDING, AFTER_ENDING].iter().any(|ending| backup.copy(ending).symlink_metadata().is_ok());
+        if is_taken {
+            continue;
+        }
         match backup.create(BEFORE_ENDING, file, text) {
-            _ if is_taken => {}
             // Somebody took the name in this moment.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => {
@@ -188,6 +190,18 @@ mod tests {
         assert_eq!((backup.before().unwrap().as_str(), backup.before_path().exists()), ("", false));
         backup.remove().unwrap();
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_copy_from_after_another_change_stays_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("mcp.json");
+        let new = keep_at(&file, "", time(0)).unwrap();
+        new.keep_after(&file, "new").unwrap();
+        let next = keep_at(&file, "new", time(0)).unwrap();
+        assert_ne!(next, new);
+        assert_eq!(new.before().unwrap(), "", "its undo brings the other text back");
+        assert!(!new.before_path().exists() && next.before_path().exists());
     }
 
     #[cfg(unix)]
