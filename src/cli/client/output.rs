@@ -94,9 +94,18 @@ pub(super) fn fit_for_stdout(text: &str) -> Cow<'_, str> {
     if std::io::stdout().is_terminal() { without_control_characters(text) } else { text.into() }
 }
 
-/// Replaces what a reader cannot see, except line ends and tabs.
+/// Replaces control characters, except line ends and tabs, and leaves out what else a reader cannot see. Emoji and many
+/// languages have such characters between others.
 pub(super) fn without_control_characters(text: &str) -> Cow<'_, str> {
-    if text.contains(is_invisible) { text.replace(is_invisible, "\u{fffd}").into() } else { text.into() }
+    if !text.contains(is_invisible) {
+        return text.into();
+    }
+    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    let shown = text.chars().filter_map(|c| match is_invisible(c) {
+        true => breaks(c).then_some('\u{fffd}'),
+        false => Some(c),
+    });
+    shown.collect()
 }
 
 /// Encodes the items of the lists as the server wrote them, in the members that the protocol defines.
@@ -117,6 +126,13 @@ mod tests {
     fn control_characters_do_not_reach_a_terminal() {
         assert_eq!(without_control_characters("a\tb\nc"), "a\tb\nc");
         assert_eq!(without_control_characters("a\x1b[2Jb\r\u{9b}"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn words_and_emoji_of_any_language_stay_readable() {
+        assert_eq!(without_control_characters("❤\u{fe0f} می\u{200c}خواهم"), "❤ میخواهم");
+        assert_eq!(without_control_characters("👩\u{200d}👧"), "👩👧");
+        assert_eq!(without_control_characters("a\u{202e}b\u{e0041}c\u{2028}d"), "abc\u{fffd}d");
     }
 
     #[test]
