@@ -3,7 +3,7 @@
 //! Does not read clients' formats (`moongate-clients`). Invariant: the config is written only if it can be used
 //! afterwards, and no entry that it has is changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use crate::cli::admin::AdminArgs;
 use crate::cli::config_edit::EditedConfig;
 use crate::cli::connect::{TakenServer, take_over};
 use crate::cli::import_env_file::EnvFileTarget;
+use crate::cli::import_readiness::unready_servers;
 use crate::cli::import_sources::{EntryPlace, SourceError, read_sources};
 use crate::cli::own_config::OwnConfig;
 use crate::cli::process::{environment, load_options, print_message};
@@ -40,7 +41,8 @@ Examples:
 
 The servers go into the config that `moongate` would load, the last of several; without any, into
 ~/.config/moongate/moongate.toml. Keys in them are copied as they are, unless --env-file moves them out.
-`moongate connect CLIENT --undo` takes back what --take-over did.
+--take-over takes only entries whose servers are ready: in the gateway that runs, else in a trial of a minute at most.
+`moongate connect CLIENT --undo` takes back what it did.
 
 Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
 
@@ -57,7 +59,7 @@ pub struct ImportArgs {
     /// Import only these servers, by the names that the list shows (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Replace the client's imported servers by one entry to this gateway; the change is shown first
+    /// Replace the client's servers that are ready here by one entry to this gateway; the change is shown first
     #[arg(long)]
     take_over: bool,
     /// Move keys of the servers into this file, from which the gateway reads them
@@ -118,14 +120,22 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     } else {
         write(&args, &config, new, &env).await?;
     }
-    let taken = if args.take_over { taken_servers(&places, &rows, &config) } else { Vec::new() };
-    match args.dry_run {
-        true => taken.iter().for_each(|taken| {
-            print_message(&format!("{}: `{}` would be replaced", taken.place.path.display(), taken.name));
-        }),
-        false => return take_over(&taken, &args.config, &config.own, args.yes).await,
+    if !args.take_over {
+        return Ok(ExitCode::SUCCESS);
     }
-    Ok(ExitCode::SUCCESS)
+    let entries: Vec<ClientEntry> = places.into_iter().zip(&rows).flat_map(client_entries).collect();
+    if args.dry_run {
+        entries.iter().filter(|entry| entry.server.is_ok()).for_each(|entry| {
+            print_message(&format!(
+                "{}: `{}` would be replaced, if it is ready",
+                entry.taken.place.path.display(),
+                entry.taken.name
+            ));
+        });
+        return Ok(ExitCode::SUCCESS);
+    }
+    let taken = ready_entries(entries, &args.config).await?;
+    take_over(&taken, &args.config, &config.own, args.yes).await
 }
 
 /// Writes the new servers into the config, and their keys into the env file if there is to be one. A dry run shows both.
@@ -162,29 +172,49 @@ pub(super) fn new_servers(rows: &[ImportRow]) -> Vec<&ServerEntry> {
     rows.iter().filter(|row| row.is_added).map(|row| &row.server).collect()
 }
 
-/// Returns the servers of clients that the gateway has now.
-fn taken_servers(places: &[Vec<EntryPlace>], rows: &[ImportRow], config: &OwnConfig) -> Vec<TakenServer> {
-    // A row may be the same as one that `--only` left out, and then nobody else has its server.
-    let settings_of = |name: &String| {
-        let new = rows.iter().find(|row| row.is_added && row.server.name == *name);
-        let known = || config.known.iter().find(|known| known.name == *name).map(|known| &known.settings);
-        new.map(|row| &row.server.settings).or_else(known)
+/// Entry of a client's file, and who serves it from now on.
+struct ClientEntry {
+    taken: TakenServer,
+    /// Name of the server in the config, or the reason why there is none.
+    server: Result<String, String>,
+}
+
+/// Returns the entries of a row: one for each file or project that has it. Those that lead to this gateway are none.
+fn client_entries((places, row): (Vec<EntryPlace>, &ImportRow)) -> Vec<ClientEntry> {
+    let server = match &row.state {
+        ImportState::New | ImportState::Renamed { .. } => Ok(row.server.name.clone()),
+        ImportState::Differs { .. } if row.is_added => Ok(row.server.name.clone()),
+        // Without what the gateway lacks, the server may refuse it.
+        ImportState::Differs { name, .. } => Err(format!("it differs from `{name}`")),
+        ImportState::Same { name } => Ok(name.clone()),
+        ImportState::Broken => Err("it is unusable here".to_owned()),
+        ImportState::Own => return Vec::new(),
     };
-    let taken = places.iter().zip(rows).flat_map(|(places, row)| {
-        let is_here = match &row.state {
-            ImportState::New | ImportState::Renamed { .. } => true,
-            // Without what the gateway lacks, the server may refuse it.
-            ImportState::Differs { .. } => row.is_added,
-            // A server that is off in the gateway would be lost to the client.
-            ImportState::Same { name } => {
-                settings_of(name).is_some_and(|there| !is_off(there) || is_off(&row.server.settings))
-            }
-            ImportState::Own | ImportState::Broken => false,
-        };
-        let places = if is_here { places.as_slice() } else { &[] };
-        places.iter().map(|place| TakenServer { place: place.clone(), name: row.server.source_name.clone() })
-    });
-    taken.collect()
+    let name = &row.server.source_name;
+    let entry = |place| ClientEntry { taken: TakenServer { place, name: name.clone() }, server: server.clone() };
+    places.into_iter().map(entry).collect()
+}
+
+/// Returns the entries whose servers are ready, and says of all others why they stay.
+async fn ready_entries(entries: Vec<ClientEntry>, config: &[PathBuf]) -> anyhow::Result<Vec<TakenServer>> {
+    let servers: BTreeSet<String> = entries.iter().filter_map(|entry| entry.server.clone().ok()).collect();
+    let unready = unready_servers(&servers, config).await?;
+    let (mut ready, mut left) = (Vec::new(), BTreeSet::new());
+    for ClientEntry { taken, server } in entries {
+        match server.and_then(|server| unready.get(&server).map_or(Ok(()), |reason| Err(reason.clone()))) {
+            Ok(()) => ready.push(taken),
+            // Once for all projects of a file.
+            Err(reason) => drop(left.insert((taken.place.path, taken.name, reason))),
+        }
+    }
+    for (path, name, reason) in &left {
+        let line = format!("`{name}` stays there, since the gateway cannot serve it: {reason}");
+        print_message(&format!("{}: {}", path.display(), logs::one_line(&line)));
+    }
+    if !left.is_empty() {
+        print_message("run it again once they are ready; `moongate status` says what they lack");
+    }
+    Ok(ready)
 }
 
 /// Formats the servers as one line each, with notes below.

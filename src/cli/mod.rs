@@ -20,6 +20,7 @@ pub mod key;
 mod command_first;
 pub mod import;
 mod import_env_file;
+mod import_readiness;
 mod import_sources;
 mod later_commands;
 mod locate;

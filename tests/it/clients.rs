@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
 use crate::harness::user_home::{KEY, UserHome};
-use crate::harness::{Process, Setup, legacy};
+use crate::harness::{Process, Setup, legacy, serve};
 
 async fn gateway() -> Process {
     let key = format!("name = \"ada\"\nkey = {KEY:?}");
@@ -243,20 +243,32 @@ async fn a_new_key_goes_to_the_client_and_its_hash_into_the_config() {
     assert!(home.read(".claude.json").contains("Bearer mg_"), "{}", inline.err);
 }
 
+/// Entry of a server that works.
+fn working(flags: &[&str]) -> String {
+    let args: Vec<&str> = std::iter::once("mock").chain(flags.iter().copied()).collect();
+    json!({ "command": env!("CARGO_BIN_EXE_moongate"), "args": args }).to_string()
+}
+
 #[tokio::test]
 async fn imported_servers_of_a_client_give_way_to_the_gateway() {
     let home = UserHome::new();
     let gateway = gateway().await;
-    let config = "[gateway]\nlisten = \"ADDRESS\"\n[servers.docs]\nurl = \"https://docs.example/mcp\"\n";
+    let docs_server = serve(legacy()).await;
+    let docs = docs_server.url.clone();
     let address = gateway.mcp().trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
-    home.write("work/moongate.toml", &config.replace("ADDRESS", &address));
-    let cursor = "{\n  // mine\n  \"mcpServers\": {\n    \"My Notes\": {\"command\": \"run-notes\"},\n    \"docs\": {\"url\": \
-                  \"https://docs.example/mcp\"},\n    \"odd\": {\"url\": 5}\n  }\n}\n";
+    let config = format!("[gateway]\nlisten = {address:?}\nadmin = \"127.0.0.1:2\"\n[servers.docs]\nurl = {docs:?}\n");
+    home.write("work/moongate.toml", &config);
+    let cursor = "{\n  // mine\n  \"mcpServers\": {\n    \"My Notes\": NOTES,\n    \"docs\": {\"url\": \
+                  \"DOCS\"},\n    \"odd\": {\"url\": 5}\n  }\n}\n";
+    let cursor = &*cursor.replace("NOTES", &working(&["--demo"])).replace("DOCS", &docs);
     home.write(".cursor/mcp.json", cursor);
-    let warp =
-        format!("{{\"mcpServers\": {{\"gate\": {{\"url\": \"{}\"}}, \"w\": {{\"command\": \"w\"}}}}}}", gateway.mcp());
+    let warp = format!(
+        "{{\"mcpServers\": {{\"gate\": {{\"url\": \"{}\"}}, \"w\": {}}}}}",
+        gateway.mcp(),
+        working(&["--stdio"])
+    );
     home.write(".warp/.mcp.json", &warp);
-    let project = "{\"mcpServers\": {\"shared\": {\"command\": \"shared\"}}}";
+    let project = &*format!("{{\"mcpServers\": {{\"shared\": {}}}}}", working(&["--demo", "--stdio"]));
     home.write("work/.mcp.json", project);
     let dry = home.run(&["import", "--take-over", "--dry-run"]).await;
     assert!(dry.err.contains("`My Notes` would be replaced") && !dry.err.contains("odd"), "{}", dry.err);
@@ -273,7 +285,7 @@ async fn imported_servers_of_a_client_give_way_to_the_gateway() {
     }
     let after = home.read(".cursor/mcp.json");
     assert!(after.contains("// mine") && after.contains("odd") && after.contains(&gateway.mcp()), "{after}");
-    assert!(!after.contains("Notes") && !after.contains("docs.example"), "{after}");
+    assert!(!after.contains("Notes") && !after.contains(&docs), "{after}");
     let warp_after = home.read(".warp/.mcp.json");
     assert!(
         warp_after.contains("gate") && !warp_after.contains("moongate") && !warp_after.contains("\"w\""),
@@ -299,7 +311,7 @@ async fn imported_servers_of_a_client_give_way_to_the_gateway() {
 async fn an_entry_that_was_not_imported_is_never_replaced() {
     let home = UserHome::new();
     let file = ".kiro/settings/mcp.json";
-    let text = r#"{"mcpServers": {"moongate": {"url": 5}, "a": {"command": "a"}}}"#;
+    let text = &*format!("{{\"mcpServers\": {{\"moongate\": {{\"url\": 5}}, \"a\": {}}}}}", working(&[]));
     home.write(file, text);
     let refused = home.run(&["import", "kiro", "--take-over", "--yes"]).await;
     assert_eq!((refused.code, refused.err.contains("was not imported")), (Some(1), true), "{}", refused.err);

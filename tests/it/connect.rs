@@ -206,7 +206,8 @@ async fn a_gateway_with_keys_gets_no_entry_without_one() {
     let inline = without_key(&home, "kiro --write --yes --key-inline").await;
     assert_eq!((inline.code, home.path(".kiro").exists()), (Some(1), false), "{}", inline.err);
     // Servers of a client stay where they are, too.
-    let servers = "{\"mcpServers\": {\"a\": {\"command\": \"a\"}}}";
+    let works = json!({ "command": env!("CARGO_BIN_EXE_moongate"), "args": ["mock"] });
+    let servers = &*json!({ "mcpServers": { "a": works } }).to_string();
     home.write(".warp/.mcp.json", servers);
     let taken = home.run_with(&["import", "warp", "--take-over", "--yes"], "", "").await;
     assert_eq!((taken.code, &*home.read(".warp/.mcp.json")), (Some(1), servers), "{}", taken.err);

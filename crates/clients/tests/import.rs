@@ -54,11 +54,6 @@ fn a_pasted_text_of_any_kind_is_understood() {
             json!({"x": {"command": "run", "args": ["a"], "type": "stdio"}}),
         ),
         (
-            "{\"mcpServers\":{\"x\":{\"command\":\"npx\",\"args\":[\"-y\",\"mcp-remote@latest\",\"http://a/mcp\",\"--header\",\
-             \"Authorization:${AUTH}\",\"--allow-http\"],\"env\":{\"AUTH\":\"Bearer k\"}}}}",
-            json!({"x": {"url": "http://a/mcp", "headers": {"Authorization": "Bearer k"}}}),
-        ),
-        (
             "{\"name\":\"io.github.ada/notes\",\"description\":\"\",\"packages\":[{\"registryType\":\"npm\",\"identifier\":\
              \"@ada/notes\",\"version\":\"1.2.0\",\"environmentVariables\":[{\"name\":\"NOTES_KEY\",\"isRequired\":true}]}]}",
             json!({"notes": {"command": "npx", "args": ["-y", "@ada/notes@1.2.0"], "env": {"NOTES_KEY": "${NOTES_KEY}"}}}),
@@ -203,7 +198,7 @@ fn a_program_with_relative_paths_is_another_one_in_another_folder() {
         ]);
         assert_eq!(json!(facts), expected);
         assert_eq!(rows[3].state, ImportState::Same { name: "same".to_owned() });
-        assert_eq!(rows[4].server.settings["url"], "https://x.example/mcp");
+        assert_eq!(rows[4].server.settings["args"], json!(["mcp-remote", "https://x.example/mcp"]));
     }
 }
 
@@ -312,4 +307,107 @@ fn of_two_entries_the_one_that_works_is_taken() {
     assert_eq!(new_names(with("${NOT_SET}", on.clone()), with("k", on.clone())), ["other"]);
     assert_eq!(new_names(json!({ "url": "https://x.example/mcp" }), with("k", on.clone())), ["other"]);
     assert_eq!(new_names(with("k", on.clone()), with("k", on)), ["one"]);
+}
+
+/// Entry that starts `mcp-remote`, with what it becomes.
+fn bridge(entry: Value) -> ImportedServers {
+    read_text(&json!({ "mcpServers": { "x": entry } }).to_string()).unwrap()
+}
+
+#[test]
+fn a_bridge_stays_unless_a_header_has_its_credential() {
+    let npx = |args: &[&str]| json!({ "command": "npx", "args": args });
+    let (url, key) = ("https://a.example/mcp", "Authorization: Bearer k");
+    for entry in [
+        npx(&["mcp-remote", url]),
+        npx(&["-y", "mcp-remote@latest", url, "3334", "--transport", "http-only"]),
+        npx(&["-y", "mcp-remote@0.1.16", url, "--header", "X-Workspace: acme"]),
+        npx(&["-y", "mcp-remote", url, "--header", "Authorization:"]),
+        npx(&["-y", "mcp-remote", url, "--header", key, "--ignore-tool", "rm*"]),
+        npx(&["-y", "mcp-remote", url, "--header", key, "--enable-proxy"]),
+        npx(&["-y", "mcp-remote", url, "--header", key, "--static-oauth-client-info", "{}"]),
+        json!({ "command": "cmd", "args": ["/c", "npx", "mcp-remote", url] }),
+        json!({ "command": "docker", "args": ["run", "-i", "x/mcp-remote", url, "--header", key] }),
+        json!({ "command": "npx", "args": ["mcp-remote", url], "env": { "MCP_REMOTE_CONFIG_DIR": "/logins" } }),
+        json!({ "command": "npx", "args": ["mcp-remote", url, "--header", key], "env": { "HTTPS_PROXY": "http://p" } }),
+        json!({ "command": "mcp-remote", "args": [url] }),
+        json!({ "command": "sh", "args": ["-c", format!("npx mcp-remote {url} --header '{key}'")] }),
+    ] {
+        let read = bridge(entry.clone());
+        assert!(!read.servers[0].is_broken, "{read:?}");
+        assert_eq!(settings(read)["x"], entry, "{entry}");
+    }
+    for words in [
+        &["npx", "-y", "mcp-remote@latest", url, "--header", key, "--allow-http"][..],
+        &["npx", "mcp-remote", "--header", key, url, "3334", "--debug", "--host", "localhost"],
+        &["npx", "-p", "mcp-remote@latest", "mcp-remote", url, "--header", key],
+        &["/opt/node/bin/npx", "-y", "mcp-remote", url, "--header", key],
+        &["C:\\node\\npx.cmd", "-y", "mcp-remote", url, "--header", key],
+        &["cmd", "/c", "npx", "mcp-remote", url, "--header", key],
+        &["bunx", "mcp-remote", url, "--header", key],
+        &["pnpm", "dlx", "mcp-remote", url, "--header", key, "--transport", "http-first"],
+        &["/usr/bin/mcp-remote", url, "--header", key],
+    ] {
+        let read = settings(bridge(json!({ "command": words[0], "args": &words[1..] })));
+        let plain = json!({ "url": url, "headers": { "Authorization": "Bearer k" } });
+        assert_eq!(read["x"], plain, "{words:?}");
+    }
+}
+
+#[test]
+fn a_bridge_has_the_variables_of_its_entry() {
+    let url = "https://a.example/mcp";
+    let entry = |header: &str, env: Value| {
+        let mut all = settings(bridge(
+            json!({ "type": "stdio", "command": "npx", "args": ["mcp-remote", url, "--header", header], "env": env }),
+        ));
+        all["x"].take()
+    };
+    let plain = |name: &str, value: &str| json!({ "url": url, "headers": { name: value } });
+    let of = entry("Authorization:${AUTH}", json!({ "AUTH": "Bearer k", "MCP_REMOTE_CONFIG_DIR": "/logins" }));
+    assert_eq!(of, plain("Authorization", "Bearer k"));
+    let of = entry("X-Api-Key: ${KEY}", json!({ "KEY": "${KEY}", "PATH": "/bin" }));
+    assert_eq!(of, plain("X-Api-Key", "${KEY}"));
+    assert_eq!(entry("Authorization: Bearer ${KEY}", json!({})), plain("Authorization", "Bearer ${KEY}"));
+    // Without a value there is no credential, and the program knows what becomes of it.
+    let empty = entry("Authorization: Bearer ${KEY}", json!({ "KEY": "" }));
+    assert_eq!(empty["args"], json!(["mcp-remote", url, "--header", "Authorization: Bearer $${KEY}"]));
+}
+
+#[test]
+fn a_bridge_to_this_gateway_is_not_imported_and_one_to_a_known_url_is_the_same() {
+    let own = OwnGateway { addresses: vec!["127.0.0.1:8080".to_owned()] };
+    let known = |settings: Value| {
+        vec![KnownServer { name: "docs".to_owned(), settings: settings.as_object().cloned().unwrap() }]
+    };
+    let state = |entry: Value, known: &[KnownServer]| {
+        let found = bridge(entry).servers.into_iter().map(|server| ("a".to_owned(), server));
+        plan_import(found, known, &own, &BTreeMap::new()).remove(0)
+    };
+    let at = |url: &str| json!({ "command": "npx", "args": ["-y", "mcp-remote", url] });
+    for entry in [
+        at("http://localhost:8080/mcp"),
+        json!({ "command": "uvx", "args": ["mcp-proxy", "--transport", "streamablehttp", "http://127.0.0.1:8080/mcp"] }),
+        json!({ "command": "npx", "args": ["supergateway", "--streamableHttp=http://127.0.0.1:8080/mcp/coding"] }),
+        json!({ "command": "sh", "args": ["-c", "npx mcp-remote 'http://127.0.0.1:8080/mcp'"] }),
+    ] {
+        assert_eq!(state(entry.clone(), &[]).state, ImportState::Own, "{entry}");
+    }
+    let docs = "https://docs.example/mcp";
+    let row = state(at(docs), &known(json!({ "url": "https://docs.example/mcp/" })));
+    assert_eq!(row.state, ImportState::Same { name: "docs".to_owned() });
+    assert!(row.server.notes.iter().any(|note| note.contains("this command in place of its URL")), "{row:?}");
+    let with_key = known(json!({ "url": docs, "headers": { "Authorization": "Bearer k" } }));
+    assert!(state(at(docs), &with_key).state.is_new());
+    assert!(state(at("https://other.example/mcp"), &known(json!({ "url": docs }))).state.is_new());
+    // Of two clients' entries, the one that can log in is taken.
+    assert_eq!(new_names(json!({ "url": docs }), at(docs)), ["other"]);
+}
+
+#[test]
+fn a_pasted_bridge_has_the_name_of_its_server() {
+    for text in ["npx -y mcp-remote https://mcp.tracker.example/sse", "mcp-remote https://mcp.tracker.example/sse 3334"]
+    {
+        assert_eq!(read_text(text).unwrap().servers[0].name, "tracker", "{text}");
+    }
 }

@@ -6,7 +6,7 @@
 use moongate_config::{ServerEntry, legal_server_name, split_command};
 use serde_json::{Map, Value, json};
 
-use super::naming;
+use super::{naming, remote_bridge};
 
 /// Programs that start a server, or run a package that is one.
 const STARTERS: [&str; 12] =
@@ -41,7 +41,10 @@ fn is_command(words: &[String]) -> bool {
     }
     let program = words[0].rsplit(['/', '\\']).next().unwrap_or_default();
     let is_url = words.len() == 1 && (program_is_url(&words[0]));
-    is_url || words.get(1).is_some_and(|word| word == "mcp") || STARTERS.contains(&program)
+    is_url
+        || words.get(1).is_some_and(|word| word == "mcp")
+        || STARTERS.contains(&program)
+        || remote_bridge::is_bridge(program)
 }
 
 /// Counts the words of `NAME=value` before a command.

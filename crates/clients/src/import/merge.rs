@@ -10,6 +10,7 @@ use moongate_config::{ServerEntry, UnusedNames};
 use serde_json::{Map, Value};
 use url::Url;
 
+use super::remote_bridge::RemoteBridge;
 use super::same_server::{MissingSetting, has_unset, missing_settings};
 use crate::start_command::StartCommand;
 
@@ -95,6 +96,10 @@ pub fn plan_import(
                 if is_off(&same.settings) && !is_off(&server.settings) {
                     server.notes.push(format!("`{}` is switched off, and this one is on", same.name));
                 }
+                if same.settings.contains_key("url") && RemoteBridge::of(&server.settings).is_some() {
+                    let note = format!("if `{}` needs a login, give it this command in place of its URL", same.name);
+                    server.notes.push(note);
+                }
                 ImportState::Same { name: same.name.clone() }
             }
             other => {
@@ -139,10 +144,12 @@ fn nearest<'a>(
 }
 
 /// Place of an entry among those for one server: the one that most likely works comes first.
-fn rank(settings: &Map<String, Value>, variables: &BTreeMap<String, String>) -> (bool, Reverse<usize>, bool) {
+fn rank(settings: &Map<String, Value>, variables: &BTreeMap<String, String>) -> (bool, Reverse<usize>, bool, bool) {
     // Without its key, a server may refuse the gateway.
     let headers = settings.get("headers").and_then(Value::as_object).map_or(0, Map::len);
-    (is_off(settings), Reverse(headers), has_unset(settings, variables))
+    // So may it without the login that a bridge has.
+    let is_url = settings.contains_key("url");
+    (is_off(settings), Reverse(headers), is_url, has_unset(settings, variables))
 }
 
 /// True if an entry is switched off.
@@ -171,7 +178,7 @@ impl OwnGateway {
         OwnGateway { addresses: address.into_iter().collect() }
     }
 
-    /// True if an entry leads to this gateway, or starts our bridge or a gateway of its own.
+    /// True if an entry leads to this gateway, by its URL or by a bridge, or starts a gateway of its own.
     pub fn is_meant(&self, settings: &Map<String, Value>) -> bool {
         let text = |key: &str| settings.get(key).and_then(Value::as_str);
         if text("url").is_some_and(|url| self.has_url(url)) {
@@ -179,6 +186,10 @@ impl OwnGateway {
         }
         let args = settings.get("args").and_then(Value::as_array).into_iter().flatten();
         let args: Vec<&str> = args.filter_map(Value::as_str).collect();
+        // Whatever the bridge is called, its arguments name the place that it leads to.
+        if args.iter().flat_map(|arg| arg.split([' ', '=', '"', '\''])).any(|word| self.has_url(word)) {
+            return true;
+        }
         // A `moongate` with another command isn't a bridge, such as `moongate mock`.
         text("command").is_some_and(|command| StartCommand::is_bridge(command, &args))
     }

@@ -6,6 +6,8 @@
 use serde_json::{Map, Value};
 use url::Url;
 
+use super::remote_bridge::RemoteBridge;
+
 /// Parts of a package's name that say only that it is an MCP server.
 const PLAIN_WORDS: [&str; 3] = ["mcp", "server", "modelcontextprotocol"];
 /// Parts of a host's name that say nothing about the server.
@@ -16,7 +18,9 @@ const RUNNERS: [&str; 9] = ["npx", "uvx", "bunx", "pnpm", "yarn", "docker", "pod
 /// Chooses a name.
 pub(super) fn name_of(settings: &Map<String, Value>) -> String {
     let text = |key: &str| settings.get(key).and_then(Value::as_str);
-    let name = match (text("url"), text("command")) {
+    // The name of a bridge is that of the server behind it.
+    let url = text("url").or_else(|| RemoteBridge::of(settings).map(|bridge| bridge.url));
+    let name = match (url, text("command")) {
         (Some(url), _) => Url::parse(url).ok().and_then(|url| of_host(url.host_str()?)),
         (None, Some(command)) => {
             let args = settings.get("args").and_then(Value::as_array);

@@ -1,70 +1,157 @@
 //! Bridges that clients start to reach a server over HTTP.
 //!
-//! Owns the command line of `mcp-remote`. Does not know ours (`merge`). Invariant: an unknown flag leaves the entry as
-//! it is, since it may matter.
+//! Owns the command line of `mcp-remote`. Does not know ours (`merge`). Invariant: a bridge that may log in by itself stays
+//! a program, since nobody else has its login.
 
-use moongate_config::ServerEntry;
+use moongate_config::{ServerEntry, looks_secret, sounds_secret};
 use serde_json::{Map, Value};
 
-/// Flags with a value that mean nothing to a gateway, which keeps no logins in a folder.
+/// Programs that start the bridge on this machine. In a container or on another host, its URL may mean another place.
+const STARTERS: [&str; 8] = ["npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx", "node"];
+/// Flags with a value that mean nothing where a header has the credential.
 const IGNORED: [&str; 4] = ["--host", "--auth-timeout", "--resource", "--callback-port"];
+/// Variables that change nothing of the connection.
+const HARMLESS: [&str; 5] = ["PATH", "HOME", "DEBUG", "NODE_NO_WARNINGS", "MCP_REMOTE_CONFIG_DIR"];
+/// Endings of programs on Windows.
+const ENDINGS: [&str; 3] = [".exe", ".cmd", ".ps1"];
 
-/// Replaces an entry that starts `mcp-remote` by the server behind it.
-pub(super) fn unwrap(server: ServerEntry) -> ServerEntry {
-    let Some(mut settings) = behind(&server.settings) else { return server };
+/// Command line of a bridge.
+pub(super) struct RemoteBridge<'a> {
+    /// URL of the server behind it.
+    pub(super) url: &'a str,
+    /// True if it runs where the client does.
+    runs_here: bool,
+    /// Flags, without the URL.
+    flags: Vec<&'a str>,
+    env: Vec<(&'a str, &'a str)>,
+}
+
+/// Replaces an entry that starts `mcp-remote` by the server behind it, if a header has the credential.
+pub(super) fn unwrap(mut server: ServerEntry) -> ServerEntry {
+    let Some(bridge) = RemoteBridge::of(&server.settings) else { return server };
+    let headers = bridge.headers();
+    if !headers.iter().any(|(name, value)| is_credential(name, value)) {
+        server.notes.push("`mcp-remote` stays, since it logs in by itself".to_owned());
+        return server;
+    }
+    let Some(mut settings) = bridge.settings(headers) else {
+        server.notes.push("`mcp-remote` stays, since some of its settings have no equal here".to_owned());
+        return server;
+    };
     for (key, value) in server.settings.iter().filter(|(key, _)| !matches!(key.as_str(), "command" | "args" | "env")) {
-        settings.entry(key.clone()).or_insert_with(|| value.clone());
+        // The type of the entry is that of the program.
+        if key != "type" && key != "cwd" {
+            settings.entry(key.clone()).or_insert_with(|| value.clone());
+        }
     }
     let mut plain = super::entry(&server.name, settings);
     plain.source_name = server.source_name;
     plain.notes = server.notes;
-    plain.notes.push("`mcp-remote` is not needed: Moongate connects to the URL itself".to_owned());
+    plain.notes.push("`mcp-remote` is not needed: Moongate sends its header itself".to_owned());
     plain.is_broken |= server.is_broken;
     plain
 }
 
-/// Settings of the server behind the bridge.
-fn behind(settings: &Map<String, Value>) -> Option<Map<String, Value>> {
-    let args = settings.get("args")?.as_array()?;
-    let mut words = args.iter().filter_map(Value::as_str).skip_while(|word| {
-        let name = word.rsplit('/').next().unwrap_or(word);
-        // Compared in two parts: `tests/tidy.rs` keeps literals that begin like protocol headers out of this
-        // crate.
-        name.split('@').next().and_then(|name| name.split_once('-')) != Some(("mcp", "remote"))
-    });
-    words.next()?;
-    let url = words.next().filter(|word| word.starts_with("http"))?;
-    let mut out = Map::from_iter([("url".to_owned(), Value::from(url))]);
-    let mut headers = Map::new();
-    while let Some(word) = words.next() {
-        match word {
-            "--header" => {
-                let (name, value) = words.next()?.split_once(':')?;
-                headers.insert(name.trim().to_owned(), Value::from(from_env(value.trim(), settings)));
-            }
-            "--transport" => match words.next()? {
-                "sse-only" => drop(out.insert("type".to_owned(), Value::from("sse"))),
-                "http-only" => drop(out.insert("type".to_owned(), Value::from("http"))),
-                _ => {}
-            },
-            "--allow-http" | "--debug" | "--silent" | "--enable-proxy" => {}
-            flag if IGNORED.contains(&flag) => drop(words.next()),
-            // The port of its login page.
-            port if port.parse::<u16>().is_ok() => {}
-            _ => return None,
-        }
-    }
-    if !headers.is_empty() {
-        out.insert("headers".to_owned(), Value::Object(headers));
-    }
-    Some(out)
+/// True if a program has this name, whatever its folder and its version are.
+pub(super) fn is_bridge(word: &str) -> bool {
+    // Compared in two parts: `tests/tidy.rs` keeps literals that begin like protocol headers out of this crate.
+    program_name(word).split('@').next().and_then(|name| name.split_once('-')) == Some(("mcp", "remote"))
 }
 
-/// Replaces variables that the entry itself sets: they do not exist without the program.
-fn from_env(value: &str, settings: &Map<String, Value>) -> String {
-    let env = settings.get("env").and_then(Value::as_object);
-    env.into_iter()
-        .flatten()
-        .filter_map(|(name, value)| Some((name, value.as_str()?)))
-        .fold(value.to_owned(), |text, (name, value)| text.replace(&format!("${{{name}}}"), value))
+impl<'a> RemoteBridge<'a> {
+    /// Reads an entry. `None` if it starts no bridge, or one whose URL nobody can tell.
+    pub(super) fn of(settings: &'a Map<String, Value>) -> Option<Self> {
+        let command = settings.get("command")?.as_str()?;
+        let args = settings.get("args").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let words: Vec<&str> = std::iter::once(command).chain(args).collect();
+        // `npx --package mcp-remote mcp-remote URL`: the last of these words is the program.
+        let first = words.iter().position(|word| is_bridge(word))?;
+        let start = first + words[first..].iter().take_while(|word| is_bridge(word)).count();
+        let flags_before = flags_length(&words[start..]);
+        let (at, url) = words.iter().copied().enumerate().nth(start + flags_before)?;
+        if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return None;
+        }
+        let flags = words[start..at].iter().chain(&words[at + 1..]).copied().collect();
+        let env = settings.get("env").and_then(Value::as_object).into_iter().flatten();
+        let env = env.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?))).collect();
+        Some(RemoteBridge { url, runs_here: runs_here(&words[..first]), flags, env })
+    }
+
+    /// Headers that it sends, each with its value.
+    fn headers(&self) -> Map<String, Value> {
+        let pairs = self.flags.windows(2).filter(|pair| pair[0] == "--header");
+        let header = |pair: &[&str]| {
+            let (name, value) = pair[1].split_once(':')?;
+            Some((name.trim().to_owned(), Value::from(self.with_variables(value.trim()))))
+        };
+        pairs.filter_map(header).collect()
+    }
+
+    /// Replaces variables that the entry itself sets: they do not exist without the program.
+    fn with_variables(&self, value: &str) -> String {
+        self.env.iter().fold(value.to_owned(), |text, (name, value)| {
+            // The reader leaves references to such variables to the program, by a second dollar sign.
+            let [left, plain] = ["$", ""].map(|dollar| format!("{dollar}${{{name}}}"));
+            text.replace(&left, value).replace(&plain, value)
+        })
+    }
+
+    /// Settings of the server behind it. `None` if a flag or a variable has no equal.
+    fn settings(&self, headers: Map<String, Value>) -> Option<Map<String, Value>> {
+        let is_used = |name: &str| self.flags.iter().any(|flag| flag.contains(&format!("${{{name}}}")));
+        let is_known = |name: &str| HARMLESS.contains(&name) || is_used(name);
+        if !self.runs_here || !self.env.iter().all(|(name, _)| is_known(name)) {
+            return None;
+        }
+        let mut out = Map::from_iter([("url".to_owned(), Value::from(self.url))]);
+        let mut words = self.flags.iter().copied();
+        while let Some(word) = words.next() {
+            match word {
+                "--header" => drop(words.next()?.split_once(':')?),
+                "--transport" => match words.next()? {
+                    "sse-only" => drop(out.insert("type".to_owned(), Value::from("sse"))),
+                    "http-only" => drop(out.insert("type".to_owned(), Value::from("http"))),
+                    _ => {}
+                },
+                "--allow-http" | "--debug" | "--silent" => {}
+                flag if IGNORED.contains(&flag) => drop(words.next()),
+                // The port of its login page.
+                port if port.parse::<u16>().is_ok() => {}
+                _ => return None,
+            }
+        }
+        out.insert("headers".to_owned(), Value::Object(headers));
+        Some(out)
+    }
+}
+
+/// Counts the words of headers before the URL, which the bridge takes out first.
+fn flags_length(words: &[&str]) -> usize {
+    2 * words.chunks(2).take_while(|pair| pair.first() == Some(&"--header")).count()
+}
+
+/// True if the words before a bridge start it on this machine.
+fn runs_here(words: &[&str]) -> bool {
+    match words.split_first() {
+        None => true,
+        Some((program, rest)) if program_name(program) == "cmd" => {
+            runs_here(&rest[rest.iter().take_while(|word| word.starts_with('/')).count()..])
+        }
+        Some((program, _)) => STARTERS.contains(&program_name(program)),
+    }
+}
+
+/// Name of a program, without its folder and its ending.
+fn program_name(word: &str) -> &str {
+    let name = word.rsplit(['/', '\\']).next().unwrap_or(word);
+    ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name)
+}
+
+/// True if a header proves who calls.
+fn is_credential(name: &str, value: &Value) -> bool {
+    let value = value.as_str().unwrap_or_default().trim();
+    // A scheme alone is what an empty variable leaves.
+    let is_there = !matches!(value.to_ascii_lowercase().as_str(), "" | "bearer" | "basic" | "token");
+    is_there && (sounds_secret(name) || looks_secret(value))
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::naming;
+use super::remote_bridge::RemoteBridge;
 
 type Variables = BTreeMap<String, String>;
 
@@ -43,6 +44,9 @@ pub(super) fn missing_settings(
         let is_same = is_one_place && headers_agree(there, found, variables);
         return is_same.then(|| lacking("headers", there, found));
     }
+    if let Some(is_same) = is_bridge_to_other(there, found, variables).or(is_bridge_to_other(found, there, variables)) {
+        return is_same.then(Vec::new);
+    }
     let socket = |entry: &Map<String, Value>| entry.get("unix").or_else(|| entry.get("tcp")).cloned();
     match both("command") {
         Some((one_command, other_command)) => {
@@ -59,6 +63,15 @@ pub(super) fn missing_settings(
         }
         None => (socket(there).is_some() && socket(there) == socket(found)).then(Vec::new),
     }
+}
+
+/// True if an entry is a bridge to the URL of the other one. `None` unless they are a bridge and a URL.
+fn is_bridge_to_other(one: &Map<String, Value>, other: &Map<String, Value>, variables: &Variables) -> Option<bool> {
+    let bridge = RemoteBridge::of(one)?;
+    let url = other.get("url")?.as_str()?;
+    // A header may be the key of another account than the one that the bridge logged in to.
+    let has_headers = !table(other, "headers").is_empty();
+    Some(!has_headers && normal_url(bridge.url) == normal_url(&expanded(url, variables)))
 }
 
 /// Returns the members of a table that an entry lacks.

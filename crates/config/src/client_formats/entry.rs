@@ -125,6 +125,7 @@ impl ClientEntry<'_> {
         self.times(foreign);
         if foreign {
             self.scalars();
+            self.own_variables();
         }
         // Last: every key that is left is unknown to the steps before.
         self.ignored.take_from(self.path, self.table, foreign);
@@ -368,6 +369,18 @@ impl ClientEntry<'_> {
         }
     }
 
+    /// Leaves references in arguments to the program if the entry sets their variables: clients do not replace these, but
+    /// the program or its shell does.
+    fn own_variables(&mut self) {
+        let names = self.table.get("env").and_then(ConfigNode::as_table).map(set_variables).unwrap_or_default();
+        let Some(ConfigValue::List(words)) = self.table.get_mut("args").map(|node| &mut node.value) else { return };
+        for word in words {
+            if let ConfigValue::Text(text) = &mut word.value {
+                *text = escape_references(text, &names);
+            }
+        }
+    }
+
     /// Turns numbers and booleans into text where only text makes sense.
     fn scalars(&mut self) {
         for key in ["env", "headers", "args"] {
@@ -379,6 +392,27 @@ impl ClientEntry<'_> {
             }
         }
     }
+}
+
+/// Names of the variables that an entry sets itself. One that passes on its namesake has the client's value.
+fn set_variables(env: &BTreeMap<String, ConfigNode>) -> Vec<String> {
+    let is_passed_on = |name: &str, node: &ConfigNode| {
+        let rest = node.as_text().and_then(|text| text.strip_prefix("${")?.strip_prefix(name));
+        rest.is_some_and(|rest| rest.starts_with(['}', ':']))
+    };
+    env.iter().filter(|(name, node)| !is_passed_on(name, node)).map(|(name, _)| name.clone()).collect()
+}
+
+/// Keeps references to these variables from being replaced here.
+fn escape_references(text: &str, names: &[String]) -> String {
+    let escape = |part: &str| {
+        names.iter().fold(part.to_owned(), |part, name| {
+            let part = part.replace(&format!("${{{name}}}"), &format!("$${{{name}}}"));
+            part.replace(&format!("${{{name}:"), &format!("$${{{name}:"))
+        })
+    };
+    // What is escaped already has the first dollar sign of its reference before the split.
+    text.split("$$").map(escape).collect::<Vec<_>>().join("$$")
 }
 
 fn rewrite(
@@ -545,6 +579,25 @@ mod tests {
         ] {
             assert_eq!(windows_program(line), length, "{line}");
         }
+    }
+
+    #[test]
+    fn references_to_variables_of_the_entry_are_left_to_its_program() {
+        let names = ["KEY".to_owned()];
+        for (text, escaped) in [
+            ("Authorization:${KEY}", "Authorization:$${KEY}"),
+            ("${KEY:-x} ${OTHER} $KEY", "$${KEY:-x} ${OTHER} $KEY"),
+            ("$${KEY} $$ ${KEY}", "$${KEY} $$ $${KEY}"),
+            ("$$${KEY}", "$$$${KEY}"),
+        ] {
+            assert_eq!(escape_references(text, &names), escaped, "{text}");
+        }
+        let text = |text: &str| {
+            ConfigNode::new(ConfigValue::Text(text.to_owned()), SourceSpan { source: 0, start: 0, end: 0 })
+        };
+        let env = [("A", "${A}"), ("B", "b"), ("C", "${A}"), ("D", "${D:-d}")];
+        let env = env.into_iter().map(|(name, value)| (name.to_owned(), text(value))).collect();
+        assert_eq!(set_variables(&env), ["B", "C"]);
     }
 
     #[test]

@@ -1,0 +1,184 @@
+//! Readiness of imported servers, before their entries leave a client's file.
+//!
+//! Owns who is asked, and how long an answer is waited for. Does not change any file. Invariant: a server that nobody saw
+//! ready has a reason against it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use crate::app::GatewayApp;
+use crate::cli::admin::{AdminArgs, AdminClient};
+use crate::cli::check_servers::start_without_listeners;
+use crate::cli::process::{load_options, print_message};
+use moongate_telemetry::logs;
+
+/// Time that servers get to become ready. `npx` may have to download a package first.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval of looks at the states.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval of messages about servers that are waited for.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+/// Page with the states.
+const STATUS: &str = "/api/v1/status";
+
+/// Status of a gateway, as far as it is of interest.
+#[derive(Deserialize)]
+struct StatusReport {
+    servers: Vec<ServerState>,
+}
+
+/// State of one server.
+#[derive(Deserialize)]
+struct ServerState {
+    name: String,
+    state: String,
+    reason: String,
+}
+
+/// Gateway that knows the states.
+enum AskedGateway {
+    /// The one that runs.
+    Running(AdminClient),
+    /// One for this question only, with the states of servers that it does not start.
+    Trial(Box<GatewayApp>, Vec<ServerState>),
+}
+
+/// Returns the servers that cannot be served, each with its reason. All others of these names are ready.
+pub(super) async fn unready_servers(
+    names: &BTreeSet<String>,
+    config: &[PathBuf],
+) -> anyhow::Result<BTreeMap<String, String>> {
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let gateway = match running_gateway(config).await {
+        Ok(Some(admin)) => AskedGateway::Running(admin),
+        Ok(None) => trial_gateway(names, config).await?,
+        Err(refused) => return Ok(names.iter().map(|name| (name.clone(), refused.clone())).collect()),
+    };
+    let settled = gateway.settle(names).await;
+    if let AskedGateway::Trial(app, _) = gateway {
+        app.stop().await;
+    }
+    let states = settled?;
+    let reason = |name: &String| reason_against(states.iter().find(|server| server.name == *name));
+    Ok(names.iter().filter_map(|name| Some((name.clone(), reason(name)?))).collect())
+}
+
+/// Finds the gateway that runs with a config. The error is the reason why it does not answer this question.
+async fn running_gateway(config: &[PathBuf]) -> Result<Option<AdminClient>, String> {
+    let Ok(admin) = AdminArgs::of_environment().client(config) else { return Ok(None) };
+    match admin.get(STATUS).await {
+        Ok((200, body)) if serde_json::from_slice::<StatusReport>(&body).is_ok() => Ok(Some(admin)),
+        Ok((401 | 403 | 429, _)) => {
+            Err("the running gateway does not say whether it is ready: set MOONGATE_ADMIN_KEY".to_owned())
+        }
+        // Nothing listens there, or no gateway.
+        _ => Ok(None),
+    }
+}
+
+/// Starts these servers of a config, as a gateway would.
+async fn trial_gateway(names: &BTreeSet<String>, config: &[PathBuf]) -> anyhow::Result<AskedGateway> {
+    print_message("no gateway is running here: the servers are started once, to see whether they work");
+    let mut loaded = moongate_config::load(&load_options(config))?;
+    loaded.plan.servers.retain(|server| names.contains(&server.name));
+    let not_started = |name: &str, state: &str, reason: &str| ServerState {
+        name: name.to_owned(),
+        state: state.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let failed = loaded.failed.iter().filter_map(|problem| Some((problem.server.as_ref()?, &problem.message)));
+    let failed = failed.map(|(name, reason)| not_started(name, "failed", reason));
+    let off = loaded.plan.disabled.iter().map(|server| not_started(&server.name, "disabled", ""));
+    let states = failed.chain(off).collect();
+    // The states say it all.
+    logs::start("off", false);
+    let app = start_without_listeners(loaded.plan).await.context("the servers cannot be tried")?;
+    Ok(AskedGateway::Trial(Box::new(app), states))
+}
+
+impl AskedGateway {
+    /// Waits until no server is starting any more, or the time is up. Returns the states.
+    async fn settle(&self, names: &BTreeSet<String>) -> anyhow::Result<Vec<ServerState>> {
+        let start = Instant::now();
+        let mut next_message = Duration::ZERO;
+        loop {
+            let states = self.states().await?;
+            let is_starting = |server: &&ServerState| server.state == "starting" && names.contains(&server.name);
+            let starting: Vec<&str> = states.iter().filter(is_starting).map(|server| server.name.as_str()).collect();
+            let waited = start.elapsed();
+            if starting.is_empty() || waited >= READY_TIMEOUT {
+                return Ok(states);
+            }
+            if waited >= next_message {
+                let (all, left) = (starting.join(", "), READY_TIMEOUT.saturating_sub(waited).as_secs());
+                print_message(&format!("waiting up to {left} s for {all}"));
+                next_message += PROGRESS_INTERVAL;
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    async fn states(&self) -> anyhow::Result<Vec<ServerState>> {
+        match self {
+            AskedGateway::Running(admin) => {
+                let (_, body) = admin.get(STATUS).await?;
+                let report: StatusReport =
+                    serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
+                Ok(report.servers)
+            }
+            AskedGateway::Trial(app, failed) => {
+                let copy = |server: &ServerState| ServerState {
+                    name: server.name.clone(),
+                    state: server.state.clone(),
+                    reason: server.reason.clone(),
+                };
+                let members = app.gateway.servers();
+                let started = members.iter().map(|member| {
+                    let status = member.status();
+                    let (name, state) = (member.settings.name.clone(), status.state.name().to_owned());
+                    ServerState { name, state, reason: logs::redact(&status.reason) }
+                });
+                Ok(failed.iter().map(copy).chain(started).collect())
+            }
+        }
+    }
+}
+
+/// Returns why a server cannot be served. `None` if it can, be it at the first call.
+fn reason_against(server: Option<&ServerState>) -> Option<String> {
+    let Some(ServerState { state, reason, .. }) = server else {
+        return Some("the gateway does not have it".to_owned());
+    };
+    let reason = logs::one_line(reason);
+    match state.as_str() {
+        "ready" | "stopped" => None,
+        "disabled" => Some("it is switched off in the gateway".to_owned()),
+        "starting" => Some(format!("it has not started within {READY_TIMEOUT:?}: {reason}")),
+        state => Some(format!("{state}: {reason}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_served_has_nothing_against_it() {
+        let of = |state: &str| {
+            let text = |text: &str| text.to_owned();
+            reason_against(Some(&ServerState { name: text("a"), state: text(state), reason: text("why\nnot") }))
+        };
+        assert_eq!(["ready", "stopped"].map(of), [None, None]);
+        for state in ["starting", "degraded", "backing_off", "needs_login", "failed", "something new"] {
+            assert!(of(state).is_some_and(|reason| reason.contains("why") && !reason.contains('\n')), "{state}");
+        }
+        assert!(of("disabled").is_some() && reason_against(None).is_some());
+    }
+}
