@@ -3,6 +3,8 @@
 //! Owns where they stand: in a JSON error, or as plain text. Does not decide what the status means (`status_error.rs`).
 //! Invariant: they are one short line without credentials, and never a web page.
 
+use std::borrow::Cow;
+
 use http::HeaderMap;
 use moongate_telemetry::logs;
 
@@ -11,21 +13,26 @@ use crate::media_type::media_type;
 /// Limit of the characters that are shown.
 const WORDS_MAX: usize = 300;
 /// Members in which frameworks put their words.
-const MEMBERS: [&str; 6] = ["message", "detail", "error_description", "title", "error", "reason"];
-/// Nesting in which they are looked for: `{"error": {"message": ...}}`.
-const DEPTH_MAX: usize = 3;
+const MEMBERS: [&str; 10] =
+    ["message", "detail", "error_description", "title", "error", "reason", "msg", "errors", "description", "details"];
+/// Nesting in which they are looked for: `{"errors": [{"message": ...}]}`.
+const DEPTH_MAX: usize = 4;
 
 /// Returns the words, if there are any.
 pub(super) fn error_words(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     let kind = media_type(headers).unwrap_or_default();
-    let text = std::str::from_utf8(body).ok()?.trim();
-    let words = if text.starts_with(['{', '[']) {
-        let json: serde_json::Value = serde_json::from_str(text).ok()?;
-        in_json(&json, DEPTH_MAX)? + &supported_list(&json)
-    } else if (kind.is_empty() || *kind == *"text/plain") && !text.starts_with('<') {
-        text.to_owned()
-    } else {
-        return None;
+    let text = match std::str::from_utf8(body) {
+        Ok(text) => Cow::Borrowed(text),
+        // In another encoding most letters are the same.
+        Err(_) if *kind == *"text/plain" => String::from_utf8_lossy(body),
+        Err(_) => return None,
+    };
+    let text = text.trim_start_matches('\u{feff}').trim();
+    let is_json = text.starts_with(['{', '[', '"']);
+    let words = match is_json.then(|| serde_json::from_str(text)) {
+        Some(Ok(json)) => in_json(&json, DEPTH_MAX)? + &supported_list(&json),
+        _ if (kind.is_empty() || *kind == *"text/plain") && !text.starts_with('<') => text.to_owned(),
+        _ => return None,
     };
     let line: String = logs::one_line(&words).trim().chars().take(WORDS_MAX).collect();
     // A server may quote what it was sent.
@@ -38,6 +45,8 @@ fn in_json(json: &serde_json::Value, depth: usize) -> Option<String> {
         serde_json::Value::Object(members) if depth > 0 => {
             MEMBERS.iter().find_map(|name| in_json(members.get(*name)?, depth - 1))
         }
+        // The first of several says enough for a reason.
+        serde_json::Value::Array(items) if depth > 0 => in_json(items.first()?, depth - 1),
         _ => None,
     }
 }
@@ -71,11 +80,19 @@ mod tests {
         assert_eq!(said("application/json", rpc).unwrap(), "Bad Request: (supported versions: 2025-06-18)");
         assert_eq!(said("application/json", r#"{"detail":"no such\nthing"}"#).unwrap(), "no such thing");
         assert_eq!(said("application/json", r#"{"error":"invalid_token"}"#).unwrap(), "invalid_token");
+        let listed = r#"{"detail":[{"loc":["body"],"msg":"Field required","type":"missing"}]}"#;
+        assert_eq!(said("application/json", listed).unwrap(), "Field required");
+        assert_eq!(said("application/json", r#"{"errors":[{"message":"suspended"}]}"#).unwrap(), "suspended");
+        assert_eq!(said("application/json", r#""suspended""#).unwrap(), "suspended");
+        assert_eq!(said("application/json", r#"[[[[["deep"]]]]]"#), None);
         assert_eq!(said("text/plain; charset=utf-8", " no \n").unwrap(), "no");
+        assert_eq!(said("text/plain", "[error] suspended").unwrap(), "[error] suspended");
         assert_eq!(said("text/html", "<html>no</html>"), None);
         assert_eq!(said("text/plain", "<!doctype html>"), None);
         assert_eq!(said("application/json", r#"{"status":7}"#), None);
         assert_eq!(said("text/plain", &"x".repeat(900)).unwrap().len(), WORDS_MAX);
         assert_eq!(error_words(&HeaderMap::new(), b"\xff"), None);
+        let plain = HeaderMap::from_iter([(CONTENT_TYPE, http::HeaderValue::from_static("text/plain"))]);
+        assert_eq!(error_words(&plain, b"expir\xe9").unwrap(), "expir\u{fffd}");
     }
 }
