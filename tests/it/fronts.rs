@@ -4,7 +4,7 @@
 mod bounds;
 mod h2;
 mod dedicated;
-mod pipe;
+pub(crate) mod pipe;
 mod fast_path;
 mod stdio;
 mod takeover;

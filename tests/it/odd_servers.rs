@@ -7,6 +7,7 @@ mod definitions;
 mod handshakes;
 mod http;
 mod programs;
+mod starts;
 
 use std::sync::{Arc, Mutex};
 

@@ -78,6 +78,8 @@ pub enum UndeclaredPolicy {
     Skip,
     /// Sends the request anyway to a legacy client, as a rude server would. A modern call fails.
     Ask,
+    /// The same, and goes on if the request is refused.
+    Insist,
 }
 
 /// Finds the flow that answers this request.
@@ -145,7 +147,9 @@ async fn request_inputs(
     answers: &mut Value,
 ) -> Result<(), CallStop> {
     let wanted: Vec<_> = all.iter().filter(|(_, request)| !skipped(call, request)).collect();
-    for (_, request) in wanted.iter().filter(|(_, request)| request.unable != UndeclaredPolicy::Ask) {
+    let is_careful =
+        |request: &FlowRequest| !matches!(request.unable, UndeclaredPolicy::Ask | UndeclaredPolicy::Insist);
+    for (_, request) in wanted.iter().filter(|(_, request)| is_careful(request)) {
         check_declared(call, request)?;
     }
     // Together, so that a gateway is tested with several open requests of one call.
@@ -154,7 +158,8 @@ async fn request_inputs(
         match reply {
             Ok(answer) if is_valid_response(request, &answer) => answers[key] = answer,
             Ok(_) => return Err(CallStop::Failed(format!("the answer to `{key}` is none"))),
-            Err(CallStop::Failed(_)) if request.unable == UndeclaredPolicy::Skip => {}
+            Err(CallStop::Failed(_)) if matches!(request.unable, UndeclaredPolicy::Skip | UndeclaredPolicy::Insist) => {
+            }
             Err(stop) => return Err(stop),
         }
     }

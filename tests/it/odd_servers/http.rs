@@ -16,6 +16,21 @@ fn gzip(text: &str) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+/// Deflate as the standard has it, in the format of zlib.
+fn deflate(text: &str) -> Vec<u8> {
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    // The text can be read before the end of the body, as servers of event streams have it.
+    encoder.flush().unwrap();
+    encoder.get_ref().clone()
+}
+
+/// Brotli of one block that is stored (RFC 7932, sections 9.1 and 9.2).
+fn brotli(text: &str) -> Vec<u8> {
+    let head = (u32::try_from(text.len() - 1).unwrap() << 4) | (1 << 20);
+    [&head.to_le_bytes()[..3], text.as_bytes(), &[3]].concat()
+}
+
 fn compressed(kind: &str, coding: &str, body: Vec<u8>) -> Response {
     let response = Response::builder().header("content-type", kind).header("content-encoding", coding);
     response.body(body.into()).unwrap()
@@ -42,6 +57,30 @@ async fn compressed_answers_and_event_streams_are_read() {
         .await;
         assert_eq!(echoed(&server).await, r#"{"a":1}"#);
         assert!(server.asked().iter().all(|asked| asked.header("accept-encoding") == "identity"));
+    }
+}
+
+/// Encodes a text.
+type Encoder = fn(&str) -> Vec<u8>;
+
+#[tokio::test]
+async fn an_event_is_read_before_its_compressed_stream_ends() {
+    let codings: [(&str, Encoder); 2] = [("deflate", deflate), ("br", brotli)];
+    for (coding, encode) in codings {
+        let server = ScriptedServer::start(move |asked| match asked.method() {
+            "tools/call" => {
+                let event = encode(&format!("data: {}\n\n", legacy_answer(asked)));
+                // Without the last block, and without an end.
+                let open = event[..event.len() - usize::from(coding == "br")].to_vec();
+                let first = futures_util::stream::once(async { Ok::<_, std::io::Error>(open) });
+                let body = futures_util::StreamExt::chain(first, futures_util::stream::pending());
+                let response = Response::builder().header("content-type", "text/event-stream");
+                response.header("content-encoding", coding).body(axum::body::Body::from_stream(body)).unwrap()
+            }
+            _ => legacy(asked),
+        })
+        .await;
+        assert_eq!(echoed(&server).await, r#"{"a":1}"#, "{coding}");
     }
 }
 

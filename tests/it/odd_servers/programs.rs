@@ -1,9 +1,9 @@
 //! Programs that write in other ways than MCP has, and what people are told of them.
 
-use moongate_mock::{FaultAction, FaultRule};
+use moongate_mock::{FaultAction, FaultRule, MockScript};
 use serde_json::json;
 
-use crate::harness::{self, ERAS, Era, Setup, only, until};
+use crate::harness::{self, ERAS, Era, McpClient, Setup, only, until};
 
 /// Settings of a server that is a shell script.
 fn shell(script: &str, more: &str) -> String {
@@ -92,4 +92,51 @@ async fn since_is_since_when_a_server_is_broken() {
         since.is_some_and(|seconds| seconds >= 2).then_some(())
     })
     .await;
+}
+
+/// A tool that asks ten times in three seconds, whatever becomes of its questions.
+fn insisting() -> MockScript {
+    let form = json!({"type": "object", "properties": {"name": {"type": "string"}}});
+    let request = json!({
+        "method": "elicitation/create", "unable": "insist",
+        "params": {"message": "Who are you?", "requestedSchema": form},
+    });
+    let steps: Vec<serde_json::Value> =
+        (0..10).flat_map(|_| [json!({"ask": {"name": request}}), json!({"wait_ms": 300})]).collect();
+    let flow = json!({"steps": steps, "result": {"content": [{"type": "text", "text": "asked enough"}]}});
+    let mut script = only(harness::legacy(), &["nag"]);
+    script.flows.insert("nag".to_owned(), serde_json::from_value(flow).unwrap());
+    script
+}
+
+/// Calls a tool, and answers all its questions.
+async fn answered(client: &McpClient, tool: &str) -> String {
+    let call = json!({"name": tool, "arguments": {}});
+    let mut stream = client.prepare("tools/call").params(&call).open().await;
+    loop {
+        let message = stream.next_message().await.expect("the call is answered");
+        if message.method() == "elicitation/create" {
+            let outcome = json!({"action": "accept", "content": {"name": "Ada"}});
+            assert_eq!(client.respond(&message.value["id"], &outcome).await, 202);
+        } else if message.is_response() {
+            return message.value["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_questions_that_reach_a_user_prolong_a_call() {
+    let web = harness::serve(insisting()).await;
+    let gateway =
+        Setup::new().stdio("a", &insisting()).http("b", &web.url).with("defaults", "timeout = \"1s\"").start().await;
+    gateway.ready(&["a", "b"]).await;
+    let unable = gateway.client(Era::Legacy).await;
+    for server in ["a", "b"] {
+        let failure = unable.call(&format!("{server}__nag"), json!({})).await.failure();
+        assert!(failure.contains("1s"), "{server}: {failure}");
+    }
+    let able = McpClient::connect("2025-11-25", &gateway.url("/mcp"), json!({"elicitation": {}})).await;
+    for server in ["a", "b"] {
+        assert_eq!(answered(&able, &format!("{server}__nag")).await, "asked enough", "{server}");
+    }
 }
