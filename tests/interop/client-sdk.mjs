@@ -13,7 +13,7 @@ export async function connect(options, answers) {
     const client = new sdk.Client(INFO, clientOptions(options));
     const face = new Face(client, sdk, modern);
     face.answer(answers, options.sdk);
-    face.transport = makeTransport(options, sdk, load);
+    face.transport = options.transport ?? makeTransport(options, sdk, load);
     watchArrivals(face);
     await client.connect(face.transport);
     return face;

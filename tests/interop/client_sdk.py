@@ -42,6 +42,7 @@ async def connect_legacy(options, face, headers):
     callbacks = face.callbacks()
     callbacks["client_info"] = types.Implementation(name=NAME, version="1.0.0")
     opened = launched(options) if os.environ.get("INTEROP_STDIO") else streamablehttp_client(options.url, headers=headers)
+    opened = getattr(options, "transport", None) or opened
     finished = False
     try:
         async with opened as (reads, writes, *rest):
@@ -70,8 +71,9 @@ async def connect_modern(options, face, headers):
     callbacks = face.callbacks()
     callbacks["client_info"] = types.Implementation(name=NAME, version="1.0.0")
     mode = "auto" if options.revision >= "2026" else "legacy"
-    if os.environ.get("INTEROP_STDIO"):
-        async with Client(launched(options), mode=mode, **callbacks) as client:
+    given = getattr(options, "transport", None)
+    if given or os.environ.get("INTEROP_STDIO"):
+        async with Client(given or launched(options), mode=mode, **callbacks) as client:
             face.session, face.client = client.session, client
             face.revision, face.server = client.protocol_version, client.server_info
             yield

@@ -3,9 +3,12 @@
 //!
 //! `tests/interop/setup.sh` fetches the programs, pinned, from their registries; `tests/interop/plan.json` is what
 //! each client checks. The checks are the same at a server and at the gateway: a gateway should not be noticed.
+//! `definitions.rs` has what they make of definitions of items.
 
+mod definitions;
 #[cfg(test)]
 mod harness;
+mod mutated;
 
 use harness::{ClientPlace, InteropGateway, InteropServers, SdkClient, SdkKind};
 

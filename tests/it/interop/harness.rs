@@ -240,6 +240,40 @@ impl SdkClient {
         SdkClient { revision, ..self }
     }
 
+    /// Returns a name for reports.
+    pub(crate) fn name(self) -> String {
+        let language = if self.language == SdkKind::Typescript { "TypeScript" } else { "Python" };
+        format!("the {language} SDK of {} at {}", self.sdk, self.revision)
+    }
+
+    /// Lists the definitions of a file directly, then the lists of a gateway's endpoints. Returns a line for each.
+    pub(crate) async fn list_definitions(self, file: &str, url: &str, paths: &[String]) -> Vec<Value> {
+        let mut command = self.command(home().await, "definitions");
+        command.args(["--sdk", self.sdk, "--revision", self.revision, "--definitions", file, "--url", url]);
+        command.args(["--paths", &paths.join(",")]);
+        let output = timeout(CLIENT, command.output()).await.expect("the client ends in time").expect("it runs");
+        assert!(output.status.success(), "{}: {}", self.name(), String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8(output.stdout).expect("lines in UTF-8");
+        lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    fn command(self, home: &Path, script: &str) -> Command {
+        let mut command = match self.language {
+            SdkKind::Typescript => {
+                let mut command = Command::new("node");
+                command.arg(scripts().join(format!("{script}.mjs")));
+                command
+            }
+            SdkKind::Python => {
+                let mut command = Command::new(python(home, self.sdk));
+                command.arg("-B").arg(scripts().join(format!("{script}.py")));
+                command
+            }
+        };
+        command.env("INTEROP_HOME", home).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
     pub(crate) fn at(self, url: &str, mode: ClientPlace) -> ClientRun {
         ClientRun {
             client: self,
@@ -288,7 +322,7 @@ impl ClientRun {
         let plan_dir = tempfile::tempdir().expect("a temporary directory");
         let plan = plan_dir.path().join("plan.json");
         std::fs::write(&plan, self.plan_text()).expect("a plan");
-        let mut command = self.command(home().await);
+        let mut command = self.client.command(home().await, "client");
         command.args(["--url", &self.url]).args(["--sdk", self.client.sdk, "--revision", self.client.revision]);
         command.arg("--plan").arg(plan).args(["--servers", &servers.join(","), "--data", &self.data]);
         command.args(["--mode", self.mode_name()]);
@@ -315,23 +349,6 @@ impl ClientRun {
             plan["steps"].as_array_mut().expect("steps").retain(|step| step["do"] == "tools");
         }
         plan.to_string()
-    }
-
-    fn command(&self, home: &Path) -> Command {
-        let mut command = match self.client.language {
-            SdkKind::Typescript => {
-                let mut command = Command::new("node");
-                command.arg(scripts().join("client.mjs"));
-                command
-            }
-            SdkKind::Python => {
-                let mut command = Command::new(python(home, self.client.sdk));
-                command.arg("-B").arg(scripts().join("client.py"));
-                command
-            }
-        };
-        command.env("INTEROP_HOME", home).stdin(Stdio::null()).kill_on_drop(true);
-        command
     }
 
     fn mode_name(&self) -> &'static str {
