@@ -218,6 +218,16 @@ impl MockCall {
 
     /// Sends a request to the client and waits for its result (legacy).
     pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, CallStop> {
+        self.request_within(method, params, None).await
+    }
+
+    /// Sends a request to the client. With a patience, it is taken back after that time; none at all waits for nothing.
+    pub(super) async fn request_within(
+        &self,
+        method: &str,
+        params: Value,
+        patience: Option<Duration>,
+    ) -> Result<Value, CallStop> {
         let Some(session) = &self.session else {
             return Err(CallStop::Failed("cannot ask a client that has no session".into()));
         };
@@ -225,22 +235,33 @@ impl MockCall {
         let Some(reply) = session.expect_response(&id) else {
             return Err(CallStop::Failed("too many asks are open".into()));
         };
-        let message = wire::request(&id, method, &params);
-        if self.server.script.http.ask_on_get {
-            // The client may open its stream just now.
-            for _ in 0..500 {
-                if self.server.send_to_session(&session.id, message.clone()) {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        } else {
-            self.send_message(message).await;
+        self.send_outside(session, wire::request(&id, method, &params)).await;
+        if patience == Some(Duration::ZERO) {
+            return Err(CallStop::Failed("nobody waits for the answer".into()));
         }
-        match tokio::time::timeout(INPUT_TIMEOUT, reply).await {
+        match tokio::time::timeout(patience.unwrap_or(INPUT_TIMEOUT), reply).await {
             Ok(Ok(Ok(result))) => Ok(result),
             Ok(Ok(Err(error))) => Err(CallStop::Failed(format!("the client answered with an error: {error}"))),
+            _ if patience.is_some() => {
+                let params = json!({"requestId": id.trim_matches('"'), "reason": "no longer needed"});
+                self.send_outside(session, wire::notification("notifications/cancelled", &params)).await;
+                Err(CallStop::Failed("the request was taken back".into()))
+            }
             _ => Err(CallStop::Failed("the client did not answer".into())),
+        }
+    }
+
+    /// Sends a message on the stream of the call or, if the script says so, on the session's.
+    async fn send_outside(&self, session: &MockSession, message: String) {
+        if !self.server.script.http.ask_on_get {
+            return self.send_message(message).await;
+        }
+        // The client may open its stream just now.
+        for _ in 0..500 {
+            if self.server.send_to_session(&session.id, message.clone()) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 }

@@ -213,6 +213,11 @@ impl LinePipe {
                         }
                     }
                     "notifications/initialized" => self.initialized(),
+                    "notifications/roots/list_changed" => {
+                        if let Some((session, _)) = &*lock(&self.session) {
+                            server.ask_roots(session);
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -234,6 +239,7 @@ impl LinePipe {
             // A second `initialized` must not register a second listener.
             if listening.is_none() {
                 *listening = self.server.listen(ListenTarget::Session(session.clone()), self.out.clone(), None);
+                self.server.ask_roots(session);
             }
         }
     }

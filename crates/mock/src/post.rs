@@ -96,7 +96,11 @@ async fn handle_messages(server: &Arc<MockServer>, received: &ReceivedRequest, a
                         server.record.cancelled(&id);
                         session.running.cancel(&id);
                     }
-                    ("notifications/initialized", Some(session)) => session.ready.store(true, Ordering::Relaxed),
+                    ("notifications/initialized", Some(session)) => {
+                        session.ready.store(true, Ordering::Relaxed);
+                        server.ask_roots(session);
+                    }
+                    ("notifications/roots/list_changed", Some(session)) => server.ask_roots(session),
                     _ => {}
                 }
             }

@@ -65,6 +65,12 @@ pub struct FlowRequest {
     /// Policy for a caller that did not declare the capability.
     #[serde(default)]
     pub unable: UndeclaredPolicy,
+    /// Takes the request back after so many milliseconds without an answer (legacy). The flow goes on without it.
+    #[serde(default)]
+    pub withdraw_ms: Option<u64>,
+    /// Goes on at once, whenever the answer comes (legacy).
+    #[serde(default)]
+    pub later: bool,
 }
 
 /// Policy for an input request whose capability the caller did not declare.
@@ -153,13 +159,20 @@ async fn request_inputs(
         check_declared(call, request)?;
     }
     // Together, so that a gateway is tested with several open requests of one call.
-    let replies = join_all(wanted.iter().map(|(_, request)| call.request(&request.method, params(request)))).await;
+    let replies = join_all(wanted.iter().map(|(_, request)| async {
+        let patience = request.withdraw_ms.map(Duration::from_millis);
+        call.request_within(&request.method, params(request), patience.or(request.later.then_some(Duration::ZERO)))
+            .await
+    }))
+    .await;
     for ((key, request), reply) in wanted.into_iter().zip(replies) {
         match reply {
             Ok(answer) if is_valid_response(request, &answer) => answers[key] = answer,
             Ok(_) => return Err(CallStop::Failed(format!("the answer to `{key}` is none"))),
-            Err(CallStop::Failed(_)) if matches!(request.unable, UndeclaredPolicy::Skip | UndeclaredPolicy::Insist) => {
-            }
+            Err(CallStop::Failed(_))
+                if matches!(request.unable, UndeclaredPolicy::Skip | UndeclaredPolicy::Insist)
+                    || request.later
+                    || request.withdraw_ms.is_some() => {}
             Err(stop) => return Err(stop),
         }
     }

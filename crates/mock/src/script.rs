@@ -55,6 +55,8 @@ pub struct MockScript {
     pub contents: BTreeMap<String, Value>,
     /// Tools that run as tasks, by name, with their rules.
     pub tasks: BTreeMap<String, TaskRule>,
+    /// Asks for the client's roots when it is ready, and again when they change. The tool `directories` tells them.
+    pub follow_roots: bool,
     /// Pages of lists.
     pub list: ListRules,
     /// Behaviour over HTTP.
@@ -90,6 +92,7 @@ impl Default for MockScript {
             flows: BTreeMap::new(),
             contents: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            follow_roots: false,
             list: ListRules::default(),
             http: HttpRules::default(),
             stdio: StdioRules::default(),

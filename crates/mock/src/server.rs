@@ -11,6 +11,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -34,6 +35,9 @@ const SESSIONS_MAX: usize = 16_384;
 /// Limit of listeners. Above it, new ones are refused.
 // Refused and not evicted: a listener that vanished unseen would look like a lost notification.
 const LISTENERS_MAX: usize = 16_384;
+
+/// Time limit for a client's roots.
+const ROOTS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Frame that a call or a listener sends to its transport.
 #[derive(Debug)]
@@ -256,6 +260,28 @@ impl MockServer {
         let all = lock(&self.listeners);
         let newest = all.iter().rev().find(|l| matches!(&l.target, ListenTarget::Session(s) if s.id == session));
         newest.is_some_and(|l| l.out.try_send(OutgoingFrame::Message(message)).is_ok())
+    }
+
+    /// Asks for the client's roots, if the script says so and the client has some. A refusal changes nothing.
+    pub(super) fn ask_roots(self: &Arc<Self>, session: &Arc<MockSession>) {
+        if !self.script.follow_roots || !session.capabilities["roots"].is_object() {
+            return;
+        }
+        let (server, session) = (self.clone(), session.clone());
+        tokio::spawn(async move {
+            let id = format!("\"roots-{}\"", server.next_number());
+            let Some(reply) = session.expect_response(&id) else { return };
+            // The client may open its stream just now.
+            for _ in 0..500 {
+                if server.send_to_session(&session.id, wire::request(&id, "roots/list", &json!({}))) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            if let Ok(Ok(Ok(answer))) = tokio::time::timeout(ROOTS_TIMEOUT, reply).await {
+                *lock(&session.roots) = Some(answer["roots"].clone());
+            }
+        });
     }
 
     /// Adds a tool or a prompt with a new name, and notifies the listeners.

@@ -32,6 +32,8 @@ pub(super) struct MockSession {
     pub(super) client: Value,
     pub(super) ready: AtomicBool,
     pub(super) counter: AtomicU64,
+    /// Client's roots, once it answered.
+    pub(super) roots: Mutex<Option<Value>>,
     pub(super) log: Mutex<Option<String>>,
     pub(super) subscribed: Mutex<HashSet<String>>,
     pub(super) running: RunningRequests,
@@ -57,6 +59,7 @@ impl MockSession {
             client: params["clientInfo"].clone(),
             ready: AtomicBool::new(false),
             counter: AtomicU64::new(0),
+            roots: Mutex::default(),
             log: Mutex::default(),
             subscribed: Mutex::default(),
             running: RunningRequests::default(),

@@ -56,7 +56,9 @@ pub(super) async fn run_tool(call: &MockCall, name: &str) -> CallOutcome {
     match name {
         "elicit" | "elicit_url" | "elicit_twice" | "ask_both" | "ask_mixed" | "ask_name" | "sample"
         | "sample_or_default" | "sample_tools" | "roots" | "needs_page" => run_input_request(call, name).await,
-        "change" | "touch" | "link" | "counter" | "whoami" | "mock_counters" => run_stateful(call, name),
+        "change" | "touch" | "link" | "counter" | "directories" | "whoami" | "mock_counters" => {
+            run_stateful(call, name)
+        }
         "crash" | "hang" | "garbage" | "grandchild" | "big" | "env" => run_rough(call, name).await,
         other => run_plain(call, other).await,
     }
@@ -178,6 +180,10 @@ fn run_stateful(call: &MockCall, name: &str) -> CallOutcome {
             // A count of the session shows if two calls shared one. Servers without sessions count all calls.
             let counter = call.session.as_ref().map_or(&server.counter, |s| &s.counter);
             text(&(counter.fetch_add(1, Ordering::Relaxed) + 1).to_string())
+        }
+        "directories" => {
+            let roots = call.session.as_ref().and_then(|session| lock(&session.roots).clone());
+            text(&roots.map_or_else(|| "those of the arguments".to_owned(), |roots| roots.to_string()))
         }
         "change" => text(&server.change("tools")),
         "touch" => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, InputKind, Principal, TaskMethod, TaskMode};
+use crate::{ClientChannel, Error, InputKind, Principal, TaskMethod, TaskMode};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 /// Principal with the capabilities of one request, or of the session that it came on.
@@ -32,6 +32,8 @@ pub struct Caller {
     pub forwarded_headers: Vec<(ByteString, ByteString)>,
     /// Cancelled when the client's session ends. State of this caller alone is released then.
     pub ended: CancellationToken,
+    /// Way to the client outside of its calls, if its session has one.
+    pub channel: Option<ClientChannel>,
 }
 
 impl Caller {
@@ -47,6 +49,7 @@ impl Caller {
             revision: "",
             forwarded_headers: Vec::new(),
             ended: CancellationToken::new(),
+            channel: None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! revision dates. Invariant: no type here can tell a stateful peer from a stateless one.
 
 mod call;
+mod client_channel;
 mod connection;
 mod error;
 mod exchange;
@@ -17,6 +18,7 @@ mod task;
 pub use call::{
     Call, Caller, ClientCapabilities, Continuation, DeferredCheck, ItemKind, LogFilter, LogLevel, McpMethod,
 };
+pub use client_channel::{AskClient, ClientChannel};
 pub use connection::Connection;
 pub use error::{Error, ErrorOrigin, McpErrorKind, Retryable};
 pub use exchange::{CacheHint, Exchange, ExchangeEvent, InputRequired, InputResponses, Outcome, StateHolder};

@@ -23,6 +23,8 @@ pub enum Notification {
     ElicitationComplete(ByteString, JsonObject),
     /// Change of the client's roots.
     RootsChanged,
+    /// Withdrawal of an input request by its server: the key of the request, and the reason.
+    InputWithdrawn(ByteString, Option<RawJson>),
     /// Status of a task. Holds the full state if the subscriber named the task.
     TaskStatus(Box<TaskState>),
     /// Any other notification: method and params.
@@ -41,6 +43,7 @@ impl Notification {
             Notification::ListChanged(_)
             | Notification::MaybeChanged(_)
             | Notification::RootsChanged
+            | Notification::InputWithdrawn(..)
             | Notification::TaskStatus(_) => 128,
         }
     }

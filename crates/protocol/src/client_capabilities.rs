@@ -29,7 +29,8 @@ pub(super) fn read_client_capabilities(capabilities: &JsonObject) -> ClientCapab
 ///
 /// - Input requests are declared, since some client may support them. They fail for callers that do not.
 /// - Apps are declared, so that servers name pages in their tools. Other clients ignore that `_meta`.
-/// - Roots are not declared, because they belong to one client.
+/// - Roots are not declared here, because they belong to one client. A legacy handshake adds them until the server has
+///   asked for them once.
 ///
 /// extensions/overview.mdx, Client Capabilities, has the wire form of `io.modelcontextprotocol/ui`.
 pub fn shared_capabilities() -> RawJson {

@@ -9,6 +9,7 @@ use crate::call_timeouts::CallTimeouts;
 use crate::era::Era;
 use crate::legacy::LegacyGreeting;
 use moongate_jsonrpc::json::RawJson;
+use moongate_model::ClientChannel;
 use moongate_telemetry::Metrics;
 
 /// Options for connecting to a server.
@@ -26,6 +27,11 @@ pub struct ConnectOptions {
     pub preferred_era: Option<Era>,
     /// Capabilities for a connection that declares them once for all clients: a JSON object.
     pub capabilities: RawJson,
+    /// True if several clients use the connection. Roots are then declared until the server asks for them: only so does
+    /// it show that it would.
+    pub is_shared: bool,
+    /// Way to the only client that uses the connection, outside of its calls.
+    pub client: Option<ClientChannel>,
     /// Gateway's own `Implementation`.
     pub client_info: RawJson,
     /// Time limits of calls.

@@ -12,12 +12,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::input_recipient::{CallCandidate, CallTarget, InteractiveTargets};
+use crate::input_recipient::{CallCandidate, CallTarget, InteractiveTargets, QuietTargets};
 use crate::interactive_flag::InteractiveFlag;
+use crate::open_inputs::OpenInputs;
+use crate::roots_owner::RootsOwner;
 use crate::stray_messages::StrayMessages;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcMessage, RpcRequest};
-use moongate_model::{Caller, ClientCapabilities, InputKind, Principal};
+use moongate_model::{Caller, ClientCapabilities, ClientChannel, InputKind, Principal};
 use moongate_session::store::unix_now;
 
 /// Time for which a server may still send messages about a cancelled call.
@@ -41,8 +43,14 @@ struct PendingTable {
     interactive: InteractiveFlag,
     /// Targets of calls that received an input request while no other call was open.
     interactive_targets: Mutex<InteractiveTargets>,
+    /// Targets of calls that were answered without an input request, of clients that could have been asked.
+    quiet_targets: QuietTargets,
     /// Number of input requests without a response from their users.
     open_inputs: AtomicUsize,
+    /// Those that the server may withdraw.
+    withdrawable: OpenInputs,
+    /// Client whose roots the server got.
+    roots_owner: RootsOwner,
     /// Notified for each call that timed out while the server was silent.
     silent: Notify,
 }
@@ -60,6 +68,8 @@ struct PendingCall {
     open_inputs: u32,
     /// Owner of the call. `None` for the gateway's own calls.
     owner: Option<CallOwner>,
+    /// Way to the owner outside of the call.
+    channel: Option<ClientChannel>,
     /// Task whose result the call awaits, and a second progress token for that task.
     task: Option<(ByteString, Option<u64>)>,
     /// Queue for server requests that arrive on another stream than the call's own.
@@ -94,7 +104,7 @@ impl CancelledCall {
 ///
 /// Calls of one owner may see each other's messages. Clients without sessions differ by their principals alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct CallOwner {
+pub(super) struct CallOwner {
     principal: u32,
     session: Option<ByteString>,
 }
@@ -114,6 +124,7 @@ pub(super) enum LogInterest {
 pub(super) struct CallEntry {
     calls: PendingCalls,
     pub(super) id: u64,
+    is_answered: AtomicBool,
     /// Queue for server requests that arrived on another stream.
     pub(super) stray_messages: Option<StrayMessages>,
 }
@@ -162,11 +173,12 @@ impl PendingCalls {
             id_at_last_input: 0,
             open_inputs: 0,
             owner,
+            channel: caller.channel.clone(),
             task: None,
             stray_messages: stray_messages.clone(),
         };
         self.lock().insert(id, open);
-        CallEntry { calls: self.clone(), id, stray_messages }
+        CallEntry { calls: self.clone(), id, is_answered: AtomicBool::new(false), stray_messages }
     }
 
     /// Opens a subscription, whose messages carry its id.
@@ -181,11 +193,12 @@ impl PendingCalls {
             id_at_last_input: 0,
             open_inputs: 0,
             owner: None,
+            channel: None,
             task: None,
             stray_messages: None,
         };
         self.lock().insert(id, open);
-        CallEntry { calls: self.clone(), id, stray_messages: None }
+        CallEntry { calls: self.clone(), id, is_answered: AtomicBool::new(false), stray_messages: None }
     }
 
     /// Delivers a server request that arrived on no call's stream to the only call that it can be about.
@@ -193,12 +206,12 @@ impl PendingCalls {
     /// Returns the request if there is no such call, or several.
     pub(super) fn deliver_request(&self, request: RpcRequest) -> Result<(), RpcRequest> {
         let kind = InputKind::classify(&request.method, &request.params);
-        if kind != InputKind::Other && !self.is_idle() {
-            self.0.interactive.set();
-        }
+        self.record_kind(kind);
         let fits = |_, open: &PendingCall| open.stray_messages.is_some() && open.capabilities.supports(kind);
-        let Some(id) = self.sole_candidate(fits) else { return Err(request) };
-        self.push(id, request)
+        match self.sole_candidate(fits).filter(|id| self.may_ask(*id, kind)) {
+            Some(id) => self.push(id, request),
+            None => Err(request),
+        }
     }
 
     /// Delivers an input request that went to the wrong call of a client to another call of that client.
@@ -225,9 +238,45 @@ impl PendingCalls {
         let stray_messages = self.lock().get(&id).and_then(|open| open.stray_messages.clone());
         // The queue may be full, or the call may have ended since it was picked.
         match stray_messages {
-            Some(stray_messages) if stray_messages.push(RpcMessage::Request(request.clone())) => Ok(()),
+            Some(stray_messages) if stray_messages.push(RpcMessage::Request(request.clone())) => {
+                self.0.withdrawable.add_routed(&request.id, (id, &stray_messages));
+                Ok(())
+            }
             _ => Err(request),
         }
+    }
+
+    /// Records a request that names no call.
+    fn record_kind(&self, kind: InputKind) {
+        self.record_roots(kind);
+        if kind != InputKind::Other && !self.is_idle() {
+            self.0.interactive.set();
+        }
+    }
+
+    /// Returns the record of what the server asks for.
+    pub(super) fn interactive(&self) -> &InteractiveFlag {
+        &self.0.interactive
+    }
+
+    /// Returns the client whose roots the server got on this connection.
+    pub(super) fn roots_owner(&self) -> &RootsOwner {
+        &self.0.roots_owner
+    }
+
+    /// Returns true if a call's client may get a request of this kind here. Roots are those of one client.
+    pub(super) fn may_ask(&self, id: u64, kind: InputKind) -> bool {
+        if kind != InputKind::Roots {
+            return true;
+        }
+        let open = self.lock();
+        let Some(call) = open.get(&id).filter(|call| call.capabilities.roots) else { return true };
+        call.owner.as_ref().is_none_or(|owner| self.0.roots_owner.claim(owner, call.channel.as_ref()))
+    }
+
+    /// Returns the input requests that the server may withdraw.
+    pub(super) fn open_inputs(&self) -> &OpenInputs {
+        &self.0.withdrawable
     }
 
     /// Finds the call that awaits a task.
@@ -262,6 +311,26 @@ impl PendingCalls {
         self.lock().values().any(other)
             || self
                 .any_cancelled(|cancelled| cancelled.may_concern(owner.as_ref()) && (able || cancelled.accepts_input))
+    }
+
+    /// True if another client has an open call that may ask for input, as a call about `target` may. Calls that were
+    /// answered without an input request before do not count.
+    pub fn has_unproven_others(&self, caller: &Caller, target: CallTarget) -> bool {
+        let quiet = &self.0.quiet_targets;
+        if quiet.contains(target) {
+            return false;
+        }
+        let owner = owner_of(caller);
+        let is_able = |open: &PendingCall| open.capabilities != ClientCapabilities::default();
+        let is_other = |open: &&PendingCall| open.owner.is_some() && open.owner != owner && is_able(open);
+        self.lock().values().filter(is_other).any(|open| !quiet.contains(open.target))
+    }
+
+    /// Records that a call was answered without an input request.
+    fn record_quiet(&self, call: &PendingCall) {
+        if call.owner.is_some() && call.input_count == 0 && !self.0.interactive.is_set() {
+            self.0.quiet_targets.record(call.target);
+        }
     }
 
     /// True if the server may still send messages about calls that this client cancelled.
@@ -323,23 +392,38 @@ impl PendingCalls {
                 self.find_by_token(token)
             }
             RpcMessage::Notification(n) if &*n.method == "notifications/message" => self.sole_log_recipient(),
+            // In order with the rest of the call. A call that has ended has nobody to read it.
+            RpcMessage::Notification(n) if &*n.method == "notifications/cancelled" => self
+                .0
+                .withdrawable
+                .call_of(n)
+                .filter(|id| self.lock().contains_key(id))
+                .or_else(|| subscription_of(&n.params)),
             // Subscriptions of 2026-07-28 carry the id of their request in `_meta`.
             RpcMessage::Notification(n) => subscription_of(&n.params),
             RpcMessage::Request(r) => {
-                if let Some(task) = super::legacy::task_of(&r.params) {
-                    return self.find_by_task(&task);
+                let id = self.find_call_of_request(r, is_awaited)?;
+                if let Some(queue) = self.lock().get(&id).and_then(|open| open.stray_messages.clone()) {
+                    // Before the call reads it: the server may withdraw it at once.
+                    self.0.withdrawable.add_routed(&r.id, (id, &queue));
                 }
-                let kind = InputKind::classify(&r.method, &r.params);
-                if kind != InputKind::Other && !self.is_idle() {
-                    self.0.interactive.set();
-                }
-                // A call is open before it is sent, and for a moment after its response: neither is asked.
-                // If no client supports the request, the only open call shall fail with the name of the missing
-                // capability.
-                self.sole_candidate(|id, open| open.capabilities.supports(kind) && is_awaited(id))
-                    .or_else(|| self.sole_call(|open| !open.capabilities.supports(kind)))
+                Some(id)
             }
         }
+    }
+
+    fn find_call_of_request(&self, r: &RpcRequest, is_awaited: &dyn Fn(u64) -> bool) -> Option<u64> {
+        if let Some(task) = super::legacy::task_of(&r.params) {
+            return self.find_by_task(&task);
+        }
+        let kind = InputKind::classify(&r.method, &r.params);
+        self.record_kind(kind);
+        // A call is open before it is sent, and for a moment after its response: neither is asked.
+        // If no client supports the request, the only open call shall fail with the name of the missing
+        // capability.
+        self.sole_candidate(|id, open| open.capabilities.supports(kind) && is_awaited(id))
+            .or_else(|| self.sole_call(|open| !open.capabilities.supports(kind)))
+            .filter(|id| self.may_ask(*id, kind))
     }
 
     /// Picks the call that a server request without a call id belongs to.
@@ -466,6 +550,7 @@ impl CallEntry {
         if !self.calls.was_answered() {
             self.calls.0.answered.store(true, Ordering::Relaxed);
         }
+        self.is_answered.store(true, Ordering::Relaxed);
         self.calls.mark_read(self.id);
     }
 
@@ -477,7 +562,7 @@ impl CallEntry {
     }
 }
 
-fn owner_of(caller: &Caller) -> Option<CallOwner> {
+pub(super) fn owner_of(caller: &Caller) -> Option<CallOwner> {
     // The gateway's own calls have no owner, so no client's message ever matches them.
     let principal = caller.principal.id;
     (principal != Principal::GATEWAY).then(|| CallOwner { principal, session: caller.session.clone() })
@@ -490,7 +575,13 @@ fn subscription_of(params: &moongate_jsonrpc::json::JsonObject) -> Option<u64> {
 
 impl Drop for CallEntry {
     fn drop(&mut self) {
-        self.calls.lock().remove(&self.id);
+        let call = self.calls.lock().remove(&self.id);
+        if let Some(call) = call.filter(|_| self.is_answered.load(Ordering::Relaxed)) {
+            self.calls.record_quiet(&call);
+        }
+        if let Some(queue) = &self.stray_messages {
+            self.calls.0.withdrawable.end_call(queue);
+        }
     }
 }
 

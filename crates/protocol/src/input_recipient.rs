@@ -3,20 +3,24 @@
 //! Owns the choice. Does not decide which calls may get input requests (`correlation.rs`). Invariant: the recipient is
 //! one of the given calls.
 
-use std::collections::VecDeque;
+use parking_lot::Mutex;
+use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
 
 use moongate_model::Call;
 
 /// Limit of remembered targets on one connection.
 const TARGETS_MAX: usize = 64;
+/// Limit of targets that are known not to ask. All others count as unknown.
+const QUIET_MAX: usize = 4096;
 
 /// Digest of a call's method and target.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CallTarget(u64);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CallTarget(u64);
 
 impl CallTarget {
-    pub(super) fn from_call(call: &Call) -> Self {
+    /// Digests a call.
+    pub fn from_call(call: &Call) -> Self {
         let mut hasher = DefaultHasher::new();
         hasher.write(call.method.name().as_bytes());
         for member in ["name", "uri"] {
@@ -75,6 +79,23 @@ impl InteractiveTargets {
             false => call.target == newest.target,
         };
         candidates.iter().filter(likely).min_by_key(|call| (call.input_count, call.id)).map(|call| call.id)
+    }
+}
+
+/// Targets of calls that were answered without an input request, though their clients could have been asked.
+#[derive(Default)]
+pub(super) struct QuietTargets(Mutex<HashSet<CallTarget>>);
+
+impl QuietTargets {
+    pub(super) fn contains(&self, target: CallTarget) -> bool {
+        self.0.lock().contains(&target)
+    }
+
+    pub(super) fn record(&self, target: CallTarget) {
+        let mut targets = self.0.lock();
+        if target != CallTarget::default() && targets.len() < QUIET_MAX {
+            targets.insert(target);
+        }
     }
 }
 

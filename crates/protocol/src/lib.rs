@@ -38,9 +38,11 @@ mod mcp_apps;
 mod named_revisions;
 mod negotiate;
 mod notifications;
+mod open_inputs;
 mod pipe_routes;
 mod request_checks;
 mod respond;
+mod roots_owner;
 mod server_capabilities;
 mod stdio_client;
 mod stray_messages;
@@ -65,7 +67,8 @@ pub use era::{Era, NEWEST_LEGACY, SUPPORTED, era_of, supported_revision};
 pub use error_labels::{call_ending, lacks_capability};
 pub use example_call::{ExampleCall, example_call};
 pub use gateway_info::{gateway_info, gateway_info_with};
-pub use interactive_flag::InteractiveFlag;
+pub use input_recipient::CallTarget;
+pub use interactive_flag::{InteractiveFlag, SeenRequests};
 pub use legacy::{
     LegacyGreeting, ListedOutput, OutputShape, ToolOutput, demands_elicitations, fit_output, holds_objects_only,
 };

@@ -47,11 +47,12 @@ pub(super) fn decode(notification: RpcNotification) -> Notification {
     }
 }
 
-/// Encodes a notification. `None` for progress, which needs the client's token, and for task statuses.
+/// Encodes a notification. `None` for those that name something of this hop: progress, and withdrawn input requests;
+/// and for task statuses.
 pub(super) fn encode(notification: &Notification) -> Option<(&str, JsonObject)> {
     Some(match notification {
-        // These two depend on the client's token or on the revision.
-        Notification::Progress(_) | Notification::TaskStatus(_) => return None,
+        // These depend on the client's token, on its ids or on the revision.
+        Notification::Progress(_) | Notification::InputWithdrawn(..) | Notification::TaskStatus(_) => return None,
         Notification::Log(_, params) => ("notifications/message", params.clone()),
         Notification::ListChanged(kind) | Notification::MaybeChanged(kind) => {
             (list_changed_method(*kind), JsonObject::new())

@@ -6,6 +6,7 @@
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
@@ -21,14 +22,15 @@ pub(super) struct StrayMessages(Arc<QueueState>);
 #[derive(Default)]
 struct QueueState {
     messages: Mutex<VecDeque<RpcMessage>>,
+    is_closed: AtomicBool,
     added: Notify,
 }
 
 impl StrayMessages {
-    /// Adds a message. Returns false if the queue is full.
+    /// Adds a message. Returns false if the queue is full, or its call has ended.
     pub(super) fn push(&self, message: RpcMessage) -> bool {
         let mut messages = self.0.messages.lock();
-        if messages.len() >= WAITING_MAX {
+        if messages.len() >= WAITING_MAX || self.0.is_closed.load(Ordering::Relaxed) {
             return false;
         }
         messages.push_back(message);
@@ -36,6 +38,19 @@ impl StrayMessages {
         drop(messages);
         self.0.added.notify_one();
         true
+    }
+
+    /// Closes the queue. Returns the messages that nobody read.
+    pub(super) fn close(&self) -> VecDeque<RpcMessage> {
+        let mut messages = self.0.messages.lock();
+        // Under the lock, which orders it with each push.
+        self.0.is_closed.store(true, Ordering::Relaxed);
+        std::mem::take(&mut *messages)
+    }
+
+    /// True if both are the queue of one call.
+    pub(super) fn is_same(&self, other: &StrayMessages) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Waits for the next message.
@@ -78,5 +93,8 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(queue.push(message(7)));
         assert_eq!(late.await.unwrap().id().and_then(|id| id.as_number()), Some(7));
+        assert!(queue.push(message(8)));
+        assert_eq!(queue.close().len(), 1);
+        assert!(!queue.push(message(9)), "nobody reads it any more");
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns their ids and their cancellation. Does not run them. Invariant: the calls of an ended session are cancelled.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -13,30 +15,40 @@ const CALLS_MAX: usize = 1000;
 
 /// Calls of one session, by the ids that its client gave them.
 #[derive(Default)]
-pub struct SessionCalls(Mutex<Vec<(RequestId, CancellationToken)>>);
+pub struct SessionCalls {
+    last: AtomicU64,
+    open: Mutex<Vec<ListedCall>>,
+}
+
+/// Open call in the list.
+struct ListedCall {
+    /// Number of the call. Two calls can have the same id.
+    number: u64,
+    id: RequestId,
+    cancelled: CancellationToken,
+}
 
 impl SessionCalls {
     /// Adds a call of a session. `ended` is the session's end. Returns `None` if the session has too many calls.
-    pub(super) fn add(&self, id: &RequestId, ended: &CancellationToken) -> Option<CancellationToken> {
-        let mut calls = self.0.lock();
+    pub(super) fn add(&self, id: &RequestId, ended: &CancellationToken) -> Option<(u64, CancellationToken)> {
+        let mut calls = self.open.lock();
         if calls.len() >= CALLS_MAX {
             return None;
         }
-        let token = CancellationToken::new();
-        calls.push((id.clone(), token.clone()));
+        let number = self.last.fetch_add(1, Ordering::Relaxed);
+        let cancelled = CancellationToken::new();
+        calls.push(ListedCall { number, id: id.clone(), cancelled: cancelled.clone() });
         // The session may have ended before the call was added: `cancel_all` knows only the calls in the list.
         if ended.is_cancelled() {
-            token.cancel();
+            cancelled.cancel();
         }
-        Some(token)
+        Some((number, cancelled))
     }
 
-    /// Cancels and removes a call that has ended.
-    pub(super) fn remove(&self, ended: &CancellationToken) {
-        let mut calls = self.0.lock();
-        // Two calls can have the same id, so the token identifies this one: it is the cancelled one of the list.
-        ended.cancel();
-        if let Some(at) = calls.iter().position(|(_, token)| token.is_cancelled()) {
+    /// Removes a call that has ended.
+    pub(super) fn remove(&self, number: u64) {
+        let mut calls = self.open.lock();
+        if let Some(at) = calls.iter().position(|call| call.number == number) {
             calls.swap_remove(at);
         }
     }
@@ -44,13 +56,13 @@ impl SessionCalls {
     /// Cancels the open call with the client's `id`. Returns false if there is none, or several. Some clients use one
     /// id for everything at once, so the call that is meant is unknown.
     pub fn cancel(&self, id: &RequestId) -> bool {
-        let calls = self.0.lock();
+        let calls = self.open.lock();
         // 2025-11-25/basic/index.mdx, Requests: an id "MUST NOT have been previously used by the requestor
         // within the same session". Clients that break this rule get no cancellation rather than a wrong one.
-        let mut named = calls.iter().filter(|(open, _)| open == id);
+        let mut named = calls.iter().filter(|call| call.id == *id);
         match (named.next(), named.next()) {
-            (Some((_, token)), None) => {
-                token.cancel();
+            (Some(call), None) => {
+                call.cancelled.cancel();
                 true
             }
             _ => false,
@@ -58,18 +70,18 @@ impl SessionCalls {
     }
 
     pub(super) fn cancel_all(&self) {
-        for (_, token) in self.0.lock().iter() {
-            token.cancel();
+        for call in self.open.lock().iter() {
+            call.cancelled.cancel();
         }
     }
 
     /// Returns true if no call is open.
     pub(super) fn len(&self) -> usize {
-        self.0.lock().len()
+        self.open.lock().len()
     }
 
     /// Returns true if no call is open.
     pub fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        self.open.lock().is_empty()
     }
 }

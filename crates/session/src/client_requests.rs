@@ -62,10 +62,18 @@ impl ClientRequests {
 
     /// Delivers the client's response to a server's request. Returns false if nobody waits for it.
     pub fn deliver_response(&self, id: &RequestId, outcome: ClientResponse) -> bool {
+        self.take(id).is_some_and(|sender| sender.send(outcome).is_ok())
+    }
+
+    /// Withdraws a server's request. Returns true if the client still has it open, and is to hear of that.
+    pub fn withdraw(&self, id: &RequestId) -> bool {
+        self.take(id).is_some()
+    }
+
+    fn take(&self, id: &RequestId) -> Option<oneshot::Sender<ClientResponse>> {
         // An id of another form is not ours. A response to it is dropped like one that came too late.
-        let number = id.raw().as_text().and_then(|t| t.strip_prefix(REQUEST_ID_PREFIX).and_then(|n| n.parse().ok()));
-        let sender = number.and_then(|number: u64| self.pending.lock().remove(&number));
-        sender.is_some_and(|sender| sender.send(outcome).is_ok())
+        let number = id.raw().as_text()?.strip_prefix(REQUEST_ID_PREFIX)?.parse().ok()?;
+        self.pending.lock().remove(&number)
     }
 
     /// Records that a URL elicitation was opened, by its id.

@@ -9,7 +9,7 @@ use arc_swap::{ArcSwap, Guard};
 use tokio_util::sync::CancellationToken;
 
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Caller, LogFilter, Principal};
+use moongate_model::{Caller, ClientChannel, LogFilter, Principal};
 
 /// Identity of one session.
 pub struct SessionIdentity {
@@ -24,9 +24,14 @@ pub struct SessionIdentity {
 
 impl SessionIdentity {
     /// Creates the identity of the session that `caller` opens. `ended` is cancelled when it ends.
-    pub(super) fn new(id: ByteString, scope: ByteString, caller: Caller, ended: CancellationToken) -> Self {
+    pub(super) fn new(
+        id: ByteString,
+        scope: ByteString,
+        caller: Caller,
+        (ended, channel): (CancellationToken, ClientChannel),
+    ) -> Self {
         let principal = caller.principal.clone();
-        let caller = Caller { session: Some(id.clone()), ended, ..caller };
+        let caller = Caller { session: Some(id.clone()), ended, channel: Some(channel), ..caller };
         SessionIdentity { id, principal, scope, caller: ArcSwap::from_pointee(caller) }
     }
 
@@ -53,8 +58,8 @@ impl SessionIdentity {
     /// Replaces the caller by the one that `initialize` declared.
     pub fn replace_caller(&self, caller: Caller) {
         // The token stays the same. Tasks that began before `initialize` wait for it, too.
-        let ended = self.caller.load().ended.clone();
-        self.caller.store(Arc::new(Caller { session: Some(self.id.clone()), ended, ..caller }));
+        let Caller { ended, channel, .. } = (**self.caller.load()).clone();
+        self.caller.store(Arc::new(Caller { session: Some(self.id.clone()), ended, channel, ..caller }));
     }
 
     pub(super) fn set_log_filter(&self, log_filter: LogFilter) {

@@ -13,6 +13,7 @@ mod identity;
 mod lifetime;
 mod missed_events;
 mod outbox;
+mod outside_requests;
 mod overview;
 mod parked;
 mod persisted;
@@ -38,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fair_budget::FairByteBudget;
 use crate::lifetime::{SessionClock, SessionLifetime};
+use crate::outside_requests::SessionChannel;
 use crate::persisted::PersistedEntry;
 use crate::recent_ids::RecentIds;
 use crate::session_row::SessionRowHandle;
@@ -183,7 +185,7 @@ impl Sessions {
         };
         let settings = self.settings.load();
         let share = self.outboxes.share(&caller.principal);
-        Arc::new(Session {
+        Arc::new_cyclic(|session| Session {
             get_stream: GetStreamState::new(Outbox::new(settings.outbox, share, self.dropped_messages.clone())),
             resumption: Arc::new(match sleep_state {
                 Some(state) => {
@@ -202,7 +204,7 @@ impl Sessions {
             tasks: RecentIds::default(),
             missed: MissedEvents::new(sleep_state.is_some_and(|state| state.pending_catch_up)),
             lifetime: SessionLifetime::new(self.clock, ended.clone(), began),
-            identity: SessionIdentity::new(id, scope, caller, ended),
+            identity: SessionIdentity::new(id, scope, caller, (ended, SessionChannel::of(session))),
         })
     }
 

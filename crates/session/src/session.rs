@@ -95,8 +95,9 @@ impl Session {
     ///
     /// Returns `None` if the session has too many.
     pub fn begin_call(self: &Arc<Self>, id: &RequestId) -> Option<OpenCall> {
-        let token = self.calls.add(id, &self.lifetime.ended)?;
-        Some(OpenCall { session: self.clone(), token, _activity: self.begin_activity() })
+        let (number, token) = self.calls.add(id, &self.lifetime.ended)?;
+        let (ended, _activity) = (CancellationToken::new(), self.begin_activity());
+        Some(OpenCall { session: self.clone(), number, token, ended, _activity })
     }
 
     /// Changes the client's log level.
@@ -173,7 +174,9 @@ pub struct OpenCall {
     /// Activity guard: a session with an open call is in use, however long the call takes.
     _activity: SessionActivityGuard,
     session: Arc<Session>,
+    number: u64,
     token: CancellationToken,
+    ended: CancellationToken,
 }
 
 impl OpenCall {
@@ -186,10 +189,16 @@ impl OpenCall {
     pub fn token(&self) -> &CancellationToken {
         &self.token
     }
+
+    /// Returns the token that is cancelled when the call ends, in whatever way.
+    pub fn ended(&self) -> &CancellationToken {
+        &self.ended
+    }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.session.calls.remove(&self.token);
+        self.session.calls.remove(self.number);
+        self.ended.cancel();
     }
 }

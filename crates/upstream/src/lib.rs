@@ -159,9 +159,7 @@ impl Upstream {
         if let Some(handshake) = other.pool.last_handshake() {
             self.pool.restore_handshake((*handshake).clone());
         }
-        if other.pool.interactive_flag.is_set() {
-            self.pool.interactive_flag.restore();
-        }
+        self.pool.interactive_flag.restore(other.pool.interactive_flag.seen_requests());
         self.pool.legacy_tools.restore(&other.pool.legacy_tools.names());
         self.lists.copy_from(&other.lists);
     }
@@ -321,10 +319,8 @@ impl Upstream {
     pub fn restore(&self, row: &Bytes, longest: Duration) -> bool {
         let Some(row) = RestoredServer::parse(row, longest, &self.settings) else { return false };
         // Restored even if the server was listed meanwhile: the record only ever grows.
-        if row.requests_input {
-            self.pool.interactive_flag.restore();
-            self.lists.cache.record_input_requests();
-        }
+        self.pool.interactive_flag.restore(row.seen_requests);
+        self.lists.cache.restore_seen_requests(row.seen_requests);
         self.pool.legacy_tools.restore(&row.legacy_tools);
         if self.pool.last_handshake().is_some() {
             return true;
@@ -373,9 +369,7 @@ impl Upstream {
 
     /// Passes a notification of a client on to its dedicated connection.
     pub fn notify(&self, caller: &Arc<Caller>, notification: Notification) {
-        if let Some(connection) = self.pool.dedicated_of(caller) {
-            connection.server.notify(caller, notification);
-        }
+        self.pool.notify_connections_of(caller, &notification);
     }
 
     // === calls ===

@@ -54,6 +54,7 @@ impl UserPrompter {
             revision: "",
             forwarded_headers: Vec::new(),
             ended: CancellationToken::new(),
+            channel: None,
         })
     }
 

@@ -97,9 +97,11 @@ pub(crate) async fn sampling(cell: Arc<MatrixCell>) {
 }
 
 pub(crate) async fn roots(cell: Arc<MatrixCell>) {
-    // Roots belong to one client: over a shared connection with sessions they are never offered.
+    // A shared connection with sessions that has one client's roots is no longer everybody's (`users/roots.rs`).
     one_question(&cell, "own__roots", "roots/list", true).await;
-    one_question(&cell, "main__roots", "roots/list", cell.modern_server()).await;
+    if cell.modern_server() {
+        one_question(&cell, "main__roots", "roots/list", true).await;
+    }
 }
 
 pub(crate) async fn questions_outside_of_tools(cell: Arc<MatrixCell>) {

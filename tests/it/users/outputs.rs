@@ -216,8 +216,13 @@ async fn sampling_requests_have_objects_only_for_legacy_clients() {
             {"role": "assistant", "content": {"type": "tool_use", "id": "1", "name": "t", "input": {}}},
             {"role": "user", "content": [{"type": "tool_result", "toolUseId": "1", "content": [], "structuredContent": [1]}]},
             {"role": "user", "content": {"type": "tool_result", "toolUseId": "1", "content": [], "structuredContent": "x"}}]});
-    let request =
-        FlowRequest { method: "sampling/createMessage".into(), params: params.clone(), unable: Default::default() };
+    let request = FlowRequest {
+        method: "sampling/createMessage".into(),
+        params: params.clone(),
+        unable: Default::default(),
+        later: false,
+        withdraw_ms: None,
+    };
     let steps = vec![FlowStep::Ask(BTreeMap::from([("said".to_owned(), request)]))];
     let flows = [("think".to_owned(), ScriptedFlow { steps, ..ScriptedFlow::default() })].into();
     let mock = serve(MockScript { flows, ..only(modern(), &["think"]) }).await;

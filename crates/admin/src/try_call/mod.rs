@@ -120,6 +120,7 @@ fn operator() -> Arc<Caller> {
         forwarded_headers: Vec::new(),
         // Never cancelled: the stream ends its call, and drops the exchange for that.
         ended: CancellationToken::new(),
+        channel: None,
     })
 }
 

@@ -72,6 +72,7 @@ pub(super) fn take_caller(
         revision: REVISION,
         forwarded_headers: client_headers::collect_headers(headers, state),
         ended: tokio_util::sync::CancellationToken::new(),
+        channel: None,
     }))
 }
 

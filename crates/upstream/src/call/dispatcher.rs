@@ -14,7 +14,7 @@ use crate::call::concurrency::{ConcurrencyLimit, ConcurrencyPermit};
 use crate::call::open_call_count::OpenCallCount;
 use crate::call::retry::RetryBudget;
 use crate::connection::idle_tracker::IdleTracker;
-use crate::pool::{CheckedOut, CheckoutRequest, ConnectionPool, isolation};
+use crate::pool::{CheckedOut, CheckoutRequest, ConnectionPool};
 use crate::server_context::{ServerContext, seconds};
 use crate::settings::{ConnectTarget, ServerSettings};
 use moongate_jsonrpc::json::ByteString;
@@ -116,10 +116,10 @@ impl CallDispatcher {
         let settings = self.server.live_settings();
         let mut queued_permit = self.concurrency.queued_permit(permit, &settings, self.server.metrics(), deadline);
         let era = self.pool.wanted_era(caller, &call);
-        let mut request = CheckoutRequest::new(caller, era, isolation::is_about_task(&call));
+        let mut request = CheckoutRequest::new(caller, era, &call);
         let started = async {
             loop {
-                let (connection, checked_out) = self.pool.checkout(&request, &mut queued_permit).await?;
+                let (connection, checked_out) = self.pool.checkout(&mut request, &mut queued_permit).await?;
                 // The checkout may have released the permit to wait for a dial. The call must not run without one.
                 queued_permit.reacquire().await?;
                 // Another client may have begun a call there since the checkout. The second round isolates this call,

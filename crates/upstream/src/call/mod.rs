@@ -26,7 +26,7 @@ use crate::call::notification_quota::NotificationQuota;
 use crate::call::open_call_count::OpenCallGuard;
 use crate::call::retry::{RetryDecision, RetryableCall};
 use crate::connection::idle_tracker::CallActivityGuard;
-use crate::pool::{CheckedOut, isolation};
+use crate::pool::CheckedOut;
 use crate::settings::ServerStart;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{
@@ -189,8 +189,7 @@ impl CallDispatcher {
         };
         // Hot path: with a free permit and the shared connection at hand, the call needs no future of its own.
         let permit = self.concurrency.try_acquire();
-        let checked_out =
-            permit.as_ref().and_then(|_| self.pool.try_checkout(&caller, era, isolation::is_about_task(&call)));
+        let checked_out = permit.as_ref().and_then(|_| self.pool.try_checkout(&caller, era, &call));
         if let Some(connection) = checked_out.as_ref().and_then(|checked_out| checked_out.connection()) {
             (active_call.permit, active_call.breaker_permit) = (permit, Some(breaker_permit));
             active_call.connection.is_multiplexed = connection.link.is_multiplexed();

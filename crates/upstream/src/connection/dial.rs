@@ -15,7 +15,7 @@ use crate::all_servers::AllServersContext;
 use crate::connection::{UpstreamConnection, installer};
 use crate::settings::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
 use moongate_jsonrpc::json::RawJson;
-use moongate_model::Caller;
+use moongate_model::{Caller, ClientChannel};
 use moongate_protocol::{
     self, CallTimeouts, ConnectError, ConnectOptions, Era, InteractiveFlag, LegacyGreeting, LinkOpener,
     NegotiatedServer, PendingCalls,
@@ -55,8 +55,12 @@ pub struct ConnectIdentity {
     pub was_connected: bool,
     /// Receiver of the program's stderr.
     pub stderr: StderrTail,
-    /// Set once the server sends an input request.
+    /// Record of what the server asks for.
     pub interactive: InteractiveFlag,
+    /// True if several clients use the connection.
+    pub is_shared: bool,
+    /// Way to the only client that uses it, outside of its calls.
+    pub client: Option<ClientChannel>,
 }
 
 impl ConnectIdentity {
@@ -77,6 +81,8 @@ impl ConnectIdentity {
             was_connected: false,
             stderr: StderrTail::default(),
             interactive: InteractiveFlag::default(),
+            is_shared: false,
+            client: None,
         }
     }
 
@@ -113,6 +119,8 @@ pub(crate) async fn dial(
         greeting: connect_identity.greeting,
         preferred_era: connect_identity.first_era,
         capabilities: connect_identity.capabilities,
+        is_shared: connect_identity.is_shared,
+        client: connect_identity.client,
         client_info: connect_identity.info,
         timeouts,
         max_backlog: settings.max_backlog,
@@ -282,6 +290,7 @@ fn into_connection(connected: NegotiatedServer, common: &AllServersContext) -> U
         stderr: StderrTail::default(),
         is_http_sse: false,
         calls,
+        opened_at: Instant::now(),
         is_called: AtomicBool::new(false),
         is_persisted: AtomicBool::new(false),
         metrics: common.metrics.clone(),

@@ -12,6 +12,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::time::Instant;
+
 use moongate_model::{Call, Caller, Connection, Exchange};
 use moongate_protocol::{Era, LegacyGreeting, PendingCalls};
 use moongate_telemetry::{ClientRevision, CounterHandle, Metrics, ServerRevision};
@@ -36,6 +38,8 @@ pub struct UpstreamConnection {
     pub is_http_sse: bool,
     /// Calls that are open on the connection.
     pub calls: PendingCalls,
+    /// Time of the handshake.
+    pub(crate) opened_at: Instant,
     /// True once a client has called on the connection.
     pub(crate) is_called: AtomicBool,
     /// True if the next process may resume the session.

@@ -18,7 +18,7 @@ use crate::lists::fetch::{ItemList, ServerLists};
 use crate::server_context::ServerContext;
 use crate::settings::{ConnectTarget, ServerSettings};
 use moongate_model::{ItemKind, Server, ServerDescription};
-use moongate_protocol::{Era, LegacyGreeting};
+use moongate_protocol::{Era, LegacyGreeting, SeenRequests};
 use moongate_session::store::{StateStore, StoreTable, unix_now};
 
 /// Age after which a confirmed row is written again, so that it does not look old. In seconds.
@@ -39,8 +39,8 @@ pub(crate) struct ListCache {
     lists: ArcSwapOption<ServerLists>,
     /// Eras of the last write.
     eras: Mutex<Option<KnownEras>>,
-    /// True if the last write said that the server sends input requests.
-    requests_input: AtomicBool,
+    /// Requests of the server that the last write named.
+    seen_requests: Mutex<SeenRequests>,
     /// Number of tools that the last write named as ones of the legacy era.
     legacy_tools: AtomicUsize,
     /// True if a row says that the server was slow at its last start.
@@ -74,6 +74,9 @@ struct CachedRow {
     /// True if the server ever sent an input request on a pipe.
     #[serde(default)]
     asks: bool,
+    /// True if the server ever asked for roots.
+    #[serde(default)]
+    asks_roots: bool,
     /// Tools that can ask only in the legacy era.
     #[serde(default)]
     legacy_tools: Vec<String>,
@@ -90,8 +93,8 @@ pub(crate) struct RestoredServer {
     pub(crate) speaks_other_era: Option<bool>,
     /// Form of the legacy handshake that the server took.
     pub(crate) greeting: Option<LegacyGreeting>,
-    /// True if the server ever sent an input request on a pipe.
-    pub(crate) requests_input: bool,
+    /// Requests that the server was seen to send.
+    pub(crate) seen_requests: SeenRequests,
     /// Tools that can ask only in the legacy era.
     pub(crate) legacy_tools: Vec<String>,
     pub(crate) lists: ServerLists,
@@ -118,7 +121,7 @@ impl RestoredServer {
             description: row.face,
             speaks_other_era: row.other,
             greeting: row.greeting,
-            requests_input: row.asks,
+            seen_requests: SeenRequests { input: row.asks, roots: row.asks_roots },
             legacy_tools: row.legacy_tools,
             lists,
         })
@@ -134,8 +137,8 @@ pub(crate) struct ListedServer<'a> {
     pub(crate) speaks_other_era: Option<bool>,
     /// Form of the legacy handshake that the server took.
     pub(crate) greeting: Option<LegacyGreeting>,
-    /// True if the server ever sent an input request on a pipe.
-    pub(crate) requests_input: bool,
+    /// Requests that the server was seen to send.
+    pub(crate) seen_requests: SeenRequests,
     /// Tools that can ask only in the legacy era.
     pub(crate) legacy_tools: Vec<String>,
 }
@@ -151,9 +154,9 @@ impl ListCache {
         self.listed.load(Ordering::Relaxed)
     }
 
-    /// Records that the restored row said that the server sends input requests.
-    pub(crate) fn record_input_requests(&self) {
-        self.requests_input.store(true, Ordering::Relaxed);
+    /// Records the requests of the server that the restored row named.
+    pub(crate) fn restore_seen_requests(&self, requests: SeenRequests) {
+        *self.seen_requests.lock() = requests;
     }
 
     /// Records that the lists are those of a previous process.
@@ -210,7 +213,7 @@ impl ListCache {
         // Unchanged lists are the same allocation.
         let same = self.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items))
             && *self.eras() == eras
-            && self.requests_input.load(Ordering::Relaxed) == listed.requests_input
+            && *self.seen_requests.lock() == listed.seen_requests
             && self.legacy_tools.load(Ordering::Relaxed) == listed.legacy_tools.len();
         let leaves = store.is_persistent() && !self.is_closed.load(Ordering::Acquire);
         if !leaves || (same && now.saturating_sub(self.written.load(Ordering::Relaxed)) < REWRITE_AFTER_SECONDS) {
@@ -223,7 +226,8 @@ impl ListCache {
             other: listed.speaks_other_era,
             greeting: listed.greeting,
             pipe: listed.is_multiplexed,
-            asks: listed.requests_input,
+            asks: listed.seen_requests.input,
+            asks_roots: listed.seen_requests.roots,
             legacy_tools: listed.legacy_tools.clone(),
             face: listed.server.describe(&gateway_caller()),
             lists: ItemKind::ALL.map(|kind| (**items.get(kind)).clone()),
@@ -235,7 +239,7 @@ impl ListCache {
                 store.put(StoreTable::Catalog, Bytes::copy_from_slice(server.as_bytes()), json);
                 self.lists.store(Some(items));
                 *self.eras() = eras;
-                self.requests_input.store(listed.requests_input, Ordering::Relaxed);
+                *self.seen_requests.lock() = listed.seen_requests;
                 self.legacy_tools.store(listed.legacy_tools.len(), Ordering::Relaxed);
                 self.written.store(now, Ordering::Relaxed);
             }

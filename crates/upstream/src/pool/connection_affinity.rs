@@ -5,9 +5,13 @@
 //! On a pipe, an input request of a legacy server names no call (`protocol::PendingCalls`). At a server that is known
 //! to send them, a call does not begin where the request could belong to another client.
 
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::connection::UpstreamConnection;
+use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Principal};
 use moongate_protocol::{Era, InteractiveFlag};
 
@@ -25,12 +29,25 @@ pub(crate) enum ConnectionAffinity {
 
 /// Clients that have called on the shared connection: the clients of one principal, either with sessions or without.
 #[derive(Default)]
-pub(crate) struct SharedConnectionClients(AtomicU64);
+pub(crate) struct SharedConnectionClients {
+    group: AtomicU64,
+    /// Digests of the sessions that called before the first input request was seen.
+    sessions: Mutex<HashSet<u64>>,
+}
+
+/// Limit of remembered sessions. All others count as sessions that have called.
+const SESSIONS_MAX: usize = 4096;
 
 /// No client so far.
 const NO_GROUP: u64 = 0;
 /// Several principals, or both kinds of clients: they came before the first input request was seen.
 const SEVERAL_GROUPS: u64 = 1;
+
+fn digest(session: &ByteString) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(session.as_bytes());
+    hasher.finish()
+}
 
 fn group_of(caller: &Caller) -> u64 {
     // The numbers below 2 are the constants above.
@@ -47,21 +64,35 @@ impl SharedConnectionClients {
     pub(crate) fn record_call(&self, caller: &Caller) {
         let group = group_of(caller);
         // Read first: in the common case nothing is written.
-        if self.0.load(Ordering::Relaxed) == group || caller.principal.id == Principal::GATEWAY {
+        if self.group.load(Ordering::Relaxed) == group || caller.principal.id == Principal::GATEWAY {
             return;
         }
         // An error means that the group is the same already.
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| match before {
+        let _ = self.group.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| match before {
             NO_GROUP => Some(group),
             _ if before == group => None,
             _ => Some(SEVERAL_GROUPS),
         });
     }
 
+    /// Records the session of a call, before the first input request was seen.
+    pub(crate) fn record_session(&self, session: &ByteString) {
+        let mut sessions = self.sessions.lock();
+        if sessions.len() < SESSIONS_MAX {
+            sessions.insert(digest(session));
+        }
+    }
+
+    /// Returns true if a session may have state on the shared connection.
+    pub(crate) fn has_called(&self, session: &ByteString) -> bool {
+        let sessions = self.sessions.lock();
+        sessions.len() >= SESSIONS_MAX || sessions.contains(&digest(session))
+    }
+
     /// Returns the affinity of a client. Clients with state on the shared connection stay there. Principals are kept
     /// apart.
     pub(crate) fn affinity_of(&self, caller: &Caller) -> ConnectionAffinity {
-        match self.0.load(Ordering::Acquire) {
+        match self.group.load(Ordering::Acquire) {
             NO_GROUP | SEVERAL_GROUPS => ConnectionAffinity::Shared,
             group if group == group_of(caller) => ConnectionAffinity::Shared,
             group if principal_of(group) == Some(caller.principal.id) && caller.session.is_some() => {
@@ -73,14 +104,15 @@ impl SharedConnectionClients {
 
     /// Forgets all clients, because the shared connection is new.
     pub(crate) fn reset(&self) {
-        self.0.store(NO_GROUP, Ordering::Release);
+        self.group.store(NO_GROUP, Ordering::Release);
+        self.sessions.lock().clear();
     }
 
     /// Forgets a principal that was revoked.
     pub(crate) fn revoke_principals(&self, revoked: &(dyn Fn(u32) -> bool + Sync)) {
         let forgotten = |group| revoked(principal_of(group)?).then_some(NO_GROUP);
         // An error means that the group was not revoked.
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, forgotten);
+        let _ = self.group.fetch_update(Ordering::AcqRel, Ordering::Acquire, forgotten);
     }
 }
 

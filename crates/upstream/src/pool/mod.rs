@@ -8,14 +8,17 @@ pub(crate) mod connect_demand;
 pub(crate) mod connection_affinity;
 pub(crate) mod dedicated;
 pub(crate) mod era_selection;
+mod dedicated_access;
+mod first_question;
 pub(crate) mod isolation;
 pub(crate) mod legacy_tools;
+mod roots_checkout;
 pub(crate) mod shared_connection;
 pub(crate) mod suspicion;
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
@@ -24,13 +27,12 @@ use crate::connection::UpstreamConnection;
 use crate::connection::dial::ConnectIdentity;
 use crate::gateway_caller::gateway_caller;
 use crate::lists::dedicated::DedicatedChanges;
-use crate::pool::connect_budget::ConnectBudget;
 use crate::pool::connect_demand::ConnectDemand;
 use crate::pool::connection_affinity::{ConnectionAffinity, SharedConnectionClients};
 use crate::pool::dedicated::table::{DedicatedPool, DedicatedRequest, UseGuard};
 use crate::pool::dedicated::{DedicatedContext, ReleasePermit};
 use crate::pool::era_selection::{EraSelection, LastHandshake};
-use crate::pool::isolation::DedicatedSpec;
+use crate::pool::isolation::{ConnectionLifetime, DedicatedSpec};
 use crate::pool::legacy_tools::LegacyTools;
 use crate::pool::shared_connection::SharedConnection;
 use crate::pool::suspicion::ConnectionSuspicion;
@@ -38,7 +40,7 @@ use crate::server_context::ServerContext;
 use crate::settings::{ServerStart, SharingMode};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, Caller, ClientCapabilities, Error, McpErrorKind, ServerDescription, TaskState};
-use moongate_protocol::{Era, InteractiveFlag, LegacyGreeting};
+use moongate_protocol::{CallTarget, Era, InteractiveFlag, LegacyGreeting};
 
 /// Connections of one server.
 pub(crate) struct ConnectionPool {
@@ -58,6 +60,8 @@ pub(crate) struct ConnectionPool {
     /// Clients that have called on the shared connection.
     shared_clients: SharedConnectionClients,
     dedicated: DedicatedPool,
+    /// True once a session left the shared connection before the server was seen to ask.
+    has_early_leavers: AtomicBool,
     turn_lock: Mutex<()>,
 }
 
@@ -84,13 +88,19 @@ pub(crate) struct CheckoutRequest<'a> {
     /// Era in which the call should go to the server, if the server speaks it.
     era: Era,
     about_task: bool,
+    /// What the call is about, for the first input request of a server.
+    target: CallTarget,
+    /// True if the call waited for other clients' calls to show what they do.
+    has_waited: bool,
     /// True if another client's call began on the connection where this one would have been alone.
     needs_isolation: bool,
 }
 
 impl<'a> CheckoutRequest<'a> {
-    pub(crate) fn new(caller: &'a Arc<Caller>, era: Era, about_task: bool) -> Self {
-        CheckoutRequest { caller, era, about_task, needs_isolation: false }
+    pub(crate) fn new(caller: &'a Arc<Caller>, era: Era, call: &Call) -> Self {
+        let target = CallTarget::from_call(call);
+        let about_task = isolation::is_about_task(call);
+        CheckoutRequest { caller, era, about_task, target, has_waited: false, needs_isolation: false }
     }
 }
 
@@ -123,6 +133,7 @@ impl ConnectionPool {
             suspicion: ConnectionSuspicion::default(),
             shared_clients: SharedConnectionClients::default(),
             dedicated: DedicatedPool::default(),
+            has_early_leavers: AtomicBool::new(false),
             turn_lock: Mutex::default(),
             list_changes,
             server,
@@ -218,7 +229,8 @@ impl ConnectionPool {
     // === checkout ===
 
     /// Returns the shared connection, if this call goes there without waiting.
-    pub(crate) fn try_checkout(&self, caller: &Caller, era: Era, about_task: bool) -> Option<TryCheckout<'_>> {
+    pub(crate) fn try_checkout(&self, caller: &Caller, era: Era, call: &Call) -> Option<TryCheckout<'_>> {
+        let about_task = isolation::is_about_task(call);
         // In the other modes, clients have dedicated connections.
         if self.sharing_mode() != SharingMode::Auto {
             return None;
@@ -231,7 +243,11 @@ impl ConnectionPool {
         }
         // One call at a time: of two that begin together, the second sees the first.
         let turn = self.lock_turn(connection, caller);
-        if self.must_isolate(connection, caller, about_task) {
+        if self.must_isolate(connection, caller, about_task)
+            || self.needs_roots_connection(caller, about_task)
+            || self.roots_trial(connection, caller, about_task).is_some()
+            || self.may_ask_first(connection, caller, about_task, || CallTarget::from_call(call))
+        {
             return None;
         }
         self.note_call_start(connection, caller, about_task);
@@ -241,18 +257,33 @@ impl ConnectionPool {
     /// Waits for the connection of a call. The call may begin once [`ConnectionPool::begin_turn`] succeeds.
     pub(crate) async fn checkout(
         &self,
-        request: &CheckoutRequest<'_>,
+        request: &mut CheckoutRequest<'_>,
         permit: &mut dyn ReleasePermit,
     ) -> Result<(Arc<UpstreamConnection>, CheckedOut), Error> {
+        if let Some(with_roots) = self.checkout_for_roots(request, permit).await {
+            return Ok(with_roots);
+        }
         let (connection, use_guard) = self.checkout_shared_or_dedicated(request, permit).await?;
+        self.wait_roots_trial(&connection, request).await;
+        if let Some(with_roots) = self.checkout_for_roots(request, permit).await {
+            return Ok(with_roots);
+        }
+        if !request.has_waited {
+            self.wait_first_question(&connection, request).await;
+        }
         let caller = request.caller;
-        if !request.needs_isolation && !self.must_isolate(&connection, caller, request.about_task) {
+        let leaves = self.leaves_early(&connection, request);
+        if leaves {
+            self.has_early_leavers.store(true, Ordering::Release);
+        }
+        if !request.needs_isolation && !leaves && !self.must_isolate(&connection, caller, request.about_task) {
             return Ok((connection, CheckedOut { use_guard, ..CheckedOut::default() }));
         }
         let stays = self.shared_clients.affinity_of(caller) != ConnectionAffinity::Shared;
         let spec = isolation::isolated_for(caller, stays, self.shared_idle());
         match self.checkout_dedicated(request, permit, spec, Some(connection.era)).await {
             Ok((connection, use_guard)) => Ok((connection, CheckedOut { use_guard: Some(use_guard), is_final: true })),
+            Err(error) if connection.calls.has_roots_of_another(caller) => Err(error),
             // On the shared connection the call runs at least. Its input requests find their client if it is alone
             // there.
             Err(error) => {
@@ -279,6 +310,9 @@ impl ConnectionPool {
             && self.shared.holds(connection)
         {
             self.shared_clients.record_call(caller);
+            if let Some(session) = caller.session.as_ref().filter(|_| !self.interactive_flag.is_set()) {
+                self.shared_clients.record_session(session);
+            }
         }
     }
 
@@ -299,6 +333,10 @@ impl ConnectionPool {
         let turn = self.lock_turn(connection, request.caller);
         if !checked_out.is_final && self.must_isolate(connection, request.caller, request.about_task) {
             request.needs_isolation = true;
+            return None;
+        }
+        let must_wait = !request.has_waited && self.conflicts(connection, request);
+        if !checked_out.is_final && (must_wait || self.leaves_early(connection, request)) {
             return None;
         }
         if !checked_out.is_final {
@@ -366,6 +404,13 @@ impl ConnectionPool {
             interactive: self.interactive_flag.clone(),
             greeting: self.greeting(),
             was_connected: true,
+            is_shared: !spec.as_caller,
+            // A connection of a session has one client, whatever else is its owner.
+            client: request
+                .caller
+                .channel
+                .clone()
+                .filter(|_| spec.as_caller && spec.lifetime == ConnectionLifetime::WithSession),
             ..connect_identity
         };
         let dedicated =
@@ -406,9 +451,15 @@ impl ConnectionPool {
     /// Returns true if the call needs a connection on which input requests cannot belong to other clients.
     fn must_isolate(&self, connection: &UpstreamConnection, caller: &Caller, about_task: bool) -> bool {
         // A call about a task, and a connection of one session or principal, are never moved.
-        if about_task
-            || self.sharing_mode() != SharingMode::Auto
-            || !self.interactive_flag.is_set()
+        if about_task || self.sharing_mode() != SharingMode::Auto {
+            return false;
+        }
+        if self.has_left_early(caller, about_task)
+            || self.interactive_flag.asks_roots() && connection.calls.has_roots_of_another(caller)
+        {
+            return true;
+        }
+        if !self.interactive_flag.is_set()
             || !connection_affinity::input_is_ambiguous(connection, &self.interactive_flag)
         {
             return false;
@@ -502,50 +553,6 @@ impl ConnectionPool {
         self.dedicated.release(key, connection);
         tracing::info!(server = self.server.settings.name, "server keeps no sessions: all clients use one era");
     }
-
-    // === dedicated connections ===
-
-    /// Returns the dedicated connection of the caller, if it has one.
-    pub(crate) fn dedicated_of(&self, caller: &Caller) -> Option<Arc<UpstreamConnection>> {
-        let era = moongate_protocol::era_of(caller.revision);
-        self.dedicated.find(self.sharing_mode(), caller, self.other_era(era))
-    }
-
-    /// Returns the open connections that clients of an era share, the shared one first.
-    pub(crate) fn all_shared(&self) -> Vec<Arc<UpstreamConnection>> {
-        self.shared().into_iter().chain(self.dedicated.shared_by_era()).collect()
-    }
-
-    /// Returns true if a session has a dedicated connection.
-    pub(crate) fn has_session_connection(&self, session: &ByteString) -> bool {
-        self.dedicated.has_session_connection(session)
-    }
-
-    /// Returns the budget of attempts of all connections, the shared one included.
-    pub(crate) fn connect_budget(&self) -> ConnectBudget {
-        self.dedicated.connect_budget()
-    }
-
-    /// Returns the number of dedicated connections.
-    pub(crate) fn dedicated_count(&self) -> usize {
-        self.dedicated.len()
-    }
-
-    /// Closes the connections of principals that were revoked.
-    pub(crate) async fn revoke_principals(&self, revoked: &(dyn Fn(u32) -> bool + Sync)) {
-        self.shared_clients.revoke_principals(revoked);
-        self.dedicated.revoke_principals(revoked).await;
-    }
-
-    /// Discards the persisted sessions of the dedicated connections. The next process does not resume them.
-    pub(crate) fn discard_persisted(&self) {
-        self.dedicated.discard_persisted();
-    }
-
-    /// Closes all dedicated connections.
-    pub(crate) async fn close_dedicated(&self) {
-        self.dedicated.close_all().await;
-    }
 }
 
 /// Returns true if the server can send input requests on a connection. A server without sessions handles each legacy
@@ -555,41 +562,4 @@ fn can_request_input(connection: &UpstreamConnection, era: Era) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::memory::{MemoryServer, ServerBehaviour, tool};
-    use moongate_testing as testing;
-
-    /// Caller without a concurrency permit.
-    struct NoPermit;
-
-    impl ReleasePermit for NoPermit {
-        fn release(&mut self) {}
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
-        let memory = MemoryServer::new(&[ServerBehaviour::Answers(Duration::ZERO)]);
-        let upstream = memory.upstream(|settings| settings.share = SharingMode::Auto);
-        let running = tokio::spawn(upstream.clone().run());
-        let connections = &upstream.pool;
-        let shared = connections.wait_connected().await.ok().unwrap();
-        connections.interactive_flag.set();
-        let can = ClientCapabilities { elicit_form: true, ..ClientCapabilities::default() };
-        let [one, other] = ["one", "other"]
-            .map(|session| Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some(session))).clone() }));
-        let request = |caller| CheckoutRequest::new(caller, Era::Legacy, false);
-        let (mut first, mut second) = (request(&one), request(&other));
-        let chosen = connections.checkout(&first, &mut NoPermit).await.ok().unwrap();
-        let too = connections.checkout(&second, &mut NoPermit).await.ok().unwrap();
-        assert!(Arc::ptr_eq(&chosen.0, &shared) && Arc::ptr_eq(&too.0, &shared), "each is alone there");
-        // Both calls have chosen by now. Only the first one begins.
-        let entered = connections.begin_turn(&chosen.0, &chosen.1, &mut first).unwrap();
-        let _call = chosen.0.open_call(&one, tool("hang"));
-        drop(entered);
-        assert!(connections.begin_turn(&too.0, &too.1, &mut second).is_none(), "the first call began there");
-        let (spec, checked_out) = connections.checkout(&second, &mut NoPermit).await.ok().unwrap();
-        assert!(!Arc::ptr_eq(&spec, &shared) && connections.begin_turn(&spec, &checked_out, &mut second).is_some());
-        running.abort();
-    }
-}
+mod tests;

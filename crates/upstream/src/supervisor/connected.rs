@@ -19,7 +19,7 @@ use crate::supervisor::refresh::{
     relist_interval, replace_subscription,
 };
 use crate::supervisor::refresh_state::RefreshState;
-use crate::supervisor::state_report::{ListFailure, report_breaker, report_lists};
+use crate::supervisor::state_report::{ListFailure, report_breaker, report_lists, report_ready};
 use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_model::{ItemKind, Notification, NotificationStream};
 
@@ -147,8 +147,8 @@ async fn event_loop(
                 }
                 continue;
             }
-            () = supervised.pool.interactive_flag.wait_set() => {
-                tracing::info!(server = supervised.name(), "server requests input: its clients get dedicated connections from now on");
+            () = supervised.pool.interactive_flag.wait_learned() => {
+                log_requests(supervised);
                 // Lists that failed are persisted once a fetch succeeds.
                 if refresh.failures == 0 {
                     supervised.persist_lists(connection);
@@ -208,6 +208,21 @@ async fn event_loop(
         if let Err(reason) = fetch_lists(supervised, connection, notifications, &mut refresh, kinds, announced).await {
             return reason;
         }
+    }
+}
+
+/// Logs what the server was seen to ask its clients for, and shows it in the status.
+fn log_requests(supervised: &SupervisedServer) {
+    let (server, requests) = (supervised.name(), supervised.pool.interactive_flag.seen_requests());
+    if requests.input {
+        tracing::info!(server, "server requests input: its clients get dedicated connections from now on");
+    }
+    if requests.roots {
+        tracing::info!(
+            server,
+            "server asks for roots: clients that declare them get dedicated connections from now on"
+        );
+        report_ready(supervised);
     }
 }
 

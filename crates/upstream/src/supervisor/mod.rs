@@ -141,6 +141,7 @@ impl Supervisor {
             was_connected: supervised.pool.last_handshake().is_some(),
             stderr: stderr.clone(),
             interactive,
+            is_shared: true,
             ..ConnectIdentity::for_all(era)
         };
         let settings = supervised.server.live_settings();

@@ -5,6 +5,7 @@
 use tokio::time::Instant;
 
 use crate::connection::UpstreamConnection;
+use crate::settings::SharingMode;
 use crate::status::UpstreamState;
 use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_model::ItemKind;
@@ -83,9 +84,34 @@ pub(crate) fn report_breaker(supervised: &SupervisedServer) {
     }
 }
 
+/// Shows again what people should know of a server that is ready.
+pub(crate) fn report_ready(supervised: &SupervisedServer) {
+    if supervised.server.state() == UpstreamState::Ready {
+        supervised.set_state(UpstreamState::Ready, explain_ready(supervised), None, None);
+    }
+}
+
+/// Returns who gets a connection that declares roots, at a server that asks for them.
+fn explain_roots(share: SharingMode) -> &'static str {
+    match share {
+        SharingMode::Auto => {
+            "it asks for its clients' roots: a session that declares them has its own connection, all other clients use \
+             the server without roots"
+        }
+        SharingMode::Session => "it asks for its clients' roots, and each session that declares them is asked",
+        SharingMode::Principal => {
+            "it asks for its clients' roots, and clients that share a principal cannot be asked outside of their calls \
+             (share = \"session\" gives each its own connection)"
+        }
+    }
+}
+
 /// Returns what people should know of a server that is ready: why it offers nothing, or what it cannot do.
 fn explain_ready(supervised: &SupervisedServer) -> String {
     let mut notes = supervised.pool.description().map(|description| description.notes).unwrap_or_default();
+    if supervised.pool.interactive_flag.asks_roots() {
+        notes.push(explain_roots(supervised.server.settings.share).to_owned());
+    }
     if notes.is_empty() && !supervised.lists.has_items() {
         notes.push("it offers nothing: each list that it announces is empty".to_owned());
     }

@@ -108,5 +108,6 @@ pub(crate) fn read_caller(
         revision: profile.name,
         forwarded_headers: client_headers::collect_headers(headers, state),
         ended: tokio_util::sync::CancellationToken::new(),
+        channel: None,
     })
 }

@@ -18,14 +18,16 @@ use crate::legacy::downstream::task_augmentation::TaskAugmentation;
 use crate::legacy::{tool_output, url_elicitations};
 use crate::notifications;
 use crate::respond::{self, InputAction, ResponseEncoder};
-use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcError, code, encode_with, write_request};
 use moongate_jsonrpc::sse;
 use moongate_model::{
-    Caller, Error, Exchange, InputKind, InputRequired, LogFilter, McpErrorKind, McpMethod, Notification, Outcome,
-    StateHolder,
+    Caller, Error, Exchange, InputKind, InputRequired, InputResponses, LogFilter, McpErrorKind, McpMethod,
+    Notification, Outcome, StateHolder,
 };
-use moongate_session::{OpenCall, Sessions};
+use moongate_session::{OpenCall, Session, SessionActivityGuard, Sessions};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 /// Encoder of one exchange for a legacy client.
 pub(crate) struct LegacyEncoder {
@@ -38,6 +40,8 @@ pub(crate) struct LegacyEncoder {
     pub(crate) caller: Arc<Caller>,
     pub(crate) open: Arc<OpenCall>,
     pub(crate) stream: bool,
+    /// Input requests that the client got for this call: the server's key, and the client's id.
+    pub(crate) asked: Vec<(ByteString, RequestId)>,
     /// Writer that keeps the events for a client that reconnects.
     pub(crate) resumable: Option<ResumableWriter>,
     /// Time after which the client is disconnected, to reconnect for the rest.
@@ -53,6 +57,7 @@ impl ResponseEncoder for LegacyEncoder {
                 self.token.as_ref().map(|token| notifications::encode_progress(params, token))
             }
             Notification::Log(level, _) if !self.log_filter.allows(level) => None,
+            Notification::InputWithdrawn(key, reason) => self.withdraw(&key, reason),
             other => notifications::encode(&other)
                 .map(|(method, params)| notifications::encode_notification(method, &params)),
         }
@@ -73,26 +78,17 @@ impl ResponseEncoder for LegacyEncoder {
         }
         let mut messages = Vec::new();
         let mut waiting = Vec::new();
+        let first = self.asked.len();
         for (key, input_request) in requests {
             let input_request = self.task_augmentation.tag_request(input_request);
-            let (outcome, kind) = self.send_input_request(&input_request, &mut messages);
+            let (outcome, kind) = self.send_input_request(&key, &input_request, &mut messages);
             self.state.metrics.inputs.asks.inc((InputKindName(input_request.kind.capability()), kind));
             waiting.push(async move { (key, outcome.wait().await) });
         }
-        // A session with an open input request must not expire.
-        let session = self.open.session().begin_activity();
-        let cancelled = self.open.token().clone();
+        let ids = self.asked[first..].iter().map(|(_, id)| id.clone()).collect();
+        let open = OpenClientRequests::of(&self.open, ids);
         // A user may never answer. The server then learns that no response comes.
-        let limit = self.state.input_timeout;
-        tokio::spawn(async move {
-            let _session = session;
-            let answers = tokio::time::timeout(limit, join_all(waiting));
-            // Dropping `responder` tells the server that no responses will come.
-            tokio::select! {
-                answers = answers => drop(answers.map(|answers| responder.send(answers))),
-                () = cancelled.cancelled() => {}
-            }
-        });
+        tokio::spawn(open.deliver(waiting, responder, self.state.input_timeout));
         InputAction::Send(messages)
     }
 
@@ -155,6 +151,7 @@ impl ResponseEncoder for LegacyEncoder {
                 caller: self.caller.clone(),
                 open: self.open.clone(),
                 stream: self.stream,
+                asked: std::mem::take(&mut self.asked),
                 resumable,
                 stream_lifetime: None,
                 state: self.state.clone(),
@@ -175,7 +172,7 @@ impl ResponseEncoder for LegacyEncoder {
 
 /// Source of the response to one input request.
 enum ResponseSource {
-    Client(tokio::sync::oneshot::Receiver<Result<JsonObject, RpcError>>),
+    Client(oneshot::Receiver<Result<JsonObject, RpcError>>),
     Refused(RpcError),
 }
 
@@ -189,7 +186,61 @@ impl ResponseSource {
     }
 }
 
+/// Input requests that the client has, with what their wait needs.
+struct OpenClientRequests {
+    ids: Vec<RequestId>,
+    session: Arc<Session>,
+    /// Guard: a session with an open input request must not expire.
+    _activity: SessionActivityGuard,
+    /// Cancelled when the client cancels the call, or its session ends.
+    cancelled: CancellationToken,
+    /// Cancelled when the call ends.
+    call_ended: CancellationToken,
+}
+
+impl OpenClientRequests {
+    fn of(open: &OpenCall, ids: Vec<RequestId>) -> Self {
+        OpenClientRequests {
+            ids,
+            session: open.session().clone(),
+            _activity: open.session().begin_activity(),
+            cancelled: open.token().clone(),
+            call_ended: open.ended().clone(),
+        }
+    }
+
+    /// Waits for the responses and delivers them. An answer is good after the end of its call, too.
+    async fn deliver(
+        self,
+        waiting: Vec<impl Future<Output = (ByteString, Result<JsonObject, RpcError>)>>,
+        mut responder: oneshot::Sender<InputResponses>,
+        limit: Duration,
+    ) {
+        // Dropping `responder` tells the server that no responses will come.
+        tokio::select! {
+            answers = tokio::time::timeout(limit, join_all(waiting)) => {
+                drop(answers.map(|answers| responder.send(answers)));
+                return;
+            }
+            () = self.cancelled.cancelled() => return,
+            () = responder.closed() => {}
+        }
+        // Nobody waits any more. While the call runs, its own stream tells the client so.
+        self.call_ended.cancelled().await;
+        for id in &self.ids {
+            self.session.take_back(id, None);
+        }
+    }
+}
+
 impl LegacyEncoder {
+    /// Takes an input request back at the client, under the client's id.
+    fn withdraw(&mut self, key: &ByteString, reason: Option<RawJson>) -> Option<Bytes> {
+        let at = self.asked.iter().position(|(asked, _)| asked == key)?;
+        let (_, id) = self.asked.swap_remove(at);
+        self.open.session().withdraw_request(&id, reason)
+    }
+
     pub(crate) fn encode_outcome(&self, end: Result<Outcome, Error>) -> Vec<Bytes> {
         // Before the client learns of the task: from now on, the server's status notifications go to this session.
         if let (McpMethod::CallTool, Ok(Outcome { task: Some(task), .. })) = (&self.method, &end) {
@@ -202,7 +253,8 @@ impl LegacyEncoder {
 
     /// Sends one input request to the client. If that is not possible, returns the refusal and its metric label.
     fn send_input_request(
-        &self,
+        &mut self,
+        key: &ByteString,
         input_request: &moongate_model::InputRequest,
         messages: &mut Vec<Bytes>,
     ) -> (ResponseSource, InputOutcome) {
@@ -237,6 +289,7 @@ impl LegacyEncoder {
                 {
                     self.open.session().client_requests.elicitation_opened(&page);
                 }
+                self.asked.push((ByteString::from(key.as_str()), id.clone()));
                 let hint = params.size_hint();
                 messages.push(encode_with(hint, |out| write_request(out, &id, &input_request.method, &params)));
                 (ResponseSource::Client(receiver), InputOutcome::Asked)

@@ -71,6 +71,7 @@ pub(crate) fn restore_session(
         revision: profile.name,
         forwarded_headers: client_headers::collect_headers(headers, state),
         ended: CancellationToken::new(),
+        channel: None,
     };
     // Another request may restore the same session meanwhile; both get the same one.
     let (session, restored_from) = state.sessions.restore_session(id, caller, scope.clone(), &record)?;

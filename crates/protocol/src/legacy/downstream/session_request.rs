@@ -249,6 +249,7 @@ impl SessionRequest<'_> {
             caller,
             open: Arc::new(open),
             stream,
+            asked: Vec::new(),
             state: self.state.clone(),
         }
     }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use tokio::sync::oneshot;
 use tokio::task::coop;
+use tokio_util::sync::CancellationToken;
 
 use crate::client_headers;
 use crate::correlation::{CallEntry, LogInterest};
@@ -18,11 +19,14 @@ use crate::legacy::tasks;
 use crate::legacy::upstream::call_deadline::{CallDeadline, INPUT_REQUESTS_MAX};
 use crate::legacy::upstream::call_task::CallTask;
 use crate::legacy::upstream::connection::LegacyConnection;
-use crate::legacy::upstream::forward_responses::forward_responses;
+use crate::legacy::upstream::forward_responses::{InputEndings, forward_responses};
 use crate::legacy::upstream::reply_stream::{IncomingItem, ReplyStream, SendResult};
+use crate::legacy::upstream::server_stream::route_again;
 use crate::legacy::upstream::session_loss::{
     SessionLoss, classify_loss, mentions_lost_session, renewal_error, without_message,
 };
+use crate::open_inputs::{self, Withdrawal};
+use crate::stray_messages::StrayMessages;
 use crate::{call_error, connect_error, notifications, pipe_routes};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{
@@ -48,6 +52,8 @@ pub(crate) struct LegacyCall {
     /// Progress token of this call.
     token: u64,
     phase: SendPhase,
+    /// Cancelled if the call is given up. Made by its first input request.
+    abandoned: Option<CancellationToken>,
 }
 
 enum SendPhase {
@@ -126,6 +132,7 @@ impl LegacyCall {
             reply: ReplyStream::default(),
             deadline,
             phase: SendPhase::NotSent,
+            abandoned: None,
             server,
             caller,
         }
@@ -144,6 +151,9 @@ impl LegacyCall {
 
     async fn next_event(&mut self) -> ExchangeEvent {
         if matches!(self.phase, SendPhase::NotSent) {
+            if let Some(event) = self.settle_roots().await {
+                return event;
+            }
             self.server.ensure_log_level(&self.caller).await;
             self.server.settle_cancellations(&self.caller).await;
             self.phase = SendPhase::Sent { received_before: self.server.link.received_count() };
@@ -180,6 +190,11 @@ impl LegacyCall {
                         return event;
                     }
                 }
+                IncomingItem::Withdrawn(notification) => {
+                    if let Some(event) = withdrawn_event(&notification) {
+                        return event;
+                    }
+                }
                 IncomingItem::NotSent(error) => return ExchangeEvent::Done(Err(error)),
                 IncomingItem::Message(Err(error)) => return ExchangeEvent::Done(Err(self.link_error(&error))),
                 IncomingItem::End => {
@@ -193,6 +208,28 @@ impl LegacyCall {
                 }
             }
         }
+    }
+
+    /// Waits for the server's first request for roots, which goes to the client before the call is sent.
+    async fn settle_roots(&mut self) -> Option<ExchangeEvent> {
+        // On a shared connection, no client is asked outside of its calls.
+        self.server.options.client.as_ref()?;
+        while let Some(settled) = self.server.first_roots.pending().cloned() {
+            let queue = self.entry.stray_messages.clone()?;
+            let message = tokio::select! {
+                () = settled.cancelled() => return None,
+                message = queue.next() => message,
+            };
+            let event = match message {
+                RpcMessage::Notification(notification) => withdrawn_event(&notification),
+                // Boxed, since most calls have no request and all would have its room.
+                message => Box::pin(self.on_message(message)).await,
+            };
+            if event.is_some() {
+                return event;
+            }
+        }
+        None
     }
 
     async fn receive(&mut self) -> IncomingItem {
@@ -216,7 +253,11 @@ impl LegacyCall {
             tokio::select! {
                 biased;
                 received = own => received,
-                message = from_other_streams => IncomingItem::Message(Ok(message)),
+                message = from_other_streams => match message {
+                    // The table of open input requests found out that it is about one of this call's.
+                    RpcMessage::Notification(notification) => IncomingItem::Withdrawn(notification),
+                    message => IncomingItem::Message(Ok(message)),
+                },
                 request = held => IncomingItem::Message(Ok(RpcMessage::Request(request))),
             }
         });
@@ -310,6 +351,12 @@ impl LegacyCall {
     }
 
     fn on_notification(&self, mut notification: RpcNotification) -> Option<ExchangeEvent> {
+        if &*notification.method == "notifications/cancelled" {
+            // The request may have gone to another call than this one.
+            let event = withdrawn_event(&notification);
+            let withdrawal = self.server.withdraw_input(notification, self.entry.stray_messages.as_ref());
+            return event.filter(|_| withdrawal == Withdrawal::Own);
+        }
         if let Some(task) = tasks::read_status(&notification) {
             self.server.publish(Notification::TaskStatus(Box::new(task)));
             return None;
@@ -347,6 +394,13 @@ impl LegacyCall {
             self.server.send_reply(&request.id, Err(pipe_routes::unsupported_request(&request))).await;
             return None;
         }
+        self.server.calls.record_roots(kind);
+        if !self.server.calls.may_ask(self.entry.id, kind) {
+            let message = "Not available: other clients use this connection, and roots are one client's".into();
+            let error = RpcError { code: code::METHOD_NOT_FOUND, message, data: None };
+            self.server.send_reply(&request.id, Err(error)).await;
+            return None;
+        }
         let RpcRequest { id, method, mut params } = request;
         tasks::untag_task(&mut params);
         let Some(guard) = self.deadline.begin_input(|| self.server.calls.begin_input(self.entry.id)) else {
@@ -360,8 +414,17 @@ impl LegacyCall {
         let redeliverable = (about.is_none() && self.server.link.is_multiplexed()).then(|| {
             (self.caller.clone(), RpcRequest { id: id.clone(), method: method.clone(), params: params.clone() })
         });
-        tokio::spawn(forward_responses(self.server.clone(), id, about, redeliverable, responses, guard));
-        let key = ByteString::literal("request");
+        let key = open_inputs::key_of(&id);
+        let endings = InputEndings {
+            withdrawn: self
+                .server
+                .calls
+                .open_inputs()
+                .add_asked(&id, (Some(self.entry.id), self.entry.stray_messages.as_ref())),
+            abandoned: self.abandoned.get_or_insert_default().clone(),
+            roots: self.server.begin_roots_request(kind),
+        };
+        tokio::spawn(forward_responses(self.server.clone(), (id, about), redeliverable, responses, (endings, guard)));
         let requests = vec![(key, InputRequest { kind, method, params })];
         Some(ExchangeEvent::InputRequired(InputRequired {
             requests,
@@ -382,16 +445,33 @@ impl LegacyCall {
                 .with("requestId", RawJson::number(self.entry.id))
                 .with("reason", RawJson::string(reason));
             self.server.send_notification("notifications/cancelled", params);
+            if let Some(abandoned) = &self.abandoned {
+                abandoned.cancel();
+            }
         }
     }
 }
 
 impl Drop for LegacyCall {
     fn drop(&mut self) {
+        let unread = self.entry.stray_messages.as_ref().map(StrayMessages::close).unwrap_or_default();
         if tokio::runtime::Handle::try_current().is_ok() {
             self.cancel("the client no longer waits for it");
+            for message in unread {
+                // It came while the call ended, and may be for another one, or for the client outside of calls.
+                if let RpcMessage::Request(request) = message {
+                    tokio::spawn(route_again(self.server.clone(), request));
+                }
+            }
         }
     }
+}
+
+/// Returns the event that takes an input request back at the client.
+fn withdrawn_event(notification: &RpcNotification) -> Option<ExchangeEvent> {
+    let key = open_inputs::key_of(&open_inputs::withdrawn_id(notification)?);
+    let reason = notification.params.get("reason").cloned();
+    Some(ExchangeEvent::Notification(Notification::InputWithdrawn(key, reason)))
 }
 
 /// Sends a request again if its session was lost. `changes`: the request may change something.

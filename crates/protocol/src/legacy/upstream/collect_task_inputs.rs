@@ -33,8 +33,12 @@ pub(crate) async fn wait_for_requests(
     loop {
         // Created before the check, as in `next_held`.
         let changed = collector.changed.notified();
-        let open: Vec<_> =
-            lock(&collector.open).iter().map(|input| (input.key.clone(), input.request.clone())).collect();
+        let open: Vec<_> = lock(&collector.open)
+            .iter()
+            // A closed one was withdrawn by its server.
+            .filter(|input| !input.responder.is_closed())
+            .map(|input| (input.key.clone(), input.request.clone()))
+            .collect();
         if !open.is_empty() || timeout_at(until, changed).await.is_err() {
             return Ok(open);
         }
@@ -112,6 +116,7 @@ fn accept_request(server: &Weak<LegacyConnection>, caller: &Caller, collector: &
     let Some(server) = server.upgrade() else { return };
     let Some((server_key, mut input_request)) = input.requests.into_iter().next() else { return };
     let mut open = lock(&collector.open);
+    open.retain(|input| !input.responder.is_closed());
     let is_supported = caller.capabilities.supports(input_request.kind);
     let count_outcome =
         |outcome| server.options.metrics.inputs.asks.inc((InputKindName(input_request.kind.capability()), outcome));

@@ -6,23 +6,30 @@
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use tokio::sync::broadcast;
+use tokio::sync::{Semaphore, broadcast};
 use tokio_util::sync::CancellationToken;
 
 use crate::PendingCalls;
 use crate::connect_options::ConnectOptions;
 use crate::legacy::upstream::cancellation_barrier::CancellationBarrier;
+use crate::legacy::upstream::first_roots::FirstRoots;
 use crate::legacy::upstream::handshake::LegacyNegotiated;
 use crate::legacy::upstream::log_level::ServerLogLevel;
 use crate::legacy::upstream::server_session::ServerSession;
 use crate::legacy::upstream::subscription_diff::SubscriptionSync;
 use crate::legacy::upstream::subscription_support::SubscriptionSupport;
 use crate::legacy::upstream::task_inputs::TaskInputs;
+use crate::open_inputs::{self, Withdrawal};
+use crate::stray_messages::StrayMessages;
+use moongate_jsonrpc::message::RpcNotification;
 use moongate_model::{ItemKind, Notification, ServerDescription};
 use moongate_transport::{ByteBudget, HeaderList, Link, LinkError, LinkReply, OutgoingMessage};
 
 /// Limit of notifications queued for each subscriber.
 const NOTIFICATIONS_MAX: usize = 256;
+
+/// Limit of requests outside of calls that wait for the connection's client.
+pub(crate) const OWNER_REQUESTS_MAX: usize = 64;
 
 /// Connection to an open legacy server.
 pub(crate) struct LegacyConnection {
@@ -35,6 +42,9 @@ pub(crate) struct LegacyConnection {
     pub(crate) subscriptions: SubscriptionSync,
     pub(crate) subscription_support: SubscriptionSupport,
     pub(crate) cancellation_barrier: CancellationBarrier,
+    pub(crate) first_roots: FirstRoots,
+    /// Places for requests that belong to no call.
+    pub(crate) owner_requests: Arc<Semaphore>,
     /// Input requests of the server's tasks.
     pub(crate) task_inputs: TaskInputs,
     /// Cancelled when no further calls begin. Running calls continue.
@@ -54,6 +64,8 @@ impl LegacyConnection {
         hello: ConnectOptions,
         negotiated: LegacyNegotiated,
     ) -> Arc<Self> {
+        let roots = hello.capabilities.as_object().is_some_and(|declared| declared.get("roots").is_some());
+        let first_roots = FirstRoots::new(roots && calls.may_ask_roots());
         let backlog = ByteBudget::new(hello.max_backlog, &hello.server, &hello.metrics);
         Arc::new(LegacyConnection {
             link,
@@ -65,6 +77,8 @@ impl LegacyConnection {
             subscriptions: SubscriptionSync::default(),
             subscription_support: SubscriptionSupport::default(),
             cancellation_barrier: CancellationBarrier::default(),
+            first_roots,
+            owner_requests: Arc::new(Semaphore::new(OWNER_REQUESTS_MAX)),
             task_inputs: TaskInputs::new(backlog),
             closing: CancellationToken::new(),
             finished: CancellationToken::new(),
@@ -116,6 +130,18 @@ impl LegacyConnection {
         if is_published {
             let _ = self.notifications.send(notification);
         }
+    }
+
+    /// Takes an input request of the server back, wherever it is.
+    ///
+    /// `reader`: the queue of the call that read the notification.
+    pub(crate) fn withdraw_input(&self, notification: RpcNotification, reader: Option<&StrayMessages>) -> Withdrawal {
+        let id = open_inputs::withdrawn_id(&notification);
+        let withdrawal = self.calls.open_inputs().withdraw(notification, reader);
+        if let Some(id) = id.filter(|_| withdrawal == Withdrawal::NotOpen) {
+            self.task_inputs.withdraw(&id);
+        }
+        withdrawal
     }
 
     /// Ends the session at the server.

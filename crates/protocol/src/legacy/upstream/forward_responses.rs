@@ -1,38 +1,59 @@
 //! Responses to the input requests of one call, on their way to a legacy server.
 //!
 //! Owns the wait for the client. Does not read messages (`call.rs`) or count the requests (`call_deadline.rs`).
-//! Invariant: each input request gets one response, even if the client gives none.
+//! Invariant: each input request gets one response, even if the client gives none, unless its server withdrew it.
 
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use crate::legacy::tasks;
 use crate::legacy::upstream::call_deadline::CountedInputGuard;
 use crate::legacy::upstream::connection::LegacyConnection;
+use crate::legacy::upstream::settle_roots::OpenRootsRequest;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RequestId, RpcError, RpcRequest, code};
 use moongate_model::{Caller, InputResponses};
 
+/// Ways in which the wait for a client ends without its response.
+pub(crate) struct InputEndings {
+    /// Cancelled if the server takes its request back.
+    pub(crate) withdrawn: CancellationToken,
+    /// Cancelled if the call is given up.
+    pub(crate) abandoned: CancellationToken,
+    /// Request for roots, which ends with the response.
+    pub(crate) roots: Option<OpenRootsRequest>,
+}
+
 /// Waits for the client's input response and sends it to the server.
 pub(crate) async fn forward_responses(
     server: Arc<LegacyConnection>,
-    id: RequestId,
-    task: Option<ByteString>,
+    (id, task): (RequestId, Option<ByteString>),
     redeliverable: Option<(Arc<Caller>, RpcRequest)>,
     responses: oneshot::Receiver<InputResponses>,
-    mut guard: CountedInputGuard,
+    (endings, mut guard): (InputEndings, CountedInputGuard),
 ) {
-    let responses = tokio::time::timeout(server.options.timeouts.input_timeout(), responses).await;
+    let responses = tokio::select! {
+        responses = tokio::time::timeout(server.options.timeouts.input_timeout(), responses) => Some(responses),
+        () = endings.withdrawn.cancelled() => None,
+        () = endings.abandoned.cancelled() => None,
+    };
+    server.calls.open_inputs().remove(&id);
+    // 2025-11-25/basic/utilities/cancellation.mdx, Behavior Requirements: "Receivers of cancellation notifications
+    // SHOULD: […] Not send a response for the cancelled request".
+    if endings.withdrawn.is_cancelled() {
+        return;
+    }
     // A dropped responder after the call's response means that the request was for another call on the pipe.
-    if let (Ok(Err(_)), Some((caller, request))) = (&responses, redeliverable)
+    if let (Some(Ok(Err(_))), Some((caller, request))) = (&responses, redeliverable)
         && guard.is_call_answered()
         && server.calls.redeliver_request(&caller, request).is_ok()
     {
         return;
     }
     let mut outcome = match responses {
-        Ok(Ok(mut responses)) if !responses.is_empty() => responses.swap_remove(0).1,
+        Some(Ok(Ok(mut responses))) if !responses.is_empty() => responses.swap_remove(0).1,
         // An error, since a server may hold its call open until it hears something.
         _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),
     };
@@ -46,5 +67,5 @@ pub(crate) async fn forward_responses(
         }
     }
     server.send_response(&id, outcome).await;
-    drop(guard);
+    drop((guard, endings.roots));
 }

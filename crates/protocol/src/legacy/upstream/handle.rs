@@ -44,6 +44,10 @@ impl LegacyHandle {
         // The reader gets a weak reference, so it does not keep the connection alive.
         let finished = connection.finished.clone();
         tokio::spawn(finished.run_until_cancelled_owned(read_server_stream(Arc::downgrade(&connection))));
+        if connection.first_roots.pending().is_some() {
+            let closing = connection.closing.clone();
+            tokio::spawn(closing.run_until_cancelled_owned(connection.clone().settle_first_roots()));
+        }
         Arc::new(LegacyHandle { connection, trial: Arc::default() })
     }
 }

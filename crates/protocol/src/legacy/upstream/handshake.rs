@@ -97,9 +97,10 @@ pub(crate) async fn handshake(
     // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "the client MUST send a protocol version it supports. This
     // SHOULD be the _latest_ version supported by the client."
     let greeting = options.greeting.unwrap_or_else(|| LegacyGreeting::first(options.revision));
+    let capabilities = declared_capabilities(calls, options);
     let params = JsonObject::new()
         .with("protocolVersion", RawJson::string(greeting.revision()))
-        .with("capabilities", greeting.capabilities(&options.capabilities))
+        .with("capabilities", greeting.capabilities(&capabilities))
         .with("clientInfo", greeting.client_info(&options.client_info));
     let id = calls.next_id();
     let body = encode_with(256, |out| write_request(out, &RequestId::number(id), "initialize", &params));
@@ -118,6 +119,20 @@ pub(crate) async fn handshake(
     let list = |kind: ItemKind| send_request(link, calls, kind.list_method(), headers.clone());
     find_unannounced_lists(&mut negotiated.description, list).await;
     Ok(negotiated)
+}
+
+/// Returns the capabilities to declare. On a connection of several clients, roots are declared to find out whether the
+/// server asks for them, and no longer once it did: no client's roots are for all.
+fn declared_capabilities(calls: &PendingCalls, options: &ConnectOptions) -> RawJson {
+    if options.is_shared {
+        calls.roots_owner().mark_shared();
+    }
+    match options.capabilities.as_object() {
+        Some(capabilities) if options.is_shared && !calls.asks_roots() => {
+            capabilities.with("roots", RawJson::literal(r#"{"listChanged":true}"#)).to_raw()
+        }
+        _ => options.capabilities.clone(),
+    }
 }
 
 /// Sends a request without params, and returns its result.

@@ -6,7 +6,7 @@
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 
-use moongate_jsonrpc::message::RpcMessage;
+use moongate_jsonrpc::message::{RpcMessage, RpcNotification};
 use moongate_model::Error;
 use moongate_transport::{LinkError, MessageStream};
 
@@ -17,6 +17,8 @@ pub(crate) type SendResult = (Result<MessageStream, Error>, u64);
 pub(crate) enum IncomingItem {
     NotSent(Error),
     Message(Result<RpcMessage, LinkError>),
+    /// Cancellation of an input request that this call received.
+    Withdrawn(RpcNotification),
     End,
     TimedOut,
 }

@@ -111,6 +111,9 @@ async fn read_messages(server: &WeakConnection, mut messages: MessageStream) {
             RpcMessage::Notification(notification) if notification.params.size_hint() > NOTIFICATION_BYTES_MAX => {
                 server.options.metrics.calls.dropped.inc(DroppedItem::LargeNotification);
             }
+            RpcMessage::Notification(notification) if &*notification.method == "notifications/cancelled" => {
+                server.withdraw_input(notification, None);
+            }
             RpcMessage::Notification(notification) => server.publish(match tasks::read_status(&notification) {
                 Some(task) => Notification::TaskStatus(Box::new(task)),
                 None => notifications::decode(notification),
@@ -119,6 +122,16 @@ async fn read_messages(server: &WeakConnection, mut messages: MessageStream) {
             RpcMessage::Response(_) => server.options.metrics.calls.dropped.inc(DroppedItem::ServerResponse),
         }
     }
+}
+
+/// Routes a request that its call did not read before its end.
+pub(crate) async fn route_again(server: Arc<LegacyConnection>, request: RpcRequest) {
+    server.calls.open_inputs().remove(&request.id);
+    let permit = match server.link.is_multiplexed() {
+        true => None,
+        false => Some(server.options.timeouts.background_sender().acquire_reply().await),
+    };
+    on_request(&server, permit, request).await;
 }
 
 /// Handles a request that names no call.
@@ -133,9 +146,17 @@ async fn on_request(server: &Arc<LegacyConnection>, permit: Option<ReplyPermit>,
         drop(permit);
         return server.on_task_request(task, request).await;
     }
+    let kind = InputKind::classify(&request.method, &request.params);
+    server.calls.record_roots(kind);
+    server.first_roots.record_request(kind);
     // On a pipe, the call was looked up when the request arrived. A call that is alone by now may not have been then.
-    let refused = if server.link.is_multiplexed() { Err(request) } else { server.calls.deliver_request(request) };
+    let is_ambiguous = server.link.is_multiplexed() && server.options.client.is_none();
+    let refused = if is_ambiguous { Err(request) } else { server.calls.deliver_request(request) };
     if let Err(request) = refused {
+        let roots_owner = || server.calls.roots_owner().channel().filter(|_| kind == InputKind::Roots);
+        if let Some(client) = server.options.client.clone().or_else(roots_owner) {
+            return server.ask_owner(client, permit, request).await;
+        }
         let name = &server.options.server;
         server.options.metrics.inputs.asks.inc((InputKindName("any"), InputOutcome::Unattributed));
         tracing::debug!(server = name, method = %request.method, "server request refused: it belongs to no single open call");

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use moongate_jsonrpc::json::ByteString;
-use moongate_jsonrpc::message::RpcRequest;
+use moongate_jsonrpc::message::{RequestId, RpcRequest};
 use moongate_model::{InputRequest, InputResponses};
 use moongate_transport::{ByteBudget, ByteReservation};
 
@@ -138,6 +138,11 @@ impl TaskInputs {
         unclaimed.remove(index).map(|unclaimed| unclaimed.request)
     }
 
+    /// Removes a held request that its server took back.
+    pub(crate) fn withdraw(&self, id: &RequestId) {
+        lock(&self.unclaimed).retain(|unclaimed| unclaimed.request.id != *id);
+    }
+
     pub(crate) fn forget(&self, id: &ByteString) {
         lock(&self.tasks).remove(id);
     }
@@ -177,7 +182,6 @@ mod tests {
     use moongate_jsonrpc::json::{JsonObject, RawJson};
 
     use super::*;
-    use moongate_jsonrpc::message::RequestId;
 
     use moongate_telemetry::Metrics;
 

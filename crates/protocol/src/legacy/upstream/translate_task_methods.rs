@@ -168,6 +168,8 @@ mod tests {
             era: None,
             preferred_era: None,
             capabilities: RawJson::literal("{}"),
+            is_shared: false,
+            client: None,
             client_info: RawJson::literal("{}"),
             timeouts: Arc::new(crate::CallTimeouts::new(Duration::from_secs(60), Duration::from_secs(60))),
             max_backlog: 1 << 20,

@@ -155,7 +155,7 @@ impl InputRound<'_> {
             let InputRequired { requests, responder, .. } = input;
             let requests = requests.into_iter().map(|(key, request)| {
                 number += 1;
-                // A legacy server's requests all have the same key, so the client gets numbered ones.
+                // A legacy server's keys are its ids, which are its own matter, so the client gets numbered ones.
                 // 2026-07-28/basic/patterns/mrtr.mdx: the keys "MUST be unique within the scope of the
                 // request".
                 let exposed_key = ByteString::from(format!("input-{number}"));

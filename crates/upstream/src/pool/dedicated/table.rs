@@ -4,7 +4,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::pool::dedicated::backoff_table::{BackoffTable, ConnectCooldown};
 use crate::pool::isolation::{self, ConnectionLifetime};
 use crate::settings::{BackoffSettings, SharingMode};
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Caller, Error, TaskState};
+use moongate_model::{Caller, Error, Notification, TaskState};
 use moongate_protocol::Era;
 use moongate_telemetry::Metrics;
 
@@ -65,6 +65,8 @@ pub(super) struct DedicatedEntry {
     activity: IdleTracker,
     /// Attempt that counts until a call on the connection was answered, or the connection lasts.
     attempt: Mutex<Option<CountedAttempt>>,
+    /// True while a notification of its client waits for the dial.
+    notifies: AtomicBool,
     /// Cancelled when another client gets the place, or the principal was revoked.
     pub(super) evicted: CancellationToken,
     /// Cancelled when the connection becomes the shared one.
@@ -191,16 +193,36 @@ impl DedicatedPool {
         keys.iter().filter_map(|key| table.connections.get(key)?.connection().cloned()).collect()
     }
 
-    /// Returns the caller's connection, if there is one.
-    pub(crate) fn find(
-        &self,
-        share: SharingMode,
-        caller: &Caller,
-        other_era: Option<Era>,
-    ) -> Option<Arc<UpstreamConnection>> {
+    /// Returns the entry of the caller's connection, if there is one.
+    fn find_entry(&self, share: SharingMode, caller: &Caller, other_era: Option<Era>) -> Option<Arc<DedicatedEntry>> {
         let key = isolation::dedicated_key(share, caller, other_era)
             .or_else(|| caller.session.as_ref().map(isolation::session_key))?;
-        self.lock().connections.get(&key)?.connection().cloned()
+        self.lock().connections.get(&key).cloned()
+    }
+
+    /// Sends a notification of the caller on its connection, once that is open.
+    pub(crate) fn notify(
+        &self,
+        (share, other_era): (SharingMode, Option<Era>),
+        caller: &Arc<Caller>,
+        notification: &Notification,
+    ) {
+        let Some(entry) = self.find_entry(share, caller, other_era) else { return };
+        if let Some(connection) = entry.connection() {
+            return connection.server.notify(caller, notification.clone());
+        }
+        // One that waits says what all others would say.
+        if entry.notifies.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (caller, notification) = (caller.clone(), notification.clone());
+        tokio::spawn(async move {
+            entry.settled.cancelled().await;
+            entry.notifies.store(false, Ordering::Release);
+            if let Some(connection) = entry.connection() {
+                connection.server.notify(&caller, notification);
+            }
+        });
     }
 
     /// Returns true if the caller's session left the shared connection for a dedicated one.
@@ -304,6 +326,7 @@ impl DedicatedEntry {
             use_count: AtomicUsize::new(0),
             activity: IdleTracker::default(),
             attempt: Mutex::new(Some(attempt)),
+            notifies: AtomicBool::new(false),
             evicted: CancellationToken::new(),
             released: CancellationToken::new(),
         }

@@ -1,0 +1,81 @@
+//! Client whose roots a connection of all clients was given.
+//!
+//! Owns the rule that it is one client. Does not move other clients to other connections (`upstream`). Invariant: a
+//! connection of several clients sees the roots of one of them at the most, since servers keep what they got.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::PendingCalls;
+use crate::correlation::{CallOwner, owner_of};
+use moongate_model::{Caller, ClientChannel, InputKind};
+
+/// Owner of the roots on one connection.
+#[derive(Default)]
+pub(super) struct RootsOwner {
+    /// True if several clients use the connection.
+    is_shared: AtomicBool,
+    owner: Mutex<Option<(CallOwner, Option<ClientChannel>)>>,
+}
+
+impl RootsOwner {
+    /// Records that several clients use the connection.
+    pub(super) fn mark_shared(&self) {
+        self.is_shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Claims the connection for a client's roots. Returns false if another client's are there.
+    pub(super) fn claim(&self, client: &CallOwner, channel: Option<&ClientChannel>) -> bool {
+        if !self.is_shared.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut owner = self.owner.lock();
+        owner.get_or_insert_with(|| (client.clone(), channel.cloned())).0 == *client
+    }
+
+    /// Returns true if the roots of a client are there for which `is_client` holds.
+    pub(super) fn is_any(&self, is_client: impl Fn(&CallOwner) -> bool) -> bool {
+        self.owner.lock().as_ref().is_some_and(|(owner, _)| is_client(owner))
+    }
+
+    /// Returns the way to the owner, outside of its calls.
+    pub(super) fn channel(&self) -> Option<ClientChannel> {
+        self.owner.lock().as_ref()?.1.clone()
+    }
+}
+
+impl PendingCalls {
+    /// Records that the server asks for roots, if it does.
+    pub(super) fn record_roots(&self, kind: InputKind) {
+        if kind == InputKind::Roots {
+            self.interactive().set_roots();
+        }
+    }
+
+    /// True if the server was seen to ask for roots, on any of its connections.
+    pub(super) fn asks_roots(&self) -> bool {
+        self.interactive().asks_roots()
+    }
+
+    /// True if the server asks for roots, or was not seen without doing so yet.
+    pub(super) fn may_ask_roots(&self) -> bool {
+        self.interactive().asks_roots() || !self.interactive().is_roots_tried()
+    }
+
+    /// Records that the server was offered roots, and did not ask for them by itself.
+    pub(super) fn record_roots_tried(&self) {
+        self.interactive().set_roots_tried();
+    }
+
+    /// True if the server has the roots of this client, on a connection of several.
+    pub fn has_roots_of(&self, caller: &Caller) -> bool {
+        let owner = owner_of(caller);
+        self.roots_owner().is_any(|known| owner.as_ref() == Some(known))
+    }
+
+    /// True if the server has the roots of another client.
+    pub fn has_roots_of_another(&self, caller: &Caller) -> bool {
+        let owner = owner_of(caller);
+        self.roots_owner().is_any(|known| owner.as_ref() != Some(known))
+    }
+}

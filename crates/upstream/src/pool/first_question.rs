@@ -1,0 +1,74 @@
+//! First input request of a server on a pipe. Owns which calls wait for others, or leave the shared connection, before
+//! the server was seen to ask. Does not know requests (`protocol`). Invariant: of two clients' calls that may both ask,
+//! the second begins only when the first has shown what it does, or on another connection.
+//!
+//! A request on a pipe names no call. Two open calls of two clients make it ambiguous, and a refused request costs a
+//! call. Tools that once ran without asking are no reason to wait, so that a server that never asks keeps one
+//! connection.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::connection::UpstreamConnection;
+use crate::pool::{CheckoutRequest, ConnectionPool, connection_affinity};
+use crate::settings::SharingMode;
+use moongate_model::{Caller, ClientCapabilities};
+use moongate_protocol::CallTarget;
+
+/// Time for which a call waits for another client's.
+const FIRST_WAIT: Duration = Duration::from_millis(300);
+/// Time between two looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
+
+impl ConnectionPool {
+    /// Returns true if a call and another client's open call may both be the first to ask.
+    pub(super) fn may_ask_first(
+        &self,
+        connection: &UpstreamConnection,
+        caller: &Caller,
+        about_task: bool,
+        target: impl FnOnce() -> CallTarget,
+    ) -> bool {
+        !self.interactive_flag.is_set()
+            && !about_task
+            && self.sharing_mode() == SharingMode::Auto
+            && caller.session.is_some()
+            && caller.capabilities != ClientCapabilities::default()
+            && connection_affinity::input_is_ambiguous(connection, &self.interactive_flag)
+            && self.shared_or_era(connection)
+            && connection.calls.has_unproven_others(caller, target())
+    }
+
+    /// Returns true if several clients use a connection.
+    fn shared_or_era(&self, connection: &UpstreamConnection) -> bool {
+        self.shared.holds(connection)
+            || self.dedicated.shared_by_era().iter().any(|shared| std::ptr::eq(&**shared, connection))
+    }
+
+    /// Waits until the other clients' calls have shown what they do.
+    pub(super) async fn wait_first_question(&self, connection: &UpstreamConnection, request: &mut CheckoutRequest<'_>) {
+        let until = Instant::now() + FIRST_WAIT;
+        while Instant::now() < until && self.conflicts(connection, request) {
+            request.has_waited = true;
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+    }
+
+    /// Returns true if a call must not begin on a connection yet: it may be the first to ask, beside another.
+    pub(super) fn conflicts(&self, connection: &UpstreamConnection, request: &CheckoutRequest<'_>) -> bool {
+        self.may_ask_first(connection, request.caller, request.about_task, || request.target)
+    }
+
+    /// Returns true if a session leaves the shared connection for that reason. One that has state there stays.
+    pub(super) fn leaves_early(&self, connection: &UpstreamConnection, request: &CheckoutRequest<'_>) -> bool {
+        let is_new = request.caller.session.as_ref().is_some_and(|session| !self.shared_clients.has_called(session));
+        is_new && self.conflicts(connection, request)
+    }
+
+    /// Returns true if a session left the shared connection before the server was seen to ask. It never returns.
+    pub(super) fn has_left_early(&self, caller: &Caller, about_task: bool) -> bool {
+        self.has_early_leavers.load(Ordering::Acquire) && !about_task && self.dedicated.has_dedicated(caller)
+    }
+}

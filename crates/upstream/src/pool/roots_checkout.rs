@@ -1,0 +1,104 @@
+//! Connections that declare roots. Owns which callers get one: those that declare roots, at a server that asks for them.
+//! Does not ask clients (`protocol`). Invariant: no client calls where the server has another client's roots.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::connection::UpstreamConnection;
+use crate::pool::dedicated::ReleasePermit;
+use crate::pool::{CheckedOut, CheckoutRequest, ConnectionPool, isolation};
+use crate::settings::SharingMode;
+use moongate_model::{Caller, Notification};
+use moongate_protocol::Era;
+
+/// Age from which a connection has shown whether its server asks for roots by itself.
+const TRIAL_TIME: Duration = Duration::from_millis(300);
+/// Time between two looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+
+impl ConnectionPool {
+    /// Returns true if a call belongs on a connection that declares its client's roots.
+    pub(super) fn needs_roots_connection(&self, caller: &Caller, about_task: bool) -> bool {
+        // The cheap comparison first: most servers never ask.
+        if !self.interactive_flag.asks_roots() || !self.has_usable_roots(caller, about_task) {
+            return false;
+        }
+        // A client whose roots the shared connection has keeps its state there.
+        if self.shared.peek().as_ref().is_some_and(|shared| shared.calls.has_roots_of(caller)) {
+            return false;
+        }
+        let is_legacy = self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.era == Era::Legacy);
+        is_legacy || self.other_era(moongate_protocol::era_of(caller.revision)) == Some(Era::Legacy)
+    }
+
+    /// Returns true if a call's client has roots, and a session in which a server can ask for them.
+    fn has_usable_roots(&self, caller: &Caller, about_task: bool) -> bool {
+        caller.capabilities.roots
+            && caller.session.is_some()
+            && !about_task
+            && self.sharing_mode() == SharingMode::Auto
+            && moongate_protocol::era_of(caller.revision) == Era::Legacy
+    }
+
+    /// Waits for the connection that declares the caller's roots, if the call belongs on one.
+    pub(super) async fn checkout_for_roots(
+        &self,
+        request: &CheckoutRequest<'_>,
+        permit: &mut dyn ReleasePermit,
+    ) -> Option<(Arc<UpstreamConnection>, CheckedOut)> {
+        if !self.needs_roots_connection(request.caller, request.about_task) {
+            return None;
+        }
+        let spec = isolation::isolated_for(request.caller, true, self.shared_idle());
+        match self.checkout_dedicated(request, permit, spec, Some(Era::Legacy)).await {
+            Ok((connection, use_guard)) => {
+                Some((connection, CheckedOut { use_guard: Some(use_guard), is_final: true }))
+            }
+            // Without its roots the call runs at least.
+            Err(error) => {
+                tracing::debug!(server = &*self.server.name, "connection with roots failed: {error}");
+                None
+            }
+        }
+    }
+
+    /// Returns the time in which a new connection may still show that its server asks for roots, if a call's client has
+    /// some.
+    pub(super) fn roots_trial(
+        &self,
+        connection: &UpstreamConnection,
+        caller: &Caller,
+        about_task: bool,
+    ) -> Option<Duration> {
+        if connection.era != Era::Legacy
+            || self.interactive_flag.asks_roots()
+            || !self.has_usable_roots(caller, about_task)
+        {
+            return None;
+        }
+        TRIAL_TIME.checked_sub(connection.opened_at.elapsed())
+    }
+
+    /// Sends a notification of the caller to the connections that know something of it.
+    pub(crate) fn notify_connections_of(&self, caller: &Arc<Caller>, notification: &Notification) {
+        self.dedicated.notify(
+            (self.sharing_mode(), self.other_era(moongate_protocol::era_of(caller.revision))),
+            caller,
+            notification,
+        );
+        for connection in self.all_shared().iter().filter(|shared| shared.calls.has_roots_of(caller)) {
+            connection.server.notify(caller, notification.clone());
+        }
+    }
+
+    /// Waits until a new connection has shown whether its server asks for roots.
+    pub(super) async fn wait_roots_trial(&self, connection: &UpstreamConnection, request: &CheckoutRequest<'_>) {
+        let Some(left) = self.roots_trial(connection, request.caller, request.about_task) else { return };
+        let until = Instant::now() + left;
+        while Instant::now() < until && !self.interactive_flag.asks_roots() {
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+    }
+}
