@@ -15,6 +15,7 @@ use crate::expose;
 use crate::search_mode::search_instructions;
 use crate::server_entry::ServerEntry;
 use crate::subscription::ClientSubscription;
+use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
     Call, Caller, Error, Exchange, McpMethod, Notification, NotificationStream, Server, ServerCapabilities,
@@ -113,6 +114,26 @@ impl Server for Endpoint {
         uris: &[ByteString],
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
         self.start_trials(caller, uris)
+    }
+
+    fn confirm_subscription(
+        &self,
+        caller: &Arc<Caller>,
+        uri: &ByteString,
+    ) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        let snapshot = self.generation.snapshot.load();
+        let budget = LookupBudget::new();
+        let is_listed = self.resolve_known_uri(&snapshot, caller, uri, &budget).is_some();
+        let (server, local) = self.resolve_uri(&snapshot, caller, uri, &budget).ok()?;
+        if !server.is_connected() {
+            return None;
+        }
+        let caller = caller.clone();
+        Some(Box::pin(async move {
+            let answer = server.confirm_subscription(&caller, &local).await;
+            // Another server may list the resource later, and the subscription then moves there.
+            if is_listed { answer } else { Ok(()) }
+        }))
     }
 
     fn notify(&self, caller: &Arc<Caller>, notification: Notification) {

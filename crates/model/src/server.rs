@@ -27,6 +27,12 @@ pub trait Server: Send + Sync {
         None
     }
 
+    /// Waits until the server has answered to the subscription of a resource, which [`Server::subscribe`] began. `None`:
+    /// it does not answer. An error is the server's refusal.
+    fn confirm_subscription(&self, _: &Arc<Caller>, _: &ByteString) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        None
+    }
+
     /// Sends a notification to the server.
     fn notify(&self, caller: &Arc<Caller>, notification: Notification);
 }

@@ -374,6 +374,17 @@ impl Upstream {
 
     // === calls ===
 
+    /// Waits until the server has answered to the subscription of a resource, on each connection whose updates the caller
+    /// gets. An error is the refusal of the connection that has the caller's calls.
+    pub async fn confirm_subscription(&self, caller: &Arc<Caller>, uri: &ByteString) -> Result<(), Error> {
+        let answers = self.pool.connections_of(caller).into_iter();
+        let answers = answers.filter_map(|connection| connection.server.confirm_subscription(caller, uri));
+        let answers = futures_util::future::join_all(answers);
+        // The subscription stays, and a server that is as slow as this may still take it.
+        let answers = tokio::time::timeout(self.server.timeouts.call(), answers).await.unwrap_or_default();
+        answers.into_iter().next_back().unwrap_or(Ok(()))
+    }
+
     #[cfg(test)]
     pub(crate) fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> moongate_model::Exchange {
         moongate_model::Exchange::new(self.begin_call(caller, call))

@@ -142,3 +142,38 @@ async fn a_refused_subscription_does_not_affect_other_resources() {
     until("it is asked for", || async { (asked(&mock) == 2).then_some(()) }).await;
     hears(&other, &mut stream).await;
 }
+
+#[tokio::test]
+async fn a_subscription_waits_for_its_server_in_both_eras() {
+    let slow = MockScript::standard()
+        .with_fault(FaultRule::on("resources/subscribe", FaultAction::Delay { ms: 300 }))
+        .with_fault(FaultRule::on("subscriptions/listen", FaultAction::Delay { ms: 300 }).after(1));
+    let mock = serve(slow.clone()).await;
+    for setup in [Setup::new().stdio("a", &slow), Setup::new().http("a", &mock.url)] {
+        let gateway = setup.start().await;
+        gateway.ready(&["a"]).await;
+        // Each era has its own process or session, and both are subscribed.
+        let (old, new) = (gateway.client(Era::Legacy).await, gateway.client(Era::Modern).await);
+        for client in [&new, &old] {
+            client.call("a__echo", json!({})).await.text();
+        }
+        let mut stream = old.listen().await;
+        old.request("resources/subscribe", json!({"uri": WATCHED})).await.result();
+        for client in [&old, &new] {
+            assert_ne!(client.call("a__touch", json!({"uri": WATCHED})).await.text(), "told 0", "{:?}", client.era());
+            stream.notification("notifications/resources/updated").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_subscription_reaches_its_client() {
+    let refused = FaultAction::Error { code: -32002, message: "Resource not found".to_owned() };
+    let (mock, gateway) = behind(legacy().with_fault(FaultRule::on("resources/subscribe", refused).times(1))).await;
+    let client = gateway.client(Era::Legacy).await;
+    let error = client.request("resources/subscribe", json!({"uri": WATCHED})).await.error();
+    assert_eq!((&error["code"], asked(&mock)), (&json!(-32002), 1), "{error}");
+    // It is asked again for the next client.
+    hears(&client, &mut client.subscribe(WATCHED).await).await;
+    assert_eq!(asked(&mock), 2);
+}

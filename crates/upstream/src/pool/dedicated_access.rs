@@ -8,8 +8,22 @@ use crate::connection::UpstreamConnection;
 use crate::pool::ConnectionPool;
 use crate::pool::connect_budget::ConnectBudget;
 use moongate_jsonrpc::json::ByteString;
+use moongate_model::Caller;
 
 impl ConnectionPool {
+    /// Returns the dedicated connection of the caller, if it is open.
+    pub(crate) fn dedicated_of(&self, caller: &Caller) -> Option<Arc<UpstreamConnection>> {
+        let era = moongate_protocol::era_of(caller.revision);
+        self.dedicated.find(self.sharing_mode(), caller, self.other_era(era))
+    }
+
+    /// Returns the open connections whose notifications the caller gets. The last one has its calls.
+    pub(crate) fn connections_of(&self, caller: &Caller) -> Vec<Arc<UpstreamConnection>> {
+        let era = moongate_protocol::era_of(caller.revision);
+        let of_era = self.dedicated.shared_by_era().into_iter().filter(|connection| connection.era == era);
+        self.shared().into_iter().chain(of_era).chain(self.dedicated_of(caller)).collect()
+    }
+
     /// Returns the open connections that clients of an era share, the shared one first.
     pub(crate) fn all_shared(&self) -> Vec<Arc<UpstreamConnection>> {
         self.shared().into_iter().chain(self.dedicated.shared_by_era()).collect()

@@ -26,30 +26,46 @@ pub(crate) fn set_level(session: &Session, params: &JsonObject) -> Result<JsonOb
     Ok(JsonObject::new())
 }
 
-/// Tries a subscription at a server that may not support them. Returns `None` if the support is known.
-pub(crate) fn try_subscribe(
-    session: &Arc<Session>,
-    endpoint: &Arc<dyn Server>,
-    params: &JsonObject,
-) -> Option<BoxFuture<'static, Result<JsonObject, Error>>> {
-    let uri = params.get_string("uri")?;
-    let trial = endpoint.try_subscriptions(&session.identity.shared_caller(), std::slice::from_ref(&uri))?;
-    let (session, endpoint, params) = (session.clone(), endpoint.clone(), params.clone());
-    Some(Box::pin(async move {
-        trial.await?;
-        subscribe(&session, &endpoint, &params)
-    }))
-}
+/// Subscription of a session, on its way.
+pub(crate) type Subscribing = BoxFuture<'static, Result<JsonObject, Error>>;
 
-/// Subscribes the session to a resource (`resources/subscribe`). Updates go to the session's stream.
+/// Subscribes the session to a resource (`resources/subscribe`), and waits for the server's answer. Updates go to the
+/// session's stream.
 pub(crate) fn subscribe(
     session: &Arc<Session>,
     endpoint: &Arc<dyn Server>,
     params: &JsonObject,
-) -> Result<JsonObject, Error> {
+) -> Result<Subscribing, Error> {
     let uri = params
         .get_string("uri")
         .ok_or_else(|| Error::new(McpErrorKind::InvalidParams, "Invalid params: uri is missing"))?;
+    let (session, endpoint) = (session.clone(), endpoint.clone());
+    // A server that may not support subscriptions is tried first.
+    let trial = endpoint.try_subscriptions(&session.identity.shared_caller(), std::slice::from_ref(&uri));
+    if let Some(trial) = trial {
+        return Ok(Box::pin(async move {
+            trial.await?;
+            begin_subscription(&session, &endpoint, &uri)?;
+            Ok(JsonObject::new())
+        }));
+    }
+    let is_new = begin_subscription(&session, &endpoint, &uri)?;
+    let confirmed = endpoint.confirm_subscription(&session.identity.shared_caller(), &uri);
+    Ok(Box::pin(async move {
+        let end = match confirmed {
+            Some(confirmed) => confirmed.await,
+            None => Ok(()),
+        };
+        // What the server refused is subscribed nowhere.
+        if end.is_err() && is_new {
+            session.unsubscribe(&uri);
+        }
+        end.map(|()| JsonObject::new())
+    }))
+}
+
+/// Begins a subscription. Returns false if the session has it already.
+fn begin_subscription(session: &Arc<Session>, endpoint: &Arc<dyn Server>, uri: &ByteString) -> Result<bool, Error> {
     let caller = session.identity.shared_caller();
     let notifications =
         endpoint.subscribe(&caller, SubscriptionFilter { uris: vec![uri.clone()], ..SubscriptionFilter::default() });
@@ -62,7 +78,7 @@ pub(crate) fn subscribe(
         let message = format!("Server \"{name}\" offers no subscriptions to its resources");
         return Err(Error::new(McpErrorKind::UnknownMethod, message));
     }
-    if !notifications.acknowledged.uris.contains(&uri) {
+    if !notifications.acknowledged.uris.contains(uri) {
         return Err(Error::new(McpErrorKind::UnknownResource, format!("Resource not found: {uri}")));
     }
     // A copy: the URI is a span of the request, whose buffer must not live as long as the subscription.
@@ -75,15 +91,18 @@ pub(crate) fn subscribe(
                 Arc::downgrade(session),
                 subscription,
             ));
+            Ok(true)
         }
         // The URI may belong to another server by now, or to none.
-        SubscribeOutcome::Already(subscription) => subscription.renew(notifications),
+        SubscribeOutcome::Already(subscription) => {
+            subscription.renew(notifications);
+            Ok(false)
+        }
         SubscribeOutcome::TooMany => {
             let message = "The session has too many subscriptions (limits.subscriptions); end some first";
-            return Err(Error::new(McpErrorKind::Overloaded, message));
+            Err(Error::new(McpErrorKind::Overloaded, message))
         }
     }
-    Ok(JsonObject::new())
 }
 
 /// Ends a subscription (`resources/unsubscribe`).

@@ -144,12 +144,9 @@ impl SessionRequest<'_> {
                 return answer("logging/setLevel", session_methods::set_level(&self.session, &params));
             }
             "resources/subscribe" => {
-                return match session_methods::try_subscribe(&self.session, &self.endpoint, &params) {
-                    Some(subscribing) => self.start_subscribing(id, subscribing),
-                    None => answer(
-                        "resources/subscribe",
-                        session_methods::subscribe(&self.session, &self.endpoint, &params),
-                    ),
+                return match session_methods::subscribe(&self.session, &self.endpoint, &params) {
+                    Ok(subscribing) => self.start_subscribing(id, subscribing),
+                    Err(error) => answer("resources/subscribe", Err(error)),
                 };
             }
             "resources/unsubscribe" => {
@@ -200,11 +197,7 @@ impl SessionRequest<'_> {
     }
 
     /// Starts a subscription that waits for its server.
-    fn start_subscribing(
-        &self,
-        id: RequestId,
-        subscribing: BoxFuture<'static, Result<JsonObject, Error>>,
-    ) -> LegacyStarted {
+    fn start_subscribing(&self, id: RequestId, subscribing: session_methods::Subscribing) -> LegacyStarted {
         let open = match self.begin_call(&id) {
             Ok(open) => open,
             Err(error) => return LegacyStarted::Ready(encode::encode_outcome(&id, &McpMethod::Complete, Err(error))),

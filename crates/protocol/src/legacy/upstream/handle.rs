@@ -87,6 +87,12 @@ impl Server for LegacyHandle {
         self.trial.try_subscription(&self.connection, uris.first()?)
     }
 
+    fn confirm_subscription(&self, _: &Arc<Caller>, uri: &ByteString) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        let features = self.connection.description().features;
+        let is_asked = features.subscribe || features.subscribe_untried;
+        is_asked.then(|| Box::pin(self.connection.clone().confirm_subscription(uri.clone())) as BoxFuture<'static, _>)
+    }
+
     fn notify(&self, _: &Arc<Caller>, notification: Notification) {
         if let Notification::RootsChanged = notification {
             self.connection.send_notification("notifications/roots/list_changed", JsonObject::new());

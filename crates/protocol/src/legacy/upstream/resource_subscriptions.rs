@@ -15,6 +15,7 @@ use crate::legacy::upstream::connection::{LegacyConnection, WeakConnection};
 use crate::legacy::upstream::subscription_diff::{ChangeOutcome, SubscriptionChange, SyncStep};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::code;
+use moongate_model::Error;
 
 /// Limit of requests in flight.
 const CONCURRENCY_MAX: usize = 8;
@@ -23,6 +24,7 @@ impl LegacyConnection {
     /// Sets the desired subscriptions.
     pub(crate) fn sync_subscriptions(self: &Arc<Self>, wanted: &[ByteString]) {
         self.subscriptions.lock().set_desired(wanted);
+        self.subscriptions.report_progress();
         self.spawn_sync();
     }
 
@@ -30,6 +32,26 @@ impl LegacyConnection {
     pub(crate) fn resync_subscriptions(self: &Arc<Self>) {
         self.subscriptions.lock().reset_remote();
         self.spawn_sync();
+    }
+
+    /// Waits for the server's answer to the subscription of a resource.
+    pub(crate) async fn confirm_subscription(self: Arc<Self>, uri: ByteString) -> Result<(), Error> {
+        let mut progress = self.subscriptions.watch_progress();
+        let (server, closing) = (Arc::downgrade(&self), self.closing.clone());
+        // Not held while it waits, so that the connection can end.
+        drop(self);
+        let answer = async {
+            loop {
+                let answer = server.upgrade().map_or(Some(Ok(())), |server| server.subscriptions.answered(&uri));
+                if let Some(answer) = answer {
+                    return answer;
+                }
+                if progress.changed().await.is_err() {
+                    return Ok(());
+                }
+            }
+        };
+        closing.run_until_cancelled(answer).await.unwrap_or(Ok(()))
     }
 
     fn spawn_sync(self: &Arc<Self>) {
@@ -59,13 +81,18 @@ impl LegacyConnection {
             }
             _ => {}
         }
-        let outcome = match answer {
+        let outcome = match &answer {
             _ if self.session.generation() != session => ChangeOutcome::StaleSession,
             Ok(_) => ChangeOutcome::Granted,
             Err(ConnectError::Answered(error)) if is_final(error.code) => ChangeOutcome::Refused,
             Err(_) => ChangeOutcome::Failed,
         };
-        self.subscriptions.lock().complete(&change, outcome);
+        let refusal = match answer {
+            Err(ConnectError::Answered(error)) => Some(Error::from_server(error)),
+            _ => None,
+        };
+        self.subscriptions.lock().complete(&change, outcome, refusal);
+        self.subscriptions.report_progress();
     }
 }
 

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use moongate_jsonrpc::json::ByteString;
+use moongate_model::Error;
 
 /// Backoff before each retry of a failed request.
 // A server that refuses four times will refuse again, and each attempt costs it a request.
@@ -30,6 +31,8 @@ const ENDING_MAX: usize = 1024;
 pub(crate) struct SubscriptionSync {
     state: Mutex<SyncState>,
     pub(crate) changed: Arc<Notify>,
+    /// Signalled when an answer came, or other subscriptions are desired.
+    progress: watch::Sender<()>,
 }
 
 /// Entries of one connection, and the order in which they are sent.
@@ -57,6 +60,8 @@ struct SyncEntry {
     queued: Option<u64>,
     failures: usize,
     retry_at: Option<Instant>,
+    /// Error of the server's last answer.
+    refusal: Option<Error>,
 }
 
 /// State of a subscription at the server.
@@ -129,7 +134,7 @@ impl SyncState {
         let entry = self.entries.entry(uri.clone()).or_default();
         if entry.desired != wanted {
             // A changed target starts with fresh attempts.
-            (entry.desired, entry.failures) = (wanted, 0);
+            (entry.desired, entry.failures, entry.refusal) = (wanted, 0, None);
             self.enqueue(uri);
             self.prune(uri);
         }
@@ -184,9 +189,10 @@ impl SyncState {
         SyncStep::Wait(self.retry_queue.first().map(|(retry_at, _)| *retry_at))
     }
 
-    pub(crate) fn complete(&mut self, change: &SubscriptionChange, outcome: ChangeOutcome) {
+    /// Records what came of a request. `refusal`: the error that the server answered.
+    pub(crate) fn complete(&mut self, change: &SubscriptionChange, outcome: ChangeOutcome, refusal: Option<Error>) {
         let Some(entry) = self.entries.get_mut(&change.uri) else { return };
-        entry.in_flight = false;
+        (entry.in_flight, entry.refusal) = (false, refusal);
         // The target may have changed while the request was in flight. Its failure then counts for nothing.
         let is_current = entry.desired == change.subscribe;
         match outcome {
@@ -236,7 +242,34 @@ impl SyncState {
     }
 }
 
+impl SyncEntry {
+    /// Returns the server's answer to the current wish. `None`: it is on its way.
+    fn answer(&self) -> Option<Result<(), Error>> {
+        match (self.desired, self.remote) {
+            (true, RemoteState::Yes) => Some(Ok(())),
+            // A request that broke is repeated, and nobody waits for that.
+            (true, _) if self.failures > 0 => Some(self.refusal.clone().map_or(Ok(()), Err)),
+            _ => None,
+        }
+    }
+}
+
 impl SubscriptionSync {
+    /// Returns the server's answer to the subscription of a resource. `None`: there is none yet.
+    pub(crate) fn answered(&self, uri: &ByteString) -> Option<Result<(), Error>> {
+        self.lock().entries.get(uri).and_then(SyncEntry::answer)
+    }
+
+    /// Returns a receiver of the progress.
+    pub(crate) fn watch_progress(&self) -> watch::Receiver<()> {
+        self.progress.subscribe()
+    }
+
+    /// Signals the progress.
+    pub(crate) fn report_progress(&self) {
+        self.progress.send_replace(());
+    }
+
     /// Records that the server has a subscription already, which is desired from now on.
     pub(crate) fn note_granted(&self, uri: &ByteString) {
         self.lock().entries.entry(uri.clone()).or_default().remote = RemoteState::Yes;
@@ -263,7 +296,7 @@ mod tests {
     }
 
     fn complete(state: &mut SyncState, (uri, more): (String, bool), outcome: ChangeOutcome) {
-        state.complete(&SubscriptionChange { uri: ByteString::from(uri.as_str()), subscribe: more }, outcome);
+        state.complete(&SubscriptionChange { uri: ByteString::from(uri.as_str()), subscribe: more }, outcome, None);
     }
 
     #[tokio::test(start_paused = true)]

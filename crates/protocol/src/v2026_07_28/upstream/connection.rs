@@ -5,10 +5,13 @@
 use moongate_telemetry::DroppedItem;
 use std::sync::Arc;
 
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
 use crate::PendingCalls;
 use crate::connect_options::ConnectOptions;
 use crate::v2026_07_28::upstream::stray_list_changes::StrayListChanges;
-use moongate_jsonrpc::json::JsonObject;
+use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_jsonrpc::message::{encode_with, write_notification};
 use moongate_model::ServerDescription;
 use moongate_transport::{HeaderList, Link, OutgoingMessage};
@@ -21,6 +24,15 @@ pub(crate) struct ModernConnection {
     pub(crate) description: ServerDescription,
     /// List changes that arrived outside of a subscription.
     pub(crate) stray_list_changes: StrayListChanges,
+    /// Subscription that was opened last.
+    pub(crate) opened_subscription: watch::Sender<OpenedSubscription>,
+}
+
+/// Resources of a subscription, and the signal that the server has answered.
+#[derive(Default)]
+pub(crate) struct OpenedSubscription {
+    pub(crate) uris: Vec<ByteString>,
+    pub(crate) established: CancellationToken,
 }
 
 impl ModernConnection {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::PendingCalls;
@@ -14,7 +15,7 @@ use crate::connect_error::ConnectError;
 use crate::connect_options::ConnectOptions;
 use crate::v2026_07_28::REVISION;
 use crate::v2026_07_28::upstream::call::ModernCall;
-use crate::v2026_07_28::upstream::connection::ModernConnection;
+use crate::v2026_07_28::upstream::connection::{ModernConnection, OpenedSubscription};
 use crate::v2026_07_28::upstream::discover::send_discover;
 use crate::v2026_07_28::upstream::listen_stream::open_listen_stream;
 use crate::v2026_07_28::upstream::poll_task;
@@ -51,6 +52,7 @@ impl ModernHandle {
             options,
             description,
             stray_list_changes: changes,
+            opened_subscription: watch::Sender::default(),
         })))
     }
 }
@@ -114,6 +116,8 @@ impl Server for ModernHandle {
             return NotificationStream { acknowledged, stream: stray_changes.boxed(), established: None };
         }
         let established = CancellationToken::new();
+        let opened = OpenedSubscription { uris: acknowledged.uris.clone(), established: established.clone() };
+        self.0.opened_subscription.send_replace(opened);
         let opening = open_listen_stream(self.0.clone(), acknowledged.clone(), established.clone().drop_guard());
         let notifications = stream::once(opening).filter_map(std::future::ready).flatten();
         // The merged stream ends with the subscription.
@@ -124,6 +128,23 @@ impl Server for ModernHandle {
         let notifications =
             notifications.take_while(|next| std::future::ready(next.is_some())).filter_map(std::future::ready);
         NotificationStream { acknowledged, stream: notifications.boxed(), established: Some(established) }
+    }
+
+    fn confirm_subscription(&self, _: &Arc<Caller>, uri: &ByteString) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        if !self.0.description.features.subscribe {
+            return None;
+        }
+        let (mut opened, uri) = (self.0.opened_subscription.subscribe(), uri.clone());
+        Some(Box::pin(async move {
+            // The connection is gone, or the stream that has it is.
+            let Ok(established) =
+                opened.wait_for(|opened| opened.uris.contains(&uri)).await.map(|opened| opened.established.clone())
+            else {
+                return Ok(());
+            };
+            established.cancelled().await;
+            Ok(())
+        }))
     }
 
     fn notify(&self, _: &Arc<Caller>, _: Notification) {

@@ -200,6 +200,16 @@ impl DedicatedPool {
         self.lock().connections.get(&key).cloned()
     }
 
+    /// Returns the caller's connection, if it is open.
+    pub(crate) fn find(
+        &self,
+        share: SharingMode,
+        caller: &Caller,
+        other_era: Option<Era>,
+    ) -> Option<Arc<UpstreamConnection>> {
+        self.find_entry(share, caller, other_era)?.connection().cloned()
+    }
+
     /// Sends a notification of the caller on its connection, once that is open.
     pub(crate) fn notify(
         &self,
