@@ -4,11 +4,13 @@
 //! Does not read messages (`server/stdio.rs`). Invariant: stdout carries messages and nothing else. The end of stdin
 //! ends everything that was started.
 
+use std::io::Cursor;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, header};
+use tokio::io::{AsyncReadExt, Stdin};
 
 use crate::app::GatewayApp;
 use crate::cli::client::remote;
@@ -18,7 +20,7 @@ use crate::cli::signals::StopSignals;
 use moongate_access::auth::{AuthSettings, KeyHash, KeySettings};
 use moongate_access::policy::GlobList;
 use moongate_config::{ConfigProblems, ErrorTolerance, LoadOptions, Plan};
-use moongate_protocol::SUPPORTED;
+use moongate_protocol::{Era, SUPPORTED};
 use moongate_server::StdioRefused;
 use moongate_session::store::StoreSettings;
 use moongate_telemetry::logs;
@@ -39,6 +41,9 @@ const BRIDGED: &str = "gateway";
 /// Limits of a bridge. They only bound its memory: the gateway at its other end has its own.
 const BRIDGE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
 const BRIDGE_CALLS: usize = 1000;
+
+/// Longest first line of a client that is read before the bridge connects, in bytes.
+const OPENING_MAX: usize = 64 * 1024;
 
 /// Flags of `stdio`.
 #[derive(Clone, Debug, clap::Args)]
@@ -77,6 +82,8 @@ struct StdioPlan {
     failed: Vec<moongate_config::ConfigProblem>,
     endpoint: String,
     credentials: HeaderMap,
+    /// True if the gateway leads to another one.
+    is_bridge: bool,
 }
 
 /// Cause for which nothing can be served.
@@ -154,7 +161,7 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
         value.set_sensitive(true);
         credentials.insert(header::AUTHORIZATION, value);
     }
-    Ok(StdioPlan { plan, warnings, failed, endpoint: args.endpoint.clone(), credentials })
+    Ok(StdioPlan { plan, warnings, failed, endpoint: args.endpoint.clone(), credentials, is_bridge: false })
 }
 
 /// Builds a gateway whose only server is another gateway, which applies its own rules.
@@ -194,11 +201,33 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     }];
     // The endpoint of that one server keeps names, URIs and task ids unchanged.
     let (warnings, failed) = (loaded.warnings, loaded.failed);
-    Ok(StdioPlan { plan, warnings, failed, endpoint: BRIDGED.to_owned(), credentials: HeaderMap::new() })
+    let (endpoint, credentials) = (BRIDGED.to_owned(), HeaderMap::new());
+    Ok(StdioPlan { plan, warnings, failed, endpoint, credentials, is_bridge: true })
 }
 
-async fn serve(built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode> {
+/// Reads the client's first line, or what comes of it within `OPENING_MAX`.
+async fn read_opening(input: &mut Stdin, opening: &mut Vec<u8>) {
+    while !opening.contains(&b'\n') && opening.len() < OPENING_MAX {
+        if !matches!(input.read_buf(opening).await, Ok(1..)) {
+            return;
+        }
+    }
+}
+
+async fn serve(mut built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::listen()?;
+    let (mut input, mut opening) = (tokio::io::stdin(), Vec::new());
+    if built.is_bridge {
+        // The other gateway speaks both eras. In its client's own, nothing is lost in translation: the list of tasks
+        // and their statuses exist in one era alone.
+        tokio::select! {
+            _ = tokio::time::timeout(wait, read_opening(&mut input, &mut opening)) => {}
+            () = stop.recv() => return Ok(ExitCode::SUCCESS),
+        }
+        if opening.split(|byte| *byte == b'\n').next().is_some_and(moongate_protocol::opens_session) {
+            built.plan.servers.iter_mut().for_each(|server| server.first_era = Some(Era::Legacy));
+        }
+    }
     tokio::spawn(moongate_platform::child_process::reap_orphans());
     let program = std::env::current_exe().ok();
     moongate_platform::open_files::raise_limit();
@@ -226,7 +255,7 @@ async fn serve(built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode> {
         // A server that hung at the last start is not waited for: it would cost the whole time at every start.
         // After the time the client is served all the same. Servers that come later change its lists.
         let _ = tokio::time::timeout(wait, gateway.until_mostly_settled()).await;
-        client.serve(tokio::io::stdin(), tokio::io::stdout()).await;
+        client.serve(Cursor::new(opening).chain(input), tokio::io::stdout()).await;
     };
     let mut serving = std::pin::pin!(serving);
     tokio::select! {

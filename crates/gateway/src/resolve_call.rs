@@ -35,8 +35,7 @@ impl Endpoint {
         kind: ItemKind,
         call: &mut Call,
     ) -> Result<Permitted<RoutedCall>, Error> {
-        let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: name must be a string");
-        let name = call.params.get_string("name").ok_or_else(wrong)?;
+        let name = call.params.get_string("name").ok_or_else(|| Error::without_text(&call.params, "name"))?;
         let what = if kind == ItemKind::Tools { "tool" } else { "prompt" };
         let unknown = || Error::new(McpErrorKind::UnknownName, format!("Unknown {what}: {name}"));
         let route = self.lookup(snapshot, caller, kind, &name).ok_or_else(unknown)?;
@@ -60,8 +59,7 @@ impl Endpoint {
         caller: &Caller,
         call: &mut Call,
     ) -> Result<Permitted<RoutedCall>, Error> {
-        let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: uri must be a string");
-        let uri = call.params.get_string("uri").ok_or_else(wrong)?;
+        let uri = call.params.get_string("uri").ok_or_else(|| Error::without_text(&call.params, "uri"))?;
         let (server, local) = self.resolve_uri(snapshot, caller, &uri, &LookupBudget::new())?;
         check_issuer(&server, call)?;
         // Most URIs stay, and then the parameters reach the server as the client's own bytes.

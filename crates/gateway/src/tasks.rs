@@ -53,8 +53,7 @@ impl Endpoint {
 
     /// Routes a call about a task.
     pub(super) fn route_task_call(&self, caller: &Caller, call: &mut Call) -> Result<Permitted<RoutedCall>, Error> {
-        let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: taskId must be a string");
-        let handle = call.params.get_string("taskId").ok_or_else(wrong)?;
+        let handle = call.params.get_string("taskId").ok_or_else(|| Error::without_text(&call.params, "taskId"))?;
         let (server, local) = self.locate_task(caller, &handle)?;
         check_issuer(&server, call)?;
         if local != handle {

@@ -57,6 +57,11 @@ impl RawJson {
         Ok(RawJson(trimmed))
     }
 
+    /// Copies a text that is known to be one JSON value.
+    pub(crate) fn from_text(json: &str) -> Self {
+        RawJson(Bytes::copy_from_slice(json.as_bytes()))
+    }
+
     /// Encodes a string.
     pub fn string(value: &str) -> Self {
         RawJson::from_value(&value)
@@ -516,7 +521,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for ShallowObject<'a> {
 }
 
 /// Limit of members on one level. The largest object of the protocol has about fifteen.
-const MEMBERS_MAX: usize = 1024;
+pub(crate) const MEMBERS_MAX: usize = 1024;
 
 /// String that borrows from the text if it has no escapes. Serde never borrows for a `Cow` inside an `Option`.
 pub(crate) struct BorrowedKey<'a>(pub(crate) Cow<'a, str>);

@@ -3,7 +3,10 @@
 //! Owns [`RequestId`], [`RpcMessage`] and their codec. Does not know methods, revisions or transports. Invariant: a
 //! parsed message has exactly one meaning: no duplicate members, no result beside an error, an id of a legal type.
 
+mod fault;
 mod from_server;
+
+use std::borrow::Cow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
@@ -95,7 +98,7 @@ pub enum MalformedMessage {
     #[error("not a JSON-RPC 2.0 message: {reason}")]
     Shape {
         /// Description of the fault.
-        reason: &'static str,
+        reason: Cow<'static, str>,
         /// Id of the request for the response, if it could be read.
         id: Option<RequestId>,
     },
@@ -246,21 +249,21 @@ impl RpcMessage {
         // Serde would accept an array as the members in their order.
         if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
             serde_json::from_slice::<IgnoredAny>(bytes)?;
-            return Err(MalformedMessage::Shape { reason: "a message is an object", id: None });
+            return Err(shape_error(bytes, None));
         }
         let envelope: RpcEnvelope<'_> = match serde_json::from_str(text) {
             Ok(envelope) => envelope,
             // Data errors are valid JSON of the wrong shape, such as params that are an array.
             Err(e) if e.classify() == serde_json::error::Category::Data => {
-                return Err(shape_error(bytes, e));
+                return Err(data_error(bytes, e));
             }
             Err(e) => return Err(e.into()),
         };
         let id = envelope.id.map(|raw| read_id(RawJson::slice(bytes, raw)));
-        let shape = |reason| MalformedMessage::Shape { reason, id: id.clone().flatten() };
+        let shape = || shape_error(bytes, id.clone().flatten());
         // JSON-RPC 2.0, section 4: "A String specifying the version of the JSON-RPC protocol. MUST be exactly "2.0"."
         if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
-            return Err(shape("the member jsonrpc must be \"2.0\""));
+            return Err(shape());
         }
         if envelope.method.is_some() && envelope.result.is_none() && envelope.error.is_none() {
             let method = envelope.method.map(|key| key.0).unwrap_or_default();
@@ -270,21 +273,19 @@ impl RpcMessage {
                 // JSON-RPC 2.0, section 4.1: "A Notification is a Request object without an "id" member."
                 None => Ok(RpcMessage::Notification(RpcNotification { method, params })),
                 Some(Some(id)) => Ok(RpcMessage::Request(RpcRequest { id, method, params })),
-                Some(None) => Err(shape("the id must be a string or a whole number of at most 1024 bytes")),
+                Some(None) => Err(shape()),
             };
         }
         // A response may carry `"id": null` if its request could not be read (JSON-RPC 2.0, section 5).
         if id == Some(None) && envelope.id.is_some_and(|raw| raw.get() != "null") {
-            return Err(shape("the id of an answer must be a string, a whole number or null"));
+            return Err(shape());
         }
         let outcome = match (envelope.method, envelope.result, envelope.error) {
             // 2025-11-25/basic/index.mdx, Result Responses: "Result responses MUST include a `result` field." Error
             // Responses have `error` instead.
             (None, Some(result), None) => Ok(result.within(bytes)),
-            (None, None, Some(error)) => {
-                Err(read_error(bytes, error).ok_or_else(|| shape("the error member is malformed"))?)
-            }
-            _ => return Err(shape("a message has exactly one of method, result and error")),
+            (None, None, Some(error)) => Err(read_error(bytes, error).ok_or_else(shape)?),
+            _ => return Err(shape()),
         };
         Ok(RpcMessage::Response(RpcResponse { id: id.flatten(), outcome }))
     }
@@ -341,14 +342,18 @@ fn read_error(buffer: &Bytes, raw: &RawValue) -> Option<RpcError> {
     Some(RpcError { code: shape.code, message: ByteString::from(shape.message), data })
 }
 
+/// Builds the error for JSON that is no message.
+fn shape_error(bytes: &Bytes, id: Option<RequestId>) -> MalformedMessage {
+    MalformedMessage::Shape { reason: fault::describe(bytes), id }
+}
+
 /// Tells JSON of the wrong shape from invalid JSON, and finds the id for the response.
-fn shape_error(bytes: &Bytes, error: serde_json::Error) -> MalformedMessage {
+fn data_error(bytes: &Bytes, error: serde_json::Error) -> MalformedMessage {
     // Serde reports wrong members and duplicates before it has seen the rest of the text.
     if serde_json::from_slice::<IgnoredAny>(bytes).is_err() {
         return error.into();
     }
-    let id = readable_id(bytes);
-    MalformedMessage::Shape { reason: "duplicate members, or params or result that are not an object", id }
+    shape_error(bytes, readable_id(bytes))
 }
 
 /// Returns the id of a malformed message, for the error response.
@@ -421,10 +426,9 @@ impl RpcPayload {
         // Items stay unparsed, so that one malformed message does not spoil the batch.
         let items: Vec<&RawValue> = serde_json::from_slice(bytes)?;
         if items.is_empty() || items.len() > batch_max {
-            return Err(MalformedMessage::Shape {
-                reason: "a batch holds at least one message and at most 100",
-                id: None,
-            });
+            let count = items.len();
+            let reason = format!("a batch has at least one message and at most {batch_max}, and this has {count}");
+            return Err(MalformedMessage::Shape { reason: reason.into(), id: None });
         }
         let read = |item: &RawValue| message(&bytes.slice_ref(item.get().as_bytes()));
         Ok(RpcPayload::Batch(items.into_iter().map(read).collect()))

@@ -152,13 +152,23 @@ pub struct TaskRule {
     pub ask_first: Option<String>,
     /// Notifies its session of each change of status (2025-11-25).
     pub tell: bool,
+    /// Notifies its session of the first status before the call is answered (2025-11-25).
+    pub tell_first: bool,
     /// Sends input requests to its session at once (2025-11-25), instead of waiting for `tasks/result`.
     pub eager: bool,
 }
 
 impl Default for TaskRule {
     fn default() -> Self {
-        Self { required: false, poll_ms: 50, ttl_ms: Some(600_000), ask_first: None, tell: false, eager: false }
+        Self {
+            required: false,
+            poll_ms: 50,
+            ttl_ms: Some(600_000),
+            ask_first: None,
+            tell: false,
+            tell_first: false,
+            eager: false,
+        }
     }
 }
 

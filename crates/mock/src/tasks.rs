@@ -128,15 +128,13 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
         }),
         changed: Notify::new(),
     });
-    let mut all = lock(&call.server.tasks);
-    if all.len() >= TASKS_MAX {
-        // Any task may go: no test makes this many.
-        let any = all.keys().next().cloned().unwrap_or_default();
-        all.remove(&any);
-    }
-    all.insert(task.id.clone(), task.clone());
-    drop(all);
+    add(&call.server, &task);
     let encoded = task.encode();
+    if let (true, Some(session)) = (task.legacy && rule.tell_first, &task.session) {
+        call.server.send_to_session(session, wire::notification("notifications/tasks/status", &encoded));
+        // Long enough for the notification to be read before the answer.
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    }
     let work = tokio::spawn(work(call.inside_task(&task, forward_frames(&call.server, &task)), task.clone()));
     // The work may finish before this line. Aborting a finished task does nothing.
     lock(&task.state).work = Some(work.abort_handle());
@@ -145,6 +143,17 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
     } else {
         flat(&encoded).put("resultType", &json!("task"))
     })
+}
+
+/// Adds a task to those of the server.
+fn add(server: &MockServer, task: &Arc<MockTask>) {
+    let mut all = lock(&server.tasks);
+    if all.len() >= TASKS_MAX {
+        // Any task may go: no test makes this many.
+        let any = all.keys().next().cloned().unwrap_or_default();
+        all.remove(&any);
+    }
+    all.insert(task.id.clone(), task.clone());
 }
 
 /// Forwards the work's messages to the reader of `tasks/result`, or else to the task's session.

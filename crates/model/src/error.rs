@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use moongate_jsonrpc::json::{ByteString, RawJson};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::RpcError;
 
 /// Failure of a call. Each revision encodes it in one place.
@@ -20,6 +20,8 @@ pub struct Error {
     pub data: Option<RawJson>,
     /// Prospects of a retry.
     pub retryable: Retryable,
+    /// Revision that the server answered in, where its codes differ by revision: a label, opaque outside of `protocol`.
+    pub server_revision: &'static str,
 }
 
 /// Prospects of a retry after a failure. Whether a second run does harm is decided elsewhere.
@@ -92,7 +94,7 @@ pub enum ErrorOrigin {
 impl Error {
     /// Creates a failure with a message for the client.
     pub fn new(kind: McpErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Error { kind, message: message.into(), data: None, retryable: Retryable::No }
+        Error { kind, message: message.into(), data: None, retryable: Retryable::No, server_revision: "" }
     }
 
     /// Adds data for the client's program.
@@ -109,6 +111,12 @@ impl Error {
         self
     }
 
+    /// Creates the failure of a request whose params have no text at `key`.
+    pub fn without_text(params: &JsonObject, key: &str) -> Self {
+        let fault = if params.get(key).is_some() { "must be a string" } else { "is missing" };
+        Error::new(McpErrorKind::InvalidParams, format!("Invalid params: {key} {fault}"))
+    }
+
     /// Creates a failure from a server's own error response.
     pub fn from_server(error: RpcError) -> Self {
         let message = error.message.to_string();
@@ -117,7 +125,15 @@ impl Error {
             kind: McpErrorKind::ServerError(error),
             message: message.into(),
             retryable: Retryable::No,
+            server_revision: "",
         }
+    }
+
+    /// Sets the revision that the server answered in.
+    #[must_use]
+    pub fn answered_in(mut self, revision: &'static str) -> Self {
+        self.server_revision = revision;
+        self
     }
 
     /// Adds a hint behind the message.

@@ -23,7 +23,7 @@ pub struct ConnectOptions {
     pub era: Option<Era>,
     /// Form of `initialize` that the server took before.
     pub greeting: Option<LegacyGreeting>,
-    /// Era to try first on a pipe if none is known.
+    /// Era to try first if none is known.
     pub preferred_era: Option<Era>,
     /// Capabilities for a connection that declares them once for all clients: a JSON object.
     pub capabilities: RawJson,

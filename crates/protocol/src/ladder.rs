@@ -89,7 +89,7 @@ impl<'a> Ladder<'a> {
             None => {
                 let line = self.open().await?;
                 match (line.link.is_multiplexed(), self.options.preferred_era) {
-                    (true, Some(Era::Legacy)) => self.legacy_first().await,
+                    (_, Some(Era::Legacy)) => self.legacy_first().await,
                     (true, _) => self.probe_pipe(line).await,
                     (false, _) => self.probe_http(line).await,
                 }

@@ -74,7 +74,7 @@ pub use legacy::{
 };
 pub use mcp_apps::{APP_SCHEME, app_pages, map_app_pages, may_name_page, with_app_pages};
 pub use negotiate::{LinkOpener, NegotiatedServer, connect, connect_http_sse, may_be_http_sse};
-pub use stdio_client::{ClientDisconnected, StdioClient};
+pub use stdio_client::{ClientDisconnected, StdioClient, opens_session};
 
 /// Selects the dialect of a request: the first that matches. The legacy dialect matches all requests that are left.
 pub fn select_dialect(head: &RequestHead<'_>, peek: &BodyHint<'_>) -> &'static dyn Dialect {

@@ -36,7 +36,10 @@ pub(super) fn malformed_error(error: &MalformedMessage) -> (Option<RequestId>, E
 /// Takes the members of `_meta` out of the params, if there are any.
 pub(super) fn take_meta(params: &mut JsonObject) -> Result<JsonObject, Error> {
     let Some(raw) = params.remove("_meta") else { return Ok(JsonObject::new()) };
-    let wrong = || Error::new(McpErrorKind::InvalidParams, "params._meta must be an object without duplicate keys");
+    let wrong = || {
+        let what = if raw.is_object() { "has a member twice" } else { "must be an object" };
+        Error::new(McpErrorKind::InvalidParams, format!("Invalid params: _meta {what}"))
+    };
     let meta = raw.as_object().ok_or_else(wrong)?;
     lookalike_members::reject_lookalikes_in_meta(&meta)?;
     Ok(meta)

@@ -35,6 +35,13 @@ pub struct StdioClient {
     tasks: TaskTracker,
 }
 
+/// Returns true if a line opens a legacy session.
+pub fn opens_session(line: &[u8]) -> bool {
+    let message = RpcMessage::parse_from_client(&Bytes::copy_from_slice(line.trim_ascii()));
+    matches!(message, Ok(RpcMessage::Request(request))
+        if request.method.as_str() == "initialize" && !v2026_07_28::OpenRequests::is_modern(&request))
+}
+
 /// Error of a client that reads no more.
 #[derive(Debug)]
 pub struct ClientDisconnected;

@@ -22,6 +22,7 @@ mod resumption;
 mod sealed_state;
 mod session;
 mod session_row;
+mod session_tasks;
 mod sleep_state;
 mod sleeping;
 pub mod store;
@@ -41,7 +42,6 @@ use crate::fair_budget::FairByteBudget;
 use crate::lifetime::{SessionClock, SessionLifetime};
 use crate::outside_requests::SessionChannel;
 use crate::persisted::PersistedEntry;
-use crate::recent_ids::RecentIds;
 use crate::session_row::SessionRowHandle;
 use crate::store::StateStore;
 use moongate_jsonrpc::json::ByteString;
@@ -61,6 +61,7 @@ pub use resumption::{GET_STREAM, NextEvent, ReplaySettings, ResumptionBuffer, Re
 pub use sealed_state::{SealBinding, SealError, StateSealer};
 pub use session::{OpenCall, Session, SessionActivityGuard, SessionStreamGuard, SharedStream};
 pub use session_row::{SessionDigest, digest};
+pub use session_tasks::SessionTasks;
 pub use subscription::{SessionSubscription, SessionSubscriptions, SubscribeOutcome};
 pub use task_results::{TaskResult, TaskResults};
 
@@ -201,7 +202,7 @@ impl Sessions {
             client_requests: ClientRequests::new(sleep_state.map_or(1, |state| state.next_request)),
             calls: SessionCalls::default(),
             subscriptions: SessionSubscriptions::new(settings.subscriptions),
-            tasks: RecentIds::default(),
+            tasks: SessionTasks::default(),
             missed: MissedEvents::new(sleep_state.is_some_and(|state| state.pending_catch_up)),
             lifetime: SessionLifetime::new(self.clock, ended.clone(), began),
             identity: SessionIdentity::new(id, scope, caller, (ended, SessionChannel::of(session))),

@@ -241,7 +241,7 @@ impl Sessions {
         }
         let entry = lock(&self.persisted.table).remove(&digest(id))?;
         let session = self.build_session(ByteString::from(id), caller, scope, None, SessionOrigin::Persisted(&entry));
-        record.tasks.iter().for_each(|task| session.tasks.add(task));
+        record.tasks.iter().for_each(|task| drop(session.tasks.add(task)));
         let lost =
             record.unanswered.iter().filter_map(|(number, id)| Some((*number, RequestId::from_raw(id.clone())?)));
         session.missed.add_lost(lost);

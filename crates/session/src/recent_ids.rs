@@ -10,7 +10,7 @@ use moongate_jsonrpc::json::ByteString;
 
 /// Most recent ids, `MAX` at most.
 #[derive(Default)]
-pub struct RecentIds<const MAX: usize>(Mutex<VecDeque<ByteString>>);
+pub(super) struct RecentIds<const MAX: usize>(Mutex<VecDeque<ByteString>>);
 
 impl<const MAX: usize> RecentIds<MAX> {
     pub(super) fn add(&self, id: &str) {
@@ -31,7 +31,7 @@ impl<const MAX: usize> RecentIds<MAX> {
     }
 
     /// Returns true if the id is in the list.
-    pub fn contains(&self, id: &ByteString) -> bool {
+    pub(super) fn contains(&self, id: &ByteString) -> bool {
         self.0.lock().contains(id)
     }
 

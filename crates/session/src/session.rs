@@ -15,16 +15,13 @@ use crate::get_stream::GetStreamState;
 use crate::identity::SessionIdentity;
 use crate::lifetime::SessionLifetime;
 use crate::missed_events::MissedEvents;
-use crate::recent_ids::RecentIds;
 use crate::resumption::ResumptionBuffer;
 use crate::session_row::SessionRowHandle;
+use crate::session_tasks::SessionTasks;
 use crate::subscription::{SessionSubscription, SessionSubscriptions, SubscribeOutcome};
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::RequestId;
 use moongate_model::{LogFilter, NotificationStream};
-
-/// Maximum number of tasks that a session is notified of. The most recent ones stay.
-const TASKS_MAX: usize = 64;
 
 /// Session of one client.
 pub struct Session {
@@ -43,7 +40,7 @@ pub struct Session {
     /// Resource subscriptions.
     pub subscriptions: SessionSubscriptions,
     /// Tasks that the session made.
-    pub tasks: RecentIds<TASKS_MAX>,
+    pub tasks: SessionTasks,
     /// Events that the client could not get.
     pub missed: MissedEvents,
     pub(super) lifetime: SessionLifetime,
@@ -130,7 +127,9 @@ impl Session {
 
     /// Records a task that the session made.
     pub fn record_task(&self, id: &str) {
-        self.tasks.add(id);
+        for status in self.tasks.add(id) {
+            self.get_stream.outbox.push(status, None);
+        }
         self.persist();
     }
 
@@ -200,5 +199,8 @@ impl Drop for OpenCall {
     fn drop(&mut self) {
         self.session.calls.remove(self.number);
         self.ended.cancel();
+        if self.session.calls.is_empty() {
+            self.session.tasks.forget_early();
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 
 use moongate_access::policy::ItemRules;
+use moongate_protocol::Era;
 use moongate_transport::metadata_address::MetadataAccess;
 use moongate_transport::proxy::ProxyChoice;
 use moongate_transport::socket::SocketAddress;
@@ -36,6 +37,8 @@ pub struct ServerSettings {
     pub protocol: Option<String>,
     /// True if each client meets the server in its own era, if the server speaks both and no revision is set.
     pub as_client: bool,
+    /// Era to try first where none is known. A server that refuses it is opened in the other one.
+    pub first_era: Option<Era>,
     /// Rules for tools: which exist and how they look.
     pub tools: ItemRules,
     /// Rules for resources and templates (patterns over URIs).
@@ -295,6 +298,7 @@ impl ServerSettings {
             metadata: MetadataAccess::Refused,
             protocol: None,
             as_client: true,
+            first_era: None,
             tools: ItemRules::allow_all(),
             resources: ItemRules::allow_all(),
             prompts: ItemRules::allow_all(),

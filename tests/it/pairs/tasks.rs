@@ -232,6 +232,12 @@ pub(crate) async fn how_tasks_fail(cell: Arc<MatrixCell>) {
     assert_eq!((&outcome["error"]["code"], &outcome["error"]["message"]), (&json!(-32050), &json!("no")));
     assert!(outcome["result"].is_null());
     until_status(&client, id, &["failed"]).await;
+    for retired in [-32002, -32042] {
+        let task = create(&cell, &client, "main__job_errors", json!({"code": retired, "message": "no"})).await;
+        let outcome = end(&cell, &client, task["taskId"].as_str().unwrap()).await;
+        let is_translated = cell.modern_client() && !cell.modern_server();
+        assert_eq!(outcome["error"]["code"], if is_translated { -32602 } else { retired });
+    }
 }
 
 pub(crate) async fn tasks_are_cancelled(cell: Arc<MatrixCell>) {

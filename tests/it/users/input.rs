@@ -50,6 +50,39 @@ async fn a_malformed_body_is_one_error_over_400_and_the_session_lives_on() {
 }
 
 #[tokio::test]
+async fn the_error_of_a_malformed_request_names_its_fault() {
+    let gateway = Setup::new().start().await;
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        for (body, words) in [
+            ("7", "not a number"),
+            (r#"{"id":1,"method":"ping"}"#, "jsonrpc must be \"2.0\", and it is missing"),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, "not a fraction"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, "the method must be a string"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":[]}"#, "params must be an object, not an array"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","name":"b"}}"#,
+                "params has \"name\" twice",
+            ),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#, "the member id occurs twice"),
+            (r#"{"jsonrpc":"2.0","id":1}"#, "none of them"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#, "has both"),
+        ] {
+            let message = client.post(body.to_owned()).await.error()["message"].to_string();
+            assert!(message.replace("\\\"", "\"").contains(words), "{era:?}: {body}: {message}");
+        }
+        for (method, params, words) in [
+            ("tools/call", json!({}), "name is missing"),
+            ("tools/call", json!({"name": 7}), "name must be a string"),
+            ("resources/read", json!({"uri": ["a"]}), "uri must be a string"),
+        ] {
+            let message = client.request(method, params).await.error()["message"].to_string();
+            assert!(message.contains(words), "{era:?}: {method}: {message}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_malformed_body_leaves_the_connection_usable() {
     let gateway = Setup::new().start().await;
     let mut stream = tokio::net::TcpStream::connect(gateway.app.addresses[0]).await.unwrap();

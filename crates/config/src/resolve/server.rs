@@ -166,6 +166,7 @@ impl PlanResolver<'_> {
             connect: ConnectTarget::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None },
             metadata: MetadataAccess::Refused,
             as_client: protocol.is_none(),
+            first_era: None,
             protocol: protocol.filter(|protocol| protocol != NEWEST),
             tools,
             resources,

@@ -1,12 +1,12 @@
 //! Tasks in the wire form of the extension `io.modelcontextprotocol/tasks` (SEP-2663).
 //!
-//! Owns the members of a task and the extension's capability. Pure functions without state. Invariant: a retired error
-//! code never leaves, not even inside a task.
+//! Owns the members of a task and the extension's capability. Pure functions without state. Invariant: the outcome of a
+//! task keeps its bytes.
 
 use crate::tasks::{TimeMembers, append_members, extract_task, write_members};
-use crate::v2026_07_28::error_codes::{MISSING_CAPABILITY, RETIRED};
+use crate::v2026_07_28::error_codes::MISSING_CAPABILITY;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_jsonrpc::message::{RpcError, code};
+use moongate_jsonrpc::message::RpcError;
 use moongate_model::{
     Error, InputKind, InputRequest, McpErrorKind, McpMethod, Outcome, TaskCapabilities, TaskMethod, TaskState,
 };
@@ -136,23 +136,10 @@ pub(super) fn write_detailed(task: &TaskState) -> JsonObject {
     }
     match &task.outcome {
         Some(Ok(result)) => object.set(ByteString::literal("result"), result.clone()),
-        Some(Err(error)) => object.set(ByteString::literal("error"), emitted_error(error)),
+        Some(Err(error)) => object.set(ByteString::literal("error"), error.clone()),
         None => {}
     }
     object
-}
-
-/// Converts an error to one that this revision may emit, inside a task as everywhere.
-fn emitted_error(error: &RawJson) -> RawJson {
-    let retired =
-        |error: &JsonObject| error.get("code").and_then(|c| c.parse_as().ok()).is_some_and(|c| RETIRED.contains(&c));
-    match error.as_object() {
-        Some(mut object) if retired(&object) => {
-            object.set(ByteString::literal("code"), RawJson::from_value(&code::INVALID_PARAMS));
-            object.to_raw()
-        }
-        _ => error.clone(),
-    }
 }
 
 /// Writes the result of a call that became a task, or was about one.
@@ -202,11 +189,7 @@ mod tests {
         assert!(read_task(&mut JsonObject::parse(Bytes::from_static(wrong.as_bytes())).unwrap()).is_err());
         let failed = r#"{"taskId":"a","status":"failed","ttlMs":null,"error":{"code":-32002,"message":"no"}}"#;
         let task = read_task(&mut JsonObject::parse(Bytes::from_static(failed.as_bytes())).unwrap()).unwrap();
-        assert_eq!(
-            write_detailed(&task).bytes(),
-            failed.replace("-32002", "-32602").as_bytes(),
-            "a code of revisions before"
-        );
+        assert_eq!(write_detailed(&task).bytes(), failed.as_bytes(), "its server's own code");
     }
 
     #[test]

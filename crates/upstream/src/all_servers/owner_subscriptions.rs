@@ -131,6 +131,7 @@ impl OwnerDemandWatch {
             prompts: lists,
             resources: lists,
             logs,
+            all_task_statuses: logs,
             uris: demand.map(|demand| demand.uris_of(&self.server).cloned().collect()).unwrap_or_default(),
             ..SubscriptionFilter::default()
         }

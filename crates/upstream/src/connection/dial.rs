@@ -117,7 +117,7 @@ pub(crate) async fn dial(
         revision: settings.protocol.as_deref().and_then(moongate_protocol::supported_revision),
         era: connect_identity.era,
         greeting: connect_identity.greeting,
-        preferred_era: connect_identity.first_era,
+        preferred_era: connect_identity.first_era.or(settings.first_era),
         capabilities: connect_identity.capabilities,
         is_shared: connect_identity.is_shared,
         client: connect_identity.client,

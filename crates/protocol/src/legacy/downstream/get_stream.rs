@@ -160,7 +160,11 @@ impl GetStream {
     /// Encodes a notification. A task's status goes only to the session that created the task.
     fn encode(&self, notification: &Notification) -> Option<Bytes> {
         match notification {
-            Notification::TaskStatus(task) => self.session.tasks.contains(&task.id).then(|| tasks::write_status(task)),
+            Notification::TaskStatus(task) => {
+                // A server may report the status before it answers the call that made the task.
+                let has_open_calls = !self.session.calls.is_empty();
+                self.session.tasks.admit_status(&task.id, tasks::write_status(task), has_open_calls)
+            }
             other => encode_notification(other),
         }
     }

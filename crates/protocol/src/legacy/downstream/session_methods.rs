@@ -36,9 +36,7 @@ pub(crate) fn subscribe(
     endpoint: &Arc<dyn Server>,
     params: &JsonObject,
 ) -> Result<Subscribing, Error> {
-    let uri = params
-        .get_string("uri")
-        .ok_or_else(|| Error::new(McpErrorKind::InvalidParams, "Invalid params: uri is missing"))?;
+    let uri = params.get_string("uri").ok_or_else(|| Error::without_text(params, "uri"))?;
     let (session, endpoint) = (session.clone(), endpoint.clone());
     // A server that may not support subscriptions is tried first.
     let trial = endpoint.try_subscriptions(&session.identity.shared_caller(), std::slice::from_ref(&uri));
@@ -107,9 +105,7 @@ fn begin_subscription(session: &Arc<Session>, endpoint: &Arc<dyn Server>, uri: &
 
 /// Ends a subscription (`resources/unsubscribe`).
 pub(crate) fn unsubscribe(session: &Session, params: &JsonObject) -> Result<JsonObject, Error> {
-    let uri = params
-        .get_string("uri")
-        .ok_or_else(|| Error::new(McpErrorKind::InvalidParams, "Invalid params: uri is missing"))?;
+    let uri = params.get_string("uri").ok_or_else(|| Error::without_text(params, "uri"))?;
     // No error for an unknown subscription: the client has what it asked for.
     session.unsubscribe(&uri);
     Ok(JsonObject::new())

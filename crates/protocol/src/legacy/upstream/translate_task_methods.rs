@@ -10,6 +10,7 @@ use crate::legacy::upstream::call::LegacyCall;
 use crate::legacy::upstream::collect_task_inputs::wait_for_requests;
 use crate::legacy::upstream::connection::LegacyConnection;
 use crate::legacy::upstream::task_inputs::{OpenTaskInput, lock};
+use crate::v2026_07_28::error_codes::current_code;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::code;
 use moongate_model::{Call, Caller, Error, McpErrorKind, Outcome, TaskMethod, TaskState, TaskStatus};
@@ -57,7 +58,7 @@ fn finish(task: &mut TaskState, end: Result<Outcome, Error>) -> Result<(), Error
         Err(Error { kind: McpErrorKind::ServerError(error), .. }) => {
             task.status = TaskStatus::Failed;
             let mut object = JsonObject::new()
-                .with("code", RawJson::from_value(&error.code))
+                .with("code", RawJson::from_value(&current_code(error.code)))
                 .with("message", RawJson::string(&error.message));
             if let Some(data) = error.data {
                 object.set(ByteString::literal("data"), data);

@@ -142,13 +142,17 @@ fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPo
         (400, id, error)
     })?;
     check_content_type(&headers).map_err(|error| (400, None, error))?;
-    let one_only = "Invalid request: the body must be a single request or notification";
     let request = match payload {
         RpcPayload::One(RpcMessage::Request(request)) => request,
         // Over HTTP a disconnect cancels (basic/patterns/cancellation.mdx), so that no notification has a meaning here.
         RpcPayload::One(RpcMessage::Notification(_)) => return Ok(ParsedPost::Nothing),
         // "The body of the HTTP POST MUST be a single JSON-RPC request or notification."
-        _ => return Err((400, None, Error::new(McpErrorKind::InvalidRequest, one_only))),
+        RpcPayload::One(RpcMessage::Response(_)) => {
+            return Err(neither("a response, and this revision has none of clients"));
+        }
+        RpcPayload::Batch(_) => {
+            return Err(neither("a batch, and this revision has none; send each message by itself"));
+        }
     };
     let id = request.id.clone();
     let checked = validate(request, Some(headers), RequestSender { principal, scope }, received, state);
@@ -156,6 +160,11 @@ fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPo
 }
 
 /// Validates the members of a request, and its headers if it has any.
+/// Builds the refusal of a body that is no single request or notification.
+fn neither(found: &str) -> ModernRefusal {
+    (400, None, Error::new(McpErrorKind::InvalidRequest, format!("Invalid request: the body is {found}")))
+}
+
 pub(crate) fn validate(
     request: RpcRequest,
     headers: Option<HeaderMap>,

@@ -7,7 +7,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::gateway_info::gateway_info;
 use crate::legacy::tool_error;
-use crate::v2026_07_28::error_codes::{HEADER_MISMATCH, MISSING_CAPABILITY, RETIRED, UNSUPPORTED_VERSION};
+use crate::v2026_07_28::REVISION;
+use crate::v2026_07_28::error_codes::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION, current_code};
 use crate::v2026_07_28::meta_keys::SERVER_INFO;
 use crate::v2026_07_28::tasks;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -21,8 +22,8 @@ const COPY_MAX: usize = 4 * 1024;
 pub(crate) fn rpc_error(error: &Error) -> RpcError {
     let code = match &error.kind {
         McpErrorKind::ServerError(answered) => {
-            let retired = RETIRED.contains(&answered.code);
-            let code = if retired { code::INVALID_PARAMS } else { answered.code };
+            let is_same = error.server_revision == REVISION;
+            let code = if is_same { answered.code } else { current_code(answered.code) };
             return RpcError { code, ..answered.clone() };
         }
         McpErrorKind::Parse => code::PARSE,
@@ -175,4 +176,19 @@ pub(crate) fn encode_input_required<'a>(
         result.set(ByteString::literal("requestState"), state.clone());
     }
     self::encode_result(id, result, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_a_server_of_the_same_revision_stays() {
+        for (code, translated) in [(-32002, -32602), (-32042, -32602), (-32601, -32601), (-32050, -32050)] {
+            let answered = || Error::from_server(RpcError { code, message: ByteString::literal("no"), data: None });
+            assert_eq!(rpc_error(&answered()).code, translated);
+            assert_eq!(rpc_error(&answered().answered_in(REVISION)).code, code);
+            assert_eq!(crate::legacy::rpc_error(&answered().answered_in(REVISION)).code, code);
+        }
+    }
 }

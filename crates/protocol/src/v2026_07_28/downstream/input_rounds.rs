@@ -10,6 +10,7 @@ use moongate_telemetry::{InputKindName, InputOutcome};
 use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::dialect::DownstreamState;
+use crate::v2026_07_28::REVISION;
 use crate::v2026_07_28::downstream::encode;
 use crate::v2026_07_28::downstream::request_state::{self, CarriedState, StateContext};
 use crate::{client_capabilities, legacy};
@@ -334,3 +335,7 @@ pub(crate) fn from_error(error: &Error) -> Option<InputRequired> {
     let (responder, _) = tokio::sync::oneshot::channel();
     Some(InputRequired { requests, state_holder: StateHolder::Client(None), server: None, responder })
 }
+    // A server of this revision has other means to ask, so its code says something else.
+    if error.server_revision == REVISION {
+        return None;
+    }

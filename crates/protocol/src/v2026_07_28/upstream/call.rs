@@ -17,7 +17,7 @@ use crate::input_recipient::CallTarget;
 use crate::v2026_07_28::meta_keys::SERVER_INFO;
 use crate::v2026_07_28::upstream::connection::ModernConnection;
 use crate::v2026_07_28::upstream::request_rounds::RequestRounds;
-use crate::v2026_07_28::{meta, mirrored_headers, tasks};
+use crate::v2026_07_28::{REVISION, meta, mirrored_headers, tasks};
 use crate::{call_error, notifications};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcNotification, RpcResponse, encode_with, write_request};
@@ -161,7 +161,7 @@ impl ModernCall {
                 self.messages = Some(reply.messages);
                 Ok(())
             }
-            Ok(Err(e)) => Err(call_error::from_link(name, &e)),
+            Ok(Err(e)) => Err(call_error::from_link(name, &e).answered_in(REVISION)),
             Err(_) => Err(self.timed_out()),
         }
     }
@@ -214,7 +214,7 @@ impl ModernCall {
     }
 
     fn link_error(&self, error: &LinkError) -> Error {
-        call_error::from_link(&self.server.options.server, error)
+        call_error::from_link(&self.server.options.server, error).answered_in(REVISION)
     }
 
     fn on_notification(&self, notification: RpcNotification) -> Option<ExchangeEvent> {
@@ -237,7 +237,7 @@ impl ModernCall {
     fn on_response(&mut self, response: RpcResponse) -> ExchangeEvent {
         let mut result = match response.outcome {
             Ok(result) => result,
-            Err(error) => return ExchangeEvent::Done(Err(Error::from_server(error))),
+            Err(error) => return ExchangeEvent::Done(Err(Error::from_server(error).answered_in(REVISION))),
         };
         match result.get_string("resultType").as_deref() {
             Some("input_required") => self.on_input_required(&result),

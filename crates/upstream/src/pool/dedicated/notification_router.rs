@@ -51,7 +51,7 @@ impl NotificationRouter {
             Notification::MaybeChanged(kind) => self.reporter.report_maybe_changed(kind),
             // The elicitation's id tells which of the owner's clients was sent to the page.
             Notification::ElicitationComplete(..) => self.server.publish(Audience::Everyone, notification),
-            Notification::ResourceUpdated(..) | Notification::Log(..) => {
+            Notification::ResourceUpdated(..) | Notification::Log(..) | Notification::TaskStatus(_) => {
                 self.server.publish(Audience::Owner(self.reporter.owner().clone()), notification);
             }
             // The others belong to a call, or have no known receiver.
