@@ -1,9 +1,10 @@
 //! Sealed state: handed to a client, and brought back by it.
 //!
 //! Owns the key and the format. Does not know what the state says. Invariant: only state that this gateway sealed for
-//! the same caller and request opens, and only before it expires. Outside, nothing of it can be read or changed.
+//! the same caller and request opens, and only before it expires. Outside, nothing of it can be read or changed. State
+//! that is spent opens no second time (`spent_states.rs`).
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -11,6 +12,9 @@ use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tokio::time::Instant;
+
+use crate::spent_states::{SealMark, SpentStates};
+use moongate_model::PrincipalMark;
 
 /// Digest of the caller and the request that sealed state belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,8 +43,31 @@ pub enum SealError {
     OtherCaller,
     /// Sealed for another request.
     OtherRequest,
-    /// Expired.
+    /// Expired, or used before.
     Expired,
+}
+
+/// State that was opened.
+#[derive(Debug, PartialEq, Eq)]
+pub struct OpenedState {
+    /// Sealed bytes.
+    pub plain: Vec<u8>,
+    /// Mark of this seal.
+    pub mark: SealMark,
+}
+
+/// Use of a state by its principal.
+pub struct StateUse {
+    sealer: Arc<StateSealer>,
+    principal: PrincipalMark,
+    mark: SealMark,
+}
+
+impl StateUse {
+    /// Takes the use back: the state was of no effect, and may be sent again.
+    pub fn give_back(self) {
+        self.sealer.spent.give_back(&self.principal, &self.mark);
+    }
 }
 
 impl SealError {
@@ -62,12 +89,14 @@ pub struct StateSealer {
     epoch: Instant,
     /// Milliseconds from 1970 to `epoch`. An expiry time must mean the same in the next process.
     began_ms: u64,
+    /// States that were used.
+    spent: SpentStates,
 }
 
 impl Default for StateSealer {
     fn default() -> Self {
         let began_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
-        StateSealer { key: OnceLock::new(), epoch: Instant::now(), began_ms }
+        StateSealer { key: OnceLock::new(), epoch: Instant::now(), began_ms, spent: SpentStates::default() }
     }
 }
 
@@ -93,12 +122,13 @@ impl StateSealer {
     }
 
     /// Opens what [`StateSealer::seal`] returned.
-    pub fn open(&self, caller: SealBinding, request: SealBinding, sealed: &str) -> Result<Vec<u8>, SealError> {
+    pub fn open(&self, caller: SealBinding, request: SealBinding, sealed: &str) -> Result<OpenedState, SealError> {
         let mut whole = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SealError::Foreign)?;
         let (nonce, sealed) = whole.split_at_mut_checked(NONCE_LEN).ok_or(SealError::Foreign)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SealError::Foreign)?;
+        let nonce: [u8; NONCE_LEN] = (&*nonce).try_into().map_err(|_| SealError::Foreign)?;
         // Opened before anything is compared: until then every byte is the client's.
-        let plain = self.key().open_in_place(nonce, Aad::empty(), sealed).map_err(|_| SealError::Foreign)?;
+        let nonce_of = Nonce::assume_unique_for_key(nonce);
+        let plain = self.key().open_in_place(nonce_of, Aad::empty(), sealed).map_err(|_| SealError::Foreign)?;
         let (head, plain) = plain.split_at_checked(HEADER_LEN).ok_or(SealError::Foreign)?;
         let (end, bindings) = head.split_at(8);
         // No comparison in constant time is needed: the seal authenticates the bindings, so nobody can choose them.
@@ -108,12 +138,18 @@ impl StateSealer {
         if bindings[32..] != request.0 {
             return Err(SealError::OtherRequest);
         }
-        let end = u64::from_be_bytes(end.try_into().expect("it was split at 8"));
+        let expires_ms = u64::from_be_bytes(end.try_into().expect("it was split at 8"));
         // Last, so that a caller's own mistake is named even for an old state.
-        if self.now_ms() > end {
+        if self.now_ms() > expires_ms {
             return Err(SealError::Expired);
         }
-        Ok(plain.to_vec())
+        Ok(OpenedState { plain: plain.to_vec(), mark: SealMark { expires_ms, nonce } })
+    }
+
+    /// Spends an opened state of a principal. Fails if it was used before.
+    pub fn spend(self: &Arc<Self>, principal: PrincipalMark, mark: SealMark) -> Result<StateUse, SealError> {
+        let is_first = self.spent.spend(&principal, mark, self.now_ms());
+        is_first.then(|| StateUse { sealer: self.clone(), principal, mark }).ok_or(SealError::Expired)
     }
 
     /// Restores a persisted key. Has no effect if something was sealed already, since that has to open.
@@ -145,6 +181,11 @@ mod tests {
 
     use super::*;
 
+    /// Opens a seal, and returns the sealed bytes alone.
+    fn open(seal: &StateSealer, caller: SealBinding, request: SealBinding, sealed: &str) -> Result<Vec<u8>, SealError> {
+        seal.open(caller, request, sealed).map(|opened| opened.plain)
+    }
+
     fn binding(text: &str) -> SealBinding {
         SealBinding::of(&[text.as_bytes()])
     }
@@ -154,12 +195,18 @@ mod tests {
         let seal = StateSealer::default();
         let (caller, request) = (binding("a"), binding("tools/call"));
         let sealed = seal.seal(caller, request, b"state", Duration::from_secs(10));
-        assert_eq!(seal.open(caller, request, &sealed).as_deref(), Ok(&b"state"[..]));
-        assert_eq!(seal.open(binding("b"), request, &sealed), Err(SealError::OtherCaller));
-        assert_eq!(seal.open(caller, binding("prompts/get"), &sealed), Err(SealError::OtherRequest));
-        assert_eq!(StateSealer::default().open(caller, request, &sealed), Err(SealError::Foreign));
+        assert_eq!(open(&seal, caller, request, &sealed).as_deref(), Ok(&b"state"[..]));
+        assert_eq!(open(&seal, binding("b"), request, &sealed), Err(SealError::OtherCaller));
+        assert_eq!(open(&seal, caller, binding("prompts/get"), &sealed), Err(SealError::OtherRequest));
+        assert_eq!(open(&StateSealer::default(), caller, request, &sealed), Err(SealError::Foreign));
+        let seal = Arc::new(seal);
+        let mark = seal.open(caller, request, &sealed).unwrap().mark;
+        let first = seal.spend([1; 16], mark).unwrap_or_else(|_| panic!("it was not used yet"));
+        assert!(seal.spend([1; 16], mark).is_err(), "it was used");
+        first.give_back();
+        assert!(seal.spend([1; 16], mark).is_ok());
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(seal.open(caller, request, &sealed), Err(SealError::Expired));
+        assert_eq!(open(&seal, caller, request, &sealed), Err(SealError::Expired));
     }
 
     #[tokio::test(start_paused = true)]
@@ -168,11 +215,11 @@ mod tests {
         earlier.restore(&[7; 32]);
         later.restore(&[7; 32]);
         let sealed = earlier.seal(binding("a"), binding("b"), b"state", Duration::from_secs(10));
-        assert_eq!(later.open(binding("a"), binding("b"), &sealed).as_deref(), Ok(&b"state"[..]));
+        assert_eq!(open(&later, binding("a"), binding("b"), &sealed).as_deref(), Ok(&b"state"[..]));
         later.restore(&[8; 32]);
-        assert!(later.open(binding("a"), binding("b"), &sealed).is_ok(), "the key in use stays");
+        assert!(open(&later, binding("a"), binding("b"), &sealed).is_ok(), "the key in use stays");
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(later.open(binding("a"), binding("b"), &sealed), Err(SealError::Expired));
+        assert_eq!(open(&later, binding("a"), binding("b"), &sealed), Err(SealError::Expired));
     }
 
     #[test]
@@ -187,18 +234,18 @@ mod tests {
             let seal = StateSealer::default();
             let (caller, request) = (binding("a"), binding("b"));
             let sealed = seal.seal(caller, request, &plain, Duration::from_secs(1));
-            prop_assert_eq!(seal.open(caller, request, &sealed), Ok(plain));
+            prop_assert_eq!(open(&seal, caller, request, &sealed), Ok(plain));
             let mut bytes = URL_SAFE_NO_PAD.decode(&sealed).unwrap();
             let at = at % bytes.len();
             bytes[at] ^= flip;
-            prop_assert_eq!(seal.open(caller, request, &URL_SAFE_NO_PAD.encode(&bytes)), Err(SealError::Foreign));
+            prop_assert_eq!(open(&seal, caller, request, &URL_SAFE_NO_PAD.encode(&bytes)), Err(SealError::Foreign));
             bytes.truncate(at);
-            prop_assert_eq!(seal.open(caller, request, &URL_SAFE_NO_PAD.encode(&bytes)), Err(SealError::Foreign));
+            prop_assert_eq!(open(&seal, caller, request, &URL_SAFE_NO_PAD.encode(&bytes)), Err(SealError::Foreign));
         }
 
         #[test]
         fn garbage_is_refused(text in ".{0,300}") {
-            prop_assert_eq!(StateSealer::default().open(binding("a"), binding("b"), &text), Err(SealError::Foreign));
+            prop_assert_eq!(open(&StateSealer::default(), binding("a"), binding("b"), &text), Err(SealError::Foreign));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Calls of stateless clients whose server waits for an answer: nobody comes back, the wrong one does, the server goes.
 
-use moongate_mock::MockHandle;
+use moongate_mock::{MockHandle, MockScript};
 use moongate_telemetry::StateRefusal;
 use serde_json::{Value, json};
 
-use crate::harness::{Era, Gateway, HttpReply, McpClient, Setup, holds, legacy, serve};
+use crate::harness::{Era, Gateway, HttpReply, McpClient, Setup, holds, legacy, modern, serve};
 
 /// The capabilities of a client that can be asked for a name.
 fn able() -> Value {
@@ -100,6 +100,51 @@ async fn request_state_belongs_to_its_principal() {
     assert_eq!(retry(&two, "web", &made_up).await.error()["message"], error["message"]);
     assert_eq!(gateway.app.metrics.inputs.state_refused.get(StateRefusal("other_caller")), 1);
     assert!(retry(&one, "web", &asked).await.text().contains("Ada"));
+}
+
+#[tokio::test]
+async fn a_sealed_state_is_good_once() {
+    for script in [legacy(), modern(), MockScript::standard()] {
+        let mock = serve(script).await;
+        let gateway = Setup::new().http("web", &mock.url).start().await;
+        gateway.ready(&["web"]).await;
+        let client = gateway.client(Era::Modern).await;
+        let asked = ask(&client, "web").await;
+        let other = gateway.client(Era::Modern).await;
+        let at_once = tokio::join!(retry(&client, "web", &asked), retry(&other, "web", &asked));
+        let passed = [at_once.0, at_once.1].iter().filter(|reply| reply.answer()["result"].is_object()).count();
+        assert_eq!(passed, 1, "one of two that come at once");
+        for _ in 0..3 {
+            let error = retry(&client, "web", &asked).await.error();
+            assert_eq!(error["code"], -32602, "{error}");
+            assert!(error["message"].as_str().unwrap().contains("used before"), "{error}");
+        }
+        // Another question has another state.
+        let asked = ask(&client, "web").await;
+        assert!(retry(&client, "web", &asked).await.text().contains("Ada"));
+    }
+}
+
+#[tokio::test]
+async fn a_state_whose_call_had_no_effect_is_good_again() {
+    let mock = serve(modern()).await;
+    let address = mock.url.trim_start_matches("http://").trim_end_matches("/mcp").parse().unwrap();
+    let gateway = Setup::new().http("web", &mock.url).start().await;
+    gateway.ready(&["web"]).await;
+    let client = gateway.client(Era::Modern).await;
+    let asked = ask(&client, "web").await;
+    mock.stop().await;
+    retry(&client, "web", &asked).await.failure();
+    let script = MockScript { state_key: Some("the-same".to_owned()), ..modern() };
+    let _mock = crate::harness::mock_at(script, address).await;
+    // The server is another one by now, and refuses its state with its own words: the gateway's seal still opens.
+    let again = async || {
+        let reply = retry(&client, "web", &asked).await;
+        let text = reply.answer().to_string();
+        assert!(!text.contains("used before"), "{text}");
+        (!text.contains("not available")).then_some(())
+    };
+    crate::harness::until("the server is back", again).await;
 }
 
 #[tokio::test]

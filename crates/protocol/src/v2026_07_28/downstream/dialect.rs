@@ -34,6 +34,7 @@ use moongate_model::{
     CacheHint, Call, Caller, DeferredCheck, Error, Exchange, InputRequired, McpErrorKind, McpMethod, Notification,
     Outcome, Principal, Server, ServerCapabilities, StateHolder, TaskMethod, TaskMode,
 };
+use moongate_session::StateUse;
 use moongate_telemetry::InputOutcome;
 
 /// Dialect of this revision.
@@ -159,12 +160,12 @@ fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPo
     checked.map(|checked| ParsedPost::Request(Box::new(checked))).map_err(|error| (400, Some(id), error))
 }
 
-/// Validates the members of a request, and its headers if it has any.
 /// Builds the refusal of a body that is no single request or notification.
 fn neither(found: &str) -> ModernRefusal {
     (400, None, Error::new(McpErrorKind::InvalidRequest, format!("Invalid request: the body is {found}")))
 }
 
+/// Validates the members of a request, and its headers if it has any.
 pub(crate) fn validate(
     request: RpcRequest,
     headers: Option<HeaderMap>,
@@ -295,16 +296,21 @@ pub(crate) fn start_request(
     let context = StateContext::from_request(&method, target, &params);
     // Other methods have no input rounds, so such members are ordinary params there.
     let retry_params = if context.allows_input() { RetryParams::take(&mut params) } else { RetryParams::default() };
-    let encoder = ModernEncoder { id, context, token, caller, scope, frame, state: state.clone(), undeclared: None };
+    let mut encoder = ModernEncoder {
+        id,
+        context,
+        token,
+        caller,
+        scope,
+        frame,
+        state: state.clone(),
+        undeclared: None,
+        used_state: None,
+    };
     let exchange = match encoder.input_round().begin_retry(retry_params) {
-        Ok(RetryPurpose::NewCall(resume)) => {
-            // Deferred, since only the endpoint finds the tool's definition.
-            // 2026-07-28/basic/transports/streamable-http.mdx: "Any server that processes the message body
-            // MUST validate that encoded header values, after decoding if Base64-encoded, match the
-            // corresponding values in the request body."
-            let check = headers.filter(|_| method == McpMethod::CallTool).map(|headers| -> DeferredCheck {
-                Box::new(move |definition, arguments| mirrored_headers::check_params(&headers, definition, arguments))
-            });
+        Ok(RetryPurpose::NewCall(resume, used)) => {
+            encoder.used_state = used;
+            let check = headers.filter(|_| method == McpMethod::CallTool).map(params_check);
             let task = if may_task { TaskMode::Allowed } else { TaskMode::Never };
             let (progress, detailed) = (encoder.token.is_some(), method == McpMethod::Task(TaskMethod::Get));
             let call = Call {
@@ -327,6 +333,14 @@ pub(crate) fn start_request(
         Err(error) => return refuse(&encoder.id, &error),
     };
     ModernStarted::Running(exchange, encoder)
+}
+
+/// Creates the check of mirrored arguments. Deferred, since only the endpoint finds the tool's definition.
+///
+/// 2026-07-28/basic/transports/streamable-http.mdx: "Any server that processes the message body MUST validate that
+/// encoded header values, after decoding if Base64-encoded, match the corresponding values in the request body."
+fn params_check(headers: HeaderMap) -> DeferredCheck {
+    Box::new(move |definition, arguments| mirrored_headers::check_params(&headers, definition, arguments))
 }
 
 fn accepts_stream(headers: &HeaderMap) -> bool {
@@ -376,6 +390,8 @@ pub(crate) struct ModernEncoder {
     state: Arc<DownstreamState>,
     /// Error of the first input request that the client did not declare. The response, if the server fails without it.
     undeclared: Option<Box<Error>>,
+    /// Use of the state that the request brought. It is taken back if the call had no effect.
+    used_state: Option<StateUse>,
 }
 
 impl ModernEncoder {
@@ -447,6 +463,11 @@ impl ResponseEncoder for ModernEncoder {
             Some(missing) => Err(*missing),
             None => end,
         };
+        if let (Some(used), Err(error)) = (self.used_state.take(), &end)
+            && input_rounds::had_no_effect(error)
+        {
+            used.give_back();
+        }
         encode::encode_outcome(&self.id, self.context.method(), end)
     }
 }

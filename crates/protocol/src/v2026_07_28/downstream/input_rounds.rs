@@ -18,9 +18,9 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcError, code};
 use moongate_model::{
     Caller, Continuation, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired, InputResponses,
-    McpErrorKind, StateHolder,
+    McpErrorKind, Retryable, StateHolder,
 };
-use moongate_session::{OpenInput, OpenInputRequest, ParkedCall, SealError};
+use moongate_session::{OpenInput, OpenInputRequest, ParkedCall, SealError, StateUse};
 
 /// Time to wait for a further input request after one. Servers that need several send them at once, and the client
 /// should get them in one round.
@@ -41,8 +41,8 @@ pub(crate) struct RetryParams {
 
 /// Purpose of a retry.
 pub(crate) enum RetryPurpose {
-    /// New call, with the part of the retry that its server gets.
-    NewCall(Option<Box<Continuation>>),
+    /// New call, with the part of the retry that its server gets, and the use of the state in it.
+    NewCall(Option<Box<Continuation>>, Option<StateUse>),
     /// Parked exchange that may continue.
     ParkedCall(Exchange),
     /// Parked exchange with open requests, which are sent again.
@@ -77,18 +77,22 @@ impl InputRound<'_> {
             return Err(invalid("inputResponses must be an object"));
         }
         let Some(state) = state else {
-            return Ok(RetryPurpose::NewCall(responses.map(|responses| {
+            let resume = responses.map(|responses| {
                 Box::new(Continuation { input_responses: Some(responses), ..Continuation::default() })
-            })));
+            });
+            return Ok(RetryPurpose::NewCall(resume, None));
         };
         let bindings = self.context.bindings(&self.caller.principal, self.scope);
         match CarriedState::open(&state, &bindings, self.state)? {
-            CarriedState::HeldByClient { server, state } => Ok(RetryPurpose::NewCall(Some(Box::new(Continuation {
-                input_responses: responses,
-                request_state: Some(state),
-                server,
-            })))),
-            CarriedState::HeldByServer(ticket) => {
+            (CarriedState::HeldByClient { server, state }, mark) => {
+                // basic/patterns/mrtr.mdx, Server Requirements: "To prevent replay". Whether a server takes its own
+                // state twice is its decision, but it gets the state of one seal once.
+                let used = self.state.seal.spend(self.caller.principal.mark, mark);
+                let used = used.map_err(|refused| request_state::state_error(refused, self.state))?;
+                let resume = Continuation { input_responses: responses, request_state: Some(state), server };
+                Ok(RetryPurpose::NewCall(Some(Box::new(resume)), Some(used)))
+            }
+            (CarriedState::HeldByServer(ticket), _) => {
                 // Taken out: of two retries with one ticket, the second finds nothing.
                 let parked = self.state.parked_calls.take(&ticket, &self.caller.principal);
                 let mut parked = parked.ok_or_else(|| request_state::state_error(SealError::Expired, self.state))?;
@@ -319,10 +323,24 @@ fn invalid(what: &str) -> Error {
     Error::new(McpErrorKind::InvalidParams, format!("Invalid params: {what}"))
 }
 
+/// Returns true if a call that failed was of no effect at its server, as far as the gateway can know.
+pub(crate) fn had_no_effect(error: &Error) -> bool {
+    match error.kind {
+        // The server may have done all of it before the time or the connection ended.
+        McpErrorKind::ServerTimeout | McpErrorKind::ServerProtocol | McpErrorKind::Cancelled => false,
+        McpErrorKind::ServerDown => !matches!(error.retryable, Retryable::After(_)),
+        _ => true,
+    }
+}
+
 /// Reads the input requests from a legacy server's error, if it is URL Elicitation Required
 /// (2025-11-25/client/elicitation.mdx). The requests fit clients of this revision.
 pub(crate) fn from_error(error: &Error) -> Option<InputRequired> {
+    // A server of this revision has other means to ask, so its code says something else.
     let McpErrorKind::ServerError(answered) = &error.kind else { return None };
+    if error.server_revision == REVISION {
+        return None;
+    }
     let required = legacy::required_elicitations(answered)?;
     let method = ByteString::literal("elicitation/create");
     let input_request =
@@ -335,7 +353,3 @@ pub(crate) fn from_error(error: &Error) -> Option<InputRequired> {
     let (responder, _) = tokio::sync::oneshot::channel();
     Some(InputRequired { requests, state_holder: StateHolder::Client(None), server: None, responder })
 }
-    // A server of this revision has other means to ask, so its code says something else.
-    if error.server_revision == REVISION {
-        return None;
-    }

@@ -11,7 +11,7 @@ use moongate_telemetry::StateRefusal;
 use crate::dialect::DownstreamState;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Error, McpErrorKind, McpMethod, Principal};
-use moongate_session::{ParkTicket, SealBinding, SealError};
+use moongate_session::{OpenedState, ParkTicket, SealBinding, SealError, SealMark};
 
 /// State carried by a client.
 #[derive(Debug, PartialEq)]
@@ -107,18 +107,20 @@ impl CarriedState {
         plain
     }
 
-    /// Opens the state from a client. Fails with the error for the client.
+    /// Opens the state from a client, and returns the mark of its seal, too. Fails with the error for the client.
     pub(crate) fn open(
         value: &RawJson,
         bindings: &StateBindings,
         state: &DownstreamState,
-    ) -> Result<CarriedState, Error> {
+    ) -> Result<(CarriedState, SealMark), Error> {
         let opened = match value.as_text() {
             Some(text) => state.seal.open(bindings.caller, bindings.request, &text),
             // The gateway hands out strings only.
             None => Err(SealError::Foreign),
         };
-        let read = opened.and_then(|plain| CarriedState::read(plain).ok_or(SealError::Foreign));
+        let read = opened.and_then(|OpenedState { plain, mark }| {
+            CarriedState::read(plain).map(|state| (state, mark)).ok_or(SealError::Foreign)
+        });
         read.map_err(|refused| self::state_error(refused, state))
     }
 
@@ -240,7 +242,7 @@ mod tests {
         let sealed = sealer().seal(bound.caller, bound.request, b"state", Duration::from_secs(60));
         let open = |principal: &Principal| {
             let bound = bindings(principal);
-            sealer().open(bound.caller, bound.request, &sealed)
+            sealer().open(bound.caller, bound.request, &sealed).map(|opened| opened.plain)
         };
         assert_eq!(open(&after), Ok(b"state".to_vec()));
         assert_eq!(open(&other), Err(SealError::OtherCaller));
