@@ -66,6 +66,12 @@ function registerTools(server) {
         },
         async ({ a, b }) => ({ content: [{ type: 'text', text: String(a + b) }], structuredContent: { sum: a + b } }),
     );
+    // Only 2026-07-28 allows this output. The SDK wraps it for clients of earlier revisions.
+    server.registerTool(
+        'rows',
+        { description: 'Returns rows', outputSchema: z.array(z.number()) },
+        async () => ({ content: [{ type: 'text', text: '[1,2]' }], structuredContent: [1, 2] }),
+    );
     const steps = z.object({ steps: z.number().int().positive(), milliseconds: z.number().default(20) });
     server.registerTool('count', { description: 'Counts, with progress', inputSchema: steps }, async (args, ctx) => {
         const progressToken = ctx.mcpReq._meta?.progressToken;

@@ -11,6 +11,9 @@ mod harness;
 mod mutated;
 
 use harness::{ClientPlace, InteropGateway, InteropServers, SdkClient, SdkKind};
+use serde_json::{Value, json};
+
+use crate::harness::{Era, McpClient, until};
 
 /// What `/mcp` shows: one of each transport, and both eras.
 const EVERYWHERE: &[&str] = &["everything", "evt_http", "files", "memory", "time", "modern_ts", "modern_py"];
@@ -89,6 +92,37 @@ async fn a_key_opens_the_gateway() {
         let run = client.at(&gateway.endpoint(""), ClientPlace::Aggregate);
         run.with_key("an-interop-test-key").check(&["time"]).await;
         run.expect_refusal(&["time"]).await;
+    }
+    gateway.stop().await;
+}
+
+/// The SDK wraps an output that is no object for clients of earlier revisions. Each SDK checks results by the list that it
+/// got, so a list of the other era would fail its calls.
+#[tokio::test]
+async fn an_sdk_server_of_both_eras_has_a_list_for_each() {
+    let gateway = InteropGateway::serve(&["both_ts"], None).await;
+    let output = async |client: &McpClient| -> Value {
+        let listed = client.request("tools/list", json!({})).await.result();
+        let rows = listed["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "both_ts__rows");
+        rows.map(|rows| rows["outputSchema"]["type"].clone()).unwrap_or_default()
+    };
+    for (era, expected) in [(Era::Modern, "array"), (Era::Legacy, "object")] {
+        let client = McpClient::open(&gateway.endpoint(""), era).await;
+        until("the server is ready", || async {
+            let reply = client.call("both_ts__add", json!({"a": 1, "b": 2})).await.json();
+            (reply["result"]["structuredContent"]["sum"] == 3).then_some(())
+        })
+        .await;
+        until("its list is known", || async { (output(&client).await == expected).then_some(()) }).await;
+    }
+    for client in [
+        SdkClient::new(SdkKind::Typescript, "2025-11-25"),
+        SdkClient::new(SdkKind::Typescript, "2026-07-28"),
+        SdkClient::new(SdkKind::Typescript, "2026-07-28").at_revision("2025-11-25"),
+        SdkClient::new(SdkKind::Python, "2025-11-25"),
+        SdkClient::new(SdkKind::Python, "2026-07-28"),
+    ] {
+        gateway.run(client, "", ClientPlace::Aggregate, &["both_ts"]).await;
     }
     gateway.stop().await;
 }

@@ -3,6 +3,7 @@
 mod access;
 mod asking_tools;
 mod elicitations;
+mod era_lists;
 mod children;
 mod connection;
 mod findings;

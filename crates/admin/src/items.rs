@@ -42,7 +42,7 @@ pub(super) fn use_by_server(snapshot: &Snapshot) -> HashMap<&str, ServerUse> {
             // Hidden tools are in no list that a model reads, so they cost nothing.
             if kind == ItemKind::Tools && !route.hidden {
                 server.listed += 1;
-                server.bytes += route.listed.bytes().len();
+                server.bytes += route.form.listed.bytes().len();
             }
         }
     }
@@ -203,7 +203,7 @@ fn rules_of(server: &ServerEntry, kind: ItemKind) -> (&'static str, &ItemRules) 
 
 /// Returns the size of an item as lists show it. One in no list counts as its server wrote it.
 fn listed_bytes(item: &JsonObject, route: Option<&Arc<CatalogRoute>>) -> usize {
-    route.map_or_else(|| item.bytes().len(), |route| route.listed.bytes().len())
+    route.map_or_else(|| item.bytes().len(), |route| route.form.listed.bytes().len())
 }
 
 /// Parses a member for the page. It is a definition, not a payload.

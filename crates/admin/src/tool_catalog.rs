@@ -73,7 +73,7 @@ pub(super) fn find_tools(admin: &AdminState, coverage: &EndpointCoverage, query:
     let describe = |id: &ByteString| {
         let route = snapshot.find_exposed(ItemKind::Tools, id)?;
         let server = servers.iter().find(|server| server.settings.name == route.upstream.settings.name)?;
-        Some((world.describe_owner(server), world.describe_tool(server, &route.definition)))
+        Some((world.describe_owner(server), world.describe_tool(server, &route.form.definition)))
     };
     let listed = hits.iter().take(shown).filter_map(describe).collect();
     FoundTools { listed, total: hits.len(), unlisted: world.find_unlisted(&servers, query) }

@@ -3,20 +3,21 @@
 //! Owns the exposed keys and the order of building. Does not talk to servers. Invariant: every listed item can be
 //! routed, and every item that cannot be exposed is named with the reason.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::catalog::Snapshot;
 use crate::findings::{CatalogFinding, FindingTopic};
 use crate::names::{AssignedName, NameChange, NameRequest, NameRules, assign};
-use crate::selected_item::{ExcludedItem, SelectedItem, select_item};
+use crate::selected_item::{ExcludedItem, ListedDefinition, OtherDefinition, SelectedItem, select_item};
 use crate::server_entry::{ServerEntry, server_name};
 use crate::templates::{OPEN_TEMPLATES_MAX, TemplateIndex};
 use crate::{mcp_apps, uris};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::ItemKind;
-use moongate_protocol::{LEGACY_ONLY, LegacyForm};
+use moongate_protocol::{Era, LEGACY_ONLY, LegacyForm};
 use moongate_telemetry::MeterFactory;
+use moongate_upstream::ItemList;
 
 /// Maximum number of tools with meters of their own. Further ones share a meter, so that a server cannot fill the
 /// metrics.
@@ -40,7 +41,10 @@ impl Snapshot {
             for (n, (taken, (exposed, _))) in found.into_iter().zip(keys).enumerate() {
                 let mut route = taken.into_route(kind, ByteString::from(exposed), meters, n < METERS_MAX);
                 if kind == ItemKind::Tools {
-                    route.listed = mcp_apps::with_exposed_pages(route.listed, &route.upstream, &snapshot);
+                    let other = route.other.as_mut().and_then(|other| other.form.as_mut());
+                    for form in [Some(&mut route.form), other].into_iter().flatten() {
+                        form.listed = mcp_apps::with_exposed_pages(form.listed.clone(), &route.upstream, &snapshot);
+                    }
                 }
                 snapshot.insert(kind, route);
             }
@@ -53,34 +57,39 @@ impl Snapshot {
     fn select_items<'a>(&mut self, kind: ItemKind, servers: &'a [Arc<ServerEntry>]) -> Vec<SelectedItem<'a>> {
         let mut found = Vec::new();
         for upstream in servers {
-            let items = upstream.lists();
-            let list = items.get(kind);
-            self.hints.insert((server_name(upstream), kind), list.cache);
-            self.excluded.extend(list.refused.iter().map(|refused| ExcludedItem {
-                server: upstream.settings.name.clone(),
-                item: format!("{} {}", kind.member(), refused.item),
-                reason: refused.reason.clone(),
-            }));
-            for item in &list.items {
-                match select_item(kind, upstream, item) {
-                    Ok(Some(taken)) => {
-                        self.note_mends(kind, &taken);
-                        found.push(SelectedItem { era: list.era, ..taken });
-                    }
-                    Ok(None) => {}
-                    Err(left_out) => self.excluded.push(left_out),
-                }
+            let lists = upstream.era_lists();
+            let (shared, other) = (lists.shared().get(kind), lists.other().get(kind));
+            // Only modern lists have hints.
+            let modern = if lists.era() == Era::Modern { shared } else { other };
+            self.hints.insert((server_name(upstream), kind), modern.cache);
+            let (of_shared, left_out) = select_list(kind, upstream, lists.era(), shared);
+            if Arc::ptr_eq(shared, other) {
+                self.excluded.extend(left_out);
+                of_shared.iter().for_each(|taken| self.note_mends(kind, taken, true));
+                found.extend(of_shared);
+                continue;
             }
+            let (of_other, more_left_out) = select_list(kind, upstream, lists.other_era(), other);
+            // An item that is left out of both is named once.
+            let known: HashSet<&ExcludedItem> = left_out.iter().collect();
+            let more = more_left_out.iter().filter(|item| !known.contains(item)).cloned().collect::<Vec<_>>();
+            self.excluded.extend(left_out);
+            self.excluded.extend(more);
+            for (era, items) in [(lists.era(), &of_shared), (lists.other_era(), &of_other)] {
+                items.iter().for_each(|taken| self.note_mends(kind, taken, era == Era::Legacy));
+            }
+            found.extend(join_eras(lists.era(), of_shared, of_other));
         }
         found
     }
 
-    /// Notes what was mended in an item, and what legacy clients do not get.
-    fn note_mends(&mut self, kind: ItemKind, taken: &SelectedItem<'_>) {
+    /// Notes what was mended in an item, and what legacy clients do not get if they get this list.
+    fn note_mends(&mut self, kind: ItemKind, taken: &SelectedItem<'_>, is_for_legacy: bool) {
         let server = taken.upstream.settings.name.clone();
         let item = format!("{} {}", kind.member(), taken.local);
         let mut reasons = taken.mends.clone();
-        match &taken.legacy {
+        match &taken.definition.legacy {
+            _ if !is_for_legacy => {}
             LegacyForm::Same => {}
             LegacyForm::Mended(more) => reasons.push(format!("{} ({LEGACY_ONLY})", more.join("; "))),
             LegacyForm::LeftOut(reason) => {
@@ -90,7 +99,11 @@ impl Snapshot {
         }
         if !reasons.is_empty() {
             let text = format!("{item}: {}", reasons.join("; "));
-            self.findings.push(CatalogFinding { server: Some(server), topic: FindingTopic::Mended, text });
+            let finding = CatalogFinding { server: Some(server), topic: FindingTopic::Mended, text };
+            // What both faces list alike is named once.
+            if self.findings.last() != Some(&finding) && !self.findings.contains(&finding) {
+                self.findings.push(finding);
+            }
         }
     }
 
@@ -113,6 +126,53 @@ impl Snapshot {
             *count <= OPEN_TEMPLATES_MAX
         });
     }
+}
+
+/// Selects the items of one list of a server. Also returns those that are left out.
+fn select_list<'a>(
+    kind: ItemKind,
+    upstream: &'a Arc<ServerEntry>,
+    era: Era,
+    list: &ItemList,
+) -> (Vec<SelectedItem<'a>>, Vec<ExcludedItem>) {
+    let mut found = Vec::new();
+    let mut left_out: Vec<ExcludedItem> = list.refused.iter().map(|refused| ExcludedItem {
+        server: upstream.settings.name.clone(),
+        item: format!("{} {}", kind.member(), refused.item),
+        reason: refused.reason.clone(),
+    }).collect();
+    for item in &list.items {
+        match select_item(kind, upstream, era, item) {
+            Ok(Some(taken)) => {
+                let definition = ListedDefinition { era: list.era, ..taken.definition.clone() };
+                found.push(SelectedItem { definition, ..taken });
+            }
+            Ok(None) => {}
+            Err(excluded) => left_out.push(excluded),
+        }
+    }
+    (found, left_out)
+}
+
+/// Joins the items of both faces of a server: one item for each key, in the order of the shared connection's list.
+fn join_eras<'a>(
+    era: Era,
+    shared: Vec<SelectedItem<'a>>,
+    other: Vec<SelectedItem<'a>>,
+) -> impl Iterator<Item = SelectedItem<'a>> {
+    let other_era = if era == Era::Modern { Era::Legacy } else { Era::Modern };
+    let mut forms: HashMap<ByteString, ListedDefinition> =
+        other.iter().map(|item| (item.local.clone(), item.definition.clone())).collect();
+    let mut joined: Vec<SelectedItem<'a>> = Vec::with_capacity(shared.len());
+    for item in shared {
+        let definition = forms.remove(&item.local);
+        let is_same = definition.as_ref().is_some_and(|other| other.is_like(&item.definition));
+        let other = (!is_same).then_some(OtherDefinition { era: other_era, definition });
+        joined.push(SelectedItem { other, ..item });
+    }
+    let only_there = other.into_iter().filter(move |item| forms.contains_key(&item.local));
+    let absent = move || Some(OtherDefinition { era, definition: None });
+    joined.into_iter().chain(only_there.map(move |item| SelectedItem { other: absent(), ..item }))
 }
 
 fn exposed_keys(kind: ItemKind, found: &[SelectedItem<'_>], rules: &NameRules) -> Vec<AssignedName> {

@@ -15,7 +15,7 @@ use crate::server_entry::{ServerEntry, server_name};
 use crate::templates::{LookupBudget, TemplateIndex};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{CacheHint, ItemKind, RoleId};
-use moongate_protocol::LegacyForm;
+use moongate_protocol::Era;
 use moongate_telemetry::{ItemKindName, Metrics};
 
 /// Cache time of a list whose servers give none, in milliseconds. Clients are notified of changes.
@@ -29,8 +29,6 @@ pub struct Snapshot {
     exposed: [BTreeMap<ByteString, Arc<CatalogRoute>>; 4],
     /// Routes by kind, server and own key.
     local: [HashMap<(ByteString, ByteString), Arc<CatalogRoute>>; 4],
-    /// Kinds of which an item has another form for legacy clients.
-    legacy_forms: [bool; 4],
     /// Items that could not be exposed.
     pub excluded: Vec<ExcludedItem>,
     /// Other findings for the operator.
@@ -39,6 +37,8 @@ pub struct Snapshot {
     /// Servers that list resources or templates, by name.
     resource_servers: BTreeSet<ByteString>,
     pub(super) hints: HashMap<(ByteString, ItemKind), Option<CacheHint>>,
+    /// True for kinds with an item that differs between the eras. Lists of the others are rendered once for both.
+    differs_by_era: [bool; 4],
     lists: Mutex<HashMap<ListKey, RenderedList>>,
     tool_counts: Mutex<HashMap<(ByteString, RoleId), Arc<ToolCounts>>>,
 }
@@ -48,29 +48,19 @@ pub(super) type ToolCounts = HashMap<String, usize>;
 
 /// Key of a list.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct ListKey {
-    /// Name of the endpoint.
-    pub endpoint: ByteString,
-    /// Role of the callers.
-    pub role: RoleId,
-    /// Kind of the items.
-    pub kind: ItemKind,
-    /// Form of the items.
-    pub form: ListForm,
-}
-
-/// Form of a list that depends on its client.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ListForm {
+pub(super) struct ListKey {
+    pub(super) endpoint: ByteString,
+    pub(super) role: RoleId,
+    pub(super) kind: ItemKind,
     /// True if it says what may become a task.
-    pub with_tasks: bool,
-    /// True if it has what SDKs of the legacy era take.
-    pub is_legacy: bool,
+    pub(super) with_tasks: bool,
+    /// Era of the clients.
+    pub(super) era: Era,
 }
 
 /// List as an endpoint shows it.
 #[derive(Clone)]
-pub struct RenderedList {
+pub(super) struct RenderedList {
     /// Result of the list request.
     pub result: JsonObject,
     /// Cache time for clients.
@@ -86,7 +76,7 @@ impl Snapshot {
         if matches!(kind, ItemKind::Resources | ItemKind::Templates) && !route.implied {
             self.resource_servers.insert(server_name(&route.upstream));
         }
-        self.legacy_forms[kind as usize] |= route.output.is_wrapped() || route.legacy != LegacyForm::Same;
+        self.differs_by_era[kind as usize] |= route.differs_by_era();
         let route = Arc::new(route);
         self.local[kind as usize].insert((server_name(&route.upstream), route.local.clone()), route.clone());
         self.exposed[kind as usize].insert(route.exposed.clone(), route);
@@ -106,12 +96,6 @@ impl Snapshot {
     pub fn iter(&self, kind: ItemKind) -> impl Iterator<Item = &Arc<CatalogRoute>> {
         self.exposed[kind as usize].values()
     }
-
-    /// Returns true if an item of a kind has another form for legacy clients.
-    pub(super) fn has_legacy_forms(&self, kind: ItemKind) -> bool {
-        self.legacy_forms[kind as usize]
-    }
-
     /// Finds the template that a URI can come from. Returns `None` if the budget is spent.
     pub(super) fn find_template(&self, uri: &str, budget: &LookupBudget) -> Option<&Arc<CatalogRoute>> {
         self.templates.find(uri, budget)
@@ -123,13 +107,17 @@ impl Snapshot {
     }
 
     /// Returns a list, rendered once for each endpoint and role. `first` are items of the gateway's own.
-    pub fn list(
+    pub(super) fn list(
         &self,
-        key: ListKey,
+        mut key: ListKey,
         public: bool,
         first: impl FnOnce() -> Vec<RawJson>,
         visible: impl Fn(&CatalogRoute) -> Option<RawJson>,
     ) -> RenderedList {
+        let kind = key.kind;
+        if !self.differs_by_era[kind as usize] {
+            key.era = Era::Modern;
+        }
         // Rendered without the lock: two callers may render the same list, which is harmless.
         if let Some(list) = self.lock_lists().get(&key) {
             return list.clone();
@@ -180,10 +168,7 @@ impl Snapshot {
             // 2026-01-26).
             for (key, route) in a.iter().filter(|(_, route)| !route.implied) {
                 let other = b.get(key).filter(|other| !other.implied);
-                let is_same = |other: &CatalogRoute| {
-                    other.listed == route.listed && other.legacy == route.legacy && other.hidden == route.hidden
-                };
-                let same = other.is_some_and(|other| is_same(other));
+                let same = other.is_some_and(|other| other.is_listed_like(route));
                 let server = server_name(&route.upstream);
                 if !same && !servers.contains(&server) {
                     servers.push(server);
@@ -204,7 +189,7 @@ impl Snapshot {
                 metrics.catalog.items.series((name, ItemKindName(kind.member()))).set(gauge_value(count));
             }
             let tools = self.iter(ItemKind::Tools).filter(|r| r.upstream.settings.name == *name && !r.hidden);
-            let bytes: usize = tools.map(|route| route.listed.bytes().len()).sum();
+            let bytes: usize = tools.map(|route| route.form.listed.bytes().len()).sum();
             metrics.catalog.bytes.series(name).set(gauge_value(bytes));
             metrics.catalog.tokens.series(name).set(gauge_value(estimate_tokens(bytes)));
             let left_out = self.excluded.iter().filter(|l| l.server == *name).count();

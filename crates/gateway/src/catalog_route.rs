@@ -8,8 +8,31 @@ use std::sync::Arc;
 use crate::schemas::CombinedSchema;
 use crate::server_entry::ServerEntry;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_protocol::{Era, LegacyForm, ToolOutput};
+use moongate_protocol::{Era, LegacyForm, ListedOutput, ToolOutput};
 use moongate_telemetry::CallMeter;
+
+/// Form of an item, as one face of its server lists it.
+pub struct ItemForm {
+    /// Definition from the server, repaired if need be.
+    pub definition: Arc<JsonObject>,
+    /// Listed form on the endpoint over everything.
+    pub listed: RawJson,
+    /// Combining schema of a tool: the reason why model APIs refuse it, and its compatible form.
+    pub(super) combined: Option<CombinedSchema>,
+    /// Form in lists of legacy clients.
+    pub(super) legacy: LegacyForm,
+    /// Structured output of a tool.
+    pub(super) output: ToolOutput,
+    /// Era of the connection that listed it, if known.
+    pub(super) listed_era: Option<Era>,
+}
+
+/// Form of an item in the other era.
+pub(super) struct OtherForm {
+    pub(super) era: Era,
+    /// `None`: the server does not list it in that era.
+    pub(super) form: Option<ItemForm>,
+}
 
 /// Route of one item to its server.
 pub struct CatalogRoute {
@@ -21,22 +44,53 @@ pub struct CatalogRoute {
     pub local_raw: RawJson,
     /// Key that clients see through the endpoint over everything.
     pub exposed: ByteString,
-    /// Definition from the server, repaired if need be.
-    pub definition: Arc<JsonObject>,
-    /// Listed form on the endpoint over everything.
-    pub listed: RawJson,
-    /// Form in lists of legacy clients.
-    pub(super) legacy: LegacyForm,
+    /// Form that the server's shared connection lists, or the only one.
+    pub form: ItemForm,
+    /// Form for clients of the other era, where that differs.
+    pub(super) other: Option<OtherForm>,
     /// True if lists leave it out.
     pub hidden: bool,
     /// True if no list of its server has it, but a tool names it.
     pub implied: bool,
-    /// Combining schema of a tool: the reason why model APIs refuse it, and its compatible form.
-    pub(super) combined: Option<CombinedSchema>,
-    /// Era of the connection that listed it, if known.
-    pub(super) listed_era: Option<Era>,
-    /// Structured output of a tool.
-    pub(super) output: ToolOutput,
     /// Meter of its calls.
     pub meter: Arc<CallMeter>,
+}
+
+impl CatalogRoute {
+    /// Returns the form for clients of an era. `None`: the server lists it only in the other one.
+    pub(super) fn form_for(&self, era: Era) -> Option<&ItemForm> {
+        match &self.other {
+            Some(other) if other.era == era => other.form.as_ref(),
+            _ => Some(&self.form),
+        }
+    }
+
+    /// Returns the form for clients of an era, or the other one.
+    pub(super) fn form_or_main(&self, era: Era) -> &ItemForm {
+        self.form_for(era).unwrap_or(&self.form)
+    }
+
+    /// Returns the definition that a call in an era is made by.
+    pub(super) fn definition_for(&self, era: Era) -> &Arc<JsonObject> {
+        &self.form_or_main(era).definition
+    }
+
+    /// Returns the output that a client of an era was listed.
+    pub(super) fn output_for(&self, era: Era) -> ListedOutput {
+        let form = self.form_or_main(era);
+        ListedOutput { shape: form.output.shape, era: form.listed_era }
+    }
+
+    /// Returns true if clients of the eras may see different forms.
+    pub(super) fn differs_by_era(&self) -> bool {
+        self.other.is_some() || self.form.output.is_wrapped() || self.form.legacy != LegacyForm::Same
+    }
+
+    /// Returns true if lists show the same in both, for clients of either era.
+    pub(super) fn is_listed_like(&self, other: &CatalogRoute) -> bool {
+        let shown =
+            |route: &CatalogRoute, era| route.form_for(era).map(|form| (form.listed.clone(), form.legacy.clone()));
+        let is_same = |era| shown(self, era) == shown(other, era);
+        self.hidden == other.hidden && is_same(Era::Legacy) && is_same(Era::Modern)
+    }
 }

@@ -3,8 +3,8 @@
 //! Owns what each caller sees in them. Does not hold items (`catalog.rs`). Invariant: an item that may not be used is
 //! not listed.
 
-use crate::catalog::{ListForm, ListKey, RenderedList};
-use crate::catalog_route::CatalogRoute;
+use crate::catalog::{ListKey, RenderedList};
+use crate::catalog_route::{CatalogRoute, ItemForm};
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
 use crate::search_mode::is_meta_name;
@@ -49,13 +49,11 @@ impl Endpoint {
 
     /// Renders a list, without the age of its parts.
     pub(super) fn rendered_list(&self, caller: &Caller, kind: ItemKind, with_tasks: bool) -> RenderedList {
+        let era = era_of(caller.revision);
+        let key = ListKey { endpoint: self.name.clone(), role: caller.principal.role, kind, with_tasks, era };
         // Without keys every caller sees the same list, so shared caches may hold it.
         let public = caller.principal.role == RoleId::ANONYMOUS;
         let snapshot = self.generation.snapshot.load();
-        // Where all items have one form, both eras share a list.
-        let is_legacy = era_of(caller.revision) == Era::Legacy && snapshot.has_legacy_forms(kind);
-        let form = ListForm { with_tasks, is_legacy };
-        let key = ListKey { endpoint: self.name.clone(), role: caller.principal.role, kind, form };
         let search = self.search_rules().filter(|_| kind == ItemKind::Tools);
         let meta_tools = || search.map(|rules| self.list_meta_tools(rules, &snapshot, with_tasks)).unwrap_or_default();
         let visible = |route: &CatalogRoute| {
@@ -63,9 +61,10 @@ impl Endpoint {
             if search.is_some_and(is_found) {
                 return None;
             }
+            let form = route.form_for(era)?;
             let listed = || {
-                let plain = self.listed_for(caller.revision, kind, route);
-                let plain = if is_legacy { legacy_form(kind, route, plain)? } else { plain };
+                let plain = self.listed_for(caller.revision, kind, route, form);
+                let plain = if era == Era::Legacy { legacy_form(kind, form, plain)? } else { plain };
                 match with_tasks && runs_as_task(&route.upstream) {
                     true => Some(moongate_protocol::offer_as_task(&plain).unwrap_or(plain)),
                     false => Some(plain),
@@ -76,20 +75,20 @@ impl Endpoint {
         snapshot.list(key, public, meta_tools, visible)
     }
 
-    /// Renders an item as lists show it to a client of this revision.
-    pub(super) fn listed_for(&self, client: &str, kind: ItemKind, route: &CatalogRoute) -> RawJson {
-        let plain = self.listed_definition(kind, route);
-        route.output.listed_for(client, &plain).unwrap_or(plain)
+    /// Renders a form of an item as lists show it to a client of this revision.
+    pub(super) fn listed_for(&self, client: &str, kind: ItemKind, route: &CatalogRoute, form: &ItemForm) -> RawJson {
+        let plain = self.listed_definition(kind, route, form);
+        form.output.listed_for(client, &plain).unwrap_or(plain)
     }
 
-    /// Renders an item as its server wrote it, under its exposed name.
-    pub(super) fn listed_definition(&self, kind: ItemKind, route: &CatalogRoute) -> RawJson {
+    /// Renders a form of an item as its server wrote it, under its exposed name.
+    pub(super) fn listed_definition(&self, kind: ItemKind, route: &CatalogRoute, form: &ItemForm) -> RawJson {
         let style = match &self.scope {
             EndpointScope::View(view) => view.schema.unwrap_or(self.generation.schema),
             _ => self.generation.schema,
         };
-        let plain = if self.keeps_local_names() { render_local(kind, route) } else { route.listed.clone() };
-        let combined = route.combined.as_ref().filter(|_| style == SchemaStyle::Compatible);
+        let plain = if self.keeps_local_names() { render_local(kind, route, form) } else { form.listed.clone() };
+        let combined = form.combined.as_ref().filter(|_| style == SchemaStyle::Compatible);
         let compatible = combined.and_then(|combined| combined.compatible.as_ref());
         compatible.and_then(|schema| schemas::with_schema(&plain, schema)).unwrap_or(plain)
     }
@@ -101,8 +100,8 @@ fn runs_as_task(upstream: &Upstream) -> bool {
 }
 
 /// Returns a listed item as legacy clients take it. `None`: they do not get it.
-fn legacy_form(kind: ItemKind, route: &CatalogRoute, listed: RawJson) -> Option<RawJson> {
-    match &route.legacy {
+fn legacy_form(kind: ItemKind, form: &ItemForm, listed: RawJson) -> Option<RawJson> {
+    match &form.legacy {
         LegacyForm::Same => Some(listed),
         LegacyForm::Mended(_) => legacy_definition(kind, &listed),
         LegacyForm::LeftOut(_) => None,
@@ -110,11 +109,11 @@ fn legacy_form(kind: ItemKind, route: &CatalogRoute, listed: RawJson) -> Option<
 }
 
 /// Renders an item under its server's own key, with the config's description.
-fn render_local(kind: ItemKind, route: &CatalogRoute) -> RawJson {
+fn render_local(kind: ItemKind, route: &CatalogRoute, form: &ItemForm) -> RawJson {
     let rules = match kind {
         ItemKind::Tools => &route.upstream.settings.tools,
         ItemKind::Prompts => &route.upstream.settings.prompts,
         ItemKind::Resources | ItemKind::Templates => &route.upstream.settings.resources,
     };
-    expose::render_item(kind, &route.definition, &route.local, rules.describe.get(route.local.as_str()))
+    expose::render_item(kind, &form.definition, &route.local, rules.describe.get(route.local.as_str()))
 }

@@ -86,7 +86,7 @@ use moongate_upstream::{
 };
 
 pub use catalog::{Snapshot, estimate_tokens};
-pub use catalog_route::CatalogRoute;
+pub use catalog_route::{CatalogRoute, ItemForm};
 pub use endpoint::Endpoint;
 pub use endpoint_coverage::EndpointCoverage;
 pub use explain::{ExplainedRule, NamedThing, ToolExplanation, UnknownName};

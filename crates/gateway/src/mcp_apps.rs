@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::catalog::Snapshot;
-use crate::selected_item::SelectedItem;
+use crate::selected_item::{ListedDefinition, SelectedItem};
 use crate::server_entry::{ServerEntry, server_name};
 use crate::uris;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -21,7 +21,9 @@ pub(super) fn unlisted_app_pages<'a>(tools: &[SelectedItem<'a>], listed: &[Selec
     let mut known: HashSet<(&str, ByteString)> = listed.iter().map(|t| (&*t.upstream.name, t.local.clone())).collect();
     let mut pages = Vec::new();
     for tool in tools {
-        for uri in moongate_protocol::app_pages(&tool.definition) {
+        let other = tool.other.as_ref().and_then(|other| other.definition.as_ref());
+        let named = [Some(&tool.definition), other].into_iter().flatten();
+        for uri in named.flat_map(|definition| moongate_protocol::app_pages(&definition.item)) {
             let exists = tool.upstream.settings.resources.allows_uri(&uri);
             if exists && known.insert((&tool.upstream.name, uri.clone())) {
                 pages.push(page(tool.upstream, uri));
@@ -34,16 +36,9 @@ pub(super) fn unlisted_app_pages<'a>(tools: &[SelectedItem<'a>], listed: &[Selec
 fn page<'a>(upstream: &'a Arc<ServerEntry>, uri: ByteString) -> SelectedItem<'a> {
     // Implied items are hidden, so clients never see this definition.
     let definition = JsonObject::new().with("uri", RawJson::string(&uri)).with("name", RawJson::string(&uri));
-    SelectedItem {
-        upstream,
-        base_name: uri.to_string(),
-        local: uri,
-        definition: Arc::new(definition),
-        mends: Vec::new(),
-        legacy: LegacyForm::Same,
-        implied: true,
-        era: None,
-    }
+    let definition = ListedDefinition { item: Arc::new(definition), legacy: LegacyForm::Same, era: None };
+    let (base_name, mends) = (uri.to_string(), Vec::new());
+    SelectedItem { upstream, base_name, local: uri, definition, mends, other: None, implied: true }
 }
 
 /// Returns the tool as it is listed through the endpoint over everything. Without a change, the bytes are the same.

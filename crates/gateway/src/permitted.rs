@@ -17,7 +17,7 @@ use crate::server_entry::{ServerEntry, server_name};
 use crate::task_handles;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, ItemKind, Principal};
-use moongate_protocol::ListedOutput;
+use moongate_protocol::{Era, ListedOutput};
 use moongate_telemetry::{CallMeter, DeniedRule};
 use moongate_upstream::SharingMode;
 
@@ -34,11 +34,11 @@ impl<T> Deref for Permitted<T> {
 }
 
 impl Permitted<Arc<CatalogRoute>> {
-    /// Routes a call to the item.
-    pub(super) fn route_call(&self) -> Permitted<RoutedCall> {
-        let CatalogRoute { upstream, meter, exposed, output, listed_era, .. } = &*self.0;
+    /// Routes a call of a client of this era to the item.
+    pub(super) fn route_call(&self, era: Era) -> Permitted<RoutedCall> {
+        let CatalogRoute { upstream, meter, exposed, .. } = &*self.0;
         let (server, meter, tool) = (upstream.clone(), meter.clone(), exposed.clone());
-        let output = ListedOutput { shape: output.shape, era: *listed_era };
+        let output = self.0.output_for(era);
         Permitted(RoutedCall { server, meter, tool, output })
     }
 

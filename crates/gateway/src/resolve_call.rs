@@ -39,9 +39,10 @@ impl Endpoint {
         let what = if kind == ItemKind::Tools { "tool" } else { "prompt" };
         let unknown = || Error::new(McpErrorKind::UnknownName, format!("Unknown {what}: {name}"));
         let route = self.lookup(snapshot, caller, kind, &name).ok_or_else(unknown)?;
+        let era = moongate_protocol::era_of(caller.revision);
         // The check needs the definition, which is known only now.
         if let Some(check) = call.deferred_check.take() {
-            check(&route.definition, call.params.get("arguments"))?;
+            check(route.definition_for(era), call.params.get("arguments"))?;
         }
         Self::check_task_mode(&route.upstream, call)?;
         check_issuer(&route.upstream, call)?;
@@ -49,8 +50,8 @@ impl Endpoint {
         if route.local != name {
             call.params.set(ByteString::literal("name"), route.local_raw.clone());
         }
-        call.definition = Some(route.definition.clone());
-        Ok(route.route_call())
+        call.definition = Some(route.definition_for(era).clone());
+        Ok(route.route_call(era))
     }
 
     fn resolve_resource(

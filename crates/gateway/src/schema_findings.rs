@@ -25,7 +25,7 @@ pub(super) fn refused_tools(generation: &Generation, snapshot: &Snapshot) -> Vec
         }
     }
     compatible.sort_unstable();
-    let tools = snapshot.iter(ItemKind::Tools).filter_map(|route| Some((route, route.combined.as_ref()?)));
+    let tools = snapshot.iter(ItemKind::Tools).filter_map(|route| Some((route, route.form.combined.as_ref()?)));
     let finding = |(route, combined): (&Arc<CatalogRoute>, &CombinedSchema)| {
         let done = match (&combined.compatible, compatible.is_empty()) {
             (None, _) => "listed as it is, since it cannot be written otherwise".to_owned(),

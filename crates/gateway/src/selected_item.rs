@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::catalog_route::CatalogRoute;
+use crate::catalog_route::{CatalogRoute, ItemForm, OtherForm};
 use crate::server_entry::ServerEntry;
 use crate::{expose, schemas};
 use moongate_access::policy::ItemRules;
@@ -31,13 +31,37 @@ pub(super) struct SelectedItem<'a> {
     pub(super) local: ByteString,
     /// Name before prefix and separator are added.
     pub(super) base_name: String,
-    pub(super) definition: Arc<JsonObject>,
+    pub(super) definition: ListedDefinition,
     /// Reasons why the definition is not the server's own.
     pub(super) mends: Vec<String>,
-    pub(super) legacy: LegacyForm,
+    /// Definition for clients of the other era, where that differs.
+    pub(super) other: Option<OtherDefinition>,
     pub(super) implied: bool,
+}
+
+/// Definition of an item, as one face of its server lists it.
+#[derive(Clone)]
+pub(super) struct ListedDefinition {
+    /// Definition from the server, repaired if need be.
+    pub(super) item: Arc<JsonObject>,
+    /// Form in lists of legacy clients.
+    pub(super) legacy: LegacyForm,
     /// Era of the connection that listed it, if known.
     pub(super) era: Option<Era>,
+}
+
+impl ListedDefinition {
+    /// Returns true if clients of either era see the same in both.
+    pub(super) fn is_like(&self, other: &ListedDefinition) -> bool {
+        self.item == other.item && self.legacy == other.legacy
+    }
+}
+
+/// Definition of an item in the other era.
+pub(super) struct OtherDefinition {
+    pub(super) era: Era,
+    /// `None`: the server does not list it in that era.
+    pub(super) definition: Option<ListedDefinition>,
 }
 
 fn rules_of(upstream: &ServerEntry, kind: ItemKind) -> &ItemRules {
@@ -48,10 +72,12 @@ fn rules_of(upstream: &ServerEntry, kind: ItemKind) -> &ItemRules {
     }
 }
 
-/// Applies the config's rules and checks the item. Returns `None` if the config excludes it.
+/// Applies the config's rules and checks the item, which the server's face in an era lists. Returns `None` if the config
+/// excludes it.
 pub(super) fn select_item<'a>(
     kind: ItemKind,
     upstream: &'a Arc<ServerEntry>,
+    era: Era,
     item: &Arc<JsonObject>,
 ) -> Result<Option<SelectedItem<'a>>, ExcludedItem> {
     let left_out = |reason: String| ExcludedItem {
@@ -70,7 +96,7 @@ pub(super) fn select_item<'a>(
     }
     let CheckedDefinition { definition, mends, legacy } = check_definition(kind, item).map_err(left_out)?;
     if kind == ItemKind::Tools
-        && let Some(problem) = upstream.tool_problem(&definition)
+        && let Some(problem) = upstream.tool_problem(era, &definition)
     {
         return Err(left_out(problem));
     }
@@ -86,9 +112,8 @@ pub(super) fn select_item<'a>(
         return Err(left_out(reason));
     }
     let stem = rules.rename.get(local.as_str()).cloned().unwrap_or_else(|| local.to_string());
-    let selected =
-        SelectedItem { upstream, local, base_name: stem, definition, mends, legacy, implied: false, era: None };
-    Ok(Some(selected))
+    let definition = ListedDefinition { item: definition, legacy, era: None };
+    Ok(Some(SelectedItem { upstream, local, base_name: stem, definition, mends, other: None, implied: false }))
 }
 
 impl SelectedItem<'_> {
@@ -100,7 +125,17 @@ impl SelectedItem<'_> {
         own_meter: bool,
     ) -> CatalogRoute {
         let rules = rules_of(self.upstream, kind);
-        let listed = expose::render_item(kind, &self.definition, &exposed, rules.describe.get(self.local.as_str()));
+        let is_tool = kind == ItemKind::Tools;
+        let form = |ListedDefinition { item, legacy, era }: ListedDefinition| ItemForm {
+            listed: expose::render_item(kind, &item, &exposed, rules.describe.get(self.local.as_str())),
+            combined: if is_tool { schemas::inspect_schema(&item) } else { None },
+            output: if is_tool { ToolOutput::of(&item) } else { ToolOutput::default() },
+            listed_era: era,
+            legacy,
+            definition: item,
+        };
+        let other = self.other.map(|other| OtherForm { era: other.era, form: other.definition.map(form) });
+        let form = form(self.definition);
         let method = match kind {
             ItemKind::Tools => McpMethod::CallTool,
             ItemKind::Prompts => McpMethod::GetPrompt,
@@ -120,13 +155,9 @@ impl SelectedItem<'_> {
             implied: self.implied,
             local_raw: RawJson::string(&self.local),
             local: self.local,
+            form,
+            other,
             exposed,
-            listed_era: self.era,
-            output: if kind == ItemKind::Tools { ToolOutput::of(&self.definition) } else { ToolOutput::default() },
-            combined: if kind == ItemKind::Tools { schemas::inspect_schema(&self.definition) } else { None },
-            definition: self.definition,
-            legacy: self.legacy,
-            listed,
         }
     }
 }

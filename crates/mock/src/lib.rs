@@ -42,7 +42,7 @@ pub use self::{
     revision::Revision,
     scenario::{FlowRequest, FlowStep, ScriptedFlow, UndeclaredPolicy},
     script::{
-        AnswerMode, ContentPreset, CursorMode, GeneratedTools, HttpRules, ListRules, MockScript, NewlineStyle,
+        AnswerMode, ContentPreset, CursorMode, EraRule, GeneratedTools, HttpRules, ListRules, MockScript, NewlineStyle,
         SseRules, StdioRules, TaskRule,
     },
 };

@@ -9,12 +9,31 @@ use super::{
     call::{CallOutcome, MockCall},
     contents::ListItem,
     record::lock,
-    script::CursorMode,
+    script::{CursorMode, EraRule},
     wire::{ResultBody, RpcFailure},
 };
 
 pub(super) fn tools(call: &MockCall) -> CallOutcome {
-    page(call, "tools", &lock(&call.server.contents).tools)
+    let script = &call.server.script;
+    let mut tools = lock(&call.server.contents).tools.clone();
+    tools.retain(|tool| match script.eras.get(&tool.key) {
+        Some(EraRule::Legacy) => !call.revision.is_modern(),
+        Some(EraRule::Modern) => call.revision.is_modern(),
+        Some(EraRule::Wrapped) | None => true,
+    });
+    for tool in tools.iter_mut().filter(|tool| is_wrapped(call, &tool.key)) {
+        let mut definition = tool.value();
+        let schema = definition["outputSchema"].take();
+        definition["outputSchema"] =
+            json!({"type": "object", "properties": {"result": schema}, "required": ["result"]});
+        *tool = ListItem::from_script("name", &definition);
+    }
+    page(call, "tools", &tools)
+}
+
+/// Returns true if a tool's output is wrapped for this client.
+pub(super) fn is_wrapped(call: &MockCall, tool: &str) -> bool {
+    !call.revision.is_modern() && call.server.script.eras.get(tool) == Some(&EraRule::Wrapped)
 }
 
 pub(super) fn resources(call: &MockCall) -> CallOutcome {

@@ -53,6 +53,8 @@ pub struct MockScript {
     /// Contents by URI for the resources above: a text, or an object with `text` or `blob` and `mimeType`. Under the
     /// URI of a template, its `{variables}` are filled.
     pub contents: BTreeMap<String, Value>,
+    /// Tools that differ between the eras, by name.
+    pub eras: BTreeMap<String, EraRule>,
     /// Tools that run as tasks, by name, with their rules.
     pub tasks: BTreeMap<String, TaskRule>,
     /// Asks for the client's roots when it is ready, and again when they change. The tool `directories` tells them.
@@ -91,6 +93,7 @@ impl Default for MockScript {
             prompts: Vec::new(),
             flows: BTreeMap::new(),
             contents: BTreeMap::new(),
+            eras: BTreeMap::new(),
             tasks: BTreeMap::new(),
             follow_roots: false,
             list: ListRules::default(),
@@ -113,6 +116,18 @@ pub enum ContentPreset {
     Standard,
     /// Few friendly items for a first look.
     Demo,
+}
+
+/// Difference of a tool between the eras.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EraRule {
+    /// Listed for legacy clients only.
+    Legacy,
+    /// Listed for modern clients only.
+    Modern,
+    /// Its `outputSchema` and structured content are wrapped for legacy clients, as the TypeScript SDK 2 does.
+    Wrapped,
 }
 
 /// Family of tools that differ only in their number.

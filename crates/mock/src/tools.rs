@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     call::{CallOutcome, CallStop, LEVELS, MockCall},
-    process,
+    lists, process,
     record::lock,
     resources,
     revision::Revision,
@@ -43,7 +43,12 @@ pub(super) async fn run_tool(call: &MockCall, name: &str) -> CallOutcome {
     let script = &call.server.script;
     let modern = script.modern_answers.get(name).filter(|_| call.revision.is_modern());
     if let Some(answer) = modern.or_else(|| script.answers.get(name)) {
-        let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
+        let mut text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
+        if lists::is_wrapped(call, name) {
+            let mut wrapped = answer.clone();
+            wrapped["structuredContent"] = json!({"result": answer["structuredContent"]});
+            text = wrapped.to_string();
+        }
         return Ok(
             ResultBody::verbatim(&text).ok_or_else(|| RpcFailure::new(-32603, "the script's answer is no object"))?
         );

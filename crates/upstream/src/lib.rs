@@ -36,6 +36,7 @@ use crate::supervisor::stderr_history::StderrHistory;
 use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::{Call, Caller, Error, ItemKind, Notification, ServerDescription};
+use moongate_protocol::Era;
 pub use moongate_transport::MemoryPipe;
 
 pub use all_servers::demand_counter::DemandCounter;
@@ -50,6 +51,7 @@ pub use connection_owner::ConnectionOwner;
 pub use event::NoSink;
 pub use event::{Audience, EventSink, UpstreamEvent};
 pub use gateway_caller::gateway_caller;
+pub use lists::eras::EraLists;
 pub use lists::fetch::{ItemList, ServerLists, list_all, offers_list};
 pub use settings::{
     BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
@@ -80,7 +82,7 @@ impl Upstream {
     pub fn new(settings: ServerSettings, common: Arc<AllServersContext>, sink: Arc<dyn EventSink>) -> Arc<Self> {
         let server = ServerContext::new(settings, common, sink);
         let lists = Arc::new(ListStore::new(server.clone()));
-        let pool = Arc::new(ConnectionPool::new(server.clone(), lists.dedicated.clone()));
+        let pool = Arc::new(ConnectionPool::new(server.clone(), lists.clone()));
         let calls = CallDispatcher::new(server.clone(), pool.clone());
         let supervised = SupervisedServer {
             server: server.clone(),
@@ -265,10 +267,11 @@ impl Upstream {
     }
 
     /// Returns why the rules of the server's revision forbid to expose a tool. `None` if they allow it.
-    pub fn tool_problem(&self, definition: &JsonObject) -> Option<String> {
+    /// `era`: the era of the face that lists it.
+    pub fn tool_problem(&self, era: Era, definition: &JsonObject) -> Option<String> {
         // The rules of the last handshake: its lists stay while the server is disconnected, and so do their rules.
         let handshake = self.pool.last_handshake()?;
-        moongate_protocol::tool_problem(handshake.era, handshake.is_multiplexed, definition)
+        moongate_protocol::tool_problem(era, handshake.is_multiplexed, definition)
     }
 
     /// Closes the connections of principals that were revoked.
@@ -278,9 +281,15 @@ impl Upstream {
 
     // === lists ===
 
-    /// Returns the lists. While the server is disconnected, these are the last good ones.
+    /// Returns the items of both eras, for rules and operators. While the server is disconnected, these are the last
+    /// good ones.
     pub fn lists(&self) -> Arc<ServerLists> {
-        self.lists.load()
+        self.lists.load_eras().all().clone()
+    }
+
+    /// Returns the lists for clients of each era.
+    pub fn era_lists(&self) -> Arc<EraLists> {
+        self.lists.load_eras()
     }
 
     /// Sets the lists, for tests of code that reads them.
@@ -300,7 +309,7 @@ impl Upstream {
     pub async fn relist_now(&self, kind: ItemKind) {
         // In other states the lists are fetched anyway, once the server is ready.
         if self.server.state() == UpstreamState::Ready {
-            self.lists.relist_requests.request(kind).await;
+            self.lists.relist(kind).await;
         }
     }
 
@@ -332,7 +341,7 @@ impl Upstream {
             speaks_other_era: row.speaks_other_era,
             greeting: row.greeting,
         });
-        self.lists.restore(row.lists);
+        self.lists.restore(row.era, row.lists, row.other_lists);
         true
     }
 
@@ -384,6 +393,8 @@ impl Upstream {
         let answers = tokio::time::timeout(self.server.timeouts.call(), answers).await.unwrap_or_default();
         answers.into_iter().next_back().unwrap_or(Ok(()))
     }
+
+    // === calls ===
 
     #[cfg(test)]
     pub(crate) fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> moongate_model::Exchange {

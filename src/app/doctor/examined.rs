@@ -157,7 +157,7 @@ pub(crate) fn facts_of(gateway: &Gateway) -> Vec<ServerFacts> {
         let (name, status) = (&server.settings.name, server.status());
         let left_out = snapshot.excluded.iter().filter(|left_out| left_out.server == *name);
         let tools = snapshot.iter(ItemKind::Tools).filter(|tool| tool.upstream.settings.name == *name && !tool.hidden);
-        let sizes: Vec<usize> = tools.map(|tool| tool.listed.bytes().len()).collect();
+        let sizes: Vec<usize> = tools.map(|tool| tool.form.listed.bytes().len()).collect();
         let findings = |topic| {
             let found = snapshot.findings_about(Some(name.as_str()), topic);
             found.into_iter().map(str::to_owned).collect::<Vec<String>>()

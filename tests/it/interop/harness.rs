@@ -109,6 +109,8 @@ impl InteropServers {
             "memory": memory,
             "time": {"command": python, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]},
             "modern_ts": {"url": self.modern_ts},
+            "both_ts": {"command": "node", "args": [text(scripts().join("server.mjs")), "stdio"],
+                "env": {"INTEROP_HOME": text(self.home)}},
             "modern_py": {"command": python, "args": ["-B", text(scripts().join("server.py")), "stdio"]},
         })
     }
@@ -160,7 +162,8 @@ impl InteropGateway {
         InteropGateway::serve(&["time"], Some(key)).await
     }
 
-    async fn serve(servers: &[&str], key: Option<&str>) -> InteropGateway {
+    /// In front of these servers.
+    pub(crate) async fn serve(servers: &[&str], key: Option<&str>) -> InteropGateway {
         let peers = InteropServers::start().await;
         let config = peers.config(servers, key);
         let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));

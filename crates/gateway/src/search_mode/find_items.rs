@@ -16,7 +16,8 @@ use crate::search_mode::server_overview::{not_ready_text, state_note};
 use crate::search_mode::text_result::{error_result, text_result};
 use crate::server_entry::ServerEntry;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{ItemKind, Outcome, Principal};
+use moongate_model::{Caller, ItemKind, Outcome};
+use moongate_protocol::Era;
 
 /// Characters of a query that an answer repeats.
 const REPEATED_MAX: usize = 100;
@@ -36,8 +37,9 @@ pub(super) struct ItemQuery {
 
 impl Endpoint {
     /// Answers a search.
-    pub(super) fn find_items(&self, principal: &Principal, query: &ItemQuery) -> Outcome {
+    pub(super) fn find_items(&self, caller: &Caller, query: &ItemQuery) -> Outcome {
         let snapshot = self.generation.snapshot.load_full();
+        let (principal, era) = (&caller.principal, moongate_protocol::era_of(caller.revision));
         let visible = self.visible_servers(principal, &snapshot);
         let servers: Vec<&Arc<ServerEntry>> = visible.iter().map(|visible| visible.server).collect();
         // A server that the caller may not see gets the answer of one that does not exist. A refusal of its
@@ -50,6 +52,7 @@ impl Endpoint {
         }
         let is_searched = |kind: ItemKind, route: &CatalogRoute| {
             query.server.as_ref().is_none_or(|name| *name == route.upstream.name)
+                && route.form_for(era).is_some()
                 && self.permits(principal, kind, route)
         };
         // The filter goes into the ranking. A filter afterwards would let hidden items use up the limit.
@@ -58,11 +61,11 @@ impl Endpoint {
         if found.items.is_empty() {
             return text_result(&no_match_text(query, &servers));
         }
-        text_result(&self.found_text(query, &found))
+        text_result(&self.found_text(era, query, &found))
     }
 
     /// Writes the items of a search that found some.
-    pub(super) fn found_text(&self, query: &ItemQuery, found: &RankedItems) -> String {
+    pub(super) fn found_text(&self, era: Era, query: &ItemQuery, found: &RankedItems) -> String {
         let (plural, how) = match query.group {
             ItemGroup::Tools => ("tools", "Call with call_tool."),
             ItemGroup::Resources => ("resources", "Read with read_resource."),
@@ -70,9 +73,10 @@ impl Endpoint {
         };
         let mut lines = vec![format!("{} of {} {plural}. {how}", found.items.len(), found.total)];
         for item in &found.items {
+            let form = item.route.form_or_main(era);
             lines.push(match query.full {
-                true => json_text(&self.listed_for(query.client, item.kind, &item.route)).to_owned(),
-                false => self.summarize(item.kind, &item.route).to_lines(),
+                true => json_text(&self.listed_for(query.client, item.kind, &item.route, form)).to_owned(),
+                false => self.summarize(item.kind, &item.route, form).to_lines(),
             });
         }
         if found.has_more {

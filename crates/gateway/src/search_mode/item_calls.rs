@@ -120,10 +120,10 @@ impl CallGuide {
 
     /// Returns what helps after a server's refusal.
     fn hint(&self, endpoint: &Endpoint) -> Option<String> {
-        let (principal, id) = (&self.caller.principal, self.item.id());
-        match (id.0, endpoint.item_signature(principal, &id)) {
+        let id = self.item.id();
+        match (id.0, endpoint.item_signature(&self.caller, &id)) {
             // The one server with resources is asked for those in no list, too. So its refusal may mean a wrong URI.
-            (ItemKind::Resources, None) => Some(endpoint.finding_text(principal, &id)),
+            (ItemKind::Resources, None) => Some(endpoint.finding_text(&self.caller.principal, &id)),
             (ItemKind::Resources, Some(_)) => None,
             (_, signature) => signature.map(|signature| arguments_text(&id.1, &signature)),
         }

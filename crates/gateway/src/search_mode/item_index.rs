@@ -112,7 +112,7 @@ impl GroupIndex {
 /// Digest of everything that the index reads of a server.
 fn digest(title: &str, about: &str, items: &[(ItemKind, &CatalogRoute)]) -> u64 {
     let parts: Vec<(ItemKind, &[u8], &[u8])> =
-        items.iter().map(|(kind, route)| (*kind, route.exposed.as_bytes(), &route.listed.bytes()[..])).collect();
+        items.iter().map(|(kind, route)| (*kind, route.exposed.as_bytes(), &route.form.listed.bytes()[..])).collect();
     // Fixed keys suffice. A server that forges a collision makes only its own entries stale.
     BuildHasherDefault::<DefaultHasher>::default().hash_one((title, about, parts))
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the words. Does not search (`ranked_items.rs`). Invariant: each part is one line, whatever a server wrote.
 
-use crate::catalog_route::CatalogRoute;
+use crate::catalog_route::{CatalogRoute, ItemForm};
 use crate::endpoint::Endpoint;
 use crate::search_mode::item_texts::json_text;
 use crate::search_mode::server_overview::state_note;
@@ -23,9 +23,9 @@ pub(super) struct ItemSummary {
 }
 
 impl Endpoint {
-    /// Summarizes an item as this endpoint shows it.
-    pub(super) fn summarize(&self, kind: ItemKind, route: &CatalogRoute) -> ItemSummary {
-        let definition = self.listed_definition(kind, route);
+    /// Summarizes a form of an item as this endpoint shows it.
+    pub(super) fn summarize(&self, kind: ItemKind, route: &CatalogRoute, form: &ItemForm) -> ItemSummary {
+        let definition = self.listed_definition(kind, route, form);
         let members = definition.as_object().unwrap_or_default();
         let key = if self.keeps_local_names() { &route.local } else { &route.exposed };
         let is_split = self.search_rules().is_some_and(|rules| rules.split_calls);

@@ -20,7 +20,7 @@ pub(super) struct ItemTexts {
 
 impl ItemTexts {
     pub(super) fn read(kind: ItemKind, route: &CatalogRoute) -> Self {
-        let listed = route.listed.as_object().unwrap_or_default();
+        let listed = route.form.listed.as_object().unwrap_or_default();
         let text = |key: &str| listed.get_string(key);
         let own_name = match kind {
             ItemKind::Tools | ItemKind::Prompts => route.local.clone(),

@@ -29,13 +29,13 @@ use item_index::{ItemGroup, ItemIndexes};
 use meta_arguments::{ArgumentProblem, MetaArguments};
 use meta_tools::MetaTool;
 use moongate_jsonrpc::json::RawJson;
-use moongate_model::{Call, Caller, Error, Exchange, ItemKind, McpErrorKind, Outcome, Principal, TaskMode};
+use moongate_model::{Call, Caller, Error, Exchange, ItemKind, McpErrorKind, Outcome, TaskMode};
 use text_result::error_result;
 
 pub(crate) use server_overview::search_instructions;
 
 /// Answer that a meta-tool takes from the catalogue.
-type LocalAnswer = Box<dyn FnOnce(&Endpoint, &Principal) -> Outcome + Send>;
+type LocalAnswer = Box<dyn FnOnce(&Endpoint, &Caller) -> Outcome + Send>;
 
 impl Endpoint {
     /// Starts the call of a tool where the lists have meta-tools. Other names are tools of servers.
@@ -96,10 +96,9 @@ impl Endpoint {
             MetaTool::SearchPrompts => answer_query(query(ItemGroup::Prompts, false)?),
             MetaTool::DescribeTool => {
                 let names = arguments.names()?;
-                let client = caller.revision;
-                Box::new(move |endpoint, principal| endpoint.describe_tools(principal, client, &names))
+                Box::new(move |endpoint, caller| endpoint.describe_tools(caller, &names))
             }
-            MetaTool::ListServers => Box::new(|endpoint, principal| endpoint.list_servers(principal)),
+            MetaTool::ListServers => Box::new(|endpoint, caller| endpoint.list_servers(&caller.principal)),
         };
         Ok(self.answer_from_catalog(caller, UnsentCall::from_call(&call), answer))
     }
@@ -107,8 +106,8 @@ impl Endpoint {
     fn answer_from_catalog(&self, caller: &Arc<Caller>, unsent: UnsentCall, answer: LocalAnswer) -> Exchange {
         let (endpoint, caller) = (self.clone_endpoint(), caller.clone());
         Exchange::start_with(async move {
-            let principal = caller.principal.clone();
-            let end = endpoint.in_background(move |endpoint| answer(endpoint, &principal)).await;
+            let asking = caller.clone();
+            let end = endpoint.in_background(move |endpoint| answer(endpoint, &asking)).await;
             endpoint.answer_locally(&caller, unsent, end)
         })
     }
@@ -171,11 +170,11 @@ fn refuse_stray_members(
     let key = arguments.text("name").ok().filter(|_| tool.has_argument("arguments"));
     // Without a name there is nothing else to show than the meta-tool itself.
     let id = (kind, key.ok_or_else(|| arguments.problem(&format!("{stray}.")))?);
-    Ok(Box::new(move |endpoint, principal| endpoint.refuse_misplaced(principal, &id, &stray)))
+    Ok(Box::new(move |endpoint, caller| endpoint.refuse_misplaced(caller, &id, &stray)))
 }
 
 fn answer_query(query: ItemQuery) -> LocalAnswer {
-    Box::new(move |endpoint, principal| endpoint.find_items(principal, &query))
+    Box::new(move |endpoint, caller| endpoint.find_items(caller, &query))
 }
 
 /// Refuses a call that must become a task, if its meta-tool is none that can.

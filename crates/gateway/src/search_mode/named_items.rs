@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::catalog::Snapshot;
-use crate::catalog_route::CatalogRoute;
+use crate::catalog_route::{CatalogRoute, ItemForm};
 use crate::endpoint::Endpoint;
 use crate::search_mode::find_items::repeated;
 use crate::search_mode::item_index::ItemGroup;
@@ -16,20 +16,21 @@ use crate::search_mode::server_overview::not_ready_text;
 use crate::search_mode::text_result::{content_result, error_result, text_block};
 use crate::server_entry::ServerEntry;
 use moongate_jsonrpc::json::{ByteString, RawJson};
-use moongate_model::{ItemKind, Outcome, Principal};
+use moongate_model::{Caller, ItemKind, Outcome, Principal};
 
 impl Endpoint {
-    /// Describes tools by their whole definitions, to a client of this revision.
-    pub(super) fn describe_tools(&self, principal: &Principal, client: &str, names: &[ByteString]) -> Outcome {
+    /// Describes tools by their whole definitions.
+    pub(super) fn describe_tools(&self, caller: &Caller, names: &[ByteString]) -> Outcome {
         let snapshot = self.generation.snapshot.load_full();
+        let principal = &caller.principal;
         let mut is_found = false;
         let mut blocks = Vec::new();
         for name in names {
             let id = (ItemKind::Tools, name.clone());
-            let text = match self.find_visible(principal, &snapshot, &id) {
-                Some(route) => {
+            let text = match self.find_visible(caller, &snapshot, &id) {
+                Some((route, form)) => {
                     is_found = true;
-                    json_text(&self.listed_for(client, ItemKind::Tools, route)).to_owned()
+                    json_text(&self.listed_for(caller.revision, ItemKind::Tools, route, form)).to_owned()
                 }
                 None => self.unknown_text(principal, &id),
             };
@@ -44,18 +45,19 @@ impl Endpoint {
     }
 
     /// Refuses members that stand beside the arguments of an item, and shows where they belong.
-    pub(super) fn refuse_misplaced(&self, principal: &Principal, id: &ItemId, stray: &str) -> Outcome {
-        let signature = self.item_signature(principal, id);
+    pub(super) fn refuse_misplaced(&self, caller: &Caller, id: &ItemId, stray: &str) -> Outcome {
+        let signature = self.item_signature(caller, id);
         let how = signature.map(|signature| arguments_text(&id.1, &signature));
-        let how = how.unwrap_or_else(|| self.unknown_text(principal, id));
+        let how = how.unwrap_or_else(|| self.unknown_text(&caller.principal, id));
         let what = words_of(id.0).0;
         error_result(&format!("{stray}: the arguments of a {what} go into `arguments`. Nothing was called.\n{how}"))
     }
 
     /// Returns the line that says how to use an item, if the caller may see it.
-    pub(super) fn item_signature(&self, principal: &Principal, id: &ItemId) -> Option<String> {
+    pub(super) fn item_signature(&self, caller: &Caller, id: &ItemId) -> Option<String> {
         let snapshot = self.generation.snapshot.load_full();
-        Some(self.summarize(id.0, self.find_visible(principal, &snapshot, id)?).signature)
+        let (route, form) = self.find_visible(caller, &snapshot, id)?;
+        Some(self.summarize(id.0, route, form).signature)
     }
 
     /// Returns the text about an unknown item.
@@ -98,13 +100,14 @@ impl Endpoint {
 
     fn find_visible<'a>(
         &self,
-        principal: &Principal,
+        caller: &Caller,
         snapshot: &'a Arc<Snapshot>,
         (kind, key): &ItemId,
-    ) -> Option<&'a Arc<CatalogRoute>> {
+    ) -> Option<(&'a Arc<CatalogRoute>, &'a ItemForm)> {
         let route = snapshot.find_exposed(*kind, key)?;
         // A hidden item is unknown here, since its definition would tell that it exists.
-        (!route.hidden && self.permits(principal, *kind, route)).then_some(route)
+        let form = route.form_for(moongate_protocol::era_of(caller.revision))?;
+        (!route.hidden && self.permits(&caller.principal, *kind, route)).then_some((route, form))
     }
 }
 

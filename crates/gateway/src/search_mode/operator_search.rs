@@ -14,6 +14,7 @@ use crate::search_mode::meta_arguments::LIMIT_DEFAULT;
 use crate::settings::SearchRules;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Error, ItemKind};
+use moongate_protocol::Era;
 
 /// Tools that fit an operator's words.
 pub struct FoundTools {
@@ -76,7 +77,7 @@ impl Gateway {
         };
         let always = snapshot.iter(ItemKind::Tools).filter(|route| is_shown(route));
         let mut tools = endpoint.list_meta_tools(rules, &snapshot, false);
-        tools.extend(always.map(|route| endpoint.listed_definition(ItemKind::Tools, route)));
+        tools.extend(always.map(|route| endpoint.listed_definition(ItemKind::Tools, route, &route.form)));
         let is_listed = own.is_some();
         Some(SearchModeList { is_listed, tools: tools.len(), bytes: tools.iter().map(|tool| tool.bytes().len()).sum() })
     }
@@ -98,7 +99,7 @@ impl Gateway {
             let is_offered = |kind: ItemKind, route: &CatalogRoute| endpoint.offers(kind, route);
             let found = endpoint.indexes().rank(&snapshot, ItemGroup::Tools, &words, limit, is_offered);
             let tools = found.items.into_iter().map(|item| {
-                let summary = endpoint.summarize(item.kind, &item.route);
+                let summary = endpoint.summarize(item.kind, &item.route, &item.route.form);
                 FoundTool {
                     name: item.route.exposed.clone(),
                     server: item.route.upstream.name.clone(),
@@ -126,7 +127,7 @@ impl Gateway {
             if found.items.is_empty() {
                 return no_match_text(&query, &endpoint.servers().collect::<Vec<_>>());
             }
-            endpoint.found_text(&query, &found)
+            endpoint.found_text(Era::Modern, &query, &found)
         });
         Some(answer.await)
     }

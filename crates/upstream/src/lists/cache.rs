@@ -14,7 +14,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::gateway_caller::gateway_caller;
+use crate::lists::eras::EraLists;
 use crate::lists::fetch::{ItemList, ServerLists};
+use crate::lists::other_rows::{self, OtherRows};
 use crate::server_context::ServerContext;
 use crate::settings::{ConnectTarget, ServerSettings};
 use moongate_model::{ItemKind, Server, ServerDescription};
@@ -36,7 +38,7 @@ pub(crate) struct ListCache {
     /// Time of the last write, in seconds since 1970.
     written: AtomicU64,
     /// Lists of the last write.
-    lists: ArcSwapOption<ServerLists>,
+    lists: ArcSwapOption<EraLists>,
     /// Eras of the last write.
     eras: Mutex<Option<KnownEras>>,
     /// Requests of the server that the last write named.
@@ -82,6 +84,9 @@ struct CachedRow {
     legacy_tools: Vec<String>,
     face: ServerDescription,
     lists: [ItemList; 4],
+    /// Lists of the face in the other era, if they differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    other_lists: Option<OtherRows>,
 }
 
 /// Server as a previous process knew it.
@@ -98,6 +103,8 @@ pub(crate) struct RestoredServer {
     /// Tools that can ask only in the legacy era.
     pub(crate) legacy_tools: Vec<String>,
     pub(crate) lists: ServerLists,
+    /// Lists of the face in the other era, if they differ.
+    pub(crate) other_lists: Option<ServerLists>,
 }
 
 impl RestoredServer {
@@ -110,11 +117,8 @@ impl RestoredServer {
         if old || row.settings != settings_digest(settings) {
             return None;
         }
-        let mut lists = ServerLists::default();
         let era = if row.modern { Era::Modern } else { Era::Legacy };
-        for (kind, list) in ItemKind::ALL.into_iter().zip(row.lists) {
-            lists.set(kind, ItemList { era: Some(era), ..list });
-        }
+        let lists = ServerLists::from(row.lists.map(|list| Arc::new(ItemList { era: Some(era), ..list })));
         Some(RestoredServer {
             era,
             is_multiplexed: row.pipe,
@@ -123,6 +127,7 @@ impl RestoredServer {
             greeting: row.greeting,
             seen_requests: SeenRequests { input: row.asks, roots: row.asks_roots },
             legacy_tools: row.legacy_tools,
+            other_lists: row.other_lists.and_then(|rows| other_rows::restore(rows, &lists)),
             lists,
         })
     }
@@ -205,13 +210,12 @@ impl ListCache {
         &self,
         store: &StateStore,
         settings: &ServerSettings,
-        items: Arc<ServerLists>,
+        items: Arc<EraLists>,
         listed: &ListedServer<'_>,
     ) {
         let now = unix_now();
         let eras = Some((listed.era, listed.speaks_other_era, listed.greeting));
-        // Unchanged lists are the same allocation.
-        let same = self.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items))
+        let same = self.lists.load().as_ref().is_some_and(|lists| lists.holds_same(&items))
             && *self.eras() == eras
             && *self.seen_requests.lock() == listed.seen_requests
             && self.legacy_tools.load(Ordering::Relaxed) == listed.legacy_tools.len();
@@ -230,7 +234,8 @@ impl ListCache {
             asks_roots: listed.seen_requests.roots,
             legacy_tools: listed.legacy_tools.clone(),
             face: listed.server.describe(&gateway_caller()),
-            lists: ItemKind::ALL.map(|kind| (**items.get(kind)).clone()),
+            lists: ItemKind::ALL.map(|kind| (**items.shared().get(kind)).clone()),
+            other_lists: items.persisted_other().map(|other| other_rows::store(other, items.shared())),
         };
         let server = &settings.name;
         match serde_json::to_vec(&row) {

@@ -18,13 +18,13 @@ use moongate_protocol::Era;
 pub(crate) const SETTLE_TIME: Duration = Duration::from_millis(100);
 
 /// Lists of a server, in the server's own wire form.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerLists {
     lists: [Arc<ItemList>; 4],
 }
 
-/// List of one kind.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// List of one kind. Two are equal if they have the same, whichever connection gave them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ItemList {
     /// Items in the server's order.
     #[serde(with = "shared")]
@@ -40,6 +40,13 @@ pub struct ItemList {
     /// Items that are left out as they came.
     #[serde(default)]
     pub refused: Vec<RefusedItem>,
+}
+
+impl PartialEq for ItemList {
+    fn eq(&self, other: &Self) -> bool {
+        let ItemList { items, cache, cut, era: _, refused } = self;
+        *items == other.items && *cache == other.cache && *cut == other.cut && *refused == other.refused
+    }
 }
 
 /// Item of a list that is left out as it came: it is no object, or it has the key of an earlier one.
@@ -79,12 +86,25 @@ impl ServerLists {
         &self.lists[kind as usize]
     }
 
-    /// Replaces one list. Returns true if it differs from before.
-    pub fn set(&mut self, kind: ItemKind, list: ItemList) -> bool {
-        let current = &mut self.lists[kind as usize];
-        let differs = **current != list;
-        *current = Arc::new(list);
-        differs
+    /// Replaces one list.
+    pub fn set(&mut self, kind: ItemKind, list: ItemList) {
+        self.replace(kind, Arc::new(list));
+    }
+
+    /// Replaces one list by one that others may hold, too.
+    pub(crate) fn replace(&mut self, kind: ItemKind, list: Arc<ItemList>) {
+        self.lists[kind as usize] = list;
+    }
+
+    /// Returns true if both hold the same lists, and not only equal ones.
+    pub(crate) fn holds_same(&self, other: &ServerLists) -> bool {
+        self.lists.iter().zip(&other.lists).all(|(one, other)| Arc::ptr_eq(one, other))
+    }
+}
+
+impl From<[Arc<ItemList>; ItemKind::ALL.len()]> for ServerLists {
+    fn from(lists: [Arc<ItemList>; ItemKind::ALL.len()]) -> Self {
+        ServerLists { lists }
     }
 }
 

@@ -4,29 +4,38 @@
 
 pub(crate) mod cache;
 pub(crate) mod dedicated;
+pub(crate) mod eras;
 pub(crate) mod fetch;
 pub(crate) mod freshness;
+pub(crate) mod other_rows;
 pub(crate) mod relist_on_demand;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::lists::cache::{ListCache, ListedServer};
 use crate::lists::dedicated::DedicatedChanges;
+use crate::lists::eras::{EraLists, KeptLists};
 use crate::lists::fetch::{ItemList, ServerLists};
 use crate::lists::freshness::ListAges;
 use crate::lists::relist_on_demand::RelistRequests;
 use crate::server_context::ServerContext;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, ServerCapabilities};
+use moongate_protocol::Era;
 
 /// Lists of one server, with all that causes another fetch of them.
 pub(crate) struct ListStore {
     server: Arc<ServerContext>,
-    lists: ArcSwap<ServerLists>,
+    lists: ArcSwap<EraLists>,
+    /// Lock of a change of the lists, which both faces of a server cause.
+    change: Mutex<()>,
+    /// Signalled when the face in the other era was listed, and its lists shall be persisted.
+    pub(crate) other_listed: Notify,
     pub(crate) cache: ListCache,
     ages: ListAges,
     /// Signalled when a reader found a list that has expired.
@@ -34,6 +43,8 @@ pub(crate) struct ListStore {
     /// True if the lists are copies of those of a predecessor.
     is_copied: AtomicBool,
     pub(crate) relist_requests: RelistRequests,
+    /// Requests for lists of the face in the other era.
+    pub(crate) other_relist_requests: RelistRequests,
     /// Changes that dedicated connections make to the lists.
     pub(crate) dedicated: DedicatedChanges,
     pub(crate) resources: SubscribedResources,
@@ -79,47 +90,118 @@ impl ListStore {
         ListStore {
             server,
             lists: ArcSwap::default(),
+            change: Mutex::default(),
+            other_listed: Notify::new(),
             cache: ListCache::default(),
             ages: ListAges::default(),
             expired: Notify::new(),
             is_copied: AtomicBool::new(false),
             relist_requests: RelistRequests::default(),
+            other_relist_requests: RelistRequests::default(),
             dedicated: DedicatedChanges::default(),
             resources: SubscribedResources::default(),
         }
     }
 
-    /// Returns the lists. While the server is disconnected, these are the last good ones.
+    /// Returns the lists of the shared connection. While the server is disconnected, these are the last good ones.
     pub(crate) fn load(&self) -> Arc<ServerLists> {
+        self.lists.load().shared().clone()
+    }
+
+    /// Returns the lists for clients of each era.
+    pub(crate) fn load_eras(&self) -> Arc<EraLists> {
         self.lists.load_full()
     }
 
     /// Borrows the lists, for a moment.
-    fn peek(&self) -> Guard<Arc<ServerLists>> {
+    fn peek(&self) -> Guard<Arc<EraLists>> {
         self.lists.load()
     }
 
-    /// Replaces all lists.
+    /// Replaces all lists, for tests of code that reads them.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn replace(&self, lists: Arc<ServerLists>) {
-        self.lists.store(lists);
+        let _change = self.change.lock();
+        self.lists.store(Arc::new(EraLists::of_one_era(self.peek().era(), lists)));
+    }
+
+    /// Changes the lists in one step. Returns true if clients of the other era see a difference.
+    fn update(&self, change: impl FnOnce(&mut EraLists)) -> bool {
+        let _change = self.change.lock();
+        let mut lists = (*self.load_eras()).clone();
+        change(&mut lists);
+        let differs = lists.rebuild(&self.dedicated.extra_items);
+        self.lists.store(Arc::new(lists));
+        differs
     }
 
     /// Records a list that was just fetched on the shared connection, and adds the extra items to it.
     pub(crate) fn record_listed(&self, kind: ItemKind, features: &ServerCapabilities, mut list: ItemList) {
         self.ages.record_listed(kind, features);
-        self.dedicated.extra_items.merge_into(kind, &mut list);
-        // Copy on write: readers keep the lists that they hold.
-        let mut items = (*self.load()).clone();
-        // Most fetches bring the list that is there already, and readers then keep theirs.
-        if items.set(kind, list) {
-            self.replace(Arc::new(items));
+        self.dedicated.extra_items.merge_into(self.peek().era(), kind, &mut list);
+        self.update(|lists| {
+            lists.set_shared(kind, list);
+        });
+    }
+
+    // === eras ===
+
+    /// Follows the era of a new shared connection. `speaks_both`: whether the server is known to speak the other one,
+    /// too.
+    pub(crate) fn turn_to(&self, era: Era, kept: KeptLists, speaks_both: bool) {
+        let keeps = self.has_two_lists() && speaks_both && self.cache.is_listed();
+        let kept = if self.cache.is_unconfirmed() { KeptLists::Remembered } else { kept };
+        self.update(|lists| lists.turn_to(era, keeps.then_some(kept)));
+    }
+
+    /// Records a list that the face in this era has, whose connection is open. Returns true if clients see a difference.
+    pub(crate) fn record_other(&self, era: Era, kind: ItemKind, list: ItemList) -> bool {
+        // The shared connection may have turned to this era meanwhile.
+        self.update(|lists| {
+            if lists.era() != era {
+                lists.set_other(kind, list);
+            }
+        })
+    }
+
+    /// Records that the connection in this era has ended, and is the shared one of no client.
+    pub(crate) fn close_other(&self, era: Era) -> bool {
+        self.update(|lists| {
+            if lists.era() != era {
+                lists.close_other();
+            }
+        })
+    }
+
+    /// Forgets the lists of the other era: its clients meet the server in the era of the shared connection.
+    pub(crate) fn forget_other(&self) -> bool {
+        self.update(EraLists::forget_other)
+    }
+
+    /// Requests a fetch of one list for an unknown name, and waits for it. Skipped shortly after the last one.
+    pub(crate) async fn relist(&self, kind: ItemKind) {
+        let shared = self.relist_requests.request(kind);
+        match self.is_other_connected() {
+            // A call may have added the item to either face.
+            true => _ = tokio::join!(shared, self.other_relist_requests.request(kind)),
+            false => shared.await,
         }
+    }
+
+    /// Returns true while the face in the other era is connected and listed.
+    pub(crate) fn is_other_connected(&self) -> bool {
+        self.peek().is_other_connected()
+    }
+
+    /// Returns true if clients of each era meet the server in their own.
+    fn has_two_lists(&self) -> bool {
+        self.server.settings.as_client && self.server.settings.protocol.is_none()
     }
 
     /// Returns true if there is any item.
     pub(crate) fn has_items(&self) -> bool {
         let items = self.peek();
-        ItemKind::ALL.into_iter().any(|kind| !items.get(kind).items.is_empty())
+        ItemKind::ALL.into_iter().any(|kind| !items.all().get(kind).items.is_empty())
     }
 
     // === age ===
@@ -132,7 +214,7 @@ impl ListStore {
             return Some(0);
         }
         let items = self.peek();
-        let list = items.get(kind);
+        let list = items.shared().get(kind);
         if self.ages.is_stale(kind, list) {
             self.expired.notify_one();
         }
@@ -142,7 +224,7 @@ impl ListStore {
     /// Returns true if any list has expired.
     pub(crate) fn is_stale(&self) -> bool {
         let items = self.peek();
-        ItemKind::ALL.into_iter().any(|kind| self.ages.is_stale(kind, items.get(kind)))
+        ItemKind::ALL.into_iter().any(|kind| self.ages.is_stale(kind, items.shared().get(kind)))
     }
 
     /// Waits until a reader found a list that has expired.
@@ -152,16 +234,23 @@ impl ListStore {
 
     // === lists of another process or server ===
 
-    /// Restores the lists of a previous process.
-    pub(crate) fn restore(&self, lists: ServerLists) {
+    /// Restores the lists of a previous process. `other`: those of the face in the other era, if they differ.
+    pub(crate) fn restore(&self, era: Era, lists: ServerLists, other: Option<ServerLists>) {
         self.cache.mark_restored();
-        self.replace(Arc::new(lists));
+        let other = other.filter(|_| self.has_two_lists());
+        self.lists.store(Arc::new(EraLists::restored(era, lists, other)));
         self.publish_staleness();
     }
 
     /// Copies the lists of another server, to serve them until this one is connected.
     pub(crate) fn copy_from(&self, other: &ListStore) {
-        self.replace(other.load());
+        let mut lists = (*other.load_eras()).clone();
+        match self.has_two_lists() {
+            true => lists.close_other(),
+            false => lists.forget_other(),
+        }
+        lists.rebuild(&self.dedicated.extra_items);
+        self.lists.store(Arc::new(lists));
         self.is_copied.store(true, Ordering::Relaxed);
         self.cache.copy_confirmation_from(&other.cache);
         self.publish_staleness();
@@ -176,7 +265,7 @@ impl ListStore {
     pub(crate) fn confirm_and_persist(&self, listed: &ListedServer<'_>) {
         self.cache.confirm();
         self.publish_staleness();
-        self.cache.persist(&self.server.common.store, &self.server.settings, self.load(), listed);
+        self.cache.persist(&self.server.common.store, &self.server.settings, self.load_eras(), listed);
     }
 
     fn publish_staleness(&self) {

@@ -26,7 +26,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use crate::connection::UpstreamConnection;
 use crate::connection::dial::ConnectIdentity;
 use crate::gateway_caller::gateway_caller;
-use crate::lists::dedicated::DedicatedChanges;
+use crate::lists::ListStore;
 use crate::pool::connect_demand::ConnectDemand;
 use crate::pool::connection_affinity::{ConnectionAffinity, SharedConnectionClients};
 use crate::pool::dedicated::table::{DedicatedPool, DedicatedRequest, UseGuard};
@@ -45,8 +45,8 @@ use moongate_protocol::{CallTarget, Era, InteractiveFlag, LegacyGreeting};
 /// Connections of one server.
 pub(crate) struct ConnectionPool {
     server: Arc<ServerContext>,
-    /// Changes that dedicated connections make to the lists.
-    list_changes: DedicatedChanges,
+    /// Lists, which dedicated connections change.
+    pub(crate) lists: Arc<ListStore>,
     shared: SharedConnection,
     /// Result of the last handshake.
     last_handshake: ArcSwapOption<LastHandshake>,
@@ -122,7 +122,7 @@ impl TryCheckout<'_> {
 }
 
 impl ConnectionPool {
-    pub(crate) fn new(server: Arc<ServerContext>, list_changes: DedicatedChanges) -> Self {
+    pub(crate) fn new(server: Arc<ServerContext>, lists: Arc<ListStore>) -> Self {
         let settings = &server.settings;
         ConnectionPool {
             shared: SharedConnection::new(server.clone()),
@@ -135,7 +135,7 @@ impl ConnectionPool {
             dedicated: DedicatedPool::default(),
             has_early_leavers: AtomicBool::new(false),
             turn_lock: Mutex::default(),
-            list_changes,
+            lists,
             server,
         }
     }
@@ -415,7 +415,7 @@ impl ConnectionPool {
         };
         let dedicated =
             DedicatedRequest { key: spec.key, connect_identity, lifetime: spec.lifetime, owner: spec.owner };
-        let context = DedicatedContext { server: &self.server, list_changes: &self.list_changes };
+        let context = DedicatedContext { server: &self.server, lists: &self.lists };
         self.dedicated.checkout(dedicated, request.caller, context, permit).await
     }
 
@@ -535,12 +535,20 @@ impl ConnectionPool {
         {
             return Err(error);
         }
-        self.eras.disable_other_era();
+        self.use_one_era();
         // The dedicated connection for the fallback may have the same key.
         self.dedicated.reset_backoff(key);
         let server = &self.server.settings.name;
         tracing::info!(server, "all clients use one era: {error}");
         Ok(())
+    }
+
+    /// Keeps all clients in the era of the shared connection, with its lists.
+    fn use_one_era(&self) {
+        self.eras.disable_other_era();
+        if self.lists.forget_other() {
+            self.server.publish_lists();
+        }
     }
 
     /// Moves all clients to the era of the shared connection: the server keeps no session in the other one.
@@ -549,7 +557,7 @@ impl ConnectionPool {
             self.last_handshake
                 .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*handshake).clone() })));
         }
-        self.eras.disable_other_era();
+        self.use_one_era();
         self.dedicated.release(key, connection);
         tracing::info!(server = self.server.settings.name, "server keeps no sessions: all clients use one era");
     }

@@ -12,6 +12,7 @@ use crate::connection::health_check::HealthCheck;
 use crate::connection::reconnect_backoff;
 use crate::connection::subscription_acknowledgement::wait_acknowledged;
 use crate::event::Audience;
+use crate::lists::eras::KeptLists;
 use crate::lists::fetch::SETTLE_TIME;
 use crate::settings::ServerStart;
 use crate::supervisor::refresh::{
@@ -38,12 +39,19 @@ pub(crate) enum ConnectionEnd {
     Promoted,
 }
 
-/// Lists the server and runs its event loop. Returns the reason why that ended.
-pub(crate) async fn run_connected(supervised: &SupervisedServer, connection: Arc<UpstreamConnection>) -> ConnectionEnd {
+/// Lists the server and runs its event loop. Returns the reason why that ended. `kept`: why the lists so far may serve
+/// clients of the other era.
+pub(crate) async fn run_connected(
+    supervised: &SupervisedServer,
+    connection: Arc<UpstreamConnection>,
+    kept: KeptLists,
+) -> ConnectionEnd {
     // In use before it is listed: items that are known from before can be called while the lists are fetched again.
     supervised.breaker.reset();
     supervised.activity.mark_active();
     supervised.pool.set_shared(connection.clone());
+    let speaks_both = supervised.pool.last_handshake().is_some_and(|known| known.speaks_other_era == Some(true));
+    supervised.lists.turn_to(connection.era, kept, speaks_both);
     // Calls that wait for a connection watch the status. This change wakes them.
     supervised.server.status.send_modify(|status| status.disconnected_since = None);
     let (mut notifications, mut refresh) =
@@ -162,6 +170,10 @@ async fn event_loop(
                 }
                 continue;
             }
+            () = supervised.lists.other_listed.notified(), if refresh.failures == 0 => {
+                supervised.persist_lists(connection);
+                continue;
+            }
             // After the end of the stream, its successor subscribes to what is wanted by then.
             () = supervised.lists.resources.changed(), if notifications.established.is_none() && reopen_at.is_none() => {
                 replace_subscription(supervised, connection, notifications, &mut refresh);
@@ -198,10 +210,10 @@ async fn event_loop(
             },
             // After a failure the time of the next attempt is fixed already.
             () = supervised.lists.expired(), if refresh.failures == 0 => {
-                if !supervised.lists.is_stale() {
-                    continue;
+                match supervised.lists.is_stale() {
+                    true => ItemKind::ALL.to_vec(),
+                    false => continue,
                 }
-                ItemKind::ALL.to_vec()
             }
             () = tokio::time::sleep_until(refresh.relist) => ItemKind::ALL.to_vec(),
         };

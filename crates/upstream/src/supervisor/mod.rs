@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::connection::dial::{ConnectIdentity, dial};
 use crate::connection::reconnect_backoff::{HEALTHY, ReconnectBackoff, ReconnectDelay};
 use crate::connection::{UpstreamConnection, installer};
+use crate::lists::eras::KeptLists;
 use crate::settings::{ConnectTarget, ServerStart};
 use crate::status::{NOT_TRIED, UpstreamState};
 use crate::supervisor::connected::{ConnectionEnd, run_connected};
@@ -193,15 +194,16 @@ impl Supervisor {
         supervised: &SupervisedServer,
         mut connection: Arc<UpstreamConnection>,
     ) -> AttemptEnd {
+        let mut kept = KeptLists::Remembered;
         loop {
             self.era = Some(connection.era);
             let connected_at = Instant::now();
-            let end = run_connected(supervised, connection).await;
+            let end = run_connected(supervised, connection, kept).await;
             match supervised.pool.eras.take_promoted() {
                 Some(promoted) if !matches!(end, ConnectionEnd::Stopped) => {
                     // The promoted connection has its own process, and its own stderr.
                     supervised.stderr_history.switch_process(promoted.stderr.clone());
-                    connection = promoted;
+                    (connection, kept) = (promoted, KeptLists::JustListed);
                 }
                 Some(promoted) => {
                     // Promoted just before the stop: no event loop will close it.

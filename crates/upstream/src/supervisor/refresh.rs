@@ -85,14 +85,13 @@ pub(super) async fn refresh_and_report(
     refresh: &mut RefreshState,
     kinds: &[ItemKind],
 ) -> Result<(), ListFailure> {
-    let before = supervised.lists.load();
+    let before = supervised.lists.load_eras();
     let listed = tokio::select! {
         listed = refresh_lists(supervised, connection, notifications, refresh, kinds) => listed,
         () = supervised.server.stop.cancelled() => Ok(()),
     };
-    // The lists are replaced as a whole, so that the pointer tells whether one changed. Told only after clients can see
-    // the items.
-    if !Arc::ptr_eq(&before, &supervised.lists.load()) {
+    // Told only after clients can see the items.
+    if !supervised.lists.load_eras().holds_same(&before) {
         supervised.server.publish_lists_and_wait().await;
     }
     // An open breaker has its own reason for the degraded state. A good fetch must not clear it.

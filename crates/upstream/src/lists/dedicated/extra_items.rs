@@ -1,6 +1,6 @@
 //! Extra items: items that a server lists only on dedicated connections. Owns the difference from the shared lists.
-//! Does not fetch the shared lists (`supervisor/refresh.rs`). Invariant: extra items are listed for all clients until
-//! their connection ends, and never hide a shared item.
+//! Does not fetch the shared lists (`supervisor/refresh.rs`). Invariant: extra items are listed for all clients of their
+//! era until their connection ends, and never hide a shared item of that era.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
@@ -15,6 +15,7 @@ use crate::lists::fetch::{ItemList, list_all, offers_list};
 use crate::settings::ServerSettings;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::{ItemKind, Server};
+use moongate_protocol::Era;
 
 /// Limit of items that all connections of one server may add together.
 // All clients see these items. One client's connection must not flood the lists of the others.
@@ -32,22 +33,28 @@ pub(crate) struct ExtraItems(Mutex<ExtraItemsTable>);
 
 #[derive(Default)]
 struct ExtraItemsTable {
-    /// Items that the shared connection listed.
-    shared: ItemsByKind,
-    by_connection: HashMap<ByteString, ItemsByKind>,
+    /// Items that the connection of all clients listed, in each era.
+    shared: HashMap<Era, ItemsByKind>,
+    by_connection: HashMap<ByteString, ConnectionItems>,
+}
+
+/// Items of one connection.
+struct ConnectionItems {
+    era: Era,
+    lists: ItemsByKind,
 }
 
 impl ExtraItems {
-    /// Adds the extra items to a list of the shared connection.
-    pub(crate) fn merge_into(&self, kind: ItemKind, list: &mut ItemList) {
+    /// Adds the extra items of an era to a list of the connection that all clients of that era have.
+    pub(crate) fn merge_into(&self, era: Era, kind: ItemKind, list: &mut ItemList) {
         let mut table = self.lock();
         // Remembered, because `replace` compares with it.
-        table.shared[kind as usize] = list.items.clone();
+        table.shared.entry(era).or_default()[kind as usize] = list.items.clone();
         let mut known = keys(&list.items, kind);
-        let mut added: Vec<_> = table.by_connection.iter().collect();
+        let mut added: Vec<_> = table.by_connection.iter().filter(|(_, added)| added.era == era).collect();
         // Sorted, so that the order is the same in each list.
         added.sort_by_key(|(one, _)| *one);
-        for item in added.into_iter().flat_map(|(_, lists)| &lists[kind as usize]) {
+        for item in added.into_iter().flat_map(|(_, added)| &added.lists[kind as usize]) {
             if item.get_string(kind.item_key()).is_some_and(|key| known.insert(key)) {
                 list.items.push(item.clone());
             }
@@ -55,12 +62,13 @@ impl ExtraItems {
     }
 
     /// Replaces the extra items of one connection and kind.
-    fn replace(&self, by: &ByteString, kind: ItemKind, items: Vec<Arc<JsonObject>>) {
+    fn replace(&self, by: &ByteString, era: Era, kind: ItemKind, items: Vec<Arc<JsonObject>>) {
         let mut table = self.lock();
-        let known = keys(&table.shared[kind as usize], kind);
+        let known = table.shared.get(&era).map(|shared| keys(&shared[kind as usize], kind)).unwrap_or_default();
         // Cleared first, so that the connection's old items do not count against the limits.
-        table.by_connection.entry(by.clone()).or_default()[kind as usize].clear();
-        let all = || table.by_connection.values().flatten().flatten();
+        let added = table.by_connection.entry(by.clone());
+        added.or_insert_with(|| ConnectionItems { era, lists: ItemsByKind::default() }).lists[kind as usize].clear();
+        let all = || table.by_connection.values().flat_map(|added| &added.lists).flatten();
         let (mut count, mut bytes) = (all().count(), all().map(|item| item.size_hint()).sum::<usize>());
         let mut kept = Vec::new();
         for item in items {
@@ -76,14 +84,14 @@ impl ExtraItems {
             }
             kept.push(item);
         }
-        if let Some(lists) = table.by_connection.get_mut(by) {
-            lists[kind as usize] = kept;
+        if let Some(added) = table.by_connection.get_mut(by) {
+            added.lists[kind as usize] = kept;
         }
     }
 
     /// Removes the items of a connection. Returns true if there were any.
     fn forget(&self, by: &ByteString) -> bool {
-        self.lock().by_connection.remove(by).is_some_and(|lists| lists.iter().any(|list| !list.is_empty()))
+        self.lock().by_connection.remove(by).is_some_and(|added| added.lists.iter().any(|list| !list.is_empty()))
     }
 
     fn lock(&self) -> MutexGuard<'_, ExtraItemsTable> {
@@ -128,6 +136,7 @@ impl ExtraItemsCollector {
     pub(crate) async fn run_collector(
         &self,
         server: &dyn Server,
+        era: Era,
         settings: &ServerSettings,
         report: impl Fn(ItemKind),
     ) {
@@ -140,7 +149,7 @@ impl ExtraItemsCollector {
                 if offers_list(&features, kind) {
                     let listed = list_all(server, kind, &settings.lists);
                     match timeout(settings.list_timeout, listed).await {
-                        Ok(Ok(list)) => self.extra_items.replace(&self.connection, kind, list.items),
+                        Ok(Ok(list)) => self.extra_items.replace(&self.connection, era, kind, list.items),
                         Ok(Err(error)) => {
                             tracing::debug!(server = settings.name, "connection not listed: {error}")
                         }
@@ -173,7 +182,7 @@ mod tests {
 
     fn merged(added: &ExtraItems, main: &[&str]) -> Vec<String> {
         let mut list = ItemList { items: items(main.iter().map(|name| (*name).to_owned())), ..ItemList::default() };
-        added.merge_into(ItemKind::Tools, &mut list);
+        added.merge_into(Era::Legacy, ItemKind::Tools, &mut list);
         list.items.iter().map(|item| item.get_string("name").unwrap().to_string()).collect()
     }
 
@@ -182,13 +191,13 @@ mod tests {
         let added = Arc::new(ExtraItems::default());
         let (one, other) = (ByteString::literal("one"), ByteString::literal("other"));
         assert_eq!(merged(&added, &["a"]), ["a"]);
-        added.replace(&one, ItemKind::Tools, items(["a", "b"].map(str::to_owned)));
-        added.replace(&other, ItemKind::Tools, items(["b", "c"].map(str::to_owned)));
+        added.replace(&one, Era::Legacy, ItemKind::Tools, items(["a", "b"].map(str::to_owned)));
+        added.replace(&other, Era::Legacy, ItemKind::Tools, items(["b", "c"].map(str::to_owned)));
         assert_eq!(merged(&added, &["a"]), ["a", "b", "c"]);
         assert_eq!(merged(&added, &["a", "c"]), ["a", "c", "b"]);
         ExtraItemsCollector::new(&added, one).discard(|_| {});
         assert_eq!(merged(&added, &["a"]), ["a", "b", "c"]);
-        added.replace(&other, ItemKind::Tools, Vec::new());
+        added.replace(&other, Era::Legacy, ItemKind::Tools, Vec::new());
         assert_eq!(merged(&added, &["a"]), ["a"]);
         assert!(!added.forget(&other), "it added nothing any more");
     }
@@ -199,12 +208,13 @@ mod tests {
         for n in 0..3 {
             added.replace(
                 &ByteString::from(format!("{n}")),
+                Era::Legacy,
                 ItemKind::Tools,
                 items((0..200).map(|item| format!("{n} {item}"))),
             );
         }
         assert_eq!(merged(&added, &[]).len(), EXTRA_ITEMS_MAX);
-        added.replace(&ByteString::literal("0"), ItemKind::Tools, items(["x".repeat(EXTRA_BYTES_MAX)]));
+        added.replace(&ByteString::literal("0"), Era::Legacy, ItemKind::Tools, items(["x".repeat(EXTRA_BYTES_MAX)]));
         assert_eq!(merged(&added, &[]).len(), EXTRA_ITEMS_MAX - 200);
     }
 }

@@ -3,6 +3,7 @@
 //! an item of the shared lists.
 
 pub(crate) mod extra_items;
+pub(crate) mod face_lister;
 pub(crate) mod relists;
 
 use std::sync::Arc;

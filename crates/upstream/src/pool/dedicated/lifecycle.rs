@@ -214,7 +214,7 @@ async fn run_until_end(
         () = ended => {}
         () = forward_notifications(&*connection.server, &caller, subscriptions, settings.backoff, |notification| router.route(notification)) => {}
         () = renewed => {}
-        () = router.collect_extra_items(&connection, &settings) => {}
+        () = router.follow_lists(&connection, &settings) => {}
         () = proven => {}
         () = entry.evicted.cancelled() => {}
         () = entry.released.cancelled() => {}

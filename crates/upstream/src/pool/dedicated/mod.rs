@@ -19,7 +19,7 @@ use std::sync::Arc;
 use crate::connection::UpstreamConnection;
 use crate::connection::health_check::HealthCheck;
 use crate::connection::reconnect_backoff::ReconnectBackoff;
-use crate::lists::dedicated::DedicatedChanges;
+use crate::lists::ListStore;
 use crate::pool::dedicated::lifecycle::{DedicatedLifecycle, DialParameters, cooldown_error, run_dedicated};
 use crate::pool::dedicated::notification_router::NotificationRouter;
 use crate::pool::dedicated::session_row::UpstreamSessionRow;
@@ -37,7 +37,7 @@ pub(crate) trait ReleasePermit: Send {
 #[derive(Clone, Copy)]
 pub(crate) struct DedicatedContext<'a> {
     pub(crate) server: &'a Arc<ServerContext>,
-    pub(crate) list_changes: &'a DedicatedChanges,
+    pub(crate) lists: &'a Arc<ListStore>,
 }
 
 impl DedicatedPool {
@@ -120,7 +120,7 @@ impl DedicatedPool {
         let DedicatedRequest { key, mut connect_identity, lifetime, owner } = request;
         let row = UpstreamSessionRow::of(&settings, &common.session_store, &common.store, caller, lifetime);
         connect_identity.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
-        let router = NotificationRouter::new(server, context.list_changes, &key, owner.clone());
+        let router = NotificationRouter::new(server, context.lists, &key, owner.clone());
         // Watched before the dial, so that no subscription during it is missed.
         let mut subscriptions = common.subscriptions.watch(owner, server.name.clone());
         subscriptions.always_lists = router.wants_lists();

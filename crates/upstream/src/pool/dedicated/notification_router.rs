@@ -7,48 +7,68 @@ use std::sync::Arc;
 use crate::connection::UpstreamConnection;
 use crate::connection_owner::ConnectionOwner;
 use crate::event::Audience;
-use crate::lists::dedicated::DedicatedChanges;
+use crate::lists::ListStore;
 use crate::lists::dedicated::extra_items::ExtraItemsCollector;
+use crate::lists::dedicated::face_lister::FaceLister;
 use crate::lists::dedicated::relists::{ChangeReporter, DedicatedRelists};
 use crate::server_context::ServerContext;
 use crate::settings::{ServerSettings, SharingMode};
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{ItemKind, Notification};
+use moongate_model::Notification;
 
 /// Router of a dedicated connection's notifications.
 pub(crate) struct NotificationRouter {
     server: Arc<ServerContext>,
     reporter: ChangeReporter,
-    /// Collector of the items that the connection adds to lists that all clients share.
-    extra_items: Option<ExtraItemsCollector>,
+    lists: ConnectionLists,
+}
+
+/// Meaning of a connection's lists for clients.
+enum ConnectionLists {
+    /// Lists of the clients of its era, who share it.
+    OfEra(FaceLister),
+    /// Its items are added to the lists that all clients of its era share.
+    Added(ExtraItemsCollector),
+    /// The server's shared lists are those of all its connections.
+    Shared,
 }
 
 impl NotificationRouter {
     pub(crate) fn new(
         server: &Arc<ServerContext>,
-        list_changes: &DedicatedChanges,
+        lists: &Arc<ListStore>,
         key: &ByteString,
         owner: ConnectionOwner,
     ) -> Self {
-        let extra_items = (server.settings.share == SharingMode::Auto)
-            .then(|| ExtraItemsCollector::new(&list_changes.extra_items, key.clone()));
-        let reporter = DedicatedRelists::reporter(&list_changes.relists, owner);
-        NotificationRouter { server: server.clone(), reporter, extra_items }
+        let changes = &lists.dedicated;
+        let own = match (&owner, server.settings.share) {
+            (ConnectionOwner::Era(era), _) => ConnectionLists::OfEra(FaceLister::new(server, lists, *era)),
+            (_, SharingMode::Auto) => {
+                ConnectionLists::Added(ExtraItemsCollector::new(&changes.extra_items, key.clone()))
+            }
+            _ => ConnectionLists::Shared,
+        };
+        let reporter = DedicatedRelists::reporter(&changes.relists, owner);
+        NotificationRouter { server: server.clone(), reporter, lists: own }
     }
 
     /// Returns true if list changes must be subscribed to without any client's demand.
     pub(crate) fn wants_lists(&self) -> bool {
-        self.extra_items.is_some()
+        !matches!(self.lists, ConnectionLists::Shared)
     }
 
     /// Routes one notification of the connection.
     pub(crate) fn route(&self, notification: Notification) {
         match notification {
-            Notification::ListChanged(kind) => match &self.extra_items {
-                Some(collector) => collector.mark_changed(kind),
-                None => self.reporter.report_changed(kind),
+            Notification::ListChanged(kind) => match &self.lists {
+                ConnectionLists::OfEra(lister) => lister.mark_changed(kind),
+                ConnectionLists::Added(collector) => collector.mark_changed(kind),
+                ConnectionLists::Shared => self.reporter.report_changed(kind),
             },
-            Notification::MaybeChanged(kind) => self.reporter.report_maybe_changed(kind),
+            Notification::MaybeChanged(kind) => match &self.lists {
+                ConnectionLists::OfEra(lister) => lister.mark_changed(kind),
+                _ => self.reporter.report_maybe_changed(kind),
+            },
             // The elicitation's id tells which of the owner's clients was sent to the page.
             Notification::ElicitationComplete(..) => self.server.publish(Audience::Everyone, notification),
             Notification::ResourceUpdated(..) | Notification::Log(..) | Notification::TaskStatus(_) => {
@@ -59,21 +79,24 @@ impl NotificationRouter {
         }
     }
 
-    /// Collects the items that the connection adds to the shared lists. Never returns.
-    pub(crate) async fn collect_extra_items(&self, connection: &UpstreamConnection, settings: &ServerSettings) {
-        match &self.extra_items {
-            Some(collector) => {
-                collector.run_collector(&*connection.server, settings, |kind| self.reporter.report_changed(kind)).await
+    /// Fetches the lists that the connection has for others. Never returns.
+    pub(crate) async fn follow_lists(&self, connection: &UpstreamConnection, settings: &ServerSettings) {
+        match &self.lists {
+            ConnectionLists::OfEra(lister) => lister.run_lister(connection).await,
+            ConnectionLists::Added(collector) => {
+                let report = |kind| self.reporter.report_changed(kind);
+                collector.run_collector(&*connection.server, connection.era, settings, report).await
             }
-            None => std::future::pending().await,
+            ConnectionLists::Shared => std::future::pending().await,
         }
     }
 
     /// Records the end of the connection. Its extra items are no longer listed.
     pub(crate) fn end(&self) {
-        let shorter = |kind: ItemKind| self.reporter.report_maybe_changed(kind);
-        if let Some(collector) = &self.extra_items {
-            collector.discard(shorter);
+        match &self.lists {
+            ConnectionLists::OfEra(lister) => lister.end(),
+            ConnectionLists::Added(collector) => collector.discard(|kind| self.reporter.report_maybe_changed(kind)),
+            ConnectionLists::Shared => {}
         }
     }
 }

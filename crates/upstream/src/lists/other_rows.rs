@@ -1,0 +1,88 @@
+//! Stored form of the lists of a server's other era. Owns how items are named that both eras have. Does not store
+//! (`cache.rs`). Invariant: an item that both have is stored once, and is held once after a restart.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::lists::fetch::{ItemList, ServerLists};
+use moongate_jsonrpc::json::JsonObject;
+use moongate_model::{CacheHint, ItemKind};
+
+/// List of the other era, as the store has it.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct OtherListRow {
+    /// Position in the shared list of each item, in order. `None`: the next one of `own`.
+    shared: Vec<Option<usize>>,
+    /// Items that differ from those of the shared list.
+    own: Vec<JsonObject>,
+    cache: Option<CacheHint>,
+    cut: Vec<String>,
+}
+
+/// Lists of the other era, as the store has them.
+pub(crate) type OtherRows = [OtherListRow; ItemKind::ALL.len()];
+
+/// Returns the stored form of the lists of the other era.
+pub(crate) fn store(lists: &ServerLists, shared: &ServerLists) -> OtherRows {
+    ItemKind::ALL.map(|kind| OtherListRow::new(lists.get(kind), shared.get(kind)))
+}
+
+/// Returns the stored lists, or `None` if they do not fit to the shared ones.
+pub(crate) fn restore(rows: OtherRows, shared: &ServerLists) -> Option<ServerLists> {
+    let mut lists = ServerLists::default();
+    for (kind, row) in ItemKind::ALL.into_iter().zip(rows) {
+        lists.set(kind, row.into_list(shared.get(kind))?);
+    }
+    Some(lists)
+}
+
+impl OtherListRow {
+    fn new(list: &ItemList, shared: &ItemList) -> Self {
+        // Equal items are the same allocation (`eras.rs`).
+        let known: HashMap<_, _> = shared.items.iter().enumerate().map(|(n, item)| (Arc::as_ptr(item), n)).collect();
+        let position = |item: &Arc<JsonObject>| known.get(&Arc::as_ptr(item)).copied();
+        let own = list.items.iter().filter(|item| position(item).is_none());
+        OtherListRow {
+            shared: list.items.iter().map(position).collect(),
+            own: own.map(|item| (**item).clone()).collect(),
+            cache: list.cache,
+            cut: list.cut.clone(),
+        }
+    }
+
+    fn into_list(self, shared: &ItemList) -> Option<ItemList> {
+        let mut own = self.own.into_iter().map(Arc::new);
+        let item = |position: Option<usize>| match position {
+            Some(position) => shared.items.get(position).cloned(),
+            None => own.next(),
+        };
+        let items: Option<Vec<_>> = self.shared.into_iter().map(item).collect();
+        Some(ItemList { items: items?, cache: self.cache, cut: self.cut, ..ItemList::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moongate_jsonrpc::json::RawJson;
+
+    fn item(name: &str) -> Arc<JsonObject> {
+        Arc::new(JsonObject::new().with("name", RawJson::string(name)))
+    }
+
+    #[test]
+    fn an_item_of_both_eras_is_stored_and_held_once() {
+        let shared = ItemList { items: vec![item("a"), item("b")], ..ItemList::default() };
+        let other = ItemList { items: vec![item("c"), shared.items[1].clone()], ..ItemList::default() };
+        let row = OtherListRow::new(&other, &shared);
+        assert_eq!((row.shared.as_slice(), row.own.len()), (&[None, Some(1)][..], 1));
+        let json = serde_json::to_string(&row).unwrap();
+        let read = |shared: &ItemList| serde_json::from_str::<OtherListRow>(&json).unwrap().into_list(shared);
+        let restored = read(&shared).unwrap();
+        assert_eq!(restored, other);
+        assert!(Arc::ptr_eq(&restored.items[1], &shared.items[1]));
+        assert!(read(&ItemList::default()).is_none(), "a row of other lists is of no use");
+    }
+}
