@@ -107,7 +107,8 @@ pub(super) struct Common {
     /// At the limit: the list stays as it was.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_server_up"])))]
     pub(super) list_timeout: Option<DurationSetting>,
-    /// How often Moongate reads lists whose changes the server does not announce. `0s`: never.
+    /// How often Moongate reads lists whose changes the server does not announce, while nobody uses it. `0s`: never. While
+    /// clients use the server: every 10 s.
     #[cfg_attr(test, schemars(extend("x-zero" = true)))]
     pub(super) relist: Option<DurationSetting>,
     /// The proxy on the way to a `url`. `"none"`: no proxy. Default: the environment's.

@@ -136,11 +136,15 @@ fn select_list<'a>(
     list: &ItemList,
 ) -> (Vec<SelectedItem<'a>>, Vec<ExcludedItem>) {
     let mut found = Vec::new();
-    let mut left_out: Vec<ExcludedItem> = list.refused.iter().map(|refused| ExcludedItem {
-        server: upstream.settings.name.clone(),
-        item: format!("{} {}", kind.member(), refused.item),
-        reason: refused.reason.clone(),
-    }).collect();
+    let mut left_out: Vec<ExcludedItem> = list
+        .refused
+        .iter()
+        .map(|refused| ExcludedItem {
+            server: upstream.settings.name.clone(),
+            item: format!("{} {}", kind.member(), refused.item),
+            reason: refused.reason.clone(),
+        })
+        .collect();
     for item in &list.items {
         match select_item(kind, upstream, era, item) {
             Ok(Some(taken)) => {

@@ -305,7 +305,7 @@ impl Upstream {
     }
 
     /// Requests a fetch of one list and waits for it. Skipped if the server is not ready, or shortly after the last
-    /// one.
+    /// one if no call ended since.
     pub async fn relist_now(&self, kind: ItemKind) {
         // In other states the lists are fetched anyway, once the server is ready.
         if self.server.state() == UpstreamState::Ready {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use moongate_mock::{ContentPreset, CursorMode, FaultAction, FaultRule, GeneratedTools, ListRules, MockScript};
 use serde_json::json;
 
-use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, holds, legacy, mock_at, modern, only, serve, tool, until};
+use crate::harness::{
+    ERAS, Era, Gateway, McpClient, Setup, holds, legacy, mock_at, modern, only, serve, tool, until, within,
+};
 
 async fn sees(client: &McpClient, names: &[&str]) {
     until(&format!("the list is {names:?}"), || async { (client.tools().await == names).then_some(()) }).await;
@@ -57,7 +59,8 @@ async fn a_tool_that_is_newer_than_its_list_can_be_called() {
         for name in ["a__secret", "a__nothing", "b__nothing"] {
             assert_eq!(message(name).await, format!("Unknown tool: {name}"));
         }
-        assert_eq!((mock.counters().of("tools/list"), mock.counters().of("tools/call")), (lists + 1, 1));
+        // Once more after the call, which might have added any of them.
+        assert_eq!((mock.counters().of("tools/list"), mock.counters().of("tools/call")), (lists + 2, 1));
     }
 }
 
@@ -287,4 +290,42 @@ async fn an_expired_list_is_fetched_again_without_notifications() {
         (client.tools().await == ["a__two"]).then_some(())
     })
     .await;
+}
+
+/// The same server, which announces no changes.
+fn silent(script: MockScript) -> MockScript {
+    MockScript { capabilities: Some(json!({"tools": {}})), ..only(script, &["one"]) }
+}
+
+#[tokio::test]
+async fn tools_that_calls_add_can_be_called_at_once_where_nothing_is_announced() {
+    for (script, era) in [(legacy(), Era::Legacy), (modern(), Era::Modern)] {
+        let mock = serve(silent(script)).await;
+        let gateway = Setup::new().http("a", &mock.url).start().await;
+        gateway.ready(&["a"]).await;
+        let client = gateway.client(era).await;
+        // One after the other, each by the call of the one before.
+        for n in 0..3 {
+            client.call("a__one", json!({})).await.text();
+            let added = format!("added{n}");
+            mock.set_tools(&[tool("one"), tool(&added)]);
+            assert_eq!(client.call(&format!("a__{added}"), json!({"n": n})).await.text(), format!("{{\"n\":{n}}}"));
+            assert_eq!(client.tools().await, [format!("a__{added}"), "a__one".to_owned()]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_a_call_added_is_listed_although_nothing_is_announced() {
+    let mocks = [serve(silent(legacy())).await, serve(silent(modern())).await];
+    let gateway = Setup::new().http("a", &mocks[0].url).http("b", &mocks[1].url).start().await;
+    gateway.ready(&["a", "b"]).await;
+    let client = gateway.client(Era::Legacy).await;
+    let mut stream = client.listen().await;
+    for (mock, name) in mocks.iter().zip(["a__one", "b__one"]) {
+        mock.set_tools(&[tool("one"), tool("added")]);
+        client.call(name, json!({})).await.text();
+    }
+    sees(&client, &["a__added", "a__one", "b__added", "b__one"]).await;
+    within("it is told", stream.notification("notifications/tools/list_changed")).await;
 }

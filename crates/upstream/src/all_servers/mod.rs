@@ -3,6 +3,7 @@
 
 pub(crate) mod demand_counter;
 pub(crate) mod owner_subscriptions;
+pub(crate) mod poll_turns;
 pub(crate) mod session_store;
 
 use std::sync::{Arc, OnceLock};
@@ -11,6 +12,7 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
 use crate::all_servers::owner_subscriptions::OwnerSubscriptions;
+use crate::all_servers::poll_turns::PollTurns;
 use crate::all_servers::session_store::UpstreamSessionStore;
 use moongate_session::store::{StateStore, StoredRows};
 use moongate_telemetry::{MemoryBudget, Metrics};
@@ -38,6 +40,8 @@ pub struct AllServersContext {
     pub subscriptions: Arc<OwnerSubscriptions>,
     /// Sessions at servers that are persisted for the next process.
     pub(crate) session_store: Arc<UpstreamSessionStore>,
+    /// Turns of polls of servers that announce no changes.
+    pub(crate) poll_turns: PollTurns,
     tls: OnceLock<Arc<rustls::ClientConfig>>,
     roots: OnceLock<rustls::RootCertStore>,
     proxies: OnceLock<ProxyEnvironment>,
@@ -64,6 +68,7 @@ impl AllServersContext {
             closing: TaskTracker::new(),
             subscriptions: Arc::default(),
             session_store: Arc::default(),
+            poll_turns: PollTurns::default(),
             tls: OnceLock::new(),
             roots: OnceLock::new(),
             proxies: OnceLock::new(),

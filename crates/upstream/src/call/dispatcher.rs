@@ -14,6 +14,7 @@ use crate::call::concurrency::{ConcurrencyLimit, ConcurrencyPermit};
 use crate::call::open_call_count::OpenCallCount;
 use crate::call::retry::RetryBudget;
 use crate::connection::idle_tracker::IdleTracker;
+use crate::lists::polls::ListUse;
 use crate::pool::{CheckedOut, CheckoutRequest, ConnectionPool};
 use crate::server_context::{ServerContext, seconds};
 use crate::settings::{ConnectTarget, ServerSettings};
@@ -68,6 +69,11 @@ impl CallDispatcher {
             server,
             pool,
         })
+    }
+
+    /// Returns the record of what clients do with the server.
+    pub(super) fn uses(&self) -> &ListUse {
+        &self.pool.lists.uses
     }
 
     /// Applies the limits that can change while calls run.

@@ -169,6 +169,7 @@ impl CallDispatcher {
             Err(error) => return ServerCall::refused(error),
         };
         let deadline = call.received + self.server.timeouts.call();
+        self.uses().record_use();
         let mut active_call = ActiveCall {
             dispatcher: self.clone(),
             _open: self.open_calls.begin(),
@@ -225,6 +226,7 @@ impl ActiveCall {
         (self.step, self.permit, self.breaker_permit, self.retryable) = (CallStep::Finished, None, None, None);
         self.connection.checked_out = CheckedOut::default();
         self.activity = None;
+        self.dispatcher.uses().record_call();
     }
 
     fn on_event(&mut self, event: ExchangeEvent) -> Option<ExchangeEvent> {

@@ -114,6 +114,7 @@ impl HealthCheck {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     use futures_util::StreamExt as _;
@@ -161,23 +162,28 @@ mod tests {
         panic!("it was never connected anew");
     }
 
-    /// Server whose first connection goes silent once it is open.
-    fn wedged(talk: &ServerSide, message: &Value) {
-        if !talk.serve_legacy(message) && talk.nth > 0 {
-            talk.answer(message, &json!({"content": []}));
+    /// Server whose first connection goes silent once it is open and listed.
+    fn wedged() -> impl Fn(&ServerSide, &Value) + Send + Sync + 'static {
+        let listed = AtomicBool::new(false);
+        move |talk, message| {
+            let is_silent = talk.nth == 0 && listed.load(Ordering::Relaxed);
+            listed.fetch_or(message["method"] == "tools/list", Ordering::Relaxed);
+            if !is_silent && !talk.serve_legacy(message) && talk.nth > 0 {
+                talk.answer(message, &json!({"content": []}));
+            }
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn calls_that_nobody_answers_are_no_sign_of_life() {
-        let upstream = start(legacy_settings(), wedged).await;
+        let upstream = start(legacy_settings(), wedged()).await;
         let calls = unanswered(&upstream, &testing::caller(1, Some("s"))).await;
         assert!((1..10).contains(&calls), "{calls}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_pipe_that_is_wedged_is_found_by_one_ping_after_a_missed_deadline() {
-        let upstream = start(legacy_settings(), wedged).await;
+        let upstream = start(legacy_settings(), wedged()).await;
         let caller = testing::caller(1, Some("s"));
         let (began, limit) = (Instant::now(), upstream.settings.timeout + upstream.settings.ping.timeout);
         // Other calls stay open all the time. They make the server no less wedged.
@@ -320,7 +326,7 @@ mod tests {
     async fn a_zero_ping_interval_disables_health_checks() {
         // An interval of zero switches pings off.
         let ping = PingSettings { interval: Duration::ZERO, ..PingSettings::default() };
-        let upstream = start(ServerSettings { ping, ..legacy_settings() }, wedged).await;
+        let upstream = start(ServerSettings { ping, ..legacy_settings() }, wedged()).await;
         let caller = testing::caller(1, Some("s"));
         for _ in 0..9 {
             assert!(call(&upstream, &caller).await.is_err());

@@ -108,11 +108,14 @@ impl From<[Arc<ItemList>; ItemKind::ALL.len()]> for ServerLists {
     }
 }
 
-/// Returns true if the server announces changes of every list that it has.
-pub(crate) fn announces_changes(features: &ServerCapabilities) -> bool {
-    (features.tools_changes || !features.tools)
-        && (features.prompts_changes || !features.prompts)
-        && (features.resources_changes || !features.resources)
+/// Returns the lists whose changes the server does not announce.
+pub(crate) fn unannounced_lists(features: &ServerCapabilities) -> Vec<ItemKind> {
+    let is_announced = |kind: ItemKind| match kind {
+        ItemKind::Tools => features.tools_changes,
+        ItemKind::Prompts => features.prompts_changes,
+        ItemKind::Resources | ItemKind::Templates => features.resources_changes,
+    };
+    ItemKind::ALL.into_iter().filter(|kind| offers_list(features, *kind) && !is_announced(*kind)).collect()
 }
 
 /// Returns true if the server has lists of this kind.

@@ -8,6 +8,7 @@ pub(crate) mod eras;
 pub(crate) mod fetch;
 pub(crate) mod freshness;
 pub(crate) mod other_rows;
+pub(crate) mod polls;
 pub(crate) mod relist_on_demand;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::lists::dedicated::DedicatedChanges;
 use crate::lists::eras::{EraLists, KeptLists};
 use crate::lists::fetch::{ItemList, ServerLists};
 use crate::lists::freshness::ListAges;
+use crate::lists::polls::ListUse;
 use crate::lists::relist_on_demand::RelistRequests;
 use crate::server_context::ServerContext;
 use moongate_jsonrpc::json::ByteString;
@@ -38,6 +40,7 @@ pub(crate) struct ListStore {
     pub(crate) other_listed: Notify,
     pub(crate) cache: ListCache,
     ages: ListAges,
+    pub(crate) uses: ListUse,
     /// Signalled when a reader found a list that has expired.
     expired: Notify,
     /// True if the lists are copies of those of a predecessor.
@@ -94,6 +97,7 @@ impl ListStore {
             other_listed: Notify::new(),
             cache: ListCache::default(),
             ages: ListAges::default(),
+            uses: ListUse::default(),
             expired: Notify::new(),
             is_copied: AtomicBool::new(false),
             relist_requests: RelistRequests::default(),
@@ -178,12 +182,14 @@ impl ListStore {
         self.update(EraLists::forget_other)
     }
 
-    /// Requests a fetch of one list for an unknown name, and waits for it. Skipped shortly after the last one.
+    /// Requests a fetch of one list for an unknown name, and waits for it. Skipped shortly after the last one, unless a
+    /// call ended since.
     pub(crate) async fn relist(&self, kind: ItemKind) {
-        let shared = self.relist_requests.request(kind);
+        let called = self.uses.take_called();
+        let shared = self.relist_requests.request(kind, called);
         match self.is_other_connected() {
             // A call may have added the item to either face.
-            true => _ = tokio::join!(shared, self.other_relist_requests.request(kind)),
+            true => _ = tokio::join!(shared, self.other_relist_requests.request(kind, called)),
             false => shared.await,
         }
     }
@@ -209,6 +215,7 @@ impl ListStore {
     /// Returns for how many milliseconds a list counts as fresh. `None`: its age says nothing. A list that has
     /// expired is fetched again for the next reader.
     pub(crate) fn ttl(&self, kind: ItemKind) -> Option<u64> {
+        self.uses.record_use();
         // Lists of a previous process may be outdated: clients shall fetch them again soon.
         if self.cache.is_unconfirmed() {
             return Some(0);

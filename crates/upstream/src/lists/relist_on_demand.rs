@@ -1,18 +1,20 @@
 //! Relist on demand: requests for a list because a call named an unknown item. Owns the rate and the waiting calls.
 //! Does not fetch lists (`supervisor/refresh.rs`). Invariant: unknown names cause at most one fetch of a list in
-//! [`RELIST_INTERVAL`].
+//! [`RELIST_INTERVAL`], and one more for each call that ended meanwhile.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use moongate_model::ItemKind;
 
 /// Shortest interval between fetches of one list for unknown names.
 // Models invent names, and each invented one would otherwise cost the server a list.
 const RELIST_INTERVAL: Duration = Duration::from_secs(10);
+/// Shortest interval where a call ended since the last fetch: it may have added the item.
+const CALLED_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time that a call waits for the fetch.
 // A list that takes longer than this helps the next call.
 const RELIST_WAIT: Duration = Duration::from_secs(5);
@@ -46,13 +48,14 @@ impl Default for RelistRequests {
 }
 
 impl RelistRequests {
-    /// Requests a fetch, or joins one. `None`: the last one was a moment ago.
-    fn begin(&self, kind: ItemKind) -> Option<watch::Receiver<()>> {
+    /// Requests a fetch, or joins one. `None`: the last one was a moment ago. `called`: whether a call ended since.
+    fn begin(&self, kind: ItemKind, called: bool) -> Option<watch::Receiver<()>> {
         let mut requests = self.lock();
         let request = &mut requests[kind as usize];
         // Subscribed before the request, so that its completion cannot be missed.
         let done = self.completions.subscribe();
-        if request.last_started.is_none_or(|last| last.elapsed() >= RELIST_INTERVAL) {
+        let interval = if called { CALLED_INTERVAL } else { RELIST_INTERVAL };
+        if request.last_started.is_none_or(|last| last.elapsed() >= interval) {
             *request = RelistRequest { last_started: Some(Instant::now()), stage: RelistStage::Requested };
             // `notify_one` keeps a permit if nobody waits: a request during a fetch is not lost.
             self.has_request.notify_one();
@@ -60,9 +63,14 @@ impl RelistRequests {
         (request.stage != RelistStage::Finished).then_some(done)
     }
 
-    /// Requests a fetch of one list and waits for it. Skipped shortly after the last one.
-    pub(crate) async fn request(&self, kind: ItemKind) {
-        let Some(mut done) = self.begin(kind) else { return };
+    /// Requests a fetch of one list and waits for it. Skipped shortly after the last one, unless a call ended since.
+    pub(crate) async fn request(&self, kind: ItemKind, called: bool) {
+        let last = self.lock()[kind as usize].last_started.filter(|_| called);
+        if let Some(last) = last {
+            // Passed already, mostly.
+            sleep_until(last + CALLED_INTERVAL).await;
+        }
+        let Some(mut done) = self.begin(kind, called) else { return };
         let finished = done.wait_for(|()| self.lock()[kind as usize].stage == RelistStage::Finished);
         // After the time the call goes on with the lists as they are.
         let _ = timeout(RELIST_WAIT, finished).await;

@@ -12,6 +12,7 @@ use crate::connection::health_check::HealthCheck;
 use crate::connection::reconnect_backoff;
 use crate::connection::subscription_acknowledgement::wait_acknowledged;
 use crate::event::Audience;
+use crate::gateway_caller::gateway_caller;
 use crate::lists::eras::KeptLists;
 use crate::lists::fetch::SETTLE_TIME;
 use crate::settings::ServerStart;
@@ -155,23 +156,11 @@ async fn event_loop(
                 }
                 continue;
             }
-            () = supervised.pool.interactive_flag.wait_learned() => {
-                log_requests(supervised);
+            () = wait_learned(supervised) => {
                 // Lists that failed are persisted once a fetch succeeds.
                 if refresh.failures == 0 {
                     supervised.persist_lists(connection);
                 }
-                continue;
-            }
-            () = supervised.pool.legacy_tools.changed() => {
-                tracing::info!(server = supervised.name(), "tool cannot ask in the newest revision: it is called in an earlier one from now on");
-                if refresh.failures == 0 {
-                    supervised.persist_lists(connection);
-                }
-                continue;
-            }
-            () = supervised.lists.other_listed.notified(), if refresh.failures == 0 => {
-                supervised.persist_lists(connection);
                 continue;
             }
             // After the end of the stream, its successor subscribes to what is wanted by then.
@@ -215,11 +204,24 @@ async fn event_loop(
                     false => continue,
                 }
             }
+            () = tokio::time::sleep_until(refresh.polls.at()), if refresh.failures == 0 => due_polls(supervised, connection, &mut refresh),
             () = tokio::time::sleep_until(refresh.relist) => ItemKind::ALL.to_vec(),
         };
         if let Err(reason) = fetch_lists(supervised, connection, notifications, &mut refresh, kinds, announced).await {
             return reason;
         }
+    }
+}
+
+/// Waits until something is known of the server that its state has not, and logs it.
+async fn wait_learned(supervised: &SupervisedServer) {
+    tokio::select! {
+        () = supervised.pool.interactive_flag.wait_learned() => log_requests(supervised),
+        () = supervised.pool.legacy_tools.changed() => {
+            let server = supervised.name();
+            tracing::info!(server, "tool cannot ask in the newest revision: it is called in an earlier one from now on");
+        }
+        () = supervised.lists.other_listed.notified() => {}
     }
 }
 
@@ -238,6 +240,16 @@ fn log_requests(supervised: &SupervisedServer) {
     }
 }
 
+/// Returns the lists to poll now.
+fn due_polls(
+    supervised: &SupervisedServer,
+    connection: &UpstreamConnection,
+    refresh: &mut RefreshState,
+) -> Vec<ItemKind> {
+    let features = connection.server.describe(&gateway_caller()).features;
+    refresh.polls.take_due(&supervised.server, &supervised.lists.uses.shared, &features)
+}
+
 /// Fetches lists, and remembers which announced changes were none. Fails with the reason to connect again.
 async fn fetch_lists(
     supervised: &SupervisedServer,
@@ -247,9 +259,16 @@ async fn fetch_lists(
     kinds: Vec<ItemKind>,
     announced: Vec<ItemKind>,
 ) -> Result<(), String> {
+    // A look at the polls, and none is due.
+    if kinds.is_empty() {
+        return Ok(());
+    }
     let before = supervised.lists.load();
     // After a failure all lists are due: the state does not say which ones are missing.
     let kinds = if refresh.failures > 0 { ItemKind::ALL.to_vec() } else { kinds };
+    if kinds.len() == ItemKind::ALL.len() {
+        refresh.polls.restart();
+    }
     let listed = refresh_and_report(supervised, connection, notifications, refresh, &kinds).await;
     // Owners learn of a change only now, so that they find it in the shared lists.
     publish_dedicated(supervised);

@@ -35,7 +35,7 @@ pub(super) fn relist_interval(supervised: &SupervisedServer) -> Duration {
     let relist = supervised.server.peek_live_settings().relist;
     // A server that announces changes needs only a safety net, so that a short setting does not load it.
     let features = supervised.pool.description().map(|description| description.features);
-    if features.is_some_and(|features| fetch::announces_changes(&features)) {
+    if features.is_some_and(|features| fetch::unannounced_lists(&features).is_empty()) {
         return RELIST_INTERVAL.max(relist);
     }
     if relist.is_zero() { NEVER } else { relist.max(RELIST_INTERVAL_MIN) }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::connection::reconnect_backoff;
 use crate::connection::subscription_acknowledgement::ACKNOWLEDGE_TIMEOUT;
 use crate::lists::fetch::SETTLE_TIME;
+use crate::lists::polls::PollTimer;
 use crate::settings::BackoffSettings;
 use moongate_model::{ItemKind, Notification, NotificationStream};
 
@@ -31,6 +32,8 @@ pub(super) struct RefreshState {
     /// Time of the next fetch of all lists: soon after a failure, else after the regular interval.
     pub(super) relist: Instant,
     pub(super) failures: u32,
+    /// Timer of the polls of lists whose changes are not announced.
+    pub(super) polls: PollTimer,
     /// Time to open the notification stream again. `None` while it is open.
     pub(super) reopen_at: Option<Instant>,
     /// Deadline for the acknowledgement of the stream, before the next one may replace it.
@@ -62,6 +65,7 @@ impl RefreshState {
         RefreshState {
             relist: now,
             failures: 0,
+            polls: PollTimer::new(),
             reopen_at: None,
             open_deadline,
             is_only_stream: true,

@@ -12,6 +12,7 @@ use crate::connection::UpstreamConnection;
 use crate::gateway_caller::gateway_caller;
 use crate::lists::ListStore;
 use crate::lists::fetch::{ItemList, SETTLE_TIME, list_all, offers_list};
+use crate::lists::polls::PollTimer;
 use crate::server_context::ServerContext;
 use moongate_model::{ItemKind, ServerCapabilities};
 use moongate_protocol::Era;
@@ -68,6 +69,7 @@ impl FaceLister {
         let mut due = Some(Instant::now() + SETTLE_TIME);
         let mut pause = CHANGED_INTERVAL;
         let mut last_listed: Option<Instant> = None;
+        let mut polls = PollTimer::new();
         loop {
             let is_announced = tokio::select! {
                 () = self.has_changes.notified(), if due.is_none() => {
@@ -80,6 +82,12 @@ impl FaceLister {
                     false
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => last_listed.is_some(),
+                () = sleep_until(polls.at()) => {
+                    let features = connection.server.describe(&gateway_caller()).features;
+                    let kinds = polls.take_due(&self.server, &self.lists.uses.other, &features);
+                    kinds.into_iter().for_each(|kind| self.mark_changed(kind));
+                    false
+                }
             };
             let kinds = std::mem::take(&mut *self.changed.lock());
             if kinds.is_empty() {
