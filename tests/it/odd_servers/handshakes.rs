@@ -56,7 +56,7 @@ async fn the_revision_that_a_400_names_is_taken() {
     gateway.ready(&["a"]).await;
     assert_eq!(server.count("initialize"), 2);
     let greeting = server.asked().into_iter().rfind(|asked| asked.method() == "initialize").unwrap();
-    assert_eq!(greeting.message["params"]["capabilities"], json!({"roots": {"listChanged": true}, "sampling": {}}));
+    assert_eq!(greeting.message["params"]["capabilities"], json!({"sampling": {}}));
 }
 
 #[tokio::test]

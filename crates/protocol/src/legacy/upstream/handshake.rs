@@ -97,7 +97,7 @@ pub(crate) async fn handshake(
     // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "the client MUST send a protocol version it supports. This
     // SHOULD be the _latest_ version supported by the client."
     let greeting = options.greeting.unwrap_or_else(|| LegacyGreeting::first(options.revision));
-    let capabilities = declared_capabilities(calls, options);
+    let capabilities = declared_capabilities(calls, options, greeting);
     let params = JsonObject::new()
         .with("protocolVersion", RawJson::string(greeting.revision()))
         .with("capabilities", greeting.capabilities(&capabilities))
@@ -123,12 +123,14 @@ pub(crate) async fn handshake(
 
 /// Returns the capabilities to declare. On a connection of several clients, roots are declared to find out whether the
 /// server asks for them, and no longer once it did: no client's roots are for all.
-fn declared_capabilities(calls: &PendingCalls, options: &ConnectOptions) -> RawJson {
+fn declared_capabilities(calls: &PendingCalls, options: &ConnectOptions, greeting: LegacyGreeting) -> RawJson {
     if options.is_shared {
         calls.roots_owner().mark_shared();
     }
+    // A server that refused the first form may refuse any member, so that the later ones have none that is a trial.
+    let is_trial = options.is_shared && !calls.asks_roots() && greeting == LegacyGreeting::first(options.revision);
     match options.capabilities.as_object() {
-        Some(capabilities) if options.is_shared && !calls.asks_roots() => {
+        Some(capabilities) if is_trial => {
             capabilities.with("roots", RawJson::literal(r#"{"listChanged":true}"#)).to_raw()
         }
         _ => options.capabilities.clone(),
