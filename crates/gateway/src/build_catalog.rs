@@ -65,7 +65,7 @@ impl Snapshot {
             let (of_shared, left_out) = select_list(kind, upstream, lists.era(), shared);
             if Arc::ptr_eq(shared, other) {
                 self.excluded.extend(left_out);
-                of_shared.iter().for_each(|taken| self.note_mends(kind, taken, true));
+                of_shared.iter().for_each(|taken| self.note_mends(kind, taken, true, &mut HashSet::new()));
                 found.extend(of_shared);
                 continue;
             }
@@ -75,16 +75,24 @@ impl Snapshot {
             let more = more_left_out.iter().filter(|item| !known.contains(item)).cloned().collect::<Vec<_>>();
             self.excluded.extend(left_out);
             self.excluded.extend(more);
+            let mut named = HashSet::new();
             for (era, items) in [(lists.era(), &of_shared), (lists.other_era(), &of_other)] {
-                items.iter().for_each(|taken| self.note_mends(kind, taken, era == Era::Legacy));
+                items.iter().for_each(|taken| self.note_mends(kind, taken, era == Era::Legacy, &mut named));
             }
             found.extend(join_eras(lists.era(), of_shared, of_other));
         }
         found
     }
 
-    /// Notes what was mended in an item, and what legacy clients do not get if they get this list.
-    fn note_mends(&mut self, kind: ItemKind, taken: &SelectedItem<'_>, is_for_legacy: bool) {
+    /// Notes what was mended in an item, and what legacy clients do not get if they get this list. What is `named` already
+    /// is not named again: both faces of a server may list it alike.
+    fn note_mends(
+        &mut self,
+        kind: ItemKind,
+        taken: &SelectedItem<'_>,
+        is_for_legacy: bool,
+        named: &mut HashSet<String>,
+    ) {
         let server = taken.upstream.settings.name.clone();
         let item = format!("{} {}", kind.member(), taken.local);
         let mut reasons = taken.mends.clone();
@@ -99,10 +107,8 @@ impl Snapshot {
         }
         if !reasons.is_empty() {
             let text = format!("{item}: {}", reasons.join("; "));
-            let finding = CatalogFinding { server: Some(server), topic: FindingTopic::Mended, text };
-            // What both faces list alike is named once.
-            if self.findings.last() != Some(&finding) && !self.findings.contains(&finding) {
-                self.findings.push(finding);
+            if named.insert(text.clone()) {
+                self.findings.push(CatalogFinding { server: Some(server), topic: FindingTopic::Mended, text });
             }
         }
     }
