@@ -100,7 +100,12 @@ impl IdleLevels {
 
     /// What is not as it was; `pooled`: connections to servers count too.
     pub(crate) fn differences(&self, before: &Self, pooled: bool) -> Vec<String> {
-        let mut all = different("", &before.gauges, &self.gauges);
+        // A gauge without a series is 0: the first dedicated connection of a server may come late.
+        let held = |levels: &Self| {
+            let held = levels.gauges.iter().filter(|(_, value)| **value != 0.0);
+            held.map(|(name, value)| (name.clone(), *value)).collect::<BTreeMap<_, _>>()
+        };
+        let mut all = different("", &held(before), &held(self));
         let kinds = |levels: &Self| {
             let mut kinds = levels.descriptors.clone();
             // Some are kept for later calls: no more than there may be.
