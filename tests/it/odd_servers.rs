@@ -4,6 +4,7 @@
 
 mod cookies;
 mod definitions;
+mod extensions;
 mod handshakes;
 mod http;
 mod programs;

@@ -45,12 +45,8 @@ impl Server for Endpoint {
             completions: true,
             logging: true,
             tasks: self.task_features(),
-            extensions: expose::merge_extensions(
-                descriptions.iter().map(|description| &description.features.extensions),
-            ),
-            experimental: expose::merge_extensions(
-                descriptions.iter().map(|description| &description.features.experimental),
-            ),
+            extensions: self.announced(&caller.principal, &descriptions, |server| &server.features.extensions),
+            experimental: self.announced(&caller.principal, &descriptions, |server| &server.features.experimental),
         };
         let instructions = match &self.scope {
             EndpointScope::Server(_) if servers.is_empty() => None,
@@ -137,6 +133,9 @@ impl Server for Endpoint {
     }
 
     fn notify(&self, caller: &Arc<Caller>, notification: Notification) {
+        if let Notification::Extension(..) = notification {
+            return self.notify_extension(caller, notification);
+        }
         for upstream in self.servers() {
             upstream.notify(caller, notification.clone());
         }

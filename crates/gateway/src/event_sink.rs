@@ -60,6 +60,11 @@ impl GatewaySink {
         self.built.send_modify(|built| *built = signalled.max(*built));
     }
 
+    /// Returns true if a message without a call may be about any of several principals.
+    fn may_mix(&self, audience: &Audience) -> bool {
+        audience.spans_principals() && !self.principals.is_single()
+    }
+
     /// Takes the list changes on dedicated connections.
     pub(super) fn take_list_changes(&self) -> Vec<UpstreamEvent> {
         std::mem::take(&mut *self.list_changes.lock())
@@ -74,8 +79,11 @@ impl EventSink for GatewaySink {
                 self.lists_changed();
             }
             // The message may be about any principal that shares its connection. A lone one may see them all.
-            (audience, Notification::Log(..)) if audience.spans_principals() && !self.principals.is_single() => {
+            (audience, Notification::Log(..)) if self.may_mix(audience) => {
                 self.metrics.calls.dropped.inc(DroppedItem::LogMessage);
+            }
+            (audience, Notification::Extension(..)) if self.may_mix(audience) => {
+                self.metrics.calls.dropped.inc(DroppedItem::Extension);
             }
             _ => self.events.publish(GatewayEvent::FromServer(event)),
         }
@@ -130,6 +138,9 @@ mod tests {
         principals.intern("test", [2; 16], "two", None);
         assert!(!shared().into_iter().any(&mut publish));
         assert_eq!(metrics.calls.dropped.get(DroppedItem::LogMessage), 2);
+        let news = || Notification::Extension(ByteString::literal("notifications/x"), JsonObject::new());
+        sink.publish(event(Audience::Everyone, news()));
+        assert_eq!(metrics.calls.dropped.get(DroppedItem::Extension), 1);
         assert!(publish(Audience::Owner(ConnectionOwner::Principal(1))), "it can only be about its owner");
     }
 

@@ -21,6 +21,7 @@ mod explain;
 mod explained_item;
 mod explained_rules;
 mod expose;
+mod extensions;
 mod findings;
 mod generation;
 mod in_flight;

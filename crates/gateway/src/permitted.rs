@@ -15,6 +15,7 @@ use crate::endpoint_scope::EndpointScope;
 use crate::routed_call::RoutedCall;
 use crate::server_entry::{ServerEntry, server_name};
 use crate::task_handles;
+use moongate_access::policy::ItemRules;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, ItemKind, Principal};
 use moongate_protocol::{Era, ListedOutput};
@@ -132,6 +133,16 @@ impl Endpoint {
         let allowed =
             self.includes(&server.settings.name) && self.gateway.context().allows_resource(snapshot, server, local);
         allowed.then(|| Permitted(server.clone()))
+    }
+
+    /// Permits the extensions of this endpoint's server: methods that no rule can judge. `None` unless every rule
+    /// leaves everything of the server as it is.
+    pub(super) fn permit_extensions(&self, principal: &Principal) -> Option<Permitted<Arc<ServerEntry>>> {
+        let EndpointScope::Server(only) = &self.scope else { return None };
+        let rules = [&only.settings.tools, &only.settings.resources, &only.settings.prompts];
+        let permits =
+            rules.into_iter().all(ItemRules::leaves_all) && self.generation.access.allows_all_tools(principal);
+        permits.then(|| Permitted(only.clone()))
     }
 
     /// Returns true if tasks keep their servers' own ids. Holds on a single server's endpoint, where callers cannot be

@@ -22,7 +22,8 @@ impl Endpoint {
             McpMethod::ReadResource => self.resolve_resource(&snapshot, caller, call),
             McpMethod::Complete => self.resolve_completion(&snapshot, caller, call),
             McpMethod::Task(_) => self.route_task_call(caller, call),
-            McpMethod::List(_) | McpMethod::Other(_) => {
+            McpMethod::Other(_) => self.route_extension_call(caller, call),
+            McpMethod::List(_) => {
                 Err(Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {}", call.method.name())))
             }
         }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::call_watch::{CallWatch, UnsentCall, WatchedCall};
 use crate::endpoint::Endpoint;
+use crate::extensions;
 use crate::output_fit::OutputFit;
 use crate::permitted::Permitted;
 use crate::rewrite_links;
@@ -37,6 +38,8 @@ impl Endpoint {
     /// Starts a permitted call, and translates what comes back for its client.
     pub(super) fn start(&self, caller: &Arc<Caller>, routed: Permitted<RoutedCall>, call: Call) -> Exchange {
         let method = call.method.clone();
+        let extensions = self.permits_extensions(&caller.principal);
+        let call = Call { extensions, ..call };
         // A single server's endpoint keeps that server's URIs, so its links need no rewriting.
         let links = (!self.keeps_local_names()).then(|| self.gateway.clone());
         let about_task = call.task_mode != TaskMode::Never || matches!(method, McpMethod::Task(_));
@@ -59,6 +62,9 @@ impl Endpoint {
                 ExchangeEvent::Done(end)
             }
             ExchangeEvent::InputRequired(request) => {
+                if let Some(error) = extensions::refusal(&request).filter(|_| !extensions) {
+                    return ExchangeEvent::Done(Err(error));
+                }
                 ExchangeEvent::InputRequired(InputRequired { server: Some(server.name.clone()), ..request })
             }
             other => other,

@@ -25,6 +25,7 @@ impl Endpoint {
                 self.task_naming(caller, upstream).expose_task(&mut task);
                 Some(Notification::TaskStatus(task))
             }
+            extension @ Notification::Extension(..) => self.permits_extensions(&caller.principal).then_some(extension),
             other => Some(other),
         }
     }

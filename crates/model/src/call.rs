@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ClientChannel, Error, InputKind, Principal, TaskMethod, TaskMode};
+use crate::{CancelReason, ClientChannel, Error, InputKind, Principal, TaskMethod, TaskMode};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 /// Principal with the capabilities of one request, or of the session that it came on.
@@ -156,6 +156,10 @@ pub struct Call {
     pub task_mode: TaskMode,
     /// True if the full state of a task is wanted, with its input requests and its outcome.
     pub detailed: bool,
+    /// True if the client may use the server's extensions, in both directions.
+    pub extensions: bool,
+    /// Reason of the client's cancellation. `None`: the client has no way to give one.
+    pub cancel_reason: Option<CancelReason>,
     /// Time at which the request arrived.
     pub received: Instant,
 }
@@ -173,6 +177,8 @@ impl Call {
             definition: None,
             task_mode: TaskMode::Never,
             detailed: false,
+            extensions: false,
+            cancel_reason: None,
             received: Instant::now(),
         }
     }
@@ -195,6 +201,8 @@ impl Call {
             definition: self.definition.clone(),
             task_mode: TaskMode::Never,
             detailed: self.detailed,
+            extensions: self.extensions,
+            cancel_reason: self.cancel_reason.clone(),
             // The deadline of the first attempt applies to the retry as well.
             received: self.received,
         })
@@ -358,6 +366,8 @@ impl ClientCapabilities {
             InputKind::Sample => self.sample,
             InputKind::SampleWithTools => self.sample_with_tools,
             InputKind::Roots => self.roots,
+            // Nothing is declared for each of them. The endpoint decides who may use an extension.
+            InputKind::Extension => true,
             InputKind::Other => false,
         }
     }

@@ -3,6 +3,10 @@
 //! Owns their kinds, as far as the gateway tells them apart. Does not know who answers (`exchange.rs`). Invariant: params
 //! stay as the server wrote them.
 
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use crate::extends_protocol;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 
 /// Request for input from the client.
@@ -14,6 +18,18 @@ pub struct InputRequest {
     pub method: ByteString,
     /// Params, unchanged.
     pub params: JsonObject,
+    /// Way of the client's progress to the server. `None`: the server does not want any, or the client can send none.
+    pub progress: Option<InputProgress>,
+}
+
+/// Way of the client's progress on one input request: the params of each notification, with any token.
+#[derive(Clone)]
+pub struct InputProgress(pub Arc<dyn Fn(JsonObject) + Send + Sync>);
+
+impl Debug for InputProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InputProgress")
+    }
 }
 
 /// Kind of input that a server may request from a client.
@@ -29,7 +45,9 @@ pub enum InputKind {
     SampleWithTools,
     /// Directories of the client.
     Roots,
-    /// Unknown kind.
+    /// Request of an extension.
+    Extension,
+    /// Request that no client answers.
     Other,
 }
 
@@ -49,6 +67,7 @@ impl InputKind {
             }
             "sampling/createMessage" => InputKind::Sample,
             "roots/list" => InputKind::Roots,
+            other if extends_protocol(other) => InputKind::Extension,
             _ => InputKind::Other,
         }
     }
@@ -61,6 +80,7 @@ impl InputKind {
             InputKind::Sample => "sampling",
             InputKind::SampleWithTools => "sampling.tools",
             InputKind::Roots => "roots",
+            InputKind::Extension => "an extension",
             InputKind::Other => "an unknown capability",
         }
     }

@@ -4,10 +4,12 @@
 //! revision dates. Invariant: no type here can tell a stateful peer from a stateless one.
 
 mod call;
+mod cancel_reason;
 mod client_channel;
 mod connection;
 mod error;
 mod exchange;
+mod extension_methods;
 mod input_request;
 mod notification;
 mod notification_stream;
@@ -18,11 +20,13 @@ mod task;
 pub use call::{
     Call, Caller, ClientCapabilities, Continuation, DeferredCheck, ItemKind, LogFilter, LogLevel, McpMethod,
 };
+pub use cancel_reason::CancelReason;
 pub use client_channel::{AskClient, ClientChannel};
 pub use connection::Connection;
 pub use error::{Error, ErrorOrigin, McpErrorKind, Retryable};
 pub use exchange::{CacheHint, Exchange, ExchangeEvent, InputRequired, InputResponses, Outcome, StateHolder};
-pub use input_request::{InputKind, InputRequest};
+pub use extension_methods::extends_protocol;
+pub use input_request::{InputKind, InputProgress, InputRequest};
 pub use notification::{Notification, SubscriptionFilter};
 pub use notification_stream::NotificationStream;
 pub use principal::{LastCall, Principal, PrincipalMark, PrincipalSecret, RoleId};

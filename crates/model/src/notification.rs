@@ -27,7 +27,9 @@ pub enum Notification {
     InputWithdrawn(ByteString, Option<RawJson>),
     /// Status of a task. Holds the full state if the subscriber named the task.
     TaskStatus(Box<TaskState>),
-    /// Any other notification: method and params.
+    /// Notification of an extension: method and params.
+    Extension(ByteString, JsonObject),
+    /// Notification that nobody can use: method and params.
     Other(ByteString, JsonObject),
 }
 
@@ -39,6 +41,7 @@ impl Notification {
             | Notification::Log(_, params)
             | Notification::ResourceUpdated(_, params)
             | Notification::ElicitationComplete(_, params)
+            | Notification::Extension(_, params)
             | Notification::Other(_, params) => params.size_hint(),
             Notification::ListChanged(_)
             | Notification::MaybeChanged(_)
@@ -68,6 +71,8 @@ pub struct SubscriptionFilter {
     pub tasks: Vec<ByteString>,
     /// Status of all tasks that servers report unasked. The subscriber knows the owners.
     pub all_task_statuses: bool,
+    /// Notifications of extensions.
+    pub extensions: bool,
     /// In an acknowledged filter: the setting of the limit that left something out.
     pub exceeded_limit: Option<ByteString>,
     /// For entries left out: the server that offers no subscriptions.
@@ -86,6 +91,7 @@ impl SubscriptionFilter {
             elicitations: true,
             tasks: Vec::new(),
             all_task_statuses: true,
+            extensions: true,
             exceeded_limit: None,
             unoffered: None,
         }
@@ -120,6 +126,7 @@ impl SubscriptionFilter {
             Notification::ElicitationComplete(..) => self.elicitations,
             // Subscriptions to single tasks are matched by the subscriber, which knows their ids.
             Notification::TaskStatus(_) => self.all_task_statuses,
+            Notification::Extension(..) => self.extensions,
             _ => false,
         }
     }

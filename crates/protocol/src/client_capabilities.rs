@@ -48,7 +48,7 @@ pub(super) fn required_capability(kind: InputKind) -> RawJson {
         InputKind::Sample => RawJson::literal(r#"{"sampling":{}}"#),
         InputKind::SampleWithTools => RawJson::literal(r#"{"sampling":{"tools":{}}}"#),
         InputKind::Roots => RawJson::literal(r#"{"roots":{}}"#),
-        InputKind::Other => RawJson::literal("{}"),
+        InputKind::Extension | InputKind::Other => RawJson::literal("{}"),
     }
 }
 

@@ -58,6 +58,8 @@ struct PendingTable {
 /// Facts about one open call.
 struct PendingCall {
     capabilities: ClientCapabilities,
+    /// True if the client may use the server's extensions.
+    extensions: bool,
     logs: LogInterest,
     target: CallTarget,
     /// Number of input requests that the call received.
@@ -74,6 +76,16 @@ struct PendingCall {
     task: Option<(ByteString, Option<u64>)>,
     /// Queue for server requests that arrive on another stream than the call's own.
     stray_messages: Option<StrayMessages>,
+}
+
+impl PendingCall {
+    /// True if the call's client may get a request of this kind.
+    fn accepts(&self, kind: InputKind) -> bool {
+        match kind {
+            InputKind::Extension => self.extensions,
+            kind => self.capabilities.supports(kind),
+        }
+    }
 }
 
 /// Cancelled calls of one client.
@@ -167,6 +179,7 @@ impl PendingCalls {
         let (capabilities, owner, stray_messages) = (caller.capabilities, owner_of(caller), stray_messages.clone());
         let open = PendingCall {
             capabilities,
+            extensions: false,
             logs,
             target,
             input_count: 0,
@@ -187,6 +200,7 @@ impl PendingCalls {
         let (capabilities, logs, target) = (ClientCapabilities::default(), LogInterest::Never, CallTarget::default());
         let open = PendingCall {
             capabilities,
+            extensions: false,
             logs,
             target,
             input_count: 0,
@@ -207,7 +221,7 @@ impl PendingCalls {
     pub(super) fn deliver_request(&self, request: RpcRequest) -> Result<(), RpcRequest> {
         let kind = InputKind::classify(&request.method, &request.params);
         self.record_kind(kind);
-        let fits = |_, open: &PendingCall| open.stray_messages.is_some() && open.capabilities.supports(kind);
+        let fits = |_, open: &PendingCall| open.stray_messages.is_some() && open.accepts(kind);
         match self.sole_candidate(fits).filter(|id| self.may_ask(*id, kind)) {
             Some(id) => self.push(id, request),
             None => Err(request),
@@ -217,9 +231,7 @@ impl PendingCalls {
     /// Delivers an input request that went to the wrong call of a client to another call of that client.
     pub(super) fn redeliver_request(&self, caller: &Caller, request: RpcRequest) -> Result<(), RpcRequest> {
         let (kind, owner) = (InputKind::classify(&request.method, &request.params), owner_of(caller));
-        let fits = |_, open: &PendingCall| {
-            open.stray_messages.is_some() && open.capabilities.supports(kind) && open.owner == owner
-        };
+        let fits = |_, open: &PendingCall| open.stray_messages.is_some() && open.accepts(kind) && open.owner == owner;
         match self.sole_candidate(fits) {
             Some(id) => self.push(id, request),
             None => Err(request),
@@ -249,7 +261,7 @@ impl PendingCalls {
     /// Records a request that names no call.
     fn record_kind(&self, kind: InputKind) {
         self.record_roots(kind);
-        if kind != InputKind::Other && !self.is_idle() {
+        if !matches!(kind, InputKind::Extension | InputKind::Other) && !self.is_idle() {
             self.0.interactive.set();
         }
     }
@@ -421,8 +433,8 @@ impl PendingCalls {
         // A call is open before it is sent, and for a moment after its response: neither is asked.
         // If no client supports the request, the only open call shall fail with the name of the missing
         // capability.
-        self.sole_candidate(|id, open| open.capabilities.supports(kind) && is_awaited(id))
-            .or_else(|| self.sole_call(|open| !open.capabilities.supports(kind)))
+        self.sole_candidate(|id, open| open.accepts(kind) && is_awaited(id))
+            .or_else(|| self.sole_call(|open| !open.accepts(kind)))
             .filter(|id| self.may_ask(*id, kind))
     }
 
@@ -541,6 +553,14 @@ impl CallEntry {
                     (cancelled.accepts_input | able, last, false, until)
             }
             None => cancelled.push_back(CancelledCall { owner, accepts_input: able, last, is_read: false, until }),
+        }
+    }
+
+    /// Lets the call get requests of the server's extensions.
+    pub(super) fn accept_extensions(&mut self) {
+        let queue = self.stray_messages.get_or_insert_default().clone();
+        if let Some(open) = self.calls.lock().get_mut(&self.id) {
+            (open.extensions, open.stray_messages) = (true, Some(queue));
         }
     }
 

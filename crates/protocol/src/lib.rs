@@ -72,7 +72,7 @@ pub use interactive_flag::{InteractiveFlag, SeenRequests};
 pub use legacy::{
     LegacyGreeting, ListedOutput, OutputShape, ToolOutput, demands_elicitations, fit_output, holds_objects_only,
 };
-pub use mcp_apps::{APP_SCHEME, app_pages, map_app_pages, may_name_page, with_app_pages};
+pub use mcp_apps::{APP_SCHEME, app_pages, is_bridged_extension, map_app_pages, may_name_page, with_app_pages};
 pub use negotiate::{LinkOpener, NegotiatedServer, connect, connect_http_sse, may_be_http_sse};
 pub use stdio_client::{ClientDisconnected, StdioClient, opens_session};
 

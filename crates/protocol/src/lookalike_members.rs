@@ -27,8 +27,9 @@ fn members(method: &str) -> &'static [&'static str] {
         "logging/setLevel" => &["level", "_meta"],
         "initialize" => &["protocolVersion", "capabilities", "clientInfo", "_meta"],
         _ if method.starts_with("tasks/") => &["taskId", "cursor", "_meta", "inputResponses", "requestState"],
-        // Lists, and unknown methods, whose params no server reads.
-        _ => &["cursor", "_meta"],
+        _ if method.ends_with("/list") => &["cursor", "_meta"],
+        // Extensions, of whose params no rule reads any.
+        _ => &["_meta"],
     }
 }
 

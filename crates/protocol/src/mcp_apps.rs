@@ -5,6 +5,14 @@
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
+/// Identifier of the extension. It has no methods between a client and its server.
+const IDENTIFIER: &str = "io.modelcontextprotocol/ui";
+
+/// Returns true for an announced extension that works at every endpoint, since the gateway translates what it needs.
+pub fn is_bridged_extension(identifier: &str) -> bool {
+    identifier == IDENTIFIER
+}
+
 /// Prefix of the URIs of pages. Clients refuse a tool whose page has another prefix.
 ///
 /// "MUST use the `ui://` URI scheme" (ext-apps, 2026-01-26, UI Resource Format).

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RpcNotification, encode_with, write_notification};
-use moongate_model::{ItemKind, LogLevel, Notification};
+use moongate_model::{ItemKind, LogLevel, Notification, extends_protocol};
 
 /// Limit in bytes for the params of a notification outside of calls. Larger ones are dropped.
 // A connection queues 256 of them for its slowest subscriber: 16 MiB at the most.
@@ -43,16 +43,18 @@ pub(super) fn decode(notification: RpcNotification) -> Notification {
             Some(id) => Notification::ElicitationComplete(id, params),
             None => Notification::Other(method, params),
         },
+        other if extends_protocol(other) => Notification::Extension(method, params),
         _ => Notification::Other(method, params),
     }
 }
 
 /// Encodes a notification. `None` for those that name something of this hop: progress, and withdrawn input requests;
-/// and for task statuses.
+/// for task statuses; and for those that nobody can use.
 pub(super) fn encode(notification: &Notification) -> Option<(&str, JsonObject)> {
     Some(match notification {
         // These depend on the client's token, on its ids or on the revision.
         Notification::Progress(_) | Notification::InputWithdrawn(..) | Notification::TaskStatus(_) => return None,
+        Notification::Other(..) => return None,
         Notification::Log(_, params) => ("notifications/message", params.clone()),
         Notification::ListChanged(kind) | Notification::MaybeChanged(kind) => {
             (list_changed_method(*kind), JsonObject::new())
@@ -60,7 +62,7 @@ pub(super) fn encode(notification: &Notification) -> Option<(&str, JsonObject)> 
         Notification::ResourceUpdated(_, params) => ("notifications/resources/updated", params.clone()),
         Notification::ElicitationComplete(_, params) => ("notifications/elicitation/complete", params.clone()),
         Notification::RootsChanged => ("notifications/roots/list_changed", JsonObject::new()),
-        Notification::Other(method, params) => (method, params.clone()),
+        Notification::Extension(method, params) => (method, params.clone()),
     })
 }
 

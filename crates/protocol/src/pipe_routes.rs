@@ -28,6 +28,17 @@ impl PendingCalls {
                 let error = unsupported_request(request);
                 MessageRoute::Answer(encode_with(128, |out| write_error(out, Some(&request.id), &error)))
             }
+            RpcMessage::Request(request)
+                if InputKind::classify(&request.method, &request.params) == InputKind::Extension =>
+            {
+                calls.find_call(message, is_awaited).map_or_else(
+                    || {
+                        let error = unsupported_request(request);
+                        MessageRoute::Answer(encode_with(128, |out| write_error(out, Some(&request.id), &error)))
+                    },
+                    MessageRoute::Call,
+                )
+            }
             other => calls.find_call(other, is_awaited).map_or(MessageRoute::Events, MessageRoute::Call),
         })
     }

@@ -161,13 +161,14 @@ impl StdioClient {
             // 2025-11-25/basic/utilities/cancellation.mdx, Error Handling: "Invalid cancellation
             // notifications SHOULD be ignored".
             let id = notification.params.get("requestId").and_then(|raw| RequestId::from_raw(raw.clone()));
-            if id.is_some_and(|id| self.requests.cancel(&id)) {
+            if id.is_some_and(|id| self.requests.cancel(&id, notification.params.get("reason"))) {
                 return self.state.metrics.calls.cancelled.inc();
             }
         }
-        // Other notifications of a stateless client have no known receiver.
-        if let Some(session) = &self.session {
-            session.accept(RpcMessage::Notification(notification));
+        match &self.session {
+            Some(session) => session.accept(RpcMessage::Notification(notification)),
+            // Of a stateless client, only an extension's notification has a receiver.
+            None => v2026_07_28::notify_extension(notification, self.principal.clone(), &self.endpoint, &self.state),
         }
     }
 

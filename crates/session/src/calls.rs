@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use moongate_jsonrpc::json::RawJson;
 use moongate_jsonrpc::message::RequestId;
+use moongate_model::CancelReason;
 
 /// Maximum number of calls that one session may have open.
 // Far above what a client needs. One that never reads its responses would otherwise grow the list for ever.
@@ -26,23 +28,29 @@ struct ListedCall {
     number: u64,
     id: RequestId,
     cancelled: CancellationToken,
+    reason: CancelReason,
 }
 
 impl SessionCalls {
     /// Adds a call of a session. `ended` is the session's end. Returns `None` if the session has too many calls.
-    pub(super) fn add(&self, id: &RequestId, ended: &CancellationToken) -> Option<(u64, CancellationToken)> {
+    pub(super) fn add(
+        &self,
+        id: &RequestId,
+        ended: &CancellationToken,
+    ) -> Option<(u64, CancellationToken, CancelReason)> {
         let mut calls = self.open.lock();
         if calls.len() >= CALLS_MAX {
             return None;
         }
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         let cancelled = CancellationToken::new();
-        calls.push(ListedCall { number, id: id.clone(), cancelled: cancelled.clone() });
+        let reason = CancelReason::default();
+        calls.push(ListedCall { number, id: id.clone(), cancelled: cancelled.clone(), reason: reason.clone() });
         // The session may have ended before the call was added: `cancel_all` knows only the calls in the list.
         if ended.is_cancelled() {
             cancelled.cancel();
         }
-        Some((number, cancelled))
+        Some((number, cancelled, reason))
     }
 
     /// Removes a call that has ended.
@@ -53,15 +61,17 @@ impl SessionCalls {
         }
     }
 
-    /// Cancels the open call with the client's `id`. Returns false if there is none, or several. Some clients use one
-    /// id for everything at once, so the call that is meant is unknown.
-    pub fn cancel(&self, id: &RequestId) -> bool {
+    /// Cancels the open call with the client's `id`, for the client's reason. Returns false if there is none, or
+    /// several. Some clients use one id for everything at once, so the call that is meant is unknown.
+    pub fn cancel(&self, id: &RequestId, reason: Option<&RawJson>) -> bool {
         let calls = self.open.lock();
         // 2025-11-25/basic/index.mdx, Requests: an id "MUST NOT have been previously used by the requestor
         // within the same session". Clients that break this rule get no cancellation rather than a wrong one.
         let mut named = calls.iter().filter(|call| call.id == *id);
         match (named.next(), named.next()) {
             (Some(call), None) => {
+                // First the reason: the call ends at once.
+                call.reason.set(reason);
                 call.cancelled.cancel();
                 true
             }

@@ -55,6 +55,7 @@ pub use get_stream::GetStreamState;
 pub use identity::SessionIdentity;
 pub use missed_events::MissedEvents;
 pub use outbox::Outbox;
+pub use outside_requests::name_progress;
 pub use overview::SessionSummary;
 pub use parked::{OpenInput, OpenInputRequest, ParkTicket, ParkedCall, ParkedCallSettings, ParkedCalls};
 pub use persisted::{RestoredFrom, SessionRecord};

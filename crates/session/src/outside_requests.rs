@@ -9,9 +9,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::session::Session;
-use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcError, code, encode_with, write_notification, write_request};
-use moongate_model::{AskClient, ClientChannel, InputKind, InputRequest};
+use moongate_model::{AskClient, ClientChannel, InputKind, InputProgress, InputRequest};
 
 /// Channel to the client of one session.
 pub(super) struct SessionChannel(Weak<Session>);
@@ -40,6 +40,16 @@ fn session_ended() -> RpcError {
     RpcError { code: code::INTERNAL, message: "The client's session ended".into(), data: None }
 }
 
+/// Replaces the server's progress token by the id of this hop's request. Tokens of several servers may be equal.
+pub fn name_progress(params: &mut JsonObject, id: &RequestId, progress: Option<&InputProgress>) {
+    if progress.is_some()
+        && let Some(mut meta) = params.get_object("_meta")
+    {
+        meta.set(ByteString::literal("progressToken"), id.raw().clone());
+        params.set(ByteString::literal("_meta"), meta.to_raw());
+    }
+}
+
 fn refusal(message: String) -> RpcError {
     RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None }
 }
@@ -59,20 +69,24 @@ impl Drop for OutsideRequest<'_> {
 impl Session {
     /// Sends a request on the GET stream and waits for the response. A client without such a stream gets it later.
     async fn ask_outside_calls(self: Arc<Self>, request: InputRequest) -> Result<JsonObject, RpcError> {
-        if !self.identity.caller().capabilities.supports(request.kind) {
+        // The endpoint decides about extensions, and only calls come from there.
+        let is_extension = request.kind == InputKind::Extension;
+        if is_extension || !self.identity.caller().capabilities.supports(request.kind) {
             return Err(refusal(format!("The client did not declare {}", request.kind.capability())));
         }
-        let Some((id, response)) = self.client_requests.expect_response() else {
+        let InputRequest { kind, method, mut params, progress } = request;
+        let Some((id, response)) = self.client_requests.expect_response(progress.clone()) else {
             return Err(refusal("Too many requests wait for this client's answers".to_owned()));
         };
         let _activity = self.begin_activity();
-        if request.kind == InputKind::ElicitUrl
-            && let Some(page) = request.params.get_string("elicitationId")
+        if kind == InputKind::ElicitUrl
+            && let Some(page) = params.get_string("elicitationId")
         {
             self.client_requests.elicitation_opened(&page);
         }
-        let write = |out: &mut _| write_request(out, &id, &request.method, &request.params);
-        self.get_stream.outbox.push(encode_with(request.params.size_hint(), write), None);
+        name_progress(&mut params, &id, progress.as_ref());
+        let write = |out: &mut _| write_request(out, &id, &method, &params);
+        self.get_stream.outbox.push(encode_with(params.size_hint(), write), None);
         let _open = OutsideRequest { session: &self, id: id.clone() };
         response.await.unwrap_or_else(|_| Err(session_ended()))
     }
@@ -94,7 +108,7 @@ impl Session {
         }
         let mut params = JsonObject::new().with("requestId", id.raw().clone());
         if let Some(reason) = reason {
-            params.set(moongate_jsonrpc::json::ByteString::literal("reason"), reason);
+            params.set(ByteString::literal("reason"), reason);
         }
         Some(encode_with(params.size_hint(), |out| write_notification(out, "notifications/cancelled", &params)))
     }

@@ -239,6 +239,7 @@ mod tests {
             kind: InputKind::Roots,
             method: ByteString::literal("roots/list"),
             params: JsonObject::new(),
+            progress: None,
         };
         let request = OpenInputRequest {
             exposed_key: ByteString::literal("input-1"),

@@ -3,7 +3,7 @@
 //! Owns what concerns several parts at once: the end, and the changes that are persisted. The table of sessions is
 //! elsewhere. Invariant: everything that a client can grow has a limit, and ends with the session.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -21,7 +21,7 @@ use crate::session_tasks::SessionTasks;
 use crate::subscription::{SessionSubscription, SessionSubscriptions, SubscribeOutcome};
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::RequestId;
-use moongate_model::{LogFilter, NotificationStream};
+use moongate_model::{CancelReason, LogFilter, NotificationStream};
 
 /// Session of one client.
 pub struct Session {
@@ -92,9 +92,9 @@ impl Session {
     ///
     /// Returns `None` if the session has too many.
     pub fn begin_call(self: &Arc<Self>, id: &RequestId) -> Option<OpenCall> {
-        let (number, token) = self.calls.add(id, &self.lifetime.ended)?;
-        let (ended, _activity) = (CancellationToken::new(), self.begin_activity());
-        Some(OpenCall { session: self.clone(), number, token, ended, _activity })
+        let (number, token, reason) = self.calls.add(id, &self.lifetime.ended)?;
+        let _activity = self.begin_activity();
+        Some(OpenCall { session: self.clone(), number, token, reason, ended: OnceLock::new(), _activity })
     }
 
     /// Changes the client's log level.
@@ -175,7 +175,9 @@ pub struct OpenCall {
     session: Arc<Session>,
     number: u64,
     token: CancellationToken,
-    ended: CancellationToken,
+    reason: CancelReason,
+    /// Made on first use, since few calls have anybody who waits for their end.
+    ended: OnceLock<CancellationToken>,
 }
 
 impl OpenCall {
@@ -191,14 +193,21 @@ impl OpenCall {
 
     /// Returns the token that is cancelled when the call ends, in whatever way.
     pub fn ended(&self) -> &CancellationToken {
-        &self.ended
+        self.ended.get_or_init(CancellationToken::new)
+    }
+
+    /// Returns the reason of the client's cancellation: a slot that is filled when the client cancels the call.
+    pub fn cancel_reason(&self) -> &CancelReason {
+        &self.reason
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
         self.session.calls.remove(self.number);
-        self.ended.cancel();
+        if let Some(ended) = self.ended.get() {
+            ended.cancel();
+        }
         if self.session.calls.is_empty() {
             self.session.tasks.forget_early();
         }

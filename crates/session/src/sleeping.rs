@@ -158,7 +158,7 @@ mod tests {
         session.retain_notifications(listener(Vec::new()));
         session.resumption.add(GET_STREAM, b"{}", false);
         let (position, asked) =
-            (session.resumption.get_stream_position(), session.client_requests.expect_response().unwrap().0);
+            (session.resumption.get_stream_position(), session.client_requests.expect_response(None).unwrap().0);
         let ended = session.lifetime.ended.clone();
         assert_eq!(rest(&sessions).await, 0, "somebody holds it");
         drop(session);
@@ -175,7 +175,7 @@ mod tests {
         assert!(woken == RestoredFrom::FromMemory && awake.missed.take_catch_up() && !awake.missed.take_catch_up());
         assert_eq!(awake.resumption.get_stream_position(), position);
         assert_eq!(awake.identity.caller().forwarded_headers.len(), 1);
-        assert_ne!(awake.client_requests.expect_response().unwrap().0, asked, "no id is used twice");
+        assert_ne!(awake.client_requests.expect_response(None).unwrap().0, asked, "no id is used twice");
         assert!(!ended.is_cancelled());
         sessions.close(&awake);
         assert!(ended.is_cancelled(), "who waits for its end hears of it");
@@ -218,7 +218,7 @@ mod tests {
         }
         // An open call, and a server's request.
         let id = open(&sessions);
-        let (busy, question) = (find(&id).begin_activity(), find(&id).client_requests.expect_response().unwrap().1);
+        let (busy, question) = (find(&id).begin_activity(), find(&id).client_requests.expect_response(None).unwrap().1);
         assert_eq!(rest(&sessions).await, 0);
         drop(busy);
         assert_eq!(rest(&sessions).await, 0);

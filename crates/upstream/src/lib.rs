@@ -381,6 +381,13 @@ impl Upstream {
         self.pool.notify_connections_of(caller, &notification);
     }
 
+    /// Sends the notification of an extension on the connection that has the caller's calls, if it is open.
+    pub fn notify_extension(&self, caller: &Arc<Caller>, notification: Notification) {
+        if let Some(connection) = self.pool.connections_of(caller).last() {
+            connection.server.notify(caller, notification);
+        }
+    }
+
     // === calls ===
 
     /// Waits until the server has answered to the subscription of a resource, on each connection whose updates the caller

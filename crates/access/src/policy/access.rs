@@ -90,6 +90,15 @@ impl AccessTable {
         }
     }
 
+    /// Returns true if the principal may see and call every tool.
+    pub fn allows_all_tools(&self, principal: &Principal) -> bool {
+        match self.row(principal.role) {
+            AccessEntry::Everything => true,
+            AccessEntry::Nothing => false,
+            AccessEntry::Some(access) => access.tools.matches_all(),
+        }
+    }
+
     /// Returns false if the principal may use no tool whose exposed name has this beginning.
     pub fn may_allow_from(&self, principal: &Principal, beginning: &str) -> bool {
         match self.row(principal.role) {

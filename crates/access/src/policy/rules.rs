@@ -168,6 +168,11 @@ impl GlobList {
         !self.deny.contain(&format!("{beginning}\0")) && self.patterns.iter().any(may_match)
     }
 
+    /// Returns true if every name matches.
+    pub fn matches_all(&self) -> bool {
+        matches!((&self.allow, &self.deny), (GlobMatcher::All, GlobMatcher::None))
+    }
+
     /// Returns true if `name` matches.
     pub fn matches(&self, name: &str) -> bool {
         self.allow.contain(name) && !self.deny.contain(name)
@@ -201,6 +206,11 @@ impl ItemRules {
     /// Returns true if the item exists, by its own name.
     pub fn allows_name(&self, name: &str) -> bool {
         self.allow.matches(name) && !self.deny.matches(name)
+    }
+
+    /// Returns true if every item exists, is listed, and keeps its own name.
+    pub fn leaves_all(&self) -> bool {
+        !self.has_patterns() && self.hide.patterns.is_empty() && self.rename.is_empty()
     }
 
     /// Returns the rule that decides whether the item exists: its list, and the place in it. `None` if it exists because

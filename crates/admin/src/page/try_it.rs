@@ -237,6 +237,7 @@ mod tests {
             kind: InputKind::ElicitForm,
             method: ByteString::literal("elicitation/create"),
             params: params.as_object().unwrap(),
+            progress: None,
         };
         let html = question("t-1", "a-1", &request).into_string();
         assert!(html.contains("&lt;b&gt;Who?") && html.contains("value=\"&quot;m&quot;\""), "{html}");

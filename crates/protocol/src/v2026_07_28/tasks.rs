@@ -107,7 +107,8 @@ pub(super) fn read_input_requests(asked: &RawJson) -> Result<Vec<(ByteString, In
             request.and_then(|r| r.get_string("method").map(|m| (r, m))).ok_or("an input request has no method")?;
         // `roots/list` has no parameters, so their absence is no error.
         let params = request.get_object("params").unwrap_or_default();
-        questions.push((key.clone(), InputRequest { kind: InputKind::classify(&method, &params), method, params }));
+        let kind = InputKind::classify(&method, &params);
+        questions.push((key.clone(), InputRequest { kind, method, params, progress: None }));
     }
     Ok(questions)
 }

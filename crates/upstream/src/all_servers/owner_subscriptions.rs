@@ -132,6 +132,7 @@ impl OwnerDemandWatch {
             resources: lists,
             logs,
             all_task_statuses: logs,
+            extensions: logs,
             uris: demand.map(|demand| demand.uris_of(&self.server).cloned().collect()).unwrap_or_default(),
             ..SubscriptionFilter::default()
         }

@@ -71,7 +71,8 @@ pub(super) fn on_notification(
     if let Notification::ResourceUpdated(..)
     | Notification::ElicitationComplete(..)
     | Notification::TaskStatus(_)
-    | Notification::Log(..) = notification
+    | Notification::Log(..)
+    | Notification::Extension(..) = notification
     {
         supervised.server.publish(Audience::Everyone, notification);
     }

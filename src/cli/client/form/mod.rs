@@ -149,7 +149,7 @@ mod tests {
 
     fn asked(kind: InputKind, params: &'static str, typed: &str) -> (String, String) {
         let params = RawJson::literal(params).as_object().unwrap();
-        let question = InputRequest { kind, method: ByteString::literal("elicitation/create"), params };
+        let question = InputRequest { kind, method: ByteString::literal("elicitation/create"), params, progress: None };
         let mut shown = Vec::new();
         let answer = prompt_user(&mut typed.as_bytes(), &mut shown, "shop", &question);
         (String::from_utf8(answer.bytes().to_vec()).unwrap(), String::from_utf8(shown).unwrap())

@@ -277,7 +277,7 @@ impl LegacyEncoder {
                 InputOutcome::NotReadable,
             );
         }
-        match self.open.session().client_requests.expect_response() {
+        match self.open.session().client_requests.expect_response(input_request.progress.clone()) {
             None => refused("Too many requests wait for this client's answers".to_owned(), InputOutcome::TooMany),
             Some((id, receiver)) => {
                 let mut params = input_request.params.clone();
@@ -289,6 +289,7 @@ impl LegacyEncoder {
                 {
                     self.open.session().client_requests.elicitation_opened(&page);
                 }
+                moongate_session::name_progress(&mut params, &id, input_request.progress.as_ref());
                 self.asked.push((ByteString::from(key.as_str()), id.clone()));
                 let hint = params.size_hint();
                 messages.push(encode_with(hint, |out| write_request(out, &id, &input_request.method, &params)));

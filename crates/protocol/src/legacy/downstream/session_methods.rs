@@ -8,10 +8,14 @@ use futures_util::future::BoxFuture;
 
 use crate::dialect::DownstreamState;
 use crate::legacy::downstream::resource_updates;
+use crate::notifications::NOTIFICATION_BYTES_MAX;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_jsonrpc::message::{RequestId, RpcNotification};
-use moongate_model::{Error, LogFilter, LogLevel, McpErrorKind, Notification, Server, SubscriptionFilter};
+use moongate_model::{
+    Error, LogFilter, LogLevel, McpErrorKind, Notification, Server, SubscriptionFilter, extends_protocol,
+};
 use moongate_session::{Session, SubscribeOutcome};
+use moongate_telemetry::DroppedItem;
 
 /// Sets the session's log level (`logging/setLevel`).
 pub(crate) fn set_level(session: &Session, params: &JsonObject) -> Result<JsonObject, Error> {
@@ -124,7 +128,8 @@ pub(crate) fn on_notification(
             // An unknown id is no mistake: the call may just have ended.
             // 2025-11-25/basic/utilities/cancellation.mdx: "Both parties MUST handle these race conditions
             // gracefully".
-            if id.is_some_and(|id| session.calls.cancel(&id)) {
+            let reason = notification.params.get("reason");
+            if id.is_some_and(|id| session.calls.cancel(&id, reason)) {
                 state.metrics.calls.cancelled.inc();
             }
         }
@@ -132,7 +137,20 @@ pub(crate) fn on_notification(
             // To every server of the endpoint, since any of them may have asked for the roots.
             endpoint.notify(&session.identity.shared_caller(), Notification::RootsChanged)
         }
-        // `initialized` changes nothing here, and other notifications have no known receiver.
+        _ if notification.params.size_hint() > NOTIFICATION_BYTES_MAX => {
+            state.metrics.calls.dropped.inc(DroppedItem::LargeNotification);
+        }
+        "notifications/progress" => {
+            let token = notification.params.get("progressToken");
+            let params = notification.params.clone();
+            // Progress after the response is no mistake: they may have crossed.
+            let _ = token.is_some_and(|token| session.client_requests.report_progress(token, params));
+        }
+        other if extends_protocol(other) => {
+            let passed = Notification::Extension(notification.method.clone(), notification.params.clone());
+            endpoint.notify(&session.identity.shared_caller(), passed);
+        }
+        // `initialized` changes nothing here, and all others are a server's.
         _ => {}
     }
 }

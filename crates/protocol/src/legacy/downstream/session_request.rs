@@ -31,6 +31,7 @@ use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_jsonrpc::message::{MalformedMessage, RequestId, RpcMessage, RpcRequest};
 use moongate_model::{
     Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Outcome, Server, TaskMethod,
+    extends_protocol,
 };
 use moongate_session::{OpenCall, Session};
 
@@ -155,8 +156,10 @@ impl SessionRequest<'_> {
             _ => {}
         }
         let method = McpMethod::from_name(method);
-        // Not forwarded: policy has no rule for a method that it does not know.
-        if let McpMethod::Other(name) = &method {
+        // Not forwarded: some spelling of a method that has rules.
+        if let McpMethod::Other(name) = &method
+            && !extends_protocol(name)
+        {
             return answer("_OTHER", Err(Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {name}"))));
         }
         let caller = self.caller();
@@ -188,6 +191,7 @@ impl SessionRequest<'_> {
             progress: token.is_some(),
             task_mode: task,
             detailed,
+            cancel_reason: Some(open.cancel_reason().clone()),
             received: self.received,
             ..Call::new(method.clone(), params)
         };

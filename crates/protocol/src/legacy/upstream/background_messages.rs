@@ -11,22 +11,39 @@ use bytes::Bytes;
 use crate::background_sender::ReplyPermit;
 use crate::legacy::upstream::connection::LegacyConnection;
 use crate::legacy::upstream::own_requests::OWN_REQUEST_TIME;
-use moongate_jsonrpc::json::JsonObject;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcError, encode_with, write_error, write_notification, write_result};
+use moongate_model::InputProgress;
 use moongate_transport::HeaderList;
 use moongate_transport::reply_rate_limit::ReplyMeter;
 
 impl LegacyConnection {
     /// Sends a notification in the background.
-    pub(crate) fn send_notification(self: &Arc<Self>, method: &'static str, params: JsonObject) {
+    pub(crate) fn send_notification(self: &Arc<Self>, method: ByteString, params: JsonObject) {
         let server = self.clone();
         let dropped = self.options.metrics.calls.dropped.series(DroppedItem::MessageToServer);
         let sending = async move {
-            let body = encode_with(params.size_hint(), |out| write_notification(out, method, &params));
+            let body = encode_with(params.size_hint(), |out| write_notification(out, &method, &params));
             // A notification is advisory. No call waits for its delivery.
             let _ = server.send(body, None, &HeaderList::new()).await;
         };
         self.options.timeouts.background_sender().send(sending, &dropped);
+    }
+
+    /// Returns the way of a client's progress on one of the server's requests, if the server wants any.
+    ///
+    /// 2025-11-25/basic/utilities/progress.mdx, Progress Flow: "When a party wants to _receive_ progress updates for a
+    /// request, it includes a `progressToken` in the request metadata." Both sides send requests.
+    pub(crate) fn input_progress(self: &Arc<Self>, params: &JsonObject) -> Option<InputProgress> {
+        let token: RawJson = params.get_object("_meta")?.get("progressToken")?.detached();
+        // Weak: a request that its client never answers must not keep the connection.
+        let server = Arc::downgrade(self);
+        Some(InputProgress(Arc::new(move |mut params| {
+            if let Some(server) = server.upgrade() {
+                params.set(ByteString::literal("progressToken"), token.clone());
+                server.send_notification(ByteString::literal("notifications/progress"), params);
+            }
+        })))
     }
 
     /// Sends a response in the name of a client, within that client's own time.

@@ -33,8 +33,8 @@ use moongate_jsonrpc::message::{
     RequestId, RpcError, RpcMessage, RpcNotification, RpcRequest, RpcResponse, code, encode_with, write_request,
 };
 use moongate_model::{
-    Call, Caller, ClientCapabilities, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired,
-    LogFilter, McpMethod, Notification, Outcome, Principal, StateHolder, TaskMethod,
+    Call, Caller, CancelReason, ClientCapabilities, Error, Exchange, ExchangeEvent, InputKind, InputRequest,
+    InputRequired, LogFilter, McpMethod, Notification, Outcome, Principal, StateHolder, TaskMethod,
 };
 use moongate_transport::{HeaderList, LinkError};
 
@@ -51,6 +51,10 @@ pub(crate) struct LegacyCall {
     task: CallTask,
     /// Progress token of this call.
     token: u64,
+    /// True if the client may use the server's extensions.
+    extensions: bool,
+    /// Reason of the client's cancellation.
+    cancel_reason: Option<CancelReason>,
     phase: SendPhase,
     /// Cancelled if the call is given up. Made by its first input request.
     abandoned: Option<CancellationToken>,
@@ -107,12 +111,15 @@ impl LegacyCall {
         } else {
             CallTarget::default()
         };
-        let entry = server.calls.open(&caller, logs, target);
+        let mut entry = server.calls.open(&caller, logs, target);
+        if call.extensions {
+            entry.accept_extensions();
+        }
         let task = CallTask::new(&call);
         if let Some(task) = &task.awaited {
             entry.set_awaited_task(task.clone(), None);
         }
-        let Call { method, params, meta, progress, received, .. } = call;
+        let Call { method, params, meta, progress, extensions, cancel_reason, received, .. } = call;
         let params = with_meta(params, meta, progress.then_some(entry.id));
         let body = encode_with(params.size_hint(), |out| {
             write_request(out, &RequestId::number(entry.id), method.name(), &params)
@@ -124,6 +131,8 @@ impl LegacyCall {
         let deadline = CallDeadline::new(received + server.options.timeouts.call() + wait);
         LegacyCall {
             token: entry.id,
+            extensions,
+            cancel_reason,
             task,
             entry,
             method,
@@ -370,6 +379,9 @@ impl LegacyCall {
                 own.then_some(ExchangeEvent::Notification(Notification::Progress(params)))
             }
             notification @ Notification::Log(..) => Some(ExchangeEvent::Notification(notification)),
+            notification @ Notification::Extension(..) if self.extensions => {
+                Some(ExchangeEvent::Notification(notification))
+            }
             // Other notifications concern all clients, even if they arrive on a call's stream.
             notification => {
                 self.server.publish(notification);
@@ -390,7 +402,7 @@ impl LegacyCall {
             return None;
         }
         let kind = InputKind::classify(&request.method, &request.params);
-        if kind == InputKind::Other {
+        if kind == InputKind::Other || (kind == InputKind::Extension && !self.extensions) {
             self.server.send_reply(&request.id, Err(pipe_routes::unsupported_request(&request))).await;
             return None;
         }
@@ -414,6 +426,7 @@ impl LegacyCall {
         let redeliverable = (about.is_none() && self.server.link.is_multiplexed()).then(|| {
             (self.caller.clone(), RpcRequest { id: id.clone(), method: method.clone(), params: params.clone() })
         });
+        let progress = self.server.input_progress(&params);
         let key = open_inputs::key_of(&id);
         let endings = InputEndings {
             withdrawn: self
@@ -425,7 +438,7 @@ impl LegacyCall {
             roots: self.server.begin_roots_request(kind),
         };
         tokio::spawn(forward_responses(self.server.clone(), (id, about), redeliverable, responses, (endings, guard)));
-        let requests = vec![(key, InputRequest { kind, method, params })];
+        let requests = vec![(key, InputRequest { kind, method, params, progress })];
         Some(ExchangeEvent::InputRequired(InputRequired {
             requests,
             state_holder: StateHolder::Server,
@@ -434,17 +447,19 @@ impl LegacyCall {
         }))
     }
 
-    fn cancel(&mut self, reason: &str) {
+    /// Cancels the call at the server, for the reason that the client gave, or else for the gateway's own.
+    fn cancel(&mut self, own_reason: &str) {
         if matches!(std::mem::replace(&mut self.phase, SendPhase::Finished), SendPhase::Sent { .. }) {
             if self.server.link.is_multiplexed() {
                 // 2025-11-25/basic/utilities/cancellation.mdx: "The sender of the cancellation notification
                 // SHOULD ignore any response to the request that arrives afterward".
                 self.entry.mark_cancelled();
             }
+            let reason = self.cancel_reason.as_ref().and_then(CancelReason::get).cloned();
             let params = JsonObject::new()
                 .with("requestId", RawJson::number(self.entry.id))
-                .with("reason", RawJson::string(reason));
-            self.server.send_notification("notifications/cancelled", params);
+                .with("reason", reason.unwrap_or_else(|| RawJson::string(own_reason)));
+            self.server.send_notification(ByteString::literal("notifications/cancelled"), params);
             if let Some(abandoned) = &self.abandoned {
                 abandoned.cancel();
             }

@@ -126,6 +126,7 @@ impl LegacyConnection {
                 | Notification::Log(..)
                 | Notification::ElicitationComplete(..)
                 | Notification::TaskStatus(_)
+                | Notification::Extension(..)
         );
         if is_published {
             let _ = self.notifications.send(notification);

@@ -94,9 +94,12 @@ impl Server for LegacyHandle {
     }
 
     fn notify(&self, _: &Arc<Caller>, notification: Notification) {
-        if let Notification::RootsChanged = notification {
-            self.connection.send_notification("notifications/roots/list_changed", JsonObject::new());
-        }
+        let (method, params) = match notification {
+            Notification::RootsChanged => (ByteString::literal("notifications/roots/list_changed"), JsonObject::new()),
+            Notification::Extension(method, params) => (method, params),
+            _ => return,
+        };
+        self.connection.send_notification(method, params);
     }
 }
 

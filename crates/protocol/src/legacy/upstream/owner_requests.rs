@@ -52,7 +52,8 @@ impl LegacyConnection {
         self.options.metrics.inputs.asks.inc((InputKindName(kind.capability()), InputOutcome::Asked));
         let RpcRequest { id, method, params } = request;
         let withdrawn = self.calls.open_inputs().add_asked(&id, (None, Some(&StrayMessages::default())));
-        let asked = client.0.ask(InputRequest { kind, method, params });
+        let progress = self.input_progress(&params);
+        let asked = client.0.ask(InputRequest { kind, method, params, progress });
         let answer = tokio::select! {
             answer = tokio::time::timeout(self.options.timeouts.input_timeout(), asked) => answer,
             () = withdrawn.cancelled() => return self.calls.open_inputs().remove(&id),

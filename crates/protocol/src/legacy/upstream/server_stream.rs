@@ -139,14 +139,17 @@ async fn on_request(server: &Arc<LegacyConnection>, permit: Option<ReplyPermit>,
     if &*request.method == "ping" {
         return server.send_reply_with(permit, &request.id, Ok(JsonObject::new())).await;
     }
-    if InputKind::classify(&request.method, &request.params) == InputKind::Other {
+    let kind = InputKind::classify(&request.method, &request.params);
+    if kind == InputKind::Extension {
+        return on_extension_request(server, permit, request).await;
+    }
+    if kind == InputKind::Other {
         return server.send_reply_with(permit, &request.id, Err(pipe_routes::unsupported_request(&request))).await;
     }
     if let Some(task) = tasks::task_of(&request.params) {
         drop(permit);
         return server.on_task_request(task, request).await;
     }
-    let kind = InputKind::classify(&request.method, &request.params);
     server.calls.record_roots(kind);
     server.first_roots.record_request(kind);
     // On a pipe, the call was looked up when the request arrived. A call that is alone by now may not have been then.
@@ -164,6 +167,16 @@ async fn on_request(server: &Arc<LegacyConnection>, permit: Option<ReplyPermit>,
             "Not available: the request cannot be told to belong to one client's call (servers.{name}.share = \"session\" gives each client a connection of its own)"
         );
         let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
+        server.send_reply_with(permit, &request.id, Err(error)).await;
+    }
+}
+
+/// Handles a request of an extension that names no call. Nobody gets it outside of calls.
+async fn on_extension_request(server: &Arc<LegacyConnection>, permit: Option<ReplyPermit>, request: RpcRequest) {
+    // On a pipe, the call was looked up when the request arrived.
+    let refused = if server.link.is_multiplexed() { Err(request) } else { server.calls.deliver_request(request) };
+    if let Err(request) = refused {
+        let error = pipe_routes::unsupported_request(&request);
         server.send_reply_with(permit, &request.id, Err(error)).await;
     }
 }

@@ -28,14 +28,14 @@ use crate::v2026_07_28::meta_keys::PROTOCOL_VERSION;
 use crate::v2026_07_28::{meta, mirrored_headers, tasks};
 use crate::{legacy, notifications, server_capabilities, trace_context};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcPayload, RpcRequest};
+use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcNotification, RpcPayload, RpcRequest};
 use moongate_jsonrpc::sse;
 use moongate_model::{
-    CacheHint, Call, Caller, DeferredCheck, Error, Exchange, InputRequired, McpErrorKind, McpMethod, Notification,
-    Outcome, Principal, Server, ServerCapabilities, StateHolder, TaskMethod, TaskMode,
+    CacheHint, Call, Caller, CancelReason, DeferredCheck, Error, Exchange, InputRequired, McpErrorKind, McpMethod,
+    Notification, Outcome, Principal, Server, ServerCapabilities, StateHolder, TaskMethod, TaskMode, extends_protocol,
 };
 use moongate_session::StateUse;
-use moongate_telemetry::InputOutcome;
+use moongate_telemetry::{DroppedItem, InputOutcome};
 
 /// Dialect of this revision.
 pub(crate) static DIALECT: ModernDialect = ModernDialect;
@@ -73,6 +73,10 @@ impl Dialect for ModernDialect {
         let response = if inbound.method == Verb::POST {
             match read_request(inbound.into_inner(), state) {
                 Ok(ParsedPost::Nothing) => accepted_response(),
+                Ok(ParsedPost::Notification(notification, principal)) => {
+                    notify_extension(notification, principal, &endpoint, state);
+                    accepted_response()
+                }
                 Ok(ParsedPost::Request(request)) => return serve_request(*request, &endpoint, state),
                 Err((status, id, error)) => json_response(status, [encode::encode_error(id.as_ref(), &error)]),
             }
@@ -110,6 +114,7 @@ pub(crate) fn carries_version(request: &RpcRequest) -> bool {
 
 enum ParsedPost {
     Nothing,
+    Notification(RpcNotification, Arc<Principal>),
     Request(Box<ValidatedRequest>),
 }
 
@@ -125,6 +130,8 @@ pub(crate) struct ValidatedRequest {
     scope: ByteString,
     /// HTTP headers. A pipe has none: "There is no header layer" (basic/transports/stdio.mdx, Request Metadata).
     headers: Option<HeaderMap>,
+    /// Reason of a cancellation. Over HTTP a client has no way to give one.
+    pub(crate) cancel_reason: Option<CancelReason>,
     received: Instant,
 }
 
@@ -145,7 +152,11 @@ fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPo
     check_content_type(&headers).map_err(|error| (400, None, error))?;
     let request = match payload {
         RpcPayload::One(RpcMessage::Request(request)) => request,
-        // Over HTTP a disconnect cancels (basic/patterns/cancellation.mdx), so that no notification has a meaning here.
+        RpcPayload::One(RpcMessage::Notification(notification)) if extends_protocol(&notification.method) => {
+            return Ok(ParsedPost::Notification(notification, principal));
+        }
+        // Over HTTP a disconnect cancels (basic/patterns/cancellation.mdx), so that no other notification has a meaning
+        // here.
         RpcPayload::One(RpcMessage::Notification(_)) => return Ok(ParsedPost::Nothing),
         // "The body of the HTTP POST MUST be a single JSON-RPC request or notification."
         RpcPayload::One(RpcMessage::Response(_)) => {
@@ -158,6 +169,24 @@ fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPo
     let id = request.id.clone();
     let checked = validate(request, Some(headers), RequestSender { principal, scope }, received, state);
     checked.map(|checked| ParsedPost::Request(Box::new(checked))).map_err(|error| (400, Some(id), error))
+}
+
+/// Passes a client's notification on, if it is an extension's.
+pub(crate) fn notify_extension(
+    notification: RpcNotification,
+    principal: Arc<Principal>,
+    endpoint: &Arc<dyn Server>,
+    state: &DownstreamState,
+) {
+    let RpcNotification { method, params } = notification;
+    if !extends_protocol(&method) {
+        return;
+    }
+    if params.size_hint() > notifications::NOTIFICATION_BYTES_MAX {
+        return state.metrics.calls.dropped.inc(DroppedItem::LargeNotification);
+    }
+    let caller = Caller { revision: REVISION, ..Caller::without_capabilities(principal) };
+    endpoint.notify(&Arc::new(caller), Notification::Extension(method, params));
 }
 
 /// Builds the refusal of a body that is no single request or notification.
@@ -193,7 +222,18 @@ pub(crate) fn validate(
         mirrored_headers::check_headers(headers, name, target.as_deref())?;
         trace_context::copy_headers(&mut meta, headers);
     }
-    Ok(ValidatedRequest { id, method, params, meta, target, caller, scope: sender.scope, headers, received })
+    Ok(ValidatedRequest {
+        id,
+        method,
+        params,
+        meta,
+        target,
+        caller,
+        scope: sender.scope,
+        headers,
+        cancel_reason: None,
+        received,
+    })
 }
 
 /// Checks the revision in header and body.
@@ -253,6 +293,16 @@ fn serve_request(
     std::future::ready(response).boxed()
 }
 
+/// Returns true if a client may call this method, perhaps as an extension's.
+fn has_method(method: &McpMethod) -> bool {
+    match method {
+        // SEP-2663: "`tasks/result` is removed; clients calling it MUST receive `-32601`"; so is `tasks/list`.
+        McpMethod::Task(TaskMethod::Result | TaskMethod::List) => false,
+        McpMethod::Other(name) => extends_protocol(name),
+        _ => true,
+    }
+}
+
 /// Starts a request. `frame` delimits messages on a stream.
 pub(crate) fn start_request(
     request: ValidatedRequest,
@@ -279,19 +329,18 @@ pub(crate) fn start_request(
         }
         name => McpMethod::from_name(name),
     };
-    // SEP-2663: "`tasks/result` is removed; clients calling it MUST receive `-32601`"; so is `tasks/list`.
-    if let McpMethod::Other(_) | McpMethod::Task(TaskMethod::Result | TaskMethod::List) = &method {
-        let name = method.name();
-        let error = Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {name}"));
+    if !has_method(&method) {
+        let error = Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {}", method.name()));
         count("_OTHER", Some(&error));
-        return ModernStarted::Ready(404, vec![encode::encode_error(Some(&request.id), &error)]);
+        return refuse(&request.id, &error);
     }
     let may_task = matches!(method, McpMethod::CallTool | McpMethod::Task(_))
         && tasks::is_declared(&request.caller.declared_capabilities);
     if matches!(method, McpMethod::Task(_)) && !may_task {
         return refuse(&request.id, &tasks::missing_capability());
     }
-    let ValidatedRequest { id, mut params, mut meta, target, caller, scope, headers, received, .. } = request;
+    let ValidatedRequest { id, mut params, mut meta, target, caller, scope, headers, cancel_reason, received, .. } =
+        request;
     let token = meta.remove("progressToken");
     let context = StateContext::from_request(&method, target, &params);
     // Other methods have no input rounds, so such members are ordinary params there.
@@ -312,14 +361,14 @@ pub(crate) fn start_request(
             encoder.used_state = used;
             let check = headers.filter(|_| method == McpMethod::CallTool).map(params_check);
             let task = if may_task { TaskMode::Allowed } else { TaskMode::Never };
-            let (progress, detailed) = (encoder.token.is_some(), method == McpMethod::Task(TaskMethod::Get));
             let call = Call {
                 meta,
-                progress,
+                progress: encoder.token.is_some(),
                 deferred_check: check,
                 continuation: resume,
                 task_mode: task,
-                detailed,
+                detailed: method == McpMethod::Task(TaskMethod::Get),
+                cancel_reason,
                 received,
                 ..Call::new(method, params)
             };
@@ -420,6 +469,7 @@ impl ResponseEncoder for ModernEncoder {
             Notification::Log(level, params) if self.caller.log_filter.allows(level) => {
                 Some(notifications::encode_notification("notifications/message", &params))
             }
+            Notification::Extension(method, params) => Some(notifications::encode_notification(&method, &params)),
             // "These notifications MUST relate to the originating client request": other notifications do not.
             _ => None,
         }

@@ -299,7 +299,7 @@ fn check_response(key: &ByteString, kind: InputKind, response: &RawJson) -> Resu
             let listed = response.get("roots").is_some_and(|roots| roots.bytes().first() == Some(&b'['));
             if listed { Ok(()) } else { wrong("must have roots: an array") }
         }
-        InputKind::Other => Ok(()),
+        InputKind::Extension | InputKind::Other => Ok(()),
     }
 }
 
@@ -343,8 +343,9 @@ pub(crate) fn from_error(error: &Error) -> Option<InputRequired> {
     }
     let required = legacy::required_elicitations(answered)?;
     let method = ByteString::literal("elicitation/create");
-    let input_request =
-        |params| encode_request(&InputRequest { kind: InputKind::ElicitUrl, method: method.clone(), params });
+    let input_request = |params| {
+        encode_request(&InputRequest { kind: InputKind::ElicitUrl, method: method.clone(), params, progress: None })
+    };
     // The list comes from a server, so its length is bounded like any other round.
     let numbered = required.into_iter().take(INPUT_REQUESTS_MAX).enumerate();
     let requests =

@@ -17,17 +17,24 @@ use crate::dialect::DownstreamState;
 use crate::respond;
 use crate::v2026_07_28::downstream::dialect::{self, ModernStarted, RequestSender};
 use crate::v2026_07_28::downstream::encode;
-use moongate_jsonrpc::json::ByteString;
+use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcRequest, encode_line};
-use moongate_model::{Error, McpErrorKind, Principal, Server};
+use moongate_model::{CancelReason, Error, McpErrorKind, Principal, Server};
 
 /// Limit of open requests on one pipe.
 const OPEN_MAX: usize = 1000;
 
+/// Open request of one pipe.
+struct OpenRequest {
+    id: RequestId,
+    cancelled: CancellationToken,
+    reason: CancelReason,
+}
+
 /// Open requests of one pipe.
 #[derive(Clone, Default)]
 pub(crate) struct OpenRequests {
-    open: Arc<Mutex<Vec<(RequestId, CancellationToken)>>>,
+    open: Arc<Mutex<Vec<OpenRequest>>>,
     /// Cancelled to close the subscription streams.
     subscriptions: CancellationToken,
 }
@@ -50,7 +57,7 @@ impl OpenRequests {
         let id = request.id.clone();
         // No headers on a pipe, so the body alone is validated.
         let checked = dialect::validate(request, None, RequestSender { principal, scope }, Instant::now(), state);
-        let checked = match checked {
+        let mut checked = match checked {
             Ok(checked) => checked,
             Err(error) => return Some(vec![encode::encode_error(Some(&id), &error)]),
         };
@@ -61,6 +68,7 @@ impl OpenRequests {
                 Error::new(McpErrorKind::Overloaded, "Too many requests are open on this pipe; wait for some to end");
             return Some(vec![encode::encode_error(Some(&id), &error)]);
         };
+        checked.cancel_reason = Some(entry.reason.clone());
         let out = out.clone();
         match dialect::start_request(checked, endpoint, state, encode_line) {
             ModernStarted::Ready(_, parts) => return Some(parts),
@@ -98,12 +106,14 @@ impl OpenRequests {
     ///
     /// "To cancel an in-flight request, the client MUST send a `notifications/cancelled` notification referencing the
     /// request's ID."
-    pub(crate) fn cancel(&self, id: &RequestId) -> bool {
+    pub(crate) fn cancel(&self, id: &RequestId, reason: Option<&RawJson>) -> bool {
         let open = self.lock();
-        let mut named = open.iter().filter(|(other, _)| other == id);
+        let mut named = open.iter().filter(|request| request.id == *id);
         match (named.next(), named.next()) {
-            (Some((_, token)), None) => {
-                token.cancel();
+            (Some(request), None) => {
+                // First the reason: the request ends at once.
+                request.reason.set(reason);
+                request.cancelled.cancel();
                 true
             }
             _ => false,
@@ -118,22 +128,23 @@ impl OpenRequests {
     /// Cancels all requests and subscriptions.
     pub(crate) fn cancel_all(&self) {
         self.close_subscriptions();
-        for (_, token) in self.lock().iter() {
-            token.cancel();
+        for request in self.lock().iter() {
+            request.cancelled.cancel();
         }
     }
 
     fn register(&self, id: &RequestId) -> Option<OpenRequestGuard> {
         let mut open = self.lock();
-        let token = CancellationToken::new();
+        let (token, reason) = (CancellationToken::new(), CancelReason::default());
         (open.len() < OPEN_MAX).then(|| {
             // A copy: the id is a span of the message, whose buffer must not live as long as the request.
-            open.push((RequestId::from_raw(id.raw().detached()).unwrap_or_else(|| id.clone()), token.clone()));
-            OpenRequestGuard { requests: self.clone(), token }
+            let id = RequestId::from_raw(id.raw().detached()).unwrap_or_else(|| id.clone());
+            open.push(OpenRequest { id, cancelled: token.clone(), reason: reason.clone() });
+            OpenRequestGuard { requests: self.clone(), token, reason }
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(RequestId, CancellationToken)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<OpenRequest>> {
         self.open.lock()
     }
 }
@@ -142,6 +153,7 @@ impl OpenRequests {
 struct OpenRequestGuard {
     requests: OpenRequests,
     token: CancellationToken,
+    reason: CancelReason,
 }
 
 impl Drop for OpenRequestGuard {
@@ -149,7 +161,7 @@ impl Drop for OpenRequestGuard {
         let mut open = self.requests.lock();
         // Two requests may have the same id, so the token identifies the entry. Cancelling it makes it findable.
         self.token.cancel();
-        if let Some(index) = open.iter().position(|(_, token)| token.is_cancelled()) {
+        if let Some(index) = open.iter().position(|request| request.cancelled.is_cancelled()) {
             open.swap_remove(index);
         }
     }

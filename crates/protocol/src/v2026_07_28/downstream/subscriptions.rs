@@ -107,6 +107,8 @@ fn read_filter(params: &JsonObject, most: usize) -> Result<SubscriptionFilter, E
         elicitations: false,
         tasks,
         all_task_statuses: false,
+        // No member of this revision asks for them.
+        extensions: false,
         exceeded_limit: None,
         unoffered: None,
     })

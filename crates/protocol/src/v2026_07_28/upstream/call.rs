@@ -22,8 +22,8 @@ use crate::{call_error, notifications};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcNotification, RpcResponse, encode_with, write_request};
 use moongate_model::{
-    CacheHint, Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, InputResponses, LogFilter, McpErrorKind,
-    McpMethod, Notification, Outcome, StateHolder, TaskMethod, TaskMode,
+    CacheHint, Call, Caller, CancelReason, Error, Exchange, ExchangeEvent, InputRequired, InputResponses, LogFilter,
+    McpErrorKind, McpMethod, Notification, Outcome, StateHolder, TaskMethod, TaskMode,
 };
 use moongate_transport::{HeaderList, LinkError, MessageStream, OutgoingMessage};
 
@@ -40,6 +40,10 @@ pub(crate) struct ModernCall {
     deadline: Instant,
     /// True if the result may be a task.
     may_task: bool,
+    /// True if the client may use the server's extensions.
+    extensions: bool,
+    /// Reason of the client's cancellation.
+    cancel_reason: Option<CancelReason>,
     phase: RoundPhase,
 }
 
@@ -66,6 +70,8 @@ impl ModernCall {
             definition,
             continuation: resume,
             task_mode: task,
+            extensions,
+            cancel_reason,
             received,
             ..
         } = call;
@@ -111,6 +117,8 @@ impl ModernCall {
             messages: None,
             deadline,
             may_task,
+            extensions,
+            cancel_reason,
             phase: RoundPhase::NotSent,
         };
         Exchange::new(stream::unfold(running, |mut running| async move {
@@ -226,6 +234,7 @@ impl ModernCall {
                 own.then_some(ExchangeEvent::Notification(Notification::Progress(params)))
             }
             notice @ Notification::Log(..) => Some(ExchangeEvent::Notification(notice)),
+            notice @ Notification::Extension(..) if self.extensions => Some(ExchangeEvent::Notification(notice)),
             Notification::ListChanged(kind) => {
                 self.server.stray_list_changes.report(kind);
                 None
@@ -245,12 +254,17 @@ impl ModernCall {
                 result.remove("resultType");
                 ExchangeEvent::Done(match self.method {
                     McpMethod::Task(TaskMethod::Get) => self.read_task(result),
+                    // Such members are the extension's own.
+                    McpMethod::Other(_) => Ok(Outcome::from_result(without_server_info(result))),
                     _ => Ok(read_outcome(result)),
                 })
             }
             Some("task") => {
                 result.remove("resultType");
                 ExchangeEvent::Done(self.read_task(result))
+            }
+            _ if matches!(self.method, McpMethod::Other(_)) => {
+                ExchangeEvent::Done(Ok(Outcome::from_result(without_server_info(result))))
             }
             // Results of an earlier revision or of an extension pass unchanged.
             // 2026-07-28/basic/index.mdx, Result Responses: "clients MUST treat an absent `resultType` as"
@@ -311,16 +325,17 @@ impl ModernCall {
     }
 
     /// Cancels the call. On HTTP, closing the stream is the cancellation; a pipe needs a notification.
-    fn cancel(&mut self, reason: &str) {
+    fn cancel(&mut self, own_reason: &str) {
         let sent = matches!(std::mem::replace(&mut self.phase, RoundPhase::Finished), RoundPhase::Sent { .. });
         self.messages = None;
         // 2026-07-28/basic/patterns/cancellation.mdx: on stdio "There is no per-request stream to close."
         if sent && self.server.link.is_multiplexed() {
             self.entry.mark_cancelled();
+            let reason = self.cancel_reason.as_ref().and_then(CancelReason::get).cloned();
             let params = JsonObject::new()
                 .with("requestId", RawJson::number(self.entry.id))
-                .with("reason", RawJson::string(reason));
-            self.server.send_notification("notifications/cancelled", params);
+                .with("reason", reason.unwrap_or_else(|| RawJson::string(own_reason)));
+            self.server.send_notification(ByteString::literal("notifications/cancelled"), params);
         }
     }
 }
@@ -345,6 +360,11 @@ fn read_outcome(mut result: JsonObject) -> Outcome {
         result.remove("ttlMs");
         result.remove("cacheScope");
     }
+    Outcome { cache_hint: cache, ..Outcome::from_result(without_server_info(result)) }
+}
+
+/// Removes the server's info, which the gateway's own replaces.
+fn without_server_info(mut result: JsonObject) -> JsonObject {
     if let Some(mut meta) = result.get_object("_meta")
         && meta.remove(SERVER_INFO).is_some()
     {
@@ -354,5 +374,5 @@ fn read_outcome(mut result: JsonObject) -> Outcome {
             result.set(ByteString::literal("_meta"), meta.to_raw());
         }
     }
-    Outcome { result, cache_hint: cache, task: None }
+    result
 }

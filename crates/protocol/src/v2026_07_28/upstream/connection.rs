@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::PendingCalls;
 use crate::connect_options::ConnectOptions;
+use crate::v2026_07_28::mirrored_headers;
 use crate::v2026_07_28::upstream::stray_list_changes::StrayListChanges;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_jsonrpc::message::{encode_with, write_notification};
@@ -36,14 +37,18 @@ pub(crate) struct OpenedSubscription {
 }
 
 impl ModernConnection {
-    /// Sends a notification in the background. Only pipes need one.
-    pub(crate) fn send_notification(self: &Arc<Self>, method: &'static str, params: JsonObject) {
+    /// Sends a notification in the background.
+    pub(crate) fn send_notification(self: &Arc<Self>, method: ByteString, params: JsonObject) {
         let connection = self.clone();
         let dropped = self.options.metrics.calls.dropped.series(DroppedItem::MessageToServer);
         let sending = async move {
-            let body = encode_with(params.size_hint(), |out| write_notification(out, method, &params));
+            let body = encode_with(params.size_hint(), |out| write_notification(out, &method, &params));
+            let headers = match connection.link.is_multiplexed() {
+                true => HeaderList::new(),
+                false => mirrored_headers::write_headers(&method, None, None, None),
+            };
             // A notification is advisory. No call waits for its delivery.
-            let _ = connection.link.send(OutgoingMessage { body, id: None, headers: HeaderList::new() }).await;
+            let _ = connection.link.send(OutgoingMessage { body, id: None, headers }).await;
         };
         self.options.timeouts.background_sender().send(sending, &dropped);
     }

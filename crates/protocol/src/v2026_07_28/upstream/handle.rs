@@ -104,6 +104,7 @@ impl Server for ModernHandle {
             // Clients of this revision poll the status of their tasks.
             tasks: Vec::new(),
             all_task_statuses: false,
+            extensions: false,
             exceeded_limit: None,
             unoffered: None,
         };
@@ -147,8 +148,11 @@ impl Server for ModernHandle {
         }))
     }
 
-    fn notify(&self, _: &Arc<Caller>, _: Notification) {
-        // This revision has no notifications from clients.
+    fn notify(&self, _: &Arc<Caller>, notification: Notification) {
+        // Of all notifications from clients, this revision has only those of extensions.
+        if let Notification::Extension(method, params) = notification {
+            self.0.send_notification(method, params);
+        }
     }
 }
 

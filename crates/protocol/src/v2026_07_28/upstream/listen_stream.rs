@@ -104,7 +104,7 @@ impl Drop for ListenReader {
         // Without a runtime the process is ending, and the pipe ends with it.
         if self.connection.link.is_multiplexed() && tokio::runtime::Handle::try_current().is_ok() {
             self.connection.send_notification(
-                "notifications/cancelled",
+                ByteString::literal("notifications/cancelled"),
                 JsonObject::new().with("requestId", RawJson::number(self._entry.id)),
             );
         }

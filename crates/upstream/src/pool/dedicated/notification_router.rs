@@ -71,7 +71,10 @@ impl NotificationRouter {
             },
             // The elicitation's id tells which of the owner's clients was sent to the page.
             Notification::ElicitationComplete(..) => self.server.publish(Audience::Everyone, notification),
-            Notification::ResourceUpdated(..) | Notification::Log(..) | Notification::TaskStatus(_) => {
+            Notification::ResourceUpdated(..)
+            | Notification::Log(..)
+            | Notification::TaskStatus(_)
+            | Notification::Extension(..) => {
                 self.server.publish(Audience::Owner(self.reporter.owner().clone()), notification);
             }
             // The others belong to a call, or have no known receiver.
