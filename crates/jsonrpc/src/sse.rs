@@ -153,8 +153,9 @@ impl SseDecoder {
                     }
                 }
             }
-            // A long one is none that anybody knows, whatever its end.
-            b"event" => self.kind = std::str::from_utf8(&value[..value.len().min(KIND_MAX)]).ok().map(str::to_owned),
+            // A long one is none that anybody knows, whatever its end. Bytes that are no UTF-8, such as half a character
+            // at the cut, are replaced as the standard says: without a type, an event is a message.
+            b"event" => self.kind = Some(String::from_utf8_lossy(&value[..value.len().min(KIND_MAX)]).into_owned()),
             // The standard ignores an id with a NULL character. A long one would be refused as a header.
             b"id" if !value.contains(&0) && value.len() <= ID_MAX => {
                 self.id = std::str::from_utf8(&value).ok().map(str::to_owned)
@@ -392,6 +393,17 @@ mod tests {
         assert_eq!(reader.next_event().unwrap().unwrap().data, "1");
         reader.push(b"data: 2");
         assert!(reader.buffer.capacity() <= 2 * BUFFER_KEPT, "{}", reader.buffer.capacity());
+    }
+
+    #[test]
+    fn a_foreign_type_is_not_taken_for_a_message_whatever_its_bytes_are() {
+        let cut = [&*vec![b'x'; KIND_MAX - 1], "\u{e9}".as_bytes()].concat();
+        for kind in [&cut[..], "\u{1f600}".repeat(KIND_MAX).as_bytes(), b"\xff", b"message\xc3"] {
+            let mut reader = SseDecoder::new(1 << 20);
+            reader.push(&[b"event: ", kind, b"\ndata: {}\n\n"].concat());
+            let event = reader.next_event().unwrap().unwrap();
+            assert!(event.kind.is_some_and(|kind| kind != "message"), "{kind:?}");
+        }
     }
 
     #[test]
