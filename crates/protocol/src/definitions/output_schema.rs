@@ -13,9 +13,11 @@ use serde_json::{Map, Value};
 use super::mend_notes::{MendNotes, short};
 use super::pattern;
 use super::schema_root::{self, TYPES};
-use keywords::{CompileProblem, KEYWORDS, Shape, is_truthy};
+use budget::StepBudget;
+use keywords::{CompileProblem, KEYWORDS, is_truthy};
 use references::References;
 
+mod budget;
 mod keywords;
 mod references;
 
@@ -23,8 +25,6 @@ mod references;
 pub(super) const SCHEMA_MAX: usize = 1024 * 1024;
 /// Levels of schemas and references. The compiler recurses through both.
 const DEPTH_MAX: usize = 400;
-/// Patterns of one schema that are judged.
-const PATTERNS_MAX: usize = 1000;
 
 /// Mends an output schema for legacy clients, or drops it.
 pub(super) fn for_legacy(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
@@ -65,6 +65,7 @@ struct Subschema<'a> {
 
 /// Compilation of one schema. A list of work takes the place of recursion.
 struct Compilation<'a> {
+    budget: StepBudget,
     references: References<'a>,
     is_async: bool,
     work: Vec<Subschema<'a>>,
@@ -75,10 +76,11 @@ struct Compilation<'a> {
 
 impl<'a> Compilation<'a> {
     fn of(root: &'a Value) -> Result<Self, CompileProblem> {
-        let references = References::collect(root)?;
+        let mut budget = StepBudget::new();
+        let references = References::collect(root, &mut budget)?;
         let is_async = is_truthy(&root["$async"]);
         let work = vec![Subschema { schema: root, resource: root, depth: 0 }];
-        Ok(Compilation { references, is_async, work, seen: HashSet::new(), patterns: HashMap::new() })
+        Ok(Compilation { budget, references, is_async, work, seen: HashSet::new(), patterns: HashMap::new() })
     }
 
     fn run(mut self) -> Result<(), CompileProblem> {
@@ -87,8 +89,8 @@ impl<'a> Compilation<'a> {
                 return Err(format!("has more than {DEPTH_MAX} levels of schemas and references"));
             }
             if let Value::Object(schema) = next.schema
-                && has_rules(schema)
                 && self.seen.insert((next.schema, next.resource))
+                && self.budget.rules_of(schema)? > 0
             {
                 self.compile(schema, next)?;
             }
@@ -100,12 +102,14 @@ impl<'a> Compilation<'a> {
         if is_truthy(schema.get("$async").unwrap_or(&Value::Null)) && !self.is_async {
             return Err("has $async below its root".to_owned());
         }
+        let types = schema.get("type").and_then(Value::as_array).map_or(1, Vec::len);
+        self.budget.spend(KEYWORDS.len() + types)?;
         check_types(schema)?;
         let begins_resource = at.depth > 0 && References::begins_resource(at.schema);
         let at = if begins_resource { Subschema { resource: at.schema, ..at } } else { at };
         if let Some(reference) = schema.get("$ref") {
             self.follow(reference, at)?;
-            if is_truthy(reference) && schema.keys().filter(|key| Shape::of(key).is_some()).count() == 1 {
+            if is_truthy(reference) && self.budget.rules_of(schema)? == 1 {
                 return Ok(());
             }
         }
@@ -119,8 +123,10 @@ impl<'a> Compilation<'a> {
     }
 
     fn follow(&mut self, reference: &'a Value, at: Subschema<'a>) -> Result<(), CompileProblem> {
-        let Some(text) = reference.as_str() else { return Err("has a $ref that is no text".to_owned()) };
-        match self.references.resolve(text, at.resource)? {
+        if !reference.is_string() {
+            return Err("has a $ref that is no text".to_owned());
+        }
+        match self.references.resolve(reference, at.resource, &mut self.budget)? {
             None => Ok(()),
             Some((schema, _)) if is_truthy(&schema["$async"]) && !self.is_async => {
                 Err("has a reference to a schema with $async".to_owned())
@@ -164,7 +170,8 @@ impl<'a> Compilation<'a> {
 
     /// Adds a schema to the work, unless it accepts everything.
     fn push(&mut self, schema: &'a Value, at: Subschema<'a>) -> Result<(), CompileProblem> {
-        if !accepts_all(schema)? {
+        self.budget.spend(1)?;
+        if !self.accepts_all(schema)? {
             self.work.push(Subschema { schema, resource: at.resource, depth: at.depth + 1 });
         }
         Ok(())
@@ -179,10 +186,17 @@ impl<'a> Compilation<'a> {
     }
 
     fn judge(&mut self, pattern: &'a str) -> Result<(), CompileProblem> {
-        if self.patterns.len() == PATTERNS_MAX {
-            return Ok(());
-        }
-        match *self.patterns.entry(pattern).or_insert_with(|| pattern::is_broken(pattern)) {
+        self.budget.spend(1 + pattern.len())?;
+        let is_broken = match self.patterns.get(pattern) {
+            Some(known) => *known,
+            None => {
+                self.budget.spend(pattern::steps(pattern))?;
+                let is_broken = pattern::is_broken(pattern);
+                self.patterns.insert(pattern, is_broken);
+                is_broken
+            }
+        };
+        match is_broken {
             true => Err(format!("has a pattern that does not compile ({})", short(pattern))),
             false => Ok(()),
         }
@@ -192,7 +206,7 @@ impl<'a> Compilation<'a> {
         let entries = || value.as_object().into_iter().flatten().filter(is_own);
         let mut is_checked = false;
         for (_, schema) in entries() {
-            is_checked |= !accepts_all(schema)?;
+            is_checked |= !self.accepts_all(schema)?;
         }
         if !is_checked {
             return Ok(());
@@ -207,7 +221,7 @@ impl<'a> Compilation<'a> {
         schema: &'a Map<String, Value>,
         at: Subschema<'a>,
     ) -> Result<(), CompileProblem> {
-        if !accepts_all(value)? {
+        if !self.accepts_all(value)? {
             let patterns = schema.get("patternProperties").and_then(Value::as_object).into_iter().flatten();
             patterns.filter(is_own).try_for_each(|(pattern, _)| self.judge(pattern))?;
         }
@@ -218,7 +232,7 @@ impl<'a> Compilation<'a> {
         let branches = value.as_array().map(Vec::as_slice).unwrap_or_default();
         for branch in branches {
             // One that accepts everything ends the search, and nothing is compiled.
-            if accepts_all(branch)? {
+            if self.accepts_all(branch)? {
                 return Ok(());
             }
         }
@@ -233,7 +247,7 @@ impl<'a> Compilation<'a> {
     ) -> Result<(), CompileProblem> {
         let mut branches = Vec::new();
         for branch in ["then", "else"].iter().filter_map(|key| schema.get(*key)) {
-            if !accepts_all(branch)? {
+            if !self.accepts_all(branch)? {
                 branches.push(branch);
             }
         }
@@ -242,20 +256,16 @@ impl<'a> Compilation<'a> {
         }
         branches.into_iter().try_for_each(|schema| self.push(schema, at))
     }
-}
 
-/// Returns true if the compiler skips a schema. Fails where it does.
-fn accepts_all(schema: &Value) -> Result<bool, CompileProblem> {
-    match schema {
-        Value::Null => Err("has null in the place of a schema".to_owned()),
-        Value::Bool(accepts) => Ok(*accepts),
-        Value::Object(schema) => Ok(!has_rules(schema)),
-        Value::Number(_) | Value::String(_) | Value::Array(_) => Ok(true),
+    /// Returns true if the compiler skips a schema. Fails where it does.
+    fn accepts_all(&mut self, schema: &Value) -> Result<bool, CompileProblem> {
+        match schema {
+            Value::Null => Err("has null in the place of a schema".to_owned()),
+            Value::Bool(accepts) => Ok(*accepts),
+            Value::Object(schema) => Ok(self.budget.rules_of(schema)? == 0),
+            Value::Number(_) | Value::String(_) | Value::Array(_) => Ok(true),
+        }
     }
-}
-
-fn has_rules(schema: &Map<String, Value>) -> bool {
-    schema.keys().any(|key| Shape::of(key).is_some())
 }
 
 /// Returns false for the key that the compiler passes over.

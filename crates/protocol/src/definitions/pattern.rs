@@ -14,6 +14,18 @@ const PATTERN_MAX: usize = 4096;
 /// Nesting of a pattern that is judged. The parser recurses, and its own limit is too much for the stack of a thread.
 const NESTING_MAX: usize = 32;
 
+/// Returns the work of judging a pattern, in the steps of a compilation.
+pub(super) fn steps(pattern: &str) -> usize {
+    const BYTE_STEPS: usize = 4;
+    /// A property such as `\p{L}` stands for hundreds of ranges, which a class joins to those that it has.
+    const PROPERTY_STEPS: usize = 2000;
+    if pattern.len() > PATTERN_MAX {
+        return 0;
+    }
+    let properties = pattern.matches("\\p").count() + pattern.matches("\\P").count();
+    BYTE_STEPS * pattern.len() + PROPERTY_STEPS * properties
+}
+
 /// Returns true if the pattern does not compile.
 pub(super) fn is_broken(pattern: &str) -> bool {
     if pattern.len() > PATTERN_MAX {
@@ -67,6 +79,9 @@ impl<'a> PatternOutline<'a> {
                 _ => {}
             }
             outline.nesting = outline.nesting.max(depth);
+            if depth > NESTING_MAX {
+                break;
+            }
         }
         outline
     }
@@ -76,9 +91,11 @@ impl<'a> PatternOutline<'a> {
     fn group(&mut self, behind: &'a str) {
         let Some(kind) = behind.strip_prefix('?') else { return };
         self.is_broken |= kind.starts_with(['i', 'm', 's', '-']);
-        if let Some((name, _)) = kind.strip_prefix('<').and_then(|name| name.split_once('>')) {
+        let Some(name) = kind.strip_prefix('<') else { return };
+        // No name has a parenthesis, so the search ends at the next group.
+        if let Some(end) = name.find(['>', '(']).filter(|end| name[*end..].starts_with('>')) {
             // `(?<=` and `(?<!` are no names.
-            self.is_broken |= !name.starts_with(['=', '!']) && !self.names.insert(name);
+            self.is_broken |= !name.starts_with(['=', '!']) && !self.names.insert(&name[..end]);
         }
     }
 }

@@ -235,3 +235,60 @@ fn output_schemas_are_compiled_as_ajv_compiles_them() {
         assert_eq!(is_kept(&schema), compiles, "{length}");
     }
 }
+
+/// Returns what legacy clients miss of an output schema, and why.
+fn dropped_for(schema: &str) -> Option<String> {
+    assert!(schema.len() <= output_schema::SCHEMA_MAX && schema.len() > output_schema::SCHEMA_MAX / 2);
+    let (raw, mut notes) = (RawJson::parse(Bytes::copy_from_slice(schema.as_bytes())).unwrap(), MendNotes::default());
+    let is_dropped = output_schema::for_legacy(&raw, &mut notes) == ValueChange::Drop;
+    is_dropped.then(|| notes.into_texts().join(";"))
+}
+
+fn listed_refs(reference: &str, count: usize) -> String {
+    vec![format!(r#"{{"$ref":"{reference}"}}"#); count].join(",")
+}
+
+#[test]
+fn the_largest_output_schemas_take_linear_work() {
+    let members = |count: usize| (0..count).map(|n| format!(r#""a{n}":0"#)).collect::<Vec<_>>().join(",");
+    // Many references to one schema with many members that have no rules.
+    let (unknown, refs) = (members(35_000), listed_refs("#/x", 35_000));
+    let target = format!(r#"{{"type":"object","x":{{{unknown}}},"allOf":[{refs}]}}"#);
+    let lone =
+        format!(r##"{{"type":"object","x":{{{unknown},"$ref":"#/y"}},"y":{{"type":"object"}},"allOf":[{refs}]}}"##);
+    // Many references to a reference with a long way.
+    let keys: Vec<String> = (0..100).map(|n| format!("{n}{}", "k".repeat(3000))).collect();
+    let nested =
+        keys.iter().rev().fold(r#"{"type":"object"}"#.to_owned(), |inner, key| format!(r#"{{"{key}":{inner}}}"#));
+    let (way, refs) = (keys.join("/"), listed_refs("#/a", 20_000));
+    let long_way = format!(r##"{{"type":"object","n":{nested},"a":{{"$ref":"#/n/{way}"}},"allOf":[{refs}]}}"##);
+    // Many references that are resolved against a long identifier.
+    let (host, refs) = ("\u{4e00}\u{4e07}".repeat(100), listed_refs("b", 50_000));
+    let based = format!(
+        r#"{{"type":"object","$id":"http://{host}/a","definitions":{{"b":{{"$id":"b","type":"object"}}}},"allOf":[{refs}]}}"#
+    );
+    // Groups that could each be the name of all that follows.
+    let names: Vec<String> = (0..240).map(|n| format!(r#"{{"pattern":"{n}{}"}}"#, "(?<".repeat(1300))).collect();
+    let names = format!(r#"{{"type":"object","if":{{"allOf":[{}]}}}}"#, names.join(","));
+    for schema in [target, lone, long_way, based, names] {
+        assert_eq!(dropped_for(&schema), None, "{}", &schema[..80]);
+    }
+}
+
+#[test]
+fn an_output_schema_that_takes_too_many_steps_is_dropped() {
+    // One schema within fifty resources is compiled once for each of them.
+    let part = format!(r#"{{"allOf":[{}]}}"#, vec![r#"{"type":"string","minLength":1}"#; 25_000].join(","));
+    let way = |from: usize| "/properties/definitions".repeat(50 - from);
+    let resources =
+        (0..50).rev().fold(part, |inner, n| format!(r#"{{"$id":"r{n}","properties":{{"definitions":{inner}}}}}"#));
+    let refs: Vec<String> = (0..50).map(|n| format!(r#"{{"$ref":"r{n}#{}"}}"#, way(n))).collect();
+    let resources = format!(r#"{{"type":"object","x":{resources},"allOf":[{}]}}"#, refs.join(","));
+    // Properties are the dearest part of patterns.
+    let many: Vec<String> = (0..250).map(|n| format!(r#"{{"pattern":"{n}{}"}}"#, r"\\p{Any}".repeat(400))).collect();
+    let properties = format!(r#"{{"type":"object","anyOf":[{}]}}"#, many.join(","));
+    for schema in [resources, properties] {
+        let reason = dropped_for(&schema).unwrap_or_default();
+        assert!(reason.contains("steps to compile: dropped"), "{reason} {}", &schema[..80]);
+    }
+}

@@ -10,7 +10,8 @@ use std::rc::Rc;
 use serde_json::Value;
 use url::Url;
 
-use super::keywords::{CompileProblem, Shape, is_truthy};
+use super::budget::StepBudget;
+use super::keywords::{CompileProblem, is_truthy};
 use crate::definitions::mend_notes::short;
 
 /// Meta-schema that the compiler brings along, under both of its names.
@@ -46,32 +47,55 @@ const SKIPPED: [&str; 18] = [
     "minProperties",
 ];
 
+/// Steps for each byte of an identifier that is resolved. A host's name may be encoded, which takes long.
+const URL_STEPS: usize = 8;
+
+/// Schema that a reference leads to, and its resource.
+type ReferenceTarget<'a> = (&'a Value, &'a Value);
+
 /// Names in one schema.
 pub(super) struct References<'a> {
     root: &'a Value,
     /// Schemas by their identifiers, resolved.
     named: HashMap<String, &'a Value>,
     /// Identifiers of resources, by address.
-    bases: HashMap<*const Value, Rc<str>>,
+    bases: HashMap<*const Value, Rc<BaseId>>,
+    /// Targets by the addresses of reference and resource. `None`: one that is known to compile.
+    followed: HashMap<(*const Value, *const Value), Option<ReferenceTarget<'a>>>,
+}
+
+/// Identifier of a resource, parsed once.
+struct BaseId {
+    text: String,
+    url: Option<Url>,
+}
+
+impl BaseId {
+    fn of(text: String) -> Rc<Self> {
+        Rc::new(BaseId { url: Url::parse(&text).ok(), text })
+    }
 }
 
 impl<'a> References<'a> {
     /// Collects the names. Fails where the compiler does: a name that is wrong, or that two schemas have.
-    pub(super) fn collect(root: &'a Value) -> Result<Self, CompileProblem> {
-        let base: Rc<str> = match root.get("$id") {
-            Some(Value::String(id)) => Rc::from(normalized(id)),
+    pub(super) fn collect(root: &'a Value, budget: &mut StepBudget) -> Result<Self, CompileProblem> {
+        let id = match root.get("$id") {
+            Some(Value::String(id)) => normalized(id),
             Some(id) if is_truthy(id) => return Err("has an $id that is no text".to_owned()),
-            _ => Rc::from(""),
+            _ => "",
         };
-        let mut found = References { root, named: HashMap::new(), bases: HashMap::new() };
-        found.bases.insert(root, base.clone());
-        if !base.is_empty() {
-            found.insert(base.to_string(), root)?;
+        let mut found = References { root, named: HashMap::new(), bases: HashMap::new(), followed: HashMap::new() };
+        if !id.is_empty() {
+            budget.spend(URL_STEPS * id.len())?;
+            found.insert(id.to_owned(), root)?;
         }
+        let base = BaseId::of(id.to_owned());
+        found.bases.insert(root, base.clone());
         let mut work = Vec::new();
         children(root, &base, &mut work);
         while let Some((schema, base)) = work.pop() {
-            let base = found.name(schema, base)?;
+            budget.spend(1)?;
+            let base = found.name(schema, base, budget)?;
             children(schema, &base, &mut work);
         }
         Ok(found)
@@ -82,16 +106,21 @@ impl<'a> References<'a> {
         schema.get("$id").and_then(Value::as_str).is_some_and(|id| !normalized(id).is_empty() && !id.starts_with('#'))
     }
 
-    fn name(&mut self, schema: &'a Value, base: Rc<str>) -> Result<Rc<str>, CompileProblem> {
+    fn name(
+        &mut self,
+        schema: &'a Value,
+        base: Rc<BaseId>,
+        budget: &mut StepBudget,
+    ) -> Result<Rc<BaseId>, CompileProblem> {
         let mut inner = base;
         if schema.get("$id").is_some_and(|id| !id.is_string() && is_truthy(id)) {
             return Err("has an $id that is no text".to_owned());
         }
         if let Some(id) = schema.get("$id").and_then(Value::as_str) {
-            let id = joined(&inner, id);
+            let id = joined(&inner, id, budget)?;
             self.insert(id.clone(), schema)?;
             if Self::begins_resource(schema) {
-                inner = Rc::from(id);
+                inner = BaseId::of(id);
                 self.bases.insert(schema, inner.clone());
             }
         }
@@ -103,7 +132,7 @@ impl<'a> References<'a> {
             if !is_right {
                 return Err(format!("has a wrong anchor ({})", short(anchor)));
             }
-            self.insert(format!("{inner}#{anchor}"), schema)?;
+            self.insert(format!("{}#{anchor}", inner.text), schema)?;
         }
         Ok(inner)
     }
@@ -121,48 +150,83 @@ impl<'a> References<'a> {
         }
     }
 
-    /// Returns the schema that a reference leads to, and its resource. `None`: one that is known to compile.
+    /// Returns the target of a reference, which is a text. `None`: one that is known to compile.
     pub(super) fn resolve(
+        &mut self,
+        reference: &'a Value,
+        resource: &'a Value,
+        budget: &mut StepBudget,
+    ) -> Result<Option<ReferenceTarget<'a>>, CompileProblem> {
+        let (mut next, mut resource) = (reference, resource);
+        for _ in 0..CHAIN_MAX {
+            let Some((schema, inner)) = self.step(next, resource, budget)? else { return Ok(None) };
+            if schema.is_null() {
+                return Err(format!("has a reference to null ({})", short(text_of(reference))));
+            }
+            match lone_reference(schema, budget)? {
+                Some(reference) => (next, resource) = (reference, inner),
+                None => return Ok(Some((schema, inner))),
+            }
+        }
+        Err(format!("has references that lead in a circle ({})", short(text_of(reference))))
+    }
+
+    /// Follows one reference. Others lead to it again, so its target is kept.
+    fn step(
+        &mut self,
+        reference: &'a Value,
+        resource: &'a Value,
+        budget: &mut StepBudget,
+    ) -> Result<Option<ReferenceTarget<'a>>, CompileProblem> {
+        budget.spend(1)?;
+        let key = (std::ptr::from_ref(reference), std::ptr::from_ref(resource));
+        if let Some(known) = self.followed.get(&key) {
+            return Ok(*known);
+        }
+        let target = self.find(text_of(reference), resource, budget)?;
+        self.followed.insert(key, target);
+        Ok(target)
+    }
+
+    fn find(
         &self,
         reference: &str,
         resource: &'a Value,
-    ) -> Result<Option<(&'a Value, &'a Value)>, CompileProblem> {
-        let mut at = (reference.to_owned(), resource);
-        for _ in 0..CHAIN_MAX {
-            let Some((schema, resource)) = self.step(&at.0, at.1)? else { return Ok(None) };
-            match schema {
-                Value::Null => return Err(format!("has a reference to null ({})", short(reference))),
-                Value::Object(members) if members.keys().filter(|key| Shape::of(key).is_some()).count() == 1 => {
-                    match members.get("$ref").and_then(Value::as_str).filter(|next| !next.is_empty()) {
-                        Some(next) => at = (next.to_owned(), resource),
-                        None => return Ok(Some((schema, resource))),
-                    }
-                }
-                _ => return Ok(Some((schema, resource))),
-            }
-        }
-        Err(format!("has references that lead in a circle ({})", short(reference)))
-    }
-
-    fn step(&self, reference: &str, resource: &'a Value) -> Result<Option<(&'a Value, &'a Value)>, CompileProblem> {
+        budget: &mut StepBudget,
+    ) -> Result<Option<ReferenceTarget<'a>>, CompileProblem> {
+        budget.spend(reference.len())?;
         let missing = || format!("has a reference into nothing ({})", short(reference));
-        let base = self.bases.get(&std::ptr::from_ref(resource)).map(|base| &**base).unwrap_or_default();
         let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-        let start = match document {
-            "" => resource,
+        let start = match (document, self.bases.get(&std::ptr::from_ref(resource))) {
+            ("", _) => resource,
             _ if META_SCHEMAS.contains(&document) => return Ok(None),
-            _ => *self.named.get(normalized(&joined(base, document))).ok_or_else(missing)?,
+            (_, Some(base)) => *self.named.get(&joined(base, document, budget)?).ok_or_else(missing)?,
+            (_, None) => *self.named.get(normalized(document)).ok_or_else(missing)?,
         };
         // The whole resource is being compiled, or was.
         if fragment.is_empty() || fragment == "/" {
             return Ok((!std::ptr::eq(start, self.root)).then_some((start, start)));
         }
         let Some(pointer) = fragment.strip_prefix('/') else {
-            let base = self.bases.get(&std::ptr::from_ref(start)).map(|base| &**base).unwrap_or_default();
+            let base = self.bases.get(&std::ptr::from_ref(start)).map(|base| &*base.text).unwrap_or_default();
             let named = self.named.get(&format!("{base}#{fragment}")).ok_or_else(missing)?;
             return Ok(Some((named, start)));
         };
         follow_pointer(pointer, start).map(Some).ok_or_else(missing)
+    }
+}
+
+/// Returns the text of a reference, which was seen to be one.
+fn text_of(reference: &Value) -> &str {
+    reference.as_str().unwrap_or_default()
+}
+
+/// Returns the reference of a schema that has no other rule.
+fn lone_reference<'a>(schema: &'a Value, budget: &mut StepBudget) -> Result<Option<&'a Value>, CompileProblem> {
+    let Value::Object(members) = schema else { return Ok(None) };
+    match members.get("$ref").filter(|next| !text_of(next).is_empty()) {
+        Some(next) => Ok((budget.rules_of(members)? == 1).then_some(next)),
+        None => Ok(None),
     }
 }
 
@@ -209,19 +273,21 @@ fn normalized(id: &str) -> &str {
 }
 
 /// Resolves an identifier against the one around it.
-fn joined(base: &str, id: &str) -> String {
+fn joined(base: &BaseId, id: &str, budget: &mut StepBudget) -> Result<String, CompileProblem> {
+    // The result has the base, too.
+    budget.spend(URL_STEPS * id.len() + base.text.len() / URL_STEPS)?;
     let id = normalized(id);
     if let Some(fragment) = id.strip_prefix('#') {
-        return format!("{}#{fragment}", base.split('#').next().unwrap_or_default());
+        return Ok(format!("{}#{fragment}", base.text.split('#').next().unwrap_or_default()));
     }
-    match Url::parse(base).and_then(|base| base.join(id)) {
-        Ok(url) => normalized(url.as_str()).to_owned(),
-        Err(_) => id.to_owned(),
+    match base.url.as_ref().and_then(|url| url.join(id).ok()) {
+        Some(url) => Ok(normalized(url.as_str()).to_owned()),
+        None => Ok(id.to_owned()),
     }
 }
 
 /// Adds the schemas within a schema, wherever the compiler looks for names.
-fn children<'a>(schema: &'a Value, base: &Rc<str>, work: &mut Vec<(&'a Value, Rc<str>)>) {
+fn children<'a>(schema: &'a Value, base: &Rc<BaseId>, work: &mut Vec<(&'a Value, Rc<BaseId>)>) {
     let Some(members) = schema.as_object() else { return };
     for (key, value) in members {
         match value {
