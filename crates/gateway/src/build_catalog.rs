@@ -99,7 +99,7 @@ impl Snapshot {
         match &taken.definition.legacy {
             _ if !is_for_legacy => {}
             LegacyForm::Same => {}
-            LegacyForm::Mended(more) => reasons.push(format!("{} ({LEGACY_ONLY})", more.join("; "))),
+            LegacyForm::Mended(mend) => reasons.push(format!("{} ({LEGACY_ONLY})", mend.reasons.join("; "))),
             LegacyForm::LeftOut(reason) => {
                 let reason = format!("{reason} ({LEGACY_ONLY})");
                 self.excluded.push(ExcludedItem { server: server.clone(), item: item.clone(), reason });

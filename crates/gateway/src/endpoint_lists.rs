@@ -12,7 +12,7 @@ use crate::settings::SearchRules;
 use crate::{SchemaStyle, expose, schemas};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_model::{Caller, Error, ItemKind, McpErrorKind, Outcome, RoleId};
-use moongate_protocol::{Era, LegacyForm, era_of, legacy_definition};
+use moongate_protocol::{Era, LegacyForm, era_of};
 use moongate_upstream::Upstream;
 
 impl Endpoint {
@@ -103,7 +103,7 @@ fn runs_as_task(upstream: &Upstream) -> bool {
 fn legacy_form(kind: ItemKind, form: &ItemForm, listed: RawJson) -> Option<RawJson> {
     match &form.legacy {
         LegacyForm::Same => Some(listed),
-        LegacyForm::Mended(_) => legacy_definition(kind, &listed),
+        LegacyForm::Mended(mend) => mend.apply(kind, &listed),
         LegacyForm::LeftOut(_) => None,
     }
 }

@@ -27,7 +27,7 @@ mod tests;
 use std::sync::Arc;
 
 use mend_notes::MendNotes;
-use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_jsonrpc::json::{JsonObject, RawJson, ValueChange};
 use moongate_model::ItemKind;
 
 /// Remark on what concerns only clients of the legacy era.
@@ -49,10 +49,30 @@ pub struct CheckedDefinition {
 pub enum LegacyForm {
     /// Same form as for others.
     Same,
-    /// Mended by [`legacy_definition`], for these reasons.
-    Mended(Vec<String>),
+    /// Mended.
+    Mended(Arc<LegacyMend>),
     /// Left out, for this reason.
     LeftOut(String),
+}
+
+/// Mend of a definition for clients of the legacy era.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LegacyMend {
+    /// Reasons.
+    pub reasons: Vec<String>,
+    /// Change of a tool's output schema. Judging a schema takes long, so lists only apply it.
+    output: ValueChange,
+}
+
+impl LegacyMend {
+    /// Returns a definition as legacy clients take it. `listed` is checked, and perhaps named or described otherwise.
+    pub fn apply(&self, kind: ItemKind, listed: &RawJson) -> Option<RawJson> {
+        let mut item = listed.as_object()?;
+        if kind == ItemKind::Tools {
+            tool::mend_for_legacy(&mut item, &self.output).ok()?;
+        }
+        Some(item.to_raw())
+    }
 }
 
 /// Checks the definition of an item. Fails with the reason if it cannot be listed for anybody.
@@ -82,22 +102,13 @@ pub fn check_definition(kind: ItemKind, item: &Arc<JsonObject>) -> Result<Checke
 fn legacy_form(kind: ItemKind, item: &JsonObject) -> LegacyForm {
     let mut notes = MendNotes::default();
     let result = match kind {
-        ItemKind::Tools => tool::mend_for_legacy(&mut item.clone(), &mut notes),
-        ItemKind::Resources => resource::check_for_legacy(item),
-        ItemKind::Prompts | ItemKind::Templates => Ok(()),
+        ItemKind::Tools => tool::check_for_legacy(item, &mut notes),
+        ItemKind::Resources => resource::check_for_legacy(item).map(|()| ValueChange::Keep),
+        ItemKind::Prompts | ItemKind::Templates => Ok(ValueChange::Keep),
     };
     match result {
         Err(reason) => LegacyForm::LeftOut(reason),
-        Ok(()) if notes.is_empty() => LegacyForm::Same,
-        Ok(()) => LegacyForm::Mended(notes.into_texts()),
+        Ok(_) if notes.is_empty() => LegacyForm::Same,
+        Ok(output) => LegacyForm::Mended(Arc::new(LegacyMend { reasons: notes.into_texts(), output })),
     }
-}
-
-/// Returns a definition as legacy clients take it. `listed` is checked, and perhaps named or described otherwise.
-pub fn legacy_definition(kind: ItemKind, listed: &RawJson) -> Option<RawJson> {
-    let mut item = listed.as_object()?;
-    if kind == ItemKind::Tools {
-        tool::mend_for_legacy(&mut item, &mut MendNotes::default()).ok()?;
-    }
-    Some(item.to_raw())
 }

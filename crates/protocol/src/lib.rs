@@ -61,7 +61,7 @@ pub use client_capabilities::shared_capabilities;
 pub use connect_error::ConnectError;
 pub use connect_options::ConnectOptions;
 pub use correlation::PendingCalls;
-pub use definitions::{CheckedDefinition, LEGACY_ONLY, LegacyForm, check_definition, legacy_definition};
+pub use definitions::{CheckedDefinition, LEGACY_ONLY, LegacyForm, LegacyMend, check_definition};
 pub use dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
 pub use era::{Era, NEWEST_LEGACY, SUPPORTED, era_of, supported_revision};
 pub use error_labels::{call_ending, lacks_capability};

@@ -18,9 +18,9 @@ fn mended(kind: ItemKind, json: &str) -> String {
 /// Returns a tool as legacy clients get it, with the reasons.
 fn legacy(json: &str) -> (String, Vec<String>) {
     let checked = check_definition(ItemKind::Tools, &item(json)).unwrap();
-    let LegacyForm::Mended(reasons) = checked.legacy else { panic!("{json}: {:?}", checked.legacy) };
-    let listed = legacy_definition(ItemKind::Tools, &checked.definition.to_raw()).unwrap();
-    (String::from_utf8(listed.bytes().to_vec()).unwrap(), reasons)
+    let LegacyForm::Mended(mend) = checked.legacy else { panic!("{json}: {:?}", checked.legacy) };
+    let listed = mend.apply(ItemKind::Tools, &checked.definition.to_raw()).unwrap();
+    (String::from_utf8(listed.bytes().to_vec()).unwrap(), mend.reasons.clone())
 }
 
 #[test]
@@ -160,6 +160,17 @@ fn what_only_legacy_clients_refuse_changes_only_for_them() {
         let checked = check_definition(kind, &item(given)).unwrap();
         assert!(checked.mends.is_empty() && matches!(checked.legacy, LegacyForm::LeftOut(_)), "{given}");
     }
+}
+
+#[test]
+fn a_list_for_legacy_clients_judges_no_output_schema_again() {
+    let tool = r#"{"name":"a","inputSchema":{"type":"object","properties":[]},"outputSchema":{"type":"object"}}"#;
+    let checked = check_definition(ItemKind::Tools, &item(tool)).unwrap();
+    let LegacyForm::Mended(mend) = checked.legacy else { panic!("{:?}", checked.legacy) };
+    // Judged again, this one would be dropped.
+    let other = tool.replace(r#"{"type":"object"}"#, r#"{"type":"object","pattern":"("}"#);
+    let listed = mend.apply(ItemKind::Tools, &item(&other).to_raw()).unwrap();
+    assert_eq!(String::from_utf8_lossy(listed.bytes()), other.replace("[]", "{}"));
 }
 
 #[test]

@@ -34,15 +34,27 @@ pub(super) fn mend(item: &mut JsonObject, notes: &mut MendNotes) -> Result<(), S
     Ok(())
 }
 
-/// Mends what only legacy clients refuse. Fails if nothing clear can be made of it.
-pub(super) fn mend_for_legacy(item: &mut JsonObject, notes: &mut MendNotes) -> Result<(), String> {
+/// Checks what only legacy clients refuse, and returns the change of the output schema. Fails if nothing clear can be
+/// made of the input schema.
+pub(super) fn check_for_legacy(item: &JsonObject, notes: &mut MendNotes) -> Result<ValueChange, String> {
+    if let Some(schema) = item.get("inputSchema") {
+        schema_root::for_legacy("inputSchema", schema, notes)?;
+    }
+    Ok(item.get("outputSchema").map_or(ValueChange::Keep, |schema| output_schema::for_legacy(schema, notes)))
+}
+
+/// Mends what only legacy clients refuse. `output`: the change of the output schema.
+pub(super) fn mend_for_legacy(item: &mut JsonObject, output: &ValueChange) -> Result<(), String> {
     let mut problem = None;
     item.change_values(|key, value| match key.as_str() {
-        "inputSchema" => schema_root::for_legacy("inputSchema", value, notes).unwrap_or_else(|reason| {
-            problem = Some(reason);
-            ValueChange::Keep
-        }),
-        "outputSchema" => output_schema::for_legacy(value, notes),
+        // Read again: lists may have another one that accepts the same.
+        "inputSchema" => {
+            schema_root::for_legacy("inputSchema", value, &mut MendNotes::default()).unwrap_or_else(|reason| {
+                problem = Some(reason);
+                ValueChange::Keep
+            })
+        }
+        "outputSchema" => output.clone(),
         _ => ValueChange::Keep,
     });
     problem.map_or(Ok(()), Err)
