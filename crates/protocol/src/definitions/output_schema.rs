@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::mend_notes::{MendNotes, short};
 use super::pattern;
 use super::schema_root::{self, TYPES};
+use crate::legacy::wrap_schema;
 use budget::StepBudget;
 use keywords::{CompileProblem, KEYWORDS, is_truthy};
 use references::References;
@@ -33,18 +34,15 @@ pub(super) fn for_legacy(value: &RawJson, notes: &mut MendNotes) -> ValueChange 
         notes.add(AT, format_args!("{reason}: dropped"));
         ValueChange::Drop
     };
-    if value.bytes().len() > SCHEMA_MAX {
-        return drop_schema(format!("has more than {SCHEMA_MAX} bytes"));
+    // The compiler of a client meets the wrapped form, which it may take for another schema.
+    if let Some(wrapped) = wrap_schema(value) {
+        return match compile(&wrapped) {
+            Ok(()) => ValueChange::Keep,
+            Err(problem) => drop_schema(format!("{problem}, as it is wrapped")),
+        };
     }
-    let Ok(schema) = value.parse_as::<Value>() else {
-        return drop_schema("cannot be read".to_owned());
-    };
-    if let Err(problem) = Compilation::of(&schema).and_then(Compilation::run) {
+    if let Err(problem) = compile(value) {
         return drop_schema(problem);
-    }
-    // Other roots are wrapped for legacy clients, and then nobody looks at these members.
-    if schema["type"] != "object" {
-        return ValueChange::Keep;
     }
     match schema_root::for_legacy(AT, value, notes) {
         Ok(change) => change,
@@ -53,6 +51,19 @@ pub(super) fn for_legacy(value: &RawJson, notes: &mut MendNotes) -> ValueChange 
             ValueChange::Drop
         }
     }
+}
+
+/// Compiles a schema as legacy clients are listed it.
+fn compile(listed: &RawJson) -> Result<(), CompileProblem> {
+    if listed.bytes().len() > SCHEMA_MAX {
+        return Err(format!("has more than {SCHEMA_MAX} bytes"));
+    }
+    let schema: Value = listed.parse_as().map_err(|_| "cannot be read")?;
+    // Such a root costs a client the whole list.
+    if schema["type"] != "object" {
+        return Err("is for other values than objects, and cannot be wrapped".to_owned());
+    }
+    Compilation::of(&schema).and_then(Compilation::run)
 }
 
 /// Schema to be compiled: itself, the resource that its references begin at, and its depth.

@@ -163,6 +163,32 @@ fn what_only_legacy_clients_refuse_changes_only_for_them() {
 }
 
 #[test]
+fn an_output_schema_is_judged_as_legacy_clients_are_listed_it() {
+    let members: Vec<String> = (0..2000).map(|n| format!(r#""x{n}":0"#)).collect();
+    let many = format!(r#"{{"type":"array",{}}}"#, members.join(","));
+    let dropped = [
+        // At the root it is right, and below another one it is not.
+        r#"{"$async":true,"type":"array"}"#,
+        r##"{"items":{"$ref":"#"},"$async":true}"##,
+        r#"{"anyOf":[{"pattern":"("}]}"#,
+        // Neither can be wrapped.
+        r#"{"type":"array","items":{},"items":{}}"#,
+        &many,
+    ];
+    let rest = r#"{"name":"a","inputSchema":{"type":"object"}"#;
+    for schema in dropped {
+        let (listed, reasons) = legacy(&format!(r#"{rest},"outputSchema":{schema}}}"#));
+        assert_eq!(listed, format!("{rest}}}"), "{reasons:?}");
+    }
+    let kept = [r#"{"$async":true,"type":"object"}"#, r##"{"type":"array","items":{"$ref":"#"}}"##, r#"{"items":{}}"#];
+    for schema in kept {
+        let checked =
+            check_definition(ItemKind::Tools, &item(&format!(r#"{rest},"outputSchema":{schema}}}"#))).unwrap();
+        assert_eq!(checked.legacy, LegacyForm::Same, "{schema}");
+    }
+}
+
+#[test]
 fn a_list_for_legacy_clients_judges_no_output_schema_again() {
     let tool = r#"{"name":"a","inputSchema":{"type":"object","properties":[]},"outputSchema":{"type":"object"}}"#;
     let checked = check_definition(ItemKind::Tools, &item(tool)).unwrap();

@@ -23,3 +23,4 @@ pub(super) use upstream::handle::LegacyHandle;
 pub(super) use upstream::handshake::{first_response, open};
 pub use url_elicitations::demands_elicitations;
 pub(super) use url_elicitations::required_elicitations;
+pub(crate) use wrapped_schema::wrap_schema;

@@ -28,7 +28,7 @@ const NAME_MAPS: [&str; 6] =
 const HOLDERS: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
 
 /// Wraps an output schema. `None`: a legacy client can hold it as it is, or it is no schema.
-pub(super) fn wrap_schema(schema: &RawJson) -> Option<RawJson> {
+pub(crate) fn wrap_schema(schema: &RawJson) -> Option<RawJson> {
     let (inner, dialect) = match &schema.bytes()[..] {
         // Some clients hold only objects under `properties`.
         b"true" => (RawJson::literal("{}"), None),
