@@ -15,6 +15,16 @@ pub enum Era {
     Modern,
 }
 
+impl Era {
+    /// Returns the other era.
+    pub fn other(self) -> Self {
+        match self {
+            Era::Legacy => Era::Modern,
+            Era::Modern => Era::Legacy,
+        }
+    }
+}
+
 /// Revisions supported on both sides, oldest first. A new one is a line here and a row or folder below.
 pub const SUPPORTED: [&str; 5] = [
     legacy::PROFILES[0].name,

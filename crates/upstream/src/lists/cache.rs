@@ -127,7 +127,7 @@ impl RestoredServer {
             greeting: row.greeting,
             seen_requests: SeenRequests { input: row.asks, roots: row.asks_roots },
             legacy_tools: row.legacy_tools,
-            other_lists: row.other_lists.and_then(|rows| other_rows::restore(rows, &lists)),
+            other_lists: row.other_lists.and_then(|rows| other_rows::restore(rows, era.other(), &lists)),
             lists,
         })
     }
@@ -345,6 +345,22 @@ mod tests {
         ] {
             assert!(!upstream(other).restore(&row(&settings(&["a", "b"]), unix_now()), DAY));
         }
+    }
+
+    #[tokio::test]
+    async fn restored_lists_have_the_era_of_their_face() {
+        let own = settings(&[]);
+        let mut row: serde_json::Value = serde_json::from_slice(&row(&own, unix_now())).unwrap();
+        let modern = serde_json::json!({"name": "t", "outputSchema": {"type": "array"}});
+        let none = serde_json::json!({"shared": [], "own": [], "cache": null, "cut": []});
+        let tools = serde_json::json!({"shared": [null], "own": [modern], "cache": null, "cut": []});
+        row["other_lists"] = serde_json::json!([tools, none, none, none]);
+        let restored = upstream(own);
+        assert!(restored.restore(&row.to_string().into(), DAY));
+        let lists = restored.era_lists();
+        // Without it, the output of a tool that is called in the legacy era keeps its envelope.
+        assert_eq!(lists.other().get(ItemKind::Tools).era, Some(Era::Modern));
+        assert_eq!(lists.shared().get(ItemKind::Tools).era, Some(Era::Legacy));
     }
 
     #[tokio::test(start_paused = true)]

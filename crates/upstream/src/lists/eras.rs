@@ -70,7 +70,7 @@ impl EraLists {
 
     /// Returns the era that the shared connection does not have.
     pub fn other_era(&self) -> Era {
-        if self.era == Era::Modern { Era::Legacy } else { Era::Modern }
+        self.era.other()
     }
 
     /// Returns the lists of the shared connection.

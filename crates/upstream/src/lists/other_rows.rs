@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::lists::fetch::{ItemList, ServerLists};
+use crate::lists::fetch::{ItemList, RefusedItem, ServerLists};
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{CacheHint, ItemKind};
+use moongate_protocol::Era;
 
 /// List of the other era, as the store has it.
 #[derive(Serialize, Deserialize)]
@@ -19,6 +20,8 @@ pub(crate) struct OtherListRow {
     own: Vec<JsonObject>,
     cache: Option<CacheHint>,
     cut: Vec<String>,
+    #[serde(default)]
+    refused: Vec<RefusedItem>,
 }
 
 /// Lists of the other era, as the store has them.
@@ -29,11 +32,11 @@ pub(crate) fn store(lists: &ServerLists, shared: &ServerLists) -> OtherRows {
     ItemKind::ALL.map(|kind| OtherListRow::new(lists.get(kind), shared.get(kind)))
 }
 
-/// Returns the stored lists, or `None` if they do not fit to the shared ones.
-pub(crate) fn restore(rows: OtherRows, shared: &ServerLists) -> Option<ServerLists> {
+/// Returns the stored lists of this era, or `None` if they do not fit to the shared ones.
+pub(crate) fn restore(rows: OtherRows, era: Era, shared: &ServerLists) -> Option<ServerLists> {
     let mut lists = ServerLists::default();
     for (kind, row) in ItemKind::ALL.into_iter().zip(rows) {
-        lists.set(kind, row.into_list(shared.get(kind))?);
+        lists.set(kind, row.into_list(era, shared.get(kind))?);
     }
     Some(lists)
 }
@@ -43,23 +46,26 @@ impl OtherListRow {
         // Equal items are the same allocation (`eras.rs`).
         let known: HashMap<_, _> = shared.items.iter().enumerate().map(|(n, item)| (Arc::as_ptr(item), n)).collect();
         let position = |item: &Arc<JsonObject>| known.get(&Arc::as_ptr(item)).copied();
-        let own = list.items.iter().filter(|item| position(item).is_none());
+        // The era is not stored: it is the one that the row's shared lists do not have.
+        let ItemList { items, cache, cut, era: _, refused } = list;
+        let own = items.iter().filter(|item| position(item).is_none());
         OtherListRow {
-            shared: list.items.iter().map(position).collect(),
+            shared: items.iter().map(position).collect(),
             own: own.map(|item| (**item).clone()).collect(),
-            cache: list.cache,
-            cut: list.cut.clone(),
+            cache: *cache,
+            cut: cut.clone(),
+            refused: refused.clone(),
         }
     }
 
-    fn into_list(self, shared: &ItemList) -> Option<ItemList> {
+    fn into_list(self, era: Era, shared: &ItemList) -> Option<ItemList> {
         let mut own = self.own.into_iter().map(Arc::new);
         let item = |position: Option<usize>| match position {
             Some(position) => shared.items.get(position).cloned(),
             None => own.next(),
         };
         let items: Option<Vec<_>> = self.shared.into_iter().map(item).collect();
-        Some(ItemList { items: items?, cache: self.cache, cut: self.cut, ..ItemList::default() })
+        Some(ItemList { items: items?, cache: self.cache, cut: self.cut, era: Some(era), refused: self.refused })
     }
 }
 
@@ -75,13 +81,16 @@ mod tests {
     #[test]
     fn an_item_of_both_eras_is_stored_and_held_once() {
         let shared = ItemList { items: vec![item("a"), item("b")], ..ItemList::default() };
-        let other = ItemList { items: vec![item("c"), shared.items[1].clone()], ..ItemList::default() };
+        let refused = vec![RefusedItem { item: "d".to_owned(), reason: "it has a key twice".to_owned() }];
+        let other = ItemList { items: vec![item("c"), shared.items[1].clone()], refused, ..ItemList::default() };
         let row = OtherListRow::new(&other, &shared);
         assert_eq!((row.shared.as_slice(), row.own.len()), (&[None, Some(1)][..], 1));
         let json = serde_json::to_string(&row).unwrap();
-        let read = |shared: &ItemList| serde_json::from_str::<OtherListRow>(&json).unwrap().into_list(shared);
+        let row = || serde_json::from_str::<OtherListRow>(&json).unwrap();
+        let read = |shared: &ItemList| row().into_list(Era::Modern, shared);
         let restored = read(&shared).unwrap();
         assert_eq!(restored, other);
+        assert_eq!(restored.era, Some(Era::Modern));
         assert!(Arc::ptr_eq(&restored.items[1], &shared.items[1]));
         assert!(read(&ItemList::default()).is_none(), "a row of other lists is of no use");
     }
