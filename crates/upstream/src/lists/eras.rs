@@ -137,9 +137,10 @@ impl EraLists {
 
     /// Records a list of the face in the other era, whose connection is open.
     pub(crate) fn set_other(&mut self, kind: ItemKind, list: ItemList) {
-        let (shared, at) = (self.shared.get(kind).clone(), kind as usize);
+        let (shared, at, era) = (self.shared.get(kind).clone(), kind as usize, self.other_era());
         let other = self.other.get_or_insert_default();
         let before = other.listed[at].clone();
+        let list = ItemList { era: Some(era), ..list };
         let same = [Some(&shared), before.as_ref()].into_iter().flatten().find(|known| ***known == list).cloned();
         let list = same.unwrap_or_else(|| Arc::new(with_known_items(kind, list, [Some(&shared), before.as_ref()])));
         (other.listed[at], other.beside[at], other.is_connected) = (Some(list), Some(shared), true);
@@ -314,6 +315,18 @@ mod tests {
         let (shared, other) = after(&mut lists, change);
         assert_eq!((shared, other), (texts(&["a", "b=modern", "new"]), texts(&["a", "b=legacy", "old"])));
         lists
+    }
+
+    #[test]
+    fn lists_of_the_other_face_have_its_era() {
+        let mut lists = both();
+        assert_eq!(lists.other().get(TOOLS).era, Some(Era::Legacy));
+        // It stays where the list follows the shared one.
+        after(&mut lists, |lists| {
+            lists.close_other();
+            lists.set_shared(TOOLS, list(&["a", "c"]));
+        });
+        assert_eq!(lists.other().get(TOOLS).era, Some(Era::Legacy));
     }
 
     #[test]
