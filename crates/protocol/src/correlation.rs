@@ -19,7 +19,7 @@ use crate::roots_owner::RootsOwner;
 use crate::stray_messages::StrayMessages;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcMessage, RpcRequest};
-use moongate_model::{Caller, ClientCapabilities, ClientChannel, InputKind, Principal};
+use moongate_model::{Caller, ClientCapabilities, InputKind, Principal};
 use moongate_session::store::unix_now;
 
 /// Time for which a server may still send messages about a cancelled call.
@@ -70,8 +70,6 @@ struct PendingCall {
     open_inputs: u32,
     /// Owner of the call. `None` for the gateway's own calls.
     owner: Option<CallOwner>,
-    /// Way to the owner outside of the call.
-    channel: Option<ClientChannel>,
     /// Task whose result the call awaits, and a second progress token for that task.
     task: Option<(ByteString, Option<u64>)>,
     /// Queue for server requests that arrive on another stream than the call's own.
@@ -186,7 +184,6 @@ impl PendingCalls {
             id_at_last_input: 0,
             open_inputs: 0,
             owner,
-            channel: caller.channel.clone(),
             task: None,
             stray_messages: stray_messages.clone(),
         };
@@ -207,7 +204,6 @@ impl PendingCalls {
             id_at_last_input: 0,
             open_inputs: 0,
             owner: None,
-            channel: None,
             task: None,
             stray_messages: None,
         };
@@ -277,13 +273,13 @@ impl PendingCalls {
     }
 
     /// Returns true if a call's client may get a request of this kind here. Roots are those of one client.
-    pub(super) fn may_ask(&self, id: u64, kind: InputKind) -> bool {
+    fn may_ask(&self, id: u64, kind: InputKind) -> bool {
         if kind != InputKind::Roots {
             return true;
         }
         let open = self.lock();
         let Some(call) = open.get(&id).filter(|call| call.capabilities.roots) else { return true };
-        call.owner.as_ref().is_none_or(|owner| self.0.roots_owner.claim(owner, call.channel.as_ref()))
+        call.owner.as_ref().is_none_or(|owner| self.0.roots_owner.is_free_for(owner))
     }
 
     /// Returns the input requests that the server may withdraw.

@@ -25,12 +25,17 @@ impl RootsOwner {
     }
 
     /// Claims the connection for a client's roots. Returns false if another client's are there.
-    pub(super) fn claim(&self, client: &CallOwner, channel: Option<&ClientChannel>) -> bool {
+    fn claim(&self, client: &CallOwner, channel: Option<&ClientChannel>) -> bool {
         if !self.is_shared.load(Ordering::Relaxed) {
             return true;
         }
         let mut owner = self.owner.lock();
         owner.get_or_insert_with(|| (client.clone(), channel.cloned())).0 == *client
+    }
+
+    /// Returns true if a client may claim the connection.
+    pub(super) fn is_free_for(&self, client: &CallOwner) -> bool {
+        !self.is_any(|owner| owner != client)
     }
 
     /// Returns true if the roots of a client are there for which `is_client` holds.
@@ -50,6 +55,15 @@ impl PendingCalls {
         if kind == InputKind::Roots {
             self.interactive().set_roots();
         }
+    }
+
+    /// Claims the connection for a caller whose client is asked now, if it is asked for roots. Returns false if another
+    /// client's are there.
+    pub(super) fn claim_roots(&self, caller: &Caller, kind: InputKind) -> bool {
+        // A client without roots is not asked, and tells the server nothing.
+        kind != InputKind::Roots
+            || !caller.capabilities.roots
+            || owner_of(caller).is_none_or(|owner| self.roots_owner().claim(&owner, caller.channel.as_ref()))
     }
 
     /// True if the server was seen to ask for roots, on any of its connections.
@@ -77,5 +91,44 @@ impl PendingCalls {
     pub fn has_roots_of_another(&self, caller: &Caller) -> bool {
         let owner = owner_of(caller);
         self.roots_owner().is_any(|known| owner.as_ref() != Some(known))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::correlation::LogInterest;
+    use crate::input_recipient::CallTarget;
+    use moongate_jsonrpc::message::{RpcMessage, RpcRequest};
+    use moongate_model::ClientCapabilities;
+    use moongate_testing as testing;
+
+    fn with_roots(session: &str) -> Arc<Caller> {
+        let can = ClientCapabilities { roots: true, ..ClientCapabilities::default() };
+        Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some(session))).clone() })
+    }
+
+    fn roots_request() -> RpcRequest {
+        let text = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#);
+        let RpcMessage::Request(request) = RpcMessage::parse(&text).unwrap() else { panic!("a request") };
+        request
+    }
+
+    #[test]
+    fn a_connection_is_claimed_only_when_its_client_is_asked() {
+        let (calls, one, other) = (PendingCalls::default(), with_roots("one"), with_roots("other"));
+        calls.roots_owner().mark_shared();
+        let open = calls.open(&one, LogInterest::Never, CallTarget::default());
+        // The call ends, and its queue takes nothing any more.
+        open.stray_messages.as_ref().unwrap().close();
+        assert!(calls.deliver_request(roots_request()).is_err());
+        assert!(!calls.has_roots_of(&one) && !calls.has_roots_of_another(&other), "nobody was asked");
+        assert!(calls.claim_roots(&one, InputKind::Roots));
+        assert!(calls.has_roots_of(&one) && calls.has_roots_of_another(&other));
+        assert!(!calls.claim_roots(&other, InputKind::Roots), "it is the first one's");
     }
 }

@@ -407,7 +407,7 @@ impl LegacyCall {
             return None;
         }
         self.server.calls.record_roots(kind);
-        if !self.server.calls.may_ask(self.entry.id, kind) {
+        if !self.server.calls.claim_roots(&self.caller, kind) {
             let message = "Not available: other clients use this connection, and roots are one client's".into();
             let error = RpcError { code: code::METHOD_NOT_FOUND, message, data: None };
             self.server.send_reply(&request.id, Err(error)).await;
