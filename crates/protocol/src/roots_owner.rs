@@ -1,10 +1,14 @@
 //! Client whose roots a connection of all clients was given.
 //!
-//! Owns the rule that it is one client. Does not move other clients to other connections (`upstream`). Invariant: a
-//! connection of several clients sees the roots of one of them at the most, since servers keep what they got.
+//! Owns the rule that it is one client, for as long as the connection is open. Does not move other clients to other
+//! connections (`upstream`). Invariant: a connection of several clients sees the roots of one of them at the most, since
+//! servers keep what they got.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::PendingCalls;
 use crate::correlation::{CallOwner, owner_of};
@@ -15,7 +19,24 @@ use moongate_model::{Caller, ClientChannel, InputKind};
 pub(super) struct RootsOwner {
     /// True if several clients use the connection.
     is_shared: AtomicBool,
-    owner: Mutex<Option<(CallOwner, Option<ClientChannel>)>>,
+    owner: Mutex<Option<RootsHolder>>,
+    /// Signalled when another client is kept out.
+    kept_out: Notify,
+}
+
+/// Client whose roots the server got.
+struct RootsHolder {
+    client: CallOwner,
+    channel: Option<ClientChannel>,
+    /// Cancelled when the client's session ends. `None`: it has no session.
+    ended: Option<CancellationToken>,
+}
+
+impl RootsHolder {
+    fn new(client: &CallOwner, caller: &Caller) -> Self {
+        let ended = caller.session.as_ref().map(|_| caller.ended.clone());
+        RootsHolder { client: client.clone(), channel: caller.channel.clone(), ended }
+    }
 }
 
 impl RootsOwner {
@@ -25,12 +46,12 @@ impl RootsOwner {
     }
 
     /// Claims the connection for a client's roots. Returns false if another client's are there.
-    fn claim(&self, client: &CallOwner, channel: Option<&ClientChannel>) -> bool {
+    fn claim(&self, client: &CallOwner, caller: &Caller) -> bool {
         if !self.is_shared.load(Ordering::Relaxed) {
             return true;
         }
         let mut owner = self.owner.lock();
-        owner.get_or_insert_with(|| (client.clone(), channel.cloned())).0 == *client
+        owner.get_or_insert_with(|| RootsHolder::new(client, caller)).client == *client
     }
 
     /// Returns true if a client may claim the connection.
@@ -40,12 +61,12 @@ impl RootsOwner {
 
     /// Returns true if the roots of a client are there for which `is_client` holds.
     pub(super) fn is_any(&self, is_client: impl Fn(&CallOwner) -> bool) -> bool {
-        self.owner.lock().as_ref().is_some_and(|(owner, _)| is_client(owner))
+        self.owner.lock().as_ref().is_some_and(|owner| is_client(&owner.client))
     }
 
     /// Returns the way to the owner, outside of its calls.
     pub(super) fn channel(&self) -> Option<ClientChannel> {
-        self.owner.lock().as_ref()?.1.clone()
+        self.owner.lock().as_ref()?.channel.clone()
     }
 }
 
@@ -63,7 +84,7 @@ impl PendingCalls {
         // A client without roots is not asked, and tells the server nothing.
         kind != InputKind::Roots
             || !caller.capabilities.roots
-            || owner_of(caller).is_none_or(|owner| self.roots_owner().claim(&owner, caller.channel.as_ref()))
+            || owner_of(caller).is_none_or(|owner| self.roots_owner().claim(&owner, caller))
     }
 
     /// True if the server was seen to ask for roots, on any of its connections.
@@ -91,6 +112,22 @@ impl PendingCalls {
     pub fn has_roots_of_another(&self, caller: &Caller) -> bool {
         let owner = owner_of(caller);
         self.roots_owner().is_any(|known| owner.as_ref() != Some(known))
+    }
+
+    /// Keeps a caller out if the server has the roots of another client. Returns true if it does.
+    pub fn keep_out(&self, caller: &Caller) -> bool {
+        let is_kept_out = self.has_roots_of_another(caller);
+        if is_kept_out {
+            self.roots_owner().kept_out.notify_one();
+        }
+        is_kept_out
+    }
+
+    /// Waits until a client was kept out. Returns the end of the session whose roots the server has. `None`: their client
+    /// has no session.
+    pub async fn wait_kept_out(&self) -> Option<CancellationToken> {
+        self.roots_owner().kept_out.notified().await;
+        self.roots_owner().owner.lock().as_ref()?.ended.clone()
     }
 }
 

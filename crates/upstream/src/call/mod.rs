@@ -313,7 +313,7 @@ impl ActiveCall {
                 if self.activity.is_some() {
                     dispatcher.activity.track_task(task);
                 }
-                self.connection.checked_out.track_task(task);
+                dispatcher.pool.track_task(&self.connection.checked_out, task);
             }
             Ok(_) => {}
         }

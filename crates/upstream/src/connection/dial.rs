@@ -292,6 +292,7 @@ fn into_connection(connected: NegotiatedServer, common: &AllServersContext) -> U
         calls,
         opened_at: Instant::now(),
         is_called: AtomicBool::new(false),
+        has_new_calls: AtomicBool::new(false),
         is_persisted: AtomicBool::new(false),
         metrics: common.metrics.clone(),
         translated: Mutex::default(),

@@ -11,6 +11,9 @@ use tokio::time::Instant;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::TaskState;
 
+/// Time without a call after which a client without a session has left.
+pub(crate) const UNUSED_TIME: Duration = Duration::from_secs(300);
+
 /// Limit of remembered tasks. Beyond it, the task that ends first is forgotten.
 // A server could announce tasks without end, and each of them would be remembered here.
 const TASKS_MAX: usize = 1024;
@@ -85,6 +88,11 @@ impl IdleTracker {
         }
         // Copied, because the id is a slice of the server's message, which must not live as long as the task.
         inner.tasks.insert(ByteString::from(task.id.as_str()), end);
+    }
+
+    /// Forgets all tasks, because their connection is no longer used.
+    pub(crate) fn forget_tasks(&self) {
+        self.lock().tasks.clear();
     }
 
     /// Waits until nothing was active for this time. `is_needed`: true while something else needs the server.

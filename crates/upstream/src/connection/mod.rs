@@ -6,6 +6,7 @@ pub(crate) mod health_check;
 pub(crate) mod idle_tracker;
 pub(crate) mod installer;
 pub(crate) mod reconnect_backoff;
+pub(crate) mod roots_departure;
 pub(crate) mod subscription_acknowledgement;
 
 use parking_lot::Mutex;
@@ -42,6 +43,8 @@ pub struct UpstreamConnection {
     pub(crate) opened_at: Instant,
     /// True once a client has called on the connection.
     pub(crate) is_called: AtomicBool,
+    /// True once a client has called since the last look.
+    has_new_calls: AtomicBool,
     /// True if the next process may resume the session.
     pub(crate) is_persisted: AtomicBool,
     metrics: Arc<Metrics>,
@@ -53,9 +56,12 @@ impl UpstreamConnection {
     /// Starts a call. The request is sent when its first event is polled.
     pub(crate) fn open_call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
         self.count_call(caller.revision);
-        // Read first: the flag changes once, and a store in each call would contend for its cache line.
+        // Read first: the flags change rarely, and a store in each call would contend for its cache line.
         if !self.is_called.load(Ordering::Relaxed) {
             self.is_called.store(true, Ordering::Release);
+        }
+        if !self.has_new_calls.load(Ordering::Relaxed) {
+            self.has_new_calls.store(true, Ordering::Relaxed);
         }
         self.server.call(caller, call)
     }

@@ -65,6 +65,11 @@ pub(crate) fn era_key(era: Era) -> ByteString {
     })
 }
 
+/// Returns true for the key of the dedicated connection of an era.
+pub(crate) fn is_era_key(key: &ByteString) -> bool {
+    [Era::Legacy, Era::Modern].map(era_key).contains(key)
+}
+
 /// Returns the key of a caller's connection. `None`: the shared connection.
 ///
 /// A stateless client has no session. Its principal and its capabilities stand for one: calls that agree in both

@@ -73,15 +73,6 @@ pub(crate) struct CheckedOut {
     is_final: bool,
 }
 
-impl CheckedOut {
-    /// Records what the call showed of a task.
-    pub(crate) fn track_task(&self, task: &TaskState) {
-        if let Some(use_guard) = &self.use_guard {
-            use_guard.track_task(task);
-        }
-    }
-}
-
 /// Request of one call for a connection.
 pub(crate) struct CheckoutRequest<'a> {
     caller: &'a Arc<Caller>,
@@ -224,6 +215,19 @@ impl ConnectionPool {
     pub(crate) fn description(&self) -> Option<ServerDescription> {
         let described = self.shared().map(|connection| connection.server.describe(&gateway_caller()));
         described.or_else(|| self.last_handshake().map(|handshake| handshake.description.clone()))
+    }
+
+    /// Records what a call showed of a task.
+    pub(crate) fn track_task(&self, checked_out: &CheckedOut, task: &TaskState) {
+        match &checked_out.use_guard {
+            Some(use_guard) => use_guard.track_task(task),
+            None => self.shared.tasks.track_task(task),
+        }
+    }
+
+    /// Waits until the shared connection has the roots of a client that has left, and runs nothing.
+    pub(crate) async fn wait_roots_client_left(&self, connection: &UpstreamConnection) {
+        connection.wait_roots_client_left(|| self.shared.tasks.has_tasks()).await;
     }
 
     // === checkout ===
@@ -454,8 +458,12 @@ impl ConnectionPool {
         if about_task || self.sharing_mode() != SharingMode::Auto {
             return false;
         }
-        if self.has_left_early(caller, about_task)
-            || self.interactive_flag.asks_roots() && connection.calls.has_roots_of_another(caller)
+        if self.has_left_early(caller, about_task) {
+            return true;
+        }
+        // A session that was kept out has its state elsewhere, even if that client has left since.
+        if self.interactive_flag.asks_roots()
+            && (connection.calls.keep_out(caller) || self.dedicated.has_dedicated(caller))
         {
             return true;
         }

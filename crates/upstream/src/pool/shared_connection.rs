@@ -8,6 +8,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use tokio::time::Instant;
 
 use crate::connection::UpstreamConnection;
+use crate::connection::idle_tracker::IdleTracker;
 use crate::pool::connect_demand::ConnectDemand;
 use crate::server_context::{ServerContext, seconds};
 use crate::settings::ServerStart;
@@ -19,13 +20,16 @@ use moongate_transport::connect_hints;
 pub(crate) struct SharedConnection {
     server: Arc<ServerContext>,
     active: ArcSwapOption<UpstreamConnection>,
+    /// Tasks that run on the connection.
+    pub(crate) tasks: IdleTracker,
     /// Callers that wait for the connection.
     pub(crate) demand: ConnectDemand,
 }
 
 impl SharedConnection {
     pub(crate) fn new(server: Arc<ServerContext>) -> Self {
-        SharedConnection { server, active: ArcSwapOption::empty(), demand: ConnectDemand::default() }
+        let (tasks, demand) = (IdleTracker::default(), ConnectDemand::default());
+        SharedConnection { server, active: ArcSwapOption::empty(), tasks, demand }
     }
 
     /// Returns the connection, while there is one.
@@ -40,6 +44,7 @@ impl SharedConnection {
 
     /// Fills the slot.
     pub(crate) fn set(&self, connection: Arc<UpstreamConnection>) {
+        self.tasks.forget_tasks();
         self.active.store(Some(connection));
     }
 

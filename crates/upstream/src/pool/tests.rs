@@ -1,8 +1,18 @@
 //! Tests of `mod.rs`.
 
+use futures_util::StreamExt;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
 use super::*;
 use crate::testing::memory::{MemoryServer, ServerBehaviour, tool};
+use crate::testing::{dialing, settings};
+use crate::{NoSink, Upstream, UpstreamState};
+use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_model::{ExchangeEvent, TaskStatus};
 use moongate_testing as testing;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Caller without a concurrency permit.
 struct NoPermit;
@@ -36,4 +46,148 @@ async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
     let (spec, checked_out) = connections.checkout(&mut second, &mut NoPermit).await.ok().unwrap();
     assert!(!Arc::ptr_eq(&spec, &shared) && connections.begin_turn(&spec, &checked_out, &mut second).is_some());
     running.abort();
+}
+
+/// Starts a server whose first legacy process asks for roots in each call. Its tools name their process, by number.
+/// `modern`: number of its modern processes, which come first.
+async fn asks_for_roots(modern: usize) -> Arc<Upstream> {
+    let called = Mutex::new(None);
+    let shared = dialing(move |talk, message| match message["method"].as_str() {
+        Some(method) if talk.nth < modern => {
+            let mut result = match method {
+                "server/discover" => json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}),
+                "tools/list" => json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
+                _ => named(talk.nth),
+            };
+            result["resultType"] = json!("complete");
+            talk.answer(message, &result);
+        }
+        Some("initialize") => {
+            let declares = !message["params"]["capabilities"]["roots"].is_null();
+            assert_eq!(declares, talk.nth == modern, "roots of no single client are offered again");
+            talk.serve_legacy(message);
+        }
+        Some("tools/call") if talk.nth == modern => {
+            *called.lock() = Some(message.clone());
+            talk.send(json!({"jsonrpc": "2.0", "id": "roots", "method": "roots/list"}));
+        }
+        Some("tools/call") => talk.answer(message, &named(talk.nth)),
+        Some("ping") => talk.answer(message, &json!({})),
+        None if message["id"] == "roots" => talk.answer(&called.lock().take().unwrap(), &named(talk.nth)),
+        _ => _ = talk.serve_legacy(message),
+    });
+    let mut settings = settings();
+    settings.protocol = (modern == 0).then(|| "2025-11-25".to_owned());
+    let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
+    tokio::spawn(upstream.clone().run());
+    upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+    upstream
+}
+
+fn named(process: usize) -> serde_json::Value {
+    json!({"content": [{"type": "text", "text": process.to_string()}]})
+}
+
+/// Calls a tool, with roots for a server that asks. Returns the number of the process.
+async fn process_of(upstream: &Arc<Upstream>, caller: &Arc<Caller>) -> usize {
+    let mut call = upstream.call(caller, tool("t"));
+    loop {
+        match call.next().await.unwrap() {
+            ExchangeEvent::InputRequired(input) => {
+                let roots = JsonObject::new().with("roots", RawJson::literal("[]"));
+                let answers = input.requests.into_iter().map(|(key, _)| (key, Ok(roots.clone()))).collect();
+                input.responder.send(answers).unwrap();
+            }
+            ExchangeEvent::Done(outcome) => {
+                let result = outcome.unwrap().result;
+                let content = result.get("content").and_then(RawJson::as_array).unwrap();
+                return content[0].as_object().unwrap().get_string("text").unwrap().parse().unwrap();
+            }
+            ExchangeEvent::Notification(_) => {}
+        }
+    }
+}
+
+fn with_roots(session: Option<&str>) -> (Arc<Caller>, CancellationToken) {
+    let can = ClientCapabilities { roots: true, ..ClientCapabilities::default() };
+    let caller = Caller { capabilities: can, ..(*testing::caller(1, session)).clone() };
+    let ended = caller.ended.clone();
+    (Arc::new(caller), ended)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_replaced_once_the_client_has_left_whose_roots_it_has() {
+    let upstream = asks_for_roots(0).await;
+    let (one, ended) = with_roots(Some("one"));
+    let other = testing::caller(1, Some("other"));
+    assert_eq!([process_of(&upstream, &one).await, process_of(&upstream, &other).await], [0, 1]);
+    tokio::time::sleep(SECOND * 3600).await;
+    assert_eq!(process_of(&upstream, &one).await, 0, "its client is still there");
+    ended.cancel();
+    tokio::time::sleep(SECOND).await;
+    for session in ["next", "later"] {
+        assert_eq!(process_of(&upstream, &testing::caller(2, Some(session))).await, 2);
+    }
+    assert_eq!(process_of(&upstream, &other).await, 1, "its state is there");
+    assert_eq!(upstream.dedicated_count(), 1);
+    upstream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_clients_of_one_era_share_is_replaced_as_well() {
+    let upstream = asks_for_roots(1).await;
+    let modern = Arc::new(Caller { revision: "2026-07-28", ..(*testing::caller(1, None)).clone() });
+    let (one, ended) = with_roots(Some("one"));
+    assert_eq!([process_of(&upstream, &modern).await, process_of(&upstream, &one).await], [0, 1]);
+    assert_eq!(process_of(&upstream, &testing::caller(1, Some("other"))).await, 2);
+    ended.cancel();
+    tokio::time::sleep(SECOND * 60).await;
+    for session in ["next", "later"] {
+        assert_eq!(process_of(&upstream, &testing::caller(2, Some(session))).await, 3);
+    }
+    assert_eq!(process_of(&upstream, &modern).await, 0);
+    upstream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_without_a_session_has_left_its_roots_after_a_time_without_calls() {
+    let upstream = asks_for_roots(0).await;
+    let (one, _) = with_roots(None);
+    let other = testing::caller(2, None);
+    assert_eq!(process_of(&upstream, &one).await, 0);
+    tokio::time::sleep(SECOND * 3600).await;
+    assert_eq!(process_of(&upstream, &one).await, 0, "nobody else came");
+    assert_eq!(process_of(&upstream, &other).await, 1);
+    for _ in 0..20 {
+        tokio::time::sleep(SECOND * 200).await;
+        assert_eq!(process_of(&upstream, &one).await, 0);
+    }
+    tokio::time::sleep(SECOND * 700).await;
+    assert_eq!(process_of(&upstream, &other).await, 2);
+    upstream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_on_which_a_task_runs_is_not_replaced() {
+    let upstream = asks_for_roots(0).await;
+    let (one, ended) = with_roots(Some("one"));
+    assert_eq!(process_of(&upstream, &one).await, 0);
+    let task = TaskState {
+        id: ByteString::literal("t"),
+        status: TaskStatus::Working,
+        ttl: Some(RawJson::number(600_000)),
+        poll_interval: None,
+        other_members: JsonObject::new(),
+        input_requests: Vec::new(),
+        outcome: None,
+    };
+    upstream.pool.track_task(&CheckedOut::default(), &task);
+    ended.cancel();
+    assert_eq!(process_of(&upstream, &testing::caller(2, Some("other"))).await, 1);
+    let shared = upstream.pool.shared().unwrap();
+    tokio::time::sleep(SECOND * 500).await;
+    assert!(Arc::ptr_eq(&shared, &upstream.pool.shared().unwrap()));
+    tokio::time::sleep(SECOND * 200).await;
+    assert!(!Arc::ptr_eq(&shared, &upstream.pool.shared().unwrap()));
+    upstream.stop().await;
 }

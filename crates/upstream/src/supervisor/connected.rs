@@ -38,6 +38,8 @@ pub(crate) enum ConnectionEnd {
     Stopped,
     /// Another connection became the shared one.
     Promoted,
+    /// The server has the roots of a client that has left, and would show them to others.
+    Vacated,
 }
 
 /// Lists the server and runs its event loop. Returns the reason why that ended. `kept`: why the lists so far may serve
@@ -79,7 +81,7 @@ pub(crate) async fn run_connected(
     drop(notifications);
     // Calls that begin from here on find no shared connection. An idle or replaced one finishes the calls it has.
     supervised.pool.clear_shared(&connection);
-    if matches!(end, ConnectionEnd::Idle | ConnectionEnd::Promoted) {
+    if matches!(end, ConnectionEnd::Idle | ConnectionEnd::Promoted | ConnectionEnd::Vacated) {
         // A call that outlasts its own timeout is not waited for.
         let _ = tokio::time::timeout(supervised.server.timeouts.call(), wait_calls_finished(&connection)).await;
     }
@@ -134,6 +136,7 @@ async fn wait_for_end(supervised: &SupervisedServer, connection: &UpstreamConnec
         () = supervised.server.stop.cancelled() => ConnectionEnd::Stopped,
         reason = health.failed(connection) => ConnectionEnd::Disconnected(reason),
         () = supervised.pool.eras.promoted() => ConnectionEnd::Promoted,
+        () = supervised.pool.wait_roots_client_left(connection) => ConnectionEnd::Vacated,
         () = idle => ConnectionEnd::Idle,
     }
 }

@@ -58,6 +58,11 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
                 wait_for_demand(&supervised, format!("not used for {idle:?} (servers.{name}.idle_stop)")).await;
                 continue;
             }
+            AttemptEnd::Vacated => {
+                let server = supervised.name();
+                tracing::info!(server, "server connected again: it has the roots of a client that has left");
+                continue;
+            }
             AttemptEnd::Stopped => break,
         };
         supervisor.log_failure(&supervised, &reason, &delay);
@@ -96,6 +101,8 @@ enum AttemptEnd {
     Disconnected(String, ReconnectDelay),
     /// The idle timeout elapsed.
     Idle,
+    /// The connection can serve no other client.
+    Vacated,
     /// The gateway stops the server.
     Stopped,
 }
@@ -228,6 +235,7 @@ impl Supervisor {
                 AttemptEnd::Disconnected(reason, self.backoff.on_loss(now - connected_at, now))
             }
             ConnectionEnd::Idle => AttemptEnd::Idle,
+            ConnectionEnd::Vacated => AttemptEnd::Vacated,
             ConnectionEnd::Stopped | ConnectionEnd::Promoted => AttemptEnd::Stopped,
         }
     }

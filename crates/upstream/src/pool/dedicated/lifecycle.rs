@@ -14,6 +14,7 @@ use crate::all_servers::owner_subscriptions::OwnerDemandWatch;
 use crate::connection::UpstreamConnection;
 use crate::connection::dial::{ConnectIdentity, dial};
 use crate::connection::health_check::HealthCheck;
+use crate::connection::idle_tracker::UNUSED_TIME;
 use crate::connection::reconnect_backoff::ReconnectBackoff;
 use crate::pool::connect_budget::PROVEN;
 use crate::pool::dedicated::backoff_table::ConnectCooldown;
@@ -26,11 +27,8 @@ use crate::server_context::seconds;
 use crate::settings::ServerSettings;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Error, McpErrorKind};
-use moongate_protocol::{CallTimeouts, ConnectError, Era};
+use moongate_protocol::{CallTimeouts, ConnectError};
 use moongate_telemetry::Metrics;
-
-/// Idle time after which a connection without a session is closed.
-pub(super) const UNUSED_TIME: Duration = Duration::from_secs(300);
 
 /// Returns the error of a connection that cools down, with the time of the next attempt.
 pub(super) fn cooldown_error(server: &str, cooldown: &ConnectCooldown) -> Error {
@@ -123,8 +121,7 @@ impl DedicatedLifecycle {
                 table.refused = refused.then(|| self.key.clone());
                 let cooldown = table.backoffs.on_failure(&self.key, backoff, &error, Instant::now());
                 // A server that speaks one era refuses the other. That is no failure worth a warning.
-                let is_known = [Era::Legacy, Era::Modern].map(isolation::era_key).contains(&self.key);
-                if !(refused && is_known) {
+                if !(refused && isolation::is_era_key(&self.key)) {
                     let reason = &*cooldown.reason;
                     tracing::warn!(server = self.settings.name, "dedicated connection not opened: {reason}");
                 }
@@ -178,6 +175,19 @@ pub(super) async fn run_dedicated(lifecycle: DedicatedLifecycle, parameters: Dia
     }
 }
 
+/// Waits until the connection has the roots of a client that has left, and takes it out of the table.
+async fn wait_vacated(
+    (pool, key, entry): (&DedicatedPool, &ByteString, &Arc<DedicatedEntry>),
+    connection: &UpstreamConnection,
+) {
+    // Other connections have one client, which may come back.
+    if !isolation::is_era_key(key) {
+        return std::future::pending().await;
+    }
+    connection.wait_roots_client_left(|| entry.has_tasks()).await;
+    pool.remove_and_wait(key, entry).await;
+}
+
 /// Runs an open connection. Takes it out of the table when its lifetime is over, or on a break.
 async fn run_until_end(
     lifecycle: DedicatedLifecycle,
@@ -212,6 +222,7 @@ async fn run_until_end(
     };
     tokio::select! {
         () = ended => {}
+        () = wait_vacated((&pool, &key, &entry), &connection) => {}
         () = forward_notifications(&*connection.server, &caller, subscriptions, settings.backoff, |notification| router.route(notification)) => {}
         () = renewed => {}
         () = router.follow_lists(&connection, &settings) => {}

@@ -153,8 +153,8 @@ mod tests {
     use super::*;
     use crate::all_servers::owner_subscriptions::SubscriptionTopic;
     use crate::connection::dial::ConnectIdentity;
+    use crate::connection::idle_tracker::UNUSED_TIME;
     use crate::connection_owner::ConnectionOwner;
-    use crate::pool::dedicated::lifecycle::UNUSED_TIME;
     use crate::pool::isolation::ConnectionLifetime;
     use crate::settings::{BackoffSettings, ServerStart, SharingMode};
     use crate::testing::memory::{MemoryServer, ServerBehaviour, call};

@@ -15,6 +15,7 @@ use crate::connection::UpstreamConnection;
 use crate::connection::dial::ConnectIdentity;
 use crate::connection::idle_tracker::IdleTracker;
 use crate::connection::reconnect_backoff::{HEALTHY, ReconnectBackoff};
+use crate::connection::roots_departure::LOOK_PAUSE;
 use crate::connection_owner::ConnectionOwner;
 use crate::pool::connect_budget::{BudgetDenied, ConnectBudget, CountedAttempt};
 use crate::pool::dedicated::backoff_table::{BackoffTable, ConnectCooldown};
@@ -153,6 +154,14 @@ impl DedicatedPool {
                 table.remove(key, entry);
                 return;
             }
+        }
+    }
+
+    /// Takes a connection out of the table, and waits for the calls that have it.
+    pub(super) async fn remove_and_wait(&self, key: &ByteString, entry: &Arc<DedicatedEntry>) {
+        self.lock().remove(key, entry);
+        while entry.use_count.load(Ordering::Acquire) > 0 {
+            tokio::time::sleep(LOOK_PAUSE).await;
         }
     }
 
@@ -344,7 +353,12 @@ impl DedicatedEntry {
 
     /// Returns true if no call and no task uses the connection, so that it may be evicted.
     fn is_unused(&self) -> bool {
-        self.use_count.load(Ordering::Acquire) == 0 && !self.activity.has_tasks()
+        self.use_count.load(Ordering::Acquire) == 0 && !self.has_tasks()
+    }
+
+    /// Returns true if a task runs on the connection, as far as is known.
+    pub(super) fn has_tasks(&self) -> bool {
+        self.activity.has_tasks()
     }
 
     /// Takes the attempt that opened the connection, if it still counts.
