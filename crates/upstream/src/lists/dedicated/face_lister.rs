@@ -51,16 +51,20 @@ impl FaceLister {
 
     /// Records that a list changed, or may have.
     pub(crate) fn mark_changed(&self, kind: ItemKind) {
-        let mut changed = self.changed.lock();
         // Templates have no notification of their own.
         let also = (kind == ItemKind::Resources).then_some(ItemKind::Templates);
-        for kind in [Some(kind), also].into_iter().flatten() {
+        self.add_changed([Some(kind), also].into_iter().flatten());
+        self.has_changes.notify_one();
+    }
+
+    /// Adds lists to fetch, each once.
+    fn add_changed(&self, kinds: impl IntoIterator<Item = ItemKind>) {
+        let mut changed = self.changed.lock();
+        for kind in kinds {
             if !changed.contains(&kind) {
                 changed.push(kind);
             }
         }
-        drop(changed);
-        self.has_changes.notify_one();
     }
 
     /// Fetches the lists, at first and after each change. Never returns.
@@ -106,7 +110,8 @@ impl FaceLister {
             }
             if !fetched.failed.is_empty() {
                 due = Some(Instant::now() + RETRY_DELAY.max(pause));
-                self.changed.lock().extend(fetched.failed);
+                // Some of them may have been announced again during the fetch.
+                self.add_changed(fetched.failed);
             }
         }
     }
@@ -150,5 +155,64 @@ impl FaceLister {
         if self.lists.close_other(self.era) {
             self.server.publish_lists();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{dialing, settings};
+    use crate::{NoSink, Upstream, UpstreamState};
+    use moongate_jsonrpc::json::{JsonObject, RawJson};
+    use moongate_model::{Call, Caller, McpMethod};
+    use moongate_testing as testing;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_and_is_announced_meanwhile_is_fetched_once_a_time() {
+        // The first process is modern. The second one, of the legacy era, announces its tools and does not list them.
+        let listed = Arc::new(AtomicUsize::new(0));
+        let counts = listed.clone();
+        let shared = dialing(move |talk, message| match message["method"].as_str().unwrap_or_default() {
+            "server/discover" => talk.answer(
+                message,
+                &json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}),
+            ),
+            "initialize" => {
+                let capabilities = json!({"tools": {"listChanged": true}});
+                let info = json!({"name": "a", "version": "1"});
+                talk.answer(
+                    message,
+                    &json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}),
+                );
+            }
+            "tools/list" if talk.nth == 1 => {
+                counts.fetch_add(1, Ordering::Relaxed);
+                talk.send(json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+                talk.send(
+                    json!({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": "not now"}}),
+                );
+            }
+            "tools/list" => talk.answer(message, &json!({"resultType": "complete", "tools": []})),
+            "tools/call" => talk.answer(message, &json!({"resultType": "complete", "content": []})),
+            _ => {}
+        });
+        let upstream = Upstream::new(settings(), shared, Arc::new(NoSink));
+        tokio::spawn(upstream.clone().run());
+        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        for revision in ["2026-07-28", "2025-11-25"] {
+            let caller = Arc::new(Caller { revision, ..(*testing::caller(1, None)).clone() });
+            let params = JsonObject::new().with("name", RawJson::string("t"));
+            upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await.unwrap();
+        }
+        tokio::time::sleep(RETRY_DELAY / 2).await;
+        assert_eq!(listed.load(Ordering::Relaxed), 1, "its first list");
+        tokio::time::sleep(RETRY_DELAY * 100).await;
+        let more = listed.load(Ordering::Relaxed);
+        assert!((10..=101).contains(&more), "{more} in a hundred times");
+        upstream.stop().await;
     }
 }
