@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
 
 use crate::dialect::DownstreamState;
 use crate::legacy::downstream::resource_updates;
@@ -51,11 +52,12 @@ pub(crate) fn subscribe(
             Ok(JsonObject::new())
         }));
     }
-    let is_new = begin_subscription(&session, &endpoint, &uri)?;
+    let (is_new, ended) = begin_subscription(&session, &endpoint, &uri)?;
     let confirmed = endpoint.confirm_subscription(&session.identity.shared_caller(), &uri);
     Ok(Box::pin(async move {
         let end = match confirmed {
-            Some(confirmed) => confirmed.await,
+            // A client that unsubscribed waits for nothing more, and the server may not be asked at all.
+            Some(confirmed) => ended.run_until_cancelled(confirmed).await.unwrap_or(Ok(())),
             None => Ok(()),
         };
         // What the server refused is subscribed nowhere.
@@ -66,8 +68,12 @@ pub(crate) fn subscribe(
     }))
 }
 
-/// Begins a subscription. Returns false if the session has it already.
-fn begin_subscription(session: &Arc<Session>, endpoint: &Arc<dyn Server>, uri: &ByteString) -> Result<bool, Error> {
+/// Begins a subscription. Returns true if it is new to the session, and the token of its end.
+fn begin_subscription(
+    session: &Arc<Session>,
+    endpoint: &Arc<dyn Server>,
+    uri: &ByteString,
+) -> Result<(bool, CancellationToken), Error> {
     let caller = session.identity.shared_caller();
     let notifications =
         endpoint.subscribe(&caller, SubscriptionFilter { uris: vec![uri.clone()], ..SubscriptionFilter::default() });
@@ -87,18 +93,19 @@ fn begin_subscription(session: &Arc<Session>, endpoint: &Arc<dyn Server>, uri: &
     let uri = ByteString::from(uri.as_str());
     match session.subscribe(&uri) {
         SubscribeOutcome::New(subscription) => {
+            let ended = subscription.ended.clone();
             tokio::spawn(resource_updates::forward_subscription(
                 uri,
                 notifications,
                 Arc::downgrade(session),
                 subscription,
             ));
-            Ok(true)
+            Ok((true, ended))
         }
         // The URI may belong to another server by now, or to none.
         SubscribeOutcome::Already(subscription) => {
             subscription.renew(notifications);
-            Ok(false)
+            Ok((false, subscription.ended))
         }
         SubscribeOutcome::TooMany => {
             let message = "The session has too many subscriptions (limits.subscriptions); end some first";
@@ -152,5 +159,73 @@ pub(crate) fn on_notification(
         }
         // `initialized` changes nothing here, and all others are a server's.
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::{FutureExt, StreamExt, future, stream};
+
+    use super::*;
+    use moongate_jsonrpc::json::RawJson;
+    use moongate_model::{Call, Caller, Exchange, NotificationStream, ServerDescription};
+    use moongate_session::{ReplaySettings, SessionSettings, Sessions};
+    use moongate_telemetry::Metrics;
+
+    /// Server that takes each subscription and never confirms one.
+    struct MuteServer;
+
+    impl Server for MuteServer {
+        fn describe(&self, _: &Caller) -> ServerDescription {
+            unreachable!()
+        }
+
+        fn call(&self, _: &Arc<Caller>, _: Call) -> Exchange {
+            unreachable!()
+        }
+
+        fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
+            NotificationStream { acknowledged: filter, stream: stream::pending().boxed(), established: None }
+        }
+
+        fn confirm_subscription(
+            &self,
+            _: &Arc<Caller>,
+            _: &ByteString,
+        ) -> Option<BoxFuture<'static, Result<(), Error>>> {
+            Some(future::pending().boxed())
+        }
+
+        fn notify(&self, _: &Arc<Caller>, _: Notification) {}
+    }
+
+    fn session() -> Arc<Session> {
+        let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: Duration::from_secs(60) };
+        let settings = SessionSettings {
+            max: 1,
+            idle: Duration::from_secs(60),
+            replay,
+            outbox: 10_000,
+            outbox_total: 100_000,
+            subscriptions: 10,
+        };
+        let caller = Caller::without_capabilities(moongate_testing::principal(1));
+        Sessions::new(settings, Arc::new(Metrics::new())).open(caller, ByteString::literal(""), None).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_subscription_that_is_ended_meanwhile_is_answered() {
+        let (session, endpoint) = (session(), Arc::new(MuteServer) as Arc<dyn Server>);
+        let params = JsonObject::new().with("uri", RawJson::string("a://1"));
+        let subscribing = || subscribe(&session, &endpoint, &params).unwrap();
+        let (mut first, mut second) = (subscribing(), subscribing());
+        assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
+        unsubscribe(&session, &params).unwrap();
+        let mut again = subscribing();
+        assert!(first.now_or_never().unwrap().is_ok() && second.now_or_never().unwrap().is_ok());
+        assert!((&mut again).now_or_never().is_none(), "another subscription");
+        assert_eq!(session.subscriptions.uris(), [ByteString::literal("a://1")]);
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::connect_error::ConnectError;
 use crate::legacy::profile::RESOURCE_NOT_FOUND;
 use crate::legacy::upstream::connection::{LegacyConnection, WeakConnection};
-use crate::legacy::upstream::subscription_diff::{ChangeOutcome, SubscriptionChange, SyncStep};
+use crate::legacy::upstream::subscription_diff::{ChangeOutcome, SubscriptionChange, SubscriptionProgress, SyncStep};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::code;
 use moongate_model::Error;
@@ -34,18 +34,24 @@ impl LegacyConnection {
         self.spawn_sync();
     }
 
-    /// Waits for the server's answer to the subscription of a resource.
+    /// Waits for the server's answer to the subscription of a resource, or until nobody wants it any more.
     pub(crate) async fn confirm_subscription(self: Arc<Self>, uri: ByteString) -> Result<(), Error> {
         let mut progress = self.subscriptions.watch_progress();
         let (server, closing) = (Arc::downgrade(&self), self.closing.clone());
         // Not held while it waits, so that the connection can end.
         drop(self);
         let answer = async {
+            let mut was_wanted = false;
             loop {
-                let answer = server.upgrade().map_or(Some(Ok(())), |server| server.subscriptions.answered(&uri));
-                if let Some(answer) = answer {
-                    return answer;
+                let Some(server) = server.upgrade() else { return Ok(()) };
+                match server.subscriptions.progress_of(&uri) {
+                    SubscriptionProgress::Answered(answer) => return answer,
+                    // Before the wish arrives here, the end of an earlier one may still be on its way.
+                    SubscriptionProgress::Unwanted if was_wanted => return Ok(()),
+                    SubscriptionProgress::Unwanted => {}
+                    SubscriptionProgress::Pending => was_wanted = true,
                 }
+                drop(server);
                 if progress.changed().await.is_err() {
                     return Ok(());
                 }

@@ -242,22 +242,33 @@ impl SyncState {
     }
 }
 
+/// Progress of one subscription.
+#[derive(Debug)]
+pub(crate) enum SubscriptionProgress {
+    /// Nobody wants it: not yet, or no longer.
+    Unwanted,
+    /// The server's answer is on its way.
+    Pending,
+    /// The server answered.
+    Answered(Result<(), Error>),
+}
+
 impl SyncEntry {
-    /// Returns the server's answer to the current wish. `None`: it is on its way.
-    fn answer(&self) -> Option<Result<(), Error>> {
+    fn progress(&self) -> SubscriptionProgress {
         match (self.desired, self.remote) {
-            (true, RemoteState::Yes) => Some(Ok(())),
+            (false, _) => SubscriptionProgress::Unwanted,
+            (true, RemoteState::Yes) => SubscriptionProgress::Answered(Ok(())),
             // A request that broke is repeated, and nobody waits for that.
-            (true, _) if self.failures > 0 => Some(self.refusal.clone().map_or(Ok(()), Err)),
-            _ => None,
+            (true, _) if self.failures > 0 => SubscriptionProgress::Answered(self.refusal.clone().map_or(Ok(()), Err)),
+            _ => SubscriptionProgress::Pending,
         }
     }
 }
 
 impl SubscriptionSync {
-    /// Returns the server's answer to the subscription of a resource. `None`: there is none yet.
-    pub(crate) fn answered(&self, uri: &ByteString) -> Option<Result<(), Error>> {
-        self.lock().entries.get(uri).and_then(SyncEntry::answer)
+    /// Returns the progress of the subscription of a resource.
+    pub(crate) fn progress_of(&self, uri: &ByteString) -> SubscriptionProgress {
+        self.lock().entries.get(uri).map_or(SubscriptionProgress::Unwanted, SyncEntry::progress)
     }
 
     /// Returns a receiver of the progress.

@@ -85,6 +85,7 @@ async fn listed(server: &Arc<ChangingServer>) -> Arc<Upstream> {
 
 /// Time well below the regular interval between fetches.
 const SOON: Duration = Duration::from_secs(30);
+const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn changes_during_a_list_are_found() {
@@ -392,4 +393,38 @@ async fn a_stop_ends_sessions_whatever_runs_in_them() {
     upstream.server.common.wait_closed().await;
     assert_eq!(site.ended(), ["session-0"]);
     running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_the_answer_to_a_subscription_that_has_ended() {
+    let shared = dialing(|talk, message| match message["method"].as_str() {
+        Some("initialize") => {
+            let capabilities = json!({"resources": {"subscribe": true}});
+            let info = json!({"name": "a", "version": "1"});
+            let result = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info});
+            talk.answer(message, &result);
+        }
+        Some("resources/list") => talk.answer(message, &json!({"resources": []})),
+        Some("resources/templates/list") => talk.answer(message, &json!({"resourceTemplates": []})),
+        // Subscriptions are never answered.
+        _ => {}
+    });
+    let mut legacy = settings();
+    legacy.protocol = Some("2025-11-25".to_owned());
+    let upstream = Upstream::new(legacy, shared, Arc::new(NoSink));
+    tokio::spawn(upstream.clone().run());
+    until(&upstream, UpstreamState::Ready).await;
+    let uri = ByteString::literal("a://1");
+    upstream.subscribe(vec![uri.clone()]);
+    let waiting = tokio::spawn({
+        let upstream = upstream.clone();
+        async move { upstream.confirm_subscription(&testing::caller(1, Some("s")), &uri).await }
+    });
+    tokio::time::sleep(SECOND).await;
+    assert!(!waiting.is_finished(), "the server has not answered");
+    upstream.subscribe(Vec::new());
+    tokio::time::sleep(SECOND).await;
+    assert!(waiting.is_finished());
+    waiting.await.unwrap().unwrap();
+    upstream.stop().await;
 }
