@@ -95,13 +95,18 @@ const RANDOM: usize = 16;
 pub fn secret_ranges(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut done = 0;
+    let mut word = UrlWord::default();
     while let Some(at) = text[done..].find("://").map(|at| done + at) {
         let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
         let start = at - text[done..at].chars().rev().take_while(|c| is_scheme(*c)).count();
-        let length = url_length(&text[at + 3..]);
+        let url = at + 3;
+        if url > word.end {
+            word = UrlWord::starting_at(text, url);
+        }
+        let end = word.url_end(text, url);
         words(text, done..start, &mut found);
-        url_ranges(text, at + 3..at + 3 + length, &mut found);
-        done = at + 3 + length;
+        url_ranges(text, url..end, &mut found);
+        done = end;
     }
     words(text, done..text.len(), &mut found);
     merged_ranges(found)
@@ -132,13 +137,32 @@ pub fn mask_secrets(text: &str, mask: &str) -> String {
     out + &text[done..]
 }
 
-/// Returns the length of a URL behind its scheme. In a list, the next one follows in what would be its path.
-fn url_length(rest: &str) -> usize {
-    let length = rest.find(|c: char| c.is_whitespace() || "\"'<>`".contains(c)).unwrap_or(rest.len());
-    let path = rest[..length].find(['?', '#']).unwrap_or(length);
-    match rest[..path].find("://") {
-        Some(next) => next - rest[..next].bytes().rev().take_while(u8::is_ascii_alphanumeric).count(),
-        None => length,
+/// Word that has URLs. All of them share its bounds, which are therefore searched once.
+#[derive(Default)]
+struct UrlWord {
+    /// End of the word.
+    end: usize,
+    /// Place of its first `?` or `#`, or its end.
+    end_of_path: usize,
+}
+
+impl UrlWord {
+    /// Finds the bounds of the word that a URL is in. `start` is behind the scheme of its first one.
+    fn starting_at(text: &str, start: usize) -> Self {
+        let rest = &text[start..];
+        let length = rest.find(|c: char| c.is_whitespace() || "\"'<>`".contains(c)).unwrap_or(rest.len());
+        let path = rest[..length].find(['?', '#']).unwrap_or(length);
+        UrlWord { end: start + length, end_of_path: start + path }
+    }
+
+    /// Returns the end of a URL that starts at `start`, behind its scheme. In a list, the next one follows in what would
+    /// be its path.
+    fn url_end(&self, text: &str, start: usize) -> usize {
+        let path = &text[start..self.end_of_path];
+        match path.find("://") {
+            Some(next) => start + next - path[..next].bytes().rev().take_while(u8::is_ascii_alphanumeric).count(),
+            None => self.end,
+        }
     }
 }
 
@@ -254,6 +278,11 @@ fn base64_in(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
     let mut at = place.start;
     for run in text[place].split_inclusive(|c| !is_part(c)) {
         let body = run.trim_end_matches(|c| !is_part(c));
+        if body.is_empty() {
+            // Counted here, the padding of a long one would be counted again from each of its signs.
+            at += run.len();
+            continue;
+        }
         let padding = text[at + body.len()..].bytes().take_while(|byte| *byte == b'=').count();
         let mut segments: Vec<(usize, &str)> = Vec::new();
         let mut start = at;
@@ -286,23 +315,29 @@ fn push_base64(segments: Vec<(usize, &str)>, padding: usize, found: &mut Vec<Ran
 
 /// Finds a JSON Web Token: two parts that begin as JSON does in base64, and a signature.
 fn json_web_token(word: &str) -> Option<usize> {
-    let is_token = |at: &usize| {
-        let mut parts = word[*at..].split('.').map(str::len);
-        parts.next().is_some_and(|head| head >= 12) && parts.next().is_some_and(|body| body >= 8)
-    };
-    word.match_indices("eyJ").map(|(at, _)| at).find(is_token)
+    let mut start = 0;
+    let mut parts = word.split('.').peekable();
+    while let Some(head) = parts.next() {
+        // The first beginning leaves the longest head.
+        let token = head.find("eyJ").filter(|at| head.len() - at >= 12);
+        if let Some(at) = token.filter(|_| parts.peek().is_some_and(|body| body.len() >= 8)) {
+            return Some(start + at);
+        }
+        start += head.len() + 1;
+    }
+    None
 }
 
 /// Finds the beginning of a key with a well-known prefix.
 fn prefix_in(word: &str) -> Option<usize> {
+    // A name of words, such as `sk-learn-contrib`, has none of these.
+    let last_made = word.rfind(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase())?;
     PREFIXES.iter().find_map(|(prefix, rest)| {
         let prefix = prefix.trim_end_matches('.');
         let is_key = |at: &usize| {
             let is_start = *at == 0 || !word.as_bytes()[*at - 1].is_ascii_alphanumeric();
-            let key = &word[*at + prefix.len()..];
-            // A name of words, such as `sk-learn-contrib`, has none of these.
-            let is_made = || key.contains(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase());
-            is_start && key.len() >= *rest && is_made()
+            let key = *at + prefix.len();
+            is_start && word.len() - key >= *rest && key <= last_made
         };
         word.match_indices(prefix).map(|(at, _)| at).find(is_key)
     })
@@ -455,6 +490,24 @@ mod tests {
             [("task-sk-0123456789abcdefABCDEF", "task-***"), ("eyJ.eyJhbGciOiJIUzI1NiJ9.zRWEvhYAunz3", "eyJ.***")]
         {
             assert_eq!(mask_secrets(text, "***"), masked);
+        }
+    }
+
+    #[test]
+    fn a_text_that_begins_again_and_again_is_read_once() {
+        // The time for the square of such a length is counted in hours.
+        const LENGTH: usize = 4 << 20;
+        for (part, is_secret) in [
+            ("a://", false),
+            ("a://u@", true),
+            ("sk-", false),
+            ("eyJ", true),
+            ("eyJhbGciOiJI.", true),
+            ("=", false),
+            ("a=", false),
+        ] {
+            let text = part.repeat(LENGTH / part.len());
+            assert_eq!(!secret_ranges(&text).is_empty(), is_secret, "{part}");
         }
     }
 }
