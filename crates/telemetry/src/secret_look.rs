@@ -180,10 +180,11 @@ fn user_length(rest: &str) -> Option<usize> {
 }
 
 /// Finds the secret parts of a URL behind its scheme: user, tokens in the path, values of the query, and the fragment.
-fn url_ranges(text: &str, url: Range<usize>, found: &mut Vec<Range<usize>>) {
-    if let Some(at) = user_length(&text[url.clone()]) {
+fn url_ranges(text: &str, mut url: Range<usize>, found: &mut Vec<Range<usize>>) {
+    // What is left may look like a user and a host, too.
+    while let Some(at) = user_length(&text[url.clone()]) {
         push_value(text, url.start..url.start + at, found);
-        return url_ranges(text, url.start + at + 1..url.end, found);
+        url.start += at + 1;
     }
     let rest = &text[url.clone()];
     let end_of_path = rest.find(['?', '#']).unwrap_or(rest.len());
@@ -509,5 +510,12 @@ mod tests {
             let text = part.repeat(LENGTH / part.len());
             assert_eq!(!secret_ranges(&text).is_empty(), is_secret, "{part}");
         }
+    }
+
+    #[test]
+    fn a_url_with_many_users_has_them_all_masked() {
+        let url = format!("http://{}h.example/x", "a:b/@".repeat(100_000));
+        let masked = format!("http://{}h.example/x", "***@".repeat(100_000));
+        assert_eq!(mask_secrets(&url, "***"), masked);
     }
 }
