@@ -2,6 +2,8 @@
 //!
 //! Owns small texts and what they become. Does not read files. Invariant: each row stands for a line that a client takes.
 
+use super::super::super::parse;
+use super::super::super::source::FileFormat;
 use super::*;
 
 #[test]
@@ -39,12 +41,13 @@ fn a_program_of_windows_is_one_word() {
 
 #[test]
 fn references_to_variables_of_the_entry_are_left_to_its_program() {
-    let names = ["KEY".to_owned()];
+    let names = HashSet::from(["KEY", "B"]);
     for (text, escaped) in [
         ("Authorization:${KEY}", "Authorization:$${KEY}"),
         ("${KEY:-x} ${OTHER} $KEY", "$${KEY:-x} ${OTHER} $KEY"),
         ("$${KEY} $$ ${KEY}", "$${KEY} $$ $${KEY}"),
         ("$$${KEY}", "$$$${KEY}"),
+        ("${A:-${B}}${KEY}${KE${KEY", "${A:-$${B}}$${KEY}${KE${KEY"),
     ] {
         assert_eq!(escape_references(text, &names), escaped, "{text}");
     }
@@ -52,7 +55,25 @@ fn references_to_variables_of_the_entry_are_left_to_its_program() {
         |text: &str| ConfigNode::new(ConfigValue::Text(text.to_owned()), SourceSpan { source: 0, start: 0, end: 0 });
     let env = [("A", "${A}"), ("B", "b"), ("C", "${A}"), ("D", "${D:-d}")];
     let env = env.into_iter().map(|(name, value)| (name.to_owned(), text(value))).collect();
-    assert_eq!(set_variables(&env), ["B", "C"]);
+    assert_eq!(set_variables(&env), HashSet::from(["B", "C"]));
+}
+
+#[test]
+fn many_variables_and_many_references_are_read_once_each() {
+    // Names times parts of arguments are billions here.
+    let env: Vec<String> = (0..40_000).map(|n| format!(r#""V{n}": "v""#)).collect();
+    let (dollars, openings) = ("$$".repeat(200_000), "${".repeat(200_000));
+    let text = format!(
+        r#"{{"mcpServers": {{"a": {{"command": "a", "args": ["{dollars}", "{openings}", "${{V7}}"], "env": {{{}}}}}}}}}"#,
+        env.join(",")
+    );
+    let mut faults = ProblemCollector::default();
+    let mut tree = parse::parse(FileFormat::Json, &text, 0, &mut faults);
+    super::super::normalise(&mut tree, None, &mut faults);
+    let args = tree.at(&ConfigPath::of(&["servers", "a", "args"])).map(|args| args.value.clone());
+    let Some(ConfigValue::List(args)) = args else { panic!("no arguments") };
+    assert_eq!(args[1].as_text(), Some(&*openings));
+    assert_eq!(args[2].as_text(), Some("$${V7}"));
 }
 
 #[test]
