@@ -3,6 +3,8 @@
 //! Owns the command line of `mcp-remote`. Does not know ours (`merge`). Invariant: a bridge that may log in by itself stays
 //! a program, since nobody else has its login.
 
+use std::collections::{HashMap, HashSet};
+
 use moongate_config::{ServerEntry, looks_secret, sounds_secret};
 use serde_json::{Map, Value};
 
@@ -12,6 +14,8 @@ const STARTERS: [&str; 8] = ["npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx"
 const IGNORED: [&str; 4] = ["--host", "--auth-timeout", "--resource", "--callback-port"];
 /// Variables that change nothing of the connection.
 const HARMLESS: [&str; 5] = ["PATH", "HOME", "DEBUG", "NODE_NO_WARNINGS", "MCP_REMOTE_CONFIG_DIR"];
+/// Bytes of all headers of a bridge. Servers read less.
+const HEADERS_MAX: usize = 64 << 10;
 /// Endings of programs on Windows.
 const ENDINGS: [&str; 3] = [".exe", ".cmd", ".ps1"];
 
@@ -29,7 +33,10 @@ pub(super) struct RemoteBridge<'a> {
 /// Replaces an entry that starts `mcp-remote` by the server behind it, if a header has the credential.
 pub(super) fn unwrap(mut server: ServerEntry) -> ServerEntry {
     let Some(bridge) = RemoteBridge::of(&server.settings) else { return server };
-    let headers = bridge.headers();
+    let Some(headers) = bridge.headers() else {
+        server.notes.push("`mcp-remote` stays, since its headers are too long".to_owned());
+        return server;
+    };
     if !headers.iter().any(|(name, value)| is_credential(name, value)) {
         server.notes.push("`mcp-remote` stays, since it logs in by itself".to_owned());
         return server;
@@ -78,29 +85,24 @@ impl<'a> RemoteBridge<'a> {
         Some(RemoteBridge { url, runs_here: runs_here(&words[..first]), flags, env })
     }
 
-    /// Headers that it sends, each with its value.
-    fn headers(&self) -> Map<String, Value> {
-        let pairs = self.flags.windows(2).filter(|pair| pair[0] == "--header");
-        let header = |pair: &[&str]| {
-            let (name, value) = pair[1].split_once(':')?;
-            Some((name.trim().to_owned(), Value::from(self.with_variables(value.trim()))))
-        };
-        pairs.filter_map(header).collect()
-    }
-
-    /// Replaces variables that the entry itself sets: they do not exist without the program.
-    fn with_variables(&self, value: &str) -> String {
-        self.env.iter().fold(value.to_owned(), |text, (name, value)| {
-            // The reader leaves references to such variables to the program, by a second dollar sign.
-            let [left, plain] = ["$", ""].map(|dollar| format!("{dollar}${{{name}}}"));
-            text.replace(&left, value).replace(&plain, value)
-        })
+    /// Headers that it sends, each with its value. `None` if they are longer than any server reads.
+    fn headers(&self) -> Option<Map<String, Value>> {
+        let variables: HashMap<&str, &str> = self.env.iter().copied().collect();
+        let (mut headers, mut left) = (Map::new(), HEADERS_MAX);
+        for pair in self.flags.windows(2).filter(|pair| pair[0] == "--header") {
+            let Some((name, value)) = pair[1].split_once(':') else { continue };
+            let value = with_variables(value.trim(), &variables, left)?;
+            left = left.checked_sub(value.len())?;
+            headers.insert(name.trim().to_owned(), Value::from(value));
+        }
+        Some(headers)
     }
 
     /// Settings of the server behind it. `None` if a flag or a variable has no equal.
     fn settings(&self, headers: Map<String, Value>) -> Option<Map<String, Value>> {
-        let is_used = |name: &str| self.flags.iter().any(|flag| flag.contains(&format!("${{{name}}}")));
-        let is_known = |name: &str| HARMLESS.contains(&name) || is_used(name);
+        let used: HashSet<&str> =
+            self.flags.iter().flat_map(|flag| flag.split("${").skip(1)).filter_map(name_in).collect();
+        let is_known = |name: &str| HARMLESS.contains(&name) || used.contains(name);
         if !self.runs_here || !self.env.iter().all(|(name, _)| is_known(name)) {
             return None;
         }
@@ -124,6 +126,43 @@ impl<'a> RemoteBridge<'a> {
         out.insert("headers".to_owned(), Value::Object(headers));
         Some(out)
     }
+}
+
+/// Replaces variables that the entry itself sets: they do not exist without the program. `None` if the text gets longer
+/// than `length_max`.
+fn with_variables(text: &str, variables: &HashMap<&str, &str>, length_max: usize) -> Option<String> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, mark)) = rest.split_once('$') {
+        out.push_str(before);
+        // The reader leaves references to such variables to the program, by a second dollar sign.
+        let inside = mark.strip_prefix("${").or_else(|| mark.strip_prefix('{'));
+        let name = inside.and_then(name_in);
+        let found = inside.zip(name.and_then(|name| Some((name, variables.get(name)?))));
+        rest = match found {
+            Some((inside, (name, value))) => {
+                out.push_str(value);
+                &inside[name.len() + 1..]
+            }
+            None => {
+                out.push('$');
+                mark
+            }
+        };
+        // Each of many references may stand for a long value.
+        if out.len() > length_max {
+            return None;
+        }
+    }
+    out.push_str(rest);
+    (out.len() <= length_max).then_some(out)
+}
+
+/// Returns the name at the start of a reference, behind its brace.
+fn name_in(inside: &str) -> Option<&str> {
+    // No name has a dollar sign. Openings alone would otherwise be searched to the end of the text, each of them.
+    let end = inside.find(['}', '$']).filter(|end| inside[*end..].starts_with('}'))?;
+    Some(&inside[..end])
 }
 
 /// Counts the words of headers before the URL, which the bridge takes out first.
@@ -154,4 +193,43 @@ fn is_credential(name: &str, value: &Value) -> bool {
     // A scheme alone is what an empty variable leaves.
     let is_there = !matches!(value.to_ascii_lowercase().as_str(), "" | "bearer" | "basic" | "token");
     is_there && (sounds_secret(name) || looks_secret(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn unwrapped(args: &[String], env: &Map<String, Value>) -> ServerEntry {
+        let settings = json!({ "command": "npx", "args": args, "env": env });
+        unwrap(super::super::entry("a", settings.as_object().cloned().unwrap_or_default()))
+    }
+
+    fn bridge_to(header: &str) -> [String; 4] {
+        ["mcp-remote", "https://a.example", "--header", header].map(str::to_owned)
+    }
+
+    #[test]
+    fn a_value_put_into_a_header_is_not_searched_for_variables() {
+        let doubled = |n: u32| (format!("V{n}"), Value::from(format!("${{V{0}}}${{V{0}}}", n + 1)));
+        let mut env: Map<String, Value> = (0..60).map(doubled).collect();
+        let names: String = env.keys().map(|name| format!("${{{name}}}")).collect();
+        let found = unwrapped(&bridge_to(&format!("X-Key: $${{V0}} $$ ${{A}} ${{V ${{V59}}{names}")), &env);
+        let key = found.settings["headers"]["X-Key"].as_str().unwrap_or_default();
+        assert!(key.starts_with("${V1}${V1} $$ ${A} ${V ${V60}${V60}${V1}${V1}${V2}"), "{key}");
+        env.insert("UNUSED".to_owned(), Value::from("x"));
+        assert!(unwrapped(&bridge_to("X-Key: ${V0}"), &env).settings.contains_key("command"));
+    }
+
+    #[test]
+    fn headers_that_no_server_reads_leave_the_bridge() {
+        let env = Map::from_iter([("V".to_owned(), Value::from("x".repeat(60_000)))]);
+        for header in [format!("X-Key: {}", "${V}".repeat(60_000)), "X-Key: ${V}${V}".to_owned()] {
+            let found = unwrapped(&bridge_to(&header), &env);
+            assert!(found.settings.contains_key("command"));
+            assert!(found.notes.iter().any(|note| note.contains("too long")), "{:?}", found.notes);
+        }
+        assert!(unwrapped(&bridge_to("X-Key: ${V}"), &env).settings.contains_key("url"));
+    }
 }
