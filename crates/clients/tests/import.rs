@@ -156,6 +156,26 @@ fn servers_are_compared_by_what_they_are() {
 }
 
 #[test]
+fn thousands_of_servers_are_not_compared_in_pairs() {
+    let entry = |name: String, settings: serde_json::Value| {
+        let settings = settings.as_object().cloned().unwrap();
+        let masked = settings.clone();
+        let (source_name, notes) = (name.clone(), Vec::new());
+        ("a".to_owned(), moongate_config::ServerEntry { name, source_name, settings, masked, notes, is_broken: false })
+    };
+    // Accounts at one address, and programs with one command.
+    let accounts = (0..300).map(|n| json!({ "url": "https://a.example", "headers": { "X-Key": n.to_string() } }));
+    let programs = (0..40_000).map(|n| json!({ "command": "npx", "args": ["-y", format!("p{n}")] }));
+    let again = [json!({ "command": "npx", "args": ["-y", "p39999"] })];
+    let found = accounts.chain(programs).chain(again).enumerate();
+    let found = found.map(|(n, settings)| entry(format!("s{n}"), settings));
+    let rows = plan_import(found, &[], &OwnGateway::default(), &BTreeMap::new());
+    let (last, others) = rows.split_last().unwrap();
+    assert!(others.iter().all(|row| row.state == ImportState::New));
+    assert_eq!(last.state, ImportState::Same { name: "s40299".to_owned() });
+}
+
+#[test]
 fn a_client_s_file_without_servers_has_none() {
     for (path, text) in [
         ("/home/ada/.claude.json", r#"{"numStartups": 5, "projects": {"/x": {"mcpServers": {}}}, "name": "ada"}"#),

@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::remote_bridge::RemoteBridge;
-use super::same_server::{MissingSetting, has_unset, missing_settings};
+use super::same_server::{MissingSetting, has_unset};
+use super::taken_servers::TakenServers;
 use crate::start_command::StartCommand;
 
 /// Server of our config.
@@ -80,7 +81,7 @@ pub fn plan_import(
     own: &OwnGateway,
     variables: &BTreeMap<String, String>,
 ) -> Vec<ImportRow> {
-    let mut taken: Vec<KnownServer> = known.to_vec();
+    let mut taken = TakenServers::of_config(known, variables);
     // Names of servers that may be added later are taken, too.
     let mut unused = UnusedNames::new(known.iter().map(|server| server.name.clone()));
     let mut found: Vec<(usize, (String, ServerEntry))> = found.into_iter().enumerate().collect();
@@ -88,7 +89,7 @@ pub fn plan_import(
     found.sort_by_key(|(_, (_, server))| rank(&server.settings, variables));
     let mut rows: Vec<(usize, ImportRow)> = Vec::new();
     for (at, (origin, mut server)) in found {
-        let near = nearest(&taken, known.len(), &server.settings, variables);
+        let near = taken.nearest(&server.settings);
         let state = match near {
             _ if own.is_meant(&server.settings) => ImportState::Own,
             _ if server.is_broken => ImportState::Broken,
@@ -108,7 +109,7 @@ pub fn plan_import(
                 match other.map(|(near, lacks)| (near.name.clone(), lacks)) {
                     Some((name, lacks)) => ImportState::Differs { name, lacks },
                     None => {
-                        taken.push(KnownServer { name: server.name.clone(), settings: server.settings.clone() });
+                        taken.add(KnownServer { name: server.name.clone(), settings: server.settings.clone() });
                         if server.name == from { ImportState::New } else { ImportState::Renamed { from } }
                     }
                 }
@@ -119,28 +120,6 @@ pub fn plan_import(
     }
     rows.sort_by_key(|(at, _)| *at);
     rows.into_iter().map(|(_, row)| row).collect()
-}
-
-/// Finds the entry for a server, and what it lacks of the server's settings. The first `known` ones are the config's.
-fn nearest<'a>(
-    taken: &'a [KnownServer],
-    known: usize,
-    settings: &Map<String, Value>,
-    variables: &BTreeMap<String, String>,
-) -> Option<(&'a KnownServer, Vec<MissingSetting>)> {
-    // Rows of this import count, too: two clients often have the same server.
-    let mut near = None;
-    for (at, other) in taken.iter().enumerate() {
-        match missing_settings(&other.settings, settings, variables) {
-            Some(lacks) if lacks.is_empty() => return Some((other, lacks)),
-            // Of two new programs, the one with more variables may have another account. Both are imported.
-            Some(lacks) if at < known || lacks.iter().all(|setting| setting.table == "headers") => {
-                near = near.or(Some((other, lacks)));
-            }
-            _ => {}
-        }
-    }
-    near
 }
 
 /// Place of an entry among those for one server: the one that most likely works comes first.

@@ -12,6 +12,7 @@ mod projects;
 mod registry;
 mod remote_bridge;
 mod same_server;
+mod taken_servers;
 
 use std::fmt;
 use std::path::Path;

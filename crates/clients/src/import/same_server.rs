@@ -32,6 +32,74 @@ impl MissingSetting {
     }
 }
 
+/// Fact that entries for one server have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum EntryMark {
+    /// URL of the server, or of the one behind a bridge.
+    Url(String),
+    /// Socket of the server.
+    Socket(String),
+    /// Command and number of arguments.
+    Program(String, usize),
+    /// Program with an argument that is not known here.
+    OpenProgram(String, usize),
+    /// Command and arguments, packages without their versions.
+    CommandLine(Vec<String>),
+}
+
+/// Marks of an entry. Another one for the same server has one of the `sought` among its `own`.
+#[derive(Debug, Default)]
+pub(super) struct EntryMarks {
+    pub(super) own: Vec<EntryMark>,
+    pub(super) sought: Vec<EntryMark>,
+}
+
+impl EntryMarks {
+    /// Reads the marks of an entry.
+    pub(super) fn of(settings: &Map<String, Value>, variables: &Variables) -> Self {
+        let text = |key: &str| settings.get(key).and_then(Value::as_str);
+        let mut marks = EntryMarks::default();
+        let bridge = RemoteBridge::of(settings).map(|bridge| bridge.url.to_owned());
+        for url in text("url").map(|url| expanded(url, variables)).into_iter().chain(bridge) {
+            marks.add(EntryMark::Url(normal_url(&url)));
+        }
+        if let Some(socket) = socket(settings) {
+            marks.add(EntryMark::Socket(socket.to_string()));
+        }
+        if let Some(command) = text("command") {
+            marks.add_command(command, &words(settings), variables);
+        }
+        marks
+    }
+
+    fn add(&mut self, mark: EntryMark) {
+        self.own.push(mark.clone());
+        self.sought.push(mark);
+    }
+
+    fn add_command(&mut self, command: &str, args: &[String], variables: &Variables) {
+        let runs_packages = naming::runs_packages(command);
+        let mut line = vec![command.to_owned()];
+        for arg in args {
+            let arg = expanded(arg, variables);
+            let is_package = runs_packages && !arg.starts_with('-');
+            line.push(if is_package { split_version(&arg).0.to_owned() } else { arg });
+        }
+        let is_open = line.iter().any(|word| word.contains(HOLE));
+        let program = EntryMark::Program(command.to_owned(), args.len());
+        let open_program = EntryMark::OpenProgram(command.to_owned(), args.len());
+        self.own.push(program.clone());
+        if is_open {
+            // It may be any with as many arguments.
+            self.own.push(open_program);
+            self.sought.push(program);
+        } else {
+            self.sought.push(open_program);
+            self.add(EntryMark::CommandLine(line));
+        }
+    }
+}
+
 /// Returns what an entry lacks of another one for the same server. `None`: they are two servers.
 pub(super) fn missing_settings(
     there: &Map<String, Value>,
@@ -47,7 +115,6 @@ pub(super) fn missing_settings(
     if let Some(is_same) = is_bridge_to_other(there, found, variables).or(is_bridge_to_other(found, there, variables)) {
         return is_same.then(Vec::new);
     }
-    let socket = |entry: &Map<String, Value>| entry.get("unix").or_else(|| entry.get("tcp")).cloned();
     match both("command") {
         Some((one_command, other_command)) => {
             let text = |entry: &Map<String, Value>, key: &str| {
@@ -63,6 +130,10 @@ pub(super) fn missing_settings(
         }
         None => (socket(there).is_some() && socket(there) == socket(found)).then(Vec::new),
     }
+}
+
+fn socket(entry: &Map<String, Value>) -> Option<&Value> {
+    entry.get("unix").or_else(|| entry.get("tcp"))
 }
 
 /// True if an entry is a bridge to the URL of the other one. `None` unless they are a bridge and a URL.
