@@ -18,7 +18,9 @@ use crate::rewrite_links;
 use crate::routed_call::RoutedCall;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, McpMethod, Outcome, TaskMode};
+use moongate_model::{
+    Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, McpMethod, Outcome, Retryable, TaskMode,
+};
 use moongate_upstream::ServerCall;
 
 /// Begins a permitted call at its server. `tests/tidy.rs` checks that nothing else in the gateway reaches a server.
@@ -89,6 +91,7 @@ impl Endpoint {
     /// Ends a call that never left the gateway.
     pub(super) fn answer_locally(&self, caller: &Caller, unsent: UnsentCall, end: Result<Outcome, Error>) -> Exchange {
         unsent.record(self, caller, &end);
-        Exchange::ready(end)
+        // A client may use the state of such a call again.
+        Exchange::ready(end.map_err(|error| error.with_retryable(Retryable::NotSent)))
     }
 }

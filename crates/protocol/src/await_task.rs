@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::input_clock::InputClock;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Error, Exchange, ExchangeEvent, InputRequired, InputResponses};
+use moongate_model::{Error, Exchange, ExchangeEvent, InputRequired, InputResponses, Outcome, Retryable};
 
 /// Time limit for a user to answer a task's input request. The call's own time stands still meanwhile.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(600);
@@ -91,7 +91,7 @@ impl TaskAsCall {
                     self.finished = true;
                     // Its end is known, so dropping this exchange must not cancel it.
                     self.task = None;
-                    return Some(ExchangeEvent::Done(end));
+                    return Some(ExchangeEvent::Done(self.with_sent_call(end)));
                 }
                 ExchangeEvent::InputRequired(input) => {
                     // Only a task has a deadline here. The call before it bounds its own time.
@@ -100,6 +100,17 @@ impl TaskAsCall {
                 }
                 event @ ExchangeEvent::Notification(_) => return Some(event),
             }
+        }
+    }
+
+    /// Takes back that the call was not sent if it became a task: an error of the wait is about a later request.
+    fn with_sent_call(&self, end: Result<Outcome, Error>) -> Result<Outcome, Error> {
+        match end {
+            // Without this a retry would make a second task.
+            Err(error) if self.deadline.is_some() && error.retryable == Retryable::NotSent => {
+                Err(error.with_retryable(Retryable::No))
+            }
+            end => end,
         }
     }
 
@@ -138,5 +149,37 @@ impl Drop for TaskAsCall {
         if tokio::runtime::Handle::try_current().is_ok() {
             self.cancel();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moongate_jsonrpc::json::JsonObject;
+    use moongate_model::{McpErrorKind, TaskState, TaskStatus};
+
+    #[tokio::test]
+    async fn a_failed_wait_for_a_task_does_not_repeat_its_call() {
+        let unsent = || Error::new(McpErrorKind::ServerDown, "away").with_retryable(Retryable::NotSent);
+        let hooks = || TaskHooks {
+            wait: Box::new(move |_| Exchange::ready(Err(unsent()))),
+            cancel: Box::new(|_| ()),
+            timeout: Duration::from_secs(60),
+            timeout_error: Error::internal("late"),
+        };
+        let task = TaskState {
+            id: ByteString::literal("t"),
+            status: TaskStatus::Working,
+            ttl: None,
+            poll_interval: None,
+            other_members: JsonObject::new(),
+            input_requests: Vec::new(),
+            outcome: None,
+        };
+        let task = Outcome { task: Some(Box::new(task)), ..Outcome::default() };
+        let lost = await_task(Exchange::ready(Ok(task)), hooks()).outcome().await.unwrap_err();
+        assert_eq!(lost.retryable, Retryable::No, "its server runs the task");
+        let unmade = await_task(Exchange::ready(Err(unsent())), hooks()).outcome().await.unwrap_err();
+        assert_eq!(unmade.retryable, Retryable::NotSent);
     }
 }

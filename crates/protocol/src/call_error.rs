@@ -31,6 +31,7 @@ pub(super) fn from_link(server: &str, error: &LinkError) -> Error {
         }
         LinkError::QueueFull(reason) => {
             Error::new(McpErrorKind::Overloaded, format!("Server \"{server}\" is overloaded: {reason}"))
+                .with_retryable(Retryable::NotSent)
         }
         LinkError::Spawn(reason) | LinkError::Unreachable(reason) | LinkError::NotSent(reason) => {
             server_down(server, reason).with_retryable(Retryable::NotSent)

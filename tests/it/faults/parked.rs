@@ -1,6 +1,6 @@
 //! Calls of stateless clients whose server waits for an answer: nobody comes back, the wrong one does, the server goes.
 
-use moongate_mock::{MockHandle, MockScript};
+use moongate_mock::{FaultAction, FaultRule, MockHandle, MockScript};
 use moongate_telemetry::StateRefusal;
 use serde_json::{Value, json};
 
@@ -126,7 +126,26 @@ async fn a_sealed_state_is_good_once() {
 }
 
 #[tokio::test]
-async fn a_state_whose_call_had_no_effect_is_good_again() {
+async fn a_state_whose_call_may_have_run_stays_used() {
+    let status = |status| FaultAction::Status { status, headers: [].into(), body: String::new(), content_type: None };
+    let thrown = FaultAction::Error { code: -32603, message: "thrown after the effect".to_owned() };
+    for failure in [status(500), status(502), status(504), thrown] {
+        // The first call asks, and the second one fails.
+        let fault = FaultRule::on("tools/call:elicit", failure.clone()).after(1);
+        let mock = serve(modern().with_fault(fault)).await;
+        let gateway = Setup::new().http("web", &mock.url).start().await;
+        gateway.ready(&["web"]).await;
+        let client = gateway.client(Era::Modern).await;
+        let asked = ask(&client, "web").await;
+        let failed = retry(&client, "web", &asked).await.answer().to_string();
+        assert!(failed.contains("HTTP status 50") || failed.contains("thrown"), "{failed}");
+        let error = retry(&client, "web", &asked).await.error();
+        assert!(error["message"].as_str().unwrap().contains("used before"), "{failure:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_state_whose_call_was_not_sent_is_good_again() {
     let mock = serve(modern()).await;
     let address = mock.url.trim_start_matches("http://").trim_end_matches("/mcp").parse().unwrap();
     let gateway = Setup::new().http("web", &mock.url).start().await;

@@ -51,6 +51,8 @@ struct ActiveCall {
     connect_time: Duration,
     /// Attempts after the first one.
     retries: u32,
+    /// True if an attempt that failed may have run.
+    may_have_run: bool,
     /// Copy of the call for a retry, while one is possible.
     retryable: Option<Box<RetryableCall>>,
     /// Definition of the called tool, where a failure may show that the era is the wrong one.
@@ -74,7 +76,7 @@ enum CallStart {
 
 impl ServerCall {
     fn refused(error: Error) -> Self {
-        ServerCall(CallStart::Refused(Some(error)))
+        ServerCall(CallStart::Refused(Some(error.with_retryable(Retryable::NotSent))))
     }
 
     fn running(call: ActiveCall) -> Self {
@@ -138,6 +140,7 @@ impl Stream for ActiveCall {
                     Ok(started) => this.on_started(started),
                     Err(error) => {
                         this.finish();
+                        let error = this.with_sent_attempts(error.with_retryable(Retryable::NotSent));
                         return Poll::Ready(Some(ExchangeEvent::Done(Err(error))));
                     }
                 },
@@ -180,6 +183,7 @@ impl CallDispatcher {
             queue_time: Duration::ZERO,
             connect_time: Duration::ZERO,
             retries: 0,
+            may_have_run: false,
             retryable: RetryableCall::of(&caller, &call, self.attempts()),
             tool: call.definition.clone().filter(|_| call.method == McpMethod::CallTool && era == Era::Modern),
             own_credentials: !caller.forwarded_headers.is_empty(),
@@ -256,7 +260,8 @@ impl ActiveCall {
                     return None;
                 }
                 self.finish();
-                return Some(ExchangeEvent::Done(end.map_err(|error| self.with_queue_time(error))));
+                let with_history = |error| self.with_sent_attempts(self.with_queue_time(error));
+                return Some(ExchangeEvent::Done(end.map_err(with_history)));
             }
         }
         Some(event)
@@ -295,6 +300,12 @@ impl ActiveCall {
             .into();
         }
         error
+    }
+
+    /// Takes back that a call was not sent if an earlier attempt was: the error tells of the last one only.
+    fn with_sent_attempts(&self, error: Error) -> Error {
+        let claims_unsent = error.retryable == Retryable::NotSent;
+        if claims_unsent && self.may_have_run { error.with_retryable(Retryable::No) } else { error }
     }
 
     /// Feeds the outcome to the retry budget, the circuit breaker and the supervisor.
@@ -336,6 +347,7 @@ impl ActiveCall {
         count(RetryOutcome::Sent);
         let Some(call) = retryable.call.clone_for_retry() else { return false };
         self.retries += 1;
+        self.may_have_run |= error.retryable != Retryable::NotSent;
         let caller: Arc<Caller> = retryable.caller.clone();
         self.retryable = Some(retryable);
         // The next attempt may choose another connection, so that this one is returned to the pool.
@@ -373,8 +385,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::testing::memory::{MemoryServer, ServerBehaviour, call, tool};
     use crate::testing::{dialing, settings};
-    use crate::{NoSink, ServerSettings, Upstream, UpstreamState};
+    use crate::{NoSink, ServerSettings, SharingMode, Upstream, UpstreamState};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
     use moongate_jsonrpc::message::RpcError;
     use moongate_model::{Call, LogFilter, McpMethod};
@@ -413,6 +426,44 @@ mod tests {
         assert!(end.is_ok() && (20..=30).contains(&told), "{told}");
         let dropped = upstream.server.metrics().calls.dropped.get(DroppedItem::CallNotification);
         assert_eq!(dropped + told, 40);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_are_refused_at_the_gateway_were_not_sent() {
+        let caller = testing::caller(1, Some("s"));
+        let unconnected = MemoryServer::new(&[ServerBehaviour::Unstartable]).upstream(|_| ());
+        let refused = unconnected.call(&caller, tool("t")).outcome().await.unwrap_err();
+        assert_eq!((refused.kind, refused.retryable), (McpErrorKind::ServerDown, Retryable::NotSent));
+
+        let answering = MemoryServer::new(&[ServerBehaviour::Answers(Duration::ZERO)]);
+        let busy = answering.upstream(|settings| (settings.max_concurrency, settings.queue) = (1, 0));
+        tokio::spawn(busy.clone().run());
+        let running = call(&busy, &caller, "hang");
+        tokio::task::yield_now().await;
+        let refused = busy.call(&caller, tool("t")).outcome().await.unwrap_err();
+        assert_eq!((refused.kind, refused.retryable), (McpErrorKind::Overloaded, Retryable::NotSent));
+        running.abort();
+
+        let failing = MemoryServer::new(&[ServerBehaviour::Mute]).upstream(|settings| settings.breaker.failures = 1);
+        failing.calls.breaker.record(CallClass::Failure("why".to_owned(), None), &BreakerPermit::default());
+        let refused = failing.call(&caller, tool("t")).outcome().await.unwrap_err();
+        assert!(refused.message.contains(".breaker"), "{refused}");
+        assert_eq!(refused.retryable, Retryable::NotSent);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_with_an_attempt_that_may_have_run_was_sent() {
+        // A read is safe to repeat. Its first attempt loses the connection, and the second one gets none.
+        let memory = MemoryServer::new(&[ServerBehaviour::DiesLater, ServerBehaviour::Unstartable]);
+        let upstream = memory.upstream(|settings| settings.share = SharingMode::Auto);
+        tokio::spawn(upstream.clone().run());
+        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        let hints = JsonObject::new().with("readOnlyHint", RawJson::literal("true"));
+        let definition = Arc::new(JsonObject::new().with("annotations", hints.to_raw()));
+        let read = Call { definition: Some(definition), ..tool("t") };
+        let lost = upstream.call(&testing::caller(1, Some("s")), read).outcome().await.unwrap_err();
+        assert!(memory.dialed() > 1, "{lost}");
+        assert_eq!((lost.kind, lost.retryable), (McpErrorKind::ServerDown, Retryable::No));
     }
 
     #[test]

@@ -514,7 +514,7 @@ impl ResponseEncoder for ModernEncoder {
             None => end,
         };
         if let (Some(used), Err(error)) = (self.used_state.take(), &end)
-            && input_rounds::had_no_effect(error)
+            && input_rounds::was_never_sent(error)
         {
             used.give_back();
         }

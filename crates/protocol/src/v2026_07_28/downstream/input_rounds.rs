@@ -323,14 +323,11 @@ fn invalid(what: &str) -> Error {
     Error::new(McpErrorKind::InvalidParams, format!("Invalid params: {what}"))
 }
 
-/// Returns true if a call that failed was of no effect at its server, as far as the gateway can know.
-pub(crate) fn had_no_effect(error: &Error) -> bool {
-    match error.kind {
-        // The server may have done all of it before the time or the connection ended.
-        McpErrorKind::ServerTimeout | McpErrorKind::ServerProtocol | McpErrorKind::Cancelled => false,
-        McpErrorKind::ServerDown => !matches!(error.retryable, Retryable::After(_)),
-        _ => true,
-    }
+/// Returns true if a call failed before its server could get it, so that its state may be used again.
+///
+/// Only the place that makes an error knows that. Its kind does not tell: a limit refuses a call, or drops its answer.
+pub(crate) fn was_never_sent(error: &Error) -> bool {
+    error.retryable == Retryable::NotSent
 }
 
 /// Reads the input requests from a legacy server's error, if it is URL Elicitation Required
@@ -353,4 +350,62 @@ pub(crate) fn from_error(error: &Error) -> Option<InputRequired> {
     // The server kept no state of the call. The responses come with another call, so this channel has no receiver.
     let (responder, _) = tokio::sync::oneshot::channel();
     Some(InputRequired { requests, state_holder: StateHolder::Client(None), server: None, responder })
+}
+
+#[cfg(test)]
+mod tests {
+    use moongate_telemetry::{MemoryBudget, MemoryHolder, MemoryLimit, MemoryWatch, Metrics};
+    use moongate_transport::LinkError;
+
+    use super::*;
+    use crate::call_error;
+
+    fn status(status: u16) -> LinkError {
+        LinkError::Status { status, hint: String::new(), message: None, retry_after: None }
+    }
+
+    fn memory_exhausted() -> LinkError {
+        let metrics = Metrics::new();
+        let budget = MemoryBudget::new(&MemoryWatch::new(MemoryLimit::Bytes(1), &metrics), &metrics);
+        budget.share(MemoryHolder::Local).begin().cover(1 << 20).unwrap_err().into()
+    }
+
+    #[test]
+    fn a_call_that_its_server_may_have_run_keeps_its_state_spent() {
+        let text = || "why".to_owned();
+        let failures = [
+            // Its answer found no memory, or broke a limit: the server was at work.
+            memory_exhausted(),
+            LinkError::TooLarge { limit: 1 },
+            LinkError::Protocol(text()),
+            LinkError::Timeout(text()),
+            LinkError::Closed(text()),
+            // A proxy may have passed the request on.
+            status(429),
+            status(500),
+            status(502),
+            status(504),
+        ];
+        for failure in failures {
+            assert!(!was_never_sent(&call_error::from_link("a", &failure)), "{failure}");
+        }
+        let thrown = RpcError { code: code::INTERNAL, message: ByteString::literal("late"), data: None };
+        assert!(!was_never_sent(&Error::from_server(thrown)));
+        for kind in [McpErrorKind::Overloaded, McpErrorKind::MissingCapability, McpErrorKind::ServerDown] {
+            assert!(!was_never_sent(&Error::new(kind.clone(), "of any stage")), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_never_left_gives_its_state_back() {
+        let text = || "why".to_owned();
+        for failure in [
+            LinkError::Unreachable(text()),
+            LinkError::Spawn(text()),
+            LinkError::NotSent(text()),
+            LinkError::QueueFull(text()),
+        ] {
+            assert!(was_never_sent(&call_error::from_link("a", &failure)), "{failure}");
+        }
+    }
 }
