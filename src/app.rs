@@ -362,9 +362,10 @@ fn server_state(
         plan.limits.write_timeout.0,
         downstream.metrics.calls.dropped.series(DroppedItem::UnreadResponse),
     );
+    // In the order of what an end costs: nothing was started for a body that arrives.
+    let admission = AdmissionControl::new(admission_settings(plan), access, auth.principals(), memory.clone());
     memory.budget.relieved_by(downstream.parked_calls.clone());
     memory.budget.relieved_by(stall_detector.clone());
-    let admission = AdmissionControl::new(admission_settings(plan), access, auth.principals(), memory);
     let refused_keys = Arc::default();
     ServerState {
         endpoints: gateway.endpoints(),

@@ -83,9 +83,10 @@ impl Endpoint {
         map_event: impl FnMut(ExchangeEvent, &'static str) -> ExchangeEvent + Send + Unpin + 'static,
     ) -> Exchange {
         let watch = CallWatch::new(self, caller, &call, routed);
+        let server = watch.routed().server.name.clone();
         let events = WatchedCall::new(begin_permitted(watch.routed(), caller, call), watch, map_event);
         let context = self.gateway.context();
-        context.in_flight.track(&caller.principal, &context.metrics, events)
+        context.in_flight.track(&caller.principal, &context.metrics, events).run_by(Some(server))
     }
 
     /// Ends a call that never left the gateway.

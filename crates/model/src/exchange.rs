@@ -70,13 +70,26 @@ pub type InputResponses = Vec<(ByteString, Result<JsonObject, RpcError>)>;
 /// Running call. Dropping it cancels the call.
 pub struct Exchange {
     events: Pin<Box<dyn Stream<Item = ExchangeEvent> + Send>>,
+    /// Name of the server that runs it. `None` for the gateway itself, and as long as it is not known.
+    server: Option<ByteString>,
 }
 
 impl Exchange {
     /// Creates an exchange from a stream. The stream should end in [`ExchangeEvent::Done`]; any other end is reported
     /// as a failure of the gateway.
     pub fn new(events: impl Stream<Item = ExchangeEvent> + Send + 'static) -> Self {
-        Exchange { events: Box::pin(events) }
+        Exchange { events: Box::pin(events), server: None }
+    }
+
+    /// Names the server that runs the call.
+    #[must_use]
+    pub fn run_by(self, server: Option<ByteString>) -> Self {
+        Exchange { server, ..self }
+    }
+
+    /// Returns the name of the server that runs the call, if it is known.
+    pub fn server(&self) -> Option<&ByteString> {
+        self.server.as_ref()
     }
 
     /// Creates an exchange that is finished.
@@ -99,12 +112,15 @@ impl Exchange {
     /// Puts events in front that were read already.
     pub fn prepend(self, events: Vec<ExchangeEvent>) -> Self {
         // The common case keeps its stream and needs no new allocation.
-        if events.is_empty() { self } else { Exchange::new(stream::iter(events).chain(self.events)) }
+        if events.is_empty() {
+            return self;
+        }
+        Exchange::new(stream::iter(events).chain(self.events)).run_by(self.server)
     }
 
     /// Changes each event with `change`.
     pub fn map(self, change: impl FnMut(ExchangeEvent) -> ExchangeEvent + Send + 'static) -> Self {
-        Exchange::new(self.events.map(change))
+        Exchange::new(self.events.map(change)).run_by(self.server)
     }
 
     /// Waits for the end. Input requests are dropped, which refuses them.

@@ -12,6 +12,9 @@ use bytes::Bytes;
 use futures_util::Stream;
 use http_body::{Frame, SizeHint};
 
+use moongate_jsonrpc::json::ByteString;
+use moongate_telemetry::SMALL_MESSAGE;
+
 /// Stream of body bytes that ends with the response.
 pub type BodyStream = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
@@ -29,11 +32,23 @@ impl Body {
         Body::Parts(VecDeque::new())
     }
 
+    /// Returns true if the body may hold messages that are reserved, and not only small ones.
+    pub(crate) fn is_large(&self) -> bool {
+        match self {
+            Body::Parts(parts) => parts.iter().any(|part| part.len() > SMALL_MESSAGE),
+            Body::Stream(_) => true,
+        }
+    }
+
     /// Creates a body of one buffer.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
         Body::Parts(VecDeque::from([bytes.into()]))
     }
 }
+
+/// Server whose messages a response is made of, as an extension of the response.
+#[derive(Clone)]
+pub struct AnsweringServer(pub ByteString);
 
 impl http_body::Body for Body {
     type Data = Bytes;

@@ -17,7 +17,7 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RequestId, RpcMessage};
 use moongate_model::{Error, Principal, Server};
 use moongate_session::{ParkedCalls, Sessions, StateSealer};
-use moongate_telemetry::Metrics;
+use moongate_telemetry::{MemoryHolder, Metrics};
 
 /// Client side of one family of revisions.
 pub trait Dialect: Send + Sync {
@@ -81,6 +81,8 @@ pub struct McpRequest {
     pub payload: ClientPayload,
     /// Principal that sent it.
     pub principal: Arc<Principal>,
+    /// Holder of the memory that it takes.
+    pub holder: MemoryHolder,
     /// Endpoint: a server or a view, empty for all servers. Sessions are bound to it.
     pub scope: ByteString,
     /// Time at which its head was read.

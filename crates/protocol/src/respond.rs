@@ -12,9 +12,10 @@ use http::{HeaderValue, Response, header};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
-use crate::body::Body;
+use crate::body::{AnsweringServer, Body};
 use crate::http_response::json_response;
 use crate::lazy_timer::TimerPool;
+use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::sse;
 use moongate_model::{Error, Exchange, ExchangeEvent, InputRequired, Notification, Outcome};
 use moongate_telemetry::{CountGuard, Metrics};
@@ -107,6 +108,7 @@ pub(super) async fn respond<S: ResponseEncoder>(
     encoder: S,
     options: ResponseOptions,
 ) -> Response<Body> {
+    let server = exchange.server().cloned();
     let mut driver = ResponseDriver { exchange: Some(exchange), encoder };
     let mut quiet = options.timers.timer_at(Instant::now() + options.keep_alive);
     loop {
@@ -117,13 +119,15 @@ pub(super) async fn respond<S: ResponseEncoder>(
             () = &mut quiet, if options.stream => DriverStep::Write(Bytes::from_static(sse::KEEP_ALIVE)),
         };
         match step {
-            DriverStep::End(status, parts) => return json_response(status, parts),
+            DriverStep::End(status, parts) => return of_server(server, json_response(status, parts)),
             DriverStep::Park(input) => {
                 if let Some((status, parts)) = driver.park(input).await {
                     return json_response(status, parts);
                 }
             }
-            DriverStep::Write(first) if options.stream => return event_stream(first, driver, options),
+            DriverStep::Write(first) if options.stream => {
+                return of_server(server, event_stream(first, driver, options));
+            }
             // A client without streams misses the notifications, not the response.
             DriverStep::Write(_) | DriverStep::Nothing => {}
             DriverStep::Cancelled => return cancelled_response(),
@@ -185,6 +189,15 @@ pub(super) async fn forward<S: ResponseEncoder>(exchange: Exchange, encoder: S, 
             return;
         }
     }
+}
+
+/// Names the server of a response, if the response may hold much of its memory.
+fn of_server(server: Option<ByteString>, mut response: Response<Body>) -> Response<Body> {
+    // Extensions cost an allocation, which most responses are spared.
+    if let Some(server) = server.filter(|_| response.body().is_large()) {
+        response.extensions_mut().insert(AnsweringServer(server));
+    }
+    response
 }
 
 /// Builds the response to a cancelled request.

@@ -4,7 +4,7 @@
 //! immediate response reserves its permit before any work begins. So a client that does not read gets no further
 //! responses.
 
-use moongate_telemetry::{DroppedItem, Limit};
+use moongate_telemetry::{DroppedItem, Limit, MemoryHolder};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -25,6 +25,7 @@ use moongate_model::{Error, McpErrorKind, Principal, Server};
 pub struct StdioClient {
     endpoint: Arc<dyn Server>,
     principal: Arc<Principal>,
+    holder: MemoryHolder,
     scope: ByteString,
     state: Arc<DownstreamState>,
     out: mpsc::Sender<Bytes>,
@@ -49,16 +50,16 @@ pub struct ClientDisconnected;
 type OutboxPermit = mpsc::OwnedPermit<Bytes>;
 
 impl StdioClient {
-    /// Creates a client without a session. Messages for it go to `out`, one line each.
+    /// Creates a client without a session. Messages for it go to `out`, one line each, and take the memory of `holder`.
     pub fn new(
         endpoint: Arc<dyn Server>,
-        principal: Arc<Principal>,
+        (principal, holder): (Arc<Principal>, MemoryHolder),
         scope: ByteString,
         state: Arc<DownstreamState>,
         out: mpsc::Sender<Bytes>,
     ) -> Self {
         let (requests, tasks) = (v2026_07_28::OpenRequests::default(), TaskTracker::new());
-        StdioClient { endpoint, principal, scope, state, out, session: None, requests, tasks }
+        StdioClient { endpoint, principal, holder, scope, state, out, session: None, requests, tasks }
     }
 
     /// Replaces the server for all later requests.
@@ -129,8 +130,9 @@ impl StdioClient {
     fn start_request(&mut self, request: RpcRequest, permit: OutboxPermit) {
         // Each request decides its era, so both eras can share a pipe.
         let answer = if v2026_07_28::OpenRequests::is_modern(&request) {
-            let (sender, out) = (self.sender(), (&self.out, &self.tasks));
-            self.requests.start(request, sender, &self.endpoint, &self.state, out)
+            let (principal, scope) = self.sender();
+            let sender = v2026_07_28::RequestSender { principal, holder: self.holder.clone(), scope };
+            self.requests.start(request, sender, &self.endpoint, &self.state, (&self.out, &self.tasks))
         } else {
             match &self.session {
                 Some(session) => session.request(request, &self.tasks),

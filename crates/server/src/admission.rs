@@ -11,6 +11,7 @@ use std::time::Duration;
 use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::ServerState;
+use crate::uploads::{Upload, Uploads};
 use moongate_access::auth::PrincipalTable;
 use moongate_access::policy::{ANONYMOUS, AccessTable, RequestRate, TokenBucket};
 use moongate_gateway::EndpointDirectory;
@@ -29,6 +30,8 @@ pub struct AdmissionControl {
     /// Rate of each principal that has one.
     rates: HashMap<u32, PrincipalRate>,
     memory: GatewayMemory,
+    /// Bodies that arrive.
+    uploads: Arc<Uploads>,
 }
 
 /// Rest of a principal's rate.
@@ -66,7 +69,9 @@ impl AdmissionControl {
         principals: &PrincipalTable,
         memory: GatewayMemory,
     ) -> Self {
-        let none = AdmissionControl { calls: 0, calls_per_key: 0, rates: HashMap::new(), memory };
+        let uploads = Arc::<Uploads>::default();
+        memory.budget.relieved_by(uploads.clone());
+        let none = AdmissionControl { calls: 0, calls_per_key: 0, rates: HashMap::new(), memory, uploads };
         none.reloaded(settings, access, principals)
     }
 
@@ -88,12 +93,18 @@ impl AdmissionControl {
             calls_per_key: settings.calls_per_key,
             rates,
             memory: self.memory.clone(),
+            uploads: self.uploads.clone(),
         }
     }
 
     /// Begins a reservation for a message of a client.
     pub(super) fn reserve(&self, holder: MemoryHolder) -> MemoryReservation {
         self.memory.budget.share(holder).begin()
+    }
+
+    /// Begins the body of a client's request.
+    pub(super) fn begin_upload(&self, holder: MemoryHolder) -> Upload {
+        self.uploads.begin(holder.clone(), self.reserve(holder))
     }
 
     /// Refuses large bodies and new calls while memory is over its limit.

@@ -12,6 +12,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 
 use crate::SlotRequest;
+use crate::uploads::Upload;
 use moongate_telemetry::{MemoryExhausted, MemoryReservation};
 
 /// Factor of the largest body that a connection may read for one body.
@@ -21,8 +22,6 @@ const WIRE_FACTOR: u64 = 4;
 const WIRE_SLACK: u64 = 64 * 1024;
 /// Bytes of the head of a frame of HTTP/2 (RFC 9113, section 4.1).
 const H2_FRAME_HEAD: u64 = 9;
-/// Smallest step in which the buffer grows, in bytes.
-const GROWTH_MIN: usize = 16 * 1024;
 
 /// Bytes that were read for one body, with all that frames it.
 pub enum WireBytes {
@@ -37,12 +36,18 @@ pub enum WireBytes {
 pub enum BodyError {
     /// Body is too large.
     TooLarge,
-    /// Other messages leave no memory for it.
+    /// Other messages leave no memory for it, or took what it had.
     MemoryExhausted(MemoryExhausted),
     /// Connection has read too much for this body.
     TooManyChunks,
     /// Client disconnected, or broke the rules of HTTP.
     Broken,
+}
+
+impl From<MemoryExhausted> for BodyError {
+    fn from(exhausted: MemoryExhausted) -> Self {
+        BodyError::MemoryExhausted(exhausted)
+    }
 }
 
 impl WireBytes {
@@ -68,47 +73,42 @@ impl WireBytes {
 
 /// Reads a whole body of at most `limit` bytes, each of them reserved before it is stored.
 pub async fn collect_body(
+    body: AxumBody,
+    limit: usize,
+    wire: WireBytes,
+    reservation: MemoryReservation,
+) -> Result<Bytes, BodyError> {
+    collect_upload(body, limit, wire, Upload::unlisted(reservation)).await
+}
+
+/// Does the same for an upload, which may be ended before it is whole.
+pub(super) async fn collect_upload(
     mut body: AxumBody,
     limit: usize,
     mut wire: WireBytes,
-    mut reservation: MemoryReservation,
+    mut upload: Upload,
 ) -> Result<Bytes, BodyError> {
     let wire_max = u64::try_from(limit).unwrap_or(u64::MAX).saturating_mul(WIRE_FACTOR).saturating_add(WIRE_SLACK);
     let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
     if announced.is_some_and(|length| length > limit) {
         return Err(BodyError::TooLarge);
     }
-    reservation.cover(announced.unwrap_or_default()).map_err(BodyError::MemoryExhausted)?;
-    let mut whole = Vec::new();
-    while let Some(frame) = body.frame().await {
+    upload.cover(announced.unwrap_or_default())?;
+    while let Some(frame) = upload.wait_for(body.frame()).await? {
         let frame = frame.map_err(|_| BodyError::Broken)?;
         // Trailers carry no meaning for MCP.
         let data = frame.into_data().unwrap_or_default();
         let received = wire.add_frame(data.len());
-        if data.len() > limit - whole.len() {
+        if data.len() > limit.saturating_sub(upload.len()) {
             return Err(BodyError::TooLarge);
         }
         if received > wire_max {
             return Err(BodyError::TooManyChunks);
         }
         // Copied: a frame would keep the buffer that it was read into, of which it may be one byte.
-        let capacity = next_capacity(&whole, data.len(), announced);
-        reservation.cover(capacity).map_err(BodyError::MemoryExhausted)?;
-        whole.reserve_exact(capacity - whole.len());
-        whole.extend_from_slice(&data);
+        upload.append(&data, announced)?;
     }
-    whole.shrink_to_fit();
-    Ok(reservation.attach(whole.into()))
-}
-
-/// Returns the capacity with room for more bytes. The buffer doubles, but not beyond the announced length.
-fn next_capacity(whole: &Vec<u8>, more: usize, announced: Option<usize>) -> usize {
-    if whole.capacity() - whole.len() >= more {
-        return whole.capacity();
-    }
-    let doubled = whole.len().max(GROWTH_MIN);
-    let left = announced.map_or(doubled, |announced| announced.saturating_sub(whole.len()).min(doubled));
-    whole.len() + left.max(more)
+    Ok(upload.finish()?)
 }
 
 #[cfg(test)]
@@ -154,15 +154,5 @@ mod tests {
         assert_eq!(collected(chunks(47_513, 1), 100 * 1024).await, Ok(47_513));
         assert_eq!(collected(chunks(47_514, 1), 100 * 1024).await, Err(BodyError::TooManyChunks));
         assert_eq!(collected(chunks(100_000, 0), 100 * 1024).await, Err(BodyError::TooManyChunks));
-    }
-
-    #[test]
-    fn the_buffer_doubles_up_to_the_announced_length() {
-        assert_eq!(next_capacity(&Vec::new(), 1, Some(100)), 100);
-        let mut whole = vec![0; 60_000];
-        whole.shrink_to_fit();
-        assert_eq!(next_capacity(&whole, 1, Some(70_000)), 70_000);
-        assert_eq!(next_capacity(&whole, 20_000, Some(70_000)), 80_000, "an announced length may be wrong");
-        assert_eq!(next_capacity(&whole, 1, None), 120_000);
     }
 }

@@ -11,18 +11,21 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use http::Response;
+use http_body::Body;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
 
+use crate::answer_holders::{AnswerHolders, CurrentAnswer};
 use crate::eviction::{self, Eviction};
-use moongate_telemetry::{CountGuard, CounterHandle, DroppedItem, GaugeHandle, Metrics};
+use moongate_telemetry::{CountGuard, CounterHandle, DroppedItem, GaugeHandle, MemoryHolder, Metrics};
 
 /// Places of an operators' listener that are for probes.
 const PROBE_PLACES: usize = 16;
@@ -59,6 +62,8 @@ pub(super) struct ConnectionSlot {
     /// True for a place beyond the limit, which serves probes alone.
     pub(super) is_for_probes: bool,
     task: AtomicWaker,
+    /// Holders of the answer that is written.
+    pub(super) answer: Arc<CurrentAnswer>,
 }
 
 /// Slot that is held until this is dropped.
@@ -74,6 +79,8 @@ pub(super) struct HeldSlot {
 pub struct SlotRequest {
     slot: Arc<ConnectionSlot>,
     is_admitted: AtomicBool,
+    /// Holder of the request's memory, once its sender is known.
+    holder: OnceLock<MemoryHolder>,
     /// Bytes that had been read of the connection when the request began.
     received_before: u64,
 }
@@ -209,6 +216,7 @@ impl ConnectionSlot {
             must_evict: AtomicBool::new(false),
             is_for_probes: false,
             task: AtomicWaker::new(),
+            answer: Arc::default(),
         }
     }
 
@@ -264,7 +272,12 @@ impl ConnectionSlot {
     /// Starts a request that is not admitted yet.
     pub(super) fn begin(self: &Arc<Self>) -> SlotRequest {
         let received_before = self.received.load(Ordering::Relaxed);
-        SlotRequest { slot: self.clone(), is_admitted: AtomicBool::new(false), received_before }
+        SlotRequest {
+            slot: self.clone(),
+            is_admitted: AtomicBool::new(false),
+            holder: OnceLock::new(),
+            received_before,
+        }
     }
 
     /// Counts bytes that were read of the connection.
@@ -282,6 +295,22 @@ impl SlotRequest {
     /// Returns the bytes that were read of the connection since the head of this request.
     pub(super) fn received(&self) -> u64 {
         self.slot.received.load(Ordering::Relaxed) - self.received_before
+    }
+
+    /// Sets whose memory the request takes.
+    pub(super) fn set_holder(&self, holder: MemoryHolder) {
+        // A request has one sender, so that any further value is the same.
+        let _ = self.holder.set(holder);
+    }
+
+    /// Returns the holders of the response to this request.
+    pub(super) fn holders_of<B: Body>(&self, response: &Response<B>) -> AnswerHolders {
+        AnswerHolders::of(self.holder.get().cloned(), response)
+    }
+
+    /// Sets the holders of what the connection writes from now on.
+    pub(super) fn set_answer(&self, holders: AnswerHolders) {
+        self.slot.answer.set(holders);
     }
 
     /// Marks the request as admitted: its sender is known.

@@ -109,6 +109,7 @@ where
         };
         // A client that disconnects ends its request, as its revision defines.
         let response = response?;
+        slot.set_answer(slot.holders_of(&response));
         let closing = context.service.is_closing().load(Ordering::Relaxed);
         let persistence = if closing { Persistence::Close } else { Persistence::KeepAlive };
         connection.write_response(response.map(send_body), persistence).await.ok()?;

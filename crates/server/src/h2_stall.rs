@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use moongate_telemetry::{CounterHandle, MemoryHolder, MemoryRelief};
 
+use crate::answer_holders::AnswerHolders;
 use crate::stalled_writes::{STALL_GRACE, StalledWrites};
 
 /// Minimum and maximum time between two checks. In between, a quarter of the limit.
@@ -49,7 +50,10 @@ struct WatchedBodies {
 }
 
 /// Body that both its reader and the detector can reach.
-struct WatchedBody(Mutex<BodyState>);
+struct WatchedBody {
+    state: Mutex<BodyState>,
+    holders: AnswerHolders,
+}
 
 struct BodyState {
     body: Option<BoxedBody>,
@@ -76,10 +80,11 @@ impl StallDetector {
         self.writes.clone()
     }
 
-    /// Watches a body. Needs a runtime.
+    /// Watches a body with these holders. Needs a runtime.
     pub(super) fn watch(
         self: &Arc<Self>,
         body: impl Body<Data = Bytes, Error = axum::Error> + Send + 'static,
+        holders: AnswerHolders,
     ) -> StallTimeoutBody {
         if !self.is_checking.swap(true, Ordering::Relaxed) {
             tokio::spawn(check_loop(
@@ -89,7 +94,7 @@ impl StallDetector {
             ));
         }
         let state = BodyState { body: Some(Box::pin(body)), is_dropped: false, since: Some(Instant::now()) };
-        let entry = Arc::new(WatchedBody(Mutex::new(state)));
+        let entry = Arc::new(WatchedBody { state: Mutex::new(state), holders });
         let mut watched = self.watched.lock();
         if watched.entries.len() >= watched.sweep_at {
             watched.entries.retain(|entry| entry.strong_count() > 0);
@@ -108,7 +113,7 @@ impl StallDetector {
             let Some(entry) = entry.upgrade() else { return false };
             // A locked body is being read.
             // `try_lock`: the check of one body must not wait for another.
-            let Some(mut state) = entry.0.try_lock() else { return true };
+            let Some(mut state) = entry.state.try_lock() else { return true };
             if state.since.is_none_or(|since| since + self.limit > now) {
                 return state.body.is_some();
             }
@@ -119,34 +124,35 @@ impl StallDetector {
         stalled
     }
 
-    /// Takes the body that has stalled longest, if it has stalled for more than a moment.
-    fn take_oldest(&self, now: Instant) -> Option<BoxedBody> {
+    /// Takes the body of a holder that has stalled longest, if it has stalled for more than a moment.
+    fn take_oldest(&self, holder: &MemoryHolder, now: Instant) -> Option<BoxedBody> {
         let watched = self.watched.lock();
         let live = watched.entries.iter().filter_map(Weak::upgrade);
         let oldest = live
+            .filter(|entry| entry.holders.include(holder))
             .filter_map(|entry| {
-                let since = entry.0.try_lock()?.since?;
+                let since = entry.state.try_lock()?.since?;
                 (since + STALL_GRACE <= now).then_some((since, entry))
             })
             .min_by_key(|(since, _)| *since);
         let (_, entry) = oldest?;
-        let mut state = entry.0.try_lock()?;
+        let mut state = entry.state.try_lock()?;
         state.is_dropped = true;
         state.body.take()
     }
 }
 
 impl MemoryRelief for StallDetector {
-    /// Ends the response that nobody reads for the longest time. Its bytes are mostly a server's message.
-    fn end_oldest(&self, _: &MemoryHolder) -> bool {
-        let body = self.take_oldest(Instant::now());
+    /// Ends the response to a client, or of a server, that nobody reads for the longest time.
+    fn end_oldest(&self, holder: &MemoryHolder) -> bool {
+        let body = self.take_oldest(holder, Instant::now());
         let has_ended = body.is_some();
         // Outside of the lock: dropping a body may end many things.
         drop(body);
         if has_ended {
             self.record_dropped();
         }
-        has_ended || self.writes.end_oldest()
+        has_ended || self.writes.end_oldest(holder)
     }
 }
 
@@ -169,7 +175,7 @@ pub(super) struct StallTimeoutBody(Arc<WatchedBody>);
 
 impl WatchedBody {
     fn lock(&self) -> MutexGuard<'_, BodyState> {
-        self.0.lock()
+        self.state.lock()
     }
 }
 
@@ -219,6 +225,11 @@ mod tests {
         StallDetector::new(LIMIT, CounterHandle::new("dropped", "Dropped.").unwrap())
     }
 
+    fn of(client: u32, server: &'static str) -> AnswerHolders {
+        let server = Some(moongate_jsonrpc::json::ByteString::literal(server));
+        AnswerHolders { client: Some(MemoryHolder::Principal(client)), server }
+    }
+
     type Talk = Pin<Box<dyn futures_util::Stream<Item = Result<Frame<Bytes>, axum::Error>> + Send>>;
 
     /// Body of some frames, then silence. The receiver learns when it is dropped.
@@ -236,7 +247,7 @@ mod tests {
     async fn an_answer_that_has_more_and_is_not_asked_for_it_is_dropped() {
         let detector = stall_detector();
         let (body, dropped) = talking(3);
-        let mut read = detector.watch(body);
+        let mut read = detector.watch(body, of(1, "a"));
         for _ in 0..3 {
             tokio::time::sleep(LIMIT / 2).await;
             assert!(matches!(read.frame().await, Some(Ok(_))), "slow readers get everything");
@@ -251,7 +262,7 @@ mod tests {
     async fn an_answer_that_nobody_begins_to_read_is_dropped_too() {
         let detector = stall_detector();
         let (body, dropped) = talking(1);
-        let _read = detector.watch(body);
+        let _read = detector.watch(body, of(1, "a"));
         tokio::time::sleep(LIMIT * 2).await;
         assert!(dropped.await.is_err());
     }
@@ -260,20 +271,36 @@ mod tests {
     async fn an_answer_that_is_not_read_ends_early_where_memory_is_short() {
         let detector = stall_detector();
         let (body, dropped) = talking(2);
-        let mut read = detector.watch(body);
+        let mut read = detector.watch(body, of(1, "a"));
         assert!(read.frame().await.is_some());
-        assert!(!detector.end_oldest(&MemoryHolder::Local), "it is slow for a moment only");
+        assert!(!detector.end_oldest(&MemoryHolder::Principal(1)), "it is slow for a moment only");
         tokio::time::sleep(STALL_GRACE).await;
-        assert!(detector.end_oldest(&MemoryHolder::Local));
+        assert!(detector.end_oldest(&MemoryHolder::Principal(1)));
         assert!(dropped.await.is_err());
         assert!(matches!(read.frame().await, Some(Err(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unread_answer_ends_for_its_own_holders_only() {
+        let detector = stall_detector();
+        let ((first, first_dropped), (second, second_dropped)) = (talking(1), talking(1));
+        let _first = detector.watch(first, of(1, "a"));
+        let _second = detector.watch(second, of(2, "b"));
+        tokio::time::sleep(STALL_GRACE).await;
+        assert!(!detector.end_oldest(&MemoryHolder::Principal(3)), "another client's load");
+        assert!(!detector.end_oldest(&MemoryHolder::Server("c".into())), "another server's load");
+        assert!(detector.end_oldest(&MemoryHolder::Server("b".into())));
+        assert!(second_dropped.await.is_err(), "not the one that waits longest");
+        assert!(!detector.end_oldest(&MemoryHolder::Principal(2)));
+        assert!(detector.end_oldest(&MemoryHolder::Principal(1)));
+        assert!(first_dropped.await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_answer_stays() {
         let detector = stall_detector();
         let (body, mut dropped) = talking(1);
-        let mut read = detector.watch(body);
+        let mut read = detector.watch(body, of(1, "a"));
         assert!(read.frame().await.is_some());
         assert!(futures_util::poll!(read.frame()).is_pending());
         tokio::time::sleep(LIMIT * 10).await;
@@ -285,7 +312,7 @@ mod tests {
     async fn finished_responses_are_forgotten() {
         let detector = stall_detector();
         for _ in 0..10 * FIRST_SWEEP_AT {
-            drop(detector.watch(talking(1).0));
+            drop(detector.watch(talking(1).0, AnswerHolders::default()));
         }
         assert!(detector.watched.lock().entries.len() <= FIRST_SWEEP_AT);
     }

@@ -27,6 +27,8 @@ mod service;
 mod fast_path;
 mod socket;
 mod stalled_writes;
+mod answer_holders;
+mod uploads;
 mod tls;
 mod h2_stall;
 mod write_timeout;

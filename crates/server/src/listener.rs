@@ -245,8 +245,8 @@ impl ClientConnection {
             slot: &self.slot,
         };
         // Below both HTTP servers, so that neither needs a limit of its own for writes.
-        let list = self.service.stalled_writes();
-        let stream = WriteTimeout::new(stream, self.http.write_timeout, list, self.service.count_stalled());
+        let stalls = (self.service.stalled_writes(), self.slot.answer.clone());
+        let stream = WriteTimeout::new(stream, self.http.write_timeout, stalls, self.service.count_stalled());
         let Some(rest) = fast_path::serve(stream, context).await else { return };
         let is_h2 = rest.is_h2();
         let builder = if is_h2 { &self.http.http2 } else { &self.http.http1 };

@@ -11,7 +11,7 @@ use http::{Method, header};
 use tokio::time::Instant;
 
 use crate::ServerState;
-use crate::collect_body::{BodyError, WireBytes, collect_body};
+use crate::collect_body::{BodyError, WireBytes, collect_upload};
 use crate::panic_guard::StartedResponse;
 use moongate_model::{Error, McpErrorKind};
 use moongate_protocol::lazy_timer::DeadlineElapsed;
@@ -99,7 +99,7 @@ impl RequestBody for HyperBody {
 
 /// Reads a body within its limits.
 async fn read(state: &ServerState, body: HyperBody, holder: MemoryHolder) -> Result<Bytes, Error> {
-    let reading = collect_body(body.body, state.limits.body, body.wire, state.admission.reserve(holder));
+    let reading = collect_upload(body.body, state.limits.body, body.wire, state.admission.begin_upload(holder));
     // The time starts with the body, so that a slow head costs it nothing.
     let until = Instant::now() + state.limits.read_timeout;
     match state.downstream.timers.timeout_at(until, reading).await {

@@ -66,11 +66,11 @@ pub(super) fn serve_request<'a, B: RequestBody + 'a>(
         let endpoint = find_endpoint(state, &request, &principal)?;
         admit_body(state, &request, &body)?;
         let holder = memory_holder(&principal, peer);
-        body.read_then(state, holder, move |body| {
+        body.read_then(state, holder.clone(), move |body| {
             let payload = decode(state, &request, body)?;
             let dialect = request.select_dialect(Some(&payload));
             let admitted = admit(state, dialect, &principal, payload)?;
-            let request = admitted.map(|payload| request.into_mcp_request(principal, payload));
+            let request = admitted.map(|payload| request.into_mcp_request(principal, holder, payload));
             Ok(dialect.serve(request, endpoint, &state.downstream))
         })
     });
@@ -90,6 +90,7 @@ fn authenticate(
     if let Some(slot) = source.slot {
         // From here on the connection is not evicted: its sender has shown a key.
         slot.admit();
+        slot.set_holder(memory_holder(&principal, source.peer));
     }
     state.downstream.metrics.access.auth_accepted.inc();
     Ok(principal)
@@ -166,9 +167,9 @@ impl ReceivedRequest {
         self.dialect.unwrap_or_else(|| select_dialect(&self.head, payload))
     }
 
-    fn into_mcp_request(self, principal: Arc<Principal>, payload: ClientPayload) -> McpRequest {
+    fn into_mcp_request(self, principal: Arc<Principal>, holder: MemoryHolder, payload: ClientPayload) -> McpRequest {
         let ReceivedRequest { head: Parts { method, uri, headers, .. }, scope, received, .. } = self;
-        McpRequest { method, uri, headers, payload, principal, scope, received }
+        McpRequest { method, uri, headers, payload, principal, holder, scope, received }
     }
 }
 

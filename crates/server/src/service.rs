@@ -182,9 +182,16 @@ fn watch_if_h2(
     state: Option<&ServerState>,
     slot: Option<Arc<SlotRequest>>,
 ) -> Response<GuardedBody> {
+    let holders = slot.as_ref().map(|slot| slot.holders_of(&response)).unwrap_or_default();
+    let is_h2 = version == Version::HTTP_2;
+    // Only over HTTP/1 has a connection one answer at a time.
+    if let Some(slot) = slot.as_ref().filter(|_| !is_h2) {
+        slot.set_answer(holders.clone());
+    }
     response.map(|body| match state {
-        Some(state) if version == Version::HTTP_2 => {
-            GuardedBody { body: EitherBody::Watched(state.stall_detector.watch(GuardedBody::from(body))), _slot: slot }
+        Some(state) if is_h2 => {
+            let watched = state.stall_detector.watch(GuardedBody::from(body), holders);
+            GuardedBody { body: EitherBody::Watched(watched), _slot: slot }
         }
         _ => GuardedBody { body, _slot: slot },
     })
@@ -223,21 +230,38 @@ impl http_body::Body for GuardedBody {
     type Error = axum::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        match &mut self.get_mut().body {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl http_body::Body for EitherBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        match self.get_mut() {
             EitherBody::Route(body) => Pin::new(body).poll_frame(cx),
             EitherBody::Watched(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.body {
+        match self {
             EitherBody::Route(body) => body.is_end_stream(),
             EitherBody::Watched(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.body {
+        match self {
             EitherBody::Route(body) => body.size_hint(),
             EitherBody::Watched(body) => body.size_hint(),
         }

@@ -13,6 +13,9 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::answer_holders::AnswerHolders;
+use moongate_telemetry::MemoryHolder;
+
 /// Time after which a write that moves nothing may be ended for the sake of others.
 pub(super) const STALL_GRACE: Duration = Duration::from_secs(1);
 
@@ -24,6 +27,7 @@ pub(super) struct StalledWrites {
 }
 
 struct StalledWrite {
+    holders: AnswerHolders,
     since: Instant,
     must_end: AtomicBool,
     task: AtomicWaker,
@@ -37,21 +41,24 @@ pub(super) struct StallGuard {
 }
 
 impl StalledWrites {
-    /// Lists a write that begins to wait.
-    pub(super) fn begin(self: &Arc<Self>) -> StallGuard {
+    /// Lists a write that begins to wait, of an answer with these holders.
+    pub(super) fn begin(self: &Arc<Self>, holders: AnswerHolders) -> StallGuard {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let write = StalledWrite { since: Instant::now(), must_end: AtomicBool::new(false), task: AtomicWaker::new() };
-        let write = Arc::new(write);
+        let (since, must_end, task) = (Instant::now(), AtomicBool::new(false), AtomicWaker::new());
+        let write = Arc::new(StalledWrite { holders, since, must_end, task });
         self.waiting.lock().insert(id, write.clone());
         StallGuard { write, id, list: self.clone() }
     }
 
-    /// Ends the write that has waited longest, if it has waited for more than a moment.
-    pub(super) fn end_oldest(&self) -> bool {
+    /// Ends the write of a holder's answer that has waited longest, if it has waited for more than a moment.
+    ///
+    /// Its task frees the answer. So whoever needed the memory finds it at the next attempt.
+    pub(super) fn end_oldest(&self, holder: &MemoryHolder) -> bool {
         let oldest = {
             let mut waiting = self.waiting.lock();
-            let oldest = waiting.first_entry().filter(|entry| entry.get().since.elapsed() >= STALL_GRACE);
-            oldest.map(|entry| entry.remove())
+            let mut old = waiting.iter().take_while(|(_, write)| write.since.elapsed() >= STALL_GRACE);
+            let oldest = old.find(|(_, write)| write.holders.include(holder)).map(|(id, _)| *id);
+            oldest.and_then(|id| waiting.remove(&id))
         };
         let Some(write) = oldest else { return false };
         write.must_end.store(true, Ordering::Release);
@@ -83,17 +90,36 @@ mod tests {
         guard.must_end(&Context::from_waker(std::task::Waker::noop()))
     }
 
+    fn of(client: u32, server: &'static str) -> AnswerHolders {
+        let server = Some(moongate_jsonrpc::json::ByteString::literal(server));
+        AnswerHolders { client: Some(MemoryHolder::Principal(client)), server }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_write_that_waits_longest_ends_first() {
-        let writes = Arc::new(StalledWrites::default());
-        let first = writes.begin();
-        let second = writes.begin();
-        assert!(!writes.end_oldest(), "both are slow for a moment only");
+        let (writes, holder) = (Arc::new(StalledWrites::default()), MemoryHolder::Principal(1));
+        let first = writes.begin(of(1, "a"));
+        let second = writes.begin(of(1, "a"));
+        assert!(!writes.end_oldest(&holder), "both are slow for a moment only");
         tokio::time::advance(STALL_GRACE).await;
-        assert!(writes.end_oldest());
+        assert!(writes.end_oldest(&holder));
         assert!(must_end(&first));
         assert!(!must_end(&second));
         drop(second);
-        assert!(!writes.end_oldest(), "it goes on");
+        assert!(!writes.end_oldest(&holder), "it goes on");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_ends_for_its_own_holders_only() {
+        let writes = Arc::new(StalledWrites::default());
+        let unknown = writes.begin(AnswerHolders::default());
+        let (first, second) = (writes.begin(of(1, "a")), writes.begin(of(2, "b")));
+        tokio::time::advance(STALL_GRACE).await;
+        assert!(!writes.end_oldest(&MemoryHolder::Principal(3)));
+        assert!(!writes.end_oldest(&MemoryHolder::Server("c".into())));
+        assert!(writes.end_oldest(&MemoryHolder::Server("b".into())));
+        assert!(must_end(&second) && !must_end(&first));
+        assert!(writes.end_oldest(&MemoryHolder::Principal(1)));
+        assert!(must_end(&first) && !must_end(&unknown));
     }
 }

@@ -77,8 +77,9 @@ impl StdioServer {
         let mut writing = tokio::spawn(write_lines(writer, lines, finished.clone()));
         let state = server_state.downstream.clone();
         let (draining, revoked) = (state.draining.clone(), server_state.endpoints.until_revoked(&principal));
-        let client = StdioClient::new(endpoint, principal.clone(), scope.clone(), state, out.clone());
         let holder = memory_holder(&principal, network.as_ref().and_then(|network| network.peer));
+        let sender = (principal.clone(), holder.clone());
+        let client = StdioClient::new(endpoint, sender, scope.clone(), state, out.clone());
         let mut client = LineClient { stdio: client, state: server_state, principal, scope, network, holder };
         let read = tokio::select! {
             ended = read_lines(reader, &mut client) => Some(ended),

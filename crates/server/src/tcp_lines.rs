@@ -15,7 +15,9 @@ use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
+use crate::answer_holders::AnswerHolders;
 use crate::connection_limit::ConnectionSlot;
+use crate::serve_request::memory_holder;
 use crate::service::PeerAddress;
 use crate::write_timeout::WriteTimeout;
 use crate::{ListenSettings, SharedServerState};
@@ -62,8 +64,10 @@ impl LineServer {
         let usage = slot.begin();
         usage.admit();
         let detector = server_state.stall_detector.clone();
-        let list = detector.writes();
-        let writer = WriteTimeout::new(writer, self.settings.write_timeout, list, move || detector.record_dropped());
+        // Answers of several servers share the connection, so that only its client is known.
+        slot.answer.set(AnswerHolders { client: Some(memory_holder(&pipe.principal, peer)), server: None });
+        let stalls = (detector.writes(), slot.answer.clone());
+        let writer = WriteTimeout::new(writer, self.settings.write_timeout, stalls, move || detector.record_dropped());
         let pipe = pipe.for_network_client(self.state.clone(), self.settings.read_timeout, peer);
         // The connection may last for days, and would keep the state from before a reload.
         drop(server_state);

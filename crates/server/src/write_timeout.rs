@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use crate::answer_holders::CurrentAnswer;
 use crate::stalled_writes::{StallGuard, StalledWrites};
 
 /// Stall of a write, from its first poll that moved nothing.
@@ -34,11 +35,18 @@ pub(super) struct WriteTimeout<S, F> {
     stalls: [Option<WriteStall>; 2],
     /// List for the stalls of all connections.
     list: Arc<StalledWrites>,
+    /// Holders of what is written.
+    answer: Arc<CurrentAnswer>,
 }
 
 impl<S, F: Fn()> WriteTimeout<S, F> {
-    pub(super) fn new(stream: S, limit: Duration, list: Arc<StalledWrites>, on_timeout: F) -> Self {
-        WriteTimeout { stream, limit, on_timeout, stalls: [None, None], list }
+    pub(super) fn new(
+        stream: S,
+        limit: Duration,
+        (list, answer): (Arc<StalledWrites>, Arc<CurrentAnswer>),
+        on_timeout: F,
+    ) -> Self {
+        WriteTimeout { stream, limit, on_timeout, stalls: [None, None], list, answer }
     }
 
     fn check_progress<T>(
@@ -53,7 +61,7 @@ impl<S, F: Fn()> WriteTimeout<S, F> {
             *stall = None;
             return polled;
         }
-        let begin = || WriteStall { timer: Box::pin(sleep(self.limit)), guard: self.list.begin() };
+        let begin = || WriteStall { timer: Box::pin(sleep(self.limit)), guard: self.list.begin(self.answer.get()) };
         let stall = stall.get_or_insert_with(begin);
         // Both polled at once, which registers the waker for either.
         let is_over = stall.timer.as_mut().poll(cx).is_ready();
@@ -109,6 +117,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::answer_holders::AnswerHolders;
+    use moongate_telemetry::MemoryHolder;
 
     const LIMIT: Duration = Duration::from_secs(60);
 
@@ -116,7 +126,7 @@ mod tests {
     async fn a_write_that_stands_still_fails() {
         let (ours, mut theirs) = duplex(4);
         let late = AtomicUsize::new(0);
-        let mut written = WriteTimeout::new(ours, LIMIT, Arc::default(), || {
+        let mut written = WriteTimeout::new(ours, LIMIT, Default::default(), || {
             late.fetch_add(1, Ordering::Relaxed);
         });
         written.write_all(b"full").await.unwrap();
@@ -126,7 +136,7 @@ mod tests {
         // A reader that takes a little now and then is only slow.
         let (ours, mut slow) = duplex(4);
         let writing = tokio::spawn(async move {
-            WriteTimeout::new(ours, LIMIT, Arc::default(), || ()).write_all(b"twelve bytes").await
+            WriteTimeout::new(ours, LIMIT, Default::default(), || ()).write_all(b"twelve bytes").await
         });
         let mut read = [0; 12];
         for piece in read.chunks_mut(2) {
@@ -142,12 +152,14 @@ mod tests {
     async fn a_write_that_stands_still_ends_early_where_memory_is_short() {
         let list = Arc::new(StalledWrites::default());
         let (ours, _theirs) = duplex(4);
-        let mut written = WriteTimeout::new(ours, LIMIT, list.clone(), || ());
+        let (holder, answer) = (MemoryHolder::Principal(1), Arc::new(CurrentAnswer::default()));
+        answer.set(AnswerHolders { client: Some(holder.clone()), server: None });
+        let mut written = WriteTimeout::new(ours, LIMIT, (list.clone(), answer), || ());
         written.write_all(b"full").await.unwrap();
         let start = Instant::now();
         let writing = tokio::spawn(async move { written.write_all(b"more").await.unwrap_err().kind() });
         tokio::time::sleep(LIMIT / 2).await;
-        assert!(list.end_oldest());
+        assert!(list.end_oldest(&holder));
         assert_eq!(writing.await.unwrap(), io::ErrorKind::TimedOut);
         assert_eq!(start.elapsed(), LIMIT / 2);
     }

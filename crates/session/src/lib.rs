@@ -57,7 +57,7 @@ pub use missed_events::MissedEvents;
 pub use outbox::Outbox;
 pub use outside_requests::name_progress;
 pub use overview::SessionSummary;
-pub use parked::{OpenInput, OpenInputRequest, ParkTicket, ParkedCall, ParkedCallSettings, ParkedCalls};
+pub use parked::{OpenInput, OpenInputRequest, ParkTicket, ParkedCall, ParkedCallSettings, ParkedCalls, ParkedOwner};
 pub use persisted::{RestoredFrom, SessionRecord};
 pub use resumption::{GET_STREAM, NextEvent, ReplaySettings, ResumptionBuffer, ResumptionReader, parse_id};
 pub use sealed_state::{OpenedState, SealBinding, SealError, StateSealer, StateUse};

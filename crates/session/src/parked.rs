@@ -5,6 +5,7 @@
 //! dropped, which cancels it.
 
 use parking_lot::{Mutex, MutexGuard};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,8 +69,27 @@ pub struct ParkedCalls {
 
 struct ParkedEntry {
     parked: ParkedCall,
-    principal: Arc<Principal>,
+    owner: ParkedOwner,
     until: Instant,
+}
+
+/// Client that an exchange is parked for.
+#[derive(Clone)]
+pub struct ParkedOwner {
+    /// Principal that may take it.
+    pub principal: Arc<Principal>,
+    /// Holder of its memory. Tells clients without a key apart, which are one principal.
+    pub holder: MemoryHolder,
+}
+
+impl ParkedEntry {
+    /// Returns true if the exchange is parked for this holder, or its messages are of this server.
+    fn belongs_to(&self, holder: &MemoryHolder) -> bool {
+        match holder {
+            MemoryHolder::Server(name) => self.parked.exchange.server().is_some_and(|server| **name == **server),
+            client => self.owner.holder == *client,
+        }
+    }
 }
 
 impl ParkedCalls {
@@ -81,24 +101,24 @@ impl ParkedCalls {
 
     /// Parks an exchange until it is claimed or expires.
     ///
-    /// Where there are too many, the oldest of the principal with the most makes room. An absent user never costs
-    /// another principal its place. Returns `None` if the limit is zero.
-    pub fn park(&self, principal: Arc<Principal>, parked: ParkedCall) -> Option<ParkTicket> {
+    /// Where there are too many, the oldest of the client with the most makes room. An absent user never costs another
+    /// client its place. Returns `None` if the limit is zero.
+    pub fn park(&self, owner: ParkedOwner, parked: ParkedCall) -> Option<ParkTicket> {
         if self.settings.load().max == 0 {
             return None;
         }
         let ticket = ParkTicket(moongate_random::random_bytes());
-        self.insert(ticket, principal, parked);
+        self.insert(ticket, owner, parked);
         Some(ticket)
     }
 
-    fn insert(&self, ticket: ParkTicket, principal: Arc<Principal>, parked: ParkedCall) {
+    fn insert(&self, ticket: ParkTicket, owner: ParkedOwner, parked: ParkedCall) {
         let until = Instant::now() + self.settings.load().input_timeout;
         let mut table = self.lock();
         // One at a time, even after a reload lowered the limit. Each newcomer then only takes an old place.
         let evicted = if table.len() >= self.settings.load().max { oldest(&table) } else { None };
         let evicted = evicted.and_then(|oldest| table.remove(&oldest));
-        table.insert(ticket, ParkedEntry { parked, principal, until });
+        table.insert(ticket, ParkedEntry { parked, owner, until });
         self.count(&table);
         // The evicted exchange is dropped after the lock is released: that cancels it, which may take a while.
         drop(table);
@@ -113,7 +133,7 @@ impl ParkedCalls {
     pub fn take(&self, ticket: &ParkTicket, principal: &Principal) -> Option<ParkedCall> {
         let mut table = self.lock();
         // A foreign ticket stays parked, and looks like an unknown one.
-        if *table.get(ticket)?.principal != *principal {
+        if *table.get(ticket)?.owner.principal != *principal {
             return None;
         }
         let entry = table.remove(ticket)?;
@@ -124,8 +144,8 @@ impl ParkedCalls {
 
     /// Parks an exchange again under its ticket, after its client sent something that is no response. Its time and its
     /// place start anew.
-    pub fn repark(&self, ticket: ParkTicket, principal: Arc<Principal>, parked: ParkedCall) {
-        self.insert(ticket, principal, parked);
+    pub fn repark(&self, ticket: ParkTicket, owner: ParkedOwner, parked: ParkedCall) {
+        self.insert(ticket, owner, parked);
     }
 
     /// Drops expired exchanges for as long as it runs. At the end it drops all.
@@ -155,7 +175,8 @@ impl ParkedCalls {
     /// Cancels the exchanges of principals that no longer exist.
     pub fn retain(&self, known: impl Fn(&Principal) -> bool) {
         let mut table = self.lock();
-        let removed: Vec<ParkedEntry> = table.extract_if(|_, entry| !known(&entry.principal)).map(|(_, e)| e).collect();
+        let removed: Vec<ParkedEntry> =
+            table.extract_if(|_, entry| !known(&entry.owner.principal)).map(|(_, e)| e).collect();
         self.count(&table);
         drop(table);
         // Dropping an exchange cancels it, which may take a while.
@@ -193,15 +214,10 @@ impl ParkedCalls {
 }
 
 impl MemoryRelief for ParkedCalls {
-    /// Ends the longest parked exchange of a principal. Callers without a key count as one.
+    /// Ends the longest parked exchange of a client, or of a server.
     fn end_oldest(&self, holder: &MemoryHolder) -> bool {
-        let principal = match holder {
-            MemoryHolder::Principal(id) => *id,
-            MemoryHolder::Peer(_) | MemoryHolder::Local => Principal::ANONYMOUS,
-            MemoryHolder::Server(_) => return false,
-        };
         let mut table = self.lock();
-        let ended = oldest_of(&table, principal).and_then(|oldest| table.remove(&oldest));
+        let ended = oldest_of(&table, holder).and_then(|oldest| table.remove(&oldest));
         self.count(&table);
         // Dropped after the lock is released, as in `insert`.
         drop(table);
@@ -212,18 +228,21 @@ impl MemoryRelief for ParkedCalls {
     }
 }
 
-/// Finds the longest parked exchange of the principal with the most.
+/// Finds the longest parked exchange of the client with the most.
 fn oldest(table: &HashMap<ParkTicket, ParkedEntry>) -> Option<ParkTicket> {
-    let mut counts: HashMap<u32, usize> = HashMap::new();
+    let mut counts: HashMap<&MemoryHolder, (usize, Reverse<Instant>)> = HashMap::new();
     for entry in table.values() {
-        *counts.entry(entry.principal.id).or_default() += 1;
+        let (count, oldest) = counts.entry(&entry.owner.holder).or_insert((0, Reverse(entry.until)));
+        *count += 1;
+        // The lesser time is the greater one here: of two clients with as many, the one that waits longer makes room.
+        *oldest = (*oldest).max(Reverse(entry.until));
     }
-    let (most, _) = counts.into_iter().max_by_key(|(id, count)| (*count, *id))?;
+    let (most, _) = counts.into_iter().max_by_key(|(_, rank)| *rank)?;
     oldest_of(table, most)
 }
 
-fn oldest_of(table: &HashMap<ParkTicket, ParkedEntry>, principal: u32) -> Option<ParkTicket> {
-    let candidates = table.iter().filter(|(_, entry)| entry.principal.id == principal);
+fn oldest_of(table: &HashMap<ParkTicket, ParkedEntry>, holder: &MemoryHolder) -> Option<ParkTicket> {
+    let candidates = table.iter().filter(|(_, entry)| entry.belongs_to(holder));
     candidates.min_by_key(|(_, entry)| entry.until).map(|(ticket, _)| *ticket)
 }
 
@@ -252,6 +271,17 @@ mod tests {
         (ParkedCall { exchange, inputs: vec![OpenInput { requests: vec![request], responder }] }, responses)
     }
 
+    /// Client with a key.
+    fn owner(id: u32) -> ParkedOwner {
+        ParkedOwner { principal: principal(id), holder: MemoryHolder::Principal(id) }
+    }
+
+    /// Client without a key.
+    fn peer(last: u8) -> ParkedOwner {
+        let holder = MemoryHolder::Peer([192, 0, 2, last].into());
+        ParkedOwner { principal: Arc::new(Principal::anonymous()), holder }
+    }
+
     fn parking(max: usize) -> Arc<ParkedCalls> {
         let settings = ParkedCallSettings { max, input_timeout: Duration::from_secs(60) };
         Arc::new(ParkedCalls::new(settings, Arc::new(Metrics::new())))
@@ -261,7 +291,7 @@ mod tests {
     async fn an_exchange_is_given_back_once_to_its_principal() {
         let parking = parking(10);
         let (exchange, _answers) = parked();
-        let ticket = parking.park(principal(1), exchange).unwrap();
+        let ticket = parking.park(owner(1), exchange).unwrap();
         assert!(parking.take(&ticket, &principal(2)).is_none());
         assert_eq!(parking.metrics.inputs.parked.get(), 1);
         assert!(parking.take(&ticket, &principal(1)).is_some());
@@ -274,17 +304,17 @@ mod tests {
         let parking = parking(1);
         tokio::spawn(parking.clone().expire_forever());
         let (first, first_answers) = parked();
-        let ticket = parking.park(principal(1), first).unwrap();
+        let ticket = parking.park(owner(1), first).unwrap();
         let first = parking.take(&ticket, &principal(1)).unwrap();
         let (second, second_answers) = parked();
-        parking.park(principal(1), second).unwrap();
-        parking.repark(ticket, principal(1), first);
+        parking.park(owner(1), second).unwrap();
+        parking.repark(ticket, owner(1), first);
         assert_eq!(parking.metrics.inputs.parked.get(), 1);
         assert!(second_answers.await.is_err(), "the older one made room");
         // The expiry task may have seen an empty table meanwhile.
         let first = parking.take(&ticket, &principal(1)).unwrap();
         tokio::time::sleep(Duration::from_secs(200)).await;
-        parking.repark(ticket, principal(1), first);
+        parking.repark(ticket, owner(1), first);
         let dropped = tokio::time::timeout(Duration::from_secs(61), first_answers).await;
         assert!(dropped.expect("it is kept for ever").is_err());
     }
@@ -294,7 +324,7 @@ mod tests {
         let parking = parking(10);
         let expiring = tokio::spawn(parking.clone().expire_forever());
         let (exchange, answers) = parked();
-        let ticket = parking.park(principal(1), exchange).unwrap();
+        let ticket = parking.park(owner(1), exchange).unwrap();
         tokio::time::sleep(Duration::from_secs(59)).await;
         assert_eq!(parking.metrics.inputs.parked.get(), 1);
         assert!(answers.await.is_err(), "dropping it tells the server's side that no answer comes");
@@ -310,19 +340,19 @@ mod tests {
         let mut kept = Vec::new();
         for id in [1, 2, 2] {
             let (exchange, answers) = parked();
-            tickets.push(parking.park(principal(id), exchange).unwrap());
+            tickets.push(parking.park(owner(id), exchange).unwrap());
             kept.push(answers);
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         let (exchange, answers) = parked();
         kept.push(answers);
-        parking.park(principal(1), exchange).unwrap();
+        parking.park(owner(1), exchange).unwrap();
         assert!(parking.take(&tickets[1], &principal(2)).is_none(), "the oldest of the one with the most");
         assert!(parking.take(&tickets[0], &principal(1)).is_some());
         assert!(parking.take(&tickets[2], &principal(2)).is_some());
         let none =
             ParkedCalls::new(ParkedCallSettings { max: 0, input_timeout: Duration::ZERO }, Arc::new(Metrics::new()));
-        assert!(none.park(principal(1), parked().0).is_none());
+        assert!(none.park(owner(1), parked().0).is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -330,7 +360,7 @@ mod tests {
         let parking = parking(10);
         let mut tickets = Vec::new();
         for id in [2, 1, 1] {
-            tickets.push(parking.park(principal(id), parked().0).unwrap());
+            tickets.push(parking.park(owner(id), parked().0).unwrap());
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         assert!(parking.end_oldest(&MemoryHolder::Principal(1)));
@@ -339,5 +369,38 @@ mod tests {
         assert!(!parking.end_oldest(&MemoryHolder::Principal(1)));
         assert!(!parking.end_oldest(&MemoryHolder::Server("2".into())));
         assert!(parking.take(&tickets[0], &principal(2)).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_without_a_key_are_told_apart_by_their_addresses() {
+        let parking = parking(3);
+        let (first, second) = (peer(1), peer(2));
+        let kept = parking.park(second.clone(), parked().0).unwrap();
+        assert!(!parking.end_oldest(&first.holder), "the memory of one client ends no call of another");
+        assert!(!parking.end_oldest(&MemoryHolder::Local));
+        // The table makes room in the same way.
+        for _ in 0..3 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            parking.park(first.clone(), parked().0).unwrap();
+        }
+        assert_eq!(parking.metrics.inputs.parked.get(), 3);
+        assert!(parking.take(&kept, &second.principal).is_some());
+        assert!(parking.end_oldest(&first.holder));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_holds_much_memory_loses_a_call_of_its_own() {
+        let parking = parking(10);
+        let of = |server| {
+            let (call, _) = parked();
+            ParkedCall { exchange: call.exchange.run_by(Some(ByteString::literal(server))), ..call }
+        };
+        let other = parking.park(owner(1), of("other")).unwrap();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let own = parking.park(owner(2), of("a")).unwrap();
+        assert!(parking.end_oldest(&MemoryHolder::Server("a".into())));
+        assert!(parking.take(&own, &principal(2)).is_none());
+        assert!(!parking.end_oldest(&MemoryHolder::Server("a".into())));
+        assert!(parking.take(&other, &principal(1)).is_some());
     }
 }

@@ -57,11 +57,13 @@ impl Endpoint {
         }
         // The path of direct calls, so that search mode cannot loosen a rule.
         let exchange = self.call_item(caller, call);
+        let server = exchange.server().cloned();
         let guide = Arc::new(CallGuide { endpoint: self.clone_endpoint(), caller: caller.clone(), item });
-        Exchange::new(exchange.then(move |event| {
+        let completed = exchange.then(move |event| {
             let guide = guide.clone();
             async move { guide.complete(event).await }
-        }))
+        });
+        Exchange::new(completed).run_by(server)
     }
 }
 

@@ -11,7 +11,7 @@ mod mirrored_headers;
 pub(crate) mod tasks;
 mod upstream;
 
-pub(super) use downstream::dialect::{DIALECT, notify_extension};
+pub(super) use downstream::dialect::{DIALECT, RequestSender, notify_extension};
 pub(super) use downstream::encode::rpc_error;
 pub(super) use downstream::open_requests::OpenRequests;
 pub(super) use example_call::example_call;

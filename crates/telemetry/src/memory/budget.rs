@@ -20,6 +20,8 @@ use crate::{CounterHandle, GaugeHandle, Limit, MemoryHolderKind, Metrics, proces
 const SET_ASIDE_PART: usize = 8;
 /// Number of things that end at most for the sake of one message.
 const RELIEF_MAX: usize = 16;
+/// Part of the budget that a holder takes at least before the process's own use of memory ends something of it.
+const RELIEF_PART: usize = 8;
 /// Bytes of the budget that are never given to large messages: small calls, cancellations and probes need them.
 const KEPT_FREE: usize = 1 << 20;
 
@@ -105,8 +107,11 @@ impl MemoryBudget {
     }
 
     /// Ends the oldest thing of the largest holder. Returns true if bytes are free because of it.
+    ///
+    /// Nothing ends where messages are not what fills the memory: an end would free next to nothing.
     pub fn relieve(&self) -> bool {
-        self.relieve_for(None)
+        let is_cause = |own: &AtomicUsize| own.load(Ordering::Relaxed) >= self.total() / RELIEF_PART;
+        self.largest().is_some_and(|(_, own)| is_cause(&own)) && self.relieve_for(None)
     }
 
     /// Does the same for the sake of a holder with this counter. A client that is the largest holder gets no room. A
@@ -153,8 +158,13 @@ impl MemoryShare {
                 break;
             }
         }
+        Err(self.refuse())
+    }
+
+    /// Counts a refusal, and returns its error.
+    pub(super) fn refuse(&self) -> MemoryExhausted {
         self.budget.refused.inc();
-        Err(MemoryExhausted { limit: self.budget.limit })
+        MemoryExhausted { limit: self.budget.limit }
     }
 
     fn try_take(&self, bytes: usize) -> bool {
@@ -284,6 +294,18 @@ mod tests {
         let before = parked.1.lock().len();
         assert!(budget.share(MemoryHolder::Principal(1)).begin().cover(8 * MIB).is_err());
         assert_eq!(parked.1.lock().len(), before);
+    }
+
+    #[test]
+    fn nothing_ends_where_messages_do_not_fill_the_memory() {
+        let (budget, parked) = filled(MemoryHolder::Principal(1));
+        parked.1.lock().truncate(10);
+        assert!(!budget.relieve());
+        assert_eq!(parked.1.lock().len(), 10, "80 of 1024 MiB");
+        let (budget, parked) = filled(MemoryHolder::Principal(1));
+        let before = parked.1.lock().len();
+        assert!(budget.relieve());
+        assert_eq!(parked.1.lock().len(), before - 1);
     }
 
     #[test]

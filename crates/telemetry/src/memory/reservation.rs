@@ -66,6 +66,13 @@ impl MemoryReservation {
         std::mem::replace(self, self.share.begin())
     }
 
+    /// Gives back what is reserved, for the sake of another holder. Returns the error for the message.
+    #[must_use]
+    pub fn revoke(&mut self) -> MemoryExhausted {
+        drop(self.take());
+        self.share.refuse()
+    }
+
     /// Joins the reservation to the message. It is given back with the last part of the message that somebody holds.
     pub fn attach(mut self, bytes: Bytes) -> Bytes {
         if self.bytes == 0 {

@@ -35,7 +35,7 @@ use moongate_model::{
     Notification, Outcome, Principal, Server, ServerCapabilities, StateHolder, TaskMethod, TaskMode, extends_protocol,
 };
 use moongate_session::StateUse;
-use moongate_telemetry::{DroppedItem, InputOutcome};
+use moongate_telemetry::{DroppedItem, InputOutcome, MemoryHolder};
 
 /// Dialect of this revision.
 pub(crate) static DIALECT: ModernDialect = ModernDialect;
@@ -127,6 +127,7 @@ pub(crate) struct ValidatedRequest {
     /// Name of the tool or prompt, or URI of the resource.
     target: Option<ByteString>,
     caller: Arc<Caller>,
+    holder: MemoryHolder,
     scope: ByteString,
     /// HTTP headers. A pipe has none: "There is no header layer" (basic/transports/stdio.mdx, Request Metadata).
     headers: Option<HeaderMap>,
@@ -138,13 +139,15 @@ pub(crate) struct ValidatedRequest {
 /// Principal of a request, and its endpoint.
 pub(crate) struct RequestSender {
     pub(crate) principal: Arc<Principal>,
+    /// Holder of the memory that the request takes.
+    pub(crate) holder: MemoryHolder,
     pub(crate) scope: ByteString,
 }
 
 type ModernRefusal = (u16, Option<RequestId>, Error);
 
 fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPost, ModernRefusal> {
-    let McpRequest { headers, payload, principal, scope, received, .. } = inbound;
+    let McpRequest { headers, payload, principal, holder, scope, received, .. } = inbound;
     let payload = payload.map_err(|e| {
         let (id, error) = malformed_error(&e);
         (400, id, error)
@@ -167,7 +170,7 @@ fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPo
         }
     };
     let id = request.id.clone();
-    let checked = validate(request, Some(headers), RequestSender { principal, scope }, received, state);
+    let checked = validate(request, Some(headers), RequestSender { principal, holder, scope }, received, state);
     checked.map(|checked| ParsedPost::Request(Box::new(checked))).map_err(|error| (400, Some(id), error))
 }
 
@@ -222,18 +225,9 @@ pub(crate) fn validate(
         mirrored_headers::check_headers(headers, name, target.as_deref())?;
         trace_context::copy_headers(&mut meta, headers);
     }
-    Ok(ValidatedRequest {
-        id,
-        method,
-        params,
-        meta,
-        target,
-        caller,
-        scope: sender.scope,
-        headers,
-        cancel_reason: None,
-        received,
-    })
+    let RequestSender { holder, scope, .. } = sender;
+    let cancel_reason = None;
+    Ok(ValidatedRequest { id, method, params, meta, target, caller, holder, scope, headers, cancel_reason, received })
 }
 
 /// Checks the revision in header and body.
@@ -310,9 +304,6 @@ pub(crate) fn start_request(
     state: &Arc<DownstreamState>,
     frame: FrameFn,
 ) -> ModernStarted {
-    let refuse = |id: &RequestId, error: &Error| {
-        ModernStarted::Ready(encode::http_status(error), vec![encode::encode_error(Some(id), error)])
-    };
     // These methods never reach a server, so their metrics are counted here.
     let count = |method: &'static str, error: Option<&Error>| {
         count_local_answer(&state.metrics, method, error, REVISION, request.received.elapsed());
@@ -339,17 +330,45 @@ pub(crate) fn start_request(
     if matches!(method, McpMethod::Task(_)) && !may_task {
         return refuse(&request.id, &tasks::missing_capability());
     }
-    let ValidatedRequest { id, mut params, mut meta, target, caller, scope, headers, cancel_reason, received, .. } =
-        request;
-    let token = meta.remove("progressToken");
+    let task_mode = if may_task { TaskMode::Allowed } else { TaskMode::Never };
+    start_call(request, (method, task_mode), endpoint, state, frame)
+}
+
+/// Ends a request with an error.
+fn refuse(id: &RequestId, error: &Error) -> ModernStarted {
+    ModernStarted::Ready(encode::http_status(error), vec![encode::encode_error(Some(id), error)])
+}
+
+/// Starts a request that becomes a call, or goes on with one.
+fn start_call(
+    request: ValidatedRequest,
+    (method, task_mode): (McpMethod, TaskMode),
+    endpoint: &Arc<dyn Server>,
+    state: &Arc<DownstreamState>,
+    frame: FrameFn,
+) -> ModernStarted {
+    let ValidatedRequest {
+        id,
+        mut params,
+        mut meta,
+        target,
+        caller,
+        holder,
+        scope,
+        headers,
+        cancel_reason,
+        received,
+        ..
+    } = request;
     let context = StateContext::from_request(&method, target, &params);
     // Other methods have no input rounds, so such members are ordinary params there.
     let retry_params = if context.allows_input() { RetryParams::take(&mut params) } else { RetryParams::default() };
     let mut encoder = ModernEncoder {
         id,
         context,
-        token,
+        token: meta.remove("progressToken"),
         caller,
+        holder,
         scope,
         frame,
         state: state.clone(),
@@ -360,13 +379,12 @@ pub(crate) fn start_request(
         Ok(RetryPurpose::NewCall(resume, used)) => {
             encoder.used_state = used;
             let check = headers.filter(|_| method == McpMethod::CallTool).map(params_check);
-            let task = if may_task { TaskMode::Allowed } else { TaskMode::Never };
             let call = Call {
                 meta,
                 progress: encoder.token.is_some(),
                 deferred_check: check,
                 continuation: resume,
-                task_mode: task,
+                task_mode,
                 detailed: method == McpMethod::Task(TaskMethod::Get),
                 cancel_reason,
                 received,
@@ -434,6 +452,7 @@ pub(crate) struct ModernEncoder {
     context: StateContext,
     token: Option<RawJson>,
     caller: Arc<Caller>,
+    holder: MemoryHolder,
     scope: ByteString,
     frame: FrameFn,
     state: Arc<DownstreamState>,
@@ -449,6 +468,7 @@ impl ModernEncoder {
             id: &self.id,
             context: &self.context,
             caller: &self.caller,
+            holder: &self.holder,
             scope: &self.scope,
             state: &self.state,
         }

@@ -6,7 +6,7 @@
 //! either parked or finished.
 
 use bytes::Bytes;
-use moongate_telemetry::{InputKindName, InputOutcome};
+use moongate_telemetry::{InputKindName, InputOutcome, MemoryHolder};
 use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::dialect::DownstreamState;
@@ -20,7 +20,7 @@ use moongate_model::{
     Caller, Continuation, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired, InputResponses,
     McpErrorKind, Retryable, StateHolder,
 };
-use moongate_session::{OpenInput, OpenInputRequest, ParkedCall, SealError, StateUse};
+use moongate_session::{OpenInput, OpenInputRequest, ParkedCall, ParkedOwner, SealError, StateUse};
 
 /// Time to wait for a further input request after one. Servers that need several send them at once, and the client
 /// should get them in one round.
@@ -54,6 +54,7 @@ pub(crate) struct InputRound<'a> {
     pub(crate) id: &'a RequestId,
     pub(crate) context: &'a StateContext,
     pub(crate) caller: &'a Caller,
+    pub(crate) holder: &'a MemoryHolder,
     pub(crate) scope: &'a ByteString,
     pub(crate) state: &'a DownstreamState,
 }
@@ -99,7 +100,7 @@ impl InputRound<'_> {
                 let responses = responses.and_then(|raw| raw.as_object()).unwrap_or_default();
                 // A mistake of the client must not cost it the parked call, so that goes back first.
                 if let Err(error) = record_responses(&mut parked.inputs, &responses) {
-                    self.state.parked_calls.repark(ticket, self.caller.principal.clone(), parked);
+                    self.state.parked_calls.repark(ticket, self.owner(), parked);
                     return Err(error);
                 }
                 let ParkedCall { exchange, inputs } = parked;
@@ -186,7 +187,7 @@ impl InputRound<'_> {
             .map(|request| (request.exposed_key.clone(), encode_request(&request.request)))
             .collect();
         let parked = ParkedCall { exchange, inputs };
-        let Some(ticket) = self.state.parked_calls.park(self.caller.principal.clone(), parked) else {
+        let Some(ticket) = self.state.parked_calls.park(self.owner(), parked) else {
             let message = "The server asks for input while it waits, and no call may be kept for that (limits.parked)";
             let error = Error::new(McpErrorKind::Overloaded, message);
             return (200, vec![encode::encode_error(Some(self.id), &error)]);
@@ -195,6 +196,10 @@ impl InputRound<'_> {
         let state = CarriedState::HeldByServer(ticket).seal(&bindings, self.state);
         let requests = shown.iter().map(|(key, request)| (key, request));
         (200, encode::encode_input_required(self.id, requests, Some(&state)))
+    }
+
+    fn owner(&self) -> ParkedOwner {
+        ParkedOwner { principal: self.caller.principal.clone(), holder: self.holder.clone() }
     }
 
     /// Returns the error for an input request that this client cannot get.
@@ -354,7 +359,7 @@ pub(crate) fn from_error(error: &Error) -> Option<InputRequired> {
 
 #[cfg(test)]
 mod tests {
-    use moongate_telemetry::{MemoryBudget, MemoryHolder, MemoryLimit, MemoryWatch, Metrics};
+    use moongate_telemetry::{MemoryBudget, MemoryLimit, MemoryWatch, Metrics};
     use moongate_transport::LinkError;
 
     use super::*;

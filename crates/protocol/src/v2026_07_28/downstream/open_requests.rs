@@ -17,9 +17,9 @@ use crate::dialect::DownstreamState;
 use crate::respond;
 use crate::v2026_07_28::downstream::dialect::{self, ModernStarted, RequestSender};
 use crate::v2026_07_28::downstream::encode;
-use moongate_jsonrpc::json::{ByteString, RawJson};
+use moongate_jsonrpc::json::RawJson;
 use moongate_jsonrpc::message::{RequestId, RpcRequest, encode_line};
-use moongate_model::{CancelReason, Error, McpErrorKind, Principal, Server};
+use moongate_model::{CancelReason, Error, McpErrorKind, Server};
 
 /// Limit of open requests on one pipe.
 const OPEN_MAX: usize = 1000;
@@ -49,14 +49,14 @@ impl OpenRequests {
     pub(crate) fn start(
         &self,
         request: RpcRequest,
-        (principal, scope): (Arc<Principal>, ByteString),
+        sender: RequestSender,
         endpoint: &Arc<dyn Server>,
         state: &Arc<DownstreamState>,
         (out, tasks): (&mpsc::Sender<Bytes>, &TaskTracker),
     ) -> Option<Vec<Bytes>> {
         let id = request.id.clone();
         // No headers on a pipe, so the body alone is validated.
-        let checked = dialect::validate(request, None, RequestSender { principal, scope }, Instant::now(), state);
+        let checked = dialect::validate(request, None, sender, Instant::now(), state);
         let mut checked = match checked {
             Ok(checked) => checked,
             Err(error) => return Some(vec![encode::encode_error(Some(&id), &error)]),
