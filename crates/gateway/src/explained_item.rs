@@ -66,8 +66,10 @@ impl Endpoint {
             let local = item.get_string(ItemKind::Tools.item_key())?;
             let exposed = self.generation.expected_name(server, &local);
             let own = if self.keeps_local_names() { &local } else { &exposed };
+            if own != name {
+                return None;
+            }
             let listing = match select_item(ItemKind::Tools, server, server.era_lists().era(), item) {
-                _ if own != name => return None,
                 // Another item has the name, or the catalogue is about to be built.
                 Ok(Some(_)) => return None,
                 Ok(None) => ItemListing::Listed,

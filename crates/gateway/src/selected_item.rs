@@ -11,7 +11,7 @@ use crate::{expose, schemas};
 use moongate_access::policy::ItemRules;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{ItemKind, McpMethod};
-use moongate_protocol::{CheckedDefinition, Era, LegacyForm, ToolOutput, check_definition};
+use moongate_protocol::{CheckedDefinition, Era, LegacyForm, ToolOutput};
 use moongate_telemetry::MeterFactory;
 
 /// Item that cannot be exposed.
@@ -94,7 +94,10 @@ pub(super) fn select_item<'a>(
         let (most, name) = (upstream.settings.lists.depth, &upstream.settings.name);
         return Err(left_out(format!("it is nested deeper than {most} levels (servers.{name}.max_depth)")));
     }
-    let CheckedDefinition { definition, mends, legacy } = check_definition(kind, item).map_err(left_out)?;
+    let check = upstream.check_definition(kind, item);
+    let CheckedDefinition { mended, mends, legacy } =
+        check.as_ref().as_ref().map_err(|reason| left_out(reason.clone()))?;
+    let definition = mended.as_ref().unwrap_or(item).clone();
     if kind == ItemKind::Tools
         && let Some(problem) = upstream.tool_problem(era, &definition)
     {
@@ -112,8 +115,16 @@ pub(super) fn select_item<'a>(
         return Err(left_out(reason));
     }
     let stem = rules.rename.get(local.as_str()).cloned().unwrap_or_else(|| local.to_string());
-    let definition = ListedDefinition { item: definition, legacy, era: None };
-    Ok(Some(SelectedItem { upstream, local, base_name: stem, definition, mends, other: None, implied: false }))
+    let definition = ListedDefinition { item: definition, legacy: legacy.clone(), era: None };
+    Ok(Some(SelectedItem {
+        upstream,
+        local,
+        base_name: stem,
+        definition,
+        mends: mends.clone(),
+        other: None,
+        implied: false,
+    }))
 }
 
 impl SelectedItem<'_> {
@@ -159,5 +170,29 @@ impl SelectedItem<'_> {
             other,
             exposed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::names::NameRules;
+    use crate::testing::{server_entry, snapshot};
+
+    use super::*;
+
+    #[test]
+    fn a_definition_is_checked_once_for_all_catalogues() {
+        let tool = RawJson::literal(r#"{"name":"a","title":7,"outputSchema":{"type":"array","pattern":"("}}"#);
+        let servers = [server_entry("s", ItemKind::Tools, tool.as_object().into_iter())];
+        let rules = NameRules { separator: "__".to_owned(), max_length: 64 };
+        let forms = [(); 2].map(|()| {
+            let snapshot = snapshot(&servers, &rules);
+            let route = snapshot.iter(ItemKind::Tools).next().unwrap();
+            (route.form.definition.clone(), route.form.legacy.clone())
+        });
+        let [(first, LegacyForm::Mended(mend)), (second, LegacyForm::Mended(same))] = forms else {
+            panic!("{forms:?}")
+        };
+        assert!(Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&mend, &same), "{:?}", mend.reasons);
     }
 }

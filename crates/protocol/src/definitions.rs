@@ -36,8 +36,8 @@ pub const LEGACY_ONLY: &str = "for clients before 2026-07-28";
 /// Definition that can be listed.
 #[derive(Debug)]
 pub struct CheckedDefinition {
-    /// Definition that clients of both eras take, as far as both need the same. Without a mend it is the server's.
-    pub definition: Arc<JsonObject>,
+    /// Definition that clients of both eras take, as far as both need the same. `None`: the server's own.
+    pub mended: Option<Arc<JsonObject>>,
     /// Reasons of its mends.
     pub mends: Vec<String>,
     /// Form for clients of the legacy era.
@@ -95,8 +95,8 @@ pub fn check_definition(kind: ItemKind, item: &Arc<JsonObject>) -> Result<Checke
         ItemKind::Resources | ItemKind::Templates => resource::mend(kind, &mut mended, &mut notes),
     }
     let legacy = legacy_form(kind, &mended);
-    let definition = if notes.is_empty() { item.clone() } else { Arc::new(mended) };
-    Ok(CheckedDefinition { definition, mends: notes.into_texts(), legacy })
+    let mended = (!notes.is_empty()).then(|| Arc::new(mended));
+    Ok(CheckedDefinition { mended, mends: notes.into_texts(), legacy })
 }
 
 fn legacy_form(kind: ItemKind, item: &JsonObject) -> LegacyForm {

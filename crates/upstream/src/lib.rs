@@ -51,6 +51,7 @@ pub use connection_owner::ConnectionOwner;
 pub use event::NoSink;
 pub use event::{Audience, EventSink, UpstreamEvent};
 pub use gateway_caller::gateway_caller;
+pub use lists::definition_checks::DefinitionCheck;
 pub use lists::eras::EraLists;
 pub use lists::fetch::{ItemList, ServerLists, list_all, offers_list};
 pub use settings::{
@@ -290,6 +291,11 @@ impl Upstream {
     /// Returns the lists for clients of each era.
     pub fn era_lists(&self) -> Arc<EraLists> {
         self.lists.load_eras()
+    }
+
+    /// Checks a definition of the server's lists, once.
+    pub fn check_definition(&self, kind: ItemKind, item: &Arc<JsonObject>) -> DefinitionCheck {
+        self.lists.checks.check(kind, item)
     }
 
     /// Sets the lists, for tests of code that reads them.

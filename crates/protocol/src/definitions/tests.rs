@@ -9,17 +9,23 @@ fn item(json: &str) -> Arc<JsonObject> {
     Arc::new(JsonObject::parse(Bytes::copy_from_slice(json.as_bytes())).unwrap())
 }
 
+/// Returns the definition for clients of both eras.
+fn definition(checked: &CheckedDefinition, given: &Arc<JsonObject>) -> Arc<JsonObject> {
+    checked.mended.clone().unwrap_or_else(|| given.clone())
+}
+
 fn mended(kind: ItemKind, json: &str) -> String {
     let checked = check_definition(kind, &item(json)).unwrap_or_else(|reason| panic!("{json}: {reason}"));
     assert!(!checked.mends.is_empty(), "{json}");
-    String::from_utf8(checked.definition.bytes().to_vec()).unwrap()
+    String::from_utf8(checked.mended.unwrap().bytes().to_vec()).unwrap()
 }
 
 /// Returns a tool as legacy clients get it, with the reasons.
 fn legacy(json: &str) -> (String, Vec<String>) {
-    let checked = check_definition(ItemKind::Tools, &item(json)).unwrap();
-    let LegacyForm::Mended(mend) = checked.legacy else { panic!("{json}: {:?}", checked.legacy) };
-    let listed = mend.apply(ItemKind::Tools, &checked.definition.to_raw()).unwrap();
+    let given = item(json);
+    let checked = check_definition(ItemKind::Tools, &given).unwrap();
+    let LegacyForm::Mended(mend) = &checked.legacy else { panic!("{json}: {:?}", checked.legacy) };
+    let listed = mend.apply(ItemKind::Tools, &definition(&checked, &given).to_raw()).unwrap();
     (String::from_utf8(listed.bytes().to_vec()).unwrap(), mend.reasons.clone())
 }
 
@@ -33,8 +39,9 @@ fn a_bad_schema_is_repaired_or_left_out_alone() {
         (r#"{"name":"a","inputSchema":{"type":"object","anyOf":[{}]}}"#, r#"{"type":"object","anyOf":[{}]}"#),
     ];
     for (given, schema) in repaired {
-        let checked = check_definition(ItemKind::Tools, &item(given)).unwrap();
-        assert_eq!(checked.definition.get("inputSchema").unwrap().bytes(), schema.as_bytes());
+        let given = item(given);
+        let checked = check_definition(ItemKind::Tools, &given).unwrap();
+        assert_eq!(definition(&checked, &given).get("inputSchema").unwrap().bytes(), schema.as_bytes());
     }
     let deep =
         format!(r#"{{"name":"a","inputSchema":{}{}}}"#, r#"{"x":"#.repeat(500), "1".to_owned() + &"}".repeat(500));
@@ -67,7 +74,7 @@ fn what_clients_take_is_not_touched() {
     for given in tools {
         let given = item(given);
         let checked = check_definition(ItemKind::Tools, &given).unwrap();
-        assert!(Arc::ptr_eq(&checked.definition, &given) && checked.mends.is_empty(), "{given:?}");
+        assert!(checked.mended.is_none() && checked.mends.is_empty(), "{given:?}");
         assert_eq!(checked.legacy, LegacyForm::Same, "{given:?}");
     }
 }

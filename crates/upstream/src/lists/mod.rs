@@ -4,6 +4,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod dedicated;
+pub(crate) mod definition_checks;
 pub(crate) mod eras;
 pub(crate) mod fetch;
 pub(crate) mod freshness;
@@ -20,6 +21,7 @@ use tokio::sync::Notify;
 
 use crate::lists::cache::{ListCache, ListedServer};
 use crate::lists::dedicated::DedicatedChanges;
+use crate::lists::definition_checks::DefinitionChecks;
 use crate::lists::eras::{EraLists, KeptLists};
 use crate::lists::fetch::{ItemList, ServerLists};
 use crate::lists::freshness::ListAges;
@@ -51,6 +53,7 @@ pub(crate) struct ListStore {
     /// Changes that dedicated connections make to the lists.
     pub(crate) dedicated: DedicatedChanges,
     pub(crate) resources: SubscribedResources,
+    pub(crate) checks: DefinitionChecks,
 }
 
 /// Resources whose changes clients subscribed to, by the server's own URIs.
@@ -104,6 +107,7 @@ impl ListStore {
             other_relist_requests: RelistRequests::default(),
             dedicated: DedicatedChanges::default(),
             resources: SubscribedResources::default(),
+            checks: DefinitionChecks::default(),
         }
     }
 
