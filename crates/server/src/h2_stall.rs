@@ -25,6 +25,8 @@ use crate::stalled_writes::{STALL_GRACE, StalledWrites};
 
 /// Minimum and maximum time between two checks. In between, a quarter of the limit.
 const CHECK_INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
+/// Largest frame that a connection is given. It takes one whole, however small the window of its client is.
+const FRAME_MAX: usize = 64 * 1024;
 /// Number of watched bodies at which finished ones are first swept out.
 const FIRST_SWEEP_AT: usize = 64;
 
@@ -57,6 +59,8 @@ struct WatchedBody {
 
 struct BodyState {
     body: Option<BoxedBody>,
+    /// Rest of a large frame.
+    rest: Bytes,
     /// True if the detector dropped it before its end.
     is_dropped: bool,
     /// Time since when it has had more to send and was not polled.
@@ -93,7 +97,12 @@ impl StallDetector {
                 (self.limit / 4).clamp(CHECK_INTERVALS.0, CHECK_INTERVALS.1),
             ));
         }
-        let state = BodyState { body: Some(Box::pin(body)), is_dropped: false, since: Some(Instant::now()) };
+        let state = BodyState {
+            body: Some(Box::pin(body)),
+            rest: Bytes::new(),
+            is_dropped: false,
+            since: Some(Instant::now()),
+        };
         let entry = Arc::new(WatchedBody { state: Mutex::new(state), holders });
         let mut watched = self.watched.lock();
         if watched.entries.len() >= watched.sweep_at {
@@ -117,8 +126,7 @@ impl StallDetector {
             if state.since.is_none_or(|since| since + self.limit > now) {
                 return state.body.is_some();
             }
-            state.is_dropped = true;
-            stalled.extend(state.body.take());
+            stalled.extend(state.drop_body());
             false
         });
         stalled
@@ -137,8 +145,32 @@ impl StallDetector {
             .min_by_key(|(since, _)| *since);
         let (_, entry) = oldest?;
         let mut state = entry.state.try_lock()?;
-        state.is_dropped = true;
-        state.body.take()
+        state.drop_body()
+    }
+}
+
+impl BodyState {
+    /// Ends the body before its end. The caller drops it once no lock is held.
+    fn drop_body(&mut self) -> Option<BoxedBody> {
+        self.is_dropped = true;
+        self.rest = Bytes::new();
+        self.body.take()
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        if self.rest.is_empty() {
+            match ready!(body.as_mut().poll_frame(cx)).map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) if data.len() > FRAME_MAX => self.rest = data,
+                Some(Ok(Ok(data))) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        // Copied: the connection keeps what it was given, and a slice would keep the whole message.
+        let piece = self.rest.split_to(FRAME_MAX.min(self.rest.len()));
+        Poll::Ready(Some(Ok(Frame::data(Bytes::copy_from_slice(&piece)))))
     }
 }
 
@@ -191,8 +223,7 @@ impl Body for StallTimeoutBody {
             // A plain end would look like the complete body.
             return Poll::Ready(Some(Err(axum::Error::new("the answer was not read (limits.write_timeout)"))));
         }
-        let Some(body) = &mut state.body else { return Poll::Ready(None) };
-        let frame = ready!(body.as_mut().poll_frame(cx));
+        let frame = ready!(state.poll_next(cx));
         match &frame {
             Some(Ok(_)) => state.since = Some(Instant::now()),
             // Frees what the body holds now, even if its connection keeps this value.
@@ -203,18 +234,21 @@ impl Body for StallTimeoutBody {
 
     fn is_end_stream(&self) -> bool {
         let state = self.0.lock();
-        state.body.as_ref().map_or(!state.is_dropped, |body| body.is_end_stream())
+        state.body.as_ref().map_or(!state.is_dropped, |body| state.rest.is_empty() && body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.lock().body.as_ref().map(|body| body.size_hint()).unwrap_or_default()
+        let state = self.0.lock();
+        let after = state.body.as_ref().map(|body| body.size_hint()).unwrap_or_default();
+        let rest = u64::try_from(state.rest.len()).unwrap_or(u64::MAX);
+        after.exact().map_or(after, |exact| SizeHint::with_exact(exact.saturating_add(rest)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use futures_util::{StreamExt, stream};
-    use http_body_util::{BodyExt, StreamBody};
+    use http_body_util::{BodyExt, Full, StreamBody};
     use tokio::sync::oneshot;
 
     use super::*;
@@ -294,6 +328,40 @@ mod tests {
         assert!(!detector.end_oldest(&MemoryHolder::Principal(2)));
         assert!(detector.end_oldest(&MemoryHolder::Principal(1)));
         assert!(first_dropped.await.is_err());
+    }
+
+    /// Bytes that tell when their memory is free.
+    struct Held {
+        bytes: Vec<u8>,
+        _freed: oneshot::Sender<()>,
+    }
+
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_answer_is_held_by_its_body_alone() {
+        let large = || {
+            let (_freed, freed) = oneshot::channel();
+            let bytes = (0..=u8::MAX).cycle().take(FRAME_MAX * 5 / 2).collect();
+            (Full::new(Bytes::from_owner(Held { bytes, _freed })).map_err(|never| match never {}), freed)
+        };
+        let detector = stall_detector();
+        let (body, mut freed) = large();
+        let mut read = detector.watch(body, of(1, "a"));
+        assert_eq!(read.size_hint().exact(), Some(FRAME_MAX as u64 * 5 / 2));
+        let piece = read.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(piece.len(), FRAME_MAX);
+        assert!(!read.is_end_stream() && futures_util::poll!(&mut freed).is_pending());
+        tokio::time::sleep(STALL_GRACE).await;
+        assert!(detector.end_oldest(&MemoryHolder::Principal(1)));
+        assert!(freed.await.is_err(), "the connection may keep the piece that it has");
+        assert!(matches!(read.frame().await, Some(Err(_))));
+        let whole = detector.watch(large().0, of(1, "a")).collect().await.unwrap().to_bytes();
+        assert!(whole.iter().copied().eq((0..=u8::MAX).cycle().take(FRAME_MAX * 5 / 2)));
     }
 
     #[tokio::test(start_paused = true)]
