@@ -27,6 +27,7 @@ pub(super) struct FairByteBudget {
 }
 
 /// Share of one session. All sessions of its principal use the same counter.
+#[derive(Clone)]
 pub(super) struct PrincipalShare {
     budget: Arc<FairByteBudget>,
     own: Arc<AtomicUsize>,

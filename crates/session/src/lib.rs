@@ -190,7 +190,7 @@ impl Sessions {
         let settings = self.settings.load();
         let share = self.outboxes.share(&caller.principal);
         Arc::new_cyclic(|session| Session {
-            get_stream: GetStreamState::new(Outbox::new(settings.outbox, share, self.dropped_messages.clone())),
+            get_stream: GetStreamState::new(Outbox::new(settings.outbox, share.clone(), self.dropped_messages.clone())),
             resumption: Arc::new(match sleep_state {
                 Some(state) => {
                     ResumptionBuffer::resume_from(self.resumption.clone(), &caller.principal, state.resume_position)
@@ -205,7 +205,7 @@ impl Sessions {
             client_requests: ClientRequests::new(sleep_state.map_or(1, |state| state.next_request)),
             calls: SessionCalls::default(),
             subscriptions: SessionSubscriptions::new(settings.subscriptions),
-            tasks: SessionTasks::default(),
+            tasks: SessionTasks::new(share.clone()),
             missed: MissedEvents::new(sleep_state.is_some_and(|state| state.pending_catch_up)),
             lifetime: SessionLifetime::new(self.clock, ended.clone(), began),
             identity: SessionIdentity::new(id, scope, caller, (ended, SessionChannel::of(session))),

@@ -163,7 +163,7 @@ impl GetStream {
             Notification::TaskStatus(task) => {
                 // A server may report the status before it answers the call that made the task.
                 let has_open_calls = !self.session.calls.is_empty();
-                self.session.tasks.admit_status(&task.id, tasks::write_status(task), has_open_calls)
+                self.session.tasks.admit_status(&task.id, has_open_calls, || tasks::write_status(task))
             }
             other => encode_notification(other),
         }
