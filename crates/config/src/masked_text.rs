@@ -61,7 +61,10 @@ fn is_whole_secret(steps: &[&str], text: &str) -> bool {
     let is_address = is_url(text);
     // Such a name says where a secret is, and not what it is.
     let is_place = has_plain_name(name) && (is_path(text) || is_address) || is_count(name, text);
-    let is_named = |step: &&str| WORDS.iter().any(|word| step.to_ascii_lowercase().contains(word));
+    let is_named = |step: &&str| {
+        let step = step.to_ascii_lowercase();
+        WORDS.iter().any(|word| step.contains(word))
+    };
     let is_below = match tables {
         // The name of a server is no setting.
         [map, _, rest @ ..] if SERVER_MAPS.contains(map) => rest.iter().any(is_named),

@@ -18,6 +18,8 @@ use super::tree::{ConfigNode, ConfigValue, SourceSpan};
 
 /// Limit of nesting. No config needs more, and recursive parsers run out of stack.
 const DEPTH_MAX: usize = 32;
+/// Bytes of all keys that lead to a value. Each value below a long key is judged, and named, by that key.
+const KEYS_MAX: usize = 2048;
 
 /// Reads one file. Reports syntax errors, and returns the rest of the file, if there is one.
 pub(super) fn parse(format: FileFormat, text: &str, source: usize, faults: &mut ProblemCollector) -> ConfigNode {
@@ -31,10 +33,29 @@ pub(super) fn parse(format: FileFormat, text: &str, source: usize, faults: &mut 
         faults.error(ProblemKind::Syntax, reader.span(at, at + 1), bound.message(), fix);
         return ConfigNode::table(reader.whole_span());
     }
-    match format {
+    let mut tree = match format {
         FileFormat::Toml => reader.toml(faults),
         FileFormat::Yaml => reader.yaml(faults),
         FileFormat::Json => reader.json(faults),
+    };
+    refuse_long_keys(&mut tree, KEYS_MAX, faults);
+    tree
+}
+
+/// Takes out values to which more than `left` bytes of keys lead.
+fn refuse_long_keys(node: &mut ConfigNode, left: usize, faults: &mut ProblemCollector) {
+    match &mut node.value {
+        ConfigValue::List(items) => items.iter_mut().for_each(|item| refuse_long_keys(item, left, faults)),
+        ConfigValue::Table(table) => table.retain(|key, child| {
+            let below = left.checked_sub(key.len());
+            match below {
+                Some(below) => refuse_long_keys(child, below, faults),
+                // A syntax error, since nobody judges what such a value has: no line of it may be shown.
+                None => faults.error(ProblemKind::Syntax, child.key, "a key is too long", "shorten it, or remove it"),
+            }
+            below.is_some()
+        }),
+        _ => {}
     }
 }
 
@@ -313,5 +334,35 @@ impl<'de> Visitor<'de> for YamlVisitor {
             entries.push(entry);
         }
         Ok(YamlValue::Table(entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::redact::secret_ranges_of;
+    use super::*;
+
+    #[test]
+    fn values_below_a_long_key_are_not_judged_by_it() {
+        // Bytes of the key times values are hundreds of billions here.
+        let (key, values) = ("k".repeat(400_000), vec!["1"; 400_000].join(","));
+        for (format, text) in [
+            (FileFormat::Json, format!("{{\"a\": {{\"{key}\": [{values}]}}, \"token\": \"x\"}}")),
+            (FileFormat::Toml, format!("token = 'x'\n[a]\n{key} = [{values}]\n")),
+        ] {
+            let mut faults = ProblemCollector::default();
+            let tree = parse(format, &text, 0, &mut faults);
+            assert_eq!(secret_ranges_of(&tree, &text).len(), 1);
+            assert_eq!(faults.errors.len(), 1);
+            assert_eq!((faults.errors[0].kind, &*faults.errors[0].message), (ProblemKind::Syntax, "a key is too long"));
+        }
+        // A key of half the length twice is as long.
+        let half = "k".repeat(KEYS_MAX / 2);
+        for (text, errors) in [(format!("{{\"{half}\": {{\"{half}\": 1}}}}"), 0), (format!("{half}.a.{half} = 1"), 1)] {
+            let format = if errors == 0 { FileFormat::Json } else { FileFormat::Toml };
+            let mut faults = ProblemCollector::default();
+            parse(format, &text, 0, &mut faults);
+            assert_eq!(faults.errors.len(), errors, "{text}");
+        }
     }
 }
