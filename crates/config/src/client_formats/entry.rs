@@ -226,10 +226,10 @@ impl ClientEntry<'_> {
         let Some(place) = entries.first().map(|(_, node)| node.span) else { return };
         let node = self.table.entry(key.to_owned()).or_insert_with(|| ConfigNode::table(place));
         let Some(table) = node.as_table_mut() else { return };
+        // Names of headers have no case, and an entry's own value wins.
+        let mut there: HashSet<String> = table.keys().map(|name| name.to_ascii_lowercase()).collect();
         for (name, node) in entries {
-            // Names of headers have no case, and an entry's own value wins.
-            let there = table.keys().any(|other| other.eq_ignore_ascii_case(&name));
-            if !there {
+            if there.insert(name.to_ascii_lowercase()) {
                 table.insert(name, node);
             }
         }

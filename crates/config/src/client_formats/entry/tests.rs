@@ -87,3 +87,16 @@ fn numbers_get_the_unit_of_their_client() {
     assert_eq!(with_unit(&ConfigValue::Text("30s".to_owned()), TimeUnit::Seconds), None);
     assert_eq!(with_unit(&ConfigValue::Float(f64::NAN), TimeUnit::Seconds), None);
 }
+
+#[test]
+fn many_credentials_are_added_once_each() {
+    // Pairs of names are billions here.
+    let names: Vec<String> = (0..60_000).map(|n| format!(r#""X-{n}": "V", "x-{n}": "W""#)).collect();
+    let text =
+        format!(r#"{{"mcp_servers": {{"a": {{"url": "http://a", "env_http_headers": {{{}}}}}}}}}"#, names.join(","));
+    let mut faults = ProblemCollector::default();
+    let mut tree = parse::parse(FileFormat::Json, &text, 0, &mut faults);
+    super::super::normalise(&mut tree, None, &mut faults);
+    let headers = tree.at(&ConfigPath::of(&["servers", "a", "headers"])).and_then(ConfigNode::as_table);
+    assert_eq!(headers.map(BTreeMap::len), Some(60_000));
+}
