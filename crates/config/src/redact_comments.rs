@@ -42,10 +42,14 @@ pub(super) fn commented_secrets(format: FileFormat, text: &str, comments: &[Rang
 
 /// Finds runs of lines that are comments, each from the start of its first line.
 fn commented_blocks(text: &str, comments: &[Range<usize>]) -> impl Iterator<Item = Range<usize>> {
-    let line_start = |at: usize| text[..at].rfind('\n').map_or(0, |newline| newline + 1);
     let mut blocks: Vec<Range<usize>> = Vec::new();
+    let mut done = 0;
     for comment in comments {
-        let start = line_start(comment.start);
+        // Only back to the comment before: a line may have thousands, and those behind the first begin no line.
+        let newline = text[done..comment.start].rfind('\n').map(|newline| done + newline + 1);
+        let is_first = done == 0;
+        done = comment.end;
+        let Some(start) = newline.or(is_first.then_some(0)) else { continue };
         match blocks.last_mut() {
             _ if !text[start..comment.start].trim().is_empty() => {}
             Some(block) if text[block.end..start].trim_matches('\r') == "\n" => block.end = comment.end,
@@ -79,4 +83,21 @@ fn uncommented(text: &str, block: &Range<usize>, comments: &[Range<usize>]) -> S
     let marks: BTreeSet<usize> = marks.collect();
     let blank = |(at, c): (usize, char)| if marks.contains(&(block.start + at)) { ' ' } else { c };
     text[block.clone()].char_indices().map(blank).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_many_comments_is_read_once() {
+        // Blanks times comments are a hundred billion here.
+        let (blanks, comments) = (" ".repeat(400_000), "/**/".repeat(300_000));
+        let text =
+            format!("{{}}\n// {{\"token\": \"x\"}}\n{blanks}/* \"token\": \"y\" */{comments}\n  // \"token\": \"z\"\n");
+        let comments = comments_of(FileFormat::Json, &text);
+        let blocks: Vec<Range<usize>> = commented_blocks(&text, &comments).collect();
+        assert_eq!((comments.len(), blocks.len()), (300_003, 2));
+        assert_eq!(&text[blocks[1].clone()], "  // \"token\": \"z\"");
+    }
 }
