@@ -81,6 +81,10 @@ pub(crate) fn encode_outcome(id: &RequestId, method: &McpMethod, end: Result<Out
         }
         // One overloaded server says nothing about the gateway, which is what the status is about.
         Err(error) if error.kind == McpErrorKind::Overloaded => (200, vec![encode_error(Some(id), &error)]),
+        // Of a method that only the server may have, the server says whether the endpoint has it.
+        Err(error) if matches!(method, McpMethod::Other(_)) && rpc_error(&error).code == code::METHOD_NOT_FOUND => {
+            (404, vec![encode_error(Some(id), &error)])
+        }
         Err(error) => (http_status(&error), vec![encode_error(Some(id), &error)]),
     }
 }
