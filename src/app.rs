@@ -38,11 +38,11 @@ use moongate_admin::{AdminState, EventFeed, ProbeSlots, TryCalls};
 use moongate_config::Plan;
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
-use moongate_protocol::DownstreamState;
-use moongate_server::{
+use moongate_listener::{
     self, AdmissionControl, ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress, ListenSettings,
     ServerListener, ServerState, ServerTls, SharedServerState, StallDetector, StdioRefused, StdioServer, TlsSettings,
 };
+use moongate_protocol::DownstreamState;
 use moongate_session::Sessions;
 use moongate_session::store::StateStore;
 use moongate_telemetry::{DroppedItem, GatewayMemory, MemoryLimit, Metrics};
@@ -249,7 +249,7 @@ impl Bound {
             let local = listener.is_local();
             let listener = listener.with_tls(targets.tls.clone());
             let service = ConnectionService::new(
-                moongate_server::router(targets.server_state.clone(), local),
+                moongate_listener::router(targets.server_state.clone(), local),
                 Some(targets.server_state.clone()),
                 local,
             );

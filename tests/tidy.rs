@@ -218,8 +218,8 @@ const PLACES: [(&str, &[&str]); 17] = [
     ("-3202", &["protocol/", "mock/"]),
     ("-32042", &["protocol/", "mock/"]),
     // Admission comes only from the listener's limits.
-    ("AdmissionPolicy for", &["server/admission.rs"]),
-    ("axum::", &["server/", "admin/"]),
+    ("AdmissionPolicy for", &["listener/admission.rs"]),
+    ("axum::", &["listener/", "admin/"]),
     ("process::Command", &["platform/child_process/", "transport/stdio_link.rs", "transport/reaper.rs", "mock/"]),
     ("std::os::", &["platform/"]),
     ("rustix::", &["platform/"]),

@@ -108,7 +108,7 @@ impl World {
             Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()).with_dialer(dialing));
         let (routes, gateway) = {
             let core = GatewayCore::new(&plan, shared);
-            (moongate_server::router(core.shared_state.clone(), false), core.gateway)
+            (moongate_listener::router(core.shared_state.clone(), false), core.gateway)
         };
         let mut world = World { runtime, routes, calls, session: String::new() };
         world.runtime.block_on(async {

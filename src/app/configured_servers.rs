@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use moongate_clients::import::{KnownServer, OwnGateway};
 use moongate_config::LoadOptions;
 use moongate_edit::ConfigFile;
-use moongate_server::ListenAddress;
+use moongate_listener::ListenAddress;
 
 /// Reads the servers of all files of a config.
 pub(crate) fn known_servers(options: &LoadOptions<'_>) -> anyhow::Result<Vec<KnownServer>> {

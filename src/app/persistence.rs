@@ -175,7 +175,7 @@ mod tests {
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            let routes = moongate_server::router(self.core.shared_state.clone(), true);
+            let routes = moongate_listener::router(self.core.shared_state.clone(), true);
             let answer = routes.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
             let (head, body) = answer.into_parts();
             (head.status, head.headers, body)

@@ -35,7 +35,7 @@ use moongate_config::{
     ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings, ServerEntry, SettingPlaces,
 };
 use moongate_gateway::{Gateway, ServerEntry as GatewayServer, ToolAccessChange};
-use moongate_server::{ServerState, ServerTls, SharedServerState};
+use moongate_listener::{ServerState, ServerTls, SharedServerState};
 use moongate_session::store::unix_now;
 use moongate_telemetry::{ConfigReload, Metrics, logs};
 use moongate_upstream::{AllServersContext, ConnectTarget, ServerSettings};

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use crate::cli::locate::{self, LocatedGateway};
 use crate::cli::process::{UnusableConfig, load_options};
 use moongate_config::LoadOptions;
-use moongate_server::UNIX;
+use moongate_listener::UNIX;
 
 /// Time limit for a page that needs no work.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::process;
 use crate::cli::running_record::RunningRecord;
 use moongate_config::{GatewayAddresses, LoadOptions};
-use moongate_server::{ListenAddress, UNIX};
+use moongate_listener::{ListenAddress, UNIX};
 
 /// Address to connect to, with the place that it is written in.
 #[derive(Clone, Debug, PartialEq)]

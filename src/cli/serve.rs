@@ -17,8 +17,8 @@ use crate::cli::process::{self, print_message, report_error, runtime};
 use crate::cli::running_record::RunningRecord;
 use crate::cli::signals::StopSignals;
 use moongate_config::{ConfigProblem, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig};
+use moongate_listener::ListenAddress;
 use moongate_protocol::SUPPORTED;
-use moongate_server::ListenAddress;
 use moongate_telemetry::logs;
 use moongate_upstream::{ConnectTarget, ServerSettings};
 

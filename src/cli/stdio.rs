@@ -1,7 +1,7 @@
 //! `moongate stdio`: a gateway for one client that launches commands, alone or as a bridge to a running one. Owns the
 //! plan that the flags describe.
 //!
-//! Does not read messages (`server/stdio.rs`). Invariant: stdout carries messages and nothing else. The end of stdin
+//! Does not read messages (`listener/stdio.rs`). Invariant: stdout carries messages and nothing else. The end of stdin
 //! ends everything that was started.
 
 use std::io::Cursor;
@@ -20,8 +20,8 @@ use crate::cli::signals::StopSignals;
 use moongate_access::auth::{AuthSettings, KeyHash, KeySettings};
 use moongate_access::policy::GlobList;
 use moongate_config::{ConfigProblems, ErrorTolerance, LoadOptions, Plan};
+use moongate_listener::StdioRefused;
 use moongate_protocol::{Era, SUPPORTED};
-use moongate_server::StdioRefused;
 use moongate_session::store::StoreSettings;
 use moongate_telemetry::logs;
 use moongate_upstream::{ServerSettings, SharingMode};

@@ -10,7 +10,7 @@ use moongate_access::auth::{AdminRole, MetricsAccess};
 use moongate_config::{
     self, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig, Plan, ProblemKind, ProblemOrigin,
 };
-use moongate_server::ListenAddress;
+use moongate_listener::ListenAddress;
 use moongate_upstream::{ConnectTarget, ServerSettings, SharingMode};
 
 mod clients;

@@ -17,7 +17,7 @@ use crate::AdminState;
 use crate::cookie::cookie_hash;
 use crate::sign_in::KeyAttempt;
 use moongate_access::auth::{AdminKey, AuthError, KeyHash, MetricsAccess, UNKNOWN_KEY, bearer_hash};
-use moongate_server::{PeerAddress, SlotRequest, json_response};
+use moongate_listener::{PeerAddress, SlotRequest, json_response};
 
 /// Routes of the API that take a key instead of needing one. A test compares them with the table of routes.
 pub(super) const OPEN_ROUTES: [&str; 2] = ["/api/v1/signin", "/api/v1/signout"];

@@ -16,8 +16,8 @@ use crate::json_body::media_type;
 use crate::{AdminState, json};
 use moongate_access::auth::AdminRole;
 use moongate_gateway::RestartOutcome;
+use moongate_listener::{PeerAddress, json_response};
 use moongate_model::ItemKind;
-use moongate_server::{PeerAddress, json_response};
 use moongate_telemetry::logs;
 
 /// Time that a refresh waits for its lists. They come later, too.

@@ -13,7 +13,7 @@ use crate::actions::{Operator, Viewer};
 use crate::json;
 use crate::query_map::QueryMap;
 use moongate_gateway::RecentCall;
-use moongate_server::json_response;
+use moongate_listener::json_response;
 
 /// Handles `GET /api/v1/calls`.
 pub(super) async fn calls(Viewer(admin): Viewer, query: QueryMap) -> Response {

@@ -21,8 +21,8 @@ use crate::status::servers_json;
 use crate::{AdminState, json};
 use moongate_config::edit::{ConfigOperation, pattern_of};
 use moongate_config::{ConfigProblem, ProblemOrigin, nearest};
+use moongate_listener::json_response;
 use moongate_model::ItemKind;
-use moongate_server::json_response;
 use moongate_telemetry::logs;
 
 /// Text that stands for no prefix, where an empty one cannot be sent.

@@ -14,7 +14,7 @@ use crate::json;
 use moongate_access::policy::ItemRules;
 use moongate_config::ReadFile;
 use moongate_config::edit::{EditAuthor, KeyList, PastEdit};
-use moongate_server::json_response;
+use moongate_listener::json_response;
 
 /// Time for reading the files. A network file system may stall.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);

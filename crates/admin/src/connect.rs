@@ -17,9 +17,9 @@ use moongate_clients::{
     ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, LauncherVariables, StartCommand,
     client_of_session, connect_steps, shown_file,
 };
+use moongate_listener::json_response;
 use moongate_model::{ItemKind, Principal};
 use moongate_platform::Platform;
-use moongate_server::json_response;
 
 /// Name of our entry in clients.
 const ENTRY_NAME: &str = "moongate";

@@ -11,7 +11,7 @@ use crate::calls::endpoint_path;
 use crate::json;
 use crate::query_map::QueryMap;
 use crate::tool_catalog::tools_by_server;
-use moongate_server::json_response;
+use moongate_listener::json_response;
 
 /// Server with its listed tools, the most expensive first.
 pub(super) struct ServerCost<'a> {

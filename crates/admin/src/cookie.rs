@@ -6,7 +6,7 @@
 use http::{HeaderMap, HeaderValue, Uri, header};
 
 use moongate_access::auth::KeyHash;
-use moongate_server::{is_loopback_host, request_hosts};
+use moongate_listener::{is_loopback_host, request_hosts};
 
 /// Name behind a proxy with TLS. Browsers take this prefix only over TLS, and from no other host.
 const TLS_NAME: &str = "__Host-moongate";

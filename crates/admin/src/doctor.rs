@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::actions::Viewer;
 use crate::json;
-use moongate_server::json_response;
+use moongate_listener::json_response;
 
 /// Time for the checks. They read files, and a network file system may stall.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);

@@ -18,7 +18,7 @@ use crate::AdminState;
 use crate::access::AccessGrant;
 use crate::actions::Viewer;
 use crate::event_feed::{AdminEvent, Watcher, snapshot_event};
-use moongate_server::json_response;
+use moongate_listener::json_response;
 use moongate_telemetry::CountGuard;
 
 /// Silence after which a comment is sent, so that proxies and browsers keep the stream.

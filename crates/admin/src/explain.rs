@@ -11,7 +11,7 @@ use crate::json;
 use crate::query_map::QueryMap;
 use moongate_config::{ProblemOrigin, SettingPlaces};
 use moongate_gateway::{NamedThing, ToolExplanation};
-use moongate_server::json_response;
+use moongate_listener::json_response;
 
 /// Handles `GET /api/v1/explain`.
 pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response {

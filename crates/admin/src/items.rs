@@ -18,8 +18,8 @@ use crate::{AdminState, json};
 use moongate_access::policy::ItemRules;
 use moongate_gateway::{CatalogRoute, ExcludedItem, Gateway, ServerEntry, Snapshot, estimate_tokens};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_listener::json_response;
 use moongate_model::ItemKind;
-use moongate_server::json_response;
 use moongate_telemetry::CallTotals;
 
 /// Calls of a server's items, and the cost of its listed tools.

@@ -13,7 +13,7 @@ use http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 
 use crate::AdminState;
-use moongate_server::{BodyError, PeerAddress, SlotRequest, WireBytes, collect_body, json_response};
+use moongate_listener::{BodyError, PeerAddress, SlotRequest, WireBytes, collect_body, json_response};
 
 /// Size of the largest body, in bytes. A pasted config may be long.
 const BODY_MAX: usize = 256 * 1024;

@@ -22,7 +22,7 @@ use crate::{AdminState, json};
 use moongate_access::auth::{AdminKey, KeyHash, KeySettings, is_key_name, new_key};
 use moongate_config::RateSetting;
 use moongate_config::edit::{ConfigOperation, KeyList, without_references};
-use moongate_server::json_response;
+use moongate_listener::json_response;
 
 /// List of keys, as a request names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]

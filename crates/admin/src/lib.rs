@@ -56,7 +56,7 @@ use moongate_access::auth::AdminAccess;
 use moongate_config::edit::{ConfigOperation, PastEdit};
 use moongate_config::{ServerEntry, SettingPlaces};
 use moongate_gateway::{Gateway, ServerEntry as GatewayServer};
-use moongate_server::{SharedServerState, has_several_hosts, json_response, request_hosts};
+use moongate_listener::{SharedServerState, has_several_hosts, json_response, request_hosts};
 use moongate_telemetry::Metrics;
 
 pub use config_control::{

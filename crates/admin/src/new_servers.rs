@@ -17,7 +17,7 @@ use crate::json_body::JsonBody;
 use crate::server_source::{SERVERS_MAX, ServerChoice, ServerSource, SourceProblem};
 use crate::{AdminState, json};
 use moongate_config::edit::ConfigOperation;
-use moongate_server::json_response;
+use moongate_listener::json_response;
 
 /// Body of `POST /api/v1/servers`: settings, or the source that a preview was made of.
 #[derive(Debug, Default, Deserialize)]

@@ -9,7 +9,7 @@ use axum::extract::FromRequestParts;
 use axum::response::Response;
 use http::StatusCode;
 use http::request::Parts;
-use moongate_server::json_response;
+use moongate_listener::json_response;
 
 /// Query parameters of a route, as an extension of its requests: each name with its meaning.
 #[derive(Clone, Copy)]

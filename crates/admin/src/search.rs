@@ -11,7 +11,7 @@ use crate::calls::endpoint_path;
 use crate::json;
 use crate::query_map::QueryMap;
 use moongate_gateway::FoundTool;
-use moongate_server::json_response;
+use moongate_listener::json_response;
 
 /// Hits of a search that names no limit.
 const LIMIT_DEFAULT: usize = 5;

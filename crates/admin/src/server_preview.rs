@@ -26,7 +26,7 @@ use moongate_clients::import::{ImportRow, ImportState};
 use moongate_config::edit::{ConfigOperation, server_toml};
 use moongate_config::{ConfigProblem, VariableNames};
 use moongate_gateway::estimate_tokens;
-use moongate_server::json_response;
+use moongate_listener::json_response;
 use moongate_telemetry::logs;
 
 /// Previews with a probe at once.

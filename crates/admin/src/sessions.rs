@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::actions::{Operator, Viewer};
 use crate::calls::endpoint_path;
 use crate::{AdminState, json};
+use moongate_listener::json_response;
 use moongate_protocol::{Era, era_of};
-use moongate_server::json_response;
 use moongate_session::SessionSummary;
 use moongate_telemetry::logs;
 

@@ -19,7 +19,7 @@ use crate::json_body::JsonBody;
 use crate::sign_in::{KeyAttempt, TICKET_LIFETIME};
 use crate::{AdminState, json};
 use moongate_access::auth::{AdminRole, KeyHash, UNKNOWN_KEY};
-use moongate_server::{PeerAddress, json_response};
+use moongate_listener::{PeerAddress, json_response};
 use moongate_telemetry::DeniedRule;
 
 /// Body of `POST /api/v1/signin`.

@@ -15,8 +15,8 @@ use crate::config_view::source_json;
 use crate::server_name::ServerName;
 use crate::{AdminState, items, json, server_details};
 use moongate_gateway::{FindingTopic, Snapshot};
+use moongate_listener::json_response;
 use moongate_model::ItemKind;
-use moongate_server::json_response;
 use moongate_telemetry::logs;
 use moongate_upstream::{Upstream, UpstreamState};
 

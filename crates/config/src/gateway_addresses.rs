@@ -15,7 +15,7 @@ use super::resolve::PlanResolver;
 use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, SourceSpan};
 use super::{check, merge};
-use moongate_server::ListenAddress;
+use moongate_listener::ListenAddress;
 
 /// Addresses of a gateway.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use super::limits::LimitSettings;
 use moongate_access::auth::{AdminAccess, AuthSettings};
 use moongate_access::policy::GlobList;
 use moongate_gateway::{DisabledServer, SchemaStyle};
-use moongate_server::{ListenAddress, SocketSettings, TlsSettings};
+use moongate_listener::{ListenAddress, SocketSettings, TlsSettings};
 use moongate_session::store::StoreSettings;
 use moongate_telemetry::CallLog;
 use moongate_upstream::ServerSettings;

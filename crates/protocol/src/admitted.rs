@@ -1,6 +1,6 @@
 //! Proof that a client's messages passed admission.
 //!
-//! Owns the proof and the order of its checks. Does not know the limits (`server/admission.rs`). Invariant: a dialect
+//! Owns the proof and the order of its checks. Does not know the limits (`listener/admission.rs`). Invariant: a dialect
 //! and a client on a pipe take no messages without the proof.
 
 use std::ops::Deref;

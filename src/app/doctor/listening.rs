@@ -4,7 +4,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 
-use moongate_server::ListenAddress;
+use moongate_listener::ListenAddress;
 
 use super::codes::DoctorCode;
 use super::examined::{ExaminedGateway, RunningGateway};

@@ -64,5 +64,6 @@ fn is_name(word: &str) -> bool {
 
 fn is_url(text: &str) -> bool {
     let is_web = |url: Url| matches!(url.scheme(), "http" | "https") && url.has_host();
-    text.strip_prefix(moongate_server::UNIX).is_some_and(|path| !path.is_empty()) || Url::parse(text).is_ok_and(is_web)
+    text.strip_prefix(moongate_listener::UNIX).is_some_and(|path| !path.is_empty())
+        || Url::parse(text).is_ok_and(is_web)
 }

@@ -9,7 +9,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use moongate_server::{ConnectionService, ListenSettings};
+use moongate_listener::{ConnectionService, ListenSettings};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -80,7 +80,7 @@ impl ListenerStub {
         let (ours, theirs) = link::connection(world, &mut dice.lock().unwrap(), 100);
         let HttpHosts { service, settings, draining, .. } = house.clone();
         world.spawn("a connection of a client, there", async move {
-            moongate_server::serve_connection(theirs, service, &settings, draining).await;
+            moongate_listener::serve_connection(theirs, service, &settings, draining).await;
         });
         let (sender, connection) = handshake(TokioIo::new(ours)).await.map_err(|_| ConnectionBroken)?;
         world.spawn("a connection of a client, here", async move { drop(connection.await) });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use moongate::app::{GatewayCore, ReloadOutcome};
 use moongate_config::Plan;
 use moongate_gateway::RestartOutcome;
-use moongate_server::{ConnectionService, ListenSettings};
+use moongate_listener::{ConnectionService, ListenSettings};
 use moongate_telemetry::Metrics;
 use moongate_transport::LinkError;
 use moongate_transport::reaper::Reaper;
@@ -189,7 +189,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     };
     let shared = Arc::new(AllServersContext::new(metrics.clone(), Reaper::disabled()).with_dialer(dialing));
     let core = GatewayCore::new(&plan, shared.clone());
-    let routes = moongate_server::router(core.shared_state.clone(), false);
+    let routes = moongate_listener::router(core.shared_state.clone(), false);
     let house = HttpHosts {
         service: ConnectionService::new(routes.clone(), Some(core.shared_state.clone()), false),
         routes,

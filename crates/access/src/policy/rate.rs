@@ -1,7 +1,7 @@
 //! Rate limit of requests.
 //!
-//! Owns the arithmetic of a token bucket. Does not know whose bucket it is (`server`). Invariant: one period of the rate
-//! lets through at most twice its count. Many periods let through at most its count each.
+//! Owns the arithmetic of a token bucket. Does not know whose bucket it is (`listener`). Invariant: one period of the
+//! rate lets through at most twice its count. Many periods let through at most its count each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -77,7 +77,7 @@ static ASSETS: [PageAsset; 19] = [
 /// Handles `GET /assets/{path}`.
 pub(super) async fn asset(Path(path): Path<String>, headers: HeaderMap) -> Response {
     let Some(asset) = ASSETS.iter().find(|asset| asset.path == path) else {
-        return moongate_server::json_response(StatusCode::NOT_FOUND, "not_found", "The page has no such file");
+        return moongate_listener::json_response(StatusCode::NOT_FOUND, "not_found", "The page has no such file");
     };
     let tag = format!("\"{:016x}\"", asset.hash);
     let known = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());

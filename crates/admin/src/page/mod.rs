@@ -253,7 +253,7 @@ async fn servers_part(viewer: PageViewer) -> Response {
 async fn server_part(viewer: PageViewer, Path(name): Path<String>) -> Response {
     let servers = servers_json(&viewer.admin);
     let Some(server) = servers.iter().find(|server| server["name"] == name.as_str()) else {
-        return moongate_server::json_response(StatusCode::NOT_FOUND, "not_found", "This server is gone");
+        return moongate_listener::json_response(StatusCode::NOT_FOUND, "not_found", "This server is gone");
     };
     let open = open_card(&viewer).await;
     part(servers_view(&viewer, open, |view| view.card(server)))

@@ -19,8 +19,8 @@ use super::viewer::PageViewer;
 use crate::AdminState;
 use moongate_form::read_form;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_listener::json_response;
 use moongate_model::{InputKind, InputRequest, ItemKind};
-use moongate_server::json_response;
 
 /// Tool that is tried.
 pub(super) struct TriedTool {

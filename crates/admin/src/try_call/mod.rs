@@ -23,8 +23,8 @@ use crate::actions::Operator;
 use crate::json;
 use crate::json_body::read_json;
 use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_listener::json_response;
 use moongate_model::{Call, Caller, ClientCapabilities, LogFilter, LogLevel, McpMethod, Principal, Server};
-use moongate_server::json_response;
 
 use running::TryAnswer;
 pub use running::TryCalls;

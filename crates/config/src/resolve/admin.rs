@@ -10,7 +10,7 @@ use crate::plan::lets_everybody_command;
 use crate::problem::ProblemKind;
 use crate::tree::ConfigPath;
 use moongate_access::auth::{AdminAccess, AdminKey, AdminRole, KeySettings, MetricsAccess};
-use moongate_server::{ListenAddress, SocketSettings};
+use moongate_listener::{ListenAddress, SocketSettings};
 
 impl PlanResolver<'_> {
     /// Resolves the keys of operators. `clients` are the keys of clients, `listener` is the admin listener.

@@ -1,5 +1,5 @@
 //! Listeners of the gateway: addresses, Unix sockets, sockets of the service manager, and TLS. Owns their written form
-//! and the conflicts between them. Does not open a socket (`server`). Invariant: a TCP address that other machines
+//! and the conflicts between them. Does not open a socket (`listener`). Invariant: a TCP address that other machines
 //! can reach needs keys.
 
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::gateway_keys::Gateway;
 use crate::keys::Auth;
 use crate::problem::ProblemKind;
 use crate::tree::ConfigPath;
-use moongate_server::{INHERITED, ListenAddress, SocketSettings, TCP_LINES, TlsSettings, UNIX};
+use moongate_listener::{INHERITED, ListenAddress, SocketSettings, TCP_LINES, TlsSettings, UNIX};
 
 /// Limit of the path of a Unix socket in bytes. On Linux the address has 108 with a zero at the end.
 const SOCKET_PATH_MAX: usize = 107;

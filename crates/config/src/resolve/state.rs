@@ -11,7 +11,7 @@ use crate::choices::StateKind;
 use crate::gateway_keys::Gateway;
 use crate::problem::ProblemKind;
 use crate::tree::ConfigPath;
-use moongate_server::ListenAddress;
+use moongate_listener::ListenAddress;
 use moongate_session::store::StoreSettings;
 
 impl PlanResolver<'_> {

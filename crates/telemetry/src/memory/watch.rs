@@ -1,7 +1,7 @@
 //! Memory watch: usage of the process against its limit. Owns the sampling.
 //!
 //! Stands behind the budget, for what no reservation counts: heads, sessions, connections. Does not decide what is refused
-//! (`server/admission.rs`). Invariant: the answer whether memory is over its limit is at
+//! (`listener/admission.rs`). Invariant: the answer whether memory is over its limit is at
 //! most one sample old and takes no system call.
 
 use std::sync::Arc;
