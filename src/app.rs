@@ -39,8 +39,9 @@ use moongate_config::Plan;
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
 use moongate_listener::{
-    self, AdmissionControl, ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress, ListenSettings,
-    ServerListener, ServerState, ServerTls, SharedServerState, StallDetector, StdioRefused, StdioServer, TlsSettings,
+    self, AdmissionControl, BoundListener, ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress,
+    ListenSettings, ListenerState, ListenerTls, SharedListenerState, StallDetector, StdioRefused, StdioServer,
+    TlsSettings,
 };
 use moongate_protocol::DownstreamState;
 use moongate_session::Sessions;
@@ -106,21 +107,22 @@ impl GatewayApp {
         let (auth, access) = AuthMethods::new(&plan.auth);
         let gateway = Gateway::new(gateway_settings(&plan, access.clone()), auth.principals().clone(), shared.clone());
         let downstream_state = downstream_state(&plan, &metrics, &draining, &store, &memory.budget);
-        let server_state = Arc::new(server_state(&plan, &gateway, (&auth, &access), downstream_state, memory.clone()));
+        let listener_state =
+            Arc::new(listener_state(&plan, &gateway, (&auth, &access), downstream_state, memory.clone()));
         let parts = (&gateway, &shared, auth.principals().clone());
         let persistent =
-            persistence::PersistentState::from_parts(&server_state.downstream, parts, plan.times.catalog_age.0);
+            persistence::PersistentState::from_parts(&listener_state.downstream, parts, plan.times.catalog_age.0);
         // Before the first request is accepted: clients expect their sessions. The wait for a slow disk is bounded.
         persistent.begin(plan.state.required).await?;
-        let shared_state: SharedServerState = Arc::new(ArcSwap::new(server_state.clone()));
+        let shared_state: SharedListenerState = Arc::new(ArcSwap::new(listener_state.clone()));
         let watches_files = source.is_some();
         let targets = ReloadTargets {
             program: program.map(Path::to_owned),
             gateway: gateway.clone(),
-            server_state: shared_state.clone(),
+            listener_state: shared_state.clone(),
             shared: shared.clone(),
             tls: tls.clone(),
-            open_listener: bound.clients.iter().find(|listener| is_open(listener)).map(ServerListener::name),
+            open_listener: bound.clients.iter().find(|listener| is_open(listener)).map(BoundListener::name),
             admin_access: Arc::new(ArcSwap::from_pointee(plan.admin_access.clone())),
             sign_in: Arc::default(),
         };
@@ -129,8 +131,8 @@ impl GatewayApp {
         let (line_addresses, _) = listener_names(&bound.lines);
         let (admins, admin_sockets) = listener_names(&bound.admin);
         let listeners = bound.serve(&plan, &reloader, &draining);
-        let mut tasks = BackgroundTasks::start(draining, listeners, server_state.downstream.parked_calls.clone());
-        tasks.spawn_until_drained(enforce_limits(memory, server_state.downstream.sessions.clone(), gateway.clone()));
+        let mut tasks = BackgroundTasks::start(draining, listeners, listener_state.downstream.parked_calls.clone());
+        tasks.spawn_until_drained(enforce_limits(memory, listener_state.downstream.sessions.clone(), gateway.clone()));
         tasks.spawn_until_drained(reloader.clone().end_expired_keys());
         if let Some(tls) = tls {
             tasks.spawn_until_drained(tls.watch());
@@ -157,7 +159,7 @@ impl GatewayApp {
 
     /// Opens a client on standard streams, at this endpoint. An empty name is the endpoint over all servers.
     pub fn pipe(&self, endpoint: &str, credentials: &http::HeaderMap) -> Result<StdioServer, StdioRefused> {
-        self.reloader.targets.server_state.load_full().open_stdio(endpoint, credentials, self.drain)
+        self.reloader.targets.listener_state.load_full().open_stdio(endpoint, credentials, self.drain)
     }
 
     /// Reads the certificate files now, instead of within ten seconds. A configuration reload does this, too.
@@ -181,7 +183,7 @@ impl GatewayApp {
         // A reload during the stop would connect servers anew.
         self.tasks.stop_watching();
         let targets = &self.reloader.targets;
-        let downstream = targets.server_state.load().downstream.clone();
+        let downstream = targets.listener_state.load().downstream.clone();
         // Before the drain: a process that takes over already has clients.
         downstream.sessions.persist_all();
         // Closed before the drain: the next process may be waiting for the lock on the file.
@@ -198,7 +200,7 @@ impl GatewayApp {
 }
 
 /// Returns the address that people give to clients. Empty if only sockets lead to an endpoint.
-fn endpoint_url(plan: &Plan, listeners: &[ServerListener], is_secure: bool) -> String {
+fn endpoint_url(plan: &Plan, listeners: &[BoundListener], is_secure: bool) -> String {
     let own = listener_names(listeners).0.into_iter().next();
     let scheme = if is_secure { "https" } else { "http" };
     let base = plan.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
@@ -207,24 +209,24 @@ fn endpoint_url(plan: &Plan, listeners: &[ServerListener], is_secure: bool) -> S
 }
 
 /// Serves the admin listener until the process ends, so that probes can observe the drain.
-fn serve_admin(listener: ServerListener, admin: AdminState, settings: ListenSettings, limit: Arc<ConnectionLimit>) {
+fn serve_admin(listener: BoundListener, admin: AdminState, settings: ListenSettings, limit: Arc<ConnectionLimit>) {
     let local = admin.local;
     let service = ConnectionService::new(moongate_admin::router(Arc::new(admin)), None, local);
     tokio::spawn(listener.serve(service, settings, limit, CancellationToken::new(), Duration::ZERO));
 }
 
-fn tls(plan: &Plan, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<ServerTls>>> {
-    let load = |settings: &TlsSettings| ServerTls::load(settings.clone(), metrics.clone());
+fn tls(plan: &Plan, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<ListenerTls>>> {
+    let load = |settings: &TlsSettings| ListenerTls::load(settings.clone(), metrics.clone());
     let loaded = plan.tls.as_ref().map(load).transpose();
     loaded.map_err(|e| anyhow::anyhow!("gateway.tls.{}: {}", e.setting, e.message))
 }
 
 /// Bound listeners.
 struct Bound {
-    clients: Vec<ServerListener>,
+    clients: Vec<BoundListener>,
     /// Listeners for newline-delimited messages.
-    lines: Vec<ServerListener>,
-    admin: Vec<ServerListener>,
+    lines: Vec<BoundListener>,
+    admin: Vec<BoundListener>,
 }
 
 impl Bound {
@@ -249,8 +251,8 @@ impl Bound {
             let local = listener.is_local();
             let listener = listener.with_tls(targets.tls.clone());
             let service = ConnectionService::new(
-                moongate_listener::router(targets.server_state.clone(), local),
-                Some(targets.server_state.clone()),
+                moongate_listener::router(targets.listener_state.clone(), local),
+                Some(targets.listener_state.clone()),
                 local,
             );
             listeners.spawn(listener.serve(
@@ -263,14 +265,14 @@ impl Bound {
         }
         for listener in self.lines {
             let (shared_state, settings, limit) =
-                (targets.server_state.clone(), settings.clone(), connection_limit.clone());
+                (targets.listener_state.clone(), settings.clone(), connection_limit.clone());
             listeners.spawn(listener.serve_lines(shared_state, settings, limit, draining.clone(), plan.times.drain.0));
         }
         for listener in self.admin {
             let admin = AdminState {
                 gateway: targets.gateway.clone(),
                 metrics: metrics.clone(),
-                server_state: targets.server_state.clone(),
+                listener_state: targets.listener_state.clone(),
                 local: listener.is_local(),
                 access: targets.admin_access.clone(),
                 endpoint_url: endpoint_url.clone(),
@@ -289,9 +291,9 @@ impl Bound {
 }
 
 /// Returns the addresses and the Unix sockets of these listeners.
-fn listener_names(listeners: &[ServerListener]) -> (Vec<SocketAddr>, Vec<String>) {
-    let sockets = listeners.iter().filter(|listener| listener.is_local()).map(ServerListener::name);
-    (listeners.iter().filter_map(ServerListener::address).collect(), sockets.collect())
+fn listener_names(listeners: &[BoundListener]) -> (Vec<SocketAddr>, Vec<String>) {
+    let sockets = listeners.iter().filter(|listener| listener.is_local()).map(BoundListener::name);
+    (listeners.iter().filter_map(BoundListener::address).collect(), sockets.collect())
 }
 
 async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
@@ -302,7 +304,7 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
     all.sort_by_key(|(address, _)| **address == ListenAddress::Inherited(None));
     let mut bound = Bound { clients: Vec::new(), lines: Vec::new(), admin: Vec::new() };
     for (address, setting) in all {
-        let opened = ServerListener::open(address, &plan.sockets, &mut inherited).await;
+        let opened = BoundListener::open(address, &plan.sockets, &mut inherited).await;
         let opened = opened.with_context(|| format!("cannot listen on {address} (gateway.{setting})"))?;
         for listener in &opened {
             // Checked here again: no config names the address of a socket that the service manager opened.
@@ -314,7 +316,7 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
         // The configuration check covers the addresses that it names, but not those of the service manager.
         let named = matches!(address, ListenAddress::Tcp(_));
         if setting == "admin" && !named && plan.admin_access.keys.is_empty() {
-            for name in opened.iter().filter(|listener| is_open(listener)).map(ServerListener::name) {
+            for name in opened.iter().filter(|listener| is_open(listener)).map(BoundListener::name) {
                 tracing::warn!(
                     "{name} can be reached from other machines: without admin.keys, only probes and metrics are answered there"
                 );
@@ -336,7 +338,7 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
 }
 
 /// True if other machines may reach the listener.
-fn is_open(listener: &ServerListener) -> bool {
+fn is_open(listener: &BoundListener) -> bool {
     listener.address().is_some_and(|address| ListenAddress::Tcp(address).is_open())
 }
 
@@ -350,13 +352,13 @@ async fn enforce_limits(memory: GatewayMemory, sessions: Arc<Sessions>, gateway:
     tokio::join!(memory.watch.watch(relieve), sessions.expire_forever(must_stay));
 }
 
-fn server_state(
+fn listener_state(
     plan: &Plan,
     gateway: &Arc<Gateway>,
     (auth, access): (&Arc<AuthMethods>, &AccessTable),
     downstream: DownstreamState,
     memory: GatewayMemory,
-) -> ServerState {
+) -> ListenerState {
     let (hosts, limits, downstream) = (hosts(plan), request_limits(plan), Arc::new(downstream));
     let stall_detector = StallDetector::new(
         plan.limits.write_timeout.0,
@@ -367,7 +369,7 @@ fn server_state(
     memory.budget.relieved_by(downstream.parked_calls.clone());
     memory.budget.relieved_by(stall_detector.clone());
     let refused_keys = Arc::default();
-    ServerState {
+    ListenerState {
         endpoints: gateway.endpoints(),
         auth: auth.clone(),
         downstream,
@@ -391,7 +393,7 @@ pub struct GatewayCore {
     /// Gateway with its servers; none is connected before [`Gateway::start`].
     pub gateway: Arc<Gateway>,
     /// State of the request handlers.
-    pub shared_state: SharedServerState,
+    pub shared_state: SharedListenerState,
     /// Reloader of the configuration.
     pub reloader: Arc<ConfigReloader>,
     /// Cancelled when new requests are refused.
@@ -407,14 +409,14 @@ impl GatewayCore {
         let draining = CancellationToken::new();
         let downstream = downstream_state(plan, &shared.metrics, &draining, &store, &memory.budget);
         let gateway = Gateway::new(gateway_settings(plan, access.clone()), auth.principals().clone(), shared.clone());
-        let state = server_state(plan, &gateway, (&auth, &access), downstream, memory);
-        let shared_state: SharedServerState = Arc::new(ArcSwap::from_pointee(state));
+        let state = listener_state(plan, &gateway, (&auth, &access), downstream, memory);
+        let shared_state: SharedListenerState = Arc::new(ArcSwap::from_pointee(state));
         let (program, tls, open_listener) = (None, None, None);
         let admin_access = Arc::new(ArcSwap::from_pointee(plan.admin_access.clone()));
         let targets = ReloadTargets {
             program,
             gateway: gateway.clone(),
-            server_state: shared_state.clone(),
+            listener_state: shared_state.clone(),
             shared,
             tls,
             open_listener,

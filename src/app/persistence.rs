@@ -38,11 +38,11 @@ pub(super) struct PersistentState {
 impl PersistentState {
     /// Collects the parts from a gateway that is about to serve.
     pub(super) fn from_parts(
-        server_state: &DownstreamState,
+        downstream: &DownstreamState,
         (gateway, shared, principals): (&Arc<Gateway>, &Arc<AllServersContext>, Arc<PrincipalTable>),
         catalog_age: Duration,
     ) -> Self {
-        let (sessions, seal) = (server_state.sessions.clone(), server_state.seal.clone());
+        let (sessions, seal) = (downstream.sessions.clone(), downstream.seal.clone());
         let store = shared.store.clone();
         PersistentState {
             store,
@@ -188,10 +188,10 @@ mod tests {
         /// Lets a minute pass without use. Returns the number of persisted sessions that are not in memory then.
         async fn rest(&self) -> i64 {
             tokio::time::advance(Duration::from_secs(61)).await;
-            let server_state = self.core.shared_state.load_full();
-            server_state.downstream.sessions.expire_idle();
-            server_state.downstream.sessions.sleep_unused(&|_| false);
-            server_state.downstream.metrics.clients.sessions_asleep.get()
+            let listener_state = self.core.shared_state.load_full();
+            listener_state.downstream.sessions.expire_idle();
+            listener_state.downstream.sessions.sleep_unused(&|_| false);
+            listener_state.downstream.metrics.clients.sessions_asleep.get()
         }
     }
 

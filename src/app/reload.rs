@@ -35,7 +35,7 @@ use moongate_config::{
     ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings, ServerEntry, SettingPlaces,
 };
 use moongate_gateway::{Gateway, ServerEntry as GatewayServer, ToolAccessChange};
-use moongate_listener::{ServerState, ServerTls, SharedServerState};
+use moongate_listener::{ListenerState, ListenerTls, SharedListenerState};
 use moongate_session::store::unix_now;
 use moongate_telemetry::{ConfigReload, Metrics, logs};
 use moongate_upstream::{AllServersContext, ConnectTarget, ServerSettings};
@@ -104,9 +104,9 @@ pub struct ReloadPreview {
 pub(super) struct ReloadTargets {
     pub(super) program: Option<PathBuf>,
     pub(super) gateway: Arc<Gateway>,
-    pub(super) server_state: SharedServerState,
+    pub(super) listener_state: SharedListenerState,
     pub(super) shared: Arc<AllServersContext>,
-    pub(super) tls: Option<Arc<ServerTls>>,
+    pub(super) tls: Option<Arc<ListenerTls>>,
     /// Address of a listener that other machines may reach.
     pub(super) open_listener: Option<String>,
     /// Keys of the admin listener.
@@ -253,7 +253,7 @@ impl ConfigReloader {
         self.check_open(&running.plan, &plan)?;
         let difference = diff_plans(&running.plan, &plan);
         let plan = applicable(&running.plan, plan);
-        let auth = self.targets.server_state.load().auth.clone();
+        let auth = self.targets.listener_state.load().auth.clone();
         let (next, access) = auth.preview(&plan.auth);
         let changed = auth.principals().changes_to(next.principals());
         let tool_access = self.targets.gateway.tool_access_changes(gateway_settings(&plan, access), &changed);
@@ -321,7 +321,7 @@ impl ConfigReloader {
             self.targets.admin_access.store(Arc::new(plan.admin_access.clone()));
         }
         self.targets.sign_in.end_removed(&plan.admin_access);
-        let before = self.targets.server_state.load_full();
+        let before = self.targets.listener_state.load_full();
         if plan.auth.is_open() && !before.auth.is_open() {
             tracing::warn!("endpoint opened: no key is left, so every program on this machine may use it");
         }
@@ -329,7 +329,7 @@ impl ConfigReloader {
         // The access table comes before the keys: a removed principal finds nothing, and a new one gets in a moment
         // later.
         self.targets.gateway.apply(gateway_settings(&plan, access.clone()));
-        let after = ServerState {
+        let after = ListenerState {
             endpoints: self.targets.gateway.endpoints(),
             admission: before.admission.reloaded(admission_settings(&plan), &access, auth.principals()),
             auth,
@@ -341,7 +341,7 @@ impl ConfigReloader {
             refused_keys: before.refused_keys.clone(),
         };
         let downstream = after.downstream.clone();
-        self.targets.server_state.store(Arc::new(after));
+        self.targets.listener_state.store(Arc::new(after));
         downstream.sessions.adjust(plan.limits.sessions, plan.limits.session_idle.0, plan.limits.subscriptions);
         downstream.parked_calls.adjust(parked_call_settings(&plan));
         self.revoke_removed_twice();

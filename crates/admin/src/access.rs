@@ -86,7 +86,7 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
                 request.extensions_mut().insert(grant);
             }
             Err((denied, refused)) => {
-                admin.server_state.load().refused_keys.log(peer, &denied);
+                admin.listener_state.load().refused_keys.log(peer, &denied);
                 return refused;
             }
         }

@@ -91,7 +91,7 @@ fn endpoint_name(text: &str) -> &str {
 
 /// Describes the steps that connect a client to the endpoint at a URL.
 pub(super) fn steps_json(admin: &AdminState, profile: &ClientProfile, url: &str) -> Vec<Value> {
-    let needs_key = !admin.server_state.load().auth.is_open();
+    let needs_key = !admin.listener_state.load().auth.is_open();
     let key = ConnectKey::Variable { name: KEY_VARIABLE.to_owned(), value: Some(KEY_PLACEHOLDER.to_owned()) };
     // The whole path: clients often start programs without the `PATH` of a shell.
     let start = match std::env::current_exe() {
@@ -116,10 +116,11 @@ pub(super) fn steps_json(admin: &AdminState, profile: &ClientProfile, url: &str)
 
 /// Returns the names of the keys that may use an endpoint.
 pub(super) fn usable_keys(admin: &AdminState, endpoint: &str) -> Vec<String> {
-    let server_state = admin.server_state.load();
-    let principals = server_state.auth.principals();
-    let may_use =
-        |principal: &Arc<Principal>| principals.admits(principal) && server_state.endpoints.allows(endpoint, principal);
+    let listener_state = admin.listener_state.load();
+    let principals = listener_state.auth.principals();
+    let may_use = |principal: &Arc<Principal>| {
+        principals.admits(principal) && listener_state.endpoints.allows(endpoint, principal)
+    };
     let mut names: Vec<String> =
         principals.all().into_iter().filter(may_use).map(|principal| principal.name.clone()).collect();
     names.sort_unstable();

@@ -19,7 +19,7 @@ pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response 
     if principal.is_empty() || tool.is_empty() {
         return json_response(StatusCode::BAD_REQUEST, "bad_query", "`principal` and `tool` are needed");
     }
-    let auth = admin.server_state.load().auth.clone();
+    let auth = admin.listener_state.load().auth.clone();
     match admin.gateway.explain_tool(&auth, principal, query.text("endpoint"), tool) {
         Ok(explanation) => {
             let control = admin.control.clone();

@@ -43,7 +43,7 @@ pub(super) async fn read_json(admin: &AdminState, request: Request, bytes_max: u
     }
     let wire = WireBytes::of(request.version(), request.extensions().get::<Arc<SlotRequest>>().cloned());
     let peer = request.extensions().get::<PeerAddress>().copied();
-    let reservation = admin.server_state.load().reserve_for_operator(peer);
+    let reservation = admin.listener_state.load().reserve_for_operator(peer);
     collect(collect_body(request.into_body(), bytes_max, wire, reservation), bytes_max).await
 }
 

@@ -64,7 +64,7 @@ pub(super) async fn keys(Viewer(admin): Viewer) -> Response {
 /// Lists the keys that are in use.
 pub(super) fn keys_json(admin: &AdminState) -> Value {
     let status = admin.control.config();
-    let principals = admin.server_state.load().auth.principals().all();
+    let principals = admin.listener_state.load().auth.principals().all();
     let calls: HashMap<&str, SystemTime> = principals
         .iter()
         .filter_map(|principal| {
@@ -130,7 +130,7 @@ pub(super) async fn make_key(
     };
     let (name, list) = (wanted.name, wanted.list.list());
     let change = ChangeKind::Edit(vec![ConfigOperation::AddKey { list, entry }]);
-    let was_closed = list == KeyList::Clients && !admin.server_state.load().auth.is_open();
+    let was_closed = list == KeyList::Clients && !admin.listener_state.load().auth.is_open();
     let mut body = match request_change(&admin, change, terms).await {
         Ok(body) => body,
         Err(refusal) => return refuse(&admin, &with_command(refusal, &name, list)),
@@ -210,7 +210,7 @@ pub(super) async fn remove_key(
         Ok(mut body) => {
             body["last_key"] = names_of(&admin, list).is_empty().into();
             // Open to all programs of this machine, also to one that still sends the key.
-            body["open"] = admin.server_state.load().auth.is_open().into();
+            body["open"] = admin.listener_state.load().auth.is_open().into();
             changed(StatusCode::OK, &body)
         }
         Err(refused) => refused,

@@ -56,7 +56,7 @@ use moongate_access::auth::AdminAccess;
 use moongate_config::edit::{ConfigOperation, PastEdit};
 use moongate_config::{ServerEntry, SettingPlaces};
 use moongate_gateway::{Gateway, ServerEntry as GatewayServer};
-use moongate_listener::{SharedServerState, has_several_hosts, json_response, request_hosts};
+use moongate_listener::{SharedListenerState, has_several_hosts, json_response, request_hosts};
 use moongate_telemetry::Metrics;
 
 pub use config_control::{
@@ -75,7 +75,7 @@ pub struct AdminState {
     /// Metrics of the process.
     pub metrics: Arc<Metrics>,
     /// State of the MCP listener, for its accepted hosts and origins.
-    pub server_state: SharedServerState,
+    pub listener_state: SharedListenerState,
     /// True if no browser can connect, so that a request's host says nothing.
     pub local: bool,
     /// Keys of operators. A reload replaces them.
@@ -205,7 +205,7 @@ async fn check_origin(Shared(admin): Shared<Arc<AdminState>>, request: Request, 
 /// Returns the response to a request whose host or origin is not accepted, or `None`.
 fn origin_rejection(admin: &AdminState, request: &Request) -> Option<Response> {
     let (headers, uri) = (request.headers(), request.uri());
-    let server_state = admin.server_state.load_full();
+    let listener_state = admin.listener_state.load_full();
     if has_several_hosts(headers) {
         return Some(json_response(
             StatusCode::BAD_REQUEST,
@@ -215,13 +215,13 @@ fn origin_rejection(admin: &AdminState, request: &Request) -> Option<Response> {
     }
     // Prometheus and probes address a pod by its IP or service name.
     let open = matches!(uri.path(), "/metrics" | "/healthz" | "/livez" | "/readyz");
-    if !open && !admin.local && server_state.hosts.accepts_request(headers, uri).is_err() {
+    if !open && !admin.local && listener_state.hosts.accepts_request(headers, uri).is_err() {
         let message = "This Host is not allowed; add it to gateway.allowed_hosts";
         return Some(json_response(StatusCode::FORBIDDEN, "host_not_allowed", message));
     }
     let host = request_hosts(headers, uri).next().flatten();
     let origin = headers.get(header::ORIGIN)?;
-    let accepted = origin.to_str().is_ok_and(|origin| server_state.hosts.accepts_origin(origin, host));
+    let accepted = origin.to_str().is_ok_and(|origin| listener_state.hosts.accepts_origin(origin, host));
     let message = "This Origin is not allowed; add it to gateway.allowed_origins";
     (!accepted).then(|| json_response(StatusCode::FORBIDDEN, "origin_not_allowed", message))
 }

@@ -27,7 +27,7 @@ pub(super) async fn sessions(Viewer(admin): Viewer) -> Response {
 
 /// Handles `DELETE /api/v1/sessions/{id}`.
 pub(super) async fn end(Operator(admin): Operator, Path(id): Path<String>) -> Response {
-    if admin.server_state.load().downstream.sessions.end_by_short_id(&id) {
+    if admin.listener_state.load().downstream.sessions.end_by_short_id(&id) {
         return json(StatusCode::OK, &json!({ "outcome": "ended", "id": id }));
     }
     json_response(StatusCode::NOT_FOUND, "not_found", "There is no session with this id; it may have ended")
@@ -35,7 +35,7 @@ pub(super) async fn end(Operator(admin): Operator, Path(id): Path<String>) -> Re
 
 /// Describes the sessions in use, newest first.
 pub(super) fn sessions_json(admin: &AdminState) -> Vec<Value> {
-    let sessions = admin.server_state.load().downstream.sessions.overview(SESSIONS_MAX);
+    let sessions = admin.listener_state.load().downstream.sessions.overview(SESSIONS_MAX);
     sessions.iter().map(session_json).collect()
 }
 

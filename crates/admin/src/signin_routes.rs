@@ -65,7 +65,7 @@ pub(super) async fn sign_in(
         KeyAttempt::Right(key) => key,
         KeyAttempt::Wrong => {
             admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
-            admin.server_state.load().refused_keys.log(peer, &UNKNOWN_KEY);
+            admin.listener_state.load().refused_keys.log(peer, &UNKNOWN_KEY);
             let message = "This is no key of admin.keys, or a ticket that was used or is too old";
             return json_response(StatusCode::UNAUTHORIZED, "unauthorized", message);
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, header};
 
-use crate::ServerState;
+use crate::ListenerState;
 use crate::uploads::{Upload, Uploads};
 use moongate_access::auth::PrincipalTable;
 use moongate_access::policy::{ANONYMOUS, AccessTable, RequestRate, TokenBucket};
@@ -155,7 +155,7 @@ impl AdmissionControl {
 }
 
 /// Limits of this listener, as dialects and clients on pipes need them.
-struct ListenerLimits<'a>(&'a ServerState);
+struct ListenerLimits<'a>(&'a ListenerState);
 
 impl AdmissionPolicy for ListenerLimits<'_> {
     type Rejection = AdmissionRejection;
@@ -164,7 +164,7 @@ impl AdmissionPolicy for ListenerLimits<'_> {
     }
 }
 
-impl ServerState {
+impl ListenerState {
     /// Admits the messages of a principal, or returns them with the refusal.
     pub(super) fn admit(
         &self,

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::ServerState;
+use crate::ListenerState;
 use crate::connection_limit::ConnectionSlot;
 use crate::endpoint_path::endpoint_name;
 use crate::serve_request::{ReceivedRequest, RequestSource, refuse_timed_out, serve_request};
@@ -125,7 +125,7 @@ where
 
 /// End of a wait for a request.
 enum ReadOutcome {
-    Next(NextRequest<Arc<ServerState>>),
+    Next(NextRequest<Arc<ListenerState>>),
     /// The client was idle, or its request incomplete, for too long.
     TimedOut,
 }

@@ -13,7 +13,7 @@ use axum::response::Response;
 use http::{HeaderValue, StatusCode, Version, header};
 use moongate_telemetry::Limit;
 
-use crate::{SharedServerState, json_response};
+use crate::{SharedListenerState, json_response};
 
 /// Limit of one listener.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub(super) struct HeadLimit {
     /// Maximum size of a head, in bytes.
     pub(super) head_max: usize,
     /// State that counts refusals. `None` on the admin listener.
-    pub(super) state: Option<SharedServerState>,
+    pub(super) state: Option<SharedListenerState>,
 }
 
 impl HeadLimit {

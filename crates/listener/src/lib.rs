@@ -57,7 +57,7 @@ pub use collect_body::{BodyError, WireBytes, collect_body};
 pub use connection_limit::ConnectionLimit;
 pub use connection_limit::SlotRequest;
 pub use h2_stall::StallDetector;
-pub use listener::{ListenSettings, ServerListener, serve_connection};
+pub use listener::{BoundListener, ListenSettings, serve_connection};
 pub use origin::HostRules;
 pub use origin::{has_several_hosts, is_loopback_host, request_hosts};
 pub use refused_keys::RefusedKeys;
@@ -65,10 +65,10 @@ pub use service::{ConnectionService, PeerAddress};
 pub use socket::SocketSettings;
 pub use stdio::StdioServer;
 pub use systemd::InheritedSockets;
-pub use tls::{ServerTls, TlsProblem, TlsSettings};
+pub use tls::{ListenerTls, TlsProblem, TlsSettings};
 
 /// State that answers clients.
-pub struct ServerState {
+pub struct ListenerState {
     /// Endpoints that clients can connect to.
     pub endpoints: EndpointDirectory,
     /// Step from a client's credentials to its principal.
@@ -88,7 +88,7 @@ pub struct ServerState {
 }
 
 /// Current state. A reload replaces it as a whole.
-pub type SharedServerState = Arc<ArcSwap<ServerState>>;
+pub type SharedListenerState = Arc<ArcSwap<ListenerState>>;
 
 /// Limits of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,7 +101,7 @@ pub struct RequestLimits {
     pub batch: usize,
 }
 
-impl ServerState {
+impl ListenerState {
     /// Begins a reservation for a message of an operator at this address.
     pub fn reserve_for_operator(&self, peer: Option<PeerAddress>) -> MemoryReservation {
         self.admission.reserve(peer.map_or(MemoryHolder::Local, |PeerAddress(address)| MemoryHolder::Peer(address)))
@@ -132,7 +132,7 @@ pub enum StdioRefused {
 }
 
 /// Builds the routes of the MCP listener. `local` means that no browser can connect, so that any host is accepted.
-pub fn router(shared_state: SharedServerState, local: bool) -> Router {
+pub fn router(shared_state: SharedListenerState, local: bool) -> Router {
     // A clear "no" as JSON, since clients parse it. Any other answer looks to them like something to log in to.
     let no_oauth = ["/.well-known/{*path}", "/mcp/.well-known/{*path}", "/register", "/authorize", "/token"];
     let mut router = Router::new()

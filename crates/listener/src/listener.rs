@@ -24,8 +24,8 @@ use crate::socket::{AcceptedStream, ListenSocket};
 use crate::tcp_lines::LineServer;
 use crate::write_timeout::WriteTimeout;
 use crate::{
-    ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress, ServerTls, SharedServerState, SocketSettings,
-    fast_path,
+    ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress, ListenerTls, SharedListenerState,
+    SocketSettings, fast_path,
 };
 
 /// Maximum number of concurrent streams of one HTTP/2 connection.
@@ -59,14 +59,14 @@ pub struct ListenSettings {
 }
 
 /// Bound listener.
-pub struct ServerListener {
+pub struct BoundListener {
     socket: ListenSocket,
     /// True if the socket outlives this process, with the connections that wait in its queue.
     outlives_process: bool,
-    tls: Option<Arc<ServerTls>>,
+    tls: Option<Arc<ListenerTls>>,
 }
 
-impl ServerListener {
+impl BoundListener {
     /// Binds the address, or takes the socket that the service manager passed for it. Must be called on the runtime.
     pub async fn open(
         address: &ListenAddress,
@@ -74,7 +74,7 @@ impl ServerListener {
         inherited: &mut InheritedSockets,
     ) -> std::io::Result<Vec<Self>> {
         let ListenAddress::Inherited(name) = address else {
-            return Ok(vec![ServerListener {
+            return Ok(vec![BoundListener {
                 socket: ListenSocket::bind(address, settings).await?,
                 outlives_process: false,
                 tls: None,
@@ -84,13 +84,13 @@ impl ServerListener {
         if taken.is_empty() {
             return Err(std::io::Error::other("the service manager handed no such socket over (LISTEN_FDS)"));
         }
-        Ok(taken.into_iter().map(|socket| ServerListener { socket, outlives_process: true, tls: None }).collect())
+        Ok(taken.into_iter().map(|socket| BoundListener { socket, outlives_process: true, tls: None }).collect())
     }
 
     /// Enables TLS. A Unix socket stays without.
-    pub fn with_tls(self, tls: Option<Arc<ServerTls>>) -> Self {
+    pub fn with_tls(self, tls: Option<Arc<ListenerTls>>) -> Self {
         let tls = tls.filter(|_| !self.is_local());
-        ServerListener { tls, ..self }
+        BoundListener { tls, ..self }
     }
 
     /// Returns the bound address, if the socket has one.
@@ -111,7 +111,7 @@ impl ServerListener {
     /// Serves line clients until `draining` is cancelled, and then until they have ended.
     pub async fn serve_lines(
         self,
-        shared_state: SharedServerState,
+        shared_state: SharedListenerState,
         settings: ListenSettings,
         limit: Arc<ConnectionLimit>,
         draining: CancellationToken,
@@ -143,7 +143,7 @@ impl ServerListener {
         let config = Arc::new(HttpConfig::new(&settings));
         let closing = Arc::new(AtomicBool::new(false));
         let service = service.closing_when(closing.clone()).with_head_max(settings.head);
-        let ServerListener { socket, outlives_process, tls, .. } = self;
+        let BoundListener { socket, outlives_process, tls, .. } = self;
         let start = |stream: AcceptedStream, slot: Arc<ConnectionSlot>| {
             let (config, service, draining) = (config.clone(), service.for_peer(stream.peer()), draining.clone());
             let connection = ClientConnection { http: config, service, draining, slot };
@@ -222,7 +222,7 @@ struct ClientConnection {
 }
 
 impl ClientConnection {
-    async fn run(self, stream: AcceptedStream, tls: Option<Arc<ServerTls>>, limit: Duration) {
+    async fn run(self, stream: AcceptedStream, tls: Option<Arc<ListenerTls>>, limit: Duration) {
         match (stream, tls) {
             (AcceptedStream::Tcp(stream), Some(tls)) => {
                 // Not in the accept loop: a handshake waits for its client, at most as long as for a request's head.

@@ -13,28 +13,28 @@ use tokio::time::Instant;
 
 use crate::request_body::HyperBody;
 use crate::serve_request::{ReceivedRequest, RequestSource, serve_request};
-use crate::{PeerAddress, SharedServerState, SlotRequest, WireBytes, not_found};
+use crate::{PeerAddress, SharedListenerState, SlotRequest, WireBytes, not_found};
 use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::{Dialect, http_sse_dialect};
 
 /// Serves `/mcp`.
-pub(super) async fn all_servers(State(shared_state): State<SharedServerState>, request: Request) -> Response {
+pub(super) async fn all_servers(State(shared_state): State<SharedListenerState>, request: Request) -> Response {
     serve_route(&shared_state, "", request, None).await
 }
 
 /// Serves `/mcp/{view}` and `/mcp/{server}`.
-pub(super) async fn one_endpoint(shared: State<SharedServerState>, name: Path<String>, request: Request) -> Response {
+pub(super) async fn one_endpoint(shared: State<SharedListenerState>, name: Path<String>, request: Request) -> Response {
     serve_named(&shared, &name, request, None).await
 }
 
 /// Serves `/sse`.
-pub(super) async fn sse_all_servers(State(shared_state): State<SharedServerState>, request: Request) -> Response {
+pub(super) async fn sse_all_servers(State(shared_state): State<SharedListenerState>, request: Request) -> Response {
     serve_route(&shared_state, "", request, Some(http_sse_dialect())).await
 }
 
 /// Serves `/sse/{view}` and `/sse/{server}`.
 pub(super) async fn sse_one_endpoint(
-    shared: State<SharedServerState>,
+    shared: State<SharedListenerState>,
     name: Path<String>,
     request: Request,
 ) -> Response {
@@ -42,7 +42,7 @@ pub(super) async fn sse_one_endpoint(
 }
 
 async fn serve_named(
-    shared_state: &SharedServerState,
+    shared_state: &SharedListenerState,
     name: &str,
     request: Request,
     dialect: Option<&'static dyn Dialect>,
@@ -56,7 +56,7 @@ async fn serve_named(
 
 /// Serves a request in the given dialect, or in the one that it is written in.
 async fn serve_route(
-    shared_state: &SharedServerState,
+    shared_state: &SharedListenerState,
     name: &str,
     request: Request,
     dialect: Option<&'static dyn Dialect>,

@@ -15,7 +15,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 
-use crate::{SharedServerState, json_response};
+use crate::{SharedListenerState, json_response};
 use moongate_protocol::cors_headers;
 
 /// Accepted hosts and origins.
@@ -111,7 +111,7 @@ fn without_port(value: &str) -> Option<&str> {
 
 /// Checks every request of the listener, answers preflights, and adds CORS headers.
 pub(super) async fn check_origin(
-    State((shared_state, local)): State<(SharedServerState, bool)>,
+    State((shared_state, local)): State<(SharedListenerState, bool)>,
     request: Request,
     next: Next,
 ) -> Response {

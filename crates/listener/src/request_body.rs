@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{Method, header};
 use tokio::time::Instant;
 
-use crate::ServerState;
+use crate::ListenerState;
 use crate::collect_body::{BodyError, WireBytes, collect_upload};
 use crate::panic_guard::StartedResponse;
 use moongate_model::{Error, McpErrorKind};
@@ -29,7 +29,7 @@ pub(super) trait RequestBody: Send + Sized {
     /// Reads the body and serves it. A body that is there is served at once.
     fn read_then<'a>(
         self,
-        state: &'a ServerState,
+        state: &'a ListenerState,
         holder: MemoryHolder,
         serve: impl FnOnce(Result<Bytes, Error>) -> StartedResponse<'a> + Send + 'a,
     ) -> StartedResponse<'a>
@@ -45,7 +45,7 @@ impl RequestBody for Bytes {
 
     fn read_then<'a>(
         self,
-        state: &'a ServerState,
+        state: &'a ListenerState,
         holder: MemoryHolder,
         serve: impl FnOnce(Result<Bytes, Error>) -> StartedResponse<'a> + Send + 'a,
     ) -> StartedResponse<'a> {
@@ -83,7 +83,7 @@ impl RequestBody for HyperBody {
 
     fn read_then<'a>(
         self,
-        state: &'a ServerState,
+        state: &'a ListenerState,
         holder: MemoryHolder,
         serve: impl FnOnce(Result<Bytes, Error>) -> StartedResponse<'a> + Send + 'a,
     ) -> StartedResponse<'a> {
@@ -98,7 +98,7 @@ impl RequestBody for HyperBody {
 }
 
 /// Reads a body within its limits.
-async fn read(state: &ServerState, body: HyperBody, holder: MemoryHolder) -> Result<Bytes, Error> {
+async fn read(state: &ListenerState, body: HyperBody, holder: MemoryHolder) -> Result<Bytes, Error> {
     let reading = collect_upload(body.body, state.limits.body, body.wire, state.admission.begin_upload(holder));
     // The time starts with the body, so that a slow head costs it nothing.
     let until = Instant::now() + state.limits.read_timeout;
@@ -114,7 +114,7 @@ async fn read(state: &ServerState, body: HyperBody, holder: MemoryHolder) -> Res
 }
 
 /// Counts a body that did not arrive in time, and builds its error.
-pub(super) fn body_timed_out(state: &ServerState) -> Error {
+pub(super) fn body_timed_out(state: &ListenerState) -> Error {
     state.downstream.metrics.calls.refused.inc(Limit::ReadTimeout);
     let limit = state.limits.read_timeout;
     Error::new(McpErrorKind::InvalidRequest, format!("The body took longer than {limit:?} (limits.read_timeout)"))
@@ -125,12 +125,12 @@ fn out_of_memory(exhausted: MemoryExhausted) -> Error {
     Error::new(McpErrorKind::Overloaded, format!("No memory is left for the body: {exhausted}; come again in a second"))
 }
 
-fn too_large(state: &ServerState) -> Error {
+fn too_large(state: &ListenerState) -> Error {
     state.downstream.metrics.calls.refused.inc(Limit::Body);
     Error::new(McpErrorKind::TooLarge, format!("The body is larger than {} bytes (limits.body)", state.limits.body))
 }
 
-fn too_many_chunks(state: &ServerState) -> Error {
+fn too_many_chunks(state: &ListenerState) -> Error {
     state.downstream.metrics.calls.refused.inc(Limit::Body);
     let message = "The body came in too many small chunks: they took more than four times limits.body";
     Error::new(McpErrorKind::TooLarge, message)

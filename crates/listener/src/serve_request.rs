@@ -14,7 +14,7 @@ use crate::admission::DEFAULT_RETRY_AFTER;
 use crate::connection_limit::SlotRequest;
 use crate::panic_guard::{finish_caught, start_caught};
 use crate::request_body::{RequestBody, body_timed_out};
-use crate::{PeerAddress, ServerState, json, small_response};
+use crate::{ListenerState, PeerAddress, json, small_response};
 use moongate_access::auth::{AuthError, CachedIdentity};
 use moongate_gateway::Endpoint;
 use moongate_jsonrpc::json::ByteString;
@@ -54,7 +54,7 @@ type EarlyResponse = Box<http::Response<Body>>;
 /// All steps before the first wait are done at once. A future of them would be moved from one layer to the next, and
 /// each move would copy a kilobyte.
 pub(super) fn serve_request<'a, B: RequestBody + 'a>(
-    state: &'a ServerState,
+    state: &'a ListenerState,
     source: RequestSource<'_>,
     request: ReceivedRequest,
     body: B,
@@ -79,7 +79,7 @@ pub(super) fn serve_request<'a, B: RequestBody + 'a>(
 
 /// Authenticates the principal of a request by its head.
 fn authenticate(
-    state: &ServerState,
+    state: &ListenerState,
     source: RequestSource<'_>,
     request: &ReceivedRequest,
 ) -> Result<Arc<Principal>, EarlyResponse> {
@@ -107,7 +107,7 @@ pub(super) fn memory_holder(principal: &Principal, peer: Option<PeerAddress>) ->
 
 /// Finds the endpoint of a request.
 fn find_endpoint(
-    state: &ServerState,
+    state: &ListenerState,
     request: &ReceivedRequest,
     principal: &Principal,
 ) -> Result<Arc<Endpoint>, EarlyResponse> {
@@ -117,7 +117,7 @@ fn find_endpoint(
 }
 
 /// Admits a body before it is read, since a body takes memory, too.
-fn admit_body(state: &ServerState, request: &ReceivedRequest, body: &impl RequestBody) -> Result<(), EarlyResponse> {
+fn admit_body(state: &ListenerState, request: &ReceivedRequest, body: &impl RequestBody) -> Result<(), EarlyResponse> {
     // Small bodies pass even when memory is short: a cancellation, which frees memory, is one.
     if body.is_small(&request.head) {
         return Ok(());
@@ -130,7 +130,7 @@ fn admit_body(state: &ServerState, request: &ReceivedRequest, body: &impl Reques
 
 /// Decodes the messages of a body, or responds that there is none.
 fn decode(
-    state: &ServerState,
+    state: &ListenerState,
     request: &ReceivedRequest,
     body: Result<Bytes, Error>,
 ) -> Result<ClientPayload, EarlyResponse> {
@@ -149,7 +149,7 @@ fn decode(
 
 /// Admits the messages of a request, or responds in its dialect.
 fn admit(
-    state: &ServerState,
+    state: &ListenerState,
     dialect: &dyn Dialect,
     principal: &Principal,
     payload: ClientPayload,
@@ -181,7 +181,7 @@ fn select_dialect(head: &Parts, payload: Option<&ClientPayload>) -> &'static dyn
 }
 
 /// Builds the response to a request whose body did not arrive in time.
-pub(super) fn refuse_timed_out(state: &ServerState, head: &Parts) -> http::Response<Body> {
+pub(super) fn refuse_timed_out(state: &ListenerState, head: &Parts) -> http::Response<Body> {
     select_dialect(head, None).error_response(None, &body_timed_out(state))
 }
 
@@ -193,7 +193,7 @@ fn single_message(payload: &ClientPayload) -> Option<&RpcMessage> {
 }
 
 /// Answers 401. Without `resource_metadata`, so that no client looks for OAuth.
-fn unauthorized(state: &ServerState, denied: &AuthError) -> http::Response<Body> {
+fn unauthorized(state: &ListenerState, denied: &AuthError) -> http::Response<Body> {
     let (outcome, challenge) = match denied {
         AuthError::Missing => (AuthOutcome::Missing, r#"Bearer realm="moongate""#),
         AuthError::Invalid(_) => (AuthOutcome::Wrong, r#"Bearer realm="moongate", error="invalid_token""#),

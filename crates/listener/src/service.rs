@@ -25,14 +25,14 @@ use crate::h2_stall::StallTimeoutBody;
 use crate::head_limit::HeadLimit;
 use crate::origin::has_several_hosts;
 use crate::stalled_writes::StalledWrites;
-use crate::{ServerState, SharedServerState};
+use crate::{ListenerState, SharedListenerState};
 
 /// Request handler of a connection.
 #[derive(Clone)]
 pub struct ConnectionService {
     router: Router,
     /// State of the endpoints. `None` on the admin listener.
-    state: Option<SharedServerState>,
+    state: Option<SharedListenerState>,
     /// True if the request's host says nothing about the client, as on a Unix socket.
     local: bool,
     /// True if each response must announce the end of its connection.
@@ -49,7 +49,7 @@ pub struct PeerAddress(pub IpAddr);
 /// Host that was accepted earlier on this connection. Saves the check of equal values.
 #[derive(Default)]
 pub(super) struct AcceptedHost {
-    state: Weak<ServerState>,
+    state: Weak<ListenerState>,
     host: Option<HeaderValue>,
 }
 
@@ -80,7 +80,7 @@ enum EitherBody {
 
 impl ConnectionService {
     /// Creates the service from the routes and, for clients, the endpoints' state.
-    pub fn new(router: Router, state: Option<SharedServerState>, local: bool) -> Self {
+    pub fn new(router: Router, state: Option<SharedListenerState>, local: bool) -> Self {
         ConnectionService { router, state, local, closing: Arc::default(), peer: None, slot: None }
     }
 
@@ -90,7 +90,7 @@ impl ConnectionService {
     }
 
     /// Returns the state that serves a simple POST, if it goes to an endpoint and needs no origin check.
-    pub(super) fn fast_path_state(&self, head: &Parts, accepted: &mut AcceptedHost) -> Option<Arc<ServerState>> {
+    pub(super) fn fast_path_state(&self, head: &Parts, accepted: &mut AcceptedHost) -> Option<Arc<ListenerState>> {
         endpoint_name(head.uri.path())?;
         let state = self.state.as_ref()?.load_full();
         // Pointers are compared: a reload replaces the state, and with it the accepted hosts.
@@ -156,7 +156,7 @@ impl ConnectionService {
 }
 
 /// True if the origin check would let the request pass unchanged.
-fn needs_no_origin_check(state: &ServerState, local: bool, headers: &HeaderMap, uri: &Uri) -> bool {
+fn needs_no_origin_check(state: &ListenerState, local: bool, headers: &HeaderMap, uri: &Uri) -> bool {
     let plain = !headers.contains_key(header::ORIGIN) && !has_several_hosts(headers);
     plain && (local || state.hosts.accepts_request(headers, uri).is_ok())
 }
@@ -179,7 +179,7 @@ fn with_connection_close(
 fn watch_if_h2(
     response: Response<EitherBody>,
     version: Version,
-    state: Option<&ServerState>,
+    state: Option<&ListenerState>,
     slot: Option<Arc<SlotRequest>>,
 ) -> Response<GuardedBody> {
     let holders = slot.as_ref().map(|slot| slot.holders_of(&response)).unwrap_or_default();

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::serve_request::memory_holder;
 use crate::service::PeerAddress;
-use crate::{ServerState, SharedServerState};
+use crate::{ListenerState, SharedListenerState};
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RequestId, RpcPayload};
 use moongate_model::{Error, McpErrorKind, Principal, Server};
@@ -36,7 +36,7 @@ const WRITE_BUFFER_MAX: usize = 256 * 1024;
 
 /// Client on a pipe, with its principal and its endpoint.
 pub struct StdioServer {
-    pub(super) state: Arc<ServerState>,
+    pub(super) state: Arc<ListenerState>,
     pub(super) principal: Arc<Principal>,
     pub(super) endpoint: Arc<dyn Server>,
     pub(super) scope: ByteString,
@@ -47,7 +47,7 @@ pub struct StdioServer {
 /// Settings of a client that connected over the network, rather than one that started this process.
 pub(super) struct NetworkClient {
     /// State that is replaced at a reload.
-    state: SharedServerState,
+    state: SharedListenerState,
     /// Maximum time for a message to become complete.
     read_timeout: Duration,
     peer: Option<PeerAddress>,
@@ -57,7 +57,7 @@ impl StdioServer {
     /// Follows config reloads between messages, and limits the wait for the rest of one.
     pub(super) fn for_network_client(
         self,
-        shared_state: SharedServerState,
+        shared_state: SharedListenerState,
         read_timeout: Duration,
         peer: Option<PeerAddress>,
     ) -> Self {
@@ -70,17 +70,17 @@ impl StdioServer {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let StdioServer { state: server_state, principal, endpoint, scope, drain, network } = self;
+        let StdioServer { state: listener_state, principal, endpoint, scope, drain, network } = self;
         // The bound makes a client that does not read slow down its own calls.
         let (out, lines) = mpsc::channel(QUEUED_LINES_MAX);
         let finished = CancellationToken::new();
         let mut writing = tokio::spawn(write_lines(writer, lines, finished.clone()));
-        let state = server_state.downstream.clone();
-        let (draining, revoked) = (state.draining.clone(), server_state.endpoints.until_revoked(&principal));
+        let state = listener_state.downstream.clone();
+        let (draining, revoked) = (state.draining.clone(), listener_state.endpoints.until_revoked(&principal));
         let holder = memory_holder(&principal, network.as_ref().and_then(|network| network.peer));
         let sender = (principal.clone(), holder.clone());
         let client = StdioClient::new(endpoint, sender, scope.clone(), state, out.clone());
-        let mut client = LineClient { stdio: client, state: server_state, principal, scope, network, holder };
+        let mut client = LineClient { stdio: client, state: listener_state, principal, scope, network, holder };
         let read = tokio::select! {
             ended = read_lines(reader, &mut client) => Some(ended),
             () = draining.cancelled() => None,
@@ -126,7 +126,7 @@ enum ReadEnd {
 /// Client on a pipe, with what each of its lines passes before it is served.
 struct LineClient {
     stdio: StdioClient,
-    state: Arc<ServerState>,
+    state: Arc<ListenerState>,
     principal: Arc<Principal>,
     scope: ByteString,
     network: Option<NetworkClient>,

@@ -20,13 +20,13 @@ use crate::connection_limit::ConnectionSlot;
 use crate::serve_request::memory_holder;
 use crate::service::PeerAddress;
 use crate::write_timeout::WriteTimeout;
-use crate::{ListenSettings, SharedServerState};
+use crate::{ListenSettings, SharedListenerState};
 use moongate_jsonrpc::message::RpcPayload;
 use moongate_telemetry::Limit;
 
 /// Settings of all connections of a listener.
 pub(super) struct LineServer {
-    pub(super) state: SharedServerState,
+    pub(super) state: SharedListenerState,
     pub(super) settings: ListenSettings,
     /// Time that calls may take when the gateway stops.
     pub(super) drain: Duration,
@@ -35,22 +35,22 @@ pub(super) struct LineServer {
 impl LineServer {
     /// Serves one connection until it ends.
     pub(super) async fn serve_connection(&self, stream: TcpStream, slot: Arc<ConnectionSlot>) {
-        let server_state = self.state.load_full();
+        let listener_state = self.state.load_full();
         // A message has no place for a key: where keys are needed, no line client can show one.
-        let Ok(pipe) = server_state.open_stdio("", &HeaderMap::new(), self.drain) else {
+        let Ok(pipe) = listener_state.open_stdio("", &HeaderMap::new(), self.drain) else {
             tracing::debug!("connection closed: there are keys, and a message has no place for one");
             return;
         };
-        let limits = &server_state.limits;
+        let limits = &listener_state.limits;
         let peer = stream.peer_addr().ok().map(|address| PeerAddress(address.ip().to_canonical()));
         let (mut reader, writer) = stream.into_split();
-        let draining = server_state.downstream.draining.clone();
+        let draining = listener_state.downstream.draining.clone();
         let first = tokio::select! {
             first = tokio::time::timeout(self.settings.read_timeout, first_line(&mut reader, limits.body, limits.batch)) => first,
             // Nothing runs here yet, so a stop need not wait for the first line.
             () = draining.cancelled() => return,
         };
-        let refused = |limit: Limit| server_state.downstream.metrics.calls.refused.inc(limit);
+        let refused = |limit: Limit| listener_state.downstream.metrics.calls.refused.inc(limit);
         let read = match first {
             Ok(Some(read)) => read,
             Ok(None) => {
@@ -63,14 +63,14 @@ impl LineServer {
         // Open connections count as in use, like a stream: the client's sessions are bound to them.
         let usage = slot.begin();
         usage.admit();
-        let detector = server_state.stall_detector.clone();
+        let detector = listener_state.stall_detector.clone();
         // Answers of several servers share the connection, so that only its client is known.
         slot.answer.set(AnswerHolders { client: Some(memory_holder(&pipe.principal, peer)), server: None });
         let stalls = (detector.writes(), slot.answer.clone());
         let writer = WriteTimeout::new(writer, self.settings.write_timeout, stalls, move || detector.record_dropped());
         let pipe = pipe.for_network_client(self.state.clone(), self.settings.read_timeout, peer);
         // The connection may last for days, and would keep the state from before a reload.
-        drop(server_state);
+        drop(listener_state);
         pipe.serve(Cursor::new(read).chain(reader), writer).await;
     }
 }

@@ -49,7 +49,7 @@ pub struct TlsProblem {
 }
 
 /// TLS identity in use, with its reload.
-pub struct ServerTls {
+pub struct ListenerTls {
     settings: TlsSettings,
     current: ArcSwap<TlsIdentity>,
     /// Problem of the last check, so that it is logged once.
@@ -131,11 +131,12 @@ fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     (!all.is_empty()).then_some(all)
 }
 
-impl ServerTls {
+impl ListenerTls {
     /// Reads the files and builds the first identity.
     pub fn load(settings: TlsSettings, metrics: Arc<Metrics>) -> Result<Arc<Self>, TlsProblem> {
         let pair = TlsFiles::read(&settings)?.pair(&settings)?;
-        let tls = ServerTls { settings, current: ArcSwap::from_pointee(pair), last_problem: Mutex::default(), metrics };
+        let tls =
+            ListenerTls { settings, current: ArcSwap::from_pointee(pair), last_problem: Mutex::default(), metrics };
         tls.measure();
         Ok(Arc::new(tls))
     }

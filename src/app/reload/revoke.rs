@@ -51,15 +51,15 @@ impl ConfigReloader {
 
     /// Ends what belongs to principals and endpoints that are no longer valid.
     fn revoke_removed(&self) {
-        let server_state = self.targets.server_state.load();
-        let principals = server_state.auth.principals();
+        let listener_state = self.targets.listener_state.load();
+        let principals = listener_state.auth.principals();
         let allowed = |principal: &Principal, scope: &str| {
-            principals.admits(principal) && server_state.endpoints.allows(scope, principal)
+            principals.admits(principal) && listener_state.endpoints.allows(scope, principal)
         };
-        let ended = server_state.downstream.sessions.retain(|mark| principals.find(mark), allowed);
+        let ended = listener_state.downstream.sessions.retain(|mark| principals.find(mark), allowed);
         if ended > 0 {
             tracing::info!(ended, "sessions ended: their keys or endpoints are no longer valid");
         }
-        server_state.downstream.parked_calls.retain(|principal| principals.admits(principal));
+        listener_state.downstream.parked_calls.retain(|principal| principals.admits(principal));
     }
 }

@@ -338,7 +338,7 @@ fn connect_view(viewer: &PageViewer, render: impl FnOnce(&ConnectView<'_>) -> Ma
     });
     let may_make_key = viewer.may_act && admin.control.config().edits.edit;
     let key_name = profile.map(|profile| keys::unused_name(&keys_json(admin), profile.id)).unwrap_or_default();
-    let is_open = admin.server_state.load().auth.is_open();
+    let is_open = admin.listener_state.load().auth.is_open();
     let keys = usable_keys(admin, &endpoint.name);
     render(&ConnectView { endpoint: &endpoint, url, chosen, query, key_name, may_make_key, keys, is_open })
 }
@@ -366,7 +366,7 @@ async fn model_answer(viewer: &PageViewer) -> Option<String> {
 
 async fn explain_page(viewer: PageViewer) -> Response {
     let (admin, query) = (&viewer.admin, &viewer.query);
-    let auth = admin.server_state.load().auth.clone();
+    let auth = admin.listener_state.load().auth.clone();
     let mut principals: Vec<String> = auth.principals().all().iter().map(|principal| principal.name.clone()).collect();
     principals.sort();
     let first = principals.first().map(String::as_str).unwrap_or_default();

@@ -27,7 +27,7 @@ pub(super) struct PageViewer {
 impl PageViewer {
     /// Returns true if the view of keys has something for this reader: keys, or the means to make one.
     pub(super) fn sees_keys(&self) -> bool {
-        self.may_act || !self.admin.access.load().keys.is_empty() || !self.admin.server_state.load().auth.is_open()
+        self.may_act || !self.admin.access.load().keys.is_empty() || !self.admin.listener_state.load().auth.is_open()
     }
 }
 
