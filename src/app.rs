@@ -40,7 +40,7 @@ use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
 use moongate_listener::{
     self, AdmissionControl, BoundListener, ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress,
-    ListenSettings, ListenerState, ListenerTls, SharedListenerState, StallDetector, StdioRefused, StdioServer,
+    ListenSettings, ListenerState, ListenerTls, SharedListenerState, StallDetector, StdioConnection, StdioRefused,
     TlsSettings,
 };
 use moongate_protocol::DownstreamState;
@@ -158,7 +158,7 @@ impl GatewayApp {
     }
 
     /// Opens a client on standard streams, at this endpoint. An empty name is the endpoint over all servers.
-    pub fn pipe(&self, endpoint: &str, credentials: &http::HeaderMap) -> Result<StdioServer, StdioRefused> {
+    pub fn pipe(&self, endpoint: &str, credentials: &http::HeaderMap) -> Result<StdioConnection, StdioRefused> {
         self.reloader.targets.listener_state.load_full().open_stdio(endpoint, credentials, self.drain)
     }
 

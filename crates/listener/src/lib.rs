@@ -63,7 +63,7 @@ pub use origin::{has_several_hosts, is_loopback_host, request_hosts};
 pub use refused_keys::RefusedKeys;
 pub use service::{ConnectionService, PeerAddress};
 pub use socket::SocketSettings;
-pub use stdio::StdioServer;
+pub use stdio::StdioConnection;
 pub use systemd::InheritedSockets;
 pub use tls::{ListenerTls, TlsProblem, TlsSettings};
 
@@ -114,11 +114,11 @@ impl ListenerState {
         endpoint: &str,
         credentials: &http::HeaderMap,
         drain: Duration,
-    ) -> Result<StdioServer, StdioRefused> {
+    ) -> Result<StdioConnection, StdioRefused> {
         let principal = self.auth.authenticate(credentials, None).map_err(|_| StdioRefused::Credentials)?;
         let scope = ByteString::from(endpoint);
         let endpoint = self.endpoints.find_endpoint(endpoint, &principal).ok_or(StdioRefused::Endpoint)?;
-        Ok(StdioServer { state: self.clone(), principal, endpoint, scope, drain, network: None })
+        Ok(StdioConnection { state: self.clone(), principal, endpoint, scope, drain, network: None })
     }
 }
 

@@ -21,7 +21,7 @@ use crate::accept_failures::AcceptFailures;
 use crate::connection_limit::{ConnectionSlot, HeldSlot, IdleTimeout, LeaveTimeout};
 use crate::received_bytes::CountedReads;
 use crate::socket::{AcceptedStream, ListenSocket};
-use crate::tcp_lines::LineServer;
+use crate::tcp_lines::LineListener;
 use crate::write_timeout::WriteTimeout;
 use crate::{
     ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress, ListenerTls, SharedListenerState,
@@ -117,12 +117,12 @@ impl BoundListener {
         draining: CancellationToken,
         drain: Duration,
     ) {
-        let server = Arc::new(LineServer { state: shared_state, settings, drain });
+        let lines = Arc::new(LineListener { state: shared_state, settings, drain });
         let start = |stream: AcceptedStream, slot: Arc<ConnectionSlot>| {
-            let server = server.clone();
+            let lines = lines.clone();
             async move {
                 if let AcceptedStream::Tcp(stream) = stream {
-                    server.serve_connection(stream, slot).await;
+                    lines.serve_connection(stream, slot).await;
                 }
             }
         };

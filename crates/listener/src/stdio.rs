@@ -35,7 +35,7 @@ const READ_MAX: usize = 64 * 1024;
 const WRITE_BUFFER_MAX: usize = 256 * 1024;
 
 /// Client on a pipe, with its principal and its endpoint.
-pub struct StdioServer {
+pub struct StdioConnection {
     pub(super) state: Arc<ListenerState>,
     pub(super) principal: Arc<Principal>,
     pub(super) endpoint: Arc<dyn Server>,
@@ -53,7 +53,7 @@ pub(super) struct NetworkClient {
     peer: Option<PeerAddress>,
 }
 
-impl StdioServer {
+impl StdioConnection {
     /// Follows config reloads between messages, and limits the wait for the rest of one.
     pub(super) fn for_network_client(
         self,
@@ -61,7 +61,7 @@ impl StdioServer {
         read_timeout: Duration,
         peer: Option<PeerAddress>,
     ) -> Self {
-        StdioServer { network: Some(NetworkClient { state: shared_state, read_timeout, peer }), ..self }
+        StdioConnection { network: Some(NetworkClient { state: shared_state, read_timeout, peer }), ..self }
     }
 
     /// Serves until the input ends, the client stops reading, or the gateway drains.
@@ -70,7 +70,7 @@ impl StdioServer {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let StdioServer { state: listener_state, principal, endpoint, scope, drain, network } = self;
+        let StdioConnection { state: listener_state, principal, endpoint, scope, drain, network } = self;
         // The bound makes a client that does not read slow down its own calls.
         let (out, lines) = mpsc::channel(QUEUED_LINES_MAX);
         let finished = CancellationToken::new();

@@ -25,14 +25,14 @@ use moongate_jsonrpc::message::RpcPayload;
 use moongate_telemetry::Limit;
 
 /// Settings of all connections of a listener.
-pub(super) struct LineServer {
+pub(super) struct LineListener {
     pub(super) state: SharedListenerState,
     pub(super) settings: ListenSettings,
     /// Time that calls may take when the gateway stops.
     pub(super) drain: Duration,
 }
 
-impl LineServer {
+impl LineListener {
     /// Serves one connection until it ends.
     pub(super) async fn serve_connection(&self, stream: TcpStream, slot: Arc<ConnectionSlot>) {
         let listener_state = self.state.load_full();
