@@ -34,7 +34,7 @@ use moongate_config::edit::{ConfigOperation, EditHistory, PastEdit};
 use moongate_config::{
     ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings, ServerEntry, SettingPlaces,
 };
-use moongate_gateway::{Gateway, ServerEntry as GatewayServer, ToolAccessChange};
+use moongate_gateway::{Gateway, RunningServer, ToolAccessChange};
 use moongate_listener::{ListenerState, ListenerTls, SharedListenerState};
 use moongate_session::store::unix_now;
 use moongate_telemetry::{ConfigReload, Metrics, logs};
@@ -499,7 +499,7 @@ impl AdminControl for ConfigReloader {
         Box::pin(self.examine())
     }
 
-    fn server_hint(&self, server: &GatewayServer) -> Option<ServerHint> {
+    fn server_hint(&self, server: &RunningServer) -> Option<ServerHint> {
         doctor::server_hint(server)
     }
 

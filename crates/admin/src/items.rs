@@ -16,7 +16,7 @@ use crate::config_control::ConfigStatus;
 use crate::config_view::{RuleTable, rule_json};
 use crate::{AdminState, json};
 use moongate_access::policy::ItemRules;
-use moongate_gateway::{CatalogRoute, ExcludedItem, Gateway, ServerEntry, Snapshot, estimate_tokens};
+use moongate_gateway::{CatalogRoute, ExcludedItem, Gateway, RunningServer, Snapshot, estimate_tokens};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_listener::json_response;
 use moongate_model::ItemKind;
@@ -50,7 +50,11 @@ pub(super) fn use_by_server(snapshot: &Snapshot) -> HashMap<&str, ServerUse> {
 }
 
 /// Describes what a server costs a model, and how it is used.
-pub(super) fn describe_use(server: &ServerEntry, used: Option<&ServerUse>, snapshot: &Snapshot) -> Map<String, Value> {
+pub(super) fn describe_use(
+    server: &RunningServer,
+    used: Option<&ServerUse>,
+    snapshot: &Snapshot,
+) -> Map<String, Value> {
     let ServerUse { calls: totals, listed, bytes } = used.cloned().unwrap_or_default();
     let lists = server.lists();
     let local = |tool: &JsonObject| tool.get_string(ItemKind::Tools.item_key());
@@ -98,7 +102,7 @@ pub(super) fn tool_json(admin: &AdminState, server: &str, local: &str) -> Option
 }
 
 /// Adds the rule that keeps a tool off or out of lists.
-pub(super) fn with_rule(config: &ConfigStatus, server: &ServerEntry, mut tool: Value) -> Value {
+pub(super) fn with_rule(config: &ConfigStatus, server: &RunningServer, mut tool: Value) -> Value {
     // A tool that is listed needs none, and most are: to look for one costs more than the rest of a row.
     if matches!(tool["state"].as_str(), Some("off" | "hidden")) {
         let table = RuleTable { server: &server.settings.name, kind: "tools", rules: &server.settings.tools };
@@ -115,7 +119,7 @@ pub(super) fn items_json(admin: &AdminState, name: &str) -> Option<Value> {
     Some(describe_items(admin, server))
 }
 
-fn describe_items(admin: &AdminState, server: &ServerEntry) -> Value {
+fn describe_items(admin: &AdminState, server: &RunningServer) -> Value {
     let (snapshot, config) = (admin.gateway.snapshot(), admin.control.config());
     let name = server.settings.name.as_str();
     let listed = |kind| {
@@ -138,7 +142,7 @@ fn describe_items(admin: &AdminState, server: &ServerEntry) -> Value {
     })
 }
 
-fn item_json(catalog: (&Gateway, &Snapshot), kind: ItemKind, server: &ServerEntry, item: &JsonObject) -> Value {
+fn item_json(catalog: (&Gateway, &Snapshot), kind: ItemKind, server: &RunningServer, item: &JsonObject) -> Value {
     let mut described = item_summary(catalog, kind, server, item);
     for (member, key) in
         [("input_schema", "inputSchema"), ("output_schema", "outputSchema"), ("arguments", "arguments")]
@@ -152,7 +156,7 @@ fn item_json(catalog: (&Gateway, &Snapshot), kind: ItemKind, server: &ServerEntr
 pub(super) fn item_summary(
     (gateway, snapshot): (&Gateway, &Snapshot),
     kind: ItemKind,
-    server: &ServerEntry,
+    server: &RunningServer,
     item: &JsonObject,
 ) -> Value {
     let local = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
@@ -193,7 +197,7 @@ fn state_by_rules(rules: &ItemRules, local: &str) -> &'static str {
 }
 
 /// Returns the rules for a server's items of a kind, with the table of the config that has them.
-fn rules_of(server: &ServerEntry, kind: ItemKind) -> (&'static str, &ItemRules) {
+fn rules_of(server: &RunningServer, kind: ItemKind) -> (&'static str, &ItemRules) {
     match kind {
         ItemKind::Tools => ("tools", &server.settings.tools),
         ItemKind::Prompts => ("prompts", &server.settings.prompts),

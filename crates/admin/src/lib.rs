@@ -55,7 +55,7 @@ use tokio_util::sync::CancellationToken;
 use moongate_access::auth::AdminAccess;
 use moongate_config::edit::{ConfigOperation, PastEdit};
 use moongate_config::{ServerEntry, SettingPlaces};
-use moongate_gateway::{Gateway, ServerEntry as GatewayServer};
+use moongate_gateway::{Gateway, RunningServer};
 use moongate_listener::{SharedListenerState, has_several_hosts, json_response, request_hosts};
 use moongate_telemetry::Metrics;
 
@@ -148,7 +148,7 @@ pub trait AdminControl: Send + Sync {
     fn doctor(&self) -> BoxFuture<'_, Option<Vec<serde_json::Value>>>;
 
     /// Returns what would help a server that does not work. `None` for one that works, and where its reason says it.
-    fn server_hint(&self, server: &GatewayServer) -> Option<ServerHint>;
+    fn server_hint(&self, server: &RunningServer) -> Option<ServerHint>;
 
     /// Reads the edits that can be undone, the last one first. Reads a file, so it may block.
     fn past_edits(&self) -> Vec<PastEdit>;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use moongate_gateway::{DisabledServer, ServerEntry};
+use moongate_gateway::{DisabledServer, RunningServer};
 use moongate_telemetry::secret_look::mask_secrets;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::socket::SocketAddress;
@@ -23,7 +23,7 @@ const RUNNERS: [&str; 14] = [
 ];
 
 /// Returns the members of a server's entry that describe it.
-pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<String, Value> {
+pub(super) fn describe_server(server: &RunningServer, metrics: &Metrics) -> Map<String, Value> {
     let (settings, status) = (&server.settings, server.status());
     let info = server.description().and_then(|description| description.info.as_object());
     let text =

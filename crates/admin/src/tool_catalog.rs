@@ -11,7 +11,7 @@ use crate::AdminState;
 use crate::config_control::ConfigStatus;
 use crate::config_view::source_json;
 use crate::items::{item_summary, with_rule};
-use moongate_gateway::{CatalogRoute, EndpointCoverage, Gateway, ServerEntry, Snapshot};
+use moongate_gateway::{CatalogRoute, EndpointCoverage, Gateway, RunningServer, Snapshot};
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::ItemKind;
 
@@ -48,8 +48,8 @@ const UNLISTED_MAX: usize = 20;
 pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -> Vec<ServerTools> {
     let (snapshot, config) = (admin.gateway.snapshot(), admin.control.config());
     let world = CatalogView { gateway: &admin.gateway, coverage, snapshot: &snapshot, config: &config };
-    let covered = |server: &&Arc<ServerEntry>| coverage.includes(&server.settings.name);
-    let describe = |server: &Arc<ServerEntry>| {
+    let covered = |server: &&Arc<RunningServer>| coverage.includes(&server.settings.name);
+    let describe = |server: &Arc<RunningServer>| {
         let lists = server.lists();
         let items = lists.get(ItemKind::Tools).items.iter();
         let tools = items.filter(|item| match find_route(&snapshot, server, item) {
@@ -89,7 +89,7 @@ struct CatalogView<'a> {
 
 impl CatalogView<'_> {
     /// Finds tools by their texts that the endpoint does not list.
-    fn find_unlisted(&self, servers: &[Arc<ServerEntry>], query: &str) -> Vec<(Value, Value)> {
+    fn find_unlisted(&self, servers: &[Arc<RunningServer>], query: &str) -> Vec<(Value, Value)> {
         let CatalogView { coverage, snapshot, .. } = *self;
         // A view has the exposed tools it names. Others are not hidden in it, they are not part of it.
         if coverage.is_view() {
@@ -115,19 +115,19 @@ impl CatalogView<'_> {
     }
 
     /// Describes a server as far as the rows of its tools need it.
-    fn describe_owner(&self, server: &ServerEntry) -> Value {
+    fn describe_owner(&self, server: &RunningServer) -> Value {
         let name = &server.settings.name;
         let title = &server.settings.title;
         json!({ "name": name, "title": title, "source": source_json(self.config, name) })
     }
 
-    fn describe_tool(&self, server: &ServerEntry, item: &JsonObject) -> Value {
+    fn describe_tool(&self, server: &RunningServer, item: &JsonObject) -> Value {
         let tool = item_summary((self.gateway, self.snapshot), ItemKind::Tools, server, item);
         with_exposed_name(self.coverage, with_rule(self.config, server, tool))
     }
 }
 
-fn find_route<'a>(snapshot: &'a Snapshot, server: &ServerEntry, item: &JsonObject) -> Option<&'a Arc<CatalogRoute>> {
+fn find_route<'a>(snapshot: &'a Snapshot, server: &RunningServer, item: &JsonObject) -> Option<&'a Arc<CatalogRoute>> {
     let local = item.get_string(ItemKind::Tools.item_key())?;
     snapshot.find_local(ItemKind::Tools, &ByteString::from(server.settings.name.as_str()), &local)
 }

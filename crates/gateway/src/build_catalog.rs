@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::catalog::Snapshot;
 use crate::findings::{CatalogFinding, FindingTopic};
 use crate::names::{AssignedName, NameChange, NameRequest, NameRules, assign};
+use crate::running_server::{RunningServer, server_name};
 use crate::selected_item::{ExcludedItem, ListedDefinition, OtherDefinition, SelectedItem, select_item};
-use crate::server_entry::{ServerEntry, server_name};
 use crate::templates::{OPEN_TEMPLATES_MAX, TemplateIndex};
 use crate::{mcp_apps, uris};
 use moongate_jsonrpc::json::ByteString;
@@ -25,7 +25,7 @@ const METERS_MAX: usize = 5_000;
 
 impl Snapshot {
     /// Builds a snapshot of what the servers offer. `servers` are sorted by name.
-    pub fn build(servers: &[Arc<ServerEntry>], rules: &NameRules, meters: &MeterFactory) -> Self {
+    pub fn build(servers: &[Arc<RunningServer>], rules: &NameRules, meters: &MeterFactory) -> Self {
         let mut snapshot = Snapshot::default();
         let mut found = ItemKind::ALL.map(|kind| snapshot.select_items(kind, servers));
         // Before the names are assigned, so that a template that is left out takes no URI from another.
@@ -54,7 +54,7 @@ impl Snapshot {
     }
 
     /// Selects the items of a kind that may be exposed, and notes the others.
-    fn select_items<'a>(&mut self, kind: ItemKind, servers: &'a [Arc<ServerEntry>]) -> Vec<SelectedItem<'a>> {
+    fn select_items<'a>(&mut self, kind: ItemKind, servers: &'a [Arc<RunningServer>]) -> Vec<SelectedItem<'a>> {
         let mut found = Vec::new();
         for upstream in servers {
             let lists = upstream.era_lists();
@@ -137,7 +137,7 @@ impl Snapshot {
 /// Selects the items of one list of a server. Also returns those that are left out.
 fn select_list<'a>(
     kind: ItemKind,
-    upstream: &'a Arc<ServerEntry>,
+    upstream: &'a Arc<RunningServer>,
     era: Era,
     list: &ItemList,
 ) -> (Vec<SelectedItem<'a>>, Vec<ExcludedItem>) {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::catalog_route::CatalogRoute;
 use crate::findings::{CatalogFinding, FindingTopic};
+use crate::running_server::{RunningServer, server_name};
 use crate::selected_item::ExcludedItem;
-use crate::server_entry::{ServerEntry, server_name};
 use crate::templates::{LookupBudget, TemplateIndex};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{CacheHint, ItemKind, RoleId};
@@ -181,7 +181,7 @@ impl Snapshot {
     }
 
     /// Records sizes in the metrics.
-    pub fn record_metrics(&self, servers: &[Arc<ServerEntry>], metrics: &Metrics) {
+    pub fn record_metrics(&self, servers: &[Arc<RunningServer>], metrics: &Metrics) {
         for upstream in servers {
             let name = &upstream.settings.name;
             for kind in ItemKind::ALL {

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use crate::running_server::RunningServer;
 use crate::schemas::CombinedSchema;
-use crate::server_entry::ServerEntry;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_protocol::{Era, LegacyForm, ListedOutput, ToolOutput};
 use moongate_telemetry::CallMeter;
@@ -37,7 +37,7 @@ pub(super) struct OtherForm {
 /// Route of one item to its server.
 pub struct CatalogRoute {
     /// Server of the item.
-    pub upstream: Arc<ServerEntry>,
+    pub upstream: Arc<RunningServer>,
     /// Server's own key: a name, a URI, a template.
     pub local: ByteString,
     /// JSON form of `local`, as calls carry it.

@@ -10,7 +10,7 @@ use crate::catalog_route::CatalogRoute;
 use crate::endpoint_context::EndpointContext;
 use crate::endpoint_scope::EndpointScope;
 use crate::generation::Generation;
-use crate::server_entry::{ServerEntry, server_name};
+use crate::running_server::{RunningServer, server_name};
 use crate::settings::SearchRules;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, McpMethod, Principal};
@@ -71,7 +71,7 @@ impl Endpoint {
     }
 
     /// Returns the servers of this endpoint, sorted by name.
-    pub(super) fn servers(&self) -> impl Iterator<Item = &Arc<ServerEntry>> {
+    pub(super) fn servers(&self) -> impl Iterator<Item = &Arc<RunningServer>> {
         self.generation.servers.iter().filter(|server| self.includes(&server.settings.name))
     }
 

@@ -6,14 +6,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 use crate::settings::ViewRules;
 
 /// Servers and tools that an endpoint covers.
 #[derive(Clone)]
 pub(super) enum EndpointScope {
     All,
-    Server(Arc<ServerEntry>),
+    Server(Arc<RunningServer>),
     View(Arc<ViewRules>),
     Union(Arc<EndpointUnion>),
 }

@@ -12,8 +12,8 @@ use crate::call_watch::UnsentCall;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
 use crate::expose;
+use crate::running_server::RunningServer;
 use crate::search_mode::search_instructions;
-use crate::server_entry::ServerEntry;
 use crate::subscription::ClientSubscription;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::ByteString;
@@ -29,7 +29,7 @@ impl Server for Endpoint {
     fn describe(&self, caller: &Caller) -> ServerDescription {
         let snapshot = self.generation.snapshot.load();
         // Servers of which the caller may use nothing must not be named here either.
-        let servers: Vec<&Arc<ServerEntry>> =
+        let servers: Vec<&Arc<RunningServer>> =
             self.visible_servers(&caller.principal, &snapshot).into_iter().map(|visible| visible.server).collect();
         let descriptions: Vec<ServerDescription> = servers.iter().filter_map(|server| server.description()).collect();
         // Clients read the capabilities once, and servers may come later: every kind is offered.

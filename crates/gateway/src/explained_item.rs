@@ -10,14 +10,14 @@ use crate::catalog_route::CatalogRoute;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
 use crate::name_distance::few_edits;
+use crate::running_server::RunningServer;
 use crate::selected_item::select_item;
-use crate::server_entry::ServerEntry;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::ItemKind;
 
 /// Tool of a server, as far as it is known.
 pub(super) struct ExplainedItem {
-    pub(super) server: Arc<ServerEntry>,
+    pub(super) server: Arc<RunningServer>,
     pub(super) local: ByteString,
     pub(super) exposed: ByteString,
     pub(super) listing: ItemListing,
@@ -60,7 +60,7 @@ impl Endpoint {
     }
 
     /// Finds an item that the server lists and the catalogue lacks.
-    fn find_unexposed(&self, server: &Arc<ServerEntry>, name: &ByteString) -> Option<ExplainedItem> {
+    fn find_unexposed(&self, server: &Arc<RunningServer>, name: &ByteString) -> Option<ExplainedItem> {
         let lists = server.lists();
         lists.get(ItemKind::Tools).items.iter().find_map(|item| {
             let local = item.get_string(ItemKind::Tools.item_key())?;
@@ -80,7 +80,7 @@ impl Endpoint {
     }
 
     /// Assumes a tool of this name at a server whose list does not have it.
-    fn guess_item(&self, snapshot: &Snapshot, server: &Arc<ServerEntry>, name: &ByteString) -> ExplainedItem {
+    fn guess_item(&self, snapshot: &Snapshot, server: &Arc<RunningServer>, name: &ByteString) -> ExplainedItem {
         let is_known = server.is_listed() || !server.lists().get(ItemKind::Tools).items.is_empty();
         let listing = match is_known {
             true => ItemListing::Missing { nearest: self.nearest_tool(snapshot, name) },

@@ -13,7 +13,7 @@ use crate::SchemaStyle;
 use crate::catalog::Snapshot;
 use crate::endpoint_scope::{EndpointScope, EndpointUnion};
 use crate::names::{NameRequest, NameRules, assign};
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 use crate::settings::{DisabledServer, SearchRules, ViewRules};
 use moongate_access::policy::AccessTable;
 use moongate_jsonrpc::json::ByteString;
@@ -22,7 +22,7 @@ use moongate_model::Principal;
 /// Servers and rules of one moment.
 pub(super) struct Generation {
     /// Servers, sorted by name.
-    pub(super) servers: Vec<Arc<ServerEntry>>,
+    pub(super) servers: Vec<Arc<RunningServer>>,
     pub(super) names: NameRules,
     pub(super) access: AccessTable,
     /// Scope of each endpoint, by its name.
@@ -38,7 +38,7 @@ pub(super) struct Generation {
 
 impl Generation {
     pub(super) fn new(
-        mut servers: Vec<Arc<ServerEntry>>,
+        mut servers: Vec<Arc<RunningServer>>,
         names: NameRules,
         access: AccessTable,
         views: Vec<ViewRules>,
@@ -55,8 +55,8 @@ impl Generation {
     }
 
     /// Clones the generation, with one server replaced.
-    pub(super) fn with_server(&self, entry: &Arc<ServerEntry>) -> Self {
-        let swapped = |s: &Arc<ServerEntry>| if s.name == entry.name { entry.clone() } else { s.clone() };
+    pub(super) fn with_server(&self, entry: &Arc<RunningServer>) -> Self {
+        let swapped = |s: &Arc<RunningServer>| if s.name == entry.name { entry.clone() } else { s.clone() };
         let views = self.scopes.values().filter_map(|scope| match scope {
             EndpointScope::View(rules) => Some((**rules).clone()),
             _ => None,
@@ -78,7 +78,7 @@ impl Generation {
     }
 
     /// Returns the name that a tool would get without other tools.
-    pub(super) fn expected_name(&self, server: &ServerEntry, local: &ByteString) -> ByteString {
+    pub(super) fn expected_name(&self, server: &RunningServer, local: &ByteString) -> ByteString {
         let settings = &server.settings;
         let name = settings.tools.rename.get(local.as_str()).map_or(local.as_str(), String::as_str);
         let request = NameRequest { server: &settings.name, prefix: &settings.prefix, name, local };
@@ -86,7 +86,7 @@ impl Generation {
         ByteString::from(names.into_iter().next().map(|(name, _)| name).unwrap_or_default())
     }
 
-    pub(super) fn find_server(&self, name: &str) -> Option<&Arc<ServerEntry>> {
+    pub(super) fn find_server(&self, name: &str) -> Option<&Arc<RunningServer>> {
         self.servers.iter().find(|entry| entry.settings.name == name)
     }
 }

@@ -38,11 +38,11 @@ mod resolve_call;
 mod resolve_uri;
 mod rewrite_links;
 mod routed_call;
+mod running_server;
 mod schema_findings;
 mod schemas;
 mod search_mode;
 mod selected_item;
-mod server_entry;
 mod settings;
 mod start_call;
 mod subscription;
@@ -96,10 +96,10 @@ pub use names::NameRules;
 pub use preview::ToolAccessChange;
 pub use recent_calls::{CallFacts, CallResult, CallState, RecentCall, RecentCalls};
 pub use reconfigure::{ReplacementStatus, RestartOutcome};
+pub use running_server::RunningServer;
 pub use schemas::SchemaStyle;
 pub use search_mode::operator_search::{FoundTool, FoundTools, SearchModeList};
 pub use selected_item::ExcludedItem;
-pub use server_entry::ServerEntry;
 pub use settings::{DisabledServer, GatewaySettings, SearchRules, ViewRules};
 
 /// Pure functions on which much depends, for `fuzz/`.
@@ -147,7 +147,7 @@ impl Gateway {
         let sink = GatewaySink::new(events.clone(), metrics.clone(), principals.clone());
         let entry = |settings: ServerSettings| {
             let upstream = Upstream::new(settings, shared.clone(), sink.clone());
-            Arc::new(ServerEntry { settings: upstream.settings.clone(), upstream })
+            Arc::new(RunningServer { settings: upstream.settings.clone(), upstream })
         };
         let calls = CallLogSwitch::new(settings.call_log);
         let servers = settings.servers.into_iter().map(entry).collect();
@@ -267,7 +267,7 @@ impl Gateway {
     }
 
     /// Returns the servers, sorted by name.
-    pub fn servers(&self) -> Vec<Arc<ServerEntry>> {
+    pub fn servers(&self) -> Vec<Arc<RunningServer>> {
         self.current.load().generation.servers.clone()
     }
 
@@ -298,7 +298,7 @@ impl Gateway {
     }
 
     /// Returns the exposed name that a tool of a server would have if it were switched on, without other tools.
-    pub fn expected_name(&self, server: &ServerEntry, local: &ByteString) -> ByteString {
+    pub fn expected_name(&self, server: &RunningServer, local: &ByteString) -> ByteString {
         self.generation().expected_name(server, local)
     }
 

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::catalog::Snapshot;
+use crate::running_server::{RunningServer, server_name};
 use crate::selected_item::{ListedDefinition, SelectedItem};
-use crate::server_entry::{ServerEntry, server_name};
 use crate::uris;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::ItemKind;
@@ -33,7 +33,7 @@ pub(super) fn unlisted_app_pages<'a>(tools: &[SelectedItem<'a>], listed: &[Selec
     pages
 }
 
-fn page<'a>(upstream: &'a Arc<ServerEntry>, uri: ByteString) -> SelectedItem<'a> {
+fn page<'a>(upstream: &'a Arc<RunningServer>, uri: ByteString) -> SelectedItem<'a> {
     // Implied items are hidden, so clients never see this definition.
     let definition = JsonObject::new().with("uri", RawJson::string(&uri)).with("name", RawJson::string(&uri));
     let definition = ListedDefinition { item: Arc::new(definition), legacy: LegacyForm::Same, era: None };
@@ -43,7 +43,7 @@ fn page<'a>(upstream: &'a Arc<ServerEntry>, uri: ByteString) -> SelectedItem<'a>
 
 /// Returns the tool as it is listed through the endpoint over everything. Without a change, the bytes are the same.
 /// `snapshot` has the resources already.
-pub(super) fn with_exposed_pages(listed: RawJson, upstream: &ServerEntry, snapshot: &Snapshot) -> RawJson {
+pub(super) fn with_exposed_pages(listed: RawJson, upstream: &RunningServer, snapshot: &Snapshot) -> RawJson {
     let server = server_name(upstream);
     let exposed = |uri: &ByteString| match snapshot.find_local(ItemKind::Resources, &server, uri) {
         Some(route) => (route.exposed != *uri).then(|| route.exposed.clone()),

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::endpoint_context::EndpointContext;
 use crate::routed_call::RoutedCall;
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, McpMethod, Outcome, TaskMethod};
 use moongate_protocol::{ListedOutput, OutputShape, fit_output};
@@ -39,7 +39,7 @@ impl OutputFit {
     }
 
     /// Fits the end of the call. `answered` is the revision of its connection.
-    pub(super) fn fit(&self, outcome: &mut Outcome, server: &ServerEntry, answered: &'static str) {
+    pub(super) fn fit(&self, outcome: &mut Outcome, server: &RunningServer, answered: &'static str) {
         if let Some(task) = &outcome.task {
             self.context.task_outputs.record(&server.name, &task.id, self.output);
         }

@@ -13,7 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::endpoint_context::EndpointContext;
 use crate::endpoint_scope::EndpointScope;
 use crate::routed_call::RoutedCall;
-use crate::server_entry::{ServerEntry, server_name};
+use crate::running_server::{RunningServer, server_name};
 use crate::task_handles;
 use moongate_access::policy::ItemRules;
 use moongate_jsonrpc::json::ByteString;
@@ -44,12 +44,12 @@ impl Permitted<Arc<CatalogRoute>> {
     }
 
     /// Returns the item's server, for what concerns the item.
-    pub(super) fn server(&self) -> Permitted<Arc<ServerEntry>> {
+    pub(super) fn server(&self) -> Permitted<Arc<RunningServer>> {
         Permitted(self.0.upstream.clone())
     }
 }
 
-impl Permitted<Arc<ServerEntry>> {
+impl Permitted<Arc<RunningServer>> {
     /// Routes a call that names no tool or prompt.
     pub(super) fn route_call(self, meter: Arc<CallMeter>) -> Permitted<RoutedCall> {
         self.route_result(meter, ListedOutput::default())
@@ -127,9 +127,9 @@ impl Endpoint {
     pub(super) fn permit_resource(
         &self,
         snapshot: &Snapshot,
-        server: &Arc<ServerEntry>,
+        server: &Arc<RunningServer>,
         local: &ByteString,
-    ) -> Option<Permitted<Arc<ServerEntry>>> {
+    ) -> Option<Permitted<Arc<RunningServer>>> {
         let allowed =
             self.includes(&server.settings.name) && self.gateway.context().allows_resource(snapshot, server, local);
         allowed.then(|| Permitted(server.clone()))
@@ -137,7 +137,7 @@ impl Endpoint {
 
     /// Permits the extensions of this endpoint's server: methods that no rule can judge. `None` unless every rule
     /// leaves everything of the server as it is.
-    pub(super) fn permit_extensions(&self, principal: &Principal) -> Option<Permitted<Arc<ServerEntry>>> {
+    pub(super) fn permit_extensions(&self, principal: &Principal) -> Option<Permitted<Arc<RunningServer>>> {
         let EndpointScope::Server(only) = &self.scope else { return None };
         let rules = [&only.settings.tools, &only.settings.resources, &only.settings.prompts];
         let permits =
@@ -156,7 +156,7 @@ impl Endpoint {
         &self,
         caller: &Caller,
         handle: &ByteString,
-    ) -> Option<(Permitted<Arc<ServerEntry>>, ByteString)> {
+    ) -> Option<(Permitted<Arc<RunningServer>>, ByteString)> {
         let secret = caller.principal.secret.as_ref();
         if let (EndpointScope::Server(only), None) = (&self.scope, secret) {
             return Some((Permitted(only.clone()), handle.clone()));
@@ -171,7 +171,7 @@ impl Endpoint {
     }
 
     /// Permits the task list of a server, if it holds one principal's tasks only.
-    pub(super) fn permit_task_list(&self, server: &Arc<ServerEntry>) -> Option<Permitted<Arc<ServerEntry>>> {
+    pub(super) fn permit_task_list(&self, server: &Arc<RunningServer>) -> Option<Permitted<Arc<RunningServer>>> {
         // A connection that several principals share lists the tasks of all of them.
         // 2025-11-25/basic/utilities/tasks.mdx, Security Considerations: else "listing tasks would expose
         // task metadata to any requestor regardless of task ID entropy".
@@ -183,7 +183,7 @@ impl Endpoint {
 impl EndpointContext {
     /// Returns true if the config lets a server have a resource. Long URIs are not tried with patterns, so they must be
     /// listed.
-    fn allows_resource(&self, snapshot: &Snapshot, server: &ServerEntry, local: &ByteString) -> bool {
+    fn allows_resource(&self, snapshot: &Snapshot, server: &RunningServer, local: &ByteString) -> bool {
         let rules = &server.settings.resources;
         if local.len() > self.uri_max() && rules.has_patterns() {
             return snapshot.find_local(ItemKind::Resources, &server_name(server), local).is_some();

@@ -12,7 +12,7 @@ use crate::Gateway;
 use crate::catalog::Snapshot;
 use crate::endpoint::Endpoint;
 use crate::generation::Generation;
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 use crate::settings::GatewaySettings;
 use moongate_access::auth::PrincipalChange;
 use moongate_jsonrpc::json::ByteString;
@@ -39,7 +39,7 @@ impl Gateway {
         let before = self.generation();
         let known = settings.servers.into_iter().filter_map(|server| {
             let upstream = before.find_server(&server.name)?.upstream.clone();
-            Some(Arc::new(ServerEntry { settings: Arc::new(server), upstream }))
+            Some(Arc::new(RunningServer { settings: Arc::new(server), upstream }))
         });
         // Only known servers count: nobody knows the lists of others yet.
         let after = Generation::new(known.collect(), settings.names, settings.access, settings.views);

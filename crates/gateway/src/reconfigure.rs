@@ -15,7 +15,7 @@ use crate::current_generation::CurrentGeneration;
 use crate::events::GatewayEvent;
 use crate::generation::Generation;
 use crate::pending_replacements::{ReplacementReason, ReplacementServer};
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 use crate::settings::GatewaySettings;
 use moongate_model::ItemKind;
 use moongate_session::store::StoreTable;
@@ -73,7 +73,7 @@ impl Gateway {
         for settings in settings.servers {
             let settings = Arc::new(settings);
             let upstream = self.reuse_or_replace(&before, &settings, &mut follow_up);
-            servers.push(Arc::new(ServerEntry { settings, upstream }));
+            servers.push(Arc::new(RunningServer { settings, upstream }));
         }
         let next = Generation::new(servers, settings.names, settings.access, settings.views);
         let generation =
@@ -217,7 +217,7 @@ impl Gateway {
         let before = self.generation();
         let Some(entry) = before.find_server(&candidate.settings.name) else { return };
         let old = entry.upstream.clone();
-        let entry = ServerEntry { settings: entry.settings.clone(), upstream: candidate.clone() };
+        let entry = RunningServer { settings: entry.settings.clone(), upstream: candidate.clone() };
         self.publish(before.with_server(&Arc::new(entry)), &before);
         let status = candidate.status();
         if status.pid.is_some() {

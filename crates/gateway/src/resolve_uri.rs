@@ -12,7 +12,7 @@ use crate::endpoint::{Endpoint, EndpointHost};
 use crate::endpoint_context::EndpointContext;
 use crate::endpoint_scope::EndpointScope;
 use crate::permitted::Permitted;
-use crate::server_entry::{ServerEntry, server_name};
+use crate::running_server::{RunningServer, server_name};
 use crate::templates::LookupBudget;
 use crate::uris;
 use moongate_access::policy::traverses;
@@ -37,7 +37,7 @@ impl Endpoint {
         caller: &Caller,
         uri: &ByteString,
         budget: &LookupBudget,
-    ) -> Result<(Permitted<Arc<ServerEntry>>, ByteString), Error> {
+    ) -> Result<(Permitted<Arc<RunningServer>>, ByteString), Error> {
         let search = UriSearch::new(self.gateway.context(), snapshot, uri, budget);
         let listed = || self.lookup(snapshot, caller, ItemKind::Resources, uri);
         let resolved = self.resolve_in_order(search, listed, true);
@@ -52,7 +52,7 @@ impl Endpoint {
         caller: &Caller,
         uri: &ByteString,
         budget: &LookupBudget,
-    ) -> Option<(Permitted<Arc<ServerEntry>>, ByteString)> {
+    ) -> Option<(Permitted<Arc<RunningServer>>, ByteString)> {
         let listed = || {
             self.permit_item(&caller.principal, ItemKind::Resources, snapshot.find_exposed(ItemKind::Resources, uri)?)
         };
@@ -64,7 +64,7 @@ impl Endpoint {
         search: UriSearch<'_>,
         listed: impl FnOnce() -> Option<Permitted<Arc<CatalogRoute>>>,
         guess: bool,
-    ) -> Option<(Permitted<Arc<ServerEntry>>, ByteString)> {
+    ) -> Option<(Permitted<Arc<RunningServer>>, ByteString)> {
         // An endpoint of one server shows that server's own URIs, so there is nothing to look up.
         if let EndpointScope::Server(upstream) = &self.scope {
             return Some((self.permit_resource(search.snapshot, upstream, search.uri)?, search.uri.clone()));
@@ -101,7 +101,7 @@ impl Endpoint {
         snapshot: &Snapshot,
         server: &str,
         local: &ByteString,
-    ) -> Option<Permitted<Arc<ServerEntry>>> {
+    ) -> Option<Permitted<Arc<RunningServer>>> {
         let entry = self.generation.servers.iter().find(|entry| entry.settings.name == server)?;
         self.permit_resource(snapshot, entry, local)
     }

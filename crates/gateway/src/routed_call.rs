@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, Error, McpErrorKind};
 use moongate_protocol::ListedOutput;
@@ -13,7 +13,7 @@ use moongate_telemetry::CallMeter;
 
 /// Target of a call.
 pub(super) struct RoutedCall {
-    pub(super) server: Arc<ServerEntry>,
+    pub(super) server: Arc<RunningServer>,
     pub(super) meter: Arc<CallMeter>,
     /// Tool or prompt, as clients see it. Empty where there is none.
     pub(super) tool: ByteString,
@@ -23,7 +23,7 @@ pub(super) struct RoutedCall {
 
 /// Checks that a continuation goes to the server that issued its state. A name may have moved to another server between
 /// two rounds.
-pub(super) fn check_issuer(server: &ServerEntry, call: &Call) -> Result<(), Error> {
+pub(super) fn check_issuer(server: &RunningServer, call: &Call) -> Result<(), Error> {
     let issuer = call.continuation.as_ref().and_then(|resume| resume.server.as_ref());
     match issuer {
         Some(issuer) if *issuer != server.name => {

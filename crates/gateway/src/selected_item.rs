@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::catalog_route::{CatalogRoute, ItemForm, OtherForm};
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 use crate::{expose, schemas};
 use moongate_access::policy::ItemRules;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -27,7 +27,7 @@ pub struct ExcludedItem {
 
 /// Item that will be exposed, before it has its key.
 pub(super) struct SelectedItem<'a> {
-    pub(super) upstream: &'a Arc<ServerEntry>,
+    pub(super) upstream: &'a Arc<RunningServer>,
     pub(super) local: ByteString,
     /// Name before prefix and separator are added.
     pub(super) base_name: String,
@@ -64,7 +64,7 @@ pub(super) struct OtherDefinition {
     pub(super) definition: Option<ListedDefinition>,
 }
 
-fn rules_of(upstream: &ServerEntry, kind: ItemKind) -> &ItemRules {
+fn rules_of(upstream: &RunningServer, kind: ItemKind) -> &ItemRules {
     match kind {
         ItemKind::Tools => &upstream.settings.tools,
         ItemKind::Prompts => &upstream.settings.prompts,
@@ -76,7 +76,7 @@ fn rules_of(upstream: &ServerEntry, kind: ItemKind) -> &ItemRules {
 /// excludes it.
 pub(super) fn select_item<'a>(
     kind: ItemKind,
-    upstream: &'a Arc<ServerEntry>,
+    upstream: &'a Arc<RunningServer>,
     era: Era,
     item: &Arc<JsonObject>,
 ) -> Result<Option<SelectedItem<'a>>, ExcludedItem> {
@@ -176,14 +176,14 @@ impl SelectedItem<'_> {
 #[cfg(test)]
 mod tests {
     use crate::names::NameRules;
-    use crate::testing::{server_entry, snapshot};
+    use crate::testing::{running_server, snapshot};
 
     use super::*;
 
     #[test]
     fn a_definition_is_checked_once_for_all_catalogues() {
         let tool = RawJson::literal(r#"{"name":"a","title":7,"outputSchema":{"type":"array","pattern":"("}}"#);
-        let servers = [server_entry("s", ItemKind::Tools, tool.as_object().into_iter())];
+        let servers = [running_server("s", ItemKind::Tools, tool.as_object().into_iter())];
         let rules = NameRules { separator: "__".to_owned(), max_length: 64 };
         let forms = [(); 2].map(|()| {
             let snapshot = snapshot(&servers, &rules);

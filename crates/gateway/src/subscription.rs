@@ -14,7 +14,7 @@ use crate::catalog::Snapshot;
 use crate::endpoint::Endpoint;
 use crate::events::{GatewayEvent, ResourceSubscription, SUBSCRIBED_URI_MAX};
 use crate::permitted::Permitted;
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Caller, Error, ItemKind, Notification, SubscriptionFilter};
@@ -67,7 +67,7 @@ struct ResourceSearch<'a> {
 
 impl WatchedResource {
     /// Finds the resource. `first` means that it was never found before, so that a guess is better than nothing.
-    fn find(&self, search: &ResourceSearch<'_>, first: bool) -> Option<(Permitted<Arc<ServerEntry>>, ByteString)> {
+    fn find(&self, search: &ResourceSearch<'_>, first: bool) -> Option<(Permitted<Arc<RunningServer>>, ByteString)> {
         let ResourceSearch { endpoint, snapshot, caller, budget } = search;
         if first {
             return endpoint.resolve_uri(snapshot, caller, &self.uri, budget).ok();
@@ -281,12 +281,13 @@ impl Endpoint {
         caller: &Caller,
         uris: &[ByteString],
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
-        let untried = |server: &ServerEntry| server.description().is_some_and(|known| known.features.subscribe_untried);
+        let untried =
+            |server: &RunningServer| server.description().is_some_and(|known| known.features.subscribe_untried);
         if !self.generation.servers.iter().any(|server| self.includes(&server.name) && untried(server)) {
             return None;
         }
         let (snapshot, budget) = (self.generation.snapshot.load(), LookupBudget::new());
-        let mut trials: Vec<(Permitted<Arc<ServerEntry>>, ByteString)> = Vec::new();
+        let mut trials: Vec<(Permitted<Arc<RunningServer>>, ByteString)> = Vec::new();
         for uri in uris {
             let Ok((server, local)) = self.resolve_uri(&snapshot, caller, uri, &budget) else { continue };
             // One trial for each server is enough.

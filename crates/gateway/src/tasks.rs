@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::endpoint::Endpoint;
 use crate::permitted::Permitted;
 use crate::routed_call::{RoutedCall, check_issuer};
-use crate::server_entry::{ServerEntry, server_name};
+use crate::running_server::{RunningServer, server_name};
 use crate::start_call::begin_permitted;
 use crate::templates::LookupBudget;
 use crate::{rewrite_links, task_handles};
@@ -43,7 +43,7 @@ impl Endpoint {
         &self,
         caller: &Caller,
         handle: &ByteString,
-    ) -> Result<(Permitted<Arc<ServerEntry>>, ByteString), Error> {
+    ) -> Result<(Permitted<Arc<RunningServer>>, ByteString), Error> {
         // An unavailable server keeps its last known capabilities. It may still have tasks.
         let possible =
             |server: &Upstream| server.description().is_none_or(|description| description.features.tasks.is_some());
@@ -87,8 +87,8 @@ impl Endpoint {
     }
 
     /// Returns the servers whose task lists the callers of this endpoint may read.
-    fn task_listing_servers(&self) -> Vec<Permitted<Arc<ServerEntry>>> {
-        let lists = |server: &&Arc<ServerEntry>| features(server).is_some_and(|features| features.list);
+    fn task_listing_servers(&self) -> Vec<Permitted<Arc<RunningServer>>> {
+        let lists = |server: &&Arc<RunningServer>| features(server).is_some_and(|features| features.list);
         self.generation.servers.iter().filter(lists).filter_map(|server| self.permit_task_list(server)).collect()
     }
 

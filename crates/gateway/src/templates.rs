@@ -11,7 +11,7 @@ use std::sync::Arc;
 use memchr::memmem;
 
 use crate::catalog_route::CatalogRoute;
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 
 /// Number of expressions at which a template is refused.
 const EXPRESSIONS_MAX: usize = 32;
@@ -88,7 +88,7 @@ impl TemplateIndex {
     /// Finds the template that a URI can come from. The longest prefix wins, then the first of several.
     pub(super) fn find(&self, uri: &str, budget: &LookupBudget) -> Option<&Arc<CatalogRoute>> {
         let mut index = self.longest_prefix(uri);
-        let mut spent: HashMap<*const ServerEntry, usize> = HashMap::new();
+        let mut spent: HashMap<*const RunningServer, usize> = HashMap::new();
         while let Some(prefix) = index.map(|index| &self.prefixes[index]) {
             let rest = &uri[prefix.literal.len()..];
             for (template, route) in &prefix.templates {
@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
     use crate::NameRules;
-    use crate::testing::{server_entry, snapshot};
+    use crate::testing::{running_server, snapshot};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
     use moongate_model::ItemKind;
 
@@ -212,7 +212,7 @@ mod tests {
             JsonObject::new().with("uriTemplate", RawJson::string(uri)).with("name", RawJson::string("t"))
         };
         let members: Vec<_> =
-            servers.iter().map(|(n, all)| server_entry(n, ItemKind::Templates, all.iter().map(template))).collect();
+            servers.iter().map(|(n, all)| running_server(n, ItemKind::Templates, all.iter().map(template))).collect();
         let snapshot = snapshot(&members, &NameRules { separator: "__".to_owned(), max_length: 45 });
         let budget = LookupBudget::new();
         let found = snapshot.find_template(uri, &budget).map(|route| route.upstream.settings.name.clone());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::catalog::Snapshot;
 use crate::names::NameRules;
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 use crate::{DisabledServer, Gateway, GatewaySettings, SchemaStyle, ViewRules};
 use moongate_access::auth::{AuthMethods, AuthSettings, KeySettings};
 use moongate_jsonrpc::json::JsonObject;
@@ -17,14 +17,18 @@ use moongate_transport::reaper::Reaper;
 use moongate_upstream::{AllServersContext, ConnectTarget, ItemList, NoSink, ServerLists, ServerSettings, Upstream};
 
 /// Creates a server that lists these items of a kind.
-pub(crate) fn server_entry(name: &str, kind: ItemKind, items: impl Iterator<Item = JsonObject>) -> Arc<ServerEntry> {
+pub(crate) fn running_server(
+    name: &str,
+    kind: ItemKind,
+    items: impl Iterator<Item = JsonObject>,
+) -> Arc<RunningServer> {
     let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
     let shared = Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
     let upstream = Upstream::new(ServerSettings::new(name, connect), shared, Arc::new(NoSink));
     let mut lists = ServerLists::default();
     lists.set(kind, ItemList { items: items.map(Arc::new).collect(), ..ItemList::default() });
     upstream.serve_lists(lists);
-    Arc::new(ServerEntry { settings: upstream.settings.clone(), upstream })
+    Arc::new(RunningServer { settings: upstream.settings.clone(), upstream })
 }
 
 /// Creates a gateway with the server `a` and without keys.
@@ -60,6 +64,6 @@ pub(crate) fn gateway_of(
 }
 
 /// Builds the catalogue of these servers.
-pub(crate) fn snapshot(members: &[Arc<ServerEntry>], rules: &NameRules) -> Snapshot {
+pub(crate) fn snapshot(members: &[Arc<RunningServer>], rules: &NameRules) -> Snapshot {
     Snapshot::build(members, rules, &MeterFactory::new(Arc::new(Metrics::new())))
 }

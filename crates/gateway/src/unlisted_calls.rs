@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use crate::call_watch::UnsentCall;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, Caller, Error, Exchange, ItemKind, McpErrorKind, McpMethod};
 
@@ -40,20 +40,20 @@ impl Endpoint {
     }
 
     /// Returns the servers that a name could belong to, by their prefixes. Returns `None` if there is none.
-    fn candidate_servers(&self, call: &Call) -> Option<(ItemKind, Vec<Arc<ServerEntry>>)> {
+    fn candidate_servers(&self, call: &Call) -> Option<(ItemKind, Vec<Arc<RunningServer>>)> {
         let kind = match call.method {
             McpMethod::CallTool => ItemKind::Tools,
             McpMethod::GetPrompt => ItemKind::Prompts,
             _ => return None,
         };
         let name = call.params.get_string("name")?;
-        let is_one = |server: &&Arc<ServerEntry>| self.includes(&server.name) && self.may_belong_to(&name, server);
-        let servers: Vec<Arc<ServerEntry>> = self.generation.servers.iter().filter(is_one).cloned().collect();
+        let is_one = |server: &&Arc<RunningServer>| self.includes(&server.name) && self.may_belong_to(&name, server);
+        let servers: Vec<Arc<RunningServer>> = self.generation.servers.iter().filter(is_one).cloned().collect();
         (!servers.is_empty()).then_some((kind, servers))
     }
 
     /// Returns true if the name could be one of the server's, by its prefix.
-    pub(super) fn may_belong_to(&self, name: &ByteString, server: &ServerEntry) -> bool {
+    pub(super) fn may_belong_to(&self, name: &ByteString, server: &RunningServer) -> bool {
         let rest = match self.scope {
             // Names have no prefix on a single server's endpoint.
             EndpointScope::Server(_) => return true,

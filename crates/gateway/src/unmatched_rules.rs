@@ -9,7 +9,7 @@ use crate::catalog::Snapshot;
 use crate::endpoint_scope::EndpointScope;
 use crate::findings::{CatalogFinding, FindingTopic};
 use crate::generation::Generation;
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 use moongate_access::policy::{GlobList, ItemRules, literal_beginning};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::ItemKind;
@@ -22,13 +22,14 @@ const COMPARED_BYTES_MAX: usize = 128;
 /// Returns a finding for each rule that matches nothing, as far as that is certain now.
 pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<CatalogFinding> {
     let mut found = of_servers(generation);
-    let listed: Vec<&ServerEntry> = generation.servers.iter().map(|entry| &**entry).filter(|m| m.is_listed()).collect();
+    let listed: Vec<&RunningServer> =
+        generation.servers.iter().map(|entry| &**entry).filter(|m| m.is_listed()).collect();
     // A missing list may hold the item that a pattern matches.
     let whole = listed.len() == generation.servers.len();
     let exposed = || snapshot.iter(ItemKind::Tools).map(|route| (route.upstream.name.as_str(), route.exposed.as_str()));
     // A pattern with a server's prefix in front can only match that server.
     let is_certain = |pattern: &str| {
-        let is_of = |entry: &&ServerEntry| {
+        let is_of = |entry: &&RunningServer| {
             let beginning = generation.names.beginning(&entry.settings.prefix);
             beginning.is_some_and(|beginning| literal_beginning(pattern).starts_with(&beginning))
         };
@@ -76,7 +77,7 @@ fn of_servers(generation: &Generation) -> Vec<CatalogFinding> {
     found.into_iter().filter(|(rule, _)| !of_use.contains(rule)).map(|(_, finding)| finding).collect()
 }
 
-fn rules_of(entry: &ServerEntry) -> [(&'static str, &ItemRules); 3] {
+fn rules_of(entry: &RunningServer) -> [(&'static str, &ItemRules); 3] {
     let settings = &entry.settings;
     [("tools", &settings.tools), ("prompts", &settings.prompts), ("resources", &settings.resources)]
 }
@@ -92,7 +93,7 @@ fn rule_keys(section: &'static str, rules: &ItemRules) -> Vec<RuleKey> {
 }
 
 /// Returns the rules of a server that match none of its items.
-fn unmatched_of_server(entry: &ServerEntry) -> Vec<(RuleKey, CatalogFinding)> {
+fn unmatched_of_server(entry: &RunningServer) -> Vec<(RuleKey, CatalogFinding)> {
     let mut found = Vec::new();
     let server = entry.settings.name.as_str();
     let items = entry.lists();

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use crate::catalog::{Snapshot, ToolCounts};
 use crate::endpoint::Endpoint;
-use crate::server_entry::ServerEntry;
+use crate::running_server::RunningServer;
 use moongate_model::{ItemKind, Principal};
 
 /// Server with the number of tools that a caller may use.
 pub(super) struct VisibleServer<'a> {
-    pub(super) server: &'a Arc<ServerEntry>,
+    pub(super) server: &'a Arc<RunningServer>,
     pub(super) tools: usize,
 }
 

@@ -153,7 +153,7 @@ impl ExaminedGateway {
 /// Returns the states of a gateway's servers.
 pub(crate) fn facts_of(gateway: &Gateway) -> Vec<ServerFacts> {
     let snapshot = gateway.snapshot();
-    let describe = |server: &std::sync::Arc<moongate_gateway::ServerEntry>| {
+    let describe = |server: &std::sync::Arc<moongate_gateway::RunningServer>| {
         let (name, status) = (&server.settings.name, server.status());
         let left_out = snapshot.excluded.iter().filter(|left_out| left_out.server == *name);
         let tools = snapshot.iter(ItemKind::Tools).filter(|tool| tool.upstream.settings.name == *name && !tool.hidden);

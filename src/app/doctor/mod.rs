@@ -13,7 +13,7 @@ mod running_config;
 mod servers;
 
 use moongate_admin::ServerHint;
-use moongate_gateway::ServerEntry;
+use moongate_gateway::RunningServer;
 
 pub(crate) use codes::{CodeSeverity, DoctorCode};
 pub(crate) use examined::{ExaminedGateway, RunningFile, RunningGateway, ServerFacts, facts_of};
@@ -38,7 +38,7 @@ pub(crate) fn look(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 }
 
 /// Returns what would help a server that does not work.
-pub(crate) fn server_hint(server: &ServerEntry) -> Option<ServerHint> {
+pub(crate) fn server_hint(server: &RunningServer) -> Option<ServerHint> {
     let status = server.status();
     let facts = ServerFacts {
         name: server.settings.name.clone(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::catalog_route::CatalogRoute;
 use crate::endpoint::Endpoint;
+use crate::running_server::RunningServer;
 use crate::search_mode::item_index::ItemGroup;
 use crate::search_mode::item_summary::one_line;
 use crate::search_mode::item_texts::json_text;
@@ -14,7 +15,6 @@ use crate::search_mode::meta_arguments::LIMIT_MAX;
 use crate::search_mode::ranked_items::RankedItems;
 use crate::search_mode::server_overview::{not_ready_text, state_note};
 use crate::search_mode::text_result::{error_result, text_result};
-use crate::server_entry::ServerEntry;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, ItemKind, Outcome};
 use moongate_protocol::Era;
@@ -41,7 +41,7 @@ impl Endpoint {
         let snapshot = self.generation.snapshot.load_full();
         let (principal, era) = (&caller.principal, moongate_protocol::era_of(caller.revision));
         let visible = self.visible_servers(principal, &snapshot);
-        let servers: Vec<&Arc<ServerEntry>> = visible.iter().map(|visible| visible.server).collect();
+        let servers: Vec<&Arc<RunningServer>> = visible.iter().map(|visible| visible.server).collect();
         // A server that the caller may not see gets the answer of one that does not exist. A refusal of its
         // own would tell its name.
         if let Some(server) = &query.server
@@ -89,9 +89,9 @@ impl Endpoint {
 }
 
 /// Writes the answer to a search that found nothing in these servers.
-pub(super) fn no_match_text(query: &ItemQuery, servers: &[&Arc<ServerEntry>]) -> String {
-    let is_searched = |server: &&&Arc<ServerEntry>| query.server.as_ref().is_none_or(|name| *name == server.name);
-    let searched: Vec<&Arc<ServerEntry>> = servers.iter().filter(is_searched).copied().collect();
+pub(super) fn no_match_text(query: &ItemQuery, servers: &[&Arc<RunningServer>]) -> String {
+    let is_searched = |server: &&&Arc<RunningServer>| query.server.as_ref().is_none_or(|name| *name == server.name);
+    let searched: Vec<&Arc<RunningServer>> = servers.iter().filter(is_searched).copied().collect();
     let not_ready = not_ready_text(searched.iter().copied());
     // Where no server answers, other words find nothing either.
     let is_any_ready = searched.iter().any(|server| state_note(server.status().state).is_none());
@@ -99,7 +99,7 @@ pub(super) fn no_match_text(query: &ItemQuery, servers: &[&Arc<ServerEntry>]) ->
     format!("No good match for \"{}\".{not_ready}{advice} Servers: {}.", repeated(&query.text), names_of(servers))
 }
 
-fn names_of(servers: &[&Arc<ServerEntry>]) -> String {
+fn names_of(servers: &[&Arc<RunningServer>]) -> String {
     servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 

@@ -127,7 +127,7 @@ mod tests {
 
     fn snapshot(server: &str, tools: &[&str]) -> Arc<Snapshot> {
         let tool = |name: &&str| JsonObject::parse(Bytes::from(format!(r#"{{"name":"{name}"}}"#))).unwrap();
-        let entry = testing::server_entry(server, ItemKind::Tools, tools.iter().map(tool));
+        let entry = testing::running_server(server, ItemKind::Tools, tools.iter().map(tool));
         let rules = NameRules { separator: "__".to_owned(), max_length: 64 };
         Arc::new(testing::snapshot(&[entry], &rules))
     }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use crate::catalog::Snapshot;
 use crate::catalog_route::{CatalogRoute, ItemForm};
 use crate::endpoint::Endpoint;
+use crate::running_server::RunningServer;
 use crate::search_mode::find_items::repeated;
 use crate::search_mode::item_index::ItemGroup;
 use crate::search_mode::item_texts::{ItemId, json_text};
 use crate::search_mode::meta_tools::MetaTool;
 use crate::search_mode::server_overview::not_ready_text;
 use crate::search_mode::text_result::{content_result, error_result, text_block};
-use crate::server_entry::ServerEntry;
 use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_model::{Caller, ItemKind, Outcome, Principal};
 
@@ -93,7 +93,7 @@ impl Endpoint {
     }
 
     /// Returns true if a name begins as those of a server do.
-    fn is_of_server(&self, server: &ServerEntry, name: &str) -> bool {
+    fn is_of_server(&self, server: &RunningServer, name: &str) -> bool {
         let beginning = self.generation.names.beginning(&server.settings.prefix);
         beginning.is_some_and(|beginning| name.starts_with(&beginning))
     }

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::endpoint::Endpoint;
+use crate::running_server::RunningServer;
 use crate::search_mode::text_result::text_result;
-use crate::server_entry::ServerEntry;
 use crate::visible_servers::VisibleServer;
 use moongate_model::{Outcome, Principal};
 use moongate_upstream::UpstreamState;
@@ -40,7 +40,7 @@ impl Endpoint {
 }
 
 /// Writes the instructions of search mode: how to use it, and a line for each of these servers.
-pub(crate) fn search_instructions(servers: &[&Arc<ServerEntry>]) -> String {
+pub(crate) fn search_instructions(servers: &[&Arc<RunningServer>]) -> String {
     let mut text = "Tools are not listed here: find them with search_tools, then call them with call_tool.".to_owned();
     for (n, server) in servers.iter().enumerate() {
         let about = server.about().map(|text| moongate_search::summary(&text)).unwrap_or_default();
@@ -73,8 +73,8 @@ pub(super) fn state_note(state: UpstreamState) -> Option<&'static str> {
 }
 
 /// Writes which of these servers are not ready, and why, as a sentence after a space. Nothing if all are.
-pub(super) fn not_ready_text<'a>(servers: impl Iterator<Item = &'a Arc<ServerEntry>>) -> String {
-    let note = |server: &Arc<ServerEntry>| Some((server.settings.name.clone(), state_note(server.status().state)?));
+pub(super) fn not_ready_text<'a>(servers: impl Iterator<Item = &'a Arc<RunningServer>>) -> String {
+    let note = |server: &Arc<RunningServer>| Some((server.settings.name.clone(), state_note(server.status().state)?));
     let waiting: Vec<String> = servers.filter_map(note).map(|(name, why)| format!("{name} ({why})")).collect();
     if waiting.is_empty() { String::new() } else { format!(" Not ready: {}.", waiting.join(", ")) }
 }

@@ -10,14 +10,14 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_upstream::{ServerSettings, Upstream};
 
 /// Configured server and the upstream that serves it.
-pub struct ServerEntry {
+pub struct RunningServer {
     /// Settings that hold for what clients see of it.
     pub settings: Arc<ServerSettings>,
     /// Upstream that serves.
     pub upstream: Arc<Upstream>,
 }
 
-impl ServerEntry {
+impl RunningServer {
     /// Returns the name for models, with the title that the config gives it.
     pub(super) fn display_title(&self) -> String {
         let name = &self.settings.name;
@@ -34,7 +34,7 @@ impl ServerEntry {
     }
 }
 
-impl Deref for ServerEntry {
+impl Deref for RunningServer {
     type Target = Upstream;
     fn deref(&self) -> &Upstream {
         &self.upstream
