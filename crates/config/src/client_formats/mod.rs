@@ -27,7 +27,7 @@ use super::server_names::{self, UnusedNames};
 use super::suggest::nearest;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 use client::OWN;
-use entry::ClientEntry as ServerEntry;
+use entry::ClientEntry;
 use ignored::IgnoredSettings;
 use references::EditorContext;
 use wrappers::ServerMap;
@@ -55,7 +55,7 @@ pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: 
             let path = ConfigPath::of(&["servers", name]);
             let Some(entry) = server.as_table_mut() else { continue };
             let (ignored, asked, format, editor) = (&mut ignored, &mut asked, map.format, &editor);
-            ServerEntry { path: &path, table: entry, format, editor, asked_inputs: asked, ignored, faults }.convert();
+            ClientEntry { path: &path, table: entry, format, editor, asked_inputs: asked, ignored, faults }.convert();
             // After the conversion, whose lists of tools this one extends.
             switched.apply(&path, name, server, faults);
         }

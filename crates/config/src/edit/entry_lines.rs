@@ -7,7 +7,7 @@ use std::path::Path;
 
 use moongate_edit::{Edit, EditAction, Format};
 
-use super::server_entry::find_entries;
+use super::file_entry::find_entries;
 use crate::options::LoadOptions;
 
 /// Writes settings of the server that a file has, each as a table of the entry, a key in it and a text. `None`: the file

@@ -7,6 +7,7 @@
 mod edit_error;
 mod effect;
 mod entry_lines;
+mod file_entry;
 mod guarded_settings;
 mod history;
 mod known_references;
@@ -16,7 +17,6 @@ mod operator_rights;
 mod overriding;
 mod prepared;
 mod refused_settings;
-mod server_entry;
 mod shown_entry;
 mod snippet;
 #[cfg(test)]
@@ -49,7 +49,7 @@ use snippet::snippet;
 /// Returns the entry of a server as a file has it, under our key or those of clients.
 pub fn raw_entry(path: &Path, name: &str) -> Option<serde_json::Value> {
     let options = LoadOptions::of_files(vec![path.to_owned()], Default::default());
-    let entry = server_entry::find_entries(&options, name).ok()?.pop()?;
+    let entry = file_entry::find_entries(&options, name).ok()?.pop()?;
     Some(entry.node.to_json(&|_, _| None))
 }
 

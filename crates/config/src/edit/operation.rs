@@ -9,8 +9,8 @@ use moongate_edit::{Edit, EditAction, PathStep};
 use serde_json::{Map, Value, json};
 
 use super::edit_error::ConfigEditError;
+use super::file_entry::{self, FileEntry};
 use super::guarded_settings::{SETTABLE, check_new_keys, is_guarded_key};
-use super::server_entry::{self, ServerEntry};
 use super::tool_rules::ToolLists;
 use crate::keys::KeyList;
 use crate::options::LoadOptions;
@@ -129,12 +129,12 @@ fn add_server(
         return Err(ConfigEditError::new("bad_name", format!("the name {name:?} {wrong}{other}")));
     }
     // All files are searched: an entry of the same name would be merged with the other one, key by key.
-    if let Some(entry) = server_entry::find_entries(options, name)?.first() {
+    if let Some(entry) = file_entry::find_entries(options, name)?.first() {
         let message = format!("there is a server {name:?} already, in {}", entry.path.display());
         return Err(ConfigEditError::new("already_there", message));
     }
     let path = last_file(options, created)?;
-    let mut steps = server_entry::map_of_file(options, &path)?;
+    let mut steps = file_entry::map_of_file(options, &path)?;
     steps.push(PathStep::from(name));
     Ok(EditTarget { path, edits: vec![Edit::new(steps, EditAction::Set(settings.clone()))] })
 }
@@ -151,13 +151,13 @@ fn last_file(options: &LoadOptions<'_>, created: Option<&Path>) -> Result<PathBu
     path.ok_or_else(|| ConfigEditError::new("no_file", "there is no config file, and no place for one was found"))
 }
 
-fn strongest_entry(options: &LoadOptions<'_>, name: &str) -> Result<ServerEntry, ConfigEditError> {
+fn strongest_entry(options: &LoadOptions<'_>, name: &str) -> Result<FileEntry, ConfigEditError> {
     // Later files win, so an edit of an earlier entry might have no effect.
-    server_entry::find_entries(options, name)?.pop().ok_or_else(|| unknown_server(options, name))
+    file_entry::find_entries(options, name)?.pop().ok_or_else(|| unknown_server(options, name))
 }
 
-fn only_entry(options: &LoadOptions<'_>, name: &str) -> Result<ServerEntry, ConfigEditError> {
-    let mut entries = server_entry::find_entries(options, name)?;
+fn only_entry(options: &LoadOptions<'_>, name: &str) -> Result<FileEntry, ConfigEditError> {
+    let mut entries = file_entry::find_entries(options, name)?;
     let Some(entry) = entries.pop() else { return Err(unknown_server(options, name)) };
     if entries.is_empty() {
         return Ok(entry);
@@ -190,7 +190,7 @@ fn unknown_server(options: &LoadOptions<'_>, name: &str) -> ConfigEditError {
 }
 
 /// Returns the edits that switch a server on: without a trace if nothing else switches it off.
-fn enable(entry: &ServerEntry, options: &LoadOptions<'_>) -> Result<Vec<Edit>, ConfigEditError> {
+fn enable(entry: &FileEntry, options: &LoadOptions<'_>) -> Result<Vec<Edit>, ConfigEditError> {
     let off_by_default = default_is(options, "enabled", &ConfigValue::Bool(false))?;
     let has = |key: &str| entry.node.child(key).is_some();
     let mut edits = Vec::new();
@@ -210,7 +210,7 @@ fn default_is(options: &LoadOptions<'_>, key: &str, value: &ConfigValue) -> Resu
     let mut found = false;
     for path in &options.paths {
         if let Some(node) =
-            server_entry::read_tree(options, path)?.child("defaults").and_then(|defaults| defaults.child(key))
+            file_entry::read_tree(options, path)?.child("defaults").and_then(|defaults| defaults.child(key))
         {
             found = node.value == *value;
         }
@@ -234,7 +234,7 @@ fn switch_tools(
     let mut defaults = None;
     for path in &options.paths {
         // The last file with the table wins, as it does when the config is loaded.
-        defaults = server_entry::read_tree(options, path)?.child("defaults").cloned().or(defaults);
+        defaults = file_entry::read_tree(options, path)?.child("defaults").cloned().or(defaults);
     }
     let lists = ToolLists::of(&entry, defaults.as_ref());
     let edits = match switch {
@@ -295,7 +295,7 @@ fn file_with_key(
     let written = without_references(name);
     // The last file is searched first, since its entry is the one that counts.
     for path in options.paths.iter().rev() {
-        let tree = server_entry::read_tree(options, path)?;
+        let tree = file_entry::read_tree(options, path)?;
         let keys = tree.child(list.table()).and_then(|table| table.child("keys"));
         let Some(ConfigValue::List(keys)) = keys.map(|keys| &keys.value) else { continue };
         let names = keys.iter().filter_map(|key| key.child("name")?.as_text());

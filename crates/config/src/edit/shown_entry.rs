@@ -7,7 +7,7 @@ use std::path::Path;
 
 use moongate_edit::{Edit, EditAction, Format, PathStep};
 
-use super::server_entry::find_entries;
+use super::file_entry::find_entries;
 use crate::load::before;
 use crate::options::LoadOptions;
 use crate::redact::{is_surely_secret, masked_node};

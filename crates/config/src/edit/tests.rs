@@ -281,7 +281,7 @@ fn lines_to_paste_have_the_whole_list_in_the_format_of_the_file() {
     for (file, text) in &rules {
         let snippet = pasted(file, text, &[off(&["hello"]), ConfigOperation::DisableServer("a".to_owned())]).unwrap();
         let scene = Scene::of(&[(file, &snippet)]);
-        let tree = server_entry::read_tree(&scene.options, &scene.options.paths[0]).unwrap().to_json(&|_, _| None);
+        let tree = file_entry::read_tree(&scene.options, &scene.options.paths[0]).unwrap().to_json(&|_, _| None);
         let expected =
             json!({ "servers": { "a": { "tools": { "deny": ["add", "zzz", "hello"] }, "enabled": false } } });
         assert_eq!(tree, expected, "{file}: {snippet}");

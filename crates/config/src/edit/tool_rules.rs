@@ -10,8 +10,8 @@ use moongate_edit::{Edit, EditAction};
 use serde_json::Value;
 
 use super::edit_error::ConfigEditError;
+use super::file_entry::FileEntry;
 use super::operation::without_references;
-use super::server_entry::ServerEntry;
 use crate::tree::{ConfigNode, ConfigValue};
 
 /// Characters that mean something in a pattern, and can stand in a class.
@@ -19,7 +19,7 @@ const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
 
 /// Lists of one server, as they hold before the edits. The patterns are those of the file, with dollar signs doubled.
 pub(super) struct ToolLists<'a> {
-    entry: &'a ServerEntry,
+    entry: &'a FileEntry,
     deny: Vec<String>,
     allow: Option<Vec<String>>,
     /// True if the server's own entry has the list.
@@ -28,7 +28,7 @@ pub(super) struct ToolLists<'a> {
 
 impl<'a> ToolLists<'a> {
     /// Reads the lists of an entry. `defaults` are those of the config, which an entry's own list replaces.
-    pub(super) fn of(entry: &'a ServerEntry, defaults: Option<&ConfigNode>) -> Self {
+    pub(super) fn of(entry: &'a FileEntry, defaults: Option<&ConfigNode>) -> Self {
         let own = |list: &str| texts(entry.node.child("tools")?.child(list)?);
         let default = |list: &str| texts(defaults?.child("tools")?.child(list)?);
         ToolLists {

@@ -21,7 +21,7 @@ use crate::tree::{ConfigNode, ConfigValue};
 const WITH_DISABLED: [&str; 2] = ["mcpServers", "amp.mcpServers"];
 
 /// Entry of a server in a file.
-pub(super) struct ServerEntry {
+pub(super) struct FileEntry {
     pub(super) path: PathBuf,
     pub(super) node: ConfigNode,
     /// Path of the entry in the file.
@@ -29,7 +29,7 @@ pub(super) struct ServerEntry {
     map: &'static str,
 }
 
-impl ServerEntry {
+impl FileEntry {
     /// Returns the path of a key of the entry.
     pub(super) fn key(&self, keys: &[&str]) -> Vec<PathStep> {
         self.steps.iter().cloned().chain(keys.iter().map(|key| PathStep::from(*key))).collect()
@@ -63,7 +63,7 @@ pub(super) fn read_tree(options: &LoadOptions<'_>, path: &Path) -> Result<Config
 }
 
 /// Finds the entries of a server in the files, weakest file first.
-pub(super) fn find_entries(options: &LoadOptions<'_>, name: &str) -> Result<Vec<ServerEntry>, ConfigEditError> {
+pub(super) fn find_entries(options: &LoadOptions<'_>, name: &str) -> Result<Vec<FileEntry>, ConfigEditError> {
     let mut entries = Vec::new();
     for path in &options.paths {
         let tree = read_tree(options, path)?;
@@ -71,7 +71,7 @@ pub(super) fn find_entries(options: &LoadOptions<'_>, name: &str) -> Result<Vec<
             let node = steps.iter().try_fold(&tree, |node, key| node.as_table()?.get(*key));
             let Some((step, node)) = node.and_then(|node| entry_in(node, name)) else { continue };
             let steps = steps.iter().map(|key| PathStep::from(*key)).chain([step]).collect();
-            entries.push(ServerEntry { path: path.clone(), node: node.clone(), steps, map });
+            entries.push(FileEntry { path: path.clone(), node: node.clone(), steps, map });
             // A second spelling in the same file is an error of the config already.
             break;
         }
