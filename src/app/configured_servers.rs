@@ -14,7 +14,7 @@ pub(crate) fn known_servers(options: &LoadOptions<'_>) -> anyhow::Result<Vec<Kno
     let mut known = Vec::new();
     for path in options.paths.iter().filter(|path| path.exists()) {
         let file = ConfigFile::read(path)?;
-        let read = moongate_config::server_entries(path, file.text()).map_err(anyhow::Error::from)?;
+        let read = moongate_config::parse_servers(path, file.text()).map_err(anyhow::Error::from)?;
         known.extend(read.servers.into_iter().map(|entry| KnownServer { name: entry.name, settings: entry.settings }));
     }
     Ok(known)

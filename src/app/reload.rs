@@ -32,7 +32,7 @@ use moongate_admin::{
 };
 use moongate_config::edit::{ConfigOperation, EditHistory, PastEdit};
 use moongate_config::{
-    ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings, ServerEntry, SettingPlaces,
+    ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, ParsedServer, Plan, ReloadSettings, SettingPlaces,
 };
 use moongate_gateway::{Gateway, RunningServer, ToolAccessChange};
 use moongate_listener::{ListenerState, ListenerTls, SharedListenerState};
@@ -481,7 +481,7 @@ impl AdminControl for ConfigReloader {
 
     fn plan_import(
         &self,
-        found: Vec<ServerEntry>,
+        found: Vec<ParsedServer>,
         own_url: String,
     ) -> BoxFuture<'_, Result<ComparedServers, ChangeRefusal>> {
         Box::pin(self.compare_with_config(found, own_url))

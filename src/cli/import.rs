@@ -24,7 +24,7 @@ use crate::cli::process::{environment, load_options, print_message};
 use crate::cli::table_format::TableFormat;
 use moongate_clients::UserDirectories;
 use moongate_clients::import::{ImportRow, ImportState, MissingSetting, is_off, written_settings};
-use moongate_config::ServerEntry;
+use moongate_config::ParsedServer;
 use moongate_config::edit::ConfigOperation;
 use moongate_platform::Platform;
 use moongate_telemetry::logs;
@@ -114,7 +114,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     };
     // The list comes before the question, so that the answer is an informed one.
     std::io::stdout().write_all(shown.as_bytes())?;
-    let new: Vec<ServerEntry> = new_servers(&rows).into_iter().cloned().collect();
+    let new: Vec<ParsedServer> = new_servers(&rows).into_iter().cloned().collect();
     if new.is_empty() {
         print_message("nothing new to import");
     } else {
@@ -142,7 +142,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
 async fn write(
     args: &ImportArgs,
     config: &OwnConfig,
-    mut new: Vec<ServerEntry>,
+    mut new: Vec<ParsedServer>,
     env: &BTreeMap<String, String>,
 ) -> anyhow::Result<()> {
     let variables = match &args.env_file {
@@ -168,7 +168,7 @@ async fn write(
 }
 
 /// Returns the servers that the config gets.
-pub(super) fn new_servers(rows: &[ImportRow]) -> Vec<&ServerEntry> {
+pub(super) fn new_servers(rows: &[ImportRow]) -> Vec<&ParsedServer> {
     rows.iter().filter(|row| row.is_added).map(|row| &row.server).collect()
 }
 

@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use crate::cli::own_config::OwnConfig;
 use crate::cli::process::print_message;
 use moongate_clients::import::move_secrets;
-use moongate_config::{ServerEntry, env_file};
+use moongate_config::{ParsedServer, env_file};
 use moongate_edit::ConfigFile;
 use moongate_platform::private_file;
 
@@ -56,7 +56,7 @@ impl EnvFileTarget {
     /// Moves the secrets of servers into variables. `None` if there are none.
     pub(super) fn move_secrets(
         self,
-        servers: &mut [ServerEntry],
+        servers: &mut [ParsedServer],
         env: &BTreeMap<String, String>,
     ) -> anyhow::Result<Option<EnvFileAddition>> {
         let shown = self.path.display().to_string();

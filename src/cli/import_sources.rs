@@ -14,7 +14,7 @@ use crate::cli::connect::unknown_client;
 use crate::cli::process::print_message;
 use moongate_clients::import::{ImportError, ImportedServers, ProjectServers, read_file, read_text};
 use moongate_clients::{ClientProfile, UserDirectories};
-use moongate_config::ServerEntry;
+use moongate_config::ParsedServer;
 use moongate_platform::foreign_file;
 
 /// Largest text that is read. Files with a client's whole history have about 10 MiB.
@@ -29,7 +29,7 @@ pub(super) struct FoundServer {
     pub(super) origin: String,
     /// Files of a client, or one file for each of its projects. None for a text from elsewhere.
     pub(super) places: Vec<EntryPlace>,
-    pub(super) server: ServerEntry,
+    pub(super) server: ParsedServer,
 }
 
 /// Place of an entry in a file of a client.

@@ -10,7 +10,7 @@ use anyhow::Context;
 use crate::app::configured_servers::{known_servers, own_gateway, reference_variables};
 use moongate_clients::import::{ImportRow, KnownServer, OwnGateway, plan_import};
 use moongate_config::edit::refused_settings;
-use moongate_config::{LoadOptions, ServerEntry};
+use moongate_config::{LoadOptions, ParsedServer};
 
 /// Servers of our config, and the gateway that it is for.
 pub(super) struct OwnConfig {
@@ -35,7 +35,7 @@ impl OwnConfig {
     }
 
     /// Compares servers with those that are there. One that the config would refuse says why, and is unusable.
-    pub(super) fn plan_import(&self, found: impl IntoIterator<Item = (String, ServerEntry)>) -> Vec<ImportRow> {
+    pub(super) fn plan_import(&self, found: impl IntoIterator<Item = (String, ParsedServer)>) -> Vec<ImportRow> {
         let env = reference_variables(&self.options);
         let options = LoadOptions { env, ..self.options.clone() };
         let judged = found.into_iter().map(|(origin, mut server)| {

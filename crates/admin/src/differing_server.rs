@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::AdminState;
 use moongate_clients::import::{ImportRow, ImportState, MissingSetting};
 use moongate_config::edit::entry_lines;
-use moongate_config::{ServerEntry, VariableNames, secret_reference};
+use moongate_config::{ParsedServer, VariableNames, secret_reference};
 
 /// Time for reading the file of the entry. A network file system may stall.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ pub(super) async fn describe(admin: &AdminState, row: &ImportRow, described: &mu
 }
 
 /// Returns the settings that are missing, in their order, with a variable for each secret.
-fn shown_settings<'a>(known: &str, server: &'a ServerEntry, lacks: &'a [MissingSetting]) -> Vec<ShownSetting<'a>> {
+fn shown_settings<'a>(known: &str, server: &'a ParsedServer, lacks: &'a [MissingSetting]) -> Vec<ShownSetting<'a>> {
     let mut variables = VariableNames::default();
     let show = |setting: &'a MissingSetting| {
         let text = server.settings.get(setting.table)?.get(&setting.key)?.as_str()?;

@@ -54,7 +54,7 @@ use tokio_util::sync::CancellationToken;
 
 use moongate_access::auth::AdminAccess;
 use moongate_config::edit::{ConfigOperation, PastEdit};
-use moongate_config::{ServerEntry, SettingPlaces};
+use moongate_config::{ParsedServer, SettingPlaces};
 use moongate_gateway::{Gateway, RunningServer};
 use moongate_listener::{SharedListenerState, has_several_hosts, json_response, request_hosts};
 use moongate_telemetry::Metrics;
@@ -134,7 +134,7 @@ pub trait AdminControl: Send + Sync {
     /// Compares servers with those of the config. `own_url` is an endpoint of this gateway.
     fn plan_import(
         &self,
-        found: Vec<ServerEntry>,
+        found: Vec<ParsedServer>,
         own_url: String,
     ) -> BoxFuture<'_, Result<ComparedServers, ChangeRefusal>>;
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::Path;
 
-use moongate_config::ServerEntry;
+use moongate_config::ParsedServer;
 use moongate_edit::{Edit, EditAction, EditError, Format, PathStep, edit};
 use serde_json::{Value, json};
 
@@ -70,9 +70,9 @@ pub fn existing_entry(path: &Path, text: &str, name: &str, own: &OwnGateway) -> 
 }
 
 /// Returns the entry of a name in a client's file, in our words.
-pub(crate) fn entry_of(path: &Path, text: &str, name: &str) -> Option<ServerEntry> {
+pub(crate) fn entry_of(path: &Path, text: &str, name: &str) -> Option<ParsedServer> {
     let legal = moongate_config::legal_server_name(name);
-    let entries = moongate_config::server_entries(path, text).map(|read| read.servers).unwrap_or_default();
+    let entries = moongate_config::parse_servers(path, text).map(|read| read.servers).unwrap_or_default();
     // The config's reader makes names legal, so a client's `My Gateway` is found under another name.
     entries.into_iter().find(|entry| entry.name == name || Some(&entry.name) == legal.as_ref())
 }

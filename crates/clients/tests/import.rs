@@ -161,7 +161,7 @@ fn thousands_of_servers_are_not_compared_in_pairs() {
         let settings = settings.as_object().cloned().unwrap();
         let masked = settings.clone();
         let (source_name, notes) = (name.clone(), Vec::new());
-        ("a".to_owned(), moongate_config::ServerEntry { name, source_name, settings, masked, notes, is_broken: false })
+        ("a".to_owned(), moongate_config::ParsedServer { name, source_name, settings, masked, notes, is_broken: false })
     };
     // Accounts at one address, and programs with one command.
     let accounts = (0..300).map(|n| json!({ "url": "https://a.example", "headers": { "X-Key": n.to_string() } }));

@@ -12,7 +12,7 @@ use crate::app::probe::probe_for_operator;
 use moongate_admin::{ChangePreview, ChangeRefusal, ComparedServers, ProbeReport};
 use moongate_clients::import::{OwnGateway, plan_import};
 use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences, PreparedEdit};
-use moongate_config::{LoadOptions, ServerEntry};
+use moongate_config::{LoadOptions, ParsedServer};
 use moongate_telemetry::Metrics;
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::AllServersContext;
@@ -24,7 +24,7 @@ impl ConfigReloader {
     /// Compares servers with those of the config.
     pub(super) async fn compare_with_config(
         &self,
-        found: Vec<ServerEntry>,
+        found: Vec<ParsedServer>,
         own_url: String,
     ) -> Result<ComparedServers, ChangeRefusal> {
         self.with_options(Vec::new(), move |options, _| {

@@ -102,7 +102,7 @@ impl ClientFile {
 
     /// Returns true if an entry leads to the gateway already.
     pub(super) fn leads_to(&self, own: &OwnGateway) -> anyhow::Result<bool> {
-        let entries = moongate_config::server_entries(self.path(), self.text());
+        let entries = moongate_config::parse_servers(self.path(), self.text());
         let entries = entries.map_err(|problems| anyhow::anyhow!("{}", problems.to_string().trim_end()))?;
         Ok(entries.servers.iter().any(|entry| own.is_meant(&entry.settings)))
     }

@@ -78,7 +78,7 @@ fn unset_variable(request: &ConnectRequest) -> Option<&str> {
 
 /// Connects as the entry says.
 async fn connect_as(file: &ClientFile, request: &ConnectRequest) -> anyhow::Result<ProbeOutcome> {
-    let entries = moongate_config::server_entries(file.path(), file.text()).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let entries = moongate_config::parse_servers(file.path(), file.text()).map_err(|e| anyhow::anyhow!("{e}"))?;
     let entry = entries.servers.into_iter().find(|entry| entry.name == request.name);
     let entry = entry.with_context(|| format!("the entry `{}` cannot be read back", request.name))?;
     let env = client_environment(request);

@@ -9,7 +9,7 @@ use std::process::Command;
 use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 use moongate::cli::CommandLine;
-use moongate_config::{server_entries, split_command};
+use moongate_config::{parse_servers, split_command};
 use serde_json::Value;
 
 use super::{FencedBlock, MOONGATE, blocks_of, read};
@@ -94,7 +94,7 @@ fn every_block_with_a_client_s_file_has_servers() {
         assert!(ROLES.contains(&role), "{path}: the word {role:?} behind {language} says nothing");
         if role == "client" {
             let file = Path::new("client").with_extension(language);
-            let read = server_entries(&file, &block.text).unwrap_or_else(|why| panic!("{path}: {why}\n{}", block.text));
+            let read = parse_servers(&file, &block.text).unwrap_or_else(|why| panic!("{path}: {why}\n{}", block.text));
             let usable = !read.servers.is_empty() && read.servers.iter().all(|server| !server.is_broken);
             assert!(usable, "{path}: {:?}\n{}", read.servers, block.text);
             checked += 1;

@@ -3,7 +3,7 @@
 //! Owns the spellings of `claude mcp add`, `codex mcp add`, `gemini mcp add` and their like, of commands that start a
 //! server, and of a bare URL. Does not run anything. Invariant: a line that is not understood is an error.
 
-use moongate_config::{ServerEntry, legal_server_name, split_command};
+use moongate_config::{ParsedServer, legal_server_name, split_command};
 use serde_json::{Map, Value, json};
 
 use super::{naming, remote_bridge};
@@ -15,7 +15,7 @@ const STARTERS: [&str; 12] =
 const IGNORED: [&str; 8] = ["-s", "--scope", "-t", "--transport", "--type", "--timeout", "--trust", "--description"];
 
 /// Reads one server a line. `None` if the text is no command line and no URL.
-pub(super) fn read(text: &str) -> Option<Result<Vec<ServerEntry>, String>> {
+pub(super) fn read(text: &str) -> Option<Result<Vec<ParsedServer>, String>> {
     // A line that ends with a backslash goes on.
     let joined = text.replace("\\\r\n", " ").replace("\\\n", " ");
     let lines: Vec<Vec<String>> = joined
@@ -63,7 +63,7 @@ fn program_is_url(word: &str) -> bool {
 /// Flag of editors that adds a server given as JSON.
 const ADD_MCP: &str = "--add-mcp";
 
-fn server(words: &[String]) -> Result<ServerEntry, String> {
+fn server(words: &[String]) -> Result<ParsedServer, String> {
     let (variables, words) = words.split_at(variables_before(words));
     let env: Map<String, Value> = variables
         .iter()
@@ -101,7 +101,7 @@ fn program(command: &str, args: &[&str]) -> Map<String, Value> {
 }
 
 /// `claude mcp add-json NAME '{"type": "http", ...}'`
-fn of_json(words: &[&str]) -> Result<ServerEntry, String> {
+fn of_json(words: &[&str]) -> Result<ParsedServer, String> {
     let mut plain = words.iter().enumerate().filter(|(at, word)| {
         let after_flag = at.checked_sub(1).is_some_and(|before| IGNORED.contains(&words[before]));
         !word.starts_with('-') && !after_flag
@@ -114,7 +114,7 @@ fn of_json(words: &[&str]) -> Result<ServerEntry, String> {
 }
 
 /// `code --add-mcp '{"name": ..., ...}'`
-fn of_named_json(json: &str) -> Result<ServerEntry, String> {
+fn of_named_json(json: &str) -> Result<ParsedServer, String> {
     let value: Value = serde_json::from_str(json).map_err(|e| format!("`{ADD_MCP}`: this is no JSON: {e}"))?;
     let mut settings = value.as_object().cloned().unwrap_or_default();
     let name = settings.remove("name").and_then(|name| name.as_str().map(str::to_owned));
@@ -178,7 +178,7 @@ impl AddCommand {
         Ok(add)
     }
 
-    fn entry(self) -> Result<ServerEntry, String> {
+    fn entry(self) -> Result<ParsedServer, String> {
         let mut plain = self.plain.into_iter();
         let name = plain.next().ok_or("`mcp add` needs a name")?;
         let rest: Vec<String> = plain.chain(self.command).collect();

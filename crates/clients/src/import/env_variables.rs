@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use moongate_config::{ServerEntry, env_file, looks_secret, sounds_secret};
+use moongate_config::{ParsedServer, env_file, looks_secret, sounds_secret};
 use serde_json::{Map, Value};
 
 /// Schemes of the header `Authorization`, which stay before the reference.
@@ -26,7 +26,7 @@ pub struct MovedSecrets {
 ///
 /// `file` has the variables that are written already. `env` has those that win over them.
 pub fn move_secrets(
-    servers: &mut [ServerEntry],
+    servers: &mut [ParsedServer],
     file: &BTreeMap<String, String>,
     env: &BTreeMap<String, String>,
 ) -> MovedSecrets {
@@ -63,7 +63,7 @@ pub fn move_secrets(
 }
 
 /// Returns the members of a table that are secret and have no reference.
-fn literal_secrets(server: &ServerEntry, table: &str) -> Vec<(String, String)> {
+fn literal_secrets(server: &ParsedServer, table: &str) -> Vec<(String, String)> {
     let members = |settings: &Map<String, Value>| settings.get(table).and_then(Value::as_object).cloned();
     let masked = members(&server.masked).unwrap_or_default();
     let found = members(&server.settings).into_iter().flatten().filter_map(|(key, value)| {
@@ -82,7 +82,7 @@ fn has_credentials(text: &str) -> bool {
     host.is_some_and(|host| host.contains('@'))
 }
 
-fn has_secret(server: &ServerEntry, key: &str) -> bool {
+fn has_secret(server: &ParsedServer, key: &str) -> bool {
     !matches!(key, "env" | "headers") && server.settings.get(key) != server.masked.get(key)
 }
 
@@ -131,7 +131,7 @@ mod tests {
             "c": {"command": "c", "env": {"API_KEY": "s4", "B_TOKEN": "s5$", "USED_KEY": "s6"}},
             "d": {"command": "d", "env": {"API_KEY": "s3", "own_key": "s7"}},
         }});
-        let read = moongate_config::server_entries(Path::new("mcp.json"), &text.to_string()).unwrap();
+        let read = moongate_config::parse_servers(Path::new("mcp.json"), &text.to_string()).unwrap();
         let mut servers = read.servers;
         let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let moved = move_secrets(&mut servers, &map(&[("B_TOKEN", "old")]), &map(&[("USED_KEY", "other")]));

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use moongate_config::{ServerEntry, UnusedNames};
+use moongate_config::{ParsedServer, UnusedNames};
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -65,7 +65,7 @@ pub struct ImportRow {
     /// Place that it comes from, for people.
     pub origin: String,
     /// Server, with the name that it gets.
-    pub server: ServerEntry,
+    pub server: ParsedServer,
     /// Relation to the config.
     pub state: ImportState,
     /// True if it is to be added. One that differs waits until somebody chooses it.
@@ -76,7 +76,7 @@ pub struct ImportRow {
 ///
 /// `variables` are those that references stand for.
 pub fn plan_import(
-    found: impl IntoIterator<Item = (String, ServerEntry)>,
+    found: impl IntoIterator<Item = (String, ParsedServer)>,
     known: &[KnownServer],
     own: &OwnGateway,
     variables: &BTreeMap<String, String>,
@@ -84,7 +84,7 @@ pub fn plan_import(
     let mut taken = TakenServers::of_config(known, variables);
     // Names of servers that may be added later are taken, too.
     let mut unused = UnusedNames::new(known.iter().map(|server| server.name.clone()));
-    let mut found: Vec<(usize, (String, ServerEntry))> = found.into_iter().enumerate().collect();
+    let mut found: Vec<(usize, (String, ParsedServer))> = found.into_iter().enumerate().collect();
     // Of entries for one server, the first that is looked at is the one that gets imported.
     found.sort_by_key(|(_, (_, server))| rank(&server.settings, variables));
     let mut rows: Vec<(usize, ImportRow)> = Vec::new();

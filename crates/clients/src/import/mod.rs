@@ -17,7 +17,7 @@ mod taken_servers;
 use std::fmt;
 use std::path::Path;
 
-use moongate_config::{ConfigProblem, ConfigProblems, ConfigSchema, ProblemKind, ServerEntry};
+use moongate_config::{ConfigProblem, ConfigProblems, ConfigSchema, ParsedServer, ProblemKind};
 use serde_json::{Map, Value};
 
 pub use env_variables::{MovedSecrets, move_secrets};
@@ -30,7 +30,7 @@ pub use written_settings::written_settings;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImportedServers {
     /// Servers, in our words.
-    pub servers: Vec<ServerEntry>,
+    pub servers: Vec<ParsedServer>,
     /// Servers of single projects.
     pub projects: Vec<ProjectServers>,
     /// Warnings about the text as a whole.
@@ -71,7 +71,7 @@ pub fn read_file(path: &Path, text: &str) -> Result<ImportedServers, ImportError
         return Ok(ImportedServers { servers: vec![server], ..ImportedServers::default() });
     }
     let (rest, projects) = projects::split(path, text).unzip();
-    let entries = moongate_config::server_entries(path, rest.as_deref().unwrap_or(text));
+    let entries = moongate_config::parse_servers(path, rest.as_deref().unwrap_or(text));
     let entries = entries.map_err(ImportError::Unreadable)?;
     let servers = entries.servers.into_iter().map(remote_bridge::unwrap).collect();
     let (ignored, warnings): (Vec<_>, Vec<_>) =
@@ -144,12 +144,12 @@ fn is_server(settings: &Map<String, Value>) -> bool {
 }
 
 /// Builds a server from settings that are known to be ours.
-fn entry(name: &str, settings: Map<String, Value>) -> ServerEntry {
+fn entry(name: &str, settings: Map<String, Value>) -> ParsedServer {
     // The config's own reader masks the secrets, as for any file.
     let file = serde_json::json!({ "mcpServers": { name: settings } }).to_string();
-    let read = moongate_config::server_entries(Path::new("own.json"), &file);
+    let read = moongate_config::parse_servers(Path::new("own.json"), &file);
     let first = read.ok().and_then(|read| read.servers.into_iter().next());
-    first.unwrap_or_else(|| ServerEntry {
+    first.unwrap_or_else(|| ParsedServer {
         name: name.to_owned(),
         source_name: name.to_owned(),
         settings: Map::new(),

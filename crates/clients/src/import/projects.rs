@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use moongate_config::ServerEntry;
+use moongate_config::ParsedServer;
 use moongate_edit::Format;
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,7 @@ pub struct ProjectServers {
     /// Path of the project.
     pub path: String,
     /// Servers, in our words.
-    pub servers: Vec<ServerEntry>,
+    pub servers: Vec<ParsedServer>,
 }
 
 /// Reads the servers of all projects, and returns the text without them. `None` if the file has no projects.
@@ -32,8 +32,8 @@ pub(super) fn split(path: &Path, text: &str) -> Option<(String, Vec<ProjectServe
     let of_project = |(project, settings): (&String, &Value)| {
         let servers = settings.get("mcpServers").filter(|servers| servers.is_object())?;
         let wrapped = json!({ "mcpServers": servers }).to_string();
-        let entries = moongate_config::server_entries(path, &wrapped).ok()?;
-        let servers: Vec<ServerEntry> =
+        let entries = moongate_config::parse_servers(path, &wrapped).ok()?;
+        let servers: Vec<ParsedServer> =
             entries.servers.into_iter().map(remote_bridge::unwrap).map(|server| in_folder(server, project)).collect();
         (!servers.is_empty()).then(|| ProjectServers { path: project.clone(), servers })
     };
@@ -43,7 +43,7 @@ pub(super) fn split(path: &Path, text: &str) -> Option<(String, Vec<ProjectServe
 }
 
 /// Names the folder of a program that would otherwise look for its paths in the folder of the gateway.
-fn in_folder(mut server: ServerEntry, project: &str) -> ServerEntry {
+fn in_folder(mut server: ParsedServer, project: &str) -> ParsedServer {
     let is_relative = |text: &str| text == "." || text == ".." || text.starts_with("./") || text.starts_with("../");
     let args = server.settings.get("args").and_then(Value::as_array).into_iter().flatten();
     let mut words = server.settings.get("command").into_iter().chain(args).filter_map(Value::as_str);

@@ -3,14 +3,14 @@
 //! Owns its reading, in the spellings of all its schema versions. Does not ask a registry. Invariant: a secret is never
 //! invented: it becomes a reference to a variable.
 
-use moongate_config::ServerEntry;
+use moongate_config::ParsedServer;
 use serde_json::{Map, Value, json};
 
 /// Arguments of programs that run packages which are given already.
 const ALWAYS: [&str; 6] = ["run", "-i", "--interactive", "--rm", "-y", "--yes"];
 
 /// Reads a `server.json`. `None` if the text is none.
-pub(super) fn server_of(text: &str) -> Option<ServerEntry> {
+pub(super) fn server_of(text: &str) -> Option<ParsedServer> {
     // A client's file with its whole history is not parsed only to see that it is something else.
     if !["\"remotes\"", "\"packages\""].iter().any(|key| text.contains(key)) {
         return None;

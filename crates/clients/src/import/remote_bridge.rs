@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use moongate_config::{ServerEntry, looks_secret, sounds_secret};
+use moongate_config::{ParsedServer, looks_secret, sounds_secret};
 use serde_json::{Map, Value};
 
 /// Programs that start the bridge on this machine. In a container or on another host, its URL may mean another place.
@@ -31,7 +31,7 @@ pub(super) struct RemoteBridge<'a> {
 }
 
 /// Replaces an entry that starts `mcp-remote` by the server behind it, if a header has the credential.
-pub(super) fn unwrap(mut server: ServerEntry) -> ServerEntry {
+pub(super) fn unwrap(mut server: ParsedServer) -> ParsedServer {
     let Some(bridge) = RemoteBridge::of(&server.settings) else { return server };
     let Some(headers) = bridge.headers() else {
         server.notes.push("`mcp-remote` stays, since its headers are too long".to_owned());
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    fn unwrapped(args: &[String], env: &Map<String, Value>) -> ServerEntry {
+    fn unwrapped(args: &[String], env: &Map<String, Value>) -> ParsedServer {
         let settings = json!({ "command": "npx", "args": args, "env": env });
         unwrap(super::super::entry("a", settings.as_object().cloned().unwrap_or_default()))
     }

@@ -14,7 +14,7 @@ use super::guarded_settings::is_guarded_key;
 use super::known_references::{GuardedSetting, KnownReferences, added_reference};
 use super::operation::ConfigOperation;
 use crate::options::LoadOptions;
-use crate::server_entries::written_servers;
+use crate::parsed_servers::written_servers;
 
 /// Rights of an operator without `admin.allow_commands`.
 pub(super) struct OperatorRights {

@@ -24,7 +24,7 @@ const NAMES_DEPTH: usize = 3;
 
 /// Server of a file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ServerEntry {
+pub struct ParsedServer {
     /// Name, legal in our config.
     pub name: String,
     /// Name in the file, as its client spells it.
@@ -39,7 +39,7 @@ pub struct ServerEntry {
     pub is_broken: bool,
 }
 
-impl ServerEntry {
+impl ParsedServer {
     /// Returns its URL, its command or its socket, without secrets.
     pub fn target(&self) -> String {
         let text = |key: &str| self.masked.get(key).and_then(Value::as_str);
@@ -74,9 +74,9 @@ fn secrets<'a>(value: &'a Value, masked: Option<&Value>, found: &mut Vec<&'a str
 
 /// Servers of a file, and warnings about the file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ServerEntries {
+pub struct ParsedServers {
     /// Servers, by name.
-    pub servers: Vec<ServerEntry>,
+    pub servers: Vec<ParsedServer>,
     /// Warnings about the file as a whole.
     pub warnings: Vec<ConfigProblem>,
     /// Key of the file that holds the servers, if it has one.
@@ -86,7 +86,7 @@ pub struct ServerEntries {
 /// Reads the servers of a file's text: of our own format, or of any client's. Fails if the text does not parse.
 ///
 /// `path` tells the format by its extension, and often the client.
-pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigProblems> {
+pub fn parse_servers(path: &Path, text: &str) -> Result<ParsedServers, ConfigProblems> {
     // Editors on Windows begin files with a byte order mark, which no parser here accepts.
     let text = text.trim_start_matches('\u{feff}').to_owned();
     // Each key of each server is checked by the schema.
@@ -131,7 +131,7 @@ pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigPr
             let full = ConfigPath([&path.0[..], &below.0[..]].concat());
             redact::masked_node(&full, node, before(&kept, below), "***")
         });
-        servers.push(ServerEntry {
+        servers.push(ParsedServer {
             name: name.clone(),
             source_name: source_names.get(&node.key.start).unwrap_or(name).clone(),
             settings: members(kept.to_json(&|_, _| None)),
@@ -140,7 +140,7 @@ pub fn server_entries(path: &Path, text: &str) -> Result<ServerEntries, ConfigPr
             is_broken: was_broken || !is_usable,
         });
     }
-    Ok(ServerEntries { servers, warnings, wrapper })
+    Ok(ParsedServers { servers, warnings, wrapper })
 }
 
 /// Sorts messages by the servers that they are about.
@@ -219,8 +219,8 @@ mod tests {
 
     use super::*;
 
-    fn entries(path: &str, text: &str) -> Vec<ServerEntry> {
-        server_entries(Path::new(path), text).unwrap().servers
+    fn entries(path: &str, text: &str) -> Vec<ParsedServer> {
+        parse_servers(Path::new(path), text).unwrap().servers
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(timed[0].settings["timeout"], "60s");
         assert!(found[1].is_broken, "{:?}", found[1]);
         assert!(entries("x.json", "").is_empty() && entries("x.toml", "# nothing\n").is_empty());
-        assert!(server_entries(Path::new("x.json"), "{").is_err());
+        assert!(parse_servers(Path::new("x.json"), "{").is_err());
         for (path, text) in [
             ("x.json", r#"{"mcp": {"servers": {"a.b": {"command": "x"}}}}"#),
             ("x.json", r#"{"\u0061.b": {"command": "x"}}"#),
@@ -274,7 +274,7 @@ mod tests {
             let found = entries(path, text);
             assert_eq!((&*found[0].name, &*found[0].source_name), ("a-b", "a.b"), "{text}");
         }
-        let wrapper = |path: &str, text: &str| server_entries(Path::new(path), text).unwrap().wrapper;
+        let wrapper = |path: &str, text: &str| parse_servers(Path::new(path), text).unwrap().wrapper;
         assert_eq!(wrapper("x.json", r#"{"mcpServers":{}}"#), Some("mcpServers"));
         assert_eq!(wrapper("x.toml", "[servers.a]\nurl = 'http://a'\n"), Some("servers"));
     }
