@@ -18,14 +18,14 @@ use crate::subscription::ClientSubscription;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
-    Call, Caller, Error, Exchange, McpMethod, Notification, NotificationStream, Server, ServerCapabilities,
+    Call, Caller, Error, Exchange, McpMethod, McpServer, Notification, NotificationStream, ServerCapabilities,
     ServerDescription, SubscriptionFilter, TaskMethod, TaskMode,
 };
 
 /// Maximum length of instructions. Clients cut at about this.
 const INSTRUCTIONS_MAX: usize = 2048;
 
-impl Server for Endpoint {
+impl McpServer for Endpoint {
     fn describe(&self, caller: &Caller) -> ServerDescription {
         let snapshot = self.generation.snapshot.load();
         // Servers of which the caller may use nothing must not be named here either.

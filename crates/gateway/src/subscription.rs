@@ -336,7 +336,7 @@ mod tests {
     use super::*;
     use crate::testing::gateway;
     use moongate_access::policy::ANONYMOUS;
-    use moongate_model::Server as _;
+    use moongate_model::McpServer as _;
     use moongate_testing as testing;
 
     #[tokio::test]

@@ -17,7 +17,7 @@ use crate::service::PeerAddress;
 use crate::{ListenerState, SharedListenerState};
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RequestId, RpcPayload};
-use moongate_model::{Error, McpErrorKind, Principal, Server};
+use moongate_model::{Error, McpErrorKind, McpServer, Principal};
 use moongate_protocol::{ClientDisconnected, StdioClient};
 use moongate_telemetry::{Limit, MemoryHolder, SMALL_MESSAGE};
 use moongate_transport::PartialIdScanner;
@@ -38,7 +38,7 @@ const WRITE_BUFFER_MAX: usize = 256 * 1024;
 pub struct StdioConnection {
     pub(super) state: Arc<ListenerState>,
     pub(super) principal: Arc<Principal>,
-    pub(super) endpoint: Arc<dyn Server>,
+    pub(super) endpoint: Arc<dyn McpServer>,
     pub(super) scope: ByteString,
     pub(super) drain: Duration,
     pub(super) network: Option<NetworkClient>,

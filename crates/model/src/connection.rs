@@ -4,11 +4,11 @@
 
 use futures_util::future::BoxFuture;
 
-use crate::Server;
+use crate::McpServer;
 use moongate_jsonrpc::json::RawJson;
 
 /// Open connection to an MCP server. Servers without sessions need only [`Connection::ping`].
-pub trait Connection: Server {
+pub trait Connection: McpServer {
     /// Pings the server; true if any response came. `None` if the server has no ping, or no connection that could be
     /// lost.
     fn ping(&self) -> Option<BoxFuture<'static, bool>>;

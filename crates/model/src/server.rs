@@ -11,7 +11,7 @@ use crate::{Call, Caller, Error, Exchange, Notification, NotificationStream, Sub
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 /// MCP server of any revision.
-pub trait Server: Send + Sync {
+pub trait McpServer: Send + Sync {
     /// Returns the identity and capabilities of the server for this caller. Answered from memory.
     fn describe(&self, caller: &Caller) -> ServerDescription;
 
@@ -22,13 +22,13 @@ pub trait Server: Send + Sync {
     fn subscribe(&self, caller: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream;
 
     /// Tests subscriptions to resources on a server that denies support and was not tried yet. `None`: there is nothing
-    /// to test, and [`Server::subscribe`] knows the answer. An error concerns only these resources.
+    /// to test, and [`McpServer::subscribe`] knows the answer. An error concerns only these resources.
     fn try_subscriptions(&self, _: &Arc<Caller>, _: &[ByteString]) -> Option<BoxFuture<'static, Result<(), Error>>> {
         None
     }
 
-    /// Waits until the server has answered to the subscription of a resource, which [`Server::subscribe`] began. `None`:
-    /// it does not answer. An error is the server's refusal.
+    /// Waits until the server has answered to the subscription of a resource, which [`McpServer::subscribe`] began.
+    /// `None`: it does not answer. An error is the server's refusal.
     fn confirm_subscription(&self, _: &Arc<Caller>, _: &ByteString) -> Option<BoxFuture<'static, Result<(), Error>>> {
         None
     }

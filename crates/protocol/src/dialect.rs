@@ -15,7 +15,7 @@ use crate::body::Body;
 use crate::lazy_timer::TimerPool;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RequestId, RpcMessage};
-use moongate_model::{Error, Principal, Server};
+use moongate_model::{Error, McpServer, Principal};
 use moongate_session::{ParkedCalls, Sessions, StateSealer};
 use moongate_telemetry::{MemoryHolder, Metrics};
 
@@ -26,12 +26,12 @@ pub trait Dialect: Send + Sync {
 
     /// Serves a request that passed admission.
     ///
-    /// Here the dialect decodes the members that its revision defines. `Server::call` resolves, permits and starts the
-    /// call, and the dialect's encoder writes the response.
+    /// Here the dialect decodes the members that its revision defines. `McpServer::call` resolves, permits and starts
+    /// the call, and the dialect's encoder writes the response.
     fn serve<'a>(
         &'a self,
         request: Admitted<McpRequest>,
-        endpoint: Arc<dyn Server>,
+        endpoint: Arc<dyn McpServer>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>>;
 

@@ -19,11 +19,11 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{
     MalformedMessage, RequestId, RpcMessage, RpcNotification, RpcPayload, RpcRequest, encode_line,
 };
-use moongate_model::{Error, McpErrorKind, Principal, Server};
+use moongate_model::{Error, McpErrorKind, McpServer, Principal};
 
 /// Client on a pipe.
 pub struct StdioClient {
-    endpoint: Arc<dyn Server>,
+    endpoint: Arc<dyn McpServer>,
     principal: Arc<Principal>,
     holder: MemoryHolder,
     scope: ByteString,
@@ -52,7 +52,7 @@ type OutboxPermit = mpsc::OwnedPermit<Bytes>;
 impl StdioClient {
     /// Creates a client without a session. Messages for it go to `out`, one line each, and take the memory of `holder`.
     pub fn new(
-        endpoint: Arc<dyn Server>,
+        endpoint: Arc<dyn McpServer>,
         (principal, holder): (Arc<Principal>, MemoryHolder),
         scope: ByteString,
         state: Arc<DownstreamState>,
@@ -63,7 +63,7 @@ impl StdioClient {
     }
 
     /// Replaces the server for all later requests.
-    pub fn replace_endpoint(&mut self, endpoint: Arc<dyn Server>) {
+    pub fn replace_endpoint(&mut self, endpoint: Arc<dyn McpServer>) {
         if let Some(session) = &mut self.session {
             session.replace_endpoint(endpoint.clone());
         }

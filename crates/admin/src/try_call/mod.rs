@@ -24,7 +24,7 @@ use crate::json;
 use crate::json_body::read_json;
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_listener::json_response;
-use moongate_model::{Call, Caller, ClientCapabilities, LogFilter, LogLevel, McpMethod, Principal, Server};
+use moongate_model::{Call, Caller, ClientCapabilities, LogFilter, LogLevel, McpMethod, McpServer, Principal};
 
 use running::TryAnswer;
 pub use running::TryCalls;

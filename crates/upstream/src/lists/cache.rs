@@ -19,7 +19,7 @@ use crate::lists::fetch::{ItemList, ServerLists};
 use crate::lists::other_rows::{self, OtherRows};
 use crate::server_context::ServerContext;
 use crate::settings::{ConnectTarget, ServerSettings};
-use moongate_model::{ItemKind, Server, ServerDescription};
+use moongate_model::{ItemKind, McpServer, ServerDescription};
 use moongate_protocol::{Era, LegacyGreeting, SeenRequests};
 use moongate_session::store::{StateStore, StoreTable, unix_now};
 
@@ -135,7 +135,7 @@ impl RestoredServer {
 
 /// Connected server whose lists are cached.
 pub(crate) struct ListedServer<'a> {
-    pub(crate) server: &'a dyn Server,
+    pub(crate) server: &'a dyn McpServer,
     pub(crate) era: Era,
     pub(crate) is_multiplexed: bool,
     /// True if the server speaks the other era, too. `None`: not tried.

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::gateway_caller::gateway_caller;
 use crate::settings::ListLimits;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_model::{CacheHint, Call, Caller, Error, ItemKind, McpErrorKind, McpMethod, Server, ServerCapabilities};
+use moongate_model::{
+    CacheHint, Call, Caller, Error, ItemKind, McpErrorKind, McpMethod, McpServer, ServerCapabilities,
+};
 use moongate_protocol::Era;
 
 /// Window in which changes of several lists are collected into one fetch.
@@ -130,7 +132,7 @@ pub fn offers_list(features: &ServerCapabilities, kind: ItemKind) -> bool {
 /// Fetches one list to its end, or to its limits.
 ///
 /// A server that declared the method but does not know it has an empty list.
-pub async fn list_all(server: &dyn Server, kind: ItemKind, limits: &ListLimits) -> Result<ItemList, Error> {
+pub async fn list_all(server: &dyn McpServer, kind: ItemKind, limits: &ListLimits) -> Result<ItemList, Error> {
     let mut list = ItemList::default();
     let mut bytes = 0;
     let mut seen = HashSet::new();

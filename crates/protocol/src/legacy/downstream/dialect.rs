@@ -22,7 +22,7 @@ use crate::legacy::profile::{NEWEST, SESSION_HEADER, profile};
 use crate::request_checks::{check_content_type, malformed_error};
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcPayload};
-use moongate_model::{Error, McpErrorKind, Server};
+use moongate_model::{Error, McpErrorKind, McpServer};
 use moongate_session::{GET_STREAM, Session, parse_id};
 
 /// Header of the standard for server-sent events.
@@ -43,7 +43,7 @@ impl Dialect for LegacyDialect {
     fn serve<'a>(
         &'a self,
         request: Admitted<McpRequest>,
-        endpoint: Arc<dyn Server>,
+        endpoint: Arc<dyn McpServer>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
         let request = request.into_inner();
@@ -69,7 +69,7 @@ impl LegacyDialect {
     fn start(
         &self,
         request: McpRequest,
-        endpoint: Arc<dyn Server>,
+        endpoint: Arc<dyn McpServer>,
         state: &Arc<DownstreamState>,
     ) -> BoxFuture<'static, Response<Body>> {
         let served = match request.method {
@@ -100,7 +100,7 @@ fn not_allowed() -> Response<Body> {
 
 fn post(
     inbound: McpRequest,
-    endpoint: Arc<dyn Server>,
+    endpoint: Arc<dyn McpServer>,
     state: &Arc<DownstreamState>,
 ) -> Result<BoxFuture<'static, Response<Body>>, LegacyRefusal> {
     let McpRequest { headers, payload, principal, scope, received, .. } = inbound;
@@ -160,7 +160,7 @@ fn find_session(
     headers: &HeaderMap,
     principal: &Arc<moongate_model::Principal>,
     scope: &ByteString,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     state: &DownstreamState,
 ) -> Result<Arc<Session>, Error> {
     check_version(headers)?;
@@ -201,7 +201,7 @@ fn check_version(headers: &HeaderMap) -> Result<(), Error> {
 
 fn get(
     request: &McpRequest,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
     if !request.headers.contains_key(SESSION_HEADER) {
@@ -228,7 +228,7 @@ fn get(
 
 fn delete(
     request: &McpRequest,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
     let session = find_session(&request.headers, &request.principal, &request.scope, endpoint, state)?;

@@ -20,7 +20,7 @@ use crate::legacy::profile::{NEWEST, profile};
 use crate::legacy::tasks;
 use crate::{notifications, respond};
 use moongate_jsonrpc::sse;
-use moongate_model::{Error, McpErrorKind, Notification, NotificationStream, Server, SubscriptionFilter};
+use moongate_model::{Error, McpErrorKind, McpServer, Notification, NotificationStream, SubscriptionFilter};
 use moongate_session::{GET_STREAM, Session, SessionStreamGuard};
 use moongate_telemetry::{CountGuard, Limit, ResumeOutcome};
 
@@ -40,7 +40,7 @@ pub(crate) fn check_stream_limit(state: &DownstreamState) -> Result<(), Error> {
 /// Opens the stream and closes the session's previous one. `after` is the last event that the client has.
 pub(crate) fn open_stream(
     session: &Arc<Session>,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     state: &DownstreamState,
     after: Option<u64>,
 ) -> Result<Response<Body>, Error> {
@@ -134,7 +134,7 @@ enum StreamStep {
 impl GetStream {
     pub(crate) fn new(
         session: &Arc<Session>,
-        endpoint: &Arc<dyn Server>,
+        endpoint: &Arc<dyn McpServer>,
         state: &DownstreamState,
         replaced: CancellationToken,
         first: Bytes,

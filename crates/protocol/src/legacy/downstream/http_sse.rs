@@ -25,7 +25,7 @@ use crate::request_checks::{check_content_type, malformed_error};
 use crate::respond;
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcPayload, RpcRequest};
 use moongate_jsonrpc::sse;
-use moongate_model::{Caller, Error, McpErrorKind, Server};
+use moongate_model::{Caller, Error, McpErrorKind, McpServer};
 use moongate_session::{Session, Sessions, SharedStream};
 
 /// Limit of events that wait for a client to read them. Further writers wait.
@@ -55,7 +55,7 @@ impl Dialect for HttpSseDialect {
     fn serve<'a>(
         &'a self,
         request: Admitted<McpRequest>,
-        endpoint: Arc<dyn Server>,
+        endpoint: Arc<dyn McpServer>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
         async move {
@@ -111,7 +111,7 @@ impl Drop for EndSessionOnDrop {
 /// containing a URI for the client to use for sending messages."
 fn open_stream(
     request: &McpRequest,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
     get_stream::check_stream_limit(state)?;
@@ -137,7 +137,7 @@ fn open_stream(
 
 async fn post(
     inbound: McpRequest,
-    endpoint: Arc<dyn Server>,
+    endpoint: Arc<dyn McpServer>,
     state: &Arc<DownstreamState>,
 ) -> Result<Response<Body>, LegacyRefusal> {
     check_content_type(&inbound.headers)?;

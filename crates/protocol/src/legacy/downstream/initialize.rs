@@ -23,7 +23,7 @@ use crate::lookalike_members::reject_lookalikes;
 use crate::{client_headers, server_capabilities};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::RpcRequest;
-use moongate_model::{Caller, Error, LogFilter, Server, ServerCapabilities};
+use moongate_model::{Caller, Error, LogFilter, McpServer, ServerCapabilities};
 use moongate_session::Session;
 
 pub(crate) fn initialize(
@@ -31,7 +31,7 @@ pub(crate) fn initialize(
     headers: &HeaderMap,
     principal: Arc<moongate_model::Principal>,
     scope: ByteString,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
     // Read before the session is opened: a refused request must leave no session behind.
@@ -51,7 +51,7 @@ pub(crate) fn count_initialize(state: &DownstreamState, error: Option<&Error>, p
 }
 
 /// Encodes the result of `initialize`.
-pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, endpoint: &Arc<dyn Server>) -> Vec<Bytes> {
+pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, endpoint: &Arc<dyn McpServer>) -> Vec<Bytes> {
     let caller = session.identity.caller();
     let description = endpoint.describe(&caller);
     let mut result = JsonObject::new()

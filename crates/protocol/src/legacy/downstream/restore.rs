@@ -21,7 +21,7 @@ use crate::legacy::profile::{SESSION_HEADER, profile};
 use crate::{client_headers, respond};
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::sse;
-use moongate_model::{Caller, Error, McpErrorKind, Principal, Server, SubscriptionFilter};
+use moongate_model::{Caller, Error, McpErrorKind, McpServer, Principal, SubscriptionFilter};
 use moongate_session::{RestoredFrom, Session, SessionRecord, SubscribeOutcome};
 
 /// Time that a request waits for the sessions in the store.
@@ -57,7 +57,7 @@ pub(crate) fn restore_session(
     headers: &HeaderMap,
     principal: &Arc<Principal>,
     scope: &ByteString,
-    (endpoint, state): (&Arc<dyn Server>, &DownstreamState),
+    (endpoint, state): (&Arc<dyn McpServer>, &DownstreamState),
 ) -> Option<Arc<Session>> {
     let record = state.sessions.persisted_record(id, principal, scope)?;
     let profile = profile(&record.revision)?;
@@ -83,7 +83,7 @@ pub(crate) fn restore_session(
     Some(session)
 }
 
-fn resubscribe(session: &Arc<Session>, endpoint: &Arc<dyn Server>, record: &SessionRecord) {
+fn resubscribe(session: &Arc<Session>, endpoint: &Arc<dyn McpServer>, record: &SessionRecord) {
     for uri in &record.subscriptions {
         let uri = ByteString::from(uri.as_str());
         let SubscribeOutcome::New(subscription) = session.subscribe(&uri) else { continue };
@@ -120,7 +120,7 @@ fn resubscribe(session: &Arc<Session>, endpoint: &Arc<dyn Server>, record: &Sess
 /// the session. So the client gets a new stream or, if it waits for a response, the error that this is lost.
 pub(crate) fn resume(
     session: &Arc<Session>,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     stream: u64,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {

@@ -13,7 +13,7 @@ use crate::notifications::NOTIFICATION_BYTES_MAX;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_jsonrpc::message::{RequestId, RpcNotification};
 use moongate_model::{
-    Error, LogFilter, LogLevel, McpErrorKind, Notification, Server, SubscriptionFilter, extends_protocol,
+    Error, LogFilter, LogLevel, McpErrorKind, McpServer, Notification, SubscriptionFilter, extends_protocol,
 };
 use moongate_session::{Session, SubscribeOutcome};
 use moongate_telemetry::DroppedItem;
@@ -38,7 +38,7 @@ pub(crate) type Subscribing = BoxFuture<'static, Result<JsonObject, Error>>;
 /// session's stream.
 pub(crate) fn subscribe(
     session: &Arc<Session>,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     params: &JsonObject,
 ) -> Result<Subscribing, Error> {
     let uri = params.get_string("uri").ok_or_else(|| Error::without_text(params, "uri"))?;
@@ -71,7 +71,7 @@ pub(crate) fn subscribe(
 /// Begins a subscription. Returns true if it is new to the session, and the token of its end.
 fn begin_subscription(
     session: &Arc<Session>,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     uri: &ByteString,
 ) -> Result<(bool, CancellationToken), Error> {
     let caller = session.identity.shared_caller();
@@ -125,7 +125,7 @@ pub(crate) fn unsubscribe(session: &Session, params: &JsonObject) -> Result<Json
 /// Handles a notification from the client.
 pub(crate) fn on_notification(
     session: &Arc<Session>,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     notification: &RpcNotification,
     state: &DownstreamState,
 ) {
@@ -177,7 +177,7 @@ mod tests {
     /// Server that takes each subscription and never confirms one.
     struct MuteServer;
 
-    impl Server for MuteServer {
+    impl McpServer for MuteServer {
         fn describe(&self, _: &Caller) -> ServerDescription {
             unreachable!()
         }
@@ -217,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_subscription_that_is_ended_meanwhile_is_answered() {
-        let (session, endpoint) = (session(), Arc::new(MuteServer) as Arc<dyn Server>);
+        let (session, endpoint) = (session(), Arc::new(MuteServer) as Arc<dyn McpServer>);
         let params = JsonObject::new().with("uri", RawJson::string("a://1"));
         let subscribing = || subscribe(&session, &endpoint, &params).unwrap();
         let (mut first, mut second) = (subscribing(), subscribing());

@@ -30,7 +30,7 @@ use crate::{client_headers, trace_context};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_jsonrpc::message::{MalformedMessage, RequestId, RpcMessage, RpcRequest};
 use moongate_model::{
-    Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Outcome, Server, TaskMethod,
+    Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, McpServer, Outcome, TaskMethod,
     extends_protocol,
 };
 use moongate_session::{OpenCall, Session};
@@ -38,7 +38,7 @@ use moongate_session::{OpenCall, Session};
 /// Context of one POST.
 pub(crate) struct SessionRequest<'a> {
     pub(crate) session: Arc<Session>,
-    pub(crate) endpoint: Arc<dyn Server>,
+    pub(crate) endpoint: Arc<dyn McpServer>,
     pub(crate) received: Instant,
     /// True if the client accepts event streams.
     pub(crate) stream: bool,

@@ -17,13 +17,13 @@ use crate::legacy::downstream::{encode, get_stream, initialize};
 use crate::respond;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{MalformedMessage, RequestId, RpcMessage, RpcRequest, encode_line};
-use moongate_model::{Error, McpErrorKind, Principal, Server};
+use moongate_model::{Error, McpErrorKind, McpServer, Principal};
 use moongate_session::{Session, SharedStream};
 
 /// Session of a pipe.
 pub(crate) struct StdioSession {
     session: Arc<Session>,
-    endpoint: Arc<dyn Server>,
+    endpoint: Arc<dyn McpServer>,
     state: Arc<DownstreamState>,
     out: mpsc::Sender<Bytes>,
     headers: HeaderMap,
@@ -34,7 +34,7 @@ impl StdioSession {
     pub(crate) fn open(
         request: &RpcRequest,
         (principal, scope): (Arc<Principal>, ByteString),
-        endpoint: &Arc<dyn Server>,
+        endpoint: &Arc<dyn McpServer>,
         state: &Arc<DownstreamState>,
         out: &mpsc::Sender<Bytes>,
     ) -> Result<(Self, Vec<Bytes>), Error> {
@@ -53,7 +53,7 @@ impl StdioSession {
     }
 
     /// Replaces the server for all later requests.
-    pub(crate) fn replace_endpoint(&mut self, endpoint: Arc<dyn Server>) {
+    pub(crate) fn replace_endpoint(&mut self, endpoint: Arc<dyn McpServer>) {
         self.endpoint = endpoint;
     }
 

@@ -21,7 +21,7 @@ use crate::legacy::upstream::server_stream::read_server_stream;
 use crate::legacy::upstream::subscription_trial::SubscriptionTrial;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{
-    Call, Caller, Connection, Error, Exchange, ItemKind, McpMethod, Notification, NotificationStream, Server,
+    Call, Caller, Connection, Error, Exchange, ItemKind, McpMethod, McpServer, Notification, NotificationStream,
     ServerDescription, SubscriptionFilter,
 };
 use moongate_transport::{Link, LinkError};
@@ -52,7 +52,7 @@ impl LegacyHandle {
     }
 }
 
-impl Server for LegacyHandle {
+impl McpServer for LegacyHandle {
     fn describe(&self, _: &Caller) -> ServerDescription {
         self.connection.description()
     }

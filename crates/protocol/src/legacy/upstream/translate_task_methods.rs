@@ -135,7 +135,7 @@ mod tests {
     use crate::connect_options::ConnectOptions;
     use crate::{PendingCalls, legacy};
     use moongate_jsonrpc::message::{RequestId, RpcRequest};
-    use moongate_model::{ExchangeEvent, Server};
+    use moongate_model::{ExchangeEvent, McpServer};
     use moongate_telemetry::Metrics;
     use moongate_transport::rpc_pipe::{RpcPipe, RpcPipeSettings};
     use moongate_transport::{ByteBudget, Link};

@@ -32,7 +32,8 @@ use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcNotification, RpcPaylo
 use moongate_jsonrpc::sse;
 use moongate_model::{
     CacheHint, Call, Caller, CancelReason, DeferredCheck, Error, Exchange, InputRequired, McpErrorKind, McpMethod,
-    Notification, Outcome, Principal, Server, ServerCapabilities, StateHolder, TaskMethod, TaskMode, extends_protocol,
+    McpServer, Notification, Outcome, Principal, ServerCapabilities, StateHolder, TaskMethod, TaskMode,
+    extends_protocol,
 };
 use moongate_session::StateUse;
 use moongate_telemetry::{DroppedItem, InputOutcome, MemoryHolder};
@@ -66,7 +67,7 @@ impl Dialect for ModernDialect {
     fn serve<'a>(
         &'a self,
         inbound: Admitted<McpRequest>,
-        endpoint: Arc<dyn Server>,
+        endpoint: Arc<dyn McpServer>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
         // Runs synchronously up to the first wait, so that the returned future is small.
@@ -178,7 +179,7 @@ fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPo
 pub(crate) fn notify_extension(
     notification: RpcNotification,
     principal: Arc<Principal>,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     state: &DownstreamState,
 ) {
     let RpcNotification { method, params } = notification;
@@ -268,7 +269,7 @@ pub(crate) enum ModernStarted {
 
 fn serve_request(
     request: ValidatedRequest,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     state: &Arc<DownstreamState>,
 ) -> BoxFuture<'static, Response<Body>> {
     let accepts_streams = request.headers.as_ref().is_none_or(accepts_stream);
@@ -300,7 +301,7 @@ fn has_method(method: &McpMethod) -> bool {
 /// Starts a request. `frame` delimits messages on a stream.
 pub(crate) fn start_request(
     request: ValidatedRequest,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     state: &Arc<DownstreamState>,
     frame: FrameFn,
 ) -> ModernStarted {
@@ -343,7 +344,7 @@ fn refuse(id: &RequestId, error: &Error) -> ModernStarted {
 fn start_call(
     request: ValidatedRequest,
     (method, task_mode): (McpMethod, TaskMode),
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     state: &Arc<DownstreamState>,
     frame: FrameFn,
 ) -> ModernStarted {
@@ -430,7 +431,7 @@ fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
 }
 
 /// Encodes the result of `server/discover` (server/discover.mdx).
-fn discover(request: &ValidatedRequest, endpoint: &dyn Server) -> Vec<Bytes> {
+fn discover(request: &ValidatedRequest, endpoint: &dyn McpServer) -> Vec<Bytes> {
     let description = endpoint.describe(&request.caller);
     let mut result = JsonObject::new()
         .with("supportedVersions", RawJson::from_value(&[REVISION]))

@@ -19,7 +19,7 @@ use crate::v2026_07_28::downstream::dialect::{self, ModernStarted, RequestSender
 use crate::v2026_07_28::downstream::encode;
 use moongate_jsonrpc::json::RawJson;
 use moongate_jsonrpc::message::{RequestId, RpcRequest, encode_line};
-use moongate_model::{CancelReason, Error, McpErrorKind, Server};
+use moongate_model::{CancelReason, Error, McpErrorKind, McpServer};
 
 /// Limit of open requests on one pipe.
 const OPEN_MAX: usize = 1000;
@@ -50,7 +50,7 @@ impl OpenRequests {
         &self,
         request: RpcRequest,
         sender: RequestSender,
-        endpoint: &Arc<dyn Server>,
+        endpoint: &Arc<dyn McpServer>,
         state: &Arc<DownstreamState>,
         (out, tasks): (&mpsc::Sender<Bytes>, &TaskTracker),
     ) -> Option<Vec<Bytes>> {

@@ -21,7 +21,7 @@ use crate::{notifications, respond};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::RequestId;
 use moongate_jsonrpc::sse;
-use moongate_model::{Caller, Error, McpErrorKind, Notification, NotificationStream, Server, SubscriptionFilter};
+use moongate_model::{Caller, Error, McpErrorKind, McpServer, Notification, NotificationStream, SubscriptionFilter};
 use moongate_telemetry::{CountGuard, Limit};
 
 /// Limit of tasks that one stream may name. Each is polled as often as its server allows.
@@ -40,7 +40,7 @@ pub(crate) fn open_stream(
     id: &RequestId,
     params: &JsonObject,
     caller: &Arc<Caller>,
-    endpoint: &Arc<dyn Server>,
+    endpoint: &Arc<dyn McpServer>,
     state: &DownstreamState,
 ) -> Result<ListenStream, Error> {
     if state.metrics.clients.streams.get() >= i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
@@ -152,7 +152,7 @@ fn tag_subscription(mut params: JsonObject, id: &RequestId) -> JsonObject {
 /// Trial before the acknowledgement: "the subset the server agreed to honor" is not known yet.
 struct Opening {
     trial: BoxFuture<'static, Result<(), Error>>,
-    endpoint: Arc<dyn Server>,
+    endpoint: Arc<dyn McpServer>,
     caller: Arc<Caller>,
     filter: SubscriptionFilter,
 }

@@ -22,8 +22,8 @@ use crate::v2026_07_28::upstream::poll_task;
 use crate::v2026_07_28::upstream::stray_list_changes::StrayListChanges;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
-    Call, Caller, Connection, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Notification,
-    NotificationStream, Server, ServerDescription, SubscriptionFilter, TaskMethod, TaskMode,
+    Call, Caller, Connection, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, McpServer, Notification,
+    NotificationStream, ServerDescription, SubscriptionFilter, TaskMethod, TaskMode,
 };
 use moongate_transport::{HeaderList, Link};
 
@@ -57,7 +57,7 @@ impl ModernHandle {
     }
 }
 
-impl Server for ModernHandle {
+impl McpServer for ModernHandle {
     fn describe(&self, _: &Caller) -> ServerDescription {
         self.0.description.clone()
     }

@@ -14,7 +14,7 @@ use crate::gateway_caller::gateway_caller;
 use crate::lists::fetch::{ItemList, list_all, offers_list};
 use crate::settings::ServerSettings;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
-use moongate_model::{ItemKind, Server};
+use moongate_model::{ItemKind, McpServer};
 use moongate_protocol::Era;
 
 /// Limit of items that all connections of one server may add together.
@@ -135,7 +135,7 @@ impl ExtraItemsCollector {
     /// Fetches changed lists and calls `report` for each. Never returns.
     pub(crate) async fn run_collector(
         &self,
-        server: &dyn Server,
+        server: &dyn McpServer,
         era: Era,
         settings: &ServerSettings,
         report: impl Fn(ItemKind),

@@ -11,11 +11,11 @@ use crate::all_servers::owner_subscriptions::OwnerDemandWatch;
 use crate::connection::reconnect_backoff;
 use crate::connection::subscription_acknowledgement::{ACKNOWLEDGE_TIMEOUT, no_notifications, wait_acknowledged};
 use crate::settings::BackoffSettings;
-use moongate_model::{Caller, Notification, Server};
+use moongate_model::{Caller, McpServer, Notification};
 
 /// Subscribes on a dedicated connection to what its owner wants, and publishes the notifications. Never returns.
 pub(crate) async fn forward_notifications(
-    server: &dyn Server,
+    server: &dyn McpServer,
     caller: &Arc<Caller>,
     mut watch: OwnerDemandWatch,
     backoff: BackoffSettings,
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    impl Server for FakeServer {
+    impl McpServer for FakeServer {
         fn describe(&self, _: &Caller) -> ServerDescription {
             ServerDescription {
                 info: RawJson::literal("{}"),
