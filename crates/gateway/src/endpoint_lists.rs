@@ -96,7 +96,7 @@ impl Endpoint {
 
 /// Returns true if any tool of the server may become a task without declaring it.
 fn runs_as_task(upstream: &Upstream) -> bool {
-    upstream.description().and_then(|description| description.features.tasks).is_some_and(|tasks| tasks.any_tool)
+    upstream.description().and_then(|description| description.capabilities.tasks).is_some_and(|tasks| tasks.any_tool)
 }
 
 /// Returns a listed item as legacy clients take it. `None`: they do not get it.

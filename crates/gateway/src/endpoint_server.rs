@@ -33,7 +33,7 @@ impl McpServer for Endpoint {
             self.visible_servers(&caller.principal, &snapshot).into_iter().map(|visible| visible.server).collect();
         let descriptions: Vec<ServerDescription> = servers.iter().filter_map(|server| server.description()).collect();
         // Clients read the capabilities once, and servers may come later: every kind is offered.
-        let features = ServerCapabilities {
+        let capabilities = ServerCapabilities {
             tools: true,
             tools_changes: true,
             prompts: true,
@@ -44,9 +44,9 @@ impl McpServer for Endpoint {
             subscribe_untried: false,
             completions: true,
             logging: true,
-            tasks: self.task_features(),
-            extensions: self.announced(&caller.principal, &descriptions, |server| &server.features.extensions),
-            experimental: self.announced(&caller.principal, &descriptions, |server| &server.features.experimental),
+            tasks: self.task_capabilities(),
+            extensions: self.announced(&caller.principal, &descriptions, |server| &server.capabilities.extensions),
+            experimental: self.announced(&caller.principal, &descriptions, |server| &server.capabilities.experimental),
         };
         let instructions = match &self.scope {
             EndpointScope::Server(_) if servers.is_empty() => None,
@@ -61,7 +61,7 @@ impl McpServer for Endpoint {
             }
             _ => moongate_protocol::gateway_info(),
         };
-        ServerDescription { info, instructions, features, notes: Vec::new() }
+        ServerDescription { info, instructions, capabilities, notes: Vec::new() }
     }
 
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {

@@ -252,8 +252,8 @@ impl Endpoint {
         for resource in watched {
             resource.acknowledged = false;
             let Some((server, local)) = resource.find(&search, first) else { continue };
-            let features = server.description().map(|description| description.features);
-            if features.is_some_and(|features| !features.subscribe && !features.subscribe_untried) {
+            let capabilities = server.description().map(|description| description.capabilities);
+            if capabilities.is_some_and(|capabilities| !capabilities.subscribe && !capabilities.subscribe_untried) {
                 left_out.unoffered = Some(server.name.clone());
                 continue;
             }
@@ -282,7 +282,7 @@ impl Endpoint {
         uris: &[ByteString],
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
         let untried =
-            |server: &RunningServer| server.description().is_some_and(|known| known.features.subscribe_untried);
+            |server: &RunningServer| server.description().is_some_and(|known| known.capabilities.subscribe_untried);
         if !self.generation.servers.iter().any(|server| self.includes(&server.name) && untried(server)) {
             return None;
         }

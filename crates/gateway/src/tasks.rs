@@ -33,8 +33,8 @@ fn unknown_task(handle: &str) -> Error {
     Error::new(McpErrorKind::UnknownName, format!("Unknown task: {handle}"))
 }
 
-fn features(upstream: &Upstream) -> Option<TaskCapabilities> {
-    upstream.description()?.features.tasks
+fn capabilities(upstream: &Upstream) -> Option<TaskCapabilities> {
+    upstream.description()?.capabilities.tasks
 }
 
 impl Endpoint {
@@ -46,7 +46,7 @@ impl Endpoint {
     ) -> Result<(Permitted<Arc<RunningServer>>, ByteString), Error> {
         // An unavailable server keeps its last known capabilities. It may still have tasks.
         let possible =
-            |server: &Upstream| server.description().is_none_or(|description| description.features.tasks.is_some());
+            |server: &Upstream| server.description().is_none_or(|description| description.capabilities.tasks.is_some());
         let found = self.permit_task(caller, handle).filter(|(server, _)| possible(server));
         found.ok_or_else(|| unknown_task(handle))
     }
@@ -68,7 +68,7 @@ impl Endpoint {
     /// SHOULD return a `-32601` (Method not found) error" (2025-11-25/basic/utilities/tasks.mdx).
     pub(super) fn check_task_mode(upstream: &Upstream, call: &Call) -> Result<(), Error> {
         // An unavailable server gives its capabilities when it is back.
-        let possible = || upstream.description().is_none_or(|description| description.features.tasks.is_some());
+        let possible = || upstream.description().is_none_or(|description| description.capabilities.tasks.is_some());
         if !matches!(call.task_mode, TaskMode::Required(_)) || possible() {
             return Ok(());
         }
@@ -77,25 +77,25 @@ impl Endpoint {
     }
 
     /// Returns the task capabilities of this endpoint.
-    pub(super) fn task_features(&self) -> Option<TaskCapabilities> {
-        let all: Vec<TaskCapabilities> = self.servers().filter_map(|upstream| features(upstream)).collect();
+    pub(super) fn task_capabilities(&self) -> Option<TaskCapabilities> {
+        let all: Vec<TaskCapabilities> = self.servers().filter_map(|upstream| capabilities(upstream)).collect();
         // "If a task is retrievable via `tasks/get` for a requestor, it MUST be retrievable via `tasks/list`": where
         // one server cannot list its tasks, or not those of one principal, none are listed.
         let list = self.task_listing_servers().len() == all.len();
-        let cancel = all.iter().any(|features| features.cancel);
+        let cancel = all.iter().any(|capabilities| capabilities.cancel);
         (!all.is_empty()).then_some(TaskCapabilities { list, cancel, any_tool: false })
     }
 
     /// Returns the servers whose task lists the callers of this endpoint may read.
     fn task_listing_servers(&self) -> Vec<Permitted<Arc<RunningServer>>> {
-        let lists = |server: &&Arc<RunningServer>| features(server).is_some_and(|features| features.list);
+        let lists = |server: &&Arc<RunningServer>| capabilities(server).is_some_and(|capabilities| capabilities.list);
         self.generation.servers.iter().filter(lists).filter_map(|server| self.permit_task_list(server)).collect()
     }
 
     /// Lists one page of one server's tasks. The cursor leads through the servers.
     pub(super) fn list_tasks(&self, caller: &Arc<Caller>, mut call: Call) -> Result<Exchange, Error> {
         let listers = self.task_listing_servers();
-        if !self.task_features().is_some_and(|features| features.list) {
+        if !self.task_capabilities().is_some_and(|capabilities| capabilities.list) {
             return Err(Error::new(McpErrorKind::UnknownMethod, "Method not found: tasks/list"));
         }
         let cursor = call.params.get("cursor").filter(|cursor| !cursor.is_null());

@@ -44,8 +44,9 @@ pub struct ServerDescription {
     pub info: RawJson,
     /// Instructions for a model.
     pub instructions: Option<String>,
-    /// Capabilities.
-    pub features: ServerCapabilities,
+    /// Capabilities. Rows of the store call them `features`.
+    #[serde(rename = "features")]
+    pub capabilities: ServerCapabilities,
     /// Facts that the connection showed and that people should know of: why nothing is offered, or what is missing.
     #[serde(default)]
     pub notes: Vec<String>,

@@ -35,25 +35,25 @@ pub(super) fn read_capabilities(capabilities: &JsonObject, options: &ConnectOpti
 }
 
 /// Writes a server's capabilities.
-pub(super) fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
+pub(super) fn write_capabilities(capabilities: &ServerCapabilities) -> JsonObject {
     let flags = |members: &[(&'static str, bool)]| {
         let set = members.iter().filter(|(_, on)| *on);
         set.fold(JsonObject::new(), |object, (name, _)| object.with(name, RawJson::literal("true"))).to_raw()
     };
-    let mut capabilities = JsonObject::new();
+    let mut written = JsonObject::new();
     let mut add = |on: bool, name: &'static str, value: RawJson| {
         if on {
-            capabilities.set(ByteString::literal(name), value);
+            written.set(ByteString::literal(name), value);
         }
     };
-    add(features.tools, "tools", flags(&[("listChanged", features.tools_changes)]));
-    add(features.prompts, "prompts", flags(&[("listChanged", features.prompts_changes)]));
-    let resources = [("listChanged", features.resources_changes), ("subscribe", features.subscribe)];
-    add(features.resources, "resources", flags(&resources));
-    add(features.completions, "completions", flags(&[]));
-    add(features.logging, "logging", flags(&[]));
-    for (name, announced) in [("experimental", &features.experimental), ("extensions", &features.extensions)] {
+    add(capabilities.tools, "tools", flags(&[("listChanged", capabilities.tools_changes)]));
+    add(capabilities.prompts, "prompts", flags(&[("listChanged", capabilities.prompts_changes)]));
+    let resources = [("listChanged", capabilities.resources_changes), ("subscribe", capabilities.subscribe)];
+    add(capabilities.resources, "resources", flags(&resources));
+    add(capabilities.completions, "completions", flags(&[]));
+    add(capabilities.logging, "logging", flags(&[]));
+    for (name, announced) in [("experimental", &capabilities.experimental), ("extensions", &capabilities.extensions)] {
         add(!announced.is_empty(), name, announced.to_raw());
     }
-    capabilities
+    written
 }

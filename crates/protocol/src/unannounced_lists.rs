@@ -21,8 +21,8 @@ pub(super) async fn find_unannounced_lists<F>(description: &mut ServerDescriptio
 where
     F: Future<Output = Result<JsonObject, ConnectError>>,
 {
-    let features = &mut description.features;
-    if features.tools || features.prompts || features.resources {
+    let capabilities = &mut description.capabilities;
+    if capabilities.tools || capabilities.prompts || capabilities.resources {
         return;
     }
     let answers = join_all(ItemKind::ALL.map(|kind| tokio::time::timeout(ANSWER_TIME, list(kind)))).await;
@@ -30,16 +30,16 @@ where
     for (kind, answer) in ItemKind::ALL.into_iter().zip(answers) {
         match answer {
             Ok(Ok(result)) if result.get(kind.member()).and_then(RawJson::as_array).is_some() => match kind {
-                ItemKind::Tools => features.tools = true,
-                ItemKind::Prompts => features.prompts = true,
-                ItemKind::Resources | ItemKind::Templates => features.resources = true,
+                ItemKind::Tools => capabilities.tools = true,
+                ItemKind::Prompts => capabilities.prompts = true,
+                ItemKind::Resources | ItemKind::Templates => capabilities.resources = true,
             },
             // The first refusal is that of tools, which says most.
             Ok(Err(error)) => refused = refused.or(Some(format!("{}: {error}", kind.list_method()))),
             _ => {}
         }
     }
-    if !(features.tools || features.prompts || features.resources) {
+    if !(capabilities.tools || capabilities.prompts || capabilities.resources) {
         let why = refused.map(|refused| format!(" ({refused})")).unwrap_or_default();
         description.notes.push(format!("it announces no tools, resources or prompts, and lists none either{why}"));
     }

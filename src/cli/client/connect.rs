@@ -77,8 +77,8 @@ async fn close(client: VerbClient) {
 impl VerbClient {
     /// Lists all items of one kind. Empty if the server has no such list.
     pub(super) async fn list(&self, kind: ItemKind) -> Result<Vec<Arc<JsonObject>>, VerbFailure> {
-        let features = self.active.server.describe(&self.caller).features;
-        if !moongate_upstream::offers_list(&features, kind) {
+        let capabilities = self.active.server.describe(&self.caller).capabilities;
+        if !moongate_upstream::offers_list(&capabilities, kind) {
             return Ok(Vec::new());
         }
         let limit = self.target.settings.list_timeout;

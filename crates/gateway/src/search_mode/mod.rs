@@ -134,7 +134,7 @@ impl Endpoint {
 
     /// Renders the meta-tools that this endpoint lists.
     pub(super) fn list_meta_tools(&self, rules: &SearchRules, snapshot: &Snapshot, with_tasks: bool) -> Vec<RawJson> {
-        let may_be_task = with_tasks && self.task_features().is_some();
+        let may_be_task = with_tasks && self.task_capabilities().is_some();
         let render = |tool: MetaTool| match may_be_task && tool.calls_tools() {
             true => moongate_protocol::offer_as_task(&tool.definition()).unwrap_or_else(|| tool.definition()),
             false => tool.definition(),

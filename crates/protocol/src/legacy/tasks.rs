@@ -32,9 +32,9 @@ pub(super) fn read_capability(capabilities: &JsonObject) -> Option<TaskCapabilit
 }
 
 /// Writes the task capabilities.
-pub(super) fn write_capability(features: TaskCapabilities) -> RawJson {
+pub(super) fn write_capability(capabilities: TaskCapabilities) -> RawJson {
     let mut tasks = JsonObject::new();
-    for (name, on) in [("list", features.list), ("cancel", features.cancel)] {
+    for (name, on) in [("list", capabilities.list), ("cancel", capabilities.cancel)] {
         if on {
             tasks.set(ByteString::literal(name), RawJson::literal("{}"));
         }

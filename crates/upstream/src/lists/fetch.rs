@@ -111,21 +111,21 @@ impl From<[Arc<ItemList>; ItemKind::ALL.len()]> for ServerLists {
 }
 
 /// Returns the lists whose changes the server does not announce.
-pub(crate) fn unannounced_lists(features: &ServerCapabilities) -> Vec<ItemKind> {
+pub(crate) fn unannounced_lists(capabilities: &ServerCapabilities) -> Vec<ItemKind> {
     let is_announced = |kind: ItemKind| match kind {
-        ItemKind::Tools => features.tools_changes,
-        ItemKind::Prompts => features.prompts_changes,
-        ItemKind::Resources | ItemKind::Templates => features.resources_changes,
+        ItemKind::Tools => capabilities.tools_changes,
+        ItemKind::Prompts => capabilities.prompts_changes,
+        ItemKind::Resources | ItemKind::Templates => capabilities.resources_changes,
     };
-    ItemKind::ALL.into_iter().filter(|kind| offers_list(features, *kind) && !is_announced(*kind)).collect()
+    ItemKind::ALL.into_iter().filter(|kind| offers_list(capabilities, *kind) && !is_announced(*kind)).collect()
 }
 
 /// Returns true if the server has lists of this kind.
-pub fn offers_list(features: &ServerCapabilities, kind: ItemKind) -> bool {
+pub fn offers_list(capabilities: &ServerCapabilities, kind: ItemKind) -> bool {
     match kind {
-        ItemKind::Tools => features.tools,
-        ItemKind::Prompts => features.prompts,
-        ItemKind::Resources | ItemKind::Templates => features.resources,
+        ItemKind::Tools => capabilities.tools,
+        ItemKind::Prompts => capabilities.prompts,
+        ItemKind::Resources | ItemKind::Templates => capabilities.resources,
     }
 }
 

@@ -30,11 +30,11 @@ impl Default for ListAges {
 
 impl ListAges {
     /// Records that a list was fetched now, from a server with these capabilities.
-    pub(crate) fn record_listed(&self, kind: ItemKind, features: &ServerCapabilities) {
+    pub(crate) fn record_listed(&self, kind: ItemKind, capabilities: &ServerCapabilities) {
         let is_announced = match kind {
-            ItemKind::Tools => features.tools_changes,
-            ItemKind::Prompts => features.prompts_changes,
-            ItemKind::Resources | ItemKind::Templates => features.resources_changes,
+            ItemKind::Tools => capabilities.tools_changes,
+            ItemKind::Prompts => capabilities.prompts_changes,
+            ItemKind::Resources | ItemKind::Templates => capabilities.resources_changes,
         };
         // Never 0 for a taken list: 0 means that its age says nothing.
         let now = if is_announced { 0 } else { self.now_ms().max(1) };

@@ -144,8 +144,8 @@ impl ListStore {
     }
 
     /// Records a list that was just fetched on the shared connection, and adds the extra items to it.
-    pub(crate) fn record_listed(&self, kind: ItemKind, features: &ServerCapabilities, mut list: ItemList) {
-        self.ages.record_listed(kind, features);
+    pub(crate) fn record_listed(&self, kind: ItemKind, capabilities: &ServerCapabilities, mut list: ItemList) {
+        self.ages.record_listed(kind, capabilities);
         self.dedicated.extra_items.merge_into(self.peek().era(), kind, &mut list);
         self.update(|lists| {
             lists.set_shared(kind, list);

@@ -84,13 +84,13 @@ impl PollTimer {
         &mut self,
         server: &ServerContext,
         used: &AtomicBool,
-        features: &ServerCapabilities,
+        capabilities: &ServerCapabilities,
     ) -> Vec<ItemKind> {
         let now = Instant::now();
         if used.swap(false, Ordering::Relaxed) {
             self.last_use = Some(now);
         }
-        let kinds = unannounced_lists(features);
+        let kinds = unannounced_lists(capabilities);
         // "Never" is never.
         let is_wanted = !kinds.is_empty() && !server.peek_live_settings().relist.is_zero();
         if !is_wanted || self.last_use.is_none_or(|last| now - last > USE_TIME) {

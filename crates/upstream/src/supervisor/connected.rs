@@ -249,8 +249,8 @@ fn due_polls(
     connection: &UpstreamConnection,
     refresh: &mut RefreshState,
 ) -> Vec<ItemKind> {
-    let features = connection.server.describe(&gateway_caller()).features;
-    refresh.polls.take_due(&supervised.server, &supervised.lists.uses.shared, &features)
+    let capabilities = connection.server.describe(&gateway_caller()).capabilities;
+    refresh.polls.take_due(&supervised.server, &supervised.lists.uses.shared, &capabilities)
 }
 
 /// Fetches lists, and remembers which announced changes were none. Fails with the reason to connect again.

@@ -34,8 +34,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 pub(super) fn relist_interval(supervised: &SupervisedServer) -> Duration {
     let relist = supervised.server.peek_live_settings().relist;
     // A server that announces changes needs only a safety net, so that a short setting does not load it.
-    let features = supervised.pool.description().map(|description| description.features);
-    if features.is_some_and(|features| fetch::unannounced_lists(&features).is_empty()) {
+    let capabilities = supervised.pool.description().map(|description| description.capabilities);
+    if capabilities.is_some_and(|capabilities| fetch::unannounced_lists(&capabilities).is_empty()) {
         return RELIST_INTERVAL.max(relist);
     }
     if relist.is_zero() { NEVER } else { relist.max(RELIST_INTERVAL_MIN) }
@@ -208,11 +208,11 @@ pub(super) async fn refresh_lists(
         let opened = wait_acknowledged(notifications.established.clone(), Instant::now() + ACKNOWLEDGE_WAIT);
         while_subscribed(supervised, notifications, refresh, opened).await;
     }
-    let features = connection.server.describe(&gateway_caller()).features;
+    let capabilities = connection.server.describe(&gateway_caller()).capabilities;
     let mut failure: Option<ListFailure> = None;
     let mut answered = false;
     for kind in kinds.iter().copied() {
-        let list = if fetch::offers_list(&features, kind) {
+        let list = if fetch::offers_list(&capabilities, kind) {
             let limit = supervised.server.peek_live_settings().list_timeout;
             let listing = tokio::time::timeout(limit, list_with_retry(supervised, connection, kind));
             match while_subscribed(supervised, notifications, refresh, listing).await {
@@ -242,7 +242,7 @@ pub(super) async fn refresh_lists(
             ItemList::default()
         };
         let list = ItemList { era: Some(connection.era), ..list };
-        supervised.lists.record_listed(kind, &features, list);
+        supervised.lists.record_listed(kind, &capabilities, list);
     }
     match failure {
         // A server that answered one list does not refuse everything.

@@ -58,7 +58,7 @@ pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, endpoin
         // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "If the server supports the requested protocol
         // version, it MUST respond with the same version."
         .with("protocolVersion", RawJson::string(caller.revision))
-        .with("capabilities", write_capabilities(caller.revision, &description.features).to_raw())
+        .with("capabilities", write_capabilities(caller.revision, &description.capabilities).to_raw())
         .with("serverInfo", description.info);
     if let Some(instructions) = description.instructions {
         result.set(ByteString::literal("instructions"), RawJson::string(&instructions));
@@ -66,14 +66,14 @@ pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, endpoin
     encode::encode_result(&request.id, &result)
 }
 
-fn write_capabilities(revision: &str, features: &ServerCapabilities) -> JsonObject {
-    let mut capabilities = server_capabilities::write_capabilities(features);
+fn write_capabilities(revision: &str, capabilities: &ServerCapabilities) -> JsonObject {
+    let mut written = server_capabilities::write_capabilities(capabilities);
     // Only 2025-11-25 defines tasks. A client of an older revision does not know the capability.
     let tasks = profile(revision).is_some_and(|profile| profile.tasks);
-    if let Some(features) = features.tasks.filter(|_| tasks) {
-        capabilities.set(ByteString::literal("tasks"), tasks::write_capability(features));
+    if let Some(capabilities) = capabilities.tasks.filter(|_| tasks) {
+        written.set(ByteString::literal("tasks"), tasks::write_capability(capabilities));
     }
-    capabilities
+    written
 }
 
 /// Picks the revision for a client.

@@ -163,7 +163,7 @@ impl SessionRequest<'_> {
             return answer("_OTHER", Err(Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {name}"))));
         }
         let caller = self.caller();
-        let offered = || self.endpoint.describe(&caller).features.tasks.is_some();
+        let offered = || self.endpoint.describe(&caller).capabilities.tasks.is_some();
         let task_augmentation =
             match task_augmentation::take_augmentation(caller.revision, &method, &mut params, offered) {
                 Ok(task_augmentation) => task_augmentation,

@@ -27,7 +27,7 @@ pub(crate) fn call_tool(server: Arc<LegacyConnection>, caller: Arc<Caller>, mut 
     }
     // 2025-11-25/basic/utilities/tasks.mdx, Capability Negotiation: "If `capabilities.tasks` is not defined,
     // the peer SHOULD NOT attempt to create tasks during requests."
-    if server.session.negotiated().description.features.tasks.is_none() {
+    if server.session.negotiated().description.capabilities.tasks.is_none() {
         call.task_mode = TaskMode::Never;
         return LegacyCall::start(server, caller, call).0;
     }

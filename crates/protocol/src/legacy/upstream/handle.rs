@@ -67,10 +67,10 @@ impl McpServer for LegacyHandle {
     }
 
     fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
-        let features = self.connection.description().features;
+        let capabilities = self.connection.description().capabilities;
         let mut acknowledged = filter;
         // Subscriptions that were not tried yet count as offered: the first subscriber tries them.
-        if !features.subscribe && !features.subscribe_untried {
+        if !capabilities.subscribe && !capabilities.subscribe_untried {
             acknowledged.uris.clear();
         }
         // Before the server is asked, or a first update could come before anybody listens.
@@ -88,8 +88,8 @@ impl McpServer for LegacyHandle {
     }
 
     fn confirm_subscription(&self, _: &Arc<Caller>, uri: &ByteString) -> Option<BoxFuture<'static, Result<(), Error>>> {
-        let features = self.connection.description().features;
-        let is_asked = features.subscribe || features.subscribe_untried;
+        let capabilities = self.connection.description().capabilities;
+        let is_asked = capabilities.subscribe || capabilities.subscribe_untried;
         is_asked.then(|| Box::pin(self.connection.clone().confirm_subscription(uri.clone())) as BoxFuture<'static, _>)
     }
 

@@ -180,17 +180,17 @@ fn read_initialize_result(result: JsonObject, options: &ConnectOptions) -> Resul
         )));
     };
     let info = result.get("serverInfo").filter(|info| info.is_object()).cloned();
-    let capabilities = result.get_object("capabilities").unwrap_or_default();
-    let mut features = server_capabilities::read_capabilities(&capabilities, options);
+    let announced = result.get_object("capabilities").unwrap_or_default();
+    let mut capabilities = server_capabilities::read_capabilities(&announced, options);
     // `false` is not the same as a missing member here: see `subscription_trial.rs`.
     let denied = |resources: JsonObject| resources.get("subscribe").is_some_and(|flag| &flag.bytes()[..] == b"false");
-    features.subscribe_untried = capabilities.get_object("resources").is_some_and(denied);
-    features.tasks = if profile.tasks { tasks::read_capability(&capabilities) } else { None };
+    capabilities.subscribe_untried = announced.get_object("resources").is_some_and(denied);
+    capabilities.tasks = if profile.tasks { tasks::read_capability(&announced) } else { None };
     let instructions = result.get_string("instructions").as_ref().map(ByteString::to_string);
     let description = ServerDescription {
         info: info.unwrap_or_else(|| RawJson::literal("{}")),
         instructions,
-        features,
+        capabilities,
         notes: Vec::new(),
     };
     Ok(LegacyNegotiated { profile, session: None, description })

@@ -41,7 +41,7 @@ impl LegacyConnection {
     /// Lowers the server's log level to the caller's if needed. It is never raised again.
     pub(crate) async fn ensure_log_level(self: &Arc<Self>, caller: &Caller) {
         let Some(level) = self.log_level.needed(caller.log_filter) else { return };
-        if !self.session.negotiated().description.features.logging || !self.log_level.lower(level) {
+        if !self.session.negotiated().description.capabilities.logging || !self.log_level.lower(level) {
             return;
         }
         // On a pipe the order of messages is enough. Elsewhere the level may apply a moment late, which is better than

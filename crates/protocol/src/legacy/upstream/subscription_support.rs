@@ -28,11 +28,11 @@ impl SubscriptionSupport {
 
     /// Corrects a server's description by what is known.
     pub(crate) fn correct(&self, description: &mut ServerDescription) {
-        if !description.features.subscribe_untried {
+        if !description.capabilities.subscribe_untried {
             return;
         }
         let known = self.0.load(Ordering::Relaxed);
-        description.features.subscribe = known == SERVES;
-        description.features.subscribe_untried = known == UNKNOWN;
+        description.capabilities.subscribe = known == SERVES;
+        description.capabilities.subscribe_untried = known == UNKNOWN;
     }
 }

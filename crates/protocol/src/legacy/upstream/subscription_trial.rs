@@ -61,7 +61,7 @@ impl SubscriptionTrial {
         let requested_uri = ByteString::from(uri.as_str());
         let mut open = self.open.lock();
         // Checked under the lock, so that no second trial follows one that ends meanwhile.
-        if !server.description().features.subscribe_untried {
+        if !server.description().capabilities.subscribe_untried {
             return None;
         }
         let mut end = open.get_or_insert_with(|| self.begin(server, requested_uri.clone())).clone();

@@ -422,12 +422,12 @@ fn accepts_stream(headers: &HeaderMap) -> bool {
 ///
 /// Tasks appear as an extension only: "Servers […] MUST NOT continue to advertise the legacy
 /// capabilities under any protocol version that includes this extension" (SEP-2663, Backward Compatibility).
-fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
-    let mut capabilities = server_capabilities::write_capabilities(features);
-    if features.tasks.is_some() {
-        capabilities.set(ByteString::literal("extensions"), tasks::extensions(&features.extensions));
+fn write_capabilities(capabilities: &ServerCapabilities) -> JsonObject {
+    let mut written = server_capabilities::write_capabilities(capabilities);
+    if capabilities.tasks.is_some() {
+        written.set(ByteString::literal("extensions"), tasks::extensions(&capabilities.extensions));
     }
-    capabilities
+    written
 }
 
 /// Encodes the result of `server/discover` (server/discover.mdx).
@@ -435,7 +435,7 @@ fn discover(request: &ValidatedRequest, endpoint: &dyn McpServer) -> Vec<Bytes> 
     let description = endpoint.describe(&request.caller);
     let mut result = JsonObject::new()
         .with("supportedVersions", RawJson::from_value(&[REVISION]))
-        .with("capabilities", write_capabilities(&description.features).to_raw());
+        .with("capabilities", write_capabilities(&description.capabilities).to_raw());
     if let Some(instructions) = &description.instructions {
         result.set(ByteString::literal("instructions"), RawJson::string(instructions));
     }

@@ -51,7 +51,7 @@ pub(crate) async fn discover(
     let mut description = ServerDescription {
         info: info.unwrap_or_else(|| RawJson::literal("{}")),
         instructions: result.get_string("instructions").as_ref().map(ByteString::to_string),
-        features: read_capabilities(&result.get_object("capabilities").unwrap_or_default(), options),
+        capabilities: read_capabilities(&result.get_object("capabilities").unwrap_or_default(), options),
         notes: Vec::new(),
     };
     let list = |kind: ItemKind| send_own_request(link, calls, options, kind.list_method());

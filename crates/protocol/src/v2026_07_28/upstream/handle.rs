@@ -83,7 +83,7 @@ impl McpServer for ModernHandle {
                 }))
             }
             McpMethod::CallTool
-                if foreign && call.task_mode == TaskMode::Never && server.description.features.tasks.is_some() =>
+                if foreign && call.task_mode == TaskMode::Never && server.description.capabilities.tasks.is_some() =>
             {
                 poll_task::call_without_tasks(server, caller, call)
             }
@@ -92,11 +92,11 @@ impl McpServer for ModernHandle {
     }
 
     fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
-        let features = &self.0.description.features;
+        let capabilities = &self.0.description.capabilities;
         let mut acknowledged = SubscriptionFilter {
-            tools: filter.tools && features.tools_changes,
-            prompts: filter.prompts && features.prompts_changes,
-            resources: filter.resources && features.resources_changes,
+            tools: filter.tools && capabilities.tools_changes,
+            prompts: filter.prompts && capabilities.prompts_changes,
+            resources: filter.resources && capabilities.resources_changes,
             uris: filter.uris.clone(),
             // Log messages belong to a request in this revision.
             logs: false,
@@ -108,7 +108,7 @@ impl McpServer for ModernHandle {
             exceeded_limit: None,
             unoffered: None,
         };
-        if !features.subscribe {
+        if !capabilities.subscribe {
             acknowledged.uris.clear();
         }
         let stray_changes = self.0.stray_list_changes.subscribe(&filter);
@@ -132,7 +132,7 @@ impl McpServer for ModernHandle {
     }
 
     fn confirm_subscription(&self, _: &Arc<Caller>, uri: &ByteString) -> Option<BoxFuture<'static, Result<(), Error>>> {
-        if !self.0.description.features.subscribe {
+        if !self.0.description.capabilities.subscribe {
             return None;
         }
         let (mut opened, uri) = (self.0.opened_subscription.subscribe(), uri.clone());

@@ -267,7 +267,7 @@ async fn a_server_that_announces_nothing_is_asked_for_each_list() {
         .await;
         assert_eq!((odd.tools(), odd.count("prompts/list"), odd.count("resources/list")), (1, 1, 1));
         assert_eq!(odd.upstream.status().reason, "");
-        assert!(odd.upstream.description().unwrap().features.tools);
+        assert!(odd.upstream.description().unwrap().capabilities.tools);
     }
 }
 

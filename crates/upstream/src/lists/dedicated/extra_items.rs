@@ -144,9 +144,9 @@ impl ExtraItemsCollector {
             self.has_changes.notified().await;
             // Taken before the fetch, so that a change during it leads to another.
             let kinds = std::mem::take(&mut *self.changed.lock());
-            let features = server.describe(&gateway_caller()).features;
+            let capabilities = server.describe(&gateway_caller()).capabilities;
             for kind in kinds {
-                if offers_list(&features, kind) {
+                if offers_list(&capabilities, kind) {
                     let listed = list_all(server, kind, &settings.lists);
                     match timeout(settings.list_timeout, listed).await {
                         Ok(Ok(list)) => self.extra_items.replace(&self.connection, era, kind, list.items),

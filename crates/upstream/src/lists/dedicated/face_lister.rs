@@ -87,8 +87,8 @@ impl FaceLister {
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => last_listed.is_some(),
                 () = sleep_until(polls.at()) => {
-                    let features = connection.server.describe(&gateway_caller()).features;
-                    let kinds = polls.take_due(&self.server, &self.lists.uses.other, &features);
+                    let capabilities = connection.server.describe(&gateway_caller()).capabilities;
+                    let kinds = polls.take_due(&self.server, &self.lists.uses.other, &capabilities);
                     kinds.into_iter().for_each(|kind| self.mark_changed(kind));
                     false
                 }
@@ -118,10 +118,10 @@ impl FaceLister {
 
     /// Fetches lists, and has clients told if one differs for them.
     async fn fetch(&self, connection: &UpstreamConnection, kinds: &[ItemKind]) -> FetchedLists {
-        let features = connection.server.describe(&gateway_caller()).features;
+        let capabilities = connection.server.describe(&gateway_caller()).capabilities;
         let mut fetched = FetchedLists::default();
         for kind in kinds.iter().copied() {
-            match self.fetch_list(connection, &features, kind).await {
+            match self.fetch_list(connection, &capabilities, kind).await {
                 Ok(list) => fetched.differs |= self.lists.record_other(self.era, kind, list),
                 Err(reason) => {
                     tracing::debug!(server = &*self.server.name, "other era not listed: {reason}");
@@ -139,10 +139,10 @@ impl FaceLister {
     async fn fetch_list(
         &self,
         connection: &UpstreamConnection,
-        features: &ServerCapabilities,
+        capabilities: &ServerCapabilities,
         kind: ItemKind,
     ) -> Result<ItemList, String> {
-        if !offers_list(features, kind) {
+        if !offers_list(capabilities, kind) {
             return Ok(ItemList::default());
         }
         let limit = self.server.peek_live_settings().list_timeout;

@@ -107,7 +107,7 @@ mod tests {
             ServerDescription {
                 info: RawJson::literal("{}"),
                 instructions: None,
-                features: ServerCapabilities::default(),
+                capabilities: ServerCapabilities::default(),
                 notes: Vec::new(),
             }
         }
