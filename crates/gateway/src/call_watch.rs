@@ -19,7 +19,7 @@ use crate::routed_call::RoutedCall;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Call, Caller, Error, ExchangeEvent, McpErrorKind, McpMethod, Outcome, TaskMethod};
 use moongate_telemetry::{CallEnding, CallRecord, ServerHop};
-use moongate_upstream::ServerCall;
+use moongate_upstream::UpstreamCall;
 
 /// Ending of a tool call whose result has `isError`.
 const TOOL_ERROR: CallEnding = CallEnding { error: "tool_error", code: "" };
@@ -204,7 +204,7 @@ impl CallWatch {
         &self.routed
     }
 
-    fn record_end(&mut self, end: &Result<Outcome, Error>, call: &ServerCall) {
+    fn record_end(&mut self, end: &Result<Outcome, Error>, call: &UpstreamCall) {
         self.finished = true;
         let server_revision = call.revision();
         let now = Instant::now();
@@ -285,13 +285,13 @@ impl Drop for CallWatch {
 
 /// Watched exchange. Its events are changed on their way to the client.
 pub(super) struct WatchedCall<F> {
-    call: ServerCall,
+    call: UpstreamCall,
     watch: CallWatch,
     map_event: F,
 }
 
 impl<F: FnMut(ExchangeEvent, &'static str) -> ExchangeEvent + Unpin> WatchedCall<F> {
-    pub(super) fn new(call: ServerCall, watch: CallWatch, map_event: F) -> Self {
+    pub(super) fn new(call: UpstreamCall, watch: CallWatch, map_event: F) -> Self {
         WatchedCall { call, watch, map_event }
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the translation of results: URIs, tasks and the server's name. Does not route (`resolve_call.rs`). Invariant:
 //! every call is permitted and can be revoked, and every call of a client is measured.
 //!
-//! The streams of a call are nested: `RevocableCall` wraps `WatchedCall`, which wraps `ServerCall`. That boxes
+//! The streams of a call are nested: `RevocableCall` wraps `WatchedCall`, which wraps `UpstreamCall`. That boxes
 //! `ActiveCall`, which holds the exchange of `LegacyCall` or `ModernCall`. No streams are `RoutedCall` (a target),
 //! `PendingCall` (an entry for correlation on a pipe) and `OpenCall` (the guard of a legacy session).
 
@@ -21,10 +21,10 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
     Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, McpMethod, Outcome, Retryable, TaskMode,
 };
-use moongate_upstream::ServerCall;
+use moongate_upstream::UpstreamCall;
 
 /// Begins a permitted call at its server. `tests/tidy.rs` checks that nothing else in the gateway reaches a server.
-pub(super) fn begin_permitted(routed: &Permitted<RoutedCall>, caller: &Arc<Caller>, call: Call) -> ServerCall {
+pub(super) fn begin_permitted(routed: &Permitted<RoutedCall>, caller: &Arc<Caller>, call: Call) -> UpstreamCall {
     routed.server.upstream.begin_call(caller, call)
 }
 

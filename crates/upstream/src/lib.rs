@@ -43,7 +43,7 @@ pub use all_servers::demand_counter::DemandCounter;
 pub use all_servers::owner_subscriptions::{OwnerSubscriptionGuard, OwnerSubscriptions, SubscriptionTopic};
 pub use all_servers::session_store::client_session_digest;
 pub use all_servers::{AllServersContext, ServerDialer};
-pub use call::ServerCall;
+pub use call::UpstreamCall;
 pub use connection::UpstreamConnection;
 pub use connection::dial::{ConnectIdentity, open_connection, transport_name};
 pub use connection_owner::ConnectionOwner;
@@ -417,7 +417,7 @@ impl Upstream {
     /// Starts a call of a client. It waits for a concurrency permit and for a connection within the call's limits.
     ///
     /// The one entry for calls. Fetched lists and pings of the supervisor use its own connection instead.
-    pub fn begin_call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> ServerCall {
+    pub fn begin_call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> UpstreamCall {
         self.current().calls.start(caller, call)
     }
 }

@@ -66,7 +66,7 @@ struct ActiveCall {
 }
 
 /// Stream of the events of one call.
-pub struct ServerCall(CallStart);
+pub struct UpstreamCall(CallStart);
 
 /// State at the start: most calls run, a refused one has ended before.
 enum CallStart {
@@ -74,13 +74,13 @@ enum CallStart {
     Running(Box<ActiveCall>),
 }
 
-impl ServerCall {
+impl UpstreamCall {
     fn refused(error: Error) -> Self {
-        ServerCall(CallStart::Refused(Some(error.with_retryable(Retryable::NotSent))))
+        UpstreamCall(CallStart::Refused(Some(error.with_retryable(Retryable::NotSent))))
     }
 
     fn running(call: ActiveCall) -> Self {
-        ServerCall(CallStart::Running(Box::new(call)))
+        UpstreamCall(CallStart::Running(Box::new(call)))
     }
 
     /// Returns the revision of the call's connection. Empty as long as there is none.
@@ -110,7 +110,7 @@ impl ServerCall {
     }
 }
 
-impl Stream for ServerCall {
+impl Stream for UpstreamCall {
     type Item = ExchangeEvent;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {
@@ -159,8 +159,8 @@ impl Stream for ActiveCall {
 }
 
 impl CallDispatcher {
-    /// Starts a call. [`ServerCall::revision`] returns the revision of its connection.
-    pub(crate) fn start(self: &Arc<Self>, caller: &Arc<Caller>, mut call: Call) -> ServerCall {
+    /// Starts a call. [`UpstreamCall::revision`] returns the revision of its connection.
+    pub(crate) fn start(self: &Arc<Self>, caller: &Arc<Caller>, mut call: Call) -> UpstreamCall {
         let caller = self.with_forwarded_headers(caller);
         let era = self.pool.wanted_era(&caller, &call);
         // A task in another era than its client's could not be found again.
@@ -169,7 +169,7 @@ impl CallDispatcher {
         }
         let breaker_permit = match self.check_breaker() {
             Ok(breaker_permit) => breaker_permit,
-            Err(error) => return ServerCall::refused(error),
+            Err(error) => return UpstreamCall::refused(error),
         };
         let deadline = call.received + self.server.timeouts.call();
         self.uses().record_use();
@@ -200,7 +200,7 @@ impl CallDispatcher {
             active_call.connection.is_multiplexed = connection.link.is_multiplexed();
             active_call.connection.revision = connection.revision;
             active_call.step = CallStep::Running(connection.open_call(&caller, call));
-            return ServerCall::running(active_call);
+            return UpstreamCall::running(active_call);
         }
         // Releases the lock on the shared connection: the slow path takes it again, and no lock is held over a wait.
         drop(checked_out);
@@ -213,7 +213,7 @@ impl CallDispatcher {
             let started = dispatcher.connect_and_start(&caller, call, Some(permit), breaker_permit, deadline).await;
             started.map(|started| StartedCall { queue_time, ..started })
         }));
-        ServerCall::running(active_call)
+        UpstreamCall::running(active_call)
     }
 }
 
