@@ -91,7 +91,7 @@ fn recorded_text(error: &Error) -> Box<str> {
 }
 
 /// Call that may end before it is sent to a server.
-pub(super) struct UnsentCall {
+pub(super) struct LocalCall {
     method: McpMethod,
     received: Instant,
     /// Name that the client asks for, as it was sent.
@@ -99,18 +99,18 @@ pub(super) struct UnsentCall {
     request_bytes: usize,
 }
 
-impl UnsentCall {
+impl LocalCall {
     pub(super) fn from_call(call: &Call) -> Self {
         // Records name tools and prompts only.
         let named = matches!(call.method, McpMethod::CallTool | McpMethod::GetPrompt);
         let name = if named { call.params.get("name").cloned() } else { None };
         let request_bytes = call.params.size_hint();
-        UnsentCall { method: call.method.clone(), received: call.received, name, request_bytes }
+        LocalCall { method: call.method.clone(), received: call.received, name, request_bytes }
     }
 
     /// Measures the call, and records it if it failed.
     pub(super) fn record(self, endpoint: &Endpoint, caller: &Caller, end: &Result<Outcome, Error>) {
-        let UnsentCall { method, received, name, request_bytes } = self;
+        let LocalCall { method, received, name, request_bytes } = self;
         let (ending, took) = (ending(&method, caller.revision, end), received.elapsed());
         endpoint.method_meter(&method).record(caller.revision, ending, took, None);
         let item = name.and_then(|name| name.as_text());
@@ -283,20 +283,20 @@ impl Drop for CallWatch {
     }
 }
 
-/// Watched exchange. Its events are changed on their way to the client.
-pub(super) struct WatchedCall<F> {
+/// Metered exchange. Its events are changed on their way to the client.
+pub(super) struct MeteredCall<F> {
     call: UpstreamCall,
     watch: CallWatch,
     map_event: F,
 }
 
-impl<F: FnMut(ExchangeEvent, &'static str) -> ExchangeEvent + Unpin> WatchedCall<F> {
+impl<F: FnMut(ExchangeEvent, &'static str) -> ExchangeEvent + Unpin> MeteredCall<F> {
     pub(super) fn new(call: UpstreamCall, watch: CallWatch, map_event: F) -> Self {
-        WatchedCall { call, watch, map_event }
+        MeteredCall { call, watch, map_event }
     }
 }
 
-impl<F: FnMut(ExchangeEvent, &'static str) -> ExchangeEvent + Unpin> Stream for WatchedCall<F> {
+impl<F: FnMut(ExchangeEvent, &'static str) -> ExchangeEvent + Unpin> Stream for MeteredCall<F> {
     type Item = ExchangeEvent;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {

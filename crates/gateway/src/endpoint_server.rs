@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 
-use crate::call_watch::UnsentCall;
+use crate::call_watch::LocalCall;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
 use crate::expose;
@@ -67,12 +67,12 @@ impl McpServer for Endpoint {
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
         if let McpMethod::List(kind) = call.method {
             let listed = self.list_items(caller, kind, &call.params, call.task_mode != TaskMode::Never);
-            return self.answer_locally(caller, UnsentCall::from_call(&call), listed);
+            return self.answer_locally(caller, LocalCall::from_call(&call), listed);
         }
         if call.method == McpMethod::Task(TaskMethod::List) {
-            let unsent = UnsentCall::from_call(&call);
+            let local_call = LocalCall::from_call(&call);
             let listed = self.list_tasks(caller, call);
-            return listed.unwrap_or_else(|error| self.answer_locally(caller, unsent, Err(error)));
+            return listed.unwrap_or_else(|error| self.answer_locally(caller, local_call, Err(error)));
         }
         match self.search_rules() {
             Some(rules) if call.method == McpMethod::CallTool => self.call_in_search_mode(rules, caller, call),

@@ -3,13 +3,13 @@
 //! Owns the translation of results: URIs, tasks and the server's name. Does not route (`resolve_call.rs`). Invariant:
 //! every call is permitted and can be revoked, and every call of a client is measured.
 //!
-//! The streams of a call are nested: `RevocableCall` wraps `WatchedCall`, which wraps `UpstreamCall`. That boxes
+//! The streams of a call are nested: `RevocableCall` wraps `MeteredCall`, which wraps `UpstreamCall`. That boxes
 //! `ActiveCall`, which holds the exchange of `LegacyCall` or `ModernCall`. No streams are `RoutedCall` (a target),
 //! `PendingCall` (an entry for correlation on a pipe) and `OpenCall` (the guard of a legacy session).
 
 use std::sync::Arc;
 
-use crate::call_watch::{CallWatch, UnsentCall, WatchedCall};
+use crate::call_watch::{CallWatch, LocalCall, MeteredCall};
 use crate::endpoint::Endpoint;
 use crate::extensions;
 use crate::output_fit::OutputFit;
@@ -48,7 +48,7 @@ impl Endpoint {
         let naming = about_task.then(|| self.task_naming(caller, &routed.server));
         let server = routed.server.clone();
         let output = OutputFit::of(self.gateway.context(), &routed, caller, &method);
-        self.start_watched(caller, routed, call, move |event, answered| match event {
+        self.start_metered(caller, routed, call, move |event, answered| match event {
             ExchangeEvent::Done(mut end) => {
                 if let (Ok(outcome), Some(output)) = (&mut end, &output) {
                     output.fit(outcome, &server, answered);
@@ -75,7 +75,7 @@ impl Endpoint {
 
     /// Starts a permitted call and watches it. `map_event` changes its events on their way to the client. It also gets the
     /// revision of the call's connection.
-    pub(super) fn start_watched(
+    pub(super) fn start_metered(
         &self,
         caller: &Arc<Caller>,
         routed: Permitted<RoutedCall>,
@@ -84,14 +84,19 @@ impl Endpoint {
     ) -> Exchange {
         let watch = CallWatch::new(self, caller, &call, routed);
         let server = watch.routed().server.name.clone();
-        let events = WatchedCall::new(begin_permitted(watch.routed(), caller, call), watch, map_event);
+        let events = MeteredCall::new(begin_permitted(watch.routed(), caller, call), watch, map_event);
         let context = self.gateway.context();
         context.in_flight.track(&caller.principal, &context.metrics, events).run_by(Some(server))
     }
 
     /// Ends a call that never left the gateway.
-    pub(super) fn answer_locally(&self, caller: &Caller, unsent: UnsentCall, end: Result<Outcome, Error>) -> Exchange {
-        unsent.record(self, caller, &end);
+    pub(super) fn answer_locally(
+        &self,
+        caller: &Caller,
+        local_call: LocalCall,
+        end: Result<Outcome, Error>,
+    ) -> Exchange {
+        local_call.record(self, caller, &end);
         // A client may use the state of such a call again.
         Exchange::ready(end.map_err(|error| error.with_retryable(Retryable::NotSent)))
     }

@@ -118,7 +118,7 @@ impl Endpoint {
         let next = listers.get(index + 1).map(|upstream| format!("{}:", upstream.settings.name));
         let naming = self.task_naming(caller, &server);
         let routed = server.route_call(self.method_meter(&call.method));
-        Ok(self.start_watched(caller, routed, call, move |event, _| match event {
+        Ok(self.start_metered(caller, routed, call, move |event, _| match event {
             ExchangeEvent::Done(end) => ExchangeEvent::Done(naming.expose_page(end, next.as_deref())),
             other => other,
         }))

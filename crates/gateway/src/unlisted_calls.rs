@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::call_watch::UnsentCall;
+use crate::call_watch::LocalCall;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
 use crate::running_server::RunningServer;
@@ -20,7 +20,7 @@ impl Endpoint {
         let is_unknown = error.kind == McpErrorKind::UnknownName;
         let found = is_unknown.then(|| self.candidate_servers(&call)).flatten();
         let Some((kind, servers)) = found else {
-            return self.answer_locally(caller, UnsentCall::from_call(&call), Err(error));
+            return self.answer_locally(caller, LocalCall::from_call(&call), Err(error));
         };
         let (endpoint, caller) = (self.clone_endpoint(), caller.clone());
         Exchange::start_with(async move {
@@ -29,12 +29,12 @@ impl Endpoint {
             // Unchanged lists cannot hold the name, so the catalogue need not be built anew.
             let is_same = servers.iter().zip(&before).all(|(server, before)| Arc::ptr_eq(&server.lists(), before));
             if is_same {
-                return endpoint.answer_locally(&caller, UnsentCall::from_call(&call), Err(error));
+                return endpoint.answer_locally(&caller, LocalCall::from_call(&call), Err(error));
             }
             endpoint.gateway.rebuild();
             match endpoint.route(&caller, &mut call) {
                 Ok(routed) => endpoint.start(&caller, routed, call),
-                Err(error) => endpoint.answer_locally(&caller, UnsentCall::from_call(&call), Err(error)),
+                Err(error) => endpoint.answer_locally(&caller, LocalCall::from_call(&call), Err(error)),
             }
         })
     }

@@ -19,7 +19,7 @@ mod text_result;
 
 use std::sync::Arc;
 
-use crate::call_watch::UnsentCall;
+use crate::call_watch::LocalCall;
 use crate::catalog::Snapshot;
 use crate::endpoint::Endpoint;
 use crate::settings::SearchRules;
@@ -44,18 +44,18 @@ impl Endpoint {
         // A meta-tool that is switched off must not catch a call of a server's tool with its name.
         let tool = name.and_then(|name| MetaTool::from_name(&name)).filter(|tool| tool.is_enabled(rules));
         let Some(tool) = tool else { return self.call_item(caller, call) };
-        let unsent = UnsentCall::from_call(&call);
+        let local_call = LocalCall::from_call(&call);
         let raw = call.params.get("arguments").cloned();
         // The request's headers are compared with the tool that the request names, which is not the one that runs.
         let checked = call.deferred_check.take().map_or(Ok(()), |check| check(&tool.members(), raw.as_ref()));
         if let Err(error) = checked.and_then(|()| check_task_mode(tool, &call)) {
-            return self.answer_locally(caller, unsent, Err(error));
+            return self.answer_locally(caller, local_call, Err(error));
         }
         let arguments = MetaArguments::read(tool, raw.as_ref());
         match arguments.and_then(|arguments| self.start_meta_tool(tool, &arguments, caller, call)) {
             Ok(exchange) => exchange,
             // A result: the model reads it and corrects the call. A protocol error may stop at the client.
-            Err(problem) => self.answer_locally(caller, unsent, Ok(error_result(&problem.0))),
+            Err(problem) => self.answer_locally(caller, local_call, Ok(error_result(&problem.0))),
         }
     }
 
@@ -68,7 +68,7 @@ impl Endpoint {
     ) -> Result<Exchange, ArgumentProblem> {
         if let Some(stray) = arguments.stray_members() {
             let answer = refuse_stray_members(tool, arguments, stray)?;
-            return Ok(self.answer_from_catalog(caller, UnsentCall::from_call(&call), answer));
+            return Ok(self.answer_from_catalog(caller, LocalCall::from_call(&call), answer));
         }
         let query = |group, full| -> Result<ItemQuery, ArgumentProblem> {
             let (text, server) = (arguments.text("query")?, arguments.optional_text("server")?);
@@ -100,15 +100,15 @@ impl Endpoint {
             }
             MetaTool::ListServers => Box::new(|endpoint, caller| endpoint.list_servers(&caller.principal)),
         };
-        Ok(self.answer_from_catalog(caller, UnsentCall::from_call(&call), answer))
+        Ok(self.answer_from_catalog(caller, LocalCall::from_call(&call), answer))
     }
 
-    fn answer_from_catalog(&self, caller: &Arc<Caller>, unsent: UnsentCall, answer: LocalAnswer) -> Exchange {
+    fn answer_from_catalog(&self, caller: &Arc<Caller>, local_call: LocalCall, answer: LocalAnswer) -> Exchange {
         let (endpoint, caller) = (self.clone_endpoint(), caller.clone());
         Exchange::start_with(async move {
             let asking = caller.clone();
             let end = endpoint.in_background(move |endpoint| answer(endpoint, &asking)).await;
-            endpoint.answer_locally(&caller, unsent, end)
+            endpoint.answer_locally(&caller, local_call, end)
         })
     }
 
