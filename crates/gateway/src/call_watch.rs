@@ -11,11 +11,11 @@ use std::time::Duration;
 use futures_util::{Stream, StreamExt};
 use tokio::time::Instant;
 
+use crate::call_route::CallRoute;
 use crate::endpoint::Endpoint;
 use crate::endpoint_context::EndpointContext;
 use crate::permitted::Permitted;
 use crate::recent_calls::{CallFacts, CallResult, CallState, CallTicket, error_text};
-use crate::routed_call::RoutedCall;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Call, Caller, Error, ExchangeEvent, McpErrorKind, McpMethod, Outcome, TaskMethod};
 use moongate_telemetry::{CallEnding, CallRecord, ServerHop};
@@ -157,7 +157,7 @@ impl LocalCall {
 pub(super) struct CallWatch {
     context: Arc<EndpointContext>,
     caller: Arc<Caller>,
-    routed: Permitted<RoutedCall>,
+    route: Permitted<CallRoute>,
     method: McpMethod,
     endpoint: ByteString,
     received: Instant,
@@ -172,14 +172,14 @@ pub(super) struct CallWatch {
 
 impl CallWatch {
     /// Creates the watch of a call that is about to be sent.
-    pub(super) fn new(endpoint: &Endpoint, caller: &Arc<Caller>, call: &Call, routed: Permitted<RoutedCall>) -> Self {
+    pub(super) fn new(endpoint: &Endpoint, caller: &Arc<Caller>, call: &Call, route: Permitted<CallRoute>) -> Self {
         let context = endpoint.gateway.context();
         let facts = CallFacts {
             method: known_method(&call.method),
             principal: caller.principal.clone(),
             endpoint: endpoint.name.clone(),
-            server: routed.server.name.clone(),
-            item: routed.tool.clone(),
+            server: route.server.name.clone(),
+            item: route.tool.clone(),
             client_revision: caller.revision,
             request_bytes: call.params.size_hint(),
             received: call.received,
@@ -188,7 +188,7 @@ impl CallWatch {
             ticket: context.recent_calls.begin(caller, facts),
             context: context.clone(),
             caller: caller.clone(),
-            routed,
+            route,
             method: call.method.clone(),
             endpoint: endpoint.name.clone(),
             received: call.received,
@@ -200,8 +200,8 @@ impl CallWatch {
     }
 
     /// Returns the target of the call.
-    pub(super) fn routed(&self) -> &Permitted<RoutedCall> {
-        &self.routed
+    pub(super) fn route(&self) -> &Permitted<CallRoute> {
+        &self.route
     }
 
     fn record_end(&mut self, end: &Result<Outcome, Error>, call: &UpstreamCall) {
@@ -210,7 +210,7 @@ impl CallWatch {
         let now = Instant::now();
         let ending = ending(&self.method, self.caller.revision, end);
         let hop = ServerHop { revision: server_revision, time: now - self.sent };
-        self.routed.meter.record(self.caller.revision, ending, now - self.received, Some(hop));
+        self.route.meter.record(self.caller.revision, ending, now - self.received, Some(hop));
         // Taken, so that `drop` does not end the entry a second time.
         if let Some(ticket) = self.ticket.take() {
             // A call that never got a connection has waited all the time.
@@ -244,8 +244,8 @@ impl CallWatch {
             client: self.caller.client_info.as_ref(),
             revision: self.caller.revision,
             endpoint: &self.endpoint,
-            server: &self.routed.server.name,
-            tool: &self.routed.tool,
+            server: &self.route.server.name,
+            tool: &self.route.tool,
             outcome,
             code,
             duration: now - self.received,

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use crate::call_route::CallRoute;
 use crate::endpoint::Endpoint;
 use crate::expose;
 use crate::permitted::Permitted;
-use crate::routed_call::RoutedCall;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{
     Call, Caller, Error, InputKind, InputRequired, McpErrorKind, Notification, Principal, ServerDescription,
@@ -21,7 +21,7 @@ impl Endpoint {
     }
 
     /// Routes a call of a method that no revision has.
-    pub(super) fn route_extension_call(&self, caller: &Caller, call: &Call) -> Result<Permitted<RoutedCall>, Error> {
+    pub(super) fn route_extension_call(&self, caller: &Caller, call: &Call) -> Result<Permitted<CallRoute>, Error> {
         let unknown = || Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {}", call.method.name()));
         let server = self.permit_extensions(&caller.principal).ok_or_else(unknown)?;
         Ok(server.route_call(self.method_meter(&call.method)))

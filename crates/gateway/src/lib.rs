@@ -4,6 +4,7 @@
 //! sessions. Invariant: every list of items comes from memory, and every other call goes to one server at most.
 
 mod build_catalog;
+mod call_route;
 mod call_watch;
 mod catalog;
 mod catalog_route;
@@ -37,7 +38,6 @@ mod reconfigure;
 mod resolve_call;
 mod resolve_uri;
 mod rewrite_links;
-mod routed_call;
 mod running_server;
 mod schema_findings;
 mod schemas;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::call_route::CallRoute;
 use crate::endpoint_context::EndpointContext;
-use crate::routed_call::RoutedCall;
 use crate::running_server::RunningServer;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, McpMethod, Outcome, TaskMethod};
@@ -30,12 +30,12 @@ impl OutputFit {
     /// Returns the fit of a call's result. `None`: it has no structured output.
     pub(super) fn of(
         context: &Arc<EndpointContext>,
-        routed: &RoutedCall,
+        route: &CallRoute,
         caller: &Caller,
         method: &McpMethod,
     ) -> Option<Self> {
         let has_output = matches!(method, McpMethod::CallTool | McpMethod::Task(TaskMethod::Result));
-        has_output.then(|| OutputFit { context: context.clone(), output: routed.output, client: caller.revision })
+        has_output.then(|| OutputFit { context: context.clone(), output: route.output, client: caller.revision })
     }
 
     /// Fits the end of the call. `answered` is the revision of its connection.

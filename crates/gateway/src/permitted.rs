@@ -6,13 +6,13 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::call_route::CallRoute;
 use crate::catalog::Snapshot;
 use crate::catalog_route::CatalogRoute;
 use crate::decision::{DecisionRecorder, DecisionRule};
 use crate::endpoint::Endpoint;
 use crate::endpoint_context::EndpointContext;
 use crate::endpoint_scope::EndpointScope;
-use crate::routed_call::RoutedCall;
 use crate::running_server::{RunningServer, server_name};
 use crate::task_handles;
 use moongate_access::policy::ItemRules;
@@ -36,11 +36,11 @@ impl<T> Deref for Permitted<T> {
 
 impl Permitted<Arc<CatalogRoute>> {
     /// Routes a call of a client of this era to the item.
-    pub(super) fn route_call(&self, era: Era) -> Permitted<RoutedCall> {
+    pub(super) fn route_call(&self, era: Era) -> Permitted<CallRoute> {
         let CatalogRoute { upstream, meter, exposed, .. } = &*self.0;
         let (server, meter, tool) = (upstream.clone(), meter.clone(), exposed.clone());
         let output = self.0.output_for(era);
-        Permitted(RoutedCall { server, meter, tool, output })
+        Permitted(CallRoute { server, meter, tool, output })
     }
 
     /// Returns the item's server, for what concerns the item.
@@ -51,13 +51,13 @@ impl Permitted<Arc<CatalogRoute>> {
 
 impl Permitted<Arc<RunningServer>> {
     /// Routes a call that names no tool or prompt.
-    pub(super) fn route_call(self, meter: Arc<CallMeter>) -> Permitted<RoutedCall> {
+    pub(super) fn route_call(self, meter: Arc<CallMeter>) -> Permitted<CallRoute> {
         self.route_result(meter, ListedOutput::default())
     }
 
     /// Routes a call that names no tool, and whose result was listed so.
-    pub(super) fn route_result(self, meter: Arc<CallMeter>, output: ListedOutput) -> Permitted<RoutedCall> {
-        Permitted(RoutedCall { server: self.0, meter, tool: ByteString::literal(""), output })
+    pub(super) fn route_result(self, meter: Arc<CallMeter>, output: ListedOutput) -> Permitted<CallRoute> {
+        Permitted(CallRoute { server: self.0, meter, tool: ByteString::literal(""), output })
     }
 }
 

@@ -4,17 +4,17 @@
 //! (`permitted.rs`) or start calls (`start_call.rs`). Invariant: a name that may not be used gets the same error as one
 //! that does not exist.
 
+use crate::call_route::{CallRoute, check_issuer};
 use crate::catalog::Snapshot;
 use crate::endpoint::Endpoint;
 use crate::permitted::Permitted;
-use crate::routed_call::{RoutedCall, check_issuer};
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_model::{Call, Caller, Error, ItemKind, McpErrorKind, McpMethod};
 
 impl Endpoint {
     /// Resolves a call to its target, and names the item as its server does. A call that is refused stays as it was.
-    pub(super) fn route(&self, caller: &Caller, call: &mut Call) -> Result<Permitted<RoutedCall>, Error> {
+    pub(super) fn route(&self, caller: &Caller, call: &mut Call) -> Result<Permitted<CallRoute>, Error> {
         let snapshot = self.generation.snapshot.load();
         match call.method {
             McpMethod::CallTool => self.resolve_named(&snapshot, caller, ItemKind::Tools, call),
@@ -35,7 +35,7 @@ impl Endpoint {
         caller: &Caller,
         kind: ItemKind,
         call: &mut Call,
-    ) -> Result<Permitted<RoutedCall>, Error> {
+    ) -> Result<Permitted<CallRoute>, Error> {
         let name = call.params.get_string("name").ok_or_else(|| Error::without_text(&call.params, "name"))?;
         let what = if kind == ItemKind::Tools { "tool" } else { "prompt" };
         let unknown = || Error::new(McpErrorKind::UnknownName, format!("Unknown {what}: {name}"));
@@ -60,7 +60,7 @@ impl Endpoint {
         snapshot: &Snapshot,
         caller: &Caller,
         call: &mut Call,
-    ) -> Result<Permitted<RoutedCall>, Error> {
+    ) -> Result<Permitted<CallRoute>, Error> {
         let uri = call.params.get_string("uri").ok_or_else(|| Error::without_text(&call.params, "uri"))?;
         let (server, local) = self.resolve_uri(snapshot, caller, &uri, &LookupBudget::new())?;
         check_issuer(&server, call)?;
@@ -77,7 +77,7 @@ impl Endpoint {
         snapshot: &Snapshot,
         caller: &Caller,
         call: &mut Call,
-    ) -> Result<Permitted<RoutedCall>, Error> {
+    ) -> Result<Permitted<CallRoute>, Error> {
         let wrong =
             || Error::new(McpErrorKind::InvalidParams, "Invalid params: ref must name a prompt or a resource template");
         let mut reference = call.params.get_object("ref").ok_or_else(wrong)?;

@@ -4,18 +4,18 @@
 //! every call is permitted and can be revoked, and every call of a client is measured.
 //!
 //! The streams of a call are nested: `RevocableCall` wraps `MeteredCall`, which wraps `UpstreamCall`. That boxes
-//! `ActiveCall`, which holds the exchange of `LegacyCall` or `ModernCall`. No streams are `RoutedCall` (a target),
+//! `ActiveCall`, which holds the exchange of `LegacyCall` or `ModernCall`. No streams are `CallRoute` (a target),
 //! `PendingCall` (an entry for correlation on a pipe) and `OpenCall` (the guard of a legacy session).
 
 use std::sync::Arc;
 
+use crate::call_route::CallRoute;
 use crate::call_watch::{CallWatch, LocalCall, MeteredCall};
 use crate::endpoint::Endpoint;
 use crate::extensions;
 use crate::output_fit::OutputFit;
 use crate::permitted::Permitted;
 use crate::rewrite_links;
-use crate::routed_call::RoutedCall;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
@@ -24,31 +24,31 @@ use moongate_model::{
 use moongate_upstream::UpstreamCall;
 
 /// Begins a permitted call at its server. `tests/tidy.rs` checks that nothing else in the gateway reaches a server.
-pub(super) fn begin_permitted(routed: &Permitted<RoutedCall>, caller: &Arc<Caller>, call: Call) -> UpstreamCall {
-    routed.server.upstream.begin_call(caller, call)
+pub(super) fn begin_permitted(route: &Permitted<CallRoute>, caller: &Arc<Caller>, call: Call) -> UpstreamCall {
+    route.server.upstream.begin_call(caller, call)
 }
 
 impl Endpoint {
     /// Starts a call of an item, if it exists and the caller may use it.
     pub(super) fn call_item(&self, caller: &Arc<Caller>, mut call: Call) -> Exchange {
         match self.route(caller, &mut call) {
-            Ok(routed) => self.start(caller, routed, call),
+            Ok(route) => self.start(caller, route, call),
             Err(error) => self.call_unlisted(caller, call, error),
         }
     }
 
     /// Starts a permitted call, and translates what comes back for its client.
-    pub(super) fn start(&self, caller: &Arc<Caller>, routed: Permitted<RoutedCall>, call: Call) -> Exchange {
+    pub(super) fn start(&self, caller: &Arc<Caller>, route: Permitted<CallRoute>, call: Call) -> Exchange {
         let method = call.method.clone();
         let extensions = self.permits_extensions(&caller.principal);
         let call = Call { extensions, ..call };
         // A single server's endpoint keeps that server's URIs, so its links need no rewriting.
         let links = (!self.keeps_local_names()).then(|| self.gateway.clone());
         let about_task = call.task_mode != TaskMode::Never || matches!(method, McpMethod::Task(_));
-        let naming = about_task.then(|| self.task_naming(caller, &routed.server));
-        let server = routed.server.clone();
-        let output = OutputFit::of(self.gateway.context(), &routed, caller, &method);
-        self.start_metered(caller, routed, call, move |event, answered| match event {
+        let naming = about_task.then(|| self.task_naming(caller, &route.server));
+        let server = route.server.clone();
+        let output = OutputFit::of(self.gateway.context(), &route, caller, &method);
+        self.start_metered(caller, route, call, move |event, answered| match event {
             ExchangeEvent::Done(mut end) => {
                 if let (Ok(outcome), Some(output)) = (&mut end, &output) {
                     output.fit(outcome, &server, answered);
@@ -78,13 +78,13 @@ impl Endpoint {
     pub(super) fn start_metered(
         &self,
         caller: &Arc<Caller>,
-        routed: Permitted<RoutedCall>,
+        route: Permitted<CallRoute>,
         call: Call,
         map_event: impl FnMut(ExchangeEvent, &'static str) -> ExchangeEvent + Send + Unpin + 'static,
     ) -> Exchange {
-        let watch = CallWatch::new(self, caller, &call, routed);
-        let server = watch.routed().server.name.clone();
-        let events = MeteredCall::new(begin_permitted(watch.routed(), caller, call), watch, map_event);
+        let watch = CallWatch::new(self, caller, &call, route);
+        let server = watch.route().server.name.clone();
+        let events = MeteredCall::new(begin_permitted(watch.route(), caller, call), watch, map_event);
         let context = self.gateway.context();
         context.in_flight.track(&caller.principal, &context.metrics, events).run_by(Some(server))
     }

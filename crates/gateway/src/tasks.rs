@@ -8,9 +8,9 @@ use std::sync::Arc;
 use futures_util::{Stream, stream};
 use tokio::time::Instant;
 
+use crate::call_route::{CallRoute, check_issuer};
 use crate::endpoint::Endpoint;
 use crate::permitted::Permitted;
-use crate::routed_call::{RoutedCall, check_issuer};
 use crate::running_server::{RunningServer, server_name};
 use crate::start_call::begin_permitted;
 use crate::templates::LookupBudget;
@@ -52,7 +52,7 @@ impl Endpoint {
     }
 
     /// Routes a call about a task.
-    pub(super) fn route_task_call(&self, caller: &Caller, call: &mut Call) -> Result<Permitted<RoutedCall>, Error> {
+    pub(super) fn route_task_call(&self, caller: &Caller, call: &mut Call) -> Result<Permitted<CallRoute>, Error> {
         let handle = call.params.get_string("taskId").ok_or_else(|| Error::without_text(&call.params, "taskId"))?;
         let (server, local) = self.locate_task(caller, &handle)?;
         check_issuer(&server, call)?;
@@ -117,8 +117,8 @@ impl Endpoint {
         let server = listers.get(index).cloned().ok_or_else(|| Error::internal("no server lists tasks"))?;
         let next = listers.get(index + 1).map(|upstream| format!("{}:", upstream.settings.name));
         let naming = self.task_naming(caller, &server);
-        let routed = server.route_call(self.method_meter(&call.method));
-        Ok(self.start_metered(caller, routed, call, move |event, _| match event {
+        let route = server.route_call(self.method_meter(&call.method));
+        Ok(self.start_metered(caller, route, call, move |event, _| match event {
             ExchangeEvent::Done(end) => ExchangeEvent::Done(naming.expose_page(end, next.as_deref())),
             other => other,
         }))
@@ -145,9 +145,9 @@ impl Endpoint {
             let Ok((server, local)) = self.locate_task(caller, handle) else { continue };
             acknowledged.push(handle.clone());
             let naming = self.task_naming(caller, &server);
-            let routed = server.route_call(self.method_meter(&McpMethod::Task(TaskMethod::Get)));
+            let route = server.route_call(self.method_meter(&McpMethod::Task(TaskMethod::Get)));
             let watch =
-                TaskStatusWatch { naming, routed, local, last_state: None, due: Instant::now(), finished: false };
+                TaskStatusWatch { naming, route, local, last_state: None, due: Instant::now(), finished: false };
             watches.push(stream::unfold(Box::new(watch), |mut watch| async move {
                 watch.next().await.map(|task| (Notification::TaskStatus(Box::new(task)), watch))
             }));
@@ -216,7 +216,7 @@ impl TaskNaming {
 /// Watched task.
 struct TaskStatusWatch {
     naming: TaskNaming,
-    routed: Permitted<RoutedCall>,
+    route: Permitted<CallRoute>,
     local: ByteString,
     /// State in the last notification.
     last_state: Option<LastTaskState>,
@@ -236,7 +236,7 @@ impl TaskStatusWatch {
             tokio::time::sleep_until(self.due).await;
             let call =
                 Call { detailed: true, task_mode: TaskMode::Allowed, ..Call::for_task(TaskMethod::Get, &self.local) };
-            let mut task = match Exchange::new(begin_permitted(&self.routed, &self.naming.caller, call)).outcome().await
+            let mut task = match Exchange::new(begin_permitted(&self.route, &self.naming.caller, call)).outcome().await
             {
                 Ok(Outcome { task: Some(task), .. }) => *task,
                 // An unavailable server may come back with its tasks.

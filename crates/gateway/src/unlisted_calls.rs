@@ -33,7 +33,7 @@ impl Endpoint {
             }
             endpoint.gateway.rebuild();
             match endpoint.route(&caller, &mut call) {
-                Ok(routed) => endpoint.start(&caller, routed, call),
+                Ok(route) => endpoint.start(&caller, route, call),
                 Err(error) => endpoint.answer_locally(&caller, LocalCall::from_call(&call), Err(error)),
             }
         })

@@ -1,7 +1,7 @@
 //! Target of a call, between its resolution and its start.
 //!
 //! Owns the check that a continuation goes back to its server. Does not resolve names
-//! (`resolve_call.rs`). Invariant: a routed call goes to exactly one server.
+//! (`resolve_call.rs`). Invariant: a route leads to exactly one server.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use moongate_protocol::ListedOutput;
 use moongate_telemetry::CallMeter;
 
 /// Target of a call.
-pub(super) struct RoutedCall {
+pub(super) struct CallRoute {
     pub(super) server: Arc<RunningServer>,
     pub(super) meter: Arc<CallMeter>,
     /// Tool or prompt, as clients see it. Empty where there is none.
