@@ -83,7 +83,7 @@ impl InFlightCalls {
         let calls = self.calls(principal);
         calls.count.fetch_add(1, Ordering::Relaxed);
         let entered = InFlightGuard { calls: calls.clone(), _all: CountGuard::new(&metrics.calls.inflight) };
-        Exchange::new(RevocableCall { events: Some(events), revoked: RevocationWait::of(calls), _guard: entered })
+        Exchange::new(CancellableCall { events: Some(events), revoked: RevocationWait::of(calls), _guard: entered })
     }
 
     /// Waits until a principal is revoked.
@@ -166,14 +166,14 @@ impl Drop for InFlightGuard {
 }
 
 /// Exchange that ends with its principal.
-struct RevocableCall<S> {
+struct CancellableCall<S> {
     /// Events of the call. Dropped to cancel it.
     events: Option<S>,
     revoked: RevocationWait,
     _guard: InFlightGuard,
 }
 
-impl<S: Stream<Item = ExchangeEvent> + Unpin> Stream for RevocableCall<S> {
+impl<S: Stream<Item = ExchangeEvent> + Unpin> Stream for CancellableCall<S> {
     type Item = ExchangeEvent;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {

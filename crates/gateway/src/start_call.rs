@@ -3,7 +3,7 @@
 //! Owns the translation of results: URIs, tasks and the server's name. Does not route (`resolve_call.rs`). Invariant:
 //! every call is permitted and can be revoked, and every call of a client is measured.
 //!
-//! The streams of a call are nested: `RevocableCall` wraps `MeteredCall`, which wraps `UpstreamCall`. That boxes
+//! The streams of a call are nested: `CancellableCall` wraps `MeteredCall`, which wraps `UpstreamCall`. That boxes
 //! `ActiveCall`, which holds the exchange of `LegacyCall` or `ModernCall`. No streams are `CallRoute` (a target),
 //! `PendingCall` (an entry for correlation on a pipe) and `OpenCall` (the guard of a legacy session).
 
