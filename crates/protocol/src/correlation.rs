@@ -33,7 +33,7 @@ pub struct PendingCalls(Arc<PendingTable>);
 
 #[derive(Default)]
 struct PendingTable {
-    open: Mutex<BTreeMap<u64, PendingCall>>,
+    open: Mutex<BTreeMap<u64, CorrelationEntry>>,
     /// Calls cancelled before their response. The server may not have read that yet and still send requests for them.
     cancelled: Mutex<VecDeque<CancelledCall>>,
     last: AtomicU64,
@@ -56,7 +56,7 @@ struct PendingTable {
 }
 
 /// Facts about one open call.
-struct PendingCall {
+struct CorrelationEntry {
     capabilities: ClientCapabilities,
     /// True if the client may use the server's extensions.
     extensions: bool,
@@ -76,7 +76,7 @@ struct PendingCall {
     stray_messages: Option<StrayMessages>,
 }
 
-impl PendingCall {
+impl CorrelationEntry {
     /// True if the call's client may get a request of this kind.
     fn accepts(&self, kind: InputKind) -> bool {
         match kind {
@@ -175,7 +175,7 @@ impl PendingCalls {
         // A call that accepts no input requests needs no side queue.
         let stray_messages = (caller.capabilities != ClientCapabilities::default()).then(StrayMessages::default);
         let (capabilities, owner, stray_messages) = (caller.capabilities, owner_of(caller), stray_messages.clone());
-        let open = PendingCall {
+        let open = CorrelationEntry {
             capabilities,
             extensions: false,
             logs,
@@ -195,7 +195,7 @@ impl PendingCalls {
     pub(super) fn open_subscription(&self) -> CallEntry {
         let id = self.next_id();
         let (capabilities, logs, target) = (ClientCapabilities::default(), LogInterest::Never, CallTarget::default());
-        let open = PendingCall {
+        let open = CorrelationEntry {
             capabilities,
             extensions: false,
             logs,
@@ -217,7 +217,7 @@ impl PendingCalls {
     pub(super) fn deliver_request(&self, request: RpcRequest) -> Result<(), RpcRequest> {
         let kind = InputKind::classify(&request.method, &request.params);
         self.record_kind(kind);
-        let fits = |_, open: &PendingCall| open.stray_messages.is_some() && open.accepts(kind);
+        let fits = |_, open: &CorrelationEntry| open.stray_messages.is_some() && open.accepts(kind);
         match self.sole_candidate(fits).filter(|id| self.may_ask(*id, kind)) {
             Some(id) => self.push(id, request),
             None => Err(request),
@@ -227,7 +227,8 @@ impl PendingCalls {
     /// Delivers an input request that went to the wrong call of a client to another call of that client.
     pub(super) fn redeliver_request(&self, caller: &Caller, request: RpcRequest) -> Result<(), RpcRequest> {
         let (kind, owner) = (InputKind::classify(&request.method, &request.params), owner_of(caller));
-        let fits = |_, open: &PendingCall| open.stray_messages.is_some() && open.accepts(kind) && open.owner == owner;
+        let fits =
+            |_, open: &CorrelationEntry| open.stray_messages.is_some() && open.accepts(kind) && open.owner == owner;
         match self.sole_candidate(fits) {
             Some(id) => self.push(id, request),
             None => Err(request),
@@ -289,14 +290,14 @@ impl PendingCalls {
 
     /// Finds the call that awaits a task.
     fn find_by_task(&self, task: &str) -> Option<u64> {
-        let waits = |open: &PendingCall| open.task.as_ref().is_some_and(|(id, _)| id.as_str() == task);
+        let waits = |open: &CorrelationEntry| open.task.as_ref().is_some_and(|(id, _)| id.as_str() == task);
         self.lock().iter().find(|(_, open)| waits(open)).map(|(id, _)| *id)
     }
 
     /// Finds the call that this progress token belongs to.
     fn find_by_token(&self, token: u64) -> Option<u64> {
         let open = self.lock();
-        let named = |call: &PendingCall| call.task.as_ref().is_some_and(|(_, also)| *also == Some(token));
+        let named = |call: &CorrelationEntry| call.task.as_ref().is_some_and(|(_, also)| *also == Some(token));
         // A call's own token is its id. Only the second token of a task needs the search.
         if open.contains_key(&token) {
             return Some(token);
@@ -313,7 +314,7 @@ impl PendingCalls {
     pub fn has_other_clients(&self, caller: &Caller) -> bool {
         let (owner, able) = (owner_of(caller), caller.capabilities != ClientCapabilities::default());
         // Two calls can be confused only if one of them accepts input requests.
-        let other = |open: &PendingCall| {
+        let other = |open: &CorrelationEntry| {
             open.owner.is_some() && open.owner != owner && (able || open.capabilities != ClientCapabilities::default())
         };
         self.lock().values().any(other)
@@ -329,13 +330,13 @@ impl PendingCalls {
             return false;
         }
         let owner = owner_of(caller);
-        let is_able = |open: &PendingCall| open.capabilities != ClientCapabilities::default();
-        let is_other = |open: &&PendingCall| open.owner.is_some() && open.owner != owner && is_able(open);
+        let is_able = |open: &CorrelationEntry| open.capabilities != ClientCapabilities::default();
+        let is_other = |open: &&CorrelationEntry| open.owner.is_some() && open.owner != owner && is_able(open);
         self.lock().values().filter(is_other).any(|open| !quiet.contains(open.target))
     }
 
     /// Records that a call was answered without an input request.
-    fn record_quiet(&self, call: &PendingCall) {
+    fn record_quiet(&self, call: &CorrelationEntry) {
         if call.owner.is_some() && call.input_count == 0 && !self.0.interactive.is_set() {
             self.0.quiet_targets.record(call.target);
         }
@@ -438,7 +439,7 @@ impl PendingCalls {
     ///
     /// Returns `None` if another client has a call open that the request could come from. Among several calls of one
     /// client the likeliest call gets it, since the client is the same.
-    fn sole_candidate(&self, fits: impl Fn(u64, &PendingCall) -> bool) -> Option<u64> {
+    fn sole_candidate(&self, fits: impl Fn(u64, &CorrelationEntry) -> bool) -> Option<u64> {
         let mut open = self.lock();
         let owner = open.iter().find(|(id, call)| fits(**id, call))?.1.owner.clone();
         if owner.is_none() || open.values().any(|call| call.owner.is_some() && call.owner != owner) {
@@ -456,7 +457,7 @@ impl PendingCalls {
             return None;
         }
         let fitting = open.iter().filter(|(id, call)| fits(**id, call) && **id <= unread);
-        let candidate = |(id, call): (&u64, &PendingCall)| CallCandidate {
+        let candidate = |(id, call): (&u64, &CorrelationEntry)| CallCandidate {
             id: *id,
             target: call.target,
             input_count: call.input_count,
@@ -477,7 +478,7 @@ impl PendingCalls {
     }
 
     /// Returns the only client call if it matches.
-    fn sole_call(&self, matches: impl Fn(&PendingCall) -> bool) -> Option<u64> {
+    fn sole_call(&self, matches: impl Fn(&CorrelationEntry) -> bool) -> Option<u64> {
         let id = self.sole_match(|open| open.owner.is_some())?;
         let owner = self.lock().get(&id).filter(|open| matches(open))?.owner.clone();
         (!self.any_cancelled(|cancelled| cancelled.may_concern(owner.as_ref()))).then_some(id)
@@ -514,7 +515,7 @@ impl PendingCalls {
         (alone && !self.any_cancelled(others)).then_some(id)
     }
 
-    fn sole_match(&self, fits: impl Fn(&PendingCall) -> bool) -> Option<u64> {
+    fn sole_match(&self, fits: impl Fn(&CorrelationEntry) -> bool) -> Option<u64> {
         let open = self.lock();
         let mut fitting = open.iter().filter(|(_, call)| fits(call)).map(|(id, _)| *id);
         match (fitting.next(), fitting.next()) {
@@ -523,7 +524,7 @@ impl PendingCalls {
         }
     }
 
-    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<u64, PendingCall>> {
+    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<u64, CorrelationEntry>> {
         self.0.open.lock()
     }
 }
