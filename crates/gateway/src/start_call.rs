@@ -5,7 +5,7 @@
 //!
 //! The streams of a call are nested: `CancellableCall` wraps `MeteredCall`, which wraps `UpstreamCall`. That boxes
 //! `ActiveCall`, which holds the exchange of `LegacyCall` or `ModernCall`. No streams are `CallRoute` (a target),
-//! `CorrelationEntry` (an entry for correlation on a pipe) and `OpenCall` (the guard of a legacy session).
+//! `CorrelationEntry` (an entry for correlation on a pipe) and `SessionCallGuard` (the guard of a legacy session).
 
 use std::sync::Arc;
 

@@ -61,7 +61,7 @@ pub use parked::{OpenInput, OpenInputRequest, ParkTicket, ParkedCall, ParkedCall
 pub use persisted::{RestoredFrom, SessionRecord};
 pub use resumption::{GET_STREAM, NextEvent, ReplaySettings, ResumptionBuffer, ResumptionReader, parse_id};
 pub use sealed_state::{OpenedState, SealBinding, SealError, StateSealer, StateUse};
-pub use session::{OpenCall, Session, SessionActivityGuard, SessionStreamGuard, SharedStream};
+pub use session::{Session, SessionActivityGuard, SessionCallGuard, SessionStreamGuard, SharedStream};
 pub use session_row::{SessionDigest, digest};
 pub use session_tasks::SessionTasks;
 pub use spent_states::SealMark;

@@ -91,10 +91,10 @@ impl Session {
     /// Registers an open call, so that it can be cancelled by the client's id.
     ///
     /// Returns `None` if the session has too many.
-    pub fn begin_call(self: &Arc<Self>, id: &RequestId) -> Option<OpenCall> {
+    pub fn begin_call(self: &Arc<Self>, id: &RequestId) -> Option<SessionCallGuard> {
         let (number, token, reason) = self.calls.add(id, &self.lifetime.ended)?;
         let _activity = self.begin_activity();
-        Some(OpenCall { session: self.clone(), number, token, reason, ended: OnceLock::new(), _activity })
+        Some(SessionCallGuard { session: self.clone(), number, token, reason, ended: OnceLock::new(), _activity })
     }
 
     /// Changes the client's log level.
@@ -168,8 +168,8 @@ impl Drop for SessionStreamGuard {
     }
 }
 
-/// Open call of a session.
-pub struct OpenCall {
+/// Guard of a call of a session. Dropping it ends the call.
+pub struct SessionCallGuard {
     /// Activity guard: a session with an open call is in use, however long the call takes.
     _activity: SessionActivityGuard,
     session: Arc<Session>,
@@ -180,7 +180,7 @@ pub struct OpenCall {
     ended: OnceLock<CancellationToken>,
 }
 
-impl OpenCall {
+impl SessionCallGuard {
     /// Returns the session.
     pub fn session(&self) -> &Arc<Session> {
         &self.session
@@ -202,7 +202,7 @@ impl OpenCall {
     }
 }
 
-impl Drop for OpenCall {
+impl Drop for SessionCallGuard {
     fn drop(&mut self) {
         self.session.calls.remove(self.number);
         if let Some(ended) = self.ended.get() {

@@ -25,7 +25,7 @@ use moongate_model::{
     Caller, Error, Exchange, InputKind, InputRequired, InputResponses, LogFilter, McpErrorKind, McpMethod,
     Notification, Outcome, StateHolder,
 };
-use moongate_session::{OpenCall, Session, SessionActivityGuard, Sessions};
+use moongate_session::{Session, SessionActivityGuard, SessionCallGuard, Sessions};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -38,7 +38,7 @@ pub(crate) struct LegacyEncoder {
     pub(crate) token: Option<RawJson>,
     pub(crate) log_filter: LogFilter,
     pub(crate) caller: Arc<Caller>,
-    pub(crate) open: Arc<OpenCall>,
+    pub(crate) call_guard: Arc<SessionCallGuard>,
     pub(crate) stream: bool,
     /// Input requests that the client got for this call: the server's key, and the client's id.
     pub(crate) asked: Vec<(ByteString, RequestId)>,
@@ -86,7 +86,7 @@ impl ResponseEncoder for LegacyEncoder {
             waiting.push(async move { (key, outcome.wait().await) });
         }
         let ids = self.asked[first..].iter().map(|(_, id)| id.clone()).collect();
-        let open = OpenClientRequests::of(&self.open, ids);
+        let open = OpenClientRequests::of(&self.call_guard, ids);
         // A user may never answer. The server then learns that no response comes.
         tokio::spawn(open.deliver(waiting, responder, self.state.input_timeout));
         InputAction::Send(messages)
@@ -96,7 +96,7 @@ impl ResponseEncoder for LegacyEncoder {
         match &mut self.resumable {
             Some(resumable) => resumable.frame(message, last),
             None => self
-                .open
+                .call_guard
                 .session()
                 .shared_stream
                 .as_ref()
@@ -116,7 +116,7 @@ impl ResponseEncoder for LegacyEncoder {
         if let Err(Error { kind: McpErrorKind::ServerError(error), .. }) = &end {
             for mut page in url_elicitations::required_elicitations(error).into_iter().flatten() {
                 if let Some(id) = url_elicitations::ensure_elicitation_id(&mut page) {
-                    self.open.session().client_requests.elicitation_opened(&id);
+                    self.call_guard.session().client_requests.elicitation_opened(&id);
                 }
             }
         }
@@ -124,13 +124,13 @@ impl ResponseEncoder for LegacyEncoder {
     }
 
     fn wait_cancelled(&mut self) -> impl Future<Output = ()> + Send {
-        self.open.token().clone().cancelled_owned()
+        self.call_guard.token().clone().cancelled_owned()
     }
 
     // 2025-11-25/basic/utilities/cancellation.mdx omits the response only for requests named in
     // `notifications/cancelled`. A client that did not send one waits for its response.
     fn cancellation_error(&self) -> Option<Error> {
-        let ended = self.open.session().is_ended();
+        let ended = self.call_guard.session().is_ended();
         ended.then(|| Error::new(McpErrorKind::UnknownSession, "The session ended before the call did"))
     }
 
@@ -149,7 +149,7 @@ impl ResponseEncoder for LegacyEncoder {
                 token: self.token.clone(),
                 log_filter: self.log_filter,
                 caller: self.caller.clone(),
-                open: self.open.clone(),
+                call_guard: self.call_guard.clone(),
                 stream: self.stream,
                 asked: std::mem::take(&mut self.asked),
                 resumable,
@@ -160,11 +160,11 @@ impl ResponseEncoder for LegacyEncoder {
             return;
         }
         // The call stays cancellable by its id for as long as it runs.
-        let open = self.open.clone();
+        let call_guard = self.call_guard.clone();
         tokio::spawn(async move {
             tokio::select! {
                 _ = exchange.outcome() => {}
-                () = open.token().cancelled() => {}
+                () = call_guard.token().cancelled() => {}
             }
         });
     }
@@ -199,13 +199,13 @@ struct OpenClientRequests {
 }
 
 impl OpenClientRequests {
-    fn of(open: &OpenCall, ids: Vec<RequestId>) -> Self {
+    fn of(call_guard: &SessionCallGuard, ids: Vec<RequestId>) -> Self {
         OpenClientRequests {
             ids,
-            session: open.session().clone(),
-            _activity: open.session().begin_activity(),
-            cancelled: open.token().clone(),
-            call_ended: open.ended().clone(),
+            session: call_guard.session().clone(),
+            _activity: call_guard.session().begin_activity(),
+            cancelled: call_guard.token().clone(),
+            call_ended: call_guard.ended().clone(),
         }
     }
 
@@ -238,13 +238,13 @@ impl LegacyEncoder {
     fn withdraw(&mut self, key: &ByteString, reason: Option<RawJson>) -> Option<Bytes> {
         let at = self.asked.iter().position(|(asked, _)| asked == key)?;
         let (_, id) = self.asked.swap_remove(at);
-        self.open.session().withdraw_request(&id, reason)
+        self.call_guard.session().withdraw_request(&id, reason)
     }
 
     pub(crate) fn encode_outcome(&self, end: Result<Outcome, Error>) -> Vec<Bytes> {
         // Before the client learns of the task: from now on, the server's status notifications go to this session.
         if let (McpMethod::CallTool, Ok(Outcome { task: Some(task), .. })) = (&self.method, &end) {
-            self.open.session().record_task(&task.id);
+            self.call_guard.session().record_task(&task.id);
         }
         let keep = |result| self.sessions.task_results.store(&self.caller.principal, result);
         let end = self.task_augmentation.finish(&self.method, end, keep);
@@ -277,7 +277,7 @@ impl LegacyEncoder {
                 InputOutcome::NotReadable,
             );
         }
-        match self.open.session().client_requests.expect_response(input_request.progress.clone()) {
+        match self.call_guard.session().client_requests.expect_response(input_request.progress.clone()) {
             None => refused("Too many requests wait for this client's answers".to_owned(), InputOutcome::TooMany),
             Some((id, receiver)) => {
                 let mut params = input_request.params.clone();
@@ -287,7 +287,7 @@ impl LegacyEncoder {
                 if input_request.kind == InputKind::ElicitUrl
                     && let Some(page) = url_elicitations::ensure_elicitation_id(&mut params)
                 {
-                    self.open.session().client_requests.elicitation_opened(&page);
+                    self.call_guard.session().client_requests.elicitation_opened(&page);
                 }
                 moongate_session::name_progress(&mut params, &id, input_request.progress.as_ref());
                 self.asked.push((ByteString::from(key.as_str()), id.clone()));

@@ -33,7 +33,7 @@ use moongate_model::{
     Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, McpServer, Outcome, TaskMethod,
     extends_protocol,
 };
-use moongate_session::{OpenCall, Session};
+use moongate_session::{Session, SessionCallGuard};
 
 /// Context of one POST.
 pub(crate) struct SessionRequest<'a> {
@@ -179,8 +179,8 @@ impl SessionRequest<'_> {
             Err(error) => return now(Err(error)),
         };
         trace_context::copy_headers(&mut meta, self.headers);
-        let open = match self.begin_call(&id) {
-            Ok(open) => open,
+        let call_guard = match self.begin_call(&id) {
+            Ok(call_guard) => call_guard,
             Err(error) => return now(Err(error)),
         };
         // The client's token stays on this hop. The request to the server gets one of its own.
@@ -191,19 +191,19 @@ impl SessionRequest<'_> {
             progress: token.is_some(),
             task_mode: task,
             detailed,
-            cancel_reason: Some(open.cancel_reason().clone()),
+            cancel_reason: Some(call_guard.cancel_reason().clone()),
             received: self.received,
             ..Call::new(method.clone(), params)
         };
         let exchange = self.endpoint.call(&caller, call);
-        let encoder = self.encoder(id, (method, task_augmentation, token), caller, open, stream);
+        let encoder = self.encoder(id, (method, task_augmentation, token), caller, call_guard, stream);
         LegacyStarted::Running(exchange, Box::new(encoder))
     }
 
     /// Starts a subscription that waits for its server.
     fn start_subscribing(&self, id: RequestId, subscribing: session_methods::Subscribing) -> LegacyStarted {
-        let open = match self.begin_call(&id) {
-            Ok(open) => open,
+        let call_guard = match self.begin_call(&id) {
+            Ok(call_guard) => call_guard,
             Err(error) => return LegacyStarted::Ready(encode::encode_outcome(&id, &McpMethod::Complete, Err(error))),
         };
         let (caller, received, state) = (self.caller(), self.received, self.state.clone());
@@ -213,11 +213,12 @@ impl SessionRequest<'_> {
             count_local_answer(&state.metrics, "resources/subscribe", end.as_ref().err(), revision, received.elapsed());
             ExchangeEvent::Done(end.map(Outcome::from_result))
         }));
-        let encoder = self.encoder(id, (McpMethod::Complete, TaskAugmentation::default(), None), caller, open, false);
+        let encoder =
+            self.encoder(id, (McpMethod::Complete, TaskAugmentation::default(), None), caller, call_guard, false);
         LegacyStarted::Running(exchange, Box::new(encoder))
     }
 
-    fn begin_call(&self, id: &RequestId) -> Result<OpenCall, Error> {
+    fn begin_call(&self, id: &RequestId) -> Result<SessionCallGuard, Error> {
         self.session.begin_call(id).ok_or_else(|| {
             self.state.metrics.calls.refused.inc(Limit::SessionCalls);
             Error::new(McpErrorKind::Overloaded, "The session has too many calls open; wait for some to end")
@@ -229,7 +230,7 @@ impl SessionRequest<'_> {
         id: RequestId,
         (method, task_augmentation, token): (McpMethod, TaskAugmentation, Option<RawJson>),
         caller: Arc<Caller>,
-        open: OpenCall,
+        call_guard: SessionCallGuard,
         stream: bool,
     ) -> LegacyEncoder {
         // Without a stream there are no events to keep.
@@ -244,7 +245,7 @@ impl SessionRequest<'_> {
             token,
             log_filter: caller.log_filter,
             caller,
-            open: Arc::new(open),
+            call_guard: Arc::new(call_guard),
             stream,
             asked: Vec::new(),
             state: self.state.clone(),
@@ -302,7 +303,7 @@ struct BatchCall {
 
 impl BatchCall {
     async fn finish(mut self) -> Vec<Bytes> {
-        let token = self.encoder.open.token().clone();
+        let token = self.encoder.call_guard.token().clone();
         let end = loop {
             let Some(exchange) = &mut self.exchange else { return Vec::new() };
             // Other events cannot be sent before the array. A dropped input request tells the server that none will
