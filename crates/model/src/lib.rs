@@ -29,6 +29,6 @@ pub use extension_methods::extends_protocol;
 pub use input_request::{InputKind, InputProgress, InputRequest};
 pub use notification::{Notification, SubscriptionFilter};
 pub use notification_stream::NotificationStream;
-pub use principal::{LastCall, Principal, PrincipalMark, PrincipalSecret, RoleId};
+pub use principal::{LastCall, Principal, PrincipalKey, PrincipalSecret, RoleId};
 pub use server::{McpServer, ServerCapabilities, ServerDescription};
 pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};

@@ -1,7 +1,7 @@
 //! Principals: the identities that credentials prove.
 //!
 //! Owns what names a principal, in one process and across processes. Does not check credentials (`access`). Invariant:
-//! whatever is stored or leaves the process is bound to a mark, never to an id.
+//! whatever is stored or leaves the process is bound to a key, never to an id.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ pub struct Principal {
     /// Number in this process, given only once. Equal ids are the same principal.
     pub id: u32,
     /// Identity in every process.
-    pub mark: PrincipalMark,
+    pub key: PrincipalKey,
     /// Role in the policy.
     pub role: RoleId,
     /// Secret that marks handles as its own. `None` where callers cannot be told apart.
@@ -40,8 +40,8 @@ impl LastCall {
     }
 }
 
-/// Identity of a principal in every process. Made from its credentials, not from its place in the config.
-pub type PrincipalMark = [u8; 16];
+/// Identity of a principal in every process. Made from its credentials, not from its place in the config. No API key.
+pub type PrincipalKey = [u8; 16];
 
 /// Row of the policy. Principals with the same role may use the same, and see the same lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,11 +85,11 @@ impl Principal {
     pub const OPERATOR: u32 = u32::MAX - 2;
 
     /// Creates a principal with a role of its own.
-    pub fn new(name: &str, id: u32, mark: PrincipalMark) -> Self {
-        Principal { name: name.to_owned(), id, mark, role: RoleId(id), secret: None, last_call: LastCall::default() }
+    pub fn new(name: &str, id: u32, key: PrincipalKey) -> Self {
+        Principal { name: name.to_owned(), id, key, role: RoleId(id), secret: None, last_call: LastCall::default() }
     }
 
-    /// Creates the principal of every client if no keys are configured. All processes know it by the same mark.
+    /// Creates the principal of every client if no keys are configured. All processes know it by the same key.
     pub fn anonymous() -> Self {
         Principal::new("anybody", Principal::ANONYMOUS, [0; 16])
     }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use crate::Sessions;
 use crate::session::Session;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::PrincipalMark;
+use moongate_model::PrincipalKey;
 
 type SessionTable = HashMap<ByteString, Arc<Session>>;
 
 impl Sessions {
     /// Evicts one session for another. Returns false if all are in use.
-    pub(super) fn make_room(&self, table: &mut SessionTable, principal: &PrincipalMark) -> bool {
+    pub(super) fn make_room(&self, table: &mut SessionTable, principal: &PrincipalKey) -> bool {
         if self.evict_longest_idle(table, principal) {
             return true;
         }
@@ -26,21 +26,21 @@ impl Sessions {
     }
 
     /// Finds the principal with the most sessions, sleeping ones included.
-    fn principal_with_most(&self, table: &SessionTable) -> Option<PrincipalMark> {
+    fn principal_with_most(&self, table: &SessionTable) -> Option<PrincipalKey> {
         let mut counts = self.persisted.count_by_principal();
         for session in table.values() {
-            *counts.entry(session.identity.principal.mark).or_default() += 1;
+            *counts.entry(session.identity.principal.key).or_default() += 1;
         }
-        counts.into_iter().max_by_key(|(mark, count)| (*count, *mark)).map(|(mark, _)| mark)
+        counts.into_iter().max_by_key(|(key, count)| (*count, *key)).map(|(key, _)| key)
     }
 
     /// Evicts the longest idle session of a principal. Returns false if all of them are in use.
-    fn evict_longest_idle(&self, table: &mut SessionTable, principal: &PrincipalMark) -> bool {
+    fn evict_longest_idle(&self, table: &mut SessionTable, principal: &PrincipalKey) -> bool {
         if self.evict_persisted(Some(principal)) {
             return true;
         }
         // A scan of the table is enough. It runs only when a session opens in a full table.
-        let theirs = table.values().filter(|session| session.identity.principal.mark == *principal);
+        let theirs = table.values().filter(|session| session.identity.principal.key == *principal);
         let idle = theirs.filter(|session| session.lifetime.is_idle());
         let oldest = idle.min_by_key(|session| session.lifetime.used_ms()).map(|session| session.identity.id.clone());
         let oldest = oldest.and_then(|id| table.remove(&id));

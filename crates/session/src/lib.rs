@@ -46,7 +46,7 @@ use crate::persisted::PersistedEntry;
 use crate::session_row::SessionRowHandle;
 use crate::store::StateStore;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Caller, Error, McpErrorKind, Principal, PrincipalMark};
+use moongate_model::{Caller, Error, McpErrorKind, Principal, PrincipalKey};
 use moongate_telemetry::{CounterHandle, DroppedItem, Limit, Metrics};
 
 pub use calls::SessionCalls;
@@ -154,7 +154,7 @@ impl Sessions {
         // Held from the check to the insertion. Otherwise many clients at once would pass a full table.
         let mut table = lock(&self.table);
         // The limit counts sleeping sessions too, since their clients may come back at any time.
-        if table.len() + self.persisted.len() >= max && !self.make_room(&mut table, &principal.mark) {
+        if table.len() + self.persisted.len() >= max && !self.make_room(&mut table, &principal.key) {
             self.metrics.calls.refused.inc(Limit::Sessions);
             return Err(Error::new(
                 McpErrorKind::Overloaded,
@@ -246,10 +246,10 @@ impl Sessions {
     }
 
     /// Ends the sessions whose principal or endpoint is no longer allowed. Returns their number. `find` knows the
-    /// principals by their marks.
+    /// principals by their keys.
     pub fn retain(
         &self,
-        find: impl Fn(&PrincipalMark) -> Option<Arc<Principal>>,
+        find: impl Fn(&PrincipalKey) -> Option<Arc<Principal>>,
         allowed: impl Fn(&Principal, &str) -> bool,
     ) -> usize {
         let mut table = lock(&self.table);

@@ -20,12 +20,12 @@ use crate::store::{StateStore, StoreTable, StoredState, unix_now};
 use crate::{SessionOrigin, Sessions, lock};
 use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_jsonrpc::message::RequestId;
-use moongate_model::{Caller, LogFilter, LogLevel, Principal, PrincipalMark};
+use moongate_model::{Caller, LogFilter, LogLevel, Principal, PrincipalKey};
 
 /// Persisted form of a session. Has no id, no headers, and no message of its client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionRecord {
-    owner: PrincipalMark,
+    owner: PrincipalKey,
     scope: String,
     /// Last use, in seconds since 1970.
     used: u64,
@@ -130,8 +130,8 @@ impl PersistedSessionTable {
         self.process_number.load(Ordering::Relaxed)
     }
 
-    /// Counts the waiting sessions of each principal, by its mark.
-    pub(super) fn count_by_principal(&self) -> HashMap<PrincipalMark, usize> {
+    /// Counts the waiting sessions of each principal, by its key.
+    pub(super) fn count_by_principal(&self) -> HashMap<PrincipalKey, usize> {
         let mut counts = HashMap::new();
         for entry in lock(&self.table).values() {
             *counts.entry(entry.record.owner).or_default() += 1;
@@ -164,7 +164,7 @@ impl PersistedSessionTable {
 impl Sessions {
     /// Loads the sessions of a previous process, within the limits of this one. `admits` returns true for a principal
     /// whose sessions may be restored.
-    pub fn load_persisted(&self, contents: &mut StoredState, admits: impl Fn(&PrincipalMark) -> bool) {
+    pub fn load_persisted(&self, contents: &mut StoredState, admits: impl Fn(&PrincipalKey) -> bool) {
         self.persisted.process_number.store(contents.run, Ordering::Relaxed);
         let (mut records, mut unreadable) = (Vec::new(), 0);
         let settings = self.settings.load_full();
@@ -221,7 +221,7 @@ impl Sessions {
         }
         let (idle, now) = (self.settings.load().idle, self.clock.now_ms());
         let record = &table.get(&digest(id)).filter(|entry| !entry.is_expired(idle, now))?.record;
-        (record.owner == principal.mark && record.scope == scope.as_str()).then(|| record.clone())
+        (record.owner == principal.key && record.scope == scope.as_str()).then(|| record.clone())
     }
 
     /// Restores a session that sleeps, or that a previous process left.
@@ -257,7 +257,7 @@ impl Sessions {
     }
 
     /// Evicts the longest idle waiting session, of one principal or of all. Returns false if there is none.
-    pub(super) fn evict_persisted(&self, owner: Option<&PrincipalMark>) -> bool {
+    pub(super) fn evict_persisted(&self, owner: Option<&PrincipalKey>) -> bool {
         let mut table = lock(&self.persisted.table);
         let candidates = table.iter().filter(|(_, entry)| owner.is_none_or(|owner| entry.record.owner == *owner));
         let oldest = candidates.min_by_key(|(_, entry)| entry.record.used).map(|(digest, _)| *digest);
@@ -272,7 +272,7 @@ impl Sessions {
     /// Removes the waiting sessions whose principal or endpoint is no longer allowed. Returns their number.
     pub(super) fn retain_persisted(
         &self,
-        find: impl Fn(&PrincipalMark) -> Option<Arc<Principal>>,
+        find: impl Fn(&PrincipalKey) -> Option<Arc<Principal>>,
         allowed: impl Fn(&Principal, &str) -> bool,
     ) -> usize {
         let stays =
@@ -315,7 +315,7 @@ impl Session {
     pub(super) fn record(&self) -> SessionRecord {
         let caller = self.identity.caller();
         SessionRecord {
-            owner: self.identity.principal.mark,
+            owner: self.identity.principal.key,
             scope: self.identity.scope.to_string(),
             used: self.last_use(),
             began: Some(self.lifetime.began()),
@@ -388,7 +388,7 @@ mod tests {
 
     fn sessions(max: usize, rows: Vec<(Bytes, Bytes)>) -> Sessions {
         let sessions = Sessions::persistent(settings(max), Arc::new(Metrics::new()), StateStore::memory());
-        let admits = |mark: &PrincipalMark| [[1; 16], [2; 16]].contains(mark);
+        let admits = |key: &PrincipalKey| [[1; 16], [2; 16]].contains(key);
         sessions.load_persisted(&mut StoredState::of(1, StoreTable::Sessions, rows), admits);
         sessions
     }

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tokio::time::Instant;
 
 use crate::spent_states::{SealMark, SpentStates};
-use moongate_model::PrincipalMark;
+use moongate_model::PrincipalKey;
 
 /// Digest of the caller and the request that sealed state belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct OpenedState {
 /// Use of a state by its principal.
 pub struct StateUse {
     sealer: Arc<StateSealer>,
-    principal: PrincipalMark,
+    principal: PrincipalKey,
     mark: SealMark,
 }
 
@@ -147,7 +147,7 @@ impl StateSealer {
     }
 
     /// Spends an opened state of a principal. Fails if it was used before.
-    pub fn spend(self: &Arc<Self>, principal: PrincipalMark, mark: SealMark) -> Result<StateUse, SealError> {
+    pub fn spend(self: &Arc<Self>, principal: PrincipalKey, mark: SealMark) -> Result<StateUse, SealError> {
         let is_first = self.spent.spend(&principal, mark, self.now_ms());
         is_first.then(|| StateUse { sealer: self.clone(), principal, mark }).ok_or(SealError::Expired)
     }

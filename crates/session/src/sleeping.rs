@@ -238,10 +238,7 @@ mod tests {
         assert_eq!(sessions.expire_idle(), 1);
         let id = open(&sessions);
         assert_eq!(rest(&sessions).await, 1);
-        assert_eq!(
-            sessions.retain(|mark| Some(testing::principal(mark[0].into())), |principal, _| principal.id != 1),
-            1
-        );
+        assert_eq!(sessions.retain(|key| Some(testing::principal(key[0].into())), |principal, _| principal.id != 1), 1);
         assert!(wake(&sessions, &id).is_none());
         // The longest idle of the sleeping sessions makes room.
         let first = open(&sessions);

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use parking_lot::Mutex;
 
-use moongate_model::PrincipalMark;
+use moongate_model::PrincipalKey;
 
 /// Maximum number of states of all principals that are remembered. The principal with the most forgets its oldest one.
 const SPENT_MAX: usize = 65_536;
@@ -25,7 +25,7 @@ pub(super) struct SpentStates(Mutex<SpentTable>);
 
 #[derive(Default)]
 struct SpentTable {
-    by_principal: HashMap<PrincipalMark, SpentOfPrincipal>,
+    by_principal: HashMap<PrincipalKey, SpentOfPrincipal>,
     count: usize,
 }
 
@@ -38,7 +38,7 @@ struct SpentOfPrincipal {
 
 impl SpentStates {
     /// Records the use of a state. Returns false if it was used before, or may have been.
-    pub(super) fn spend(&self, principal: &PrincipalMark, mark: SealMark, now_ms: u64) -> bool {
+    pub(super) fn spend(&self, principal: &PrincipalKey, mark: SealMark, now_ms: u64) -> bool {
         let mut table = self.0.lock();
         table.forget_expired(now_ms);
         let own = table.by_principal.entry(*principal).or_default();
@@ -53,7 +53,7 @@ impl SpentStates {
     }
 
     /// Takes back the use of a state that changed nothing.
-    pub(super) fn give_back(&self, principal: &PrincipalMark, mark: &SealMark) {
+    pub(super) fn give_back(&self, principal: &PrincipalKey, mark: &SealMark) {
         let mut table = self.0.lock();
         if table.by_principal.get_mut(principal).is_some_and(|own| own.marks.remove(mark)) {
             table.count -= 1;

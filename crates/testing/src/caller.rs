@@ -7,7 +7,7 @@ use std::sync::Arc;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Principal};
 
-/// Creates a principal. Its mark repeats the last byte of its id.
+/// Creates a principal. Its key repeats the last byte of its id.
 pub fn principal(id: u32) -> Arc<Principal> {
     Arc::new(match id {
         Principal::ANONYMOUS => Principal::anonymous(),

@@ -35,10 +35,11 @@ impl ApiKeys {
         let (mut keys, mut roles) = (HashMap::new(), Vec::new());
         for key in settings {
             // Made from the key, so a new key of the same name is another principal.
-            let mark = mark_texts(&key.hash.secret("sessions"), &["owner"]);
+            let principal_key = mark_texts(&key.hash.secret("sessions"), &["owner"]);
             // A secret for each purpose: a mark for one use proves nothing elsewhere.
-            let principal = principals.intern(METHOD, mark, &key.name, Some(key.hash.secret("handles of tasks")));
-            principals.set_expiry(&mark, key.expires);
+            let principal =
+                principals.intern(METHOD, principal_key, &key.name, Some(key.hash.secret("handles of tasks")));
+            principals.set_expiry(&principal_key, key.expires);
             let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
             let (name, tools) = (key.name.clone(), key.tools.clone());
             roles.push((principal.role, RoleAccess { name, endpoints, tools, rate: key.rate }));

@@ -198,9 +198,9 @@ mod tests {
             if name.is_empty() {
                 return Err(AuthError::invalid("no name"));
             }
-            let mut mark = [0; 16];
-            mark[..name.len()].copy_from_slice(name.as_bytes());
-            let principal = self.principals.intern(self.name(), mark, name, None);
+            let mut key = [0; 16];
+            key[..name.len()].copy_from_slice(name.as_bytes());
+            let principal = self.principals.intern(self.name(), key, name, None);
             Ok(ProvenIdentity { principal, expires: self.expires })
         }
     }

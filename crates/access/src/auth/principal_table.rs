@@ -1,4 +1,4 @@
-//! Principals that are admitted now, interned by their marks.
+//! Principals that are admitted now, interned by their keys.
 //!
 //! Owns their ids, and which method admitted each. Does not check credentials, and does not decide who is admitted
 //! (`api_keys.rs`). Invariant: no id is given twice in one process, so state kept for one principal is never found by
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use moongate_model::{Principal, PrincipalMark, PrincipalSecret};
+use moongate_model::{Principal, PrincipalKey, PrincipalSecret};
 
 use crate::auth::expiry::is_past;
 
@@ -22,7 +22,7 @@ pub struct PrincipalTable(RwLock<InternedPrincipals>);
 
 #[derive(Clone, Default)]
 struct InternedPrincipals {
-    by_mark: HashMap<PrincipalMark, InternedPrincipal>,
+    by_key: HashMap<PrincipalKey, InternedPrincipal>,
     next_id: u32,
 }
 
@@ -53,24 +53,24 @@ pub struct PrincipalChange {
 }
 
 impl PrincipalTable {
-    /// Returns the principal of a mark. Another name makes another principal, with this secret and a role of its own.
+    /// Returns the principal of a key. Another name makes another principal, with this secret and a role of its own.
     pub fn intern(
         &self,
         method: &'static str,
-        mark: PrincipalMark,
+        key: PrincipalKey,
         name: &str,
         secret: Option<PrincipalSecret>,
     ) -> Arc<Principal> {
         let mut table = self.0.write();
         // One lock for look-up and insertion. Two reloads at once must not give one key two ids.
-        if let Some(known) = table.by_mark.get(&mark).filter(|known| known.principal.name == name) {
+        if let Some(known) = table.by_key.get(&key).filter(|known| known.principal.name == name) {
             return known.principal.clone();
         }
         let id = table.next_id;
         // Ids never wrap, and the last ones are reserved.
         table.next_id = id.saturating_add(1).min(Principal::OPERATOR - 1);
-        let principal = Arc::new(Principal { secret, ..Principal::new(name, id, mark) });
-        table.by_mark.insert(mark, InternedPrincipal { principal: principal.clone(), method, expires: None });
+        let principal = Arc::new(Principal { secret, ..Principal::new(name, id, key) });
+        table.by_key.insert(key, InternedPrincipal { principal: principal.clone(), method, expires: None });
         principal
     }
 
@@ -79,12 +79,12 @@ impl PrincipalTable {
         let anonymous = Principal::anonymous();
         let mut table = self.0.write();
         let new = |principal| InternedPrincipal { principal: Arc::new(principal), method: NO_METHOD, expires: None };
-        table.by_mark.entry(anonymous.mark).or_insert_with(|| new(anonymous)).principal.clone()
+        table.by_key.entry(anonymous.key).or_insert_with(|| new(anonymous)).principal.clone()
     }
 
     /// Sets the time from which a principal is no longer admitted. It keeps its id, since a reload may move the time.
-    pub fn set_expiry(&self, mark: &PrincipalMark, expires: Option<jiff::Timestamp>) {
-        if let Some(known) = self.0.write().by_mark.get_mut(mark) {
+    pub fn set_expiry(&self, key: &PrincipalKey, expires: Option<jiff::Timestamp>) {
+        if let Some(known) = self.0.write().by_key.get_mut(key) {
             known.expires = expires;
         }
     }
@@ -92,12 +92,12 @@ impl PrincipalTable {
     /// Removes the principals of a method that have other ids than these.
     pub fn retain(&self, method: &str, ids: &HashSet<u32>) {
         // Only its own: a reload of the keys must not end the sessions of another method.
-        self.0.write().by_mark.retain(|_, known| known.method != method || ids.contains(&known.principal.id));
+        self.0.write().by_key.retain(|_, known| known.method != method || ids.contains(&known.principal.id));
     }
 
     /// Removes the principals of all other methods than these.
     pub fn retain_methods(&self, methods: &[&str]) {
-        self.0.write().by_mark.retain(|_, known| methods.contains(&known.method));
+        self.0.write().by_key.retain(|_, known| methods.contains(&known.method));
     }
 
     /// Copies the table, to try a change of the config.
@@ -110,7 +110,7 @@ impl PrincipalTable {
     pub fn changes_to(&self, later: &PrincipalTable) -> Vec<PrincipalChange> {
         let mut changes = BTreeMap::<_, PrincipalChange>::new();
         for (table, is_later) in [(self, false), (later, true)] {
-            for InternedPrincipal { principal, method, .. } in table.0.read().by_mark.values() {
+            for InternedPrincipal { principal, method, .. } in table.0.read().by_key.values() {
                 let name = (principal.id != Principal::ANONYMOUS).then(|| principal.name.clone());
                 let change = changes.entry((name.is_none(), name, *method)).or_default();
                 let side = if is_later { &mut change.after } else { &mut change.before };
@@ -120,9 +120,9 @@ impl PrincipalTable {
         changes.into_iter().map(|((_, name, _), change)| PrincipalChange { name, ..change }).collect()
     }
 
-    /// Finds a principal by its mark.
-    pub fn find(&self, mark: &PrincipalMark) -> Option<Arc<Principal>> {
-        self.0.read().by_mark.get(mark).map(|known| known.principal.clone())
+    /// Finds a principal by its key.
+    pub fn find(&self, key: &PrincipalKey) -> Option<Arc<Principal>> {
+        self.0.read().by_key.get(key).map(|known| known.principal.clone())
     }
 
     /// Returns true if the principal is still admitted. The admin listener admits operators, so they always are here.
@@ -131,26 +131,26 @@ impl PrincipalTable {
             || self
                 .0
                 .read()
-                .by_mark
-                .get(&principal.mark)
+                .by_key
+                .get(&principal.key)
                 .is_some_and(|known| *known.principal == *principal && known.is_admitted())
     }
 
     /// Returns the ids of all principals that are admitted now, and of operators.
     pub fn ids(&self) -> HashSet<u32> {
         let table = self.0.read();
-        let admitted = table.by_mark.values().filter(|known| known.is_admitted());
+        let admitted = table.by_key.values().filter(|known| known.is_admitted());
         admitted.map(|known| known.principal.id).chain([Principal::OPERATOR]).collect()
     }
 
     /// Returns true if no two callers can be different principals.
     pub fn is_single(&self) -> bool {
-        self.0.read().by_mark.len() <= 1
+        self.0.read().by_key.len() <= 1
     }
 
     /// Returns all principals.
     pub fn all(&self) -> Vec<Arc<Principal>> {
-        self.0.read().by_mark.values().map(|known| known.principal.clone()).collect()
+        self.0.read().by_key.values().map(|known| known.principal.clone()).collect()
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
         table.retain("test", &HashSet::from([other.id]));
         assert!(!table.admits(&renamed) && table.find(&[1; 16]).is_none());
         assert_eq!(table.all(), std::slice::from_ref(&other));
-        // The same mark comes back: nothing of the removed principal is its own.
+        // The same key comes back: nothing of the removed principal is its own.
         assert!(![first.id, renamed.id, other.id].contains(&table.intern("test", [1; 16], "a", None).id));
     }
 
@@ -176,9 +176,9 @@ mod tests {
     fn a_principal_is_admitted_until_its_credentials_expire() {
         let table = PrincipalTable::default();
         let known = table.intern("test", [1; 16], "a", None);
-        table.set_expiry(&known.mark, Some(jiff::Timestamp::UNIX_EPOCH));
+        table.set_expiry(&known.key, Some(jiff::Timestamp::UNIX_EPOCH));
         assert!(!table.admits(&known) && !table.ids().contains(&known.id));
-        table.set_expiry(&known.mark, Some(jiff::Timestamp::MAX));
+        table.set_expiry(&known.key, Some(jiff::Timestamp::MAX));
         assert!(table.admits(&known) && Arc::ptr_eq(&known, &table.intern("test", [1; 16], "a", None)));
     }
 
@@ -186,7 +186,7 @@ mod tests {
     fn callers_without_credentials_have_the_same_mark_in_every_process() {
         let (table, next) = (PrincipalTable::default(), PrincipalTable::default());
         next.intern("test", [1; 16], "a", None);
-        assert_eq!(table.intern_anonymous().mark, next.intern_anonymous().mark);
+        assert_eq!(table.intern_anonymous().key, next.intern_anonymous().key);
         assert!(Arc::ptr_eq(&next.intern_anonymous(), &next.intern_anonymous()));
     }
 }

@@ -88,7 +88,7 @@ impl InputRound<'_> {
             (CarriedState::HeldByClient { server, state }, mark) => {
                 // basic/patterns/mrtr.mdx, Server Requirements: "To prevent replay". Whether a server takes its own
                 // state twice is its decision, but it gets the state of one seal once.
-                let used = self.state.seal.spend(self.caller.principal.mark, mark);
+                let used = self.state.seal.spend(self.caller.principal.key, mark);
                 let used = used.map_err(|refused| request_state::state_error(refused, self.state))?;
                 let resume = Continuation { input_responses: responses, request_state: Some(state), server };
                 Ok(RetryPurpose::NewCall(Some(Box::new(resume)), Some(used)))

@@ -70,7 +70,7 @@ impl StateContext {
         }
         let target = self.target.as_ref().map_or("", ByteString::as_str);
         StateBindings {
-            caller: SealBinding::of(&[&principal.mark, scope.as_bytes()]),
+            caller: SealBinding::of(&[&principal.key, scope.as_bytes()]),
             request: SealBinding::of(&[self.method.name().as_bytes(), target.as_bytes(), &arguments]),
         }
     }
