@@ -208,7 +208,7 @@ impl<'a> KeyTable<'a> {
 
     /// Keys with their rules, as they are declared. Lists of tables have a table of their own.
     fn keys(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
-        let shared = &self.root["$defs"]["Common"]["properties"];
+        let shared = &self.root["$defs"]["ServerOptions"]["properties"];
         let is_server = self.name == "servers.NAME";
         let keys = self.rule["properties"].as_object().into_iter().flatten();
         let is_table = |rule: &Value| rule["items"].is_object() && self.deref(&rule["items"])["properties"].is_object();

@@ -14,7 +14,7 @@ use super::choices::{Calls, DiscoveryMode, LogFormat, Schemas};
 use super::gateway_keys::{Gateway, SearchSettings};
 use super::keys::{Admin, Auth};
 use super::limits::LimitSettings;
-use super::server_keys::{Common, Server};
+use super::server_keys::{Server, ServerOptions};
 
 /// Moongate's configuration.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -27,7 +27,7 @@ pub(super) struct ConfigFile {
     /// How the servers' names are exposed.
     pub(super) names: NameSettings,
     /// Settings of every server that does not have its own.
-    pub(super) defaults: Common,
+    pub(super) defaults: ServerOptions,
     /// The servers behind the gateway, by name: letters, digits, `-` and `_`.
     pub(super) servers: BTreeMap<String, Server>,
     /// Named subsets of servers and tools, each with its own endpoint, `/mcp/NAME`.
@@ -47,7 +47,7 @@ impl Default for ConfigFile {
         ConfigFile {
             gateway: Gateway::default(),
             names: NameSettings::default(),
-            defaults: Common::built_in(),
+            defaults: ServerOptions::built_in(),
             servers: BTreeMap::new(),
             views: BTreeMap::new(),
             auth: Auth::default(),

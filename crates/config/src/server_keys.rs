@@ -51,25 +51,25 @@ pub(super) struct Server {
     /// Models see it instead of the server's own instructions.
     pub(super) description: Option<String>,
     #[serde(flatten)]
-    pub(super) common: Common,
+    pub(super) options: ServerOptions,
 }
 
 /// Settings that every server has.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
-pub(super) struct Common {
+pub(super) struct ServerOptions {
     /// `false` switches the server off.
     pub(super) enabled: Option<bool>,
     /// Stands before the names of the server's items. Default: the server's name. `""`: no prefix.
     #[cfg_attr(test, schemars(example = &"gh"))]
     pub(super) prefix: Option<String>,
     /// Which tools exist, and how they look. Patterns match the server's own names.
-    pub(super) tools: Option<Items>,
+    pub(super) tools: Option<ItemFilters>,
     /// Which resources and templates exist. Patterns match URIs.
-    pub(super) resources: Option<Items>,
+    pub(super) resources: Option<ItemFilters>,
     /// Which prompts exist, and how they look.
-    pub(super) prompts: Option<Items>,
+    pub(super) prompts: Option<ItemFilters>,
     /// Clients that share a connection: all of them, one session, or one key.
     pub(super) share: Option<Share>,
     /// `"eager"`: with the gateway. `"lazy"`: when a call needs it.
@@ -178,18 +178,18 @@ pub(super) struct Common {
     pub(super) protocol: Option<String>,
 }
 
-impl Common {
+impl ServerOptions {
     /// Returns these settings with those of `base` for absent ones, key by key, also in tables.
-    pub(super) fn over(&self, base: &Common) -> Common {
+    pub(super) fn over(&self, base: &ServerOptions) -> ServerOptions {
         // Both are written by serde, so what it reads is their common form.
-        let written = |common: &Common| serde_json::to_value(common).unwrap_or_default();
+        let written = |options: &ServerOptions| serde_json::to_value(options).unwrap_or_default();
         serde_json::from_value(overlay(written(base), written(self), 2)).unwrap_or_default()
     }
 
     /// Built-in defaults of the settings that every server has.
     pub(super) fn built_in() -> Self {
-        let everything = || Some(Items { allow: Some(vec!["*".to_owned()]), ..Items::default() });
-        Common {
+        let everything = || Some(ItemFilters { allow: Some(vec!["*".to_owned()]), ..ItemFilters::default() });
+        ServerOptions {
             enabled: Some(true),
             // None stands for the server's name.
             prefix: None,
@@ -254,7 +254,7 @@ fn overlay(base: Value, own: Value, depth: u8) -> Value {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
-pub(super) struct Items {
+pub(super) struct ItemFilters {
     /// Only these exist. `*` matches any characters, `?` one, `[ab]` a set, `{a,b}` alternatives.
     pub(super) allow: Option<Vec<String>>,
     /// These do not exist.
@@ -267,7 +267,7 @@ pub(super) struct Items {
     pub(super) describe: Option<BTreeMap<String, String>>,
 }
 
-impl Items {
+impl ItemFilters {
     /// Lists of patterns, with their keys.
     pub(super) fn patterns(&self) -> [(&'static str, Option<&Vec<String>>); 3] {
         [("allow", self.allow.as_ref()), ("deny", self.deny.as_ref()), ("hide", self.hide.as_ref())]
@@ -280,13 +280,13 @@ mod tests {
 
     use super::*;
 
-    fn common(value: Value) -> Common {
+    fn options(value: Value) -> ServerOptions {
         serde_json::from_value(value).unwrap()
     }
 
     #[test]
     fn a_key_of_a_server_hides_that_default_alone() {
-        let all = common(json!({ "ping": { "misses": 5 }, "queue": 7 })).over(&Common::built_in());
+        let all = options(json!({ "ping": { "misses": 5 }, "queue": 7 })).over(&ServerOptions::built_in());
         let ping = all.ping.unwrap();
         assert_eq!(
             (ping.misses, ping.interval, ping.timeout),
@@ -297,8 +297,8 @@ mod tests {
 
     #[test]
     fn lists_and_names_are_replaced_as_a_whole() {
-        let base = common(json!({ "tools": { "deny": ["a", "b"], "rename": { "x": "y" }, "hide": ["c"] } }));
-        let all = common(json!({ "tools": { "deny": ["d"], "rename": { "z": "w" } } })).over(&base);
+        let base = options(json!({ "tools": { "deny": ["a", "b"], "rename": { "x": "y" }, "hide": ["c"] } }));
+        let all = options(json!({ "tools": { "deny": ["d"], "rename": { "z": "w" } } })).over(&base);
         let tools = serde_json::to_value(all.tools).unwrap();
         assert_eq!((&tools["deny"], &tools["rename"]), (&json!(["d"]), &json!({ "z": "w" })));
         assert_eq!(tools["hide"], json!(["c"]));

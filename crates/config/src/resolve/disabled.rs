@@ -14,14 +14,14 @@ use crate::server_keys::Server;
 
 /// Describes the servers that are disabled by themselves or by the defaults.
 pub(super) fn disabled_servers(file: &ConfigFile) -> Vec<DisabledServer> {
-    let is_off = |server: &Server| server.common.enabled.or(file.defaults.enabled) == Some(false);
+    let is_off = |server: &Server| server.options.enabled.or(file.defaults.enabled) == Some(false);
     let disabled = file.servers.iter().filter(|(_, server)| is_off(server));
     disabled
         .map(|(name, server)| DisabledServer {
             name: name.clone(),
             title: server.title.as_deref().map(without_escapes),
             icon: server.icon.as_deref().map(str::trim).filter(|icon| is_icon(icon)).map(without_escapes),
-            prefix: server.common.over(&file.defaults).prefix.unwrap_or_else(|| name.clone()),
+            prefix: server.options.over(&file.defaults).prefix.unwrap_or_else(|| name.clone()),
             target: target(server),
         })
         .collect()

@@ -8,7 +8,7 @@ use moongate_platform::foreign_file;
 use super::resolver::PlanResolver;
 use crate::expand::{fix_or, reason, relative_to};
 use crate::problem::ProblemKind;
-use crate::server_keys::Common;
+use crate::server_keys::ServerOptions;
 use crate::tree::ConfigPath;
 use moongate_transport::proxy::{ProxyAddress, ProxyChoice};
 use moongate_transport::trust::CaFile;
@@ -22,7 +22,7 @@ pub(super) const NO_PROXY: &str = "none";
 
 impl PlanResolver<'_> {
     /// Resolves the settings of a server, or of the defaults.
-    pub(super) fn network(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> NetworkSettings {
+    pub(super) fn network(&mut self, path: &ConfigPath, own: &ServerOptions, base: &ServerOptions) -> NetworkSettings {
         let defaults = ConfigPath::of(&["defaults"]);
         let place = |is_own: bool| if is_own { path } else { &defaults };
         let proxy = own.proxy.as_ref().or(base.proxy.as_ref());

@@ -14,7 +14,7 @@ use super::resolver::PlanResolver;
 use crate::choices::{ServerKind, Share as FileShare, Start as FileStart, Transport};
 use crate::file::ConfigFile;
 use crate::problem::ProblemKind;
-use crate::server_keys::{Common, Items, Server};
+use crate::server_keys::{ItemFilters, Server, ServerOptions};
 use crate::server_names::{self, is_name_character};
 use crate::suggest::alternatives;
 use crate::supervision::Backoff;
@@ -61,8 +61,8 @@ impl PlanResolver<'_> {
     pub(super) fn servers(&mut self, file: &ConfigFile) -> Vec<ServerSettings> {
         let defaults = ConfigPath::of(&["defaults"]);
         // Separately, so that a mistake in the defaults is reported once, and even without a server.
-        self.common("", &defaults, &file.defaults, None);
-        self.network(&defaults, &file.defaults, &Common::default());
+        self.server_options("", &defaults, &file.defaults, None);
+        self.network(&defaults, &file.defaults, &ServerOptions::default());
         let mut servers = Vec::new();
         for (name, server) in &file.servers {
             let path = ConfigPath::of(&["servers", name]);
@@ -96,15 +96,21 @@ impl PlanResolver<'_> {
         self.error_at_key(ProblemKind::Value, path, format!("the name {name:?} {wrong}"), fix);
     }
 
-    fn server(&mut self, name: &str, server: &Server, path: &ConfigPath, defaults: &Common) -> Option<ServerSettings> {
+    fn server(
+        &mut self,
+        name: &str,
+        server: &Server,
+        path: &ConfigPath,
+        defaults: &ServerOptions,
+    ) -> Option<ServerSettings> {
         // Resolved without `?`: a problem of the connection must not hide those of other settings.
         let mut connect = self.connect(server, path);
         if let Some(ConnectTarget::Http { network, .. }) = &mut connect {
-            *network = self.network(path, &server.common, defaults);
+            *network = self.network(path, &server.options, defaults);
         }
-        let common = self.common(name, path, &server.common, Some(defaults));
+        let common = self.server_options(name, path, &server.options, Some(defaults));
         // Only the server's own `idle_stop`: the built-in defaults always have one.
-        if server.common.idle_stop.is_some() && common.start == ServerStart::Eager {
+        if server.options.idle_stop.is_some() && common.start == ServerStart::Eager {
             let key = path.key("idle_stop");
             let fix = "write `start = \"lazy\"` beside it, or remove it";
             self.error_at_key(
@@ -145,9 +151,15 @@ impl PlanResolver<'_> {
     }
 
     /// Resolves the settings that every server has. `connect` is a placeholder here.
-    fn common(&mut self, name: &str, path: &ConfigPath, own: &Common, defaults: Option<&Common>) -> ServerSettings {
+    fn server_options(
+        &mut self,
+        name: &str,
+        path: &ConfigPath,
+        own: &ServerOptions,
+        defaults: Option<&ServerOptions>,
+    ) -> ServerSettings {
         // The built-in defaults have every key. One is absent only if the check removed a wrong value.
-        let all = own.over(defaults.unwrap_or(&Common::default()));
+        let all = own.over(defaults.unwrap_or(&ServerOptions::default()));
         self.prefix(path, own.prefix.as_deref());
         let protocol = self.protocol(path, own, all.protocol);
         let (tools, resources, prompts) = (
@@ -243,7 +255,7 @@ impl PlanResolver<'_> {
         }
     }
 
-    fn protocol(&mut self, path: &ConfigPath, own: &Common, text: Option<String>) -> Option<String> {
+    fn protocol(&mut self, path: &ConfigPath, own: &ServerOptions, text: Option<String>) -> Option<String> {
         let path = match own.protocol {
             Some(_) => path.key("protocol"),
             None => ConfigPath::of(&["defaults", "protocol"]),
@@ -493,7 +505,13 @@ impl PlanResolver<'_> {
     }
 
     /// Resolves rules for items. Only the server's own are checked here: those of the defaults were checked there.
-    fn items(&mut self, path: &ConfigPath, own: Option<&Items>, all: Option<Items>, renames: bool) -> ItemRules {
+    fn items(
+        &mut self,
+        path: &ConfigPath,
+        own: Option<&ItemFilters>,
+        all: Option<ItemFilters>,
+        renames: bool,
+    ) -> ItemRules {
         for (name, to) in own.and_then(|own| own.rename.as_ref()).into_iter().flatten() {
             let path = path.key("rename").key(name);
             if !renames {
@@ -504,7 +522,7 @@ impl PlanResolver<'_> {
                 self.error(ProblemKind::Value, &path, message, "use only letters, digits, `-` and `_`");
             }
         }
-        for (key, patterns) in own.into_iter().flat_map(Items::patterns) {
+        for (key, patterns) in own.into_iter().flat_map(ItemFilters::patterns) {
             self.patterns(&path.key(key), patterns);
         }
         let all = all.unwrap_or_default();
