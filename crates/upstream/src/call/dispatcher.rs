@@ -130,7 +130,7 @@ impl CallDispatcher {
                 queued_permit.reacquire().await?;
                 // Another client may have begun a call there since the checkout. The second round isolates this call,
                 // and is the last.
-                let Some(_turn) = self.pool.begin_turn(&connection, &checked_out, &mut request) else { continue };
+                let Some(_lock) = self.pool.begin_start(&connection, &checked_out, &mut request) else { continue };
                 let connect_time = began.elapsed();
                 let (exchange, is_multiplexed) = (connection.open_call(caller, call), connection.link.is_multiplexed());
                 let (permit, revision) = (queued_permit.permit.take(), connection.revision);

@@ -62,7 +62,7 @@ pub(crate) struct ConnectionPool {
     dedicated: DedicatedPool,
     /// True once a session left the shared connection before the server was seen to ask.
     has_early_leavers: AtomicBool,
-    turn_lock: Mutex<()>,
+    start_lock: Mutex<()>,
 }
 
 /// Claim of a call on its connection while it runs.
@@ -96,14 +96,14 @@ impl<'a> CheckoutRequest<'a> {
 }
 
 /// Lock on the shared connection, which makes the choice and the start of a call one step. Drop it after the start.
-pub(crate) struct CallTurn<'a> {
-    _turn: Option<MutexGuard<'a, ()>>,
+pub(crate) struct StartLock<'a> {
+    _lock: Option<MutexGuard<'a, ()>>,
 }
 
 /// Shared connection for a call, which must begin before this is dropped.
 pub(crate) struct TryCheckout<'a> {
     connection: Guard<Option<Arc<UpstreamConnection>>>,
-    _turn: Option<MutexGuard<'a, ()>>,
+    _lock: Option<MutexGuard<'a, ()>>,
 }
 
 impl TryCheckout<'_> {
@@ -125,7 +125,7 @@ impl ConnectionPool {
             shared_clients: SharedConnectionClients::default(),
             dedicated: DedicatedPool::default(),
             has_early_leavers: AtomicBool::new(false),
-            turn_lock: Mutex::default(),
+            start_lock: Mutex::default(),
             lists,
             server,
         }
@@ -246,7 +246,7 @@ impl ConnectionPool {
             return None;
         }
         // One call at a time: of two that begin together, the second sees the first.
-        let turn = self.lock_turn(connection, caller);
+        let lock = self.lock_start(connection, caller);
         if self.must_isolate(connection, caller, about_task)
             || self.needs_roots_connection(caller, about_task)
             || self.roots_trial(connection, caller, about_task).is_some()
@@ -255,10 +255,10 @@ impl ConnectionPool {
             return None;
         }
         self.note_call_start(connection, caller, about_task);
-        Some(TryCheckout { connection: shared, _turn: turn })
+        Some(TryCheckout { connection: shared, _lock: lock })
     }
 
-    /// Waits for the connection of a call. The call may begin once [`ConnectionPool::begin_turn`] succeeds.
+    /// Waits for the connection of a call. The call may begin once [`ConnectionPool::begin_start`] succeeds.
     pub(crate) async fn checkout(
         &self,
         request: &mut CheckoutRequest<'_>,
@@ -297,16 +297,16 @@ impl ConnectionPool {
         }
     }
 
-    /// Locks the turn: held from the choice of an ambiguous connection until the call is open. `None` if no lock is
-    /// needed.
-    fn lock_turn(&self, connection: &UpstreamConnection, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
-        // A client without capabilities gets no input requests. Until the first one was seen, its calls need no turn.
+    /// Locks the start of a call: held from the choice of an ambiguous connection until the call is open. `None` if no
+    /// lock is needed.
+    fn lock_start(&self, connection: &UpstreamConnection, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
+        // A client without capabilities gets no input requests. Until the first one was seen, its calls need no lock.
         let matters = caller.capabilities != ClientCapabilities::default() || self.interactive_flag.is_set();
-        let turn = matters && connection_affinity::input_is_ambiguous(connection, &self.interactive_flag);
-        turn.then(|| self.turn_lock.lock())
+        let is_locked = matters && connection_affinity::input_is_ambiguous(connection, &self.interactive_flag);
+        is_locked.then(|| self.start_lock.lock())
     }
 
-    /// Records that a call begins on a connection. The turn must be held.
+    /// Records that a call begins on a connection. The lock must be held.
     fn note_call_start(&self, connection: &UpstreamConnection, caller: &Caller, about_task: bool) {
         if self.sharing_mode() == SharingMode::Auto
             && !about_task
@@ -328,13 +328,13 @@ impl ConnectionPool {
 
     /// Confirms the choice of a connection. `None`: a call of another client began there meanwhile, to which an input
     /// request could belong. Choose again.
-    pub(crate) fn begin_turn(
+    pub(crate) fn begin_start(
         &self,
         connection: &UpstreamConnection,
         checked_out: &CheckedOut,
         request: &mut CheckoutRequest<'_>,
-    ) -> Option<CallTurn<'_>> {
-        let turn = self.lock_turn(connection, request.caller);
+    ) -> Option<StartLock<'_>> {
+        let lock = self.lock_start(connection, request.caller);
         if !checked_out.is_final && self.must_isolate(connection, request.caller, request.about_task) {
             request.needs_isolation = true;
             return None;
@@ -346,7 +346,7 @@ impl ConnectionPool {
         if !checked_out.is_final {
             self.note_call_start(connection, request.caller, request.about_task);
         }
-        Some(CallTurn { _turn: turn })
+        Some(StartLock { _lock: lock })
     }
 
     async fn checkout_shared_or_dedicated(

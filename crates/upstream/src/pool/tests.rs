@@ -39,12 +39,12 @@ async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
     let too = connections.checkout(&mut second, &mut NoPermit).await.ok().unwrap();
     assert!(Arc::ptr_eq(&chosen.0, &shared) && Arc::ptr_eq(&too.0, &shared), "each is alone there");
     // Both calls have chosen by now. Only the first one begins.
-    let entered = connections.begin_turn(&chosen.0, &chosen.1, &mut first).unwrap();
+    let entered = connections.begin_start(&chosen.0, &chosen.1, &mut first).unwrap();
     let _call = chosen.0.open_call(&one, tool("hang"));
     drop(entered);
-    assert!(connections.begin_turn(&too.0, &too.1, &mut second).is_none(), "the first call began there");
+    assert!(connections.begin_start(&too.0, &too.1, &mut second).is_none(), "the first call began there");
     let (spec, checked_out) = connections.checkout(&mut second, &mut NoPermit).await.ok().unwrap();
-    assert!(!Arc::ptr_eq(&spec, &shared) && connections.begin_turn(&spec, &checked_out, &mut second).is_some());
+    assert!(!Arc::ptr_eq(&spec, &shared) && connections.begin_start(&spec, &checked_out, &mut second).is_some());
     running.abort();
 }
 
