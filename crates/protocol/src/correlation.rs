@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::input_recipient::{CallCandidate, CallTarget, InteractiveTargets, QuietTargets};
-use crate::interactive_flag::InteractiveFlag;
 use crate::open_inputs::OpenInputs;
 use crate::roots_owner::RootsOwner;
+use crate::seen_input_flag::SeenInputFlag;
 use crate::stray_messages::StrayMessages;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcMessage, RpcRequest};
@@ -40,7 +40,7 @@ struct PendingTable {
     /// True once the server has answered a call.
     answered: AtomicBool,
     /// Set by the first input request of this server.
-    interactive: InteractiveFlag,
+    seen_input: SeenInputFlag,
     /// Targets of calls that received an input request while no other call was open.
     interactive_targets: Mutex<InteractiveTargets>,
     /// Targets of calls that were answered without an input request, of clients that could have been asked.
@@ -155,9 +155,9 @@ impl Drop for InputGuard {
 }
 
 impl PendingCalls {
-    /// Creates the table of one connection. Input requests of its server are recorded in `interactive`.
-    pub fn with_interactive_flag(interactive: InteractiveFlag) -> Self {
-        PendingCalls(Arc::new(PendingTable { interactive, ..PendingTable::default() }))
+    /// Creates the table of one connection. Input requests of its server are recorded in `seen_input`.
+    pub fn with_seen_input_flag(seen_input: SeenInputFlag) -> Self {
+        PendingCalls(Arc::new(PendingTable { seen_input, ..PendingTable::default() }))
     }
 
     /// Continues with ids above all that another process may have used in the same session.
@@ -259,13 +259,13 @@ impl PendingCalls {
     fn record_kind(&self, kind: InputKind) {
         self.record_roots(kind);
         if !matches!(kind, InputKind::Extension | InputKind::Other) && !self.is_idle() {
-            self.0.interactive.set();
+            self.0.seen_input.set();
         }
     }
 
     /// Returns the record of what the server asks for.
-    pub(super) fn interactive(&self) -> &InteractiveFlag {
-        &self.0.interactive
+    pub(super) fn seen_input(&self) -> &SeenInputFlag {
+        &self.0.seen_input
     }
 
     /// Returns the client whose roots the server got on this connection.
@@ -337,7 +337,7 @@ impl PendingCalls {
 
     /// Records that a call was answered without an input request.
     fn record_quiet(&self, call: &CorrelationEntry) {
-        if call.owner.is_some() && call.input_count == 0 && !self.0.interactive.is_set() {
+        if call.owner.is_some() && call.input_count == 0 && !self.0.seen_input.is_set() {
             self.0.quiet_targets.record(call.target);
         }
     }

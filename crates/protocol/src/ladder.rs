@@ -13,10 +13,10 @@ use tokio::time::{sleep, timeout};
 use crate::connect_error::ConnectError;
 use crate::connect_options::ConnectOptions;
 use crate::era::{Era, era_of};
-use crate::interactive_flag::InteractiveFlag;
 use crate::legacy::LegacyGreeting;
 use crate::named_revisions::named_revisions;
 use crate::negotiate::{LinkOpener, NegotiatedServer};
+use crate::seen_input_flag::SeenInputFlag;
 use crate::{PendingCalls, legacy, v2026_07_28};
 use moongate_jsonrpc::message::code;
 use moongate_model::ServerDescription;
@@ -66,7 +66,7 @@ enum FailureWeight {
 /// Steps towards one server.
 pub(super) struct Ladder<'a> {
     pub(super) opener: &'a dyn LinkOpener,
-    pub(super) interactive: InteractiveFlag,
+    pub(super) seen_input: SeenInputFlag,
     pub(super) options: ConnectOptions,
     line: Option<(OpenLine, LineUse)>,
     failure: Option<(FailureWeight, ConnectError)>,
@@ -75,8 +75,8 @@ pub(super) struct Ladder<'a> {
 }
 
 impl<'a> Ladder<'a> {
-    pub(super) fn new(opener: &'a dyn LinkOpener, interactive: InteractiveFlag, options: ConnectOptions) -> Self {
-        Ladder { opener, interactive, options, line: None, failure: None, is_probe_open: false }
+    pub(super) fn new(opener: &'a dyn LinkOpener, seen_input: SeenInputFlag, options: ConnectOptions) -> Self {
+        Ladder { opener, seen_input, options, line: None, failure: None, is_probe_open: false }
     }
 
     /// Opens the server, in the era that is forced, remembered or found.
@@ -101,7 +101,7 @@ impl<'a> Ladder<'a> {
     // === links ===
 
     async fn open(&mut self) -> Result<OpenLine, ConnectError> {
-        let calls = PendingCalls::with_interactive_flag(self.interactive.clone());
+        let calls = PendingCalls::with_seen_input_flag(self.seen_input.clone());
         // Forgotten first: the opener closes the link before it opens the next.
         self.line = None;
         let link = self.opener.open_link(&calls).await?;

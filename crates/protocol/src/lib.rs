@@ -29,7 +29,6 @@ mod gateway_info;
 mod http_response;
 mod input_clock;
 mod input_recipient;
-mod interactive_flag;
 mod ladder;
 pub mod lazy_timer;
 mod legacy;
@@ -43,6 +42,7 @@ mod pipe_routes;
 mod request_checks;
 mod respond;
 mod roots_owner;
+mod seen_input_flag;
 mod server_capabilities;
 mod stdio_client;
 mod stray_messages;
@@ -68,12 +68,12 @@ pub use error_labels::{call_ending, lacks_capability};
 pub use example_call::{ExampleCall, example_call};
 pub use gateway_info::{gateway_info, gateway_info_with};
 pub use input_recipient::CallTarget;
-pub use interactive_flag::{InteractiveFlag, SeenRequests};
 pub use legacy::{
     LegacyGreeting, ListedOutput, OutputShape, ToolOutput, demands_elicitations, fit_output, holds_objects_only,
 };
 pub use mcp_apps::{APP_SCHEME, app_pages, is_bridged_extension, map_app_pages, may_name_page, with_app_pages};
 pub use negotiate::{LinkOpener, NegotiatedServer, connect, connect_http_sse, may_be_http_sse};
+pub use seen_input_flag::{SeenInputFlag, SeenRequests};
 pub use stdio_client::{ClientDisconnected, StdioClient, opens_session};
 
 /// Selects the dialect of a request: the first that matches. The legacy dialect matches all requests that are left.

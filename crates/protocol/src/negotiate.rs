@@ -11,9 +11,9 @@ use futures_util::future::BoxFuture;
 use crate::connect_error::ConnectError;
 use crate::connect_options::ConnectOptions;
 use crate::era::Era;
-use crate::interactive_flag::InteractiveFlag;
 use crate::ladder::Ladder;
 use crate::legacy::LegacyGreeting;
+use crate::seen_input_flag::SeenInputFlag;
 use crate::{PendingCalls, v2026_07_28};
 use moongate_model::Connection;
 use moongate_transport::{Link, LinkError};
@@ -49,10 +49,10 @@ pub struct NegotiatedServer {
 /// Opens a server.
 pub async fn connect(
     opener: &dyn LinkOpener,
-    interactive: InteractiveFlag,
+    seen_input: SeenInputFlag,
     options: ConnectOptions,
 ) -> Result<NegotiatedServer, ConnectError> {
-    Ladder::new(opener, interactive, options).climb().await
+    Ladder::new(opener, seen_input, options).climb().await
 }
 
 /// True if the failure over Streamable HTTP may mean that the server has only the HTTP transport before it.
@@ -71,8 +71,8 @@ pub fn may_be_http_sse(error: &ConnectError, options: &ConnectOptions) -> bool {
 /// Opens a server over HTTP+SSE, which only the legacy revisions have.
 pub async fn connect_http_sse(
     opener: &dyn LinkOpener,
-    interactive: InteractiveFlag,
+    seen_input: SeenInputFlag,
     options: ConnectOptions,
 ) -> Result<NegotiatedServer, ConnectError> {
-    connect(opener, interactive, ConnectOptions { era: Some(Era::Legacy), ..options }).await
+    connect(opener, seen_input, ConnectOptions { era: Some(Era::Legacy), ..options }).await
 }

@@ -74,7 +74,7 @@ impl PendingCalls {
     /// Records that the server asks for roots, if it does.
     pub(super) fn record_roots(&self, kind: InputKind) {
         if kind == InputKind::Roots {
-            self.interactive().set_roots();
+            self.seen_input().set_roots();
         }
     }
 
@@ -89,17 +89,17 @@ impl PendingCalls {
 
     /// True if the server was seen to ask for roots, on any of its connections.
     pub(super) fn asks_roots(&self) -> bool {
-        self.interactive().asks_roots()
+        self.seen_input().asks_roots()
     }
 
     /// True if the server asks for roots, or was not seen without doing so yet.
     pub(super) fn may_ask_roots(&self) -> bool {
-        self.interactive().asks_roots() || !self.interactive().is_roots_tried()
+        self.seen_input().asks_roots() || !self.seen_input().is_roots_tried()
     }
 
     /// Records that the server was offered roots, and did not ask for them by itself.
     pub(super) fn record_roots_tried(&self) {
-        self.interactive().set_roots_tried();
+        self.seen_input().set_roots_tried();
     }
 
     /// True if the server has the roots of this client, on a connection of several.

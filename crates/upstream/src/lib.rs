@@ -162,7 +162,7 @@ impl Upstream {
         if let Some(handshake) = other.pool.last_handshake() {
             self.pool.restore_handshake((*handshake).clone());
         }
-        self.pool.interactive_flag.restore(other.pool.interactive_flag.seen_requests());
+        self.pool.seen_input_flag.restore(other.pool.seen_input_flag.seen_requests());
         self.pool.legacy_tools.restore(&other.pool.legacy_tools.names());
         self.lists.copy_from(&other.lists);
     }
@@ -334,7 +334,7 @@ impl Upstream {
     pub fn restore(&self, row: &Bytes, longest: Duration) -> bool {
         let Some(row) = RestoredServer::parse(row, longest, &self.settings) else { return false };
         // Restored even if the server was listed meanwhile: the record only ever grows.
-        self.pool.interactive_flag.restore(row.seen_requests);
+        self.pool.seen_input_flag.restore(row.seen_requests);
         self.lists.cache.restore_seen_requests(row.seen_requests);
         self.pool.legacy_tools.restore(&row.legacy_tools);
         if self.pool.last_handshake().is_some() {

@@ -143,12 +143,12 @@ fn an_input_request_reaches_one_call_of_its_principal_only() {
     drop((first, second));
     assert!(!calls.has_other_clients(&moongate_testing::caller(3, None)), "neither of the two can be asked");
     drop(other);
-    let interactive = InteractiveFlag::default();
-    let calls = PendingCalls::with_interactive_flag(interactive.clone());
+    let seen_input = SeenInputFlag::default();
+    let calls = PendingCalls::with_seen_input_flag(seen_input.clone());
     let find = |message: &RpcMessage| calls.find_call(message, &|_| true);
-    assert!(find(&ask).is_none() && !interactive.is_set(), "that was in no call");
+    assert!(find(&ask).is_none() && !seen_input.is_set(), "that was in no call");
     let _call = calls.open(&able(1), LogInterest::Never, CallTarget::default());
-    assert!(find(&ask).is_some() && interactive.is_set());
+    assert!(find(&ask).is_some() && seen_input.is_set());
 }
 
 #[test]

@@ -17,8 +17,8 @@ use crate::settings::{ConnectTarget, HttpTransport, NetworkSettings, ServerSetti
 use moongate_jsonrpc::json::RawJson;
 use moongate_model::{Caller, ClientChannel};
 use moongate_protocol::{
-    self, CallTimeouts, ConnectError, ConnectOptions, Era, InteractiveFlag, LegacyGreeting, LinkOpener,
-    NegotiatedServer, PendingCalls,
+    self, CallTimeouts, ConnectError, ConnectOptions, Era, LegacyGreeting, LinkOpener, NegotiatedServer, PendingCalls,
+    SeenInputFlag,
 };
 use moongate_telemetry::{MemoryHolder, MemoryShare, Metrics, logs};
 use moongate_transport::http_settings::HttpSettings;
@@ -56,7 +56,7 @@ pub struct ConnectIdentity {
     /// Receiver of the program's stderr.
     pub stderr: StderrTail,
     /// Record of what the server asks for.
-    pub interactive: InteractiveFlag,
+    pub seen_input: SeenInputFlag,
     /// True if several clients use the connection.
     pub is_shared: bool,
     /// Way to the only client that uses it, outside of its calls.
@@ -80,7 +80,7 @@ impl ConnectIdentity {
             persisted_session: None,
             was_connected: false,
             stderr: StderrTail::default(),
-            interactive: InteractiveFlag::default(),
+            seen_input: SeenInputFlag::default(),
             is_shared: false,
             client: None,
         }
@@ -111,7 +111,7 @@ pub(crate) async fn dial(
     connect_identity: ConnectIdentity,
     timeouts: Arc<CallTimeouts>,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let interactive = connect_identity.interactive;
+    let seen_input = connect_identity.seen_input;
     let options = ConnectOptions {
         server: settings.name.clone(),
         revision: settings.protocol.as_deref().and_then(moongate_protocol::supported_revision),
@@ -131,7 +131,7 @@ pub(crate) async fn dial(
     let deadline = Instant::now() + settings.start_timeout;
     let falls_back = match &settings.connect {
         ConnectTarget::Http { transport: HttpTransport::Sse, .. } => {
-            return over_http_sse(settings, common, options, deadline, interactive).await;
+            return over_http_sse(settings, common, options, deadline, seen_input).await;
         }
         ConnectTarget::Http { transport, .. } => *transport == HttpTransport::Auto,
         // A pipe has no fallback to another transport.
@@ -141,7 +141,7 @@ pub(crate) async fn dial(
     let was_reached = connect_identity.was_connected;
     let opener = DialOpener { was_reached, ..DialOpener::new(settings, common, stderr.clone()) };
     // All links and handshakes share one deadline: a slow start must not get the time twice.
-    let connecting = moongate_protocol::connect(&opener, interactive.clone(), options.clone());
+    let connecting = moongate_protocol::connect(&opener, seen_input.clone(), options.clone());
     let error = match within_deadline(deadline, settings, connecting).await {
         Ok(connected) => return Ok(UpstreamConnection { stderr, ..into_connection(connected, common) }),
         Err(error) => error,
@@ -150,7 +150,7 @@ pub(crate) async fn dial(
     opener.close().await;
     // Only the errors that an HTTP+SSE server causes lead to the fallback.
     if falls_back && moongate_protocol::may_be_http_sse(&error, &options) {
-        return match over_http_sse(settings, common, options, deadline, interactive).await {
+        return match over_http_sse(settings, common, options, deadline, seen_input).await {
             // The error that says more is told: the server spoke this transport.
             Err(over_sse) if says_more(&over_sse) => Err(over_sse),
             Err(_) => Err(error),
@@ -169,10 +169,10 @@ async fn over_http_sse(
     common: &AllServersContext,
     options: ConnectOptions,
     deadline: Instant,
-    interactive: InteractiveFlag,
+    seen_input: SeenInputFlag,
 ) -> Result<UpstreamConnection, ConnectError> {
     let opener = DialOpener { is_http_sse: true, ..DialOpener::new(settings, common, StderrTail::default()) };
-    let connecting = moongate_protocol::connect_http_sse(&opener, interactive, options);
+    let connecting = moongate_protocol::connect_http_sse(&opener, seen_input, options);
     match within_deadline(deadline, settings, connecting).await {
         Ok(connected) => Ok(UpstreamConnection { is_http_sse: true, ..into_connection(connected, common) }),
         Err(error) => {

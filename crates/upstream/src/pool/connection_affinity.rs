@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::connection::UpstreamConnection;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Principal};
-use moongate_protocol::{Era, InteractiveFlag};
+use moongate_protocol::{Era, SeenInputFlag};
 
 /// Connection that a client's calls stick to, at a server that sends input requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,9 +119,9 @@ impl SharedConnectionClients {
 /// Returns true if input requests on this connection name no call.
 ///
 /// Over HTTP they come on the stream of their call. Some servers send them on the GET stream, beside their calls: only
-/// those set `interactive`.
-pub(crate) fn input_is_ambiguous(connection: &UpstreamConnection, interactive: &InteractiveFlag) -> bool {
-    connection.era == Era::Legacy && (connection.link.is_multiplexed() || interactive.is_set())
+/// those set `seen_input`.
+pub(crate) fn input_is_ambiguous(connection: &UpstreamConnection, seen_input: &SeenInputFlag) -> bool {
+    connection.era == Era::Legacy && (connection.link.is_multiplexed() || seen_input.is_set())
 }
 
 #[cfg(test)]

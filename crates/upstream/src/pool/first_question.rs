@@ -31,12 +31,12 @@ impl ConnectionPool {
         about_task: bool,
         target: impl FnOnce() -> CallTarget,
     ) -> bool {
-        !self.interactive_flag.is_set()
+        !self.seen_input_flag.is_set()
             && !about_task
             && self.sharing_mode() == SharingMode::Auto
             && caller.session.is_some()
             && caller.capabilities != ClientCapabilities::default()
-            && connection_affinity::input_is_ambiguous(connection, &self.interactive_flag)
+            && connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag)
             && self.shared_or_era(connection)
             && connection.calls.has_unproven_others(caller, target())
     }

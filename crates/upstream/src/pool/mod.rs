@@ -40,7 +40,7 @@ use crate::server_context::ServerContext;
 use crate::settings::{ServerStart, SharingMode};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, Caller, ClientCapabilities, Error, McpErrorKind, ServerDescription, TaskState};
-use moongate_protocol::{CallTarget, Era, InteractiveFlag, LegacyGreeting};
+use moongate_protocol::{CallTarget, Era, LegacyGreeting, SeenInputFlag};
 
 /// Connections of one server.
 pub(crate) struct ConnectionPool {
@@ -54,7 +54,7 @@ pub(crate) struct ConnectionPool {
     /// Tools that can ask only in the legacy era.
     pub(crate) legacy_tools: LegacyTools,
     /// Record of whether the server ever sent an input request on a pipe.
-    pub(crate) interactive_flag: InteractiveFlag,
+    pub(crate) seen_input_flag: SeenInputFlag,
     /// Doubts about the shared connection.
     pub(crate) suspicion: ConnectionSuspicion,
     /// Clients that have called on the shared connection.
@@ -120,7 +120,7 @@ impl ConnectionPool {
             last_handshake: ArcSwapOption::empty(),
             eras: EraSelection::new(settings.as_client && settings.protocol.is_none()),
             legacy_tools: LegacyTools::default(),
-            interactive_flag: InteractiveFlag::default(),
+            seen_input_flag: SeenInputFlag::default(),
             suspicion: ConnectionSuspicion::default(),
             shared_clients: SharedConnectionClients::default(),
             dedicated: DedicatedPool::default(),
@@ -301,8 +301,8 @@ impl ConnectionPool {
     /// lock is needed.
     fn lock_start(&self, connection: &UpstreamConnection, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
         // A client without capabilities gets no input requests. Until the first one was seen, its calls need no lock.
-        let matters = caller.capabilities != ClientCapabilities::default() || self.interactive_flag.is_set();
-        let is_locked = matters && connection_affinity::input_is_ambiguous(connection, &self.interactive_flag);
+        let matters = caller.capabilities != ClientCapabilities::default() || self.seen_input_flag.is_set();
+        let is_locked = matters && connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag);
         is_locked.then(|| self.start_lock.lock())
     }
 
@@ -310,11 +310,11 @@ impl ConnectionPool {
     fn note_call_start(&self, connection: &UpstreamConnection, caller: &Caller, about_task: bool) {
         if self.sharing_mode() == SharingMode::Auto
             && !about_task
-            && connection_affinity::input_is_ambiguous(connection, &self.interactive_flag)
+            && connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag)
             && self.shared.holds(connection)
         {
             self.shared_clients.record_call(caller);
-            if let Some(session) = caller.session.as_ref().filter(|_| !self.interactive_flag.is_set()) {
+            if let Some(session) = caller.session.as_ref().filter(|_| !self.seen_input_flag.is_set()) {
                 self.shared_clients.record_session(session);
             }
         }
@@ -405,7 +405,7 @@ impl ConnectionPool {
             ConnectIdentity::for_all(era)
         };
         let connect_identity = ConnectIdentity {
-            interactive: self.interactive_flag.clone(),
+            seen_input: self.seen_input_flag.clone(),
             greeting: self.greeting(),
             was_connected: true,
             is_shared: !spec.as_caller,
@@ -431,8 +431,8 @@ impl ConnectionPool {
         permit: &mut dyn ReleasePermit,
         shared: &Arc<UpstreamConnection>,
     ) -> Option<(Arc<UpstreamConnection>, Option<UseGuard>)> {
-        let is_ambiguous = self.interactive_flag.is_set()
-            && connection_affinity::input_is_ambiguous(shared, &self.interactive_flag)
+        let is_ambiguous = self.seen_input_flag.is_set()
+            && connection_affinity::input_is_ambiguous(shared, &self.seen_input_flag)
             && !request.about_task;
         if !is_ambiguous
             || self.shared_clients.affinity_of(request.caller) != ConnectionAffinity::SessionShared
@@ -462,13 +462,12 @@ impl ConnectionPool {
             return true;
         }
         // A session that was kept out has its state elsewhere, even if that client has left since.
-        if self.interactive_flag.asks_roots()
+        if self.seen_input_flag.asks_roots()
             && (connection.calls.keep_out(caller) || self.dedicated.has_dedicated(caller))
         {
             return true;
         }
-        if !self.interactive_flag.is_set()
-            || !connection_affinity::input_is_ambiguous(connection, &self.interactive_flag)
+        if !self.seen_input_flag.is_set() || !connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag)
         {
             return false;
         }

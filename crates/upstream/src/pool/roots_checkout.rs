@@ -22,7 +22,7 @@ impl ConnectionPool {
     /// Returns true if a call belongs on a connection that declares its client's roots.
     pub(super) fn needs_roots_connection(&self, caller: &Caller, about_task: bool) -> bool {
         // The cheap comparison first: most servers never ask.
-        if !self.interactive_flag.asks_roots() || !self.has_usable_roots(caller, about_task) {
+        if !self.seen_input_flag.asks_roots() || !self.has_usable_roots(caller, about_task) {
             return false;
         }
         // A client whose roots the shared connection has keeps its state there.
@@ -73,7 +73,7 @@ impl ConnectionPool {
         about_task: bool,
     ) -> Option<Duration> {
         if connection.era != Era::Legacy
-            || self.interactive_flag.asks_roots()
+            || self.seen_input_flag.asks_roots()
             || !self.has_usable_roots(caller, about_task)
         {
             return None;
@@ -97,7 +97,7 @@ impl ConnectionPool {
     pub(super) async fn wait_roots_trial(&self, connection: &UpstreamConnection, request: &CheckoutRequest<'_>) {
         let Some(left) = self.roots_trial(connection, request.caller, request.about_task) else { return };
         let until = Instant::now() + left;
-        while Instant::now() < until && !self.interactive_flag.asks_roots() {
+        while Instant::now() < until && !self.seen_input_flag.asks_roots() {
             tokio::time::sleep(LOOK_PAUSE).await;
         }
     }

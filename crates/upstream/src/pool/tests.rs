@@ -28,7 +28,7 @@ async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
     let running = tokio::spawn(upstream.clone().run());
     let connections = &upstream.pool;
     let shared = connections.wait_connected().await.ok().unwrap();
-    connections.interactive_flag.set();
+    connections.seen_input_flag.set();
     let can = ClientCapabilities { elicit_form: true, ..ClientCapabilities::default() };
     let [one, other] = ["one", "other"]
         .map(|session| Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some(session))).clone() }));

@@ -219,7 +219,7 @@ async fn event_loop(
 /// Waits until something is known of the server that its state has not, and logs it.
 async fn wait_learned(supervised: &SupervisedServer) {
     tokio::select! {
-        () = supervised.pool.interactive_flag.wait_learned() => log_requests(supervised),
+        () = supervised.pool.seen_input_flag.wait_learned() => log_requests(supervised),
         () = supervised.pool.legacy_tools.changed() => {
             let server = supervised.name();
             tracing::info!(server, "tool cannot ask in the newest revision: it is called in an earlier one from now on");
@@ -230,7 +230,7 @@ async fn wait_learned(supervised: &SupervisedServer) {
 
 /// Logs what the server was seen to ask its clients for, and shows it in the status.
 fn log_requests(supervised: &SupervisedServer) {
-    let (server, requests) = (supervised.name(), supervised.pool.interactive_flag.seen_requests());
+    let (server, requests) = (supervised.name(), supervised.pool.seen_input_flag.seen_requests());
     if requests.input {
         tracing::info!(server, "server requests input: its clients get dedicated connections from now on");
     }

@@ -141,14 +141,13 @@ impl Supervisor {
         }
         // A remembered era saves the probe, unless a client needs the other era first.
         let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
-        let (stderr, interactive) =
-            (supervised.stderr_history.begin_process(), supervised.pool.interactive_flag.clone());
+        let (stderr, seen_input) = (supervised.stderr_history.begin_process(), supervised.pool.seen_input_flag.clone());
         let connect_identity = ConnectIdentity {
             first_era: first.or(self.handshake_first.then_some(Era::Legacy)),
             greeting: supervised.pool.greeting(),
             was_connected: supervised.pool.last_handshake().is_some(),
             stderr: stderr.clone(),
-            interactive,
+            seen_input,
             is_shared: true,
             ..ConnectIdentity::for_all(era)
         };

@@ -109,7 +109,7 @@ fn explain_roots(share: SharingMode) -> &'static str {
 /// Returns what people should know of a server that is ready: why it offers nothing, or what it cannot do.
 fn explain_ready(supervised: &SupervisedServer) -> String {
     let mut notes = supervised.pool.description().map(|description| description.notes).unwrap_or_default();
-    if supervised.pool.interactive_flag.asks_roots() {
+    if supervised.pool.seen_input_flag.asks_roots() {
         notes.push(explain_roots(supervised.server.settings.share).to_owned());
     }
     if notes.is_empty() && !supervised.lists.has_items() {

@@ -77,7 +77,7 @@ impl SupervisedServer {
             is_multiplexed: connection.link.is_multiplexed(),
             speaks_other_era: self.pool.last_handshake().and_then(|handshake| handshake.speaks_other_era),
             greeting: self.pool.greeting(),
-            seen_requests: self.pool.interactive_flag.seen_requests(),
+            seen_requests: self.pool.seen_input_flag.seen_requests(),
             legacy_tools: self.pool.legacy_tools.names(),
         });
     }

@@ -11,10 +11,10 @@ use tokio::sync::Notify;
 
 /// Record of what a server asks its clients for. Clones share it.
 #[derive(Clone, Default)]
-pub struct InteractiveFlag(Arc<InteractiveFlagState>);
+pub struct SeenInputFlag(Arc<SeenInputFlagState>);
 
 #[derive(Default)]
-struct InteractiveFlagState {
+struct SeenInputFlagState {
     seen: AtomicBool,
     roots: AtomicBool,
     roots_tried: AtomicBool,
@@ -31,7 +31,7 @@ pub struct SeenRequests {
     pub roots: bool,
 }
 
-impl InteractiveFlag {
+impl SeenInputFlag {
     /// Sets the flag, for an input request in the middle of a call.
     pub fn set(&self) {
         self.learn(&self.0.seen);
