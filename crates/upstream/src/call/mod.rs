@@ -318,7 +318,7 @@ impl ActiveCall {
         }
         dispatcher.breaker.record(class, &self.breaker_permit.take().unwrap_or_default());
         match end {
-            Err(error) => dispatcher.pool.suspicion.record_failure(error, self.own_credentials),
+            Err(error) => dispatcher.pool.liveness_triggers.record_failure(error, self.own_credentials),
             Ok(Outcome { task: Some(task), .. }) => {
                 // A task outlives its call, and needs the server until its end.
                 if self.activity.is_some() {

@@ -12,9 +12,9 @@ mod dedicated_access;
 mod first_question;
 pub(crate) mod isolation;
 pub(crate) mod legacy_tools;
+pub(crate) mod liveness_triggers;
 mod roots_checkout;
 pub(crate) mod shared_connection;
-pub(crate) mod suspicion;
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -34,8 +34,8 @@ use crate::pool::dedicated::{DedicatedContext, ReleasePermit};
 use crate::pool::era_selection::{EraSelection, LastHandshake};
 use crate::pool::isolation::{ConnectionLifetime, DedicatedSpec};
 use crate::pool::legacy_tools::LegacyTools;
+use crate::pool::liveness_triggers::LivenessTriggers;
 use crate::pool::shared_connection::SharedConnection;
-use crate::pool::suspicion::ConnectionSuspicion;
 use crate::server_context::ServerContext;
 use crate::settings::{ServerStart, SharingMode};
 use moongate_jsonrpc::json::ByteString;
@@ -56,7 +56,7 @@ pub(crate) struct ConnectionPool {
     /// Record of whether the server ever sent an input request on a pipe.
     pub(crate) seen_input_flag: SeenInputFlag,
     /// Doubts about the shared connection.
-    pub(crate) suspicion: ConnectionSuspicion,
+    pub(crate) liveness_triggers: LivenessTriggers,
     /// Clients that have called on the shared connection.
     shared_clients: SharedConnectionClients,
     dedicated: DedicatedPool,
@@ -121,7 +121,7 @@ impl ConnectionPool {
             eras: EraSelection::new(settings.as_client && settings.protocol.is_none()),
             legacy_tools: LegacyTools::default(),
             seen_input_flag: SeenInputFlag::default(),
-            suspicion: ConnectionSuspicion::default(),
+            liveness_triggers: LivenessTriggers::default(),
             shared_clients: SharedConnectionClients::default(),
             dedicated: DedicatedPool::default(),
             has_early_leavers: AtomicBool::new(false),

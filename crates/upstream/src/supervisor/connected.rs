@@ -192,11 +192,11 @@ async fn event_loop(
             }
             kinds = supervised.lists.dedicated.relists.next_batch() => kinds,
             kinds = supervised.lists.relist_requests.requested(), if refresh.failures == 0 => kinds,
-            () = supervised.pool.suspicion.suspected_refusal(), if refresh.failures == 0 => match refuses_everything(supervised, connection, &mut refresh).await {
+            () = supervised.pool.liveness_triggers.wait_refused(), if refresh.failures == 0 => match refuses_everything(supervised, connection, &mut refresh).await {
                 Some(reason) => return reason,
                 None => continue,
             },
-            () = supervised.pool.suspicion.suspected_down() => match check_alive(supervised, connection).await {
+            () = supervised.pool.liveness_triggers.wait_down() => match check_alive(supervised, connection).await {
                 Ok(()) => continue,
                 Err(reason) => return reason,
             },

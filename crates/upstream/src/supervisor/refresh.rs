@@ -12,7 +12,7 @@ use crate::connection::subscription_acknowledgement::{no_notifications, wait_ack
 use crate::event::Audience;
 use crate::gateway_caller::gateway_caller;
 use crate::lists::fetch::{self, ItemList};
-use crate::pool::suspicion::is_refused;
+use crate::pool::liveness_triggers::is_refused;
 use crate::status::UpstreamState;
 use crate::supervisor::refresh_state::RefreshState;
 use crate::supervisor::state_report::{ListFailure, report_lists};

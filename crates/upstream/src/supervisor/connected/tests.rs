@@ -148,7 +148,7 @@ async fn a_list_that_breaks_off_is_asked_for_again() {
     for suspected in [true, false] {
         site.breaks.store(1, Ordering::Relaxed);
         if suspected {
-            upstream.pool.suspicion.record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
+            upstream.pool.liveness_triggers.record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
         }
         tokio::time::sleep(if suspected { SETTLE_TIME * 10 } else { RELIST_INTERVAL * 2 }).await;
         assert_eq!(site.breaks.load(Ordering::Relaxed), 0, "it was listed");
@@ -371,7 +371,7 @@ async fn a_session_ends_with_its_last_call() {
     let (answer, running) = begin_call(&site, &upstream).await;
     // Both attempts of the check break: the connection counts as lost.
     site.breaks.store(2, Ordering::Relaxed);
-    upstream.pool.suspicion.record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
+    upstream.pool.liveness_triggers.record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!((site.opened.load(Ordering::Relaxed), upstream.status().state), (2, UpstreamState::Ready));
     assert_eq!(site.ended(), [""; 0], "the call still runs in it");

@@ -1,20 +1,20 @@
-//! Suspicions about the shared connection that failed calls raise. Owns which failures raise one. Does not check the
-//! connection (`supervisor`). Invariant: a refusal of a client's own credentials raises none.
+//! Checks of the shared connection that failed calls trigger. Owns which failures trigger one. Does not check the
+//! connection (`supervisor`). Invariant: a refusal of a client's own credentials triggers none.
 
 use tokio::sync::Notify;
 
 use moongate_model::{Error, McpErrorKind, Retryable};
 
-/// Suspicions about one server's shared connection.
+/// Triggers for checks of one server's shared connection.
 #[derive(Default)]
-pub(crate) struct ConnectionSuspicion {
+pub(crate) struct LivenessTriggers {
     /// Signalled when a call found the server disconnected.
     down: Notify,
     /// Signalled when the server's host refuses a call.
     refused: Notify,
 }
 
-impl ConnectionSuspicion {
+impl LivenessTriggers {
     /// Records the failure of a call. `own_credentials`: the client brought its own.
     pub(crate) fn record_failure(&self, error: &Error, own_credentials: bool) {
         if error.kind == McpErrorKind::ServerDown {
@@ -26,12 +26,12 @@ impl ConnectionSuspicion {
     }
 
     /// Waits until a call found the server disconnected.
-    pub(crate) async fn suspected_down(&self) {
+    pub(crate) async fn wait_down(&self) {
         self.down.notified().await;
     }
 
     /// Waits until the server's host refused a call.
-    pub(crate) async fn suspected_refusal(&self) {
+    pub(crate) async fn wait_refused(&self) {
         self.refused.notified().await;
     }
 }
