@@ -48,7 +48,7 @@ use moongate_session::Sessions;
 use moongate_session::store::StateStore;
 use moongate_telemetry::{DroppedItem, GatewayMemory, MemoryLimit, Metrics};
 use moongate_transport::reaper::Reaper;
-use moongate_upstream::AllServersContext;
+use moongate_upstream::UpstreamRuntime;
 
 pub use plan_diff::{PlanDiff, diff_plans};
 pub use reload::{ConfigReloader, ReloadOutcome, ReloadPreview, ReloadSource};
@@ -99,7 +99,7 @@ impl GatewayApp {
         // A broken certificate must fail the start, too, and likewise without side effects.
         let tls = tls(&plan, &metrics)?;
         let memory = GatewayMemory::new(plan.limits.memory_limit(), &metrics);
-        let shared = AllServersContext::with_store(metrics.clone(), Reaper::disabled(), store.clone());
+        let shared = UpstreamRuntime::with_store(metrics.clone(), Reaper::disabled(), store.clone());
         let shared = Arc::new(shared.with_memory(memory.budget.clone()));
         // Before any server: the first child registers with the reaper already.
         guard_children(&plan, program, &shared.reaper);
@@ -383,7 +383,7 @@ fn listener_state(
 
 /// Creates the gateway of a plan, and its methods of authentication. Nothing is started or connected.
 pub fn gateway_at_rest(plan: &Plan) -> (Arc<Gateway>, Arc<AuthMethods>) {
-    let shared = Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
+    let shared = Arc::new(UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled()));
     let (auth, access) = AuthMethods::new(&plan.auth);
     (Gateway::new(gateway_settings(plan, access), auth.principals().clone(), shared), auth)
 }
@@ -402,7 +402,7 @@ pub struct GatewayCore {
 
 impl GatewayCore {
     /// Builds everything between the listeners and the links.
-    pub fn new(plan: &Plan, shared: Arc<AllServersContext>) -> Self {
+    pub fn new(plan: &Plan, shared: Arc<UpstreamRuntime>) -> Self {
         let (auth, access) = AuthMethods::new(&plan.auth);
         let memory = GatewayMemory::new(MemoryLimit::None, &shared.metrics);
         let store = StateStore::memory();

@@ -16,7 +16,7 @@ use moongate_telemetry::Metrics;
 use moongate_transport::reaper::Reaper;
 use moongate_transport::rpc_pipe::{RpcPipe, RpcPipeSettings};
 use moongate_transport::{ByteBudget, Link as _, OutgoingMessage};
-use moongate_upstream::{AllServersContext, MemoryPipe, UpstreamState};
+use moongate_upstream::{MemoryPipe, UpstreamRuntime, UpstreamState};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::runtime::Runtime;
@@ -104,8 +104,7 @@ impl World {
             let (reader, writer) = tokio::io::split(ours);
             Ok::<MemoryPipe, _>((Box::new(reader), Box::new(writer)))
         });
-        let shared =
-            Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()).with_dialer(dialing));
+        let shared = Arc::new(UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled()).with_dialer(dialing));
         let (routes, gateway) = {
             let core = GatewayCore::new(&plan, shared);
             (moongate_listener::router(core.shared_state.clone(), false), core.gateway)

@@ -14,7 +14,7 @@ use moongate_gateway::Gateway;
 use moongate_protocol::DownstreamState;
 use moongate_session::store::{StateStore, StorePhase, StoreTable};
 use moongate_session::{Sessions, StateSealer};
-use moongate_upstream::AllServersContext;
+use moongate_upstream::UpstreamRuntime;
 
 /// Time that the start waits for the store. A store that opens later is restored then.
 const OPEN_TIMEOUT: Duration = Duration::from_millis(250);
@@ -29,7 +29,7 @@ pub(super) struct PersistentState {
     sessions: Arc<Sessions>,
     seal: Arc<StateSealer>,
     gateway: Arc<Gateway>,
-    shared: Arc<AllServersContext>,
+    shared: Arc<UpstreamRuntime>,
     principals: Arc<PrincipalTable>,
     /// Maximum age of a server's cached lists that were not confirmed.
     catalog_age: Duration,
@@ -39,7 +39,7 @@ impl PersistentState {
     /// Collects the parts from a gateway that is about to serve.
     pub(super) fn from_parts(
         downstream: &DownstreamState,
-        (gateway, shared, principals): (&Arc<Gateway>, &Arc<AllServersContext>, Arc<PrincipalTable>),
+        (gateway, shared, principals): (&Arc<Gateway>, &Arc<UpstreamRuntime>, Arc<PrincipalTable>),
         catalog_age: Duration,
     ) -> Self {
         let (sessions, seal) = (downstream.sessions.clone(), downstream.seal.clone());
@@ -151,7 +151,7 @@ mod tests {
             let options = LoadOptions { revisions: &SUPPORTED, ..LoadOptions::default() };
             let plan = moongate_config::load(&options).unwrap().plan;
             let core =
-                GatewayCore::new(&plan, Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled())));
+                GatewayCore::new(&plan, Arc::new(UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled())));
             let mut room = Room { core, session: String::new() };
             let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
             let (status, headers, _) = room.send("POST", &[], hello).await;

@@ -13,9 +13,7 @@ use moongate_telemetry::logs;
 use moongate_transport::LinkError;
 use moongate_transport::metadata_address::MetadataAccess;
 use moongate_transport::socket::SocketAddress;
-use moongate_upstream::{
-    AllServersContext, ConnectIdentity, ConnectTarget, ListLimits, ServerSettings, gateway_caller,
-};
+use moongate_upstream::{ConnectIdentity, ConnectTarget, ListLimits, ServerSettings, UpstreamRuntime, gateway_caller};
 
 /// Longest time of a probe for an operator.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -40,7 +38,7 @@ pub(crate) enum ProbeFailure {
 /// Connects to a server once, and lists its tools.
 pub(crate) async fn probe_server(
     settings: &ServerSettings,
-    shared: &AllServersContext,
+    shared: &UpstreamRuntime,
     limit: Duration,
 ) -> Result<ProbeAnswer, ProbeFailure> {
     let probing = async {
@@ -70,7 +68,7 @@ pub(crate) async fn probe_server(
 /// Probes a server for an operator, who may have typed any address.
 pub(super) async fn probe_for_operator(
     mut settings: ServerSettings,
-    shared: &AllServersContext,
+    shared: &UpstreamRuntime,
     allow_commands: bool,
 ) -> ProbeReport {
     let limit = settings.connect_timeout.min(TIME_MAX);

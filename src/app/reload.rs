@@ -38,7 +38,7 @@ use moongate_gateway::{Gateway, RunningServer, ToolAccessChange};
 use moongate_listener::{ListenerState, ListenerTls, SharedListenerState};
 use moongate_session::store::unix_now;
 use moongate_telemetry::{ConfigReload, Metrics, logs};
-use moongate_upstream::{AllServersContext, ConnectTarget, ServerSettings};
+use moongate_upstream::{ConnectTarget, ServerSettings, UpstreamRuntime};
 
 /// Time between two reads that must agree. A file that is still being written differs.
 const STABLE_INTERVAL: Duration = Duration::from_millis(100);
@@ -105,7 +105,7 @@ pub(super) struct ReloadTargets {
     pub(super) program: Option<PathBuf>,
     pub(super) gateway: Arc<Gateway>,
     pub(super) listener_state: SharedListenerState,
-    pub(super) shared: Arc<AllServersContext>,
+    pub(super) shared: Arc<UpstreamRuntime>,
     pub(super) tls: Option<Arc<ListenerTls>>,
     /// Address of a listener that other machines may reach.
     pub(super) open_listener: Option<String>,

@@ -16,12 +16,12 @@ use crate::search_mode::item_index::ItemIndexes;
 use moongate_access::auth::PrincipalTable;
 use moongate_model::{ItemKind, TaskMethod};
 use moongate_telemetry::{CallLogSwitch, CallMeter, MeterFactory, Metrics};
-use moongate_upstream::AllServersContext;
+use moongate_upstream::UpstreamRuntime;
 
 /// Parts of the gateway that all endpoints share.
 pub(super) struct EndpointContext {
     /// Parts that all servers share.
-    pub(super) upstreams: Arc<AllServersContext>,
+    pub(super) upstreams: Arc<UpstreamRuntime>,
     pub(super) events: Arc<EventBus>,
     pub(super) learned_uris: LearnedUris,
     pub(super) task_outputs: TaskOutputs,

@@ -82,9 +82,7 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Notification, Principal};
 use moongate_session::store::{StateStore, StoreTable, StoredRows};
 use moongate_telemetry::{CallLogSwitch, DeniedRule, MeterFactory, ServerStateName, logs};
-use moongate_upstream::{
-    AllServersContext, Audience, EventSink, ServerSettings, Upstream, UpstreamEvent, UpstreamState,
-};
+use moongate_upstream::{Audience, EventSink, ServerSettings, Upstream, UpstreamEvent, UpstreamRuntime, UpstreamState};
 
 pub use catalog::{Snapshot, estimate_tokens};
 pub use catalog_route::{CatalogRoute, ItemForm};
@@ -136,11 +134,7 @@ pub struct EndpointDirectory {
 
 impl Gateway {
     /// Builds the gateway for these principals. Connects nothing before [`Gateway::start`].
-    pub fn new(
-        settings: GatewaySettings,
-        principals: Arc<PrincipalTable>,
-        shared: Arc<AllServersContext>,
-    ) -> Arc<Self> {
+    pub fn new(settings: GatewaySettings, principals: Arc<PrincipalTable>, shared: Arc<UpstreamRuntime>) -> Arc<Self> {
         let metrics = shared.metrics.clone();
         let (meters, drain_ms) = (MeterFactory::new(metrics.clone()), settings.drain_ms());
         let events = Arc::new(EventBus::default());

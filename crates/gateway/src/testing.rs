@@ -14,7 +14,7 @@ use moongate_jsonrpc::json::JsonObject;
 use moongate_model::ItemKind;
 use moongate_telemetry::{CallLog, MeterFactory, Metrics};
 use moongate_transport::reaper::Reaper;
-use moongate_upstream::{AllServersContext, ConnectTarget, ItemList, NoSink, ServerLists, ServerSettings, Upstream};
+use moongate_upstream::{ConnectTarget, ItemList, NoSink, ServerLists, ServerSettings, Upstream, UpstreamRuntime};
 
 /// Creates a server that lists these items of a kind.
 pub(crate) fn running_server(
@@ -23,7 +23,7 @@ pub(crate) fn running_server(
     items: impl Iterator<Item = JsonObject>,
 ) -> Arc<RunningServer> {
     let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
-    let shared = Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
+    let shared = Arc::new(UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled()));
     let upstream = Upstream::new(ServerSettings::new(name, connect), shared, Arc::new(NoSink));
     let mut lists = ServerLists::default();
     lists.set(kind, ItemList { items: items.map(Arc::new).collect(), ..ItemList::default() });
@@ -59,7 +59,7 @@ pub(crate) fn gateway_of(
         schema: SchemaStyle::AsIs,
         search: None,
     };
-    let shared = Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled()));
+    let shared = Arc::new(UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled()));
     (Gateway::new(settings, auth.principals().clone(), shared), auth)
 }
 

@@ -42,7 +42,7 @@ pub use moongate_transport::MemoryPipe;
 pub use all_servers::demand_counter::DemandCounter;
 pub use all_servers::owner_subscriptions::{OwnerSubscriptionGuard, OwnerSubscriptions, SubscriptionTopic};
 pub use all_servers::session_store::client_session_digest;
-pub use all_servers::{AllServersContext, ServerDialer};
+pub use all_servers::{ServerDialer, UpstreamRuntime};
 pub use call::UpstreamCall;
 pub use connection::UpstreamConnection;
 pub use connection::dial::{ConnectIdentity, open_connection, transport_name};
@@ -80,7 +80,7 @@ pub struct Upstream {
 
 impl Upstream {
     /// Creates a server that is not connected. [`Upstream::run`] connects it.
-    pub fn new(settings: ServerSettings, common: Arc<AllServersContext>, sink: Arc<dyn EventSink>) -> Arc<Self> {
+    pub fn new(settings: ServerSettings, common: Arc<UpstreamRuntime>, sink: Arc<dyn EventSink>) -> Arc<Self> {
         let server = ServerContext::new(settings, common, sink);
         let lists = Arc::new(ListStore::new(server.clone()));
         let pool = Arc::new(ConnectionPool::new(server.clone(), lists.clone()));

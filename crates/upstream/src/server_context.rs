@@ -9,7 +9,7 @@ use arc_swap::{ArcSwap, Guard};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::all_servers::AllServersContext;
+use crate::all_servers::UpstreamRuntime;
 use crate::event::{Audience, EventSink, UpstreamEvent};
 use crate::settings::ServerSettings;
 use crate::status::{UpstreamState, UpstreamStatus};
@@ -31,7 +31,7 @@ pub(crate) struct ServerContext {
     live_settings: ArcSwap<ServerSettings>,
     pub(crate) timeouts: Arc<CallTimeouts>,
     /// Context that all servers share.
-    pub(crate) common: Arc<AllServersContext>,
+    pub(crate) common: Arc<UpstreamRuntime>,
     pub(crate) status: watch::Sender<UpstreamStatus>,
     /// True if another `Upstream` stands for the server in the metrics.
     metrics_muted: AtomicBool,
@@ -42,7 +42,7 @@ pub(crate) struct ServerContext {
 
 impl ServerContext {
     /// Creates the context of a server that is not connected.
-    pub(crate) fn new(settings: ServerSettings, common: Arc<AllServersContext>, sink: Arc<dyn EventSink>) -> Arc<Self> {
+    pub(crate) fn new(settings: ServerSettings, common: Arc<UpstreamRuntime>, sink: Arc<dyn EventSink>) -> Arc<Self> {
         Arc::new(ServerContext {
             name: ByteString::from(settings.name.as_str()),
             live_settings: ArcSwap::from_pointee(settings.clone()),

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{AllServersContext, ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
+use crate::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings, UpstreamRuntime};
 use moongate_telemetry::Metrics;
 use moongate_transport::reaper::Reaper;
 
@@ -142,9 +142,9 @@ impl ChangingServer {
 }
 
 /// Creates a context that always dials this server: a function that handles each message of each connection.
-pub(super) fn dialing(serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static) -> Arc<AllServersContext> {
+pub(super) fn dialing(serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static) -> Arc<UpstreamRuntime> {
     let (serve, dialed) = (Arc::new(serve), AtomicUsize::new(0));
-    let shared = AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled());
+    let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
     Arc::new(shared.with_dialer(Arc::new(move |_| {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (out, says) = mpsc::channel(MESSAGES_MAX);
@@ -208,9 +208,9 @@ impl ScriptedRequest {
 /// Creates a context like [`dialing`], for a server with a URL.
 pub(super) fn dialing_http(
     serve: impl Fn(&ScriptedRequest) -> ScriptedAnswer + Send + Sync + 'static,
-) -> Arc<AllServersContext> {
+) -> Arc<UpstreamRuntime> {
     let serve = Arc::new(serve);
-    let shared = AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled());
+    let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
     Arc::new(shared.with_dialer(Arc::new(move |_| {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let serve = serve.clone();
@@ -287,7 +287,7 @@ pub(super) mod memory {
     use serde_json::{Value, json};
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
-    use crate::{AllServersContext, ConnectTarget, NoSink, ServerSettings, SharingMode, Upstream};
+    use crate::{ConnectTarget, NoSink, ServerSettings, SharingMode, Upstream, UpstreamRuntime};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
     use moongate_model::{Call, Caller, Error, McpMethod, Outcome};
     use moongate_telemetry::Metrics;
@@ -361,7 +361,7 @@ pub(super) mod memory {
             settings.protocol = Some("2025-11-25".to_owned());
             change(&mut settings);
             let memory = self.clone();
-            let shared = AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled())
+            let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled())
                 .with_dialer(Arc::new(move |_| memory.dial()));
             Upstream::new(settings, Arc::new(shared), Arc::new(NoSink))
         }

@@ -15,7 +15,7 @@ use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences, P
 use moongate_config::{LoadOptions, ParsedServer};
 use moongate_telemetry::Metrics;
 use moongate_transport::reaper::Reaper;
-use moongate_upstream::AllServersContext;
+use moongate_upstream::UpstreamRuntime;
 
 /// Time for reading the files. A network file system may stall.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -76,7 +76,7 @@ impl ConfigReloader {
         match server.cloned() {
             Some(settings) => {
                 // Metrics of its own: the server is not part of the config, and must leave no series.
-                let mut shared = AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled());
+                let mut shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
                 shared.reaper = self.targets.shared.reaper.clone();
                 probe_for_operator(settings, &shared, self.status.load().edits.allow_commands).await
             }

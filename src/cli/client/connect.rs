@@ -10,7 +10,7 @@ use crate::cli::signals::StopSignals;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{Call, Caller, Error, ItemKind, McpErrorKind, Outcome};
 use moongate_telemetry::{Metrics, logs};
-use moongate_upstream::{AllServersContext, ConnectIdentity, UpstreamConnection};
+use moongate_upstream::{ConnectIdentity, UpstreamConnection, UpstreamRuntime};
 
 use super::elicitation::UserPrompter;
 use super::output::VerbFailure;
@@ -37,7 +37,7 @@ pub(super) async fn with_client<T>(
     logs::start(if args.verbose { "info,moongate=debug" } else { "warn" }, false);
     // Before the child is started, so that no signal can leave it behind.
     let mut stop = StopSignals::listen().map_err(|e| VerbFailure::Failed(format!("{e:#}")))?;
-    let shared = AllServersContext::new(Arc::new(Metrics::new()), target.guard()).with_tls(target.tls());
+    let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), target.guard()).with_tls(target.tls());
     let input_round = UserPrompter::new();
     let identity = ConnectIdentity { capabilities: input_round.capabilities(), ..ConnectIdentity::for_all(None) };
     let opened = tokio::select! {

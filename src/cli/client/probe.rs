@@ -12,7 +12,7 @@ use moongate_protocol::ConnectError;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::LinkError;
 use moongate_transport::reaper::Reaper;
-use moongate_upstream::{AllServersContext, ConnectTarget, ServerSettings};
+use moongate_upstream::{ConnectTarget, ServerSettings, UpstreamRuntime};
 
 use super::target::{child_process, remote};
 use crate::app::probe::{ProbeFailure, probe_server};
@@ -73,7 +73,7 @@ pub(in crate::cli) async fn probe_settings(
     let program = std::env::current_exe().ok();
     let child = matches!(settings.connect, ConnectTarget::Stdio { .. });
     let reaper = program.filter(|_| child).and_then(|program| Reaper::start(&program).ok());
-    let shared = AllServersContext::new(Arc::new(Metrics::new()), reaper.unwrap_or_else(Reaper::disabled));
+    let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), reaper.unwrap_or_else(Reaper::disabled));
     probe_server(settings, &shared, limit).await
 }
 

@@ -31,7 +31,7 @@ async fn the_command_and_the_probe_take_the_same_steps() {
     let setup = Setup::new().stdio("ends", &script);
     let loaded = setup.load().unwrap();
     let settings = loaded.plan.servers.iter().find(|server| server.name == "ends").unwrap();
-    let shared = moongate_upstream::AllServersContext::new(
+    let shared = moongate_upstream::UpstreamRuntime::new(
         std::sync::Arc::new(moongate_telemetry::Metrics::new()),
         moongate_transport::reaper::Reaper::disabled(),
     );

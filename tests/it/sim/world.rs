@@ -12,7 +12,7 @@ use moongate_listener::{ConnectionService, ListenSettings};
 use moongate_telemetry::Metrics;
 use moongate_transport::LinkError;
 use moongate_transport::reaper::Reaper;
-use moongate_upstream::{AllServersContext, MemoryPipe};
+use moongate_upstream::{MemoryPipe, UpstreamRuntime};
 
 use crate::sim::client::SimClient;
 use crate::sim::dice::Dice;
@@ -187,7 +187,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
         let (world, dice) = (world.clone(), Mutex::new(dice.fork()));
         Arc::new(move |name: &str| world.dial(name, &dice, &sites))
     };
-    let shared = Arc::new(AllServersContext::new(metrics.clone(), Reaper::disabled()).with_dialer(dialing));
+    let shared = Arc::new(UpstreamRuntime::new(metrics.clone(), Reaper::disabled()).with_dialer(dialing));
     let core = GatewayCore::new(&plan, shared.clone());
     let routes = moongate_listener::router(core.shared_state.clone(), false);
     let house = HttpHosts {

@@ -1,4 +1,4 @@
-//! Context that all servers share: metrics, reaper, store, subscriptions, certificates, proxies. Owns what is loaded
+//! Runtime that all servers share: metrics, reaper, store, subscriptions, certificates, proxies. Owns what is loaded
 //! once for all. Does not know any single server. Invariant: certificates and the environment are read on first use.
 
 pub(crate) mod demand_counter;
@@ -24,8 +24,8 @@ use moongate_transport::{LinkError, MemoryPipe};
 /// Longest time to end sessions at servers when the gateway stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Context that all servers share.
-pub struct AllServersContext {
+/// Runtime that all servers share.
+pub struct UpstreamRuntime {
     /// Metrics.
     pub metrics: Arc<Metrics>,
     /// Process that ends children if the gateway cannot.
@@ -52,15 +52,15 @@ pub struct AllServersContext {
 /// Function that opens a pipe to the server of this name: its output and its input.
 pub type ServerDialer = Arc<dyn Fn(&str) -> Result<MemoryPipe, LinkError> + Send + Sync>;
 
-impl AllServersContext {
+impl UpstreamRuntime {
     /// Creates the context with a store in memory.
     pub fn new(metrics: Arc<Metrics>, reaper: Reaper) -> Self {
-        AllServersContext::with_store(metrics, reaper, StateStore::memory())
+        UpstreamRuntime::with_store(metrics, reaper, StateStore::memory())
     }
 
     /// Creates the context with a store that outlives the process.
     pub fn with_store(metrics: Arc<Metrics>, reaper: Reaper, store: StateStore) -> Self {
-        AllServersContext {
+        UpstreamRuntime {
             memory: MemoryBudget::unlimited(&metrics),
             metrics,
             reaper: Arc::new(reaper),
@@ -79,7 +79,7 @@ impl AllServersContext {
     /// Takes the memory of the servers' messages from this budget.
     #[must_use]
     pub fn with_memory(self, memory: Arc<MemoryBudget>) -> Self {
-        AllServersContext { memory, ..self }
+        UpstreamRuntime { memory, ..self }
     }
 
     /// Restores the persisted sessions of a previous process.
@@ -98,14 +98,14 @@ impl AllServersContext {
     /// Replaces all configured transports by pipes of the dialer. A server with a URL speaks HTTP over its pipe.
     #[must_use]
     pub fn with_dialer(self, dialer: ServerDialer) -> Self {
-        AllServersContext { dialer: Some(dialer), ..self }
+        UpstreamRuntime { dialer: Some(dialer), ..self }
     }
 
     /// Replaces the system's certificates by this TLS configuration.
     #[must_use]
     pub fn with_tls(self, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
         match tls {
-            Some(tls) => AllServersContext { tls: OnceLock::from(tls), ..self },
+            Some(tls) => UpstreamRuntime { tls: OnceLock::from(tls), ..self },
             None => self,
         }
     }

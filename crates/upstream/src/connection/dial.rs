@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use crate::all_servers::AllServersContext;
+use crate::all_servers::UpstreamRuntime;
 use crate::connection::{UpstreamConnection, installer};
 use crate::settings::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
 use moongate_jsonrpc::json::RawJson;
@@ -97,7 +97,7 @@ impl ConnectIdentity {
 /// Opens a connection within `start_timeout`.
 pub async fn open_connection(
     settings: &ServerSettings,
-    common: &AllServersContext,
+    common: &UpstreamRuntime,
     connect_identity: ConnectIdentity,
 ) -> Result<UpstreamConnection, ConnectError> {
     let timeouts = Arc::new(CallTimeouts::new(settings.timeout, settings.input_timeout));
@@ -107,7 +107,7 @@ pub async fn open_connection(
 /// Opens a connection whose call timeouts the caller can change later.
 pub(crate) async fn dial(
     settings: &ServerSettings,
-    common: &AllServersContext,
+    common: &UpstreamRuntime,
     connect_identity: ConnectIdentity,
     timeouts: Arc<CallTimeouts>,
 ) -> Result<UpstreamConnection, ConnectError> {
@@ -166,7 +166,7 @@ pub(crate) async fn dial(
 
 async fn over_http_sse(
     settings: &ServerSettings,
-    common: &AllServersContext,
+    common: &UpstreamRuntime,
     options: ConnectOptions,
     deadline: Instant,
     seen_input: SeenInputFlag,
@@ -200,7 +200,7 @@ fn with_mistake(error: ConnectError, mistake: &str) -> ConnectError {
 /// Opener of the links of one dial.
 struct DialOpener<'a> {
     settings: &'a ServerSettings,
-    common: &'a AllServersContext,
+    common: &'a UpstreamRuntime,
     stderr: StderrTail,
     is_http_sse: bool,
     /// True if the server was connected before.
@@ -212,7 +212,7 @@ struct DialOpener<'a> {
 }
 
 impl<'a> DialOpener<'a> {
-    fn new(settings: &'a ServerSettings, common: &'a AllServersContext, stderr: StderrTail) -> Self {
+    fn new(settings: &'a ServerSettings, common: &'a UpstreamRuntime, stderr: StderrTail) -> Self {
         DialOpener {
             settings,
             common,
@@ -279,7 +279,7 @@ async fn within_deadline<T>(
     })
 }
 
-fn into_connection(connected: NegotiatedServer, common: &AllServersContext) -> UpstreamConnection {
+fn into_connection(connected: NegotiatedServer, common: &UpstreamRuntime) -> UpstreamConnection {
     let NegotiatedServer { server, link, calls, revision, era, greeting } = connected;
     UpstreamConnection {
         server,
@@ -384,7 +384,7 @@ async fn open_link(opener: &DialOpener<'_>, calls: &PendingCalls) -> Result<Arc<
 
 fn websocket_settings(
     settings: &ServerSettings,
-    common: &AllServersContext,
+    common: &UpstreamRuntime,
     calls: &PendingCalls,
     (url, headers, network): (&url::Url, &HeaderList, &NetworkSettings),
 ) -> WsSettings {
@@ -404,7 +404,7 @@ fn websocket_settings(
 
 fn http_settings(
     settings: &ServerSettings,
-    common: &AllServersContext,
+    common: &UpstreamRuntime,
     was_reached: bool,
 ) -> Result<(HttpSettings, Arc<rustls::ClientConfig>), LinkError> {
     let ConnectTarget::Http { url, socket, headers, forward_headers, network, .. } = &settings.connect else {
@@ -435,7 +435,7 @@ fn http_settings(
     Ok((http, tls(common, url, network)))
 }
 
-fn tls(common: &AllServersContext, url: &url::Url, network: &NetworkSettings) -> Arc<rustls::ClientConfig> {
+fn tls(common: &UpstreamRuntime, url: &url::Url, network: &NetworkSettings) -> Arc<rustls::ClientConfig> {
     match url.scheme() {
         "https" | "wss" => common.tls(network.ca.as_ref()),
         // Plain connections must not wait until the system's certificates are read.
@@ -443,11 +443,11 @@ fn tls(common: &AllServersContext, url: &url::Url, network: &NetworkSettings) ->
     }
 }
 
-fn byte_budget(settings: &ServerSettings, common: &AllServersContext) -> Arc<ByteBudget> {
+fn byte_budget(settings: &ServerSettings, common: &UpstreamRuntime) -> Arc<ByteBudget> {
     ByteBudget::within(settings.max_backlog, &settings.name, &common.metrics, memory_share(settings, common))
 }
 
-fn memory_share(settings: &ServerSettings, common: &AllServersContext) -> MemoryShare {
+fn memory_share(settings: &ServerSettings, common: &UpstreamRuntime) -> MemoryShare {
     common.memory.share(MemoryHolder::Server(settings.name.as_str().into()))
 }
 

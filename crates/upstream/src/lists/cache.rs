@@ -295,7 +295,7 @@ pub(crate) fn settings_digest(settings: &ServerSettings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AllServersContext, NoSink, ServerStart, Upstream, UpstreamState};
+    use crate::{NoSink, ServerStart, Upstream, UpstreamRuntime, UpstreamState};
     use moongate_telemetry::Metrics;
     use moongate_transport::reaper::Reaper;
 
@@ -312,7 +312,7 @@ mod tests {
     fn upstream(settings: ServerSettings) -> Arc<Upstream> {
         Upstream::new(
             settings,
-            Arc::new(AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled())),
+            Arc::new(UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled())),
             Arc::new(NoSink),
         )
     }

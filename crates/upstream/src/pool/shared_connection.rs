@@ -149,7 +149,7 @@ impl SharedConnection {
 mod tests {
     use super::*;
     use crate::NoSink;
-    use crate::all_servers::AllServersContext;
+    use crate::all_servers::UpstreamRuntime;
     use crate::settings::{ConnectTarget, ServerSettings};
     use moongate_telemetry::Metrics;
     use moongate_transport::reaper::Reaper;
@@ -159,7 +159,7 @@ mod tests {
     fn shared_connection(start: ServerStart) -> Arc<SharedConnection> {
         let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
         let settings = ServerSettings { start, ..ServerSettings::new("a", connect) };
-        let context = AllServersContext::new(Arc::new(Metrics::new()), Reaper::disabled());
+        let context = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
         Arc::new(SharedConnection::new(ServerContext::new(settings, Arc::new(context), Arc::new(NoSink))))
     }
 

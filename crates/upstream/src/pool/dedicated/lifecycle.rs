@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::all_servers::AllServersContext;
+use crate::all_servers::UpstreamRuntime;
 use crate::all_servers::owner_subscriptions::OwnerDemandWatch;
 use crate::connection::UpstreamConnection;
 use crate::connection::dial::{ConnectIdentity, dial};
@@ -60,7 +60,7 @@ pub(super) struct DedicatedLifecycle {
 /// Parameters of one dial.
 pub(super) struct DialParameters {
     pub(super) settings: Arc<ServerSettings>,
-    pub(super) context: Arc<AllServersContext>,
+    pub(super) context: Arc<UpstreamRuntime>,
     pub(super) times: Arc<CallTimeouts>,
     pub(super) connect_identity: ConnectIdentity,
     pub(super) backoff: ReconnectBackoff,

@@ -202,7 +202,7 @@ fn growing(tools: &AtomicUsize, method: &str) -> Option<Value> {
     Some(result)
 }
 
-async fn finds_what_grew(settings: crate::ServerSettings, shared: Arc<crate::AllServersContext>) {
+async fn finds_what_grew(settings: crate::ServerSettings, shared: Arc<crate::UpstreamRuntime>) {
     let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
     tokio::spawn(upstream.clone().run());
     until(&upstream, UpstreamState::Ready).await;
