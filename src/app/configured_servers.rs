@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use moongate_clients::import::{KnownServer, OwnGateway};
+use moongate_clients::import::{KnownServer, SelfAddresses};
 use moongate_config::LoadOptions;
 use moongate_edit::ConfigFile;
 use moongate_listener::ListenAddress;
@@ -29,7 +29,7 @@ pub(crate) fn reference_variables(options: &LoadOptions<'_>) -> BTreeMap<String,
 }
 
 /// Returns the addresses of the gateway that this config is for.
-pub(crate) fn own_gateway(options: &LoadOptions<'_>) -> OwnGateway {
+pub(crate) fn self_addresses(options: &LoadOptions<'_>) -> SelfAddresses {
     let listen = moongate_config::gateway_addresses(options).map(|addresses| addresses.listen).unwrap_or_default();
     let tcp = listen.iter().filter_map(|address| match address {
         // `0.0.0.0` is no address to connect to: clients' entries have the loopback address instead.
@@ -37,5 +37,5 @@ pub(crate) fn own_gateway(options: &LoadOptions<'_>) -> OwnGateway {
         ListenAddress::Tcp(address) => Some(address.to_string()),
         _ => None,
     });
-    OwnGateway { addresses: tcp.collect() }
+    SelfAddresses { addresses: tcp.collect() }
 }

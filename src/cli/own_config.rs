@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use crate::app::configured_servers::{known_servers, own_gateway, reference_variables};
-use moongate_clients::import::{ImportRow, KnownServer, OwnGateway, plan_import};
+use crate::app::configured_servers::{known_servers, reference_variables, self_addresses};
+use moongate_clients::import::{ImportRow, KnownServer, SelfAddresses, plan_import};
 use moongate_config::edit::refused_settings;
 use moongate_config::{LoadOptions, ParsedServer};
 
@@ -19,7 +19,7 @@ pub(super) struct OwnConfig {
     /// Servers of all files.
     pub(super) known: Vec<KnownServer>,
     /// Addresses that the gateway listens on.
-    pub(super) own: OwnGateway,
+    pub(super) own: SelfAddresses,
     options: LoadOptions<'static>,
 }
 
@@ -31,7 +31,7 @@ impl OwnConfig {
         let target = target.context("there is no place for a config: HOME is not set")?;
         // A file of a flag may be missing, and the first edit creates it.
         options.paths.retain(|path| path.exists());
-        Ok(OwnConfig { target, known: known_servers(&options)?, own: own_gateway(&options), options })
+        Ok(OwnConfig { target, known: known_servers(&options)?, own: self_addresses(&options), options })
     }
 
     /// Compares servers with those that are there. One that the config would refuse says why, and is unusable.

@@ -11,7 +11,7 @@ use moongate_edit::{Edit, EditAction, EditError, Format, PathStep, edit};
 use serde_json::{Value, json};
 
 use crate::entry::{ConnectRequest, EntryError, client_entry};
-use crate::import::OwnGateway;
+use crate::import::SelfAddresses;
 use crate::profile::{ClientProfile, ServerWrapper};
 
 /// Entry of the wanted name that is there already.
@@ -61,7 +61,7 @@ pub fn format_of(path: &Path) -> Format {
 }
 
 /// Finds the entry of a name in a client's file.
-pub fn existing_entry(path: &Path, text: &str, name: &str, own: &OwnGateway) -> ExistingEntry {
+pub fn existing_entry(path: &Path, text: &str, name: &str, own: &SelfAddresses) -> ExistingEntry {
     match entry_of(path, text, name) {
         None => ExistingEntry::None,
         Some(entry) if own.is_meant(&entry.settings) => ExistingEntry::Ours,

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use moongate_clients::import::{ImportState, OwnGateway, plan_import, read_file, written_settings};
+use moongate_clients::import::{ImportState, SelfAddresses, plan_import, read_file, written_settings};
 use moongate_clients::{
     ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, ExistingEntry, ServerWrapper, StartCommand,
     TakenEntry, UserDirectories, client, client_entry, clients, connect_text, disconnect_text, existing_entry,
@@ -26,8 +26,8 @@ fn request(url: &str, route: ConnectRoute) -> ConnectRequest {
     ConnectRequest { name: "moongate".to_owned(), url: url.to_owned(), key, route, start }
 }
 
-fn own() -> OwnGateway {
-    OwnGateway::of_url(URL)
+fn own() -> SelfAddresses {
+    SelfAddresses::of_url(URL)
 }
 
 fn path_of(profile: &ClientProfile) -> PathBuf {

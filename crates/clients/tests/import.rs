@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use moongate_clients::import::{
-    ImportState, ImportedServers, KnownServer, OwnGateway, plan_import, read_file, read_text,
+    ImportState, ImportedServers, KnownServer, SelfAddresses, plan_import, read_file, read_text,
 };
 use serde_json::{Value, json};
 
@@ -134,7 +134,7 @@ fn servers_are_compared_by_what_they_are() {
     let known = [("docs-of-ours", "https://docs.example/mcp"), ("taken", "https://x.example/")].map(|(name, url)| {
         KnownServer { name: name.to_owned(), settings: json!({"url": url}).as_object().cloned().unwrap() }
     });
-    let own = OwnGateway { addresses: vec!["127.0.0.1:8080".to_owned()] };
+    let own = SelfAddresses { addresses: vec!["127.0.0.1:8080".to_owned()] };
     let read = read_file(Path::new("mcp.json"), found).unwrap();
     let found = read.servers.into_iter().map(|server| ("a".to_owned(), server));
     let rows = plan_import(found, &known, &own, &BTreeMap::new());
@@ -169,7 +169,7 @@ fn thousands_of_servers_are_not_compared_in_pairs() {
     let again = [json!({ "command": "npx", "args": ["-y", "p39999"] })];
     let found = accounts.chain(programs).chain(again).enumerate();
     let found = found.map(|(n, settings)| entry(format!("s{n}"), settings));
-    let rows = plan_import(found, &[], &OwnGateway::default(), &BTreeMap::new());
+    let rows = plan_import(found, &[], &SelfAddresses::default(), &BTreeMap::new());
     let (last, others) = rows.split_last().unwrap();
     assert!(others.iter().all(|row| row.state == ImportState::New));
     assert_eq!(last.state, ImportState::Same { name: "s40299".to_owned() });
@@ -205,7 +205,7 @@ fn a_program_with_relative_paths_is_another_one_in_another_folder() {
             let path = project.path;
             project.servers.into_iter().map(move |server| (path.clone(), server))
         });
-        let rows = plan_import(found, &[], &OwnGateway::default(), &BTreeMap::new());
+        let rows = plan_import(found, &[], &SelfAddresses::default(), &BTreeMap::new());
         let facts: Vec<Value> =
             rows.iter().map(|row| json!([row.origin, row.server.name, row.server.settings.get("cwd")])).collect();
         let expected = json!([
@@ -232,7 +232,7 @@ fn an_entry_with_more_than_the_config_s_differs_and_waits() {
     let plan = |known: &[KnownServer], found: Value| {
         let read = read_text(&json!({ "mcpServers": found }).to_string()).unwrap();
         let found = read.servers.into_iter().map(|server| ("a".to_owned(), server));
-        plan_import(found, known, &OwnGateway::default(), &BTreeMap::new())
+        plan_import(found, known, &SelfAddresses::default(), &BTreeMap::new())
     };
     let with_key =
         json!({ "url": "https://docs.example/mcp", "headers": { "x-org": "${ORG}", "Authorization": "Bearer k" } });
@@ -279,7 +279,7 @@ fn new_names(one: Value, other: Value) -> Vec<String> {
     let read = read_file(Path::new("mcp.json"), &text).unwrap();
     let variables = BTreeMap::from([("SET".to_owned(), "s3$".to_owned())]);
     let found = read.servers.into_iter().map(|server| ("a".to_owned(), server));
-    let rows = plan_import(found, &[], &OwnGateway::default(), &variables);
+    let rows = plan_import(found, &[], &SelfAddresses::default(), &variables);
     rows.into_iter().filter(|row| row.state.is_new()).map(|row| row.server.name).collect()
 }
 
@@ -396,7 +396,7 @@ fn a_bridge_has_the_variables_of_its_entry() {
 
 #[test]
 fn a_bridge_to_this_gateway_is_not_imported_and_one_to_a_known_url_is_the_same() {
-    let own = OwnGateway { addresses: vec!["127.0.0.1:8080".to_owned()] };
+    let own = SelfAddresses { addresses: vec!["127.0.0.1:8080".to_owned()] };
     let known = |settings: Value| {
         vec![KnownServer { name: "docs".to_owned(), settings: settings.as_object().cloned().unwrap() }]
     };

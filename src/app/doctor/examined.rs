@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use moongate_clients::import::OwnGateway;
+use moongate_clients::import::SelfAddresses;
 use moongate_config::{ConfigProblems, GatewayAddresses, LoadOptions, LoadedConfig};
 use moongate_gateway::{FindingTopic, Gateway};
 use moongate_model::ItemKind;
@@ -14,14 +14,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::finding::DoctorFinding;
-use crate::app::configured_servers::own_gateway;
+use crate::app::configured_servers::self_addresses;
 
 /// Gateway with its config and its machine, as they were found.
 pub(crate) struct ExaminedGateway {
     pub(crate) options: LoadOptions<'static>,
     pub(crate) loaded: Result<LoadedConfig, ConfigProblems>,
     pub(crate) addresses: Option<GatewayAddresses>,
-    pub(crate) own: OwnGateway,
+    pub(crate) own: SelfAddresses,
     pub(crate) answer: RunningGateway,
     /// Changes that a reload of the running gateway would make.
     pub(crate) changes: Value,
@@ -99,7 +99,7 @@ impl ExaminedGateway {
         let is_container = options.env.contains_key("container") || files.iter().any(|path| Path::new(path).exists());
         ExaminedGateway {
             addresses: moongate_config::gateway_addresses(&options).ok(),
-            own: own_gateway(&options),
+            own: self_addresses(&options),
             options,
             loaded,
             answer,

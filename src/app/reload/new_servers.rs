@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ConfigReloader, failing_with_new};
-use crate::app::configured_servers::{known_servers, own_gateway, reference_variables};
+use crate::app::configured_servers::{known_servers, reference_variables, self_addresses};
 use crate::app::probe::probe_for_operator;
 use moongate_admin::{ChangePreview, ChangeRefusal, ComparedServers, ProbeReport};
-use moongate_clients::import::{OwnGateway, plan_import};
+use moongate_clients::import::{SelfAddresses, plan_import};
 use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences, PreparedEdit};
 use moongate_config::{LoadOptions, ParsedServer};
 use moongate_telemetry::Metrics;
@@ -29,9 +29,9 @@ impl ConfigReloader {
     ) -> Result<ComparedServers, ChangeRefusal> {
         self.with_options(Vec::new(), move |options, _| {
             let known = known_servers(options).map_err(|error| ConfigEditError::new("io", format!("{error:#}")))?;
-            let mut own = own_gateway(options);
+            let mut own = self_addresses(options);
             // The config may leave the port to the system.
-            own.addresses.extend(OwnGateway::of_url(&own_url).addresses);
+            own.addresses.extend(SelfAddresses::of_url(&own_url).addresses);
             let found = found.into_iter().map(|entry| (String::new(), entry));
             let rows = plan_import(found, &known, &own, &reference_variables(options));
             Ok(ComparedServers { rows, known: KnownReferences::read(options) })

@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
 use super::output::{VerbFailure, print_message};
-use crate::app::configured_servers::own_gateway;
+use crate::app::configured_servers::self_addresses;
 use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::locate::{self, LocatedGateway};
 use crate::cli::process;
@@ -253,7 +253,8 @@ impl VerbTarget {
     pub(super) fn own_admin(&self) -> Option<(AdminClient, Option<String>)> {
         let ConnectTarget::Http { url, .. } = &self.settings.connect else { return None };
         // Another gateway on this machine may have servers of the same names.
-        let is_own = self.located.is_some() || own_gateway(&process::load_options(&self.config)).has_url(url.as_str());
+        let is_own =
+            self.located.is_some() || self_addresses(&process::load_options(&self.config)).has_url(url.as_str());
         let only = url.path().trim_matches('/').split_once('/').map(|(_, name)| name.to_owned());
         self.admin().filter(|_| is_own).map(|admin| (admin, only))
     }

@@ -11,7 +11,7 @@ use super::backup::{self, FileBackup};
 use crate::cli::confirm::confirm;
 use crate::cli::process::print_message;
 use crate::cli::text_diff::diff_of_file;
-use moongate_clients::import::OwnGateway;
+use moongate_clients::import::SelfAddresses;
 use moongate_clients::{
     ClientProfile, ConnectKey, ConnectRequest, ExistingEntry, TakenEntry, UnkeptKey, connect_text, disconnect_text,
     existing_entry, format_of, kept_key, take_over_text,
@@ -53,7 +53,7 @@ impl ClientFile {
         self,
         profile: &ClientProfile,
         request: &ConnectRequest,
-        own: &OwnGateway,
+        own: &SelfAddresses,
         consent: ChangeConsent,
     ) -> anyhow::Result<ClientFile> {
         let path = self.path().to_owned();
@@ -91,7 +91,7 @@ impl ClientFile {
         &self,
         profile: &ClientProfile,
         name: &str,
-        own: &OwnGateway,
+        own: &SelfAddresses,
     ) -> Result<Option<ConnectKey>, UnkeptKey> {
         match existing_entry(self.path(), self.text(), name, own) {
             ExistingEntry::Ours => kept_key(profile, self.path(), self.text(), name),
@@ -101,7 +101,7 @@ impl ClientFile {
     }
 
     /// Returns true if an entry leads to the gateway already.
-    pub(super) fn leads_to(&self, own: &OwnGateway) -> anyhow::Result<bool> {
+    pub(super) fn leads_to(&self, own: &SelfAddresses) -> anyhow::Result<bool> {
         let entries = moongate_config::parse_servers(self.path(), self.text());
         let entries = entries.map_err(|problems| anyhow::anyhow!("{}", problems.to_string().trim_end()))?;
         Ok(entries.servers.iter().any(|entry| own.is_meant(&entry.settings)))
@@ -112,7 +112,7 @@ impl ClientFile {
         self,
         profile: &ClientProfile,
         request: Option<&ConnectRequest>,
-        own: &OwnGateway,
+        own: &SelfAddresses,
         taken: &[TakenEntry<'_>],
         consent: ChangeConsent,
     ) -> anyhow::Result<ClientFile> {
@@ -139,7 +139,7 @@ impl ClientFile {
         self,
         profile: &ClientProfile,
         name: &str,
-        own: &OwnGateway,
+        own: &SelfAddresses,
         consent: ChangeConsent,
     ) -> anyhow::Result<()> {
         let path = self.path().to_owned();

@@ -8,9 +8,9 @@ use anyhow::{anyhow, bail};
 use super::change::ClientFile;
 use super::endpoint::is_of_config;
 use super::{ConnectArgs, DEFAULT_VARIABLE};
-use crate::app::configured_servers::own_gateway;
+use crate::app::configured_servers::self_addresses;
 use crate::cli::process::load_options;
-use moongate_clients::import::OwnGateway;
+use moongate_clients::import::SelfAddresses;
 use moongate_clients::{ClientProfile, ConnectKey, ConnectRequest, client_entry};
 
 /// Demand of the gateway for keys, as far as the config here tells.
@@ -29,7 +29,7 @@ impl KeyDemand {
     pub(super) fn of(args: &ConnectArgs, url: &str) -> Self {
         let options = load_options(&args.config);
         // A gateway that runs with another config may have keys all the same.
-        if options.paths.is_empty() || !(is_of_config(args) || own_gateway(&options).has_url(url)) {
+        if options.paths.is_empty() || !(is_of_config(args) || self_addresses(&options).has_url(url)) {
             return KeyDemand::Unknown;
         }
         match moongate_config::load(&options) {
@@ -47,7 +47,7 @@ pub(super) fn request_of_client(
     profile: &ClientProfile,
     request: &ConnectRequest,
     file: &ClientFile,
-    own: &OwnGateway,
+    own: &SelfAddresses,
 ) -> anyhow::Result<ConnectRequest> {
     if request.key.is_some() || demand == KeyDemand::NotNeeded {
         return Ok(request.clone());

@@ -27,7 +27,7 @@ use crate::cli::process::{environment, print_message};
 use change::{ChangeConsent, ClientFile};
 use client_key::KeyDemand;
 use endpoint::endpoint_url;
-use moongate_clients::import::OwnGateway;
+use moongate_clients::import::SelfAddresses;
 use moongate_clients::{
     ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, StepKind, UserDirectories, connect_steps,
 };
@@ -277,5 +277,5 @@ fn take_back(args: &ConnectArgs, profile: &ClientProfile, directories: &UserDire
     }
     // Without a config that says where the gateway is, it would be at its default address.
     let url = endpoint_url(args).unwrap_or_else(|_| DEFAULT_URL.to_owned());
-    file.disconnect(profile, &args.name, &OwnGateway::of_url(&url), consent)
+    file.disconnect(profile, &args.name, &SelfAddresses::of_url(&url), consent)
 }

@@ -13,7 +13,7 @@ use super::request::request;
 use super::write::finish;
 use crate::cli::import_sources::EntryPlace;
 use crate::cli::process::{environment, print_message};
-use moongate_clients::import::OwnGateway;
+use moongate_clients::import::SelfAddresses;
 use moongate_clients::{ConnectMethod, TakenEntry};
 
 /// Server of a client that the gateway has now.
@@ -27,7 +27,7 @@ pub(in crate::cli) struct TakenServer {
 pub(in crate::cli) async fn take_over(
     taken: &[TakenServer],
     config: &[PathBuf],
-    own: &OwnGateway,
+    own: &SelfAddresses,
     is_confirmed: bool,
 ) -> anyhow::Result<ExitCode> {
     let mut paths: Vec<&Path> = Vec::new();
@@ -51,7 +51,7 @@ pub(in crate::cli) async fn take_over(
 async fn take_over_file(
     taken: &[&TakenServer],
     config: &[PathBuf],
-    own: &OwnGateway,
+    own: &SelfAddresses,
     is_confirmed: bool,
 ) -> anyhow::Result<()> {
     let Some(EntryPlace { profile, path, is_users, .. }) = taken.first().map(|taken| &taken.place) else {
@@ -65,7 +65,7 @@ async fn take_over_file(
     let args = ConnectArgs::for_take_over(config);
     let request = request(&args, &environment()).map_err(|message| anyhow::anyhow!(message))?;
     let mut own = own.clone();
-    own.addresses.extend(OwnGateway::of_url(&request.url).addresses);
+    own.addresses.extend(SelfAddresses::of_url(&request.url).addresses);
     let entry = |taken: &&TakenServer| (taken.name.clone(), taken.place.project.clone());
     let names: Vec<(String, Option<String>)> = taken.iter().map(entry).collect();
     let entries: Vec<TakenEntry<'_>> =

@@ -13,7 +13,7 @@ use super::client_key::{KeyDemand, request_of_client};
 use super::new_key::NewClientKey;
 use super::{ConnectArgs, file_of, probe};
 use crate::cli::process::print_message;
-use moongate_clients::import::OwnGateway;
+use moongate_clients::import::SelfAddresses;
 use moongate_clients::{ClientProfile, ConnectKey, ConnectRequest, UserDirectories};
 
 /// Client whose file has our entry.
@@ -77,7 +77,7 @@ fn write_entry(
 ) -> anyhow::Result<ConnectedClient> {
     let file = ClientFile::read(file_of(profile, args, directories)?)?;
     // An entry with another path of the same gateway is ours, too: only the address counts.
-    let own = OwnGateway::of_url(&request.url);
+    let own = SelfAddresses::of_url(&request.url);
     let request = request_of_client(args, demand, profile, request, &file, &own)?;
     if args.project && request.key.is_some() && request.variable(profile).is_none() {
         let shown = file.path().display();

@@ -26,7 +26,7 @@ pub struct KnownServer {
 
 /// Addresses of this gateway, which no server may lead back to.
 #[derive(Clone, Debug, Default)]
-pub struct OwnGateway {
+pub struct SelfAddresses {
     /// Hosts and ports that it listens on, such as `127.0.0.1:8080`.
     pub addresses: Vec<String>,
 }
@@ -78,7 +78,7 @@ pub struct ImportRow {
 pub fn plan_import(
     found: impl IntoIterator<Item = (String, ParsedServer)>,
     known: &[KnownServer],
-    own: &OwnGateway,
+    own: &SelfAddresses,
     variables: &BTreeMap<String, String>,
 ) -> Vec<ImportRow> {
     let mut taken = TakenServers::of_config(known, variables);
@@ -150,11 +150,11 @@ impl ImportState {
     }
 }
 
-impl OwnGateway {
+impl SelfAddresses {
     /// Names the gateway by one of its endpoints.
     pub fn of_url(url: &str) -> Self {
         let address = Url::parse(url).ok().and_then(|url| address_of(&url));
-        OwnGateway { addresses: address.into_iter().collect() }
+        SelfAddresses { addresses: address.into_iter().collect() }
     }
 
     /// True if an entry leads to this gateway, by its URL or by a bridge, or starts a gateway of its own.

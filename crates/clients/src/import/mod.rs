@@ -21,7 +21,7 @@ use moongate_config::{ConfigProblem, ConfigProblems, ConfigSchema, ParsedServer,
 use serde_json::{Map, Value};
 
 pub use env_variables::{MovedSecrets, move_secrets};
-pub use merge::{ImportRow, ImportState, KnownServer, OwnGateway, is_off, plan_import};
+pub use merge::{ImportRow, ImportState, KnownServer, SelfAddresses, is_off, plan_import};
 pub use projects::ProjectServers;
 pub use same_server::MissingSetting;
 pub use written_settings::written_settings;
