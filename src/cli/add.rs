@@ -11,7 +11,7 @@ use crate::cli::add_probe::{self, ProbeVerdict};
 use crate::cli::config_edit::{EditArgs, EditOutcome};
 use crate::cli::import::{import_table, new_servers};
 use crate::cli::import_sources::{SourceError, read_sources};
-use crate::cli::own_config::OwnConfig;
+use crate::cli::local_config::LocalConfig;
 use crate::cli::process::{BAD_CONFIG, environment, print_message};
 use moongate_clients::UserDirectories;
 use moongate_clients::import::{ImportState, written_settings};
@@ -177,7 +177,7 @@ fn pasted(args: &AddArgs) -> Result<NewServers, SourceError> {
     let env = environment();
     let directories = UserDirectories { env: &env, platform: Platform::CURRENT };
     let found = read_sources(Some("-"), &directories)?;
-    let config = OwnConfig::read(args.edit.load_options()).map_err(SourceError::Failed)?;
+    let config = LocalConfig::read(args.edit.load_options()).map_err(SourceError::Failed)?;
     let found = found.into_iter().map(|found| (found.origin, found.server));
     let rows = config.plan_import(found);
     print_message(import_table(&rows).trim_end());

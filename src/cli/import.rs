@@ -19,7 +19,7 @@ use crate::cli::connect::{TakenServer, take_over};
 use crate::cli::import_env_file::EnvFileTarget;
 use crate::cli::import_readiness::unready_servers;
 use crate::cli::import_sources::{EntryPlace, SourceError, read_sources};
-use crate::cli::own_config::OwnConfig;
+use crate::cli::local_config::LocalConfig;
 use crate::cli::process::{environment, load_options, print_message};
 use crate::cli::table_format::TableFormat;
 use moongate_clients::UserDirectories;
@@ -93,7 +93,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
         }
         Err(SourceError::Failed(error)) => return Err(error),
     };
-    let config = OwnConfig::read(load_options(&args.config))?;
+    let config = LocalConfig::read(load_options(&args.config))?;
     let (places, found): (Vec<_>, Vec<_>) =
         found.into_iter().map(|found| (found.places, (found.origin, found.server))).unzip();
     // A row for each server, in the same order.
@@ -141,7 +141,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
 /// Writes the new servers into the config, and their keys into the env file if there is to be one. A dry run shows both.
 async fn write(
     args: &ImportArgs,
-    config: &OwnConfig,
+    config: &LocalConfig,
     mut new: Vec<ParsedServer>,
     env: &BTreeMap<String, String>,
 ) -> anyhow::Result<()> {

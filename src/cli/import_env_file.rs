@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
-use crate::cli::own_config::OwnConfig;
+use crate::cli::local_config::LocalConfig;
 use crate::cli::process::print_message;
 use moongate_clients::import::move_secrets;
 use moongate_config::{ParsedServer, env_file};
@@ -36,7 +36,7 @@ pub(super) struct EnvFileAddition {
 
 impl EnvFileTarget {
     /// Compares the path of the flag with the config. A config reads one env file.
-    pub(super) fn find(given: &Path, config: &OwnConfig) -> anyhow::Result<Self> {
+    pub(super) fn find(given: &Path, config: &LocalConfig) -> anyhow::Result<Self> {
         let absolute = std::path::absolute(given).with_context(|| given.display().to_string())?;
         if let Some(there) = config.env_file()? {
             let is_same = std::path::absolute(&there).is_ok_and(|there| there == absolute);

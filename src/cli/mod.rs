@@ -23,13 +23,13 @@ mod import_env_file;
 mod import_readiness;
 mod import_sources;
 mod later_commands;
+mod local_config;
 mod locate;
 #[cfg(test)]
 mod manual;
 pub mod mock;
 mod notes;
 pub mod open;
-mod own_config;
 mod plan;
 pub mod popular;
 mod process;

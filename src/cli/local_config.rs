@@ -13,7 +13,7 @@ use moongate_config::edit::refused_settings;
 use moongate_config::{LoadOptions, ParsedServer};
 
 /// Servers of our config, and the gateway that it is for.
-pub(super) struct OwnConfig {
+pub(super) struct LocalConfig {
     /// File that gets new servers: the last one.
     pub(super) target: PathBuf,
     /// Servers of all files.
@@ -23,7 +23,7 @@ pub(super) struct OwnConfig {
     options: LoadOptions<'static>,
 }
 
-impl OwnConfig {
+impl LocalConfig {
     /// Reads the files of a config.
     pub(super) fn read(mut options: LoadOptions<'static>) -> anyhow::Result<Self> {
         // A new config goes to the user's folder: in the current one, only this folder would find it again.
@@ -31,7 +31,7 @@ impl OwnConfig {
         let target = target.context("there is no place for a config: HOME is not set")?;
         // A file of a flag may be missing, and the first edit creates it.
         options.paths.retain(|path| path.exists());
-        Ok(OwnConfig { target, known: known_servers(&options)?, own: self_addresses(&options), options })
+        Ok(LocalConfig { target, known: known_servers(&options)?, own: self_addresses(&options), options })
     }
 
     /// Compares servers with those that are there. One that the config would refuse says why, and is unusable.
