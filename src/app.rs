@@ -34,7 +34,7 @@ use crate::app::plan_settings::{
 use crate::app::reload::ReloadTargets;
 use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
-use moongate_admin::{AdminState, EventFeed, ProbeSlots, TryCalls};
+use moongate_admin::{AdminState, EventFeed, OperatorCalls, ProbeSlots};
 use moongate_config::Plan;
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
@@ -280,7 +280,7 @@ impl Bound {
                 control: reloader.clone(),
                 draining: draining.clone(),
                 events: EventFeed::new(plan.admin_limits.streams),
-                try_calls: TryCalls::default(),
+                operator_calls: OperatorCalls::default(),
                 probe_slots: probe_slots.clone(),
                 sign_in: targets.sign_in.clone(),
             };

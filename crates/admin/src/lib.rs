@@ -66,7 +66,7 @@ pub use event_feed::EventFeed;
 pub use probe::{ProbeAnswer, ProbeReport};
 pub use server_preview::ProbeSlots;
 pub use sign_in::SignInState;
-pub use try_call::TryCalls;
+pub use try_call::OperatorCalls;
 
 /// State of the admin listener.
 pub struct AdminState {
@@ -91,7 +91,7 @@ pub struct AdminState {
     /// Changes for pages and programs that watch.
     pub events: EventFeed,
     /// Calls that operators make here.
-    pub try_calls: TryCalls,
+    pub operator_calls: OperatorCalls,
     /// Slots of previews that connect to servers. All listeners share them.
     pub probe_slots: ProbeSlots,
     /// Sessions, tickets and wrong keys. All listeners share them.

@@ -71,7 +71,7 @@ pub(super) async fn page(viewer: PageViewer, Path((server, tool)): Path<(String,
 /// Handles `GET /parts/try/{id}/{ask}`: the form of a server that asks.
 pub(super) async fn ask_part(viewer: PageViewer, Path((id, ask)): Path<(String, String)>) -> Response {
     // What a server asks of an operator is for operators.
-    match viewer.admin.try_calls.find_ask(&id, &ask).filter(|_| viewer.may_act) {
+    match viewer.admin.operator_calls.find_ask(&id, &ask).filter(|_| viewer.may_act) {
         Some(request) => super::part(question(&id, &ask, &request)),
         None => json_response(StatusCode::NOT_FOUND, "not_found", "The server waits for this answer no more"),
     }

@@ -26,8 +26,8 @@ use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_listener::json_response;
 use moongate_model::{Call, Caller, ClientCapabilities, LogFilter, LogLevel, McpMethod, McpServer, Principal};
 
+pub use running::OperatorCalls;
 use running::TryAnswer;
-pub use running::TryCalls;
 
 /// Longest body of a request, in bytes.
 const BODY_MAX: usize = 1 << 20;
@@ -54,7 +54,7 @@ pub(super) async fn start(
         return json_response(StatusCode::NOT_FOUND, "not_found", &message);
     };
     // After the other checks, so that a wrong request takes no slot.
-    let Some(entry) = admin.try_calls.enter() else {
+    let Some(entry) = admin.operator_calls.enter() else {
         let message = "Four calls of operators are running already; stop one, or wait for its end";
         return json_response(StatusCode::SERVICE_UNAVAILABLE, "too_many_calls", message);
     };
@@ -92,7 +92,7 @@ pub(super) async fn answer(Operator(admin): Operator, Path(id): Path<String>, re
         result.set("content", content.clone());
     }
     let ask = body.get_string("ask");
-    if ask.is_some_and(|ask| admin.try_calls.answer(&id, TryAnswer { ask: &ask, result })) {
+    if ask.is_some_and(|ask| admin.operator_calls.answer(&id, TryAnswer { ask: &ask, result })) {
         return json(StatusCode::OK, &json!({ "outcome": "answered", "id": id }));
     }
     json_response(StatusCode::NOT_FOUND, "not_found", "Nobody waits for this answer; the call may have ended")
@@ -100,7 +100,7 @@ pub(super) async fn answer(Operator(admin): Operator, Path(id): Path<String>, re
 
 /// Handles `DELETE /api/v1/try/{id}`.
 pub(super) async fn cancel(Operator(admin): Operator, Path(id): Path<String>) -> Response {
-    if admin.try_calls.cancel(&id) {
+    if admin.operator_calls.cancel(&id) {
         return json(StatusCode::OK, &json!({ "outcome": "cancelled", "id": id }));
     }
     json_response(StatusCode::NOT_FOUND, "not_found", "There is no such call; it may have ended")

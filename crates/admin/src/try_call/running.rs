@@ -21,7 +21,7 @@ const CALLS_MAX: usize = 4;
 const ASKS_MAX: usize = 16;
 
 /// Table of the calls that operators make.
-pub struct TryCalls {
+pub struct OperatorCalls {
     slots: Arc<Semaphore>,
     // Ids may be guessed: each route that takes one asks for an operator.
     next: AtomicU64,
@@ -66,14 +66,14 @@ pub(super) struct TryEntry {
     _slot: OwnedSemaphorePermit,
 }
 
-impl Default for TryCalls {
+impl Default for OperatorCalls {
     fn default() -> Self {
         let slots = Arc::new(Semaphore::new(CALLS_MAX));
-        TryCalls { slots, next: AtomicU64::new(1), running: Arc::default() }
+        OperatorCalls { slots, next: AtomicU64::new(1), running: Arc::default() }
     }
 }
 
-impl TryCalls {
+impl OperatorCalls {
     /// Adds a call, or returns `None` if too many are running.
     pub(super) fn enter(&self) -> Option<TryEntry> {
         let slot = self.slots.clone().try_acquire_owned().ok()?;
