@@ -117,11 +117,11 @@ impl PersistentState {
             moongate_upstream::client_session_digest(key).is_some_and(|owner| self.sessions.is_persisted(&owner))
         };
         let (used, orphaned): (Vec<_>, Vec<_>) =
-            contents.take(StoreTable::Leases).into_iter().partition(|(key, _)| of_a_session(key));
+            contents.take(StoreTable::UpstreamSessions).into_iter().partition(|(key, _)| of_a_session(key));
         self.shared.restore(used);
         // Rows of sessions that are no longer persisted would stay for ever.
         for (key, _) in orphaned {
-            self.store.remove(StoreTable::Leases, key);
+            self.store.remove(StoreTable::UpstreamSessions, key);
         }
     }
 }

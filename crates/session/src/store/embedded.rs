@@ -29,7 +29,7 @@ fn definition(table: StoreTable) -> TableDefinition<'static, &'static [u8], &'st
         StoreTable::Secrets => "secrets",
         StoreTable::Catalog => "catalog",
         StoreTable::Sessions => "sessions",
-        StoreTable::Leases => "leases",
+        StoreTable::UpstreamSessions => "leases",
         StoreTable::SlowStarts => "slow_starts",
     })
 }

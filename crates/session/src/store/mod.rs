@@ -35,15 +35,20 @@ pub enum StoreTable {
     Sessions,
     /// Sessions at servers that belong to one client's session. Their key is the client session's digest and the
     /// server's name.
-    Leases,
+    UpstreamSessions,
     /// Servers that were slow at their last start, by name.
     SlowStarts,
 }
 
 impl StoreTable {
     /// List of every table.
-    pub const ALL: [StoreTable; 5] =
-        [StoreTable::Secrets, StoreTable::Catalog, StoreTable::Sessions, StoreTable::Leases, StoreTable::SlowStarts];
+    pub const ALL: [StoreTable; 5] = [
+        StoreTable::Secrets,
+        StoreTable::Catalog,
+        StoreTable::Sessions,
+        StoreTable::UpstreamSessions,
+        StoreTable::SlowStarts,
+    ];
 }
 
 /// Settings of the store.

@@ -76,7 +76,7 @@ impl UpstreamSessionRow {
             // A replacement may own the row by now.
             let owners = self.sessions.lock_owners();
             if owners.get(&self.key) == Some(&self.connection) && !self.write_session(connection) {
-                self.store.remove(StoreTable::Leases, self.key.clone());
+                self.store.remove(StoreTable::UpstreamSessions, self.key.clone());
             }
         }
     }
@@ -86,7 +86,7 @@ impl UpstreamSessionRow {
         let mut owners = self.sessions.lock_owners();
         if owners.get(&self.key) == Some(&self.connection) {
             owners.remove(&self.key);
-            self.store.remove(StoreTable::Leases, self.key.clone());
+            self.store.remove(StoreTable::UpstreamSessions, self.key.clone());
         }
     }
 
@@ -94,7 +94,7 @@ impl UpstreamSessionRow {
     fn write_session(&self, connection: &UpstreamConnection) -> bool {
         let sealed = connection.server.export_session().and_then(|raw| self.seal(&raw));
         connection.is_persisted.store(sealed.is_some(), Ordering::Relaxed);
-        sealed.map(|sealed| self.store.put(StoreTable::Leases, self.key.clone(), sealed)).is_some()
+        sealed.map(|sealed| self.store.put(StoreTable::UpstreamSessions, self.key.clone(), sealed)).is_some()
     }
 
     fn seal(&self, raw: &RawJson) -> Option<Vec<u8>> {
