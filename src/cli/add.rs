@@ -101,8 +101,8 @@ pub async fn run(args: AddArgs) -> anyhow::Result<ExitCode> {
     let found = match args.name.as_str() {
         "-" => pasted(&args),
         _ => {
-            let alone = |server| NewServers { servers: vec![server], code: ExitCode::SUCCESS };
-            given(&args).map(alone).map_err(SourceError::Usage)
+            let single = |server| NewServers { servers: vec![server], code: ExitCode::SUCCESS };
+            server_from_args(&args).map(single).map_err(SourceError::Usage)
         }
     };
     match found {
@@ -201,7 +201,7 @@ fn pasted(args: &AddArgs) -> Result<NewServers, SourceError> {
 }
 
 /// Returns the server that the words and flags describe.
-fn given(args: &AddArgs) -> Result<NewServer, String> {
+fn server_from_args(args: &AddArgs) -> Result<NewServer, String> {
     let popular = popular_server(&args.name).filter(|_| is_popular(args));
     if args.rename.is_some() && popular.is_none() {
         return Err("--name is for popular servers: the first word is the name of all others".to_owned());
@@ -279,7 +279,7 @@ fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
         (Some(word), _) => {
             return Err(format!(
                 "{word:?} is no URL; a command goes behind `--`: moongate add {name} -- {word} …{}",
-                near(name)
+                suggest(name)
             ));
         }
         (None, Some((command, rest))) => {
@@ -291,7 +291,7 @@ fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
         (None, None) => {
             return Err(format!(
                 "give a URL (`moongate add {name} https://…`) or a command (`moongate add {name} -- npx -y …`){}",
-                near(name)
+                suggest(name)
             ));
         }
     }
@@ -299,7 +299,7 @@ fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
 }
 
 /// Names the popular server that a word may mean.
-fn near(word: &str) -> String {
+fn suggest(word: &str) -> String {
     let distance = |server: &&PopularServer| strsim::damerau_levenshtein(word, &server.name);
     match popular_servers().iter().min_by_key(distance).filter(|server| distance(server) <= 2) {
         Some(server) => format!("; or is it `moongate add {}`?", server.usage()),
