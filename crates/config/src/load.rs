@@ -66,7 +66,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     let mut sources = ConfigSources::default();
     let layers = read_layers(options, &mut sources, &mut faults)?;
     let mut merged = merge::merge(&layers).unwrap_or_else(|error| {
-        broken(&mut faults, &error);
+        report_bug(&mut faults, &error);
         ConfigNode::table(SourceSpan::BUILT_IN)
     });
     let places = ConfigPlaces::find(&layers, &sources);
@@ -82,7 +82,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     let json = checked.to_json(&|_, _| None);
     let file: ConfigFile = serde_json::from_value(json).unwrap_or_else(|error| {
         // The check keeps only values that the types of the keys accept.
-        broken(&mut faults, &error.to_string());
+        report_bug(&mut faults, &error.to_string());
         ConfigFile::default()
     });
     let resolver = resolve::PlanResolver {
@@ -127,7 +127,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
 }
 
 /// Reports an internal mistake. An error is better than a gateway that runs with less than its config.
-fn broken(faults: &mut ProblemCollector, error: &str) {
+fn report_bug(faults: &mut ProblemCollector, error: &str) {
     let fix = "please report this as a bug";
     faults.error(ProblemKind::Type, SourceSpan::BUILT_IN, format!("the config cannot be put together: {error}"), fix);
 }

@@ -180,7 +180,7 @@ pub(super) struct ServerOptions {
 
 impl ServerOptions {
     /// Returns these settings with those of `base` for absent ones, key by key, also in tables.
-    pub(super) fn over(&self, base: &ServerOptions) -> ServerOptions {
+    pub(super) fn with_defaults(&self, base: &ServerOptions) -> ServerOptions {
         // Both are written by serde, so what it reads is their common form.
         let written = |options: &ServerOptions| serde_json::to_value(options).unwrap_or_default();
         serde_json::from_value(overlay(written(base), written(self), 2)).unwrap_or_default()
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_key_of_a_server_hides_that_default_alone() {
-        let all = options(json!({ "ping": { "misses": 5 }, "queue": 7 })).over(&ServerOptions::built_in());
+        let all = options(json!({ "ping": { "misses": 5 }, "queue": 7 })).with_defaults(&ServerOptions::built_in());
         let ping = all.ping.unwrap();
         assert_eq!(
             (ping.misses, ping.interval, ping.timeout),
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn lists_and_names_are_replaced_as_a_whole() {
         let base = options(json!({ "tools": { "deny": ["a", "b"], "rename": { "x": "y" }, "hide": ["c"] } }));
-        let all = options(json!({ "tools": { "deny": ["d"], "rename": { "z": "w" } } })).over(&base);
+        let all = options(json!({ "tools": { "deny": ["d"], "rename": { "z": "w" } } })).with_defaults(&base);
         let tools = serde_json::to_value(all.tools).unwrap();
         assert_eq!((&tools["deny"], &tools["rename"]), (&json!(["d"]), &json!({ "z": "w" })));
         assert_eq!(tools["hide"], json!(["c"]));

@@ -98,7 +98,7 @@ impl ConfigNode {
     }
 
     /// Node at a path, or the nearest one above it.
-    pub(super) fn near(&self, path: &ConfigPath) -> &ConfigNode {
+    pub(super) fn nearest_node(&self, path: &ConfigPath) -> &ConfigNode {
         let mut node = self;
         for step in &path.0 {
             match node.child(step) {

@@ -36,7 +36,7 @@ pub(super) fn rewrite(
     while let Some(at) = rest.find(['$', '%', '{']) {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
-        let (found, taken) = match one(rest, styles, editor, asked)? {
+        let (found, taken) = match parse_reference(rest, styles, editor, asked)? {
             Some(found) => found,
             // Our own references and plain characters pass unchanged.
             None if rest.starts_with("$$") => ("$$".to_owned(), 2),
@@ -52,7 +52,7 @@ pub(super) fn rewrite(
 }
 
 /// Converts the reference at the start of a text. Returns it with its length in the client's style.
-fn one(
+fn parse_reference(
     text: &str,
     styles: &[ReferenceStyle],
     editor: &EditorContext,

@@ -101,7 +101,7 @@ fn prepare_within(
         };
         let before = options.texts.get(&path).map_or(file.file.text(), String::as_str);
         let text = file.format.map(|format| moongate_edit::edit(format, before, &edits));
-        file.note(operation, edits);
+        file.record(operation, edits);
         let text = match text {
             Some(Ok(text)) => text,
             failed => {
@@ -110,7 +110,7 @@ fn prepare_within(
                 for operation in &operations[at + 1..] {
                     if let Some(target) = operation.target(&options, created).ok().filter(|target| target.path == path)
                     {
-                        file.note(operation, target.edits);
+                        file.record(operation, target.edits);
                     }
                 }
                 return Err(file.refuse(why));
@@ -163,8 +163,8 @@ impl EditedFile {
         Ok(EditedFile { file, format: Format::of_file(path), edits: Vec::new() })
     }
 
-    /// Notes edits for the lines to paste. The hash of a key that nobody gets to see is of no use there.
-    fn note(&mut self, operation: &ConfigOperation, edits: Vec<Edit>) {
+    /// Records edits for the lines to paste. The hash of a key that nobody gets to see is of no use there.
+    fn record(&mut self, operation: &ConfigOperation, edits: Vec<Edit>) {
         if !matches!(operation, ConfigOperation::AddKey { .. }) {
             self.edits.extend(edits);
         }

@@ -21,7 +21,7 @@ pub(super) fn disabled_servers(file: &ConfigFile) -> Vec<DisabledServer> {
             name: name.clone(),
             title: server.title.as_deref().map(without_escapes),
             icon: server.icon.as_deref().map(str::trim).filter(|icon| is_icon(icon)).map(without_escapes),
-            prefix: server.options.over(&file.defaults).prefix.unwrap_or_else(|| name.clone()),
+            prefix: server.options.with_defaults(&file.defaults).prefix.unwrap_or_else(|| name.clone()),
             target: target(server),
         })
         .collect()

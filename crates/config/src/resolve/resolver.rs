@@ -41,7 +41,7 @@ impl<'a> PlanResolver<'a> {
         message: impl Into<String>,
         fix: impl Into<String>,
     ) {
-        let node = self.tree.near(path);
+        let node = self.tree.nearest_node(path);
         // A table may span the whole file, so its key marks the place.
         let place = if matches!(node.value, ConfigValue::Table(_)) { node.key } else { node.span };
         self.faults.about(path).error(kind, place, message, fix);
@@ -55,12 +55,12 @@ impl<'a> PlanResolver<'a> {
         message: impl Into<String>,
         fix: impl Into<String>,
     ) {
-        let place = self.tree.near(path).key;
+        let place = self.tree.nearest_node(path).key;
         self.faults.about(path).error(kind, place, message, fix);
     }
 
     pub(super) fn warn(&mut self, path: &ConfigPath, message: impl Into<String>, fix: impl Into<String>) {
-        let place = self.tree.near(path).span;
+        let place = self.tree.nearest_node(path).span;
         self.faults.about(path).warn(ProblemKind::Value, place, message, fix);
     }
 

@@ -159,7 +159,7 @@ impl PlanResolver<'_> {
         defaults: Option<&ServerOptions>,
     ) -> ServerSettings {
         // The built-in defaults have every key. One is absent only if the check removed a wrong value.
-        let all = own.over(defaults.unwrap_or(&ServerOptions::default()));
+        let all = own.with_defaults(defaults.unwrap_or(&ServerOptions::default()));
         self.prefix(path, own.prefix.as_deref());
         let protocol = self.protocol(path, own, all.protocol);
         let (tools, resources, prompts) = (
@@ -284,7 +284,7 @@ impl PlanResolver<'_> {
                 let fix = "add the `url` of its endpoint, the `command` that starts it, or the address of its socket";
                 self.error_at_key(ProblemKind::Missing, path, message, fix);
             }
-            [way] => self.belongs(way, server, path),
+            [way] => self.reject_foreign_keys(way, server, path),
             [first, second, ..] => {
                 let message = format!("`{path}` has both `{first}` and `{second}`: a server has one way to be reached");
                 let fix = "keep one of the two, or make it two servers";
@@ -301,7 +301,7 @@ impl PlanResolver<'_> {
     }
 
     /// Reports settings that belong to another way of reaching the server.
-    fn belongs(&mut self, way: &str, server: &Server, path: &ConfigPath) {
+    fn reject_foreign_keys(&mut self, way: &str, server: &Server, path: &ConfigPath) {
         let (strange, owner, fix) = match way {
             "url" => (&PROGRAM_ONLY[..], "command", "remove it: a server with `url` is not started by the gateway"),
             "command" => (&URL_ONLY[..], "url", "remove it; a program gets its settings through `env` and `args`"),
