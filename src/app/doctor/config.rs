@@ -161,7 +161,7 @@ fn same_servers(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
         if let Some(first) = servers[..at].iter().find(is_same) {
             let message = format!("{} and {} are the same server", first.name, server.name);
             let fix = format!("moongate remove {}", server.name);
-            found.push(DoctorFinding::new(DoctorCode::SameServer, message, fix).about(&server.name));
+            found.push(DoctorFinding::new(DoctorCode::SameServer, message, fix).for_server(&server.name));
         }
     }
     found
@@ -178,7 +178,7 @@ fn archived_packages(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
             if args.iter().any(is_it) {
                 let message = format!("server {name} runs {package}, which is archived");
                 let fix = format!("use {successor} instead");
-                found.push(DoctorFinding::new(DoctorCode::ArchivedPackage, message, fix).about(name));
+                found.push(DoctorFinding::new(DoctorCode::ArchivedPackage, message, fix).for_server(name));
             }
         }
     }

@@ -18,7 +18,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
         if find_program(command, gateway.options.env.get("PATH").map(String::as_str)).is_none() {
             let message = format!("server {name}: there is no program {command:?}");
             let fix = format!("install it, or write its whole path as `servers.{name}.command`");
-            found.push(DoctorFinding::new(DoctorCode::CommandNotFound, message, fix).about(name));
+            found.push(DoctorFinding::new(DoctorCode::CommandNotFound, message, fix).for_server(name));
         }
     }
     if gateway.is_container {
@@ -26,7 +26,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
             ConnectTarget::Http { url, socket: None, .. } if is_local(url) && is_silent(gateway, &server.name) => {
                 let message = format!("server {} is at {}, which is this container", server.name, url.authority());
                 let fix = "write `host.docker.internal`, or the name of the other container, in its `url`";
-                Some(DoctorFinding::new(DoctorCode::ContainerLocalhost, message, fix).about(&server.name))
+                Some(DoctorFinding::new(DoctorCode::ContainerLocalhost, message, fix).for_server(&server.name))
             }
             _ => None,
         }));

@@ -56,7 +56,7 @@ impl DoctorFinding {
         DoctorFinding { severity, server, place, ..DoctorFinding::new(code, &problem.message, &problem.fix) }
     }
 
-    pub(crate) fn about(self, server: &str) -> Self {
+    pub(crate) fn for_server(self, server: &str) -> Self {
         DoctorFinding { server: Some(server.to_owned()), ..self }
     }
 

@@ -20,7 +20,7 @@ pub(crate) use examined::{ExaminedGateway, RunningFile, RunningGateway, ServerFa
 pub(crate) use finding::{DoctorFinding, FileRepair};
 
 /// Runs the checks.
-pub(crate) fn look(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
+pub(crate) fn run_checks(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let mut found = config::check(gateway);
     found.extend(running_config::check(gateway));
     found.extend(listening::check(gateway));

@@ -25,7 +25,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
             format!("server {}: {} left out: {}", server.name, server.left_out.len(), server.left_out.join("; "));
         let fix =
             format!("report it to the server's author; `moongate tools --server {}` shows its own list", server.name);
-        found.push(DoctorFinding::new(DoctorCode::ItemsLeftOut, message, fix).about(&server.name));
+        found.push(DoctorFinding::new(DoctorCode::ItemsLeftOut, message, fix).for_server(&server.name));
     }
     for server in &gateway.states {
         found.extend(check_names(server));
@@ -42,7 +42,7 @@ fn check_names(server: &ServerFacts) -> Option<DoctorFinding> {
     let message = format!("server {}: {} items look different here: {}", server.name, changed.len(), shown(&changed));
     let fix =
         format!("call them by the names that `moongate tools` shows, or set `servers.{}.tools.rename`", server.name);
-    (!changed.is_empty()).then(|| DoctorFinding::new(DoctorCode::ItemsChanged, message, fix).about(&server.name))
+    (!changed.is_empty()).then(|| DoctorFinding::new(DoctorCode::ItemsChanged, message, fix).for_server(&server.name))
 }
 
 /// Returns a finding about rules that match nothing. `None` for those of views and keys.
@@ -53,7 +53,7 @@ fn check_rules(server: Option<&ServerFacts>, rules: &[String]) -> Option<DoctorF
     let fix = "correct the pattern, or remove it; patterns match the server's own names";
     let finding = (!rules.is_empty()).then(|| DoctorFinding::new(DoctorCode::UnmatchedRule, message, fix));
     finding.map(|finding| match server {
-        Some(server) => finding.about(&server.name),
+        Some(server) => finding.for_server(&server.name),
         None => finding,
     })
 }
@@ -115,7 +115,7 @@ pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerF
             finding(DoctorCode::Unreachable, fix)
         }
     };
-    Some(finding.about(name))
+    Some(finding.for_server(name))
 }
 
 /// Quotes the last lines that a program wrote, each once.

@@ -23,7 +23,7 @@ impl ConfigReloader {
             let loaded = moongate_config::load(&options);
             let changes = plan["changes"].clone();
             let examined = ExaminedGateway::new(options, loaded, RunningGateway::Running, changes, states);
-            let mut found = doctor::look(&examined);
+            let mut found = doctor::run_checks(&examined);
             doctor::sort(&mut found);
             Some(found.iter().map(DoctorFinding::json).collect())
         });

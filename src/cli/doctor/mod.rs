@@ -56,7 +56,7 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     // The findings say it all.
     logs::start("off", false);
     let gateway = gather::gather(&args.gateway).await?;
-    let mut found = look(&gateway);
+    let mut found = run_checks(&gateway);
     let unasked = unasked_gateway(&gateway, &found);
     // Before the repairs, which are of this server only, too.
     if let Some(server) = &args.server {
@@ -119,8 +119,8 @@ fn check_name(gateway: &ExaminedGateway, server: &str) -> Result<(), String> {
 }
 
 /// Runs all checks. The worst findings come first.
-fn look(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
-    let mut found = doctor::look(gateway);
+fn run_checks(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
+    let mut found = doctor::run_checks(gateway);
     found.extend(clients::check(gateway));
     doctor::sort(&mut found);
     found
