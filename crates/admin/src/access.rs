@@ -139,14 +139,14 @@ fn find_grant(
         && let Some(session) = cookie_hash(headers)
         && let Some(key) = admin.sign_in.sessions.find(&session, &access)
     {
-        admin.sign_in.key_uses.note(key);
+        admin.sign_in.key_uses.record(key);
         return Ok(AccessGrant::Key { key: key.clone(), carrier: KeyCarrier::Cookie(session) });
     }
     let refused = |denied| refuse(admin, denied, message, RefusalText::SignIn);
     let hash = bearer_hash(headers).map_err(refused)?;
     match admin.sign_in.wrong_keys.attempt(peer, hash, |hash| access.find(hash)) {
         KeyAttempt::Right(key) => {
-            admin.sign_in.key_uses.note(key);
+            admin.sign_in.key_uses.record(key);
             Ok(AccessGrant::Key { key: key.clone(), carrier: KeyCarrier::Bearer })
         }
         KeyAttempt::Wrong => Err(refused(UNKNOWN_KEY)),

@@ -167,7 +167,7 @@ impl RecentCalls {
         let max = u64::try_from(self.max).ok().filter(|max| *max > 0)?;
         let at = SystemTime::now();
         // Also where no slot is free: the record may lack the call, and the key was used.
-        facts.principal.last_call.note(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs());
+        facts.principal.last_call.record(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs());
         // Relaxed: the number only has to be unique.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         for tried in 0..SLOTS_TRIED.min(max) {

@@ -28,8 +28,8 @@ pub struct Principal {
 pub struct LastCall(AtomicU64);
 
 impl LastCall {
-    /// Notes a call at this time, in seconds since 1970.
-    pub fn note(&self, at: u64) {
+    /// Records a call at this time, in seconds since 1970.
+    pub fn record(&self, at: u64) {
         // Relaxed, and no maximum: of calls at the same time any one will do.
         self.0.store(at, Ordering::Relaxed);
     }

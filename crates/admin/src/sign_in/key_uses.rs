@@ -14,8 +14,8 @@ use moongate_access::auth::{AdminAccess, AdminKey, KeyHash};
 pub(crate) struct KeyUses(Mutex<HashMap<KeyHash, SystemTime>>);
 
 impl KeyUses {
-    /// Notes that a request has a key.
-    pub(crate) fn note(&self, key: &AdminKey) {
+    /// Records that a request has a key.
+    pub(crate) fn record(&self, key: &AdminKey) {
         self.0.lock().insert(key.hash, SystemTime::now());
     }
 
