@@ -1,6 +1,6 @@
 //! Feed of changes for pages and programs that watch.
 //!
-//! Owns the task that looks for changes while somebody watches. Does not write event streams (`events.rs`). Invariants:
+//! Owns the task that polls for changes while somebody watches. Does not write event streams (`events.rs`). Invariants:
 //! with no watcher nothing is computed, and what waits for slow watchers is bounded in number and bytes.
 
 use std::collections::{HashMap, VecDeque};
@@ -19,19 +19,19 @@ use crate::sessions::sessions_json;
 use crate::status::{servers_json, status_json};
 use moongate_gateway::RecentCalls;
 
-/// Interval of looking for changes: well below the 300 ms after which a person notices a delay.
-const LOOK_INTERVAL: Duration = Duration::from_millis(150);
+/// Interval of polling for changes: well below the 300 ms after which a person notices a delay.
+const POLL_INTERVAL: Duration = Duration::from_millis(150);
 /// Events that wait for a watcher at most. One that falls behind gets a new snapshot.
 const QUEUE_MAX: usize = 256;
 /// Bytes of the events that wait for watchers at most, for all watchers together. The last event is always kept.
 const QUEUE_BYTES_MAX: usize = 256 * 1024;
-/// Interval of changes that never end while clients are busy. After a pause they are reported at the next look.
+/// Interval of changes that never end while clients are busy. After a pause they are reported at the next poll.
 // Nobody reads faster, and each report costs the browser a new table.
 const BUSY_INTERVAL: Duration = Duration::from_secs(2);
-/// Changes of calls that one look reports one by one. Of more only their number is reported.
+/// Changes of calls that one poll reports one by one. Of more only their number is reported.
 const CALL_CHANGES_MAX: u64 = 20;
 /// Members of a server that change with the time alone.
-// With them every server would be news at every look.
+// With them every server would be news at every poll.
 const TICKING: [&str; 2] = ["since_seconds", "next_attempt_seconds"];
 /// Members of a server that change with its calls, or as often as its program likes.
 const COUNTING: [&str; 8] = ["calls", "p50_ms", "p95_ms", "connections", "waiting", "inflight", "last_error", "stderr"];
@@ -56,7 +56,7 @@ pub struct EventFeed {
     slots: Arc<Semaphore>,
     /// Weak, so that a watcher that reads nothing keeps nothing.
     sender: broadcast::Sender<Weak<AdminEvent>>,
-    is_looking: Mutex<bool>,
+    is_polling: Mutex<bool>,
 }
 
 /// Watcher of the feed. Its slot is free again when it is dropped.
@@ -89,7 +89,7 @@ impl EventFeed {
     /// Creates a feed for at most this many watchers.
     pub fn new(watchers_max: usize) -> Self {
         let sender = broadcast::Sender::new(QUEUE_MAX);
-        EventFeed { slots: Arc::new(Semaphore::new(watchers_max)), sender, is_looking: Mutex::new(false) }
+        EventFeed { slots: Arc::new(Semaphore::new(watchers_max)), sender, is_polling: Mutex::new(false) }
     }
 
     /// Adds a watcher, or returns `None` if there are too many.
@@ -97,30 +97,30 @@ impl EventFeed {
         let slot = self.slots.clone().try_acquire_owned().ok()?;
         // Subscribed before the lock, so that a task about to stop counts this watcher.
         let events = self.sender.subscribe();
-        let mut is_looking = self.is_looking.lock();
-        if !*is_looking {
-            *is_looking = true;
-            // The first look happens before the task: later changes are all reported.
+        let mut is_polling = self.is_polling.lock();
+        if !*is_polling {
+            *is_polling = true;
+            // The first poll happens before the task: later changes are all reported.
             // Weak, or the task would keep the whole gateway alive for a page that nobody closes.
-            tokio::spawn(look_for_changes(Arc::downgrade(admin), LastLook::new(admin)));
+            tokio::spawn(poll_changes(Arc::downgrade(admin), LastPoll::new(admin)));
         }
         Some(Watcher { events, _slot: slot })
     }
 
     /// Returns true if nobody watches. The next watcher then starts a new task.
     fn stop_if_unwatched(&self) -> bool {
-        let mut is_looking = self.is_looking.lock();
+        let mut is_polling = self.is_polling.lock();
         // Counted under the lock: a watcher that comes now starts a task of its own.
         let unwatched = self.sender.receiver_count() == 0;
         if unwatched {
-            *is_looking = false;
+            *is_polling = false;
         }
         unwatched
     }
 }
 
-/// State at the last look, as it was reported.
-struct LastLook {
+/// State at the last poll, as it was reported.
+struct LastPoll {
     servers: HashMap<String, Value>,
     sessions: Vec<Value>,
     call_change: u64,
@@ -130,9 +130,9 @@ struct LastLook {
     busy_at: Option<Instant>,
 }
 
-impl LastLook {
+impl LastPoll {
     fn new(admin: &AdminState) -> Self {
-        LastLook {
+        LastPoll {
             call_change: admin.gateway.recent_calls().last_change(),
             call_id: admin.gateway.recent_calls().last_id(),
             servers: by_name(servers_json(admin)),
@@ -142,13 +142,13 @@ impl LastLook {
         }
     }
 
-    /// Finds the changes since the last look.
+    /// Finds the changes since the last poll.
     fn changes(&mut self, admin: &AdminState) -> Vec<AdminEvent> {
         let is_due = self.busy_at.is_none_or(|at| at.elapsed() >= BUSY_INTERVAL);
         let mut events = self.server_changes(by_name(servers_json(admin)), is_due);
         events.extend(self.call_changes(admin.gateway.recent_calls(), is_due));
         let sessions = sessions_json(admin);
-        // Idle times differ at each look. Only sessions that begin or end are news.
+        // Idle times differ at each poll. Only sessions that begin or end are news.
         if ids(&sessions) != ids(&self.sessions) {
             events.push(AdminEvent::new("sessions", &json!({ "sessions": sessions })));
             self.sessions = sessions;
@@ -188,7 +188,7 @@ impl LastLook {
 
     /// Finds calls that began or ended. If they are many, it counts them when that is due.
     fn call_changes(&mut self, calls: &RecentCalls, is_due: bool) -> Vec<AdminEvent> {
-        // Read before the calls: a later change waits for the next look, also if its slot is read after it.
+        // Read before the calls: a later change waits for the next poll, also if its slot is read after it.
         let (last_change, last_id) = (calls.last_change(), calls.last_id());
         let is_flooded = last_change - self.call_change > CALL_CHANGES_MAX;
         if is_flooded && !is_due {
@@ -216,16 +216,16 @@ pub(super) fn snapshot_event(admin: &AdminState) -> AdminEvent {
     AdminEvent::new("snapshot", &data)
 }
 
-async fn look_for_changes(admin: Weak<AdminState>, mut last: LastLook) {
+async fn poll_changes(admin: Weak<AdminState>, mut last: LastPoll) {
     let mut kept = KeptEvents::default();
     loop {
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let Some(admin) = admin.upgrade() else { return };
         if admin.events.stop_if_unwatched() {
             return;
         }
         for event in last.changes(&admin) {
-            // Fails if nobody watches any more, which the next look sees.
+            // Fails if nobody watches any more, which the next poll sees.
             let _ = admin.events.sender.send(kept.push(event));
         }
     }
