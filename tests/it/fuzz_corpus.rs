@@ -11,7 +11,7 @@ mod fuzz;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::sim::dice::Dice;
+use crate::sim::rng::Rng;
 
 /// Inputs that are made for each target, unless there is a time for it.
 const MADE: u64 = 200;
@@ -59,7 +59,7 @@ fn number(variable: &str) -> Option<u64> {
 
 #[test]
 fn every_target_holds_for_random_mutations_of_its_corpus() {
-    let mut dice = Dice::new(number("FUZZ_SEED").unwrap_or_default());
+    let mut rng = Rng::new(number("FUZZ_SEED").unwrap_or_default());
     for (name, target) in fuzz::TARGETS {
         let inputs = corpus(name);
         let (began, mut made) = (tokio::time::Instant::now(), 0);
@@ -68,7 +68,7 @@ fn every_target_holds_for_random_mutations_of_its_corpus() {
             None => made < MADE,
         };
         while goes_on(made) {
-            told(name, target, &changed(&inputs, &mut dice));
+            told(name, target, &changed(&inputs, &mut rng));
             made += 1;
         }
         eprintln!("{name}: {made} inputs");
@@ -76,25 +76,25 @@ fn every_target_holds_for_random_mutations_of_its_corpus() {
 }
 
 /// One of the inputs, with some of its bytes changed, moved, doubled, gone, or of another.
-fn changed(inputs: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
-    let below = |dice: &mut Dice, n: usize| usize::try_from(dice.below(n.max(1) as u64)).unwrap();
-    let mut input = inputs[below(dice, inputs.len())].clone();
-    for _ in 0..1 + dice.below(6) {
-        let at = below(dice, input.len() + 1).min(input.len());
-        let end = (at + below(dice, 16)).min(input.len());
-        match dice.below(7) {
+fn changed(inputs: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
+    let below = |rng: &mut Rng, n: usize| usize::try_from(rng.below(n.max(1) as u64)).unwrap();
+    let mut input = inputs[below(rng, inputs.len())].clone();
+    for _ in 0..1 + rng.below(6) {
+        let at = below(rng, input.len() + 1).min(input.len());
+        let end = (at + below(rng, 16)).min(input.len());
+        match rng.below(7) {
             0 => drop(input.drain(at..end)),
-            1 => input.insert(at, u8::try_from(dice.below(256)).unwrap()),
-            2 if at < input.len() => input[at] ^= 1 << dice.below(8),
+            1 => input.insert(at, u8::try_from(rng.below(256)).unwrap()),
+            2 if at < input.len() => input[at] ^= 1 << rng.below(8),
             3 => {
                 let piece = input[at..end].to_vec();
-                let to = below(dice, input.len());
+                let to = below(rng, input.len());
                 input.splice(to..to, piece);
             }
             4 => {
-                let other = &inputs[below(dice, inputs.len())];
-                let from = below(dice, other.len());
-                let piece = other[from..(from + below(dice, 64)).min(other.len())].to_vec();
+                let other = &inputs[below(rng, inputs.len())];
+                let from = below(rng, other.len());
+                let piece = other[from..(from + below(rng, 64)).min(other.len())].to_vec();
                 input.splice(at..end, piece);
             }
             5 => {
@@ -112,11 +112,11 @@ fn changed(inputs: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
                     b"null",
                     b"\\u0000",
                 ];
-                input.splice(at..at, odd[below(dice, odd.len())].to_vec());
+                input.splice(at..at, odd[below(rng, odd.len())].to_vec());
             }
             _ => {
                 let piece = input[at..end].to_vec();
-                for _ in 0..dice.below(40) {
+                for _ in 0..rng.below(40) {
                     input.splice(at..at, piece.clone());
                 }
             }

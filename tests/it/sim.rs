@@ -13,11 +13,11 @@
 //! - once servers behave again, every one of them works; once the gateway has stopped, nothing of it runs.
 
 mod client;
-pub(crate) mod dice;
 mod door;
 mod http;
 mod link;
 mod plans;
+pub(crate) mod rng;
 mod server;
 mod world;
 

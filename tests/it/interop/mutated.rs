@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::sim::dice::Dice;
+use crate::sim::rng::Rng;
 
 /// Kinds of items: the member of their list, and the member that is their key.
 pub(crate) const KINDS: [(&str, &str); 4] =
@@ -20,18 +20,18 @@ pub(crate) struct Definition {
 impl Definition {
     /// Makes so many definitions from a seed.
     pub(crate) fn generate(seed: u64, count: usize) -> Vec<Definition> {
-        let mut dice = Dice::new(seed);
-        (0..count).map(|number| Definition::mutated(&mut dice, number)).collect()
+        let mut rng = Rng::new(seed);
+        (0..count).map(|number| Definition::mutated(&mut rng, number)).collect()
     }
 
-    fn mutated(dice: &mut Dice, number: usize) -> Definition {
+    fn mutated(rng: &mut Rng, number: usize) -> Definition {
         // Two thirds are tools, which have most members.
-        let kind = [0, 0, 0, 0, 1, 2, 3][dice.pick(7)];
+        let kind = [0, 0, 0, 0, 1, 2, 3][rng.pick(7)];
         let (kind, id) = (KINDS[kind].0, if kind < 2 { format!("d{number}") } else { format!("x://d{number}") });
         loop {
-            let mut value = whole(kind, &id, dice);
-            for _ in 0..[0, 1, 1, 1, 1, 2, 2, 3][dice.pick(8)] {
-                mutate(&mut value, dice);
+            let mut value = whole(kind, &id, rng);
+            for _ in 0..[0, 1, 1, 1, 1, 2, 2, 3][rng.pick(8)] {
+                mutate(&mut value, rng);
             }
             if !needs_wrapping(&value) {
                 return Definition { kind, id, text: value.to_string() };
@@ -53,7 +53,7 @@ fn needs_wrapping(item: &Value) -> bool {
 }
 
 /// Makes a valid definition with many members.
-fn whole(kind: &str, id: &str, dice: &mut Dice) -> Value {
+fn whole(kind: &str, id: &str, rng: &mut Rng) -> Value {
     let icons =
         json!([{"src": "https://example.com/a.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}]);
     let meta = json!({"example.com/a": {"b": 1}, "c": [1.5, "x"]});
@@ -61,7 +61,7 @@ fn whole(kind: &str, id: &str, dice: &mut Dice) -> Value {
     let mut item = match kind {
         "tools" => json!({
             "name": id, "title": "A tool", "description": "does \"things\"", "inputSchema": input_schema(),
-            "outputSchema": output_schema(dice), "icons": icons, "_meta": meta, "execution": {"taskSupport": "optional"},
+            "outputSchema": output_schema(rng), "icons": icons, "_meta": meta, "execution": {"taskSupport": "optional"},
             "annotations": {"title": "T", "readOnlyHint": true, "destructiveHint": false, "idempotentHint": true, "openWorldHint": false},
         }),
         "prompts" => json!({
@@ -80,7 +80,7 @@ fn whole(kind: &str, id: &str, dice: &mut Dice) -> Value {
     // Some members of each, in any combination.
     let key = KINDS.iter().find(|(known, _)| *known == kind).unwrap().1;
     let required = [key, "name", "inputSchema"];
-    item.as_object_mut().unwrap().retain(|key, _| required.contains(&key.as_str()) || !dice.one_in(3));
+    item.as_object_mut().unwrap().retain(|key, _| required.contains(&key.as_str()) || !rng.one_in(3));
     item
 }
 
@@ -93,7 +93,7 @@ fn input_schema() -> Value {
 }
 
 /// Output schemas that compile, of every keyword.
-fn output_schema(dice: &mut Dice) -> Value {
+fn output_schema(rng: &mut Rng) -> Value {
     let parts = [
         json!({"properties": {"x": {"$ref": "#/$defs/node"}}, "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}}}),
         json!({"properties": {"x": {"type": "string", "pattern": "^(?=a)\\p{L}+$", "minLength": 1, "format": "date"}}}),
@@ -106,8 +106,8 @@ fn output_schema(dice: &mut Dice) -> Value {
         json!({"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "allOf": [{}, {"minProperties": 1}], "$comment": "c"}),
     ];
     let mut schema = json!({"type": "object"});
-    for _ in 0..1 + dice.pick(2) {
-        for (key, value) in parts[dice.pick(parts.len())].as_object().unwrap() {
+    for _ in 0..1 + rng.pick(2) {
+        for (key, value) in parts[rng.pick(parts.len())].as_object().unwrap() {
             schema[key] = value.clone();
         }
     }
@@ -115,18 +115,18 @@ fn output_schema(dice: &mut Dice) -> Value {
 }
 
 /// Changes one value somewhere in the definition.
-fn mutate(item: &mut Value, dice: &mut Dice) {
+fn mutate(item: &mut Value, rng: &mut Rng) {
     let mut pointers = Vec::new();
     collect(item, String::new(), &mut pointers);
-    let pointer = &pointers[dice.pick(pointers.len())];
+    let pointer = &pointers[rng.pick(pointers.len())];
     let (parent, key) = pointer.rsplit_once('/').unwrap();
     let parent = item.pointer_mut(parent).unwrap();
-    match (dice.pick(8), parent) {
+    match (rng.pick(8), parent) {
         (0, Value::Object(members)) => {
             members.shift_remove(&key.replace("~1", "/").replace("~0", "~"));
         }
         (1, Value::Object(members)) => {
-            let (key, value) = odd_member(dice);
+            let (key, value) = odd_member(rng);
             members.insert(key.to_owned(), value);
         }
         (2, _) => {
@@ -137,7 +137,7 @@ fn mutate(item: &mut Value, dice: &mut Dice) {
             let value = item.pointer_mut(pointer).unwrap();
             *value = Value::String(value.as_str().map_or_else(|| value.to_string(), str::to_owned));
         }
-        _ => *item.pointer_mut(pointer).unwrap() = odd_value(dice),
+        _ => *item.pointer_mut(pointer).unwrap() = odd_value(rng),
     }
 }
 
@@ -155,7 +155,7 @@ fn collect(value: &Value, at: String, pointers: &mut Vec<String>) {
     }
 }
 
-fn odd_value(dice: &mut Dice) -> Value {
+fn odd_value(rng: &mut Rng) -> Value {
     let values = [
         Value::Null,
         json!(true),
@@ -183,10 +183,10 @@ fn odd_value(dice: &mut Dice) -> Value {
         json!({"type": "string", "pattern": "a**"}),
         json!({"src": null}),
     ];
-    values[dice.pick(values.len())].clone()
+    values[rng.pick(values.len())].clone()
 }
 
-fn odd_member(dice: &mut Dice) -> (&'static str, Value) {
+fn odd_member(rng: &mut Rng) -> (&'static str, Value) {
     let keys = [
         "title",
         "description",
@@ -220,7 +220,7 @@ fn odd_member(dice: &mut Dice) -> (&'static str, Value) {
         "format",
         "unknown",
     ];
-    (keys[dice.pick(keys.len())], odd_value(dice))
+    (keys[rng.pick(keys.len())], odd_value(rng))
 }
 
 /// Returns the definition of a good item of each kind, by kind.

@@ -21,18 +21,18 @@ impl ConfigRng {
 }
 
 /// Some config over these servers.
-fn some(mut setup: Setup, dice: &mut ConfigRng, urls: &[(&str, String)]) -> Setup {
+fn some(mut setup: Setup, rng: &mut ConfigRng, urls: &[(&str, String)]) -> Setup {
     for table in ["servers.a", "servers.b", "servers.c", "views.v", "auth.keys.1", "auth.keys.2", "names"] {
         setup = setup.without(table);
     }
     let mut names = Vec::new();
     for (name, url) in urls {
-        if dice.roll(4) == 0 {
+        if rng.roll(4) == 0 {
             continue;
         }
         names.push(*name);
         setup = setup.http(name, url);
-        let rules = dice.pick(&[
+        let rules = rng.pick(&[
             "",
             "prefix = \"p\"",
             "prefix = \"\"",
@@ -43,15 +43,15 @@ fn some(mut setup: Setup, dice: &mut ConfigRng, urls: &[(&str, String)]) -> Setu
         ]);
         setup = setup.with(&format!("servers.{name}"), rules);
     }
-    setup = setup.with("names", dice.pick(&["", "separator = \"--\"", "max_length = 24"]));
+    setup = setup.with("names", rng.pick(&["", "separator = \"--\"", "max_length = 24"]));
     if let Some(name) = names.first() {
-        let tools = dice.pick(&["", "tools = [\"*x*\"]"]);
+        let tools = rng.pick(&["", "tools = [\"*x*\"]"]);
         setup = setup.with("views.v", &format!("servers = [{name:?}]\n{tools}"));
     }
     for (n, key) in KEYS.iter().enumerate() {
         // The first is always there.
-        if n == 0 || dice.roll(2) == 0 {
-            let tools = dice.pick(&["", "tools = [\"*\", \"!*x\"]", "tools = [\"a__*\"]"]);
+        if n == 0 || rng.roll(2) == 0 {
+            let tools = rng.pick(&["", "tools = [\"*\", \"!*x\"]", "tools = [\"a__*\"]"]);
             setup = setup.with(&format!("auth.keys.{}", n + 1), &format!("name = \"k{n}\"\nkey = {key:?}\n{tools}"));
         }
     }
@@ -87,12 +87,12 @@ async fn a_reloaded_gateway_equals_one_started_with_the_same_config() {
         ("c", serve(only(modern(), &["x", "y"])).await),
     ];
     let urls = mocks.iter().map(|(name, mock)| (*name, mock.url.clone())).collect::<Vec<_>>();
-    let mut dice = ConfigRng(42);
-    let mut gateway = some(Setup::new(), &mut dice, &urls).start().await;
+    let mut rng = ConfigRng(42);
+    let mut gateway = some(Setup::new(), &mut rng, &urls).start().await;
     for round in 0..12 {
-        let seed = dice.0;
+        let seed = rng.0;
         gateway.change(|setup| some(setup, &mut ConfigRng(seed), &urls)).await;
-        let fresh = some(Setup::new(), &mut dice, &urls).start().await;
+        let fresh = some(Setup::new(), &mut rng, &urls).start().await;
         let names: Vec<String> = fresh.app.gateway.servers().iter().map(|s| s.settings.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for gateway in [&fresh, &gateway] {

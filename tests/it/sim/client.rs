@@ -10,9 +10,9 @@ use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use crate::sim::dice::Dice;
 use crate::sim::door::{ConnectionBroken, ListenerStub};
 use crate::sim::plans::{KEYS, SimCarrier};
+use crate::sim::rng::Rng;
 use crate::sim::server::ServerEra;
 use crate::sim::world::SimWorld;
 
@@ -48,7 +48,7 @@ struct SimRequest<'a> {
     end: Option<Value>,
     /// Ids of the events that came, the last one last.
     events: Vec<String>,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl SimClient {
@@ -66,37 +66,37 @@ impl SimClient {
     }
 
     /// Some things that clients do, one after the other.
-    pub(crate) async fn live(&mut self, mut dice: Dice) {
-        for _ in 0..2 + dice.below(6) {
-            tokio::time::sleep(dice.time(Duration::from_secs(5))).await;
+    pub(crate) async fn live(&mut self, mut rng: Rng) {
+        for _ in 0..2 + rng.below(6) {
+            tokio::time::sleep(rng.time(Duration::from_secs(5))).await;
             if self.era == ServerEra::Legacy && self.session.is_none() {
                 self.initialize().await;
                 if self.session.is_none() {
                     continue;
                 }
             }
-            match dice.below(12) {
+            match rng.below(12) {
                 0 => self.list().await,
                 1 if self.era == ServerEra::Legacy => self.leave().await,
                 2 => {
                     // Several at once, under ids of their own.
                     let mut calls = Vec::new();
                     for _ in 0..3 {
-                        let (id, dice) = (self.id(), dice.fork());
-                        calls.push((id, dice));
+                        let (id, rng) = (self.id(), rng.fork());
+                        calls.push((id, rng));
                     }
                     let client = &*self;
-                    let calls = calls.into_iter().map(|(id, dice)| client.call(id, dice));
+                    let calls = calls.into_iter().map(|(id, rng)| client.call(id, rng));
                     let lost = futures_util::future::join_all(calls).await;
                     self.forget_if(lost.contains(&true));
                 }
                 3 => {
                     self.world.count("a client listened");
-                    self.listen(dice.fork()).await;
+                    self.listen(rng.fork()).await;
                 }
                 _ => {
                     let id = self.id();
-                    let lost = self.call(id, dice.fork()).await;
+                    let lost = self.call(id, rng.fork()).await;
                     self.forget_if(lost);
                 }
             }
@@ -157,14 +157,14 @@ impl SimClient {
 
     async fn list(&mut self) {
         let id = self.id();
-        if let SimRequestEnd::Answer(answer) = self.request(id, "tools/list", json!({}), Dice::new(0)).await {
+        if let SimRequestEnd::Answer(answer) = self.request(id, "tools/list", json!({}), Rng::new(0)).await {
             let slow = answer["error"]["message"].as_str().is_some_and(|why| why.contains("limits.read_timeout"));
             assert!(slow || answer["result"]["tools"].is_array(), "{answer}");
         }
     }
 
     /// Hears what servers say by themselves, for a while.
-    async fn listen(&mut self, mut dice: Dice) {
+    async fn listen(&mut self, mut rng: Rng) {
         let response = match self.era {
             ServerEra::Legacy => self.send("GET", &Value::Null, &[]).await,
             ServerEra::Modern => {
@@ -181,21 +181,21 @@ impl SimClient {
                 self.check(&frame.into_data().unwrap_or_default());
             }
         };
-        let _ = tokio::time::timeout(dice.time(Duration::from_secs(60)), hearing).await;
+        let _ = tokio::time::timeout(rng.time(Duration::from_secs(60)), hearing).await;
     }
 
     /// One call; true if the session turned out to be gone.
-    async fn call(&self, id: u64, mut dice: Dice) -> bool {
-        let kind = &self.world.kinds[dice.pick(self.world.kinds.len())];
+    async fn call(&self, id: u64, mut rng: Rng) -> bool {
+        let kind = &self.world.kinds[rng.pick(self.world.kinds.len())];
         let server = kind.name;
         // A question on a pipe names no call. All calls of a principal's stateless clients are one client's there.
         let any = kind.era == ServerEra::Legacy && kind.carrier != SimCarrier::Http;
         let principal = self.name.rsplit_once('-').map_or("", |(principal, _)| principal);
-        let nonce = format!("{}-{id}-{}", self.name, dice.below(u64::MAX));
+        let nonce = format!("{}-{id}-{}", self.name, rng.below(u64::MAX));
         let mut params = json!({"name": format!("{server}__echo"), "arguments": {"nonce": nonce}});
         params["_meta"] = json!({"progressToken": nonce});
         for round in 0..4 {
-            match self.request(id * 10 + round, "tools/call", params.clone(), dice.fork()).await {
+            match self.request(id * 10 + round, "tools/call", params.clone(), rng.fork()).await {
                 SimRequestEnd::Left => return false,
                 SimRequestEnd::Status(404) => return true,
                 SimRequestEnd::Status(401) if self.world.is_locked() => {
@@ -222,11 +222,11 @@ impl SimClient {
                         assert!(fits, "P6: {nonce} was asked about {about}");
                         answers[key] = json!({"action": "accept", "content": {"name": about}});
                     }
-                    if dice.one_in(4) {
+                    if rng.one_in(4) {
                         self.world.count("a client never came back with its answer");
                         return false;
                     }
-                    tokio::time::sleep(dice.time(Duration::from_secs(100))).await;
+                    tokio::time::sleep(rng.time(Duration::from_secs(100))).await;
                     self.world.count("a client came back with its answer");
                     params["requestState"] = result["requestState"].clone();
                     params["inputResponses"] = answers;
@@ -246,7 +246,7 @@ impl SimClient {
     }
 
     /// A request, to its one outcome, or until the client has enough.
-    async fn request(&self, id: u64, method: &str, mut params: Value, mut dice: Dice) -> SimRequestEnd {
+    async fn request(&self, id: u64, method: &str, mut params: Value, mut rng: Rng) -> SimRequestEnd {
         let mut more = Vec::new();
         if self.era == ServerEra::Modern {
             let token = params["_meta"]["progressToken"].clone();
@@ -259,10 +259,10 @@ impl SimClient {
         }
         let nonce = params["arguments"]["nonce"].as_str().unwrap_or_default().to_owned();
         let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        let leaves = dice.one_in(8).then(|| dice.time(Duration::from_secs(20)));
-        let cancels = (self.era == ServerEra::Legacy && dice.one_in(8)).then(|| dice.time(Duration::from_secs(20)));
+        let leaves = rng.one_in(8).then(|| rng.time(Duration::from_secs(20)));
+        let cancels = (self.era == ServerEra::Legacy && rng.one_in(8)).then(|| rng.time(Duration::from_secs(20)));
         let cancelled = AtomicBool::new(false);
-        let asked = SimRequest { id, nonce: &nonce, end: None, events: Vec::new(), dice: dice.fork() };
+        let asked = SimRequest { id, nonce: &nonce, end: None, events: Vec::new(), rng: rng.fork() };
         let asking = async {
             match self.send("POST", &body, &more).await {
                 Ok(response) => self.read(response, asked).await,
@@ -314,9 +314,9 @@ impl SimClient {
                 None if !broke => return SimRequestEnd::Status(status),
                 None => self.world.count("a client's connection broke"),
             }
-            let Some(last) = asked.events.last().filter(|_| !asked.dice.one_in(4)) else { return SimRequestEnd::Left };
+            let Some(last) = asked.events.last().filter(|_| !asked.rng.one_in(4)) else { return SimRequestEnd::Left };
             let last = [("last-event-id", last.clone())];
-            tokio::time::sleep(asked.dice.time(Duration::from_secs(30))).await;
+            tokio::time::sleep(asked.rng.time(Duration::from_secs(30))).await;
             response = match self.send("GET", &Value::Null, &last).await {
                 Ok(response) => response,
                 Err(ConnectionBroken) => return SimRequestEnd::Left,
@@ -341,9 +341,9 @@ impl SimClient {
                 Some(Err(_)) => return true,
                 None => break,
             };
-            if !self.world.is_calm() && asked.dice.one_in(60) {
+            if !self.world.is_calm() && asked.rng.one_in(60) {
                 self.world.count("a client stopped reading");
-                tokio::time::sleep(asked.dice.time(Duration::from_secs(50))).await;
+                tokio::time::sleep(asked.rng.time(Duration::from_secs(50))).await;
             }
             self.check(&data);
             read.extend_from_slice(&data);
@@ -383,7 +383,7 @@ impl SimClient {
                 // On a pipe nobody can say which of one client's calls it is about; it is this client's.
                 let about = message["params"]["message"].as_str().unwrap_or_default();
                 assert!(about.starts_with(&format!("{}-", self.name)), "P6: {nonce} was asked about {about}");
-                if asked.dice.one_in(4) {
+                if asked.rng.one_in(4) {
                     return self.world.count("a client did not answer");
                 }
                 let content = json!({"action": "accept", "content": {"name": about}});
@@ -420,7 +420,7 @@ impl SimClient {
         }
         let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
         let Ok(response) = self.send("POST", &body, &more).await else { return false };
-        let asked = SimRequest { id, nonce: &nonce, end: None, events: Vec::new(), dice: Dice::new(0) };
+        let asked = SimRequest { id, nonce: &nonce, end: None, events: Vec::new(), rng: Rng::new(0) };
         match self.read(response, asked).await {
             SimRequestEnd::Answer(answer) => answer["result"]["content"][0]["text"] == nonce.as_str(),
             _ => false,

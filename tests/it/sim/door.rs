@@ -13,8 +13,8 @@ use moongate_listener::{ConnectionService, ListenSettings};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::sim::dice::Dice;
 use crate::sim::link;
+use crate::sim::rng::Rng;
 use crate::sim::world::SimWorld;
 
 /// The connection broke, or was cut.
@@ -33,21 +33,16 @@ pub(crate) struct HttpHosts {
 /// One client's way in.
 pub(crate) enum ListenerStub {
     Routes(Router),
-    Connections {
-        house: HttpHosts,
-        world: Arc<SimWorld>,
-        dice: Mutex<Dice>,
-        idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
-    },
+    Connections { house: HttpHosts, world: Arc<SimWorld>, rng: Mutex<Rng>, idle: Mutex<Vec<SendRequest<Full<Bytes>>>> },
 }
 
 impl ListenerStub {
-    pub(crate) fn new(house: &HttpHosts, world: &Arc<SimWorld>, dice: &mut Dice) -> Self {
-        if dice.one_in(2) {
+    pub(crate) fn new(house: &HttpHosts, world: &Arc<SimWorld>, rng: &mut Rng) -> Self {
+        if rng.one_in(2) {
             return ListenerStub::Routes(house.routes.clone());
         }
-        let (house, world, dice) = (house.clone(), world.clone(), Mutex::new(dice.fork()));
-        ListenerStub::Connections { house, world, dice, idle: Mutex::default() }
+        let (house, world, rng) = (house.clone(), world.clone(), Mutex::new(rng.fork()));
+        ListenerStub::Connections { house, world, rng, idle: Mutex::default() }
     }
 
     /// Sends a request; gives the answer as soon as its head is there.
@@ -76,8 +71,8 @@ impl ListenerStub {
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ConnectionBroken> {
-        let ListenerStub::Connections { house, world, dice, .. } = self else { return Err(ConnectionBroken) };
-        let (ours, theirs) = link::connection(world, &mut dice.lock().unwrap(), 100);
+        let ListenerStub::Connections { house, world, rng, .. } = self else { return Err(ConnectionBroken) };
+        let (ours, theirs) = link::connection(world, &mut rng.lock().unwrap(), 100);
         let HttpHosts { service, settings, draining, .. } = house.clone();
         world.spawn("a connection of a client, there", async move {
             moongate_listener::serve_connection(theirs, service, &settings, draining).await;

@@ -22,9 +22,9 @@ use tokio::io::DuplexStream;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::sim::dice::Dice;
 use crate::sim::link::WAITING;
 use crate::sim::plans::{ServerPlan, SimCarrier};
+use crate::sim::rng::Rng;
 use crate::sim::server::{ClientTalk, OutputSink, ServerEra, SimServer};
 use crate::sim::world::SimWorld;
 
@@ -40,7 +40,7 @@ pub(crate) struct HttpHost {
 }
 
 struct HostState {
-    dice: Dice,
+    rng: Rng,
     /// What is kept for clients, by the ids of their sessions; one without an id where there are none.
     sessions: HashMap<String, Arc<HostSession>>,
     opened: u64,
@@ -92,8 +92,8 @@ impl EventLog {
 }
 
 impl HttpHost {
-    pub(crate) fn new(world: Arc<SimWorld>, kind: ServerPlan, dice: Dice) -> Arc<Self> {
-        let state = HostState { dice, sessions: HashMap::new(), opened: 0 };
+    pub(crate) fn new(world: Arc<SimWorld>, kind: ServerPlan, rng: Rng) -> Arc<Self> {
+        let state = HostState { rng, sessions: HashMap::new(), opened: 0 };
         Arc::new(HttpHost { world, kind, state: Mutex::new(state) })
     }
 
@@ -107,13 +107,13 @@ impl HttpHost {
         let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
     }
 
-    fn dice(&self) -> Dice {
-        self.state.lock().unwrap().dice.fork()
+    fn rng(&self) -> Rng {
+        self.state.lock().unwrap().rng.fork()
     }
 
     /// Whether this happens: never where servers behave.
-    fn happens(&self, dice: &mut Dice, one_in: u64, what: &'static str) -> bool {
-        let happens = !self.world.is_calm() && dice.one_in(one_in);
+    fn happens(&self, rng: &mut Rng, one_in: u64, what: &'static str) -> bool {
+        let happens = !self.world.is_calm() && rng.one_in(one_in);
         if happens {
             self.world.count(what);
         }
@@ -133,17 +133,17 @@ impl HttpHost {
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> SimAnswer {
-        let mut dice = self.dice();
-        if self.happens(&mut dice, 12, "a server was slow over HTTP") {
-            tokio::time::sleep(dice.time(Duration::from_secs(20))).await;
+        let mut rng = self.rng();
+        if self.happens(&mut rng, 12, "a server was slow over HTTP") {
+            tokio::time::sleep(rng.time(Duration::from_secs(20))).await;
         }
-        if self.happens(&mut dice, 60, "a connection broke before anything ran") {
+        if self.happens(&mut rng, 60, "a connection broke before anything ran") {
             return Err(io::Error::other("broken"));
         }
-        if self.happens(&mut dice, 60, "a server refused over HTTP") {
+        if self.happens(&mut rng, 60, "a server refused over HTTP") {
             let status = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::BAD_GATEWAY, StatusCode::TOO_MANY_REQUESTS];
-            let mut refused = status_only(status[dice.pick(3)]);
-            if dice.one_in(2) {
+            let mut refused = status_only(status[rng.pick(3)]);
+            if rng.one_in(2) {
                 refused.headers_mut().insert("retry-after", http::HeaderValue::from_static("3"));
             }
             return Ok(refused);
@@ -153,29 +153,29 @@ impl HttpHost {
         // What the gateway broke off is nobody's request.
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
         if self.kind.carrier == SimCarrier::HttpSse {
-            return Ok(self.over_sse(&head.method, head.uri.query().unwrap_or_default(), &body, dice));
+            return Ok(self.over_sse(&head.method, head.uri.query().unwrap_or_default(), &body, rng));
         }
         if self.kind.era == ServerEra::Modern {
             return match head.method {
-                Method::POST => self.post(&body, "", dice).await,
+                Method::POST => self.post(&body, "", rng).await,
                 _ => Ok(status_only(StatusCode::METHOD_NOT_ALLOWED)),
             };
         }
         let session = given("mcp-session-id").unwrap_or_default();
-        if self.happens(&mut dice, 50, "a server forgot its sessions") {
+        if self.happens(&mut rng, 50, "a server forgot its sessions") {
             self.state.lock().unwrap().sessions.clear();
         }
         match head.method {
-            Method::POST => self.post(&body, &session, dice).await,
+            Method::POST => self.post(&body, &session, rng).await,
             Method::DELETE => {
                 self.state.lock().unwrap().sessions.remove(&session);
                 Ok(status_only(StatusCode::OK))
             }
-            _ => Ok(self.get(&session, given("last-event-id").as_deref(), dice)),
+            _ => Ok(self.get(&session, given("last-event-id").as_deref(), rng)),
         }
     }
 
-    async fn post(self: &Arc<Self>, body: &Bytes, session: &str, mut dice: Dice) -> SimAnswer {
+    async fn post(self: &Arc<Self>, body: &Bytes, session: &str, mut rng: Rng) -> SimAnswer {
         let Ok(message) = serde_json::from_slice::<Value>(body) else {
             self.world.fail(format!("{} got what is no JSON", self.kind.name));
             return Ok(status_only(StatusCode::BAD_REQUEST));
@@ -204,20 +204,20 @@ impl HttpHost {
         if self.kind.era == ServerEra::Legacy && !session.talk.is_new(&id) {
             self.world.fail(format!("P1: {} got the id {id} twice in a session", self.kind.name));
         }
-        let events = self.run(&session, message, &mut dice);
-        if self.happens(&mut dice, 40, "a connection broke after a request ran") {
+        let events = self.run(&session, message, &mut rng);
+        if self.happens(&mut rng, 40, "a connection broke after a request ran") {
             return Err(io::Error::other("broken"));
         }
-        let mut response = match dice.one_in(2) {
+        let mut response = match rng.one_in(2) {
             true => as_json(&events, &id).await,
             false => None,
         };
         if response.is_none() {
-            let cut = self.happens(&mut dice, 12, "an event stream was cut").then(|| dice.pick(3));
+            let cut = self.happens(&mut rng, 12, "an event stream was cut").then(|| rng.pick(3));
             response = Some(read(events, 0, cut));
         }
         let mut response = response.unwrap_or_else(|| unreachable!("it was just made"));
-        if dice.one_in(10) {
+        if rng.one_in(10) {
             response.headers_mut().insert("connection", http::HeaderValue::from_static("close"));
         }
         if let Some(id) = opened {
@@ -227,8 +227,8 @@ impl HttpHost {
     }
 
     /// Begins what a request wants; it says what it has to say on a stream.
-    fn run(self: &Arc<Self>, session: &Arc<HostSession>, message: Value, dice: &mut Dice) -> Arc<EventLog> {
-        let events = self.events(session, dice.one_in(2));
+    fn run(self: &Arc<Self>, session: &Arc<HostSession>, message: Value, rng: &mut Rng) -> Arc<EventLog> {
+        let events = self.events(session, rng.one_in(2));
         let (out, broken) = (OutputSink::Events(events.clone()), events.broken.clone());
         let server = SimServer {
             world: self.world.clone(),
@@ -237,8 +237,8 @@ impl HttpHost {
             broken: broken.clone(),
             talk: session.talk.clone(),
         };
-        let (told, stays, mut dice) = (events.clone(), message["method"] == "subscriptions/listen", dice.fork());
-        let (modern, running) = (self.kind.era == ServerEra::Modern, dice.fork());
+        let (told, stays, mut rng) = (events.clone(), message["method"] == "subscriptions/listen", rng.fork());
+        let (modern, running) = (self.kind.era == ServerEra::Modern, rng.fork());
         self.world.spawn("a request to a server over HTTP", async move {
             tokio::select! {
                 () = server.request(&message, running) => {}
@@ -248,7 +248,7 @@ impl HttpHost {
             }
             let id = &message["id"];
             let is_answered = told.lines.lock().unwrap().iter().any(|line| is_answer(line, id));
-            if stays || (!is_answered && dice.one_in(2)) {
+            if stays || (!is_answered && rng.one_in(2)) {
                 let _ = tokio::time::timeout(Duration::from_secs(600), told.left.cancelled()).await;
             }
             told.end();
@@ -272,14 +272,14 @@ impl HttpHost {
     }
 
     /// The stream for what belongs to no request, or the rest of one that ended too early.
-    fn get(self: &Arc<Self>, session: &str, last: Option<&str>, mut dice: Dice) -> Response<SimBody> {
+    fn get(self: &Arc<Self>, session: &str, last: Option<&str>, mut rng: Rng) -> Response<SimBody> {
         let Some(session) = self.session(session) else { return status_only(StatusCode::NOT_FOUND) };
-        let cut = self.happens(&mut dice, 6, "an event stream was cut").then(|| dice.pick(3));
+        let cut = self.happens(&mut rng, 6, "an event stream was cut").then(|| rng.pick(3));
         let Some(last) = last else {
-            if dice.one_in(4) {
+            if rng.one_in(4) {
                 return status_only(StatusCode::METHOD_NOT_ALLOWED);
             }
-            let events = self.events(&session, dice.one_in(2));
+            let events = self.events(&session, rng.one_in(2));
             session.talk.listens(&OutputSink::Events(events.clone()), &Value::Null);
             return read(events, 0, cut);
         };
@@ -287,7 +287,7 @@ impl HttpHost {
             last.split_once('-').and_then(|(name, at)| Some((name.parse::<u64>().ok()?, at.parse::<usize>().ok()?)));
         let (name, at) = place.unwrap_or_else(|| panic!("{last} is no id of an event of ours"));
         let found = session.streams.lock().unwrap().iter().find(|events| events.name == name).cloned();
-        match found.filter(|_| !self.happens(&mut dice, 5, "a stream could not be resumed")) {
+        match found.filter(|_| !self.happens(&mut rng, 5, "a stream could not be resumed")) {
             Some(events) => {
                 self.world.count("a stream was resumed");
                 read(events, at + 1, cut)
@@ -296,13 +296,13 @@ impl HttpHost {
         }
     }
 
-    fn over_sse(self: &Arc<Self>, method: &Method, session: &str, body: &Bytes, mut dice: Dice) -> Response<SimBody> {
+    fn over_sse(self: &Arc<Self>, method: &Method, session: &str, body: &Bytes, mut rng: Rng) -> Response<SimBody> {
         if method == Method::POST {
             let server = self.session(session).and_then(|session| session.pipe.lock().unwrap().clone());
             let Some(server) = server.filter(|server| !server.broken.is_cancelled()) else {
                 return status_only(StatusCode::NOT_FOUND);
             };
-            server.receive(body, &mut dice);
+            server.receive(body, &mut rng);
             return status_only(StatusCode::ACCEPTED);
         }
         let (id, session) = self.open();

@@ -9,8 +9,8 @@ use tokio::io::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::sim::dice::Dice;
 use crate::sim::plans::ServerPlan;
+use crate::sim::rng::Rng;
 use crate::sim::server::{ClientTalk, OutputSink, SimServer};
 use crate::sim::world::SimWorld;
 
@@ -20,15 +20,15 @@ pub(crate) const WAITING: usize = 64;
 /// Both ends of a connection.
 ///
 /// `cut`: how likely a bad one is cut with each piece that it carries, in a thousand.
-pub(crate) fn connection(world: &Arc<SimWorld>, dice: &mut Dice, cut: u64) -> (DuplexStream, DuplexStream) {
+pub(crate) fn connection(world: &Arc<SimWorld>, rng: &mut Rng, cut: u64) -> (DuplexStream, DuplexStream) {
     // Where a pipe holds little, whoever writes waits for whoever reads.
-    let size = [256, 2048, 64 * 1024][dice.pick(3)];
+    let size = [256, 2048, 64 * 1024][rng.pick(3)];
     let (ours, theirs) = tokio::io::duplex(size);
-    if world.is_calm() || !dice.one_in(3) {
+    if world.is_calm() || !rng.one_in(3) {
         return (ours, theirs);
     }
     let (near, far) = tokio::io::duplex(size);
-    let (world, there, back) = (world.clone(), dice.fork(), dice.fork());
+    let (world, there, back) = (world.clone(), rng.fork(), rng.fork());
     let (from, to) = (tokio::io::split(theirs), tokio::io::split(near));
     world.clone().spawn("a bad connection", async move {
         // The end of one direction is that of both.
@@ -45,24 +45,24 @@ async fn carry(
     world: &SimWorld,
     mut from: ReadHalf<DuplexStream>,
     mut to: WriteHalf<DuplexStream>,
-    mut dice: Dice,
+    mut rng: Rng,
     cut: u64,
 ) {
     let mut bytes = [0; 1024];
     loop {
-        let most = 1 + dice.pick(bytes.len());
+        let most = 1 + rng.pick(bytes.len());
         let Ok(read @ 1..) = from.read(&mut bytes[..most]).await else { return };
         if !world.is_calm() {
-            match dice.below(1000) {
+            match rng.below(1000) {
                 n if n < cut => {
                     world.count("a connection was cut");
                     return;
                 }
                 n if n < cut + 8 => {
                     world.count("a connection stood still");
-                    tokio::time::sleep(dice.time(Duration::from_secs(60))).await;
+                    tokio::time::sleep(rng.time(Duration::from_secs(60))).await;
                 }
-                n if n < 150 => tokio::time::sleep(dice.time(Duration::from_secs(1))).await,
+                n if n < 150 => tokio::time::sleep(rng.time(Duration::from_secs(1))).await,
                 _ => {}
             }
         }
@@ -77,7 +77,7 @@ pub(crate) async fn serve(
     world: Arc<SimWorld>,
     kind: ServerPlan,
     (reader, mut writer): (DuplexStream, DuplexStream),
-    mut dice: Dice,
+    mut rng: Rng,
 ) {
     let (out, mut lines) = mpsc::channel::<Vec<u8>>(WAITING);
     let broken = CancellationToken::new();
@@ -97,10 +97,10 @@ pub(crate) async fn serve(
         while let Ok(1..) = reader.read_until(b'\n', &mut line).await
             && line.ends_with(b"\n")
         {
-            server.receive(&std::mem::take(&mut line), &mut dice);
-            if !world.is_calm() && dice.one_in(60) {
+            server.receive(&std::mem::take(&mut line), &mut rng);
+            if !world.is_calm() && rng.one_in(60) {
                 world.count("a server stopped reading");
-                tokio::time::sleep(dice.time(Duration::from_secs(50))).await;
+                tokio::time::sleep(rng.time(Duration::from_secs(50))).await;
             }
         }
     };

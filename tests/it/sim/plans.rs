@@ -4,7 +4,7 @@ use moongate_config::{LoadOptions, Plan};
 use moongate_protocol::SUPPORTED;
 use moongate_upstream::ConnectTarget;
 
-use crate::sim::dice::Dice;
+use crate::sim::rng::Rng;
 use crate::sim::server::ServerEra;
 
 /// The keys of the two principals.
@@ -70,10 +70,10 @@ pub(crate) fn all() -> Plan {
 }
 
 /// Some of the servers, and the config for these.
-pub(crate) fn chosen(all: &Plan, dice: &mut Dice) -> (Vec<ServerPlan>, Plan) {
+pub(crate) fn chosen(all: &Plan, rng: &mut Rng) -> (Vec<ServerPlan>, Plan) {
     let mut kinds = KINDS.to_vec();
     while kinds.len() > SERVERS {
-        kinds.remove(dice.pick(kinds.len()));
+        kinds.remove(rng.pick(kinds.len()));
     }
     let mut plan = all.clone();
     plan.servers.retain(|server| kinds.iter().any(|kind| kind.name == server.name));
@@ -81,11 +81,11 @@ pub(crate) fn chosen(all: &Plan, dice: &mut Dice) -> (Vec<ServerPlan>, Plan) {
 }
 
 /// The config as somebody may have changed it.
-pub(crate) fn changed(plan: &Plan, dice: &mut Dice) -> (&'static str, Plan) {
+pub(crate) fn changed(plan: &Plan, rng: &mut Rng) -> (&'static str, Plan) {
     let mut plan = plan.clone();
-    let at = dice.pick(plan.servers.len());
+    let at = rng.pick(plan.servers.len());
     let server = &mut plan.servers[at];
-    let what = match dice.below(6) {
+    let what = match rng.below(6) {
         0 => {
             plan.servers.remove(at);
             "a server was taken out of the config"

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::sim::dice::Dice;
 use crate::sim::http::EventLog;
 use crate::sim::plans::{ServerPlan, SimCarrier};
+use crate::sim::rng::Rng;
 use crate::sim::world::SimWorld;
 
 /// Which revision a server speaks.
@@ -75,7 +75,7 @@ impl ClientTalk {
 
 impl SimServer {
     /// Takes a line of a pipe.
-    pub(crate) fn receive(self: &Arc<Self>, line: &[u8], dice: &mut Dice) {
+    pub(crate) fn receive(self: &Arc<Self>, line: &[u8], rng: &mut Rng) {
         let Ok(message) = serde_json::from_slice::<Value>(line) else {
             return self.world.fail(format!(
                 "{} got what is no JSON: {}",
@@ -90,14 +90,14 @@ impl SimServer {
         if !self.talk.is_new(&id) {
             self.world.fail(format!("P1: {} got the id {id} twice on a connection", self.kind.name));
         }
-        let (server, dice) = (self.clone(), dice.fork());
+        let (server, rng) = (self.clone(), rng.fork());
         self.world.spawn("a request to a server over a pipe", async move {
-            let _ = server.broken.run_until_cancelled(server.request(&message, dice)).await;
+            let _ = server.broken.run_until_cancelled(server.request(&message, rng)).await;
         });
     }
 
     /// Does what a request wants.
-    pub(crate) async fn request(&self, message: &Value, mut dice: Dice) {
+    pub(crate) async fn request(&self, message: &Value, mut rng: Rng) {
         let (id, params) = (&message["id"], &message["params"]);
         let method = message["method"].as_str().unwrap_or_default();
         let modern = self.kind.era == ServerEra::Modern;
@@ -108,7 +108,7 @@ impl SimServer {
                 "serverInfo": {"name": self.kind.name, "version": "1"}}),
             "ping" if !modern => json!({}),
             "tools/list" => {
-                if !self.world.is_calm() && dice.one_in(12) {
+                if !self.world.is_calm() && rng.one_in(12) {
                     return self.error(id, "not now").await;
                 }
                 let changing = format!("changing_{}", self.world.version(self.kind.name));
@@ -123,17 +123,17 @@ impl SimServer {
                 self.talk.listens(&self.out, id);
                 return self.say(&told).await;
             }
-            "tools/call" => return self.call(id, params, dice).await,
+            "tools/call" => return self.call(id, params, rng).await,
             _ => return self.answer(id, json!({"code": -32601, "message": "no such method"}), "error").await,
         };
         if !self.world.is_calm() {
-            tokio::time::sleep(dice.time(Duration::from_secs(3))).await;
+            tokio::time::sleep(rng.time(Duration::from_secs(3))).await;
         }
         self.result(id, result).await;
     }
 
     /// A call: its arguments say whose it is, and are its result.
-    async fn call(&self, id: &Value, params: &Value, mut dice: Dice) {
+    async fn call(&self, id: &Value, params: &Value, mut rng: Rng) {
         let arguments = params["arguments"].clone();
         let nonce = arguments["nonce"].as_str().unwrap_or_default().to_owned();
         let again = !params["inputResponses"].is_null();
@@ -144,11 +144,11 @@ impl SimServer {
             return self.echo(id, &arguments).await;
         }
         let world = &self.world;
-        match dice.below(24) {
+        match rng.below(24) {
             0 => return world.count("a call was never answered"),
             1 => {
                 world.count("a call was answered late, although it was cancelled");
-                tokio::time::sleep(Duration::from_secs(31) + dice.time(Duration::from_secs(20))).await;
+                tokio::time::sleep(Duration::from_secs(31) + rng.time(Duration::from_secs(20))).await;
                 return self.echo(id, &arguments).await;
             }
             2 => {
@@ -157,8 +157,8 @@ impl SimServer {
             }
             3 => {
                 world.count("a server broke down");
-                tokio::time::sleep(dice.time(Duration::from_secs(2))).await;
-                if dice.one_in(2) {
+                tokio::time::sleep(rng.time(Duration::from_secs(2))).await;
+                if rng.one_in(2) {
                     // In the middle of a line.
                     self.out.write(br#"{"jsonrpc":"2.0","id":"#.to_vec()).await;
                     tokio::task::yield_now().await;
@@ -176,7 +176,7 @@ impl SimServer {
                 self.out.write(b"Listening...\n".to_vec()).await;
             }
             7 => {
-                let other = json!(id.as_u64().unwrap_or_default() + dice.below(4));
+                let other = json!(id.as_u64().unwrap_or_default() + rng.below(4));
                 if other != *id {
                     world.count("a server answered another id");
                     // It begins like an id that may be open, and equals none: what is in it is nobody's.
@@ -185,24 +185,24 @@ impl SimServer {
             }
             8..=11 => {
                 world.count("a call told of its progress");
-                for n in 0..dice.below(20) {
+                for n in 0..rng.below(20) {
                     let params =
                         json!({"progressToken": params["_meta"]["progressToken"], "progress": n, "message": nonce});
                     self.say(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})).await;
                 }
             }
-            12..=14 if self.kind.carrier != SimCarrier::HttpSse => return self.ask(id, &arguments, &nonce, dice).await,
+            12..=14 if self.kind.carrier != SimCarrier::HttpSse => return self.ask(id, &arguments, &nonce, rng).await,
             _ => {}
         }
-        tokio::time::sleep(dice.time(Duration::from_secs(10))).await;
-        if dice.one_in(2) && self.talk.cancelled.lock().unwrap().contains(&id.to_string()) {
+        tokio::time::sleep(rng.time(Duration::from_secs(10))).await;
+        if rng.one_in(2) && self.talk.cancelled.lock().unwrap().contains(&id.to_string()) {
             return;
         }
         self.echo(id, &arguments).await;
     }
 
     /// Asks the user for something that names the call.
-    async fn ask(&self, id: &Value, arguments: &Value, nonce: &str, mut dice: Dice) {
+    async fn ask(&self, id: &Value, arguments: &Value, nonce: &str, mut rng: Rng) {
         let params = json!({"mode": "form", "message": nonce,
             "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}});
         if self.kind.era == ServerEra::Modern {
@@ -216,7 +216,7 @@ impl SimServer {
         let (answer, answered) = oneshot::channel();
         self.talk.asked.lock().unwrap().insert(question.clone(), answer);
         self.say(&json!({"jsonrpc": "2.0", "id": question, "method": "elicitation/create", "params": params})).await;
-        let wait = Duration::from_secs(1) + dice.time(Duration::from_secs(200));
+        let wait = Duration::from_secs(1) + rng.time(Duration::from_secs(200));
         if let Ok(Ok(answer)) = tokio::time::timeout(wait, answered).await
             && let Some(name) = answer["result"]["content"]["name"].as_str()
         {

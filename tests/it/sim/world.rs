@@ -15,11 +15,11 @@ use moongate_transport::reaper::Reaper;
 use moongate_upstream::{MemoryPipe, UpstreamRuntime};
 
 use crate::sim::client::SimClient;
-use crate::sim::dice::Dice;
 use crate::sim::door::{HttpHosts, ListenerStub};
 use crate::sim::http::HttpHost;
 use crate::sim::link;
 use crate::sim::plans::{self, ServerPlan, SimCarrier};
+use crate::sim::rng::Rng;
 use crate::sim::server::ServerEra;
 
 /// What its clients and servers share.
@@ -150,42 +150,37 @@ impl SimWorld {
         });
     }
 
-    fn dial(
-        self: &Arc<Self>,
-        name: &str,
-        dice: &Mutex<Dice>,
-        sites: &[Arc<HttpHost>],
-    ) -> Result<MemoryPipe, LinkError> {
-        let mut dice = dice.lock().unwrap().fork();
-        if !self.is_calm() && dice.one_in(10) {
+    fn dial(self: &Arc<Self>, name: &str, rng: &Mutex<Rng>, sites: &[Arc<HttpHost>]) -> Result<MemoryPipe, LinkError> {
+        let mut rng = rng.lock().unwrap().fork();
+        if !self.is_calm() && rng.one_in(10) {
             self.count("a server could not be reached");
             return Err(LinkError::Unreachable("it is not there".to_owned()));
         }
         let at = self.kinds.iter().position(|kind| kind.name == name).unwrap();
         let (kind, site) = (self.kinds[at], sites[at].clone());
-        let (ours, theirs) = link::connection(self, &mut dice, 8);
+        let (ours, theirs) = link::connection(self, &mut rng, 8);
         if kind.carrier != SimCarrier::Pipe {
             self.spawn("a connection of a server", site.serve(theirs));
             let (reader, writer) = tokio::io::split(ours);
             return Ok((Box::new(reader), Box::new(writer)));
         }
         // As of a process: its input ends before its output does.
-        let (writer, reader) = link::connection(self, &mut dice, 8);
-        self.spawn("a pipe of a server", link::serve(self.clone(), kind, (reader, theirs), dice));
+        let (writer, reader) = link::connection(self, &mut rng, 8);
+        self.spawn("a pipe of a server", link::serve(self.clone(), kind, (reader, theirs), rng));
         Ok((Box::new(ours), Box::new(writer)))
     }
 }
 
 /// Runs the world of a seed to its end; gives what happened in it.
 pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
-    let mut dice = Dice::new(seed);
-    let (kinds, plan) = plans::chosen(all, &mut dice);
+    let mut rng = Rng::new(seed);
+    let (kinds, plan) = plans::chosen(all, &mut rng);
     let world = Arc::new(SimWorld { kinds: kinds.clone(), ..SimWorld::default() });
     let metrics = Arc::new(Metrics::new());
-    let sites: Vec<_> = kinds.iter().map(|kind| HttpHost::new(world.clone(), *kind, dice.fork())).collect();
+    let sites: Vec<_> = kinds.iter().map(|kind| HttpHost::new(world.clone(), *kind, rng.fork())).collect();
     let dialing = {
-        let (world, dice) = (world.clone(), Mutex::new(dice.fork()));
-        Arc::new(move |name: &str| world.dial(name, &dice, &sites))
+        let (world, rng) = (world.clone(), Mutex::new(rng.fork()));
+        Arc::new(move |name: &str| world.dial(name, &rng, &sites))
     };
     let shared = Arc::new(UpstreamRuntime::new(metrics.clone(), Reaper::disabled()).with_dialer(dialing));
     let core = GatewayCore::new(&plan, shared.clone());
@@ -207,16 +202,16 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     let reaping = sessions.expire_forever(move |session| servers.has_dedicated_connection(session));
     let keeping = [tokio::spawn(parking.expire_forever()), tokio::spawn(reaping)];
     let mut living = Vec::new();
-    for number in 0..2 + dice.below(3) {
-        let era = if dice.one_in(2) { ServerEra::Legacy } else { ServerEra::Modern };
-        let (who, able) = (dice.pick(2), !dice.one_in(4));
-        let door = ListenerStub::new(&house, &world, &mut dice);
+    for number in 0..2 + rng.below(3) {
+        let era = if rng.one_in(2) { ServerEra::Legacy } else { ServerEra::Modern };
+        let (who, able) = (rng.pick(2), !rng.one_in(4));
+        let door = ListenerStub::new(&house, &world, &mut rng);
         let mut client = SimClient::new(&world, door, era, who, number, able);
-        let dice = dice.fork();
-        living.push(tokio::spawn(async move { client.live(dice).await }));
+        let rng = rng.fork();
+        living.push(tokio::spawn(async move { client.live(rng).await }));
     }
     // Two of them, who know nothing of each other.
-    let operating = [dice.fork(), dice.fork()].map(|dice| operate(&world, &core, &plan, dice));
+    let operating = [rng.fork(), rng.fork()].map(|rng| operate(&world, &core, &plan, rng));
     let lives = async {
         for client in living {
             if let Err(panic) = client.await {
@@ -229,7 +224,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     tokio::join!(lives, futures_util::future::join_all(operating));
     world.calm.store(true, Ordering::Relaxed);
     quiet(&kinds, &metrics).await;
-    recovers(&world, &house, dice.fork()).await;
+    recovers(&world, &house, rng.fork()).await;
     quiet(&kinds, &metrics).await;
     drop(house);
     core.draining.cancel();
@@ -244,11 +239,11 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
 }
 
 /// What an operator does meanwhile: the config changes, and back; servers are restarted.
-async fn operate(world: &SimWorld, core: &GatewayCore, plan: &Plan, mut dice: Dice) {
-    for _ in 0..dice.below(3) {
-        tokio::time::sleep(dice.time(Duration::from_secs(60))).await;
-        if dice.one_in(3) {
-            let name = world.kinds[dice.pick(world.kinds.len())].name;
+async fn operate(world: &SimWorld, core: &GatewayCore, plan: &Plan, mut rng: Rng) {
+    for _ in 0..rng.below(3) {
+        tokio::time::sleep(rng.time(Duration::from_secs(60))).await;
+        if rng.one_in(3) {
+            let name = world.kinds[rng.pick(world.kinds.len())].name;
             match core.gateway.restart(name).await {
                 RestartOutcome::Replaced(_) => world.count("a server was restarted"),
                 RestartOutcome::Failed { .. } => world.count("a server could not be restarted"),
@@ -260,7 +255,7 @@ async fn operate(world: &SimWorld, core: &GatewayCore, plan: &Plan, mut dice: Di
             }
             continue;
         }
-        let (what, changed) = plans::changed(plan, &mut dice);
+        let (what, changed) = plans::changed(plan, &mut rng);
         if changed.auth.keys.len() < plan.auth.keys.len() {
             world.locked.store(true, Ordering::Relaxed);
         }
@@ -268,7 +263,7 @@ async fn operate(world: &SimWorld, core: &GatewayCore, plan: &Plan, mut dice: Di
         for plan in [&changed, plan] {
             let outcome = core.reloader.apply_plan(plan.clone()).await;
             assert!(!matches!(outcome, ReloadOutcome::Refused(_)), "{what}: {outcome:?}");
-            tokio::time::sleep(dice.time(Duration::from_secs(40))).await;
+            tokio::time::sleep(rng.time(Duration::from_secs(40))).await;
         }
     }
 }
@@ -300,9 +295,9 @@ async fn quiet(kinds: &[ServerPlan], metrics: &Metrics) {
 }
 
 /// Every server works again, for a client of either era and principal.
-async fn recovers(world: &Arc<SimWorld>, house: &HttpHosts, mut dice: Dice) {
+async fn recovers(world: &Arc<SimWorld>, house: &HttpHosts, mut rng: Rng) {
     for (number, kind) in (1000..).zip(&world.kinds) {
-        let (who, era) = (dice.pick(2), if dice.one_in(2) { ServerEra::Legacy } else { ServerEra::Modern });
+        let (who, era) = (rng.pick(2), if rng.one_in(2) { ServerEra::Legacy } else { ServerEra::Modern });
         let mut client = SimClient::new(world, ListenerStub::Routes(house.routes.clone()), era, who, number, false);
         let mut worked = false;
         for _ in 0..600 {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 /// SplitMix64: small, and good enough to choose what happens.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
-        Dice(seed ^ 0x5DEE_CE66_D1CE_4E5B)
+        Rng(seed ^ 0x5DEE_CE66_D1CE_4E5B)
     }
 
     fn next(&mut self) -> u64 {
@@ -19,9 +19,9 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// Dice of somebody's own, which nobody else's throws change.
+    /// Generator of somebody's own, which nobody else's draws change.
     pub(crate) fn fork(&mut self) -> Self {
-        Dice(self.next())
+        Rng(self.next())
     }
 
     /// Less than `n`.
