@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use crate::sim::door::{ConnectionBroken, ListenerStub};
+use crate::sim::listener_stub::{ConnectionBroken, ListenerStub};
 use crate::sim::plans::{KEYS, SimCarrier};
 use crate::sim::rng::Rng;
 use crate::sim::server::ServerEra;
@@ -26,7 +26,7 @@ pub(crate) struct SimClient {
     /// Its name, which all of its nonces begin with.
     pub(crate) name: String,
     world: Arc<SimWorld>,
-    door: ListenerStub,
+    listener: ListenerStub,
     session: Option<String>,
     next: u64,
     /// Whether it can be asked.
@@ -54,7 +54,7 @@ struct SimRequest<'a> {
 impl SimClient {
     pub(crate) fn new(
         world: &Arc<SimWorld>,
-        door: ListenerStub,
+        listener: ListenerStub,
         era: ServerEra,
         who: usize,
         number: u64,
@@ -62,7 +62,7 @@ impl SimClient {
     ) -> Self {
         // No principal's canary is in another's.
         let name = format!("canary-{}-{number}", ["anna", "bert"][who]);
-        SimClient { era, who, name, world: world.clone(), door, session: None, next: 1, able }
+        SimClient { era, who, name, world: world.clone(), listener, session: None, next: 1, able }
     }
 
     /// Some things that clients do, one after the other.
@@ -460,6 +460,6 @@ impl SimClient {
             request = request.header("mcp-session-id", session);
         }
         let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-        self.door.send(request.body(body).unwrap()).await
+        self.listener.send(request.body(body).unwrap()).await
     }
 }

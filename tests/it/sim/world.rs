@@ -15,9 +15,9 @@ use moongate_transport::reaper::Reaper;
 use moongate_upstream::{MemoryPipe, UpstreamRuntime};
 
 use crate::sim::client::SimClient;
-use crate::sim::door::{HttpHosts, ListenerStub};
 use crate::sim::http::HttpHost;
 use crate::sim::link;
+use crate::sim::listener_stub::{HttpHosts, ListenerStub};
 use crate::sim::plans::{self, ServerPlan, SimCarrier};
 use crate::sim::rng::Rng;
 use crate::sim::server::ServerEra;
@@ -205,8 +205,8 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     for number in 0..2 + rng.below(3) {
         let era = if rng.one_in(2) { ServerEra::Legacy } else { ServerEra::Modern };
         let (who, able) = (rng.pick(2), !rng.one_in(4));
-        let door = ListenerStub::new(&house, &world, &mut rng);
-        let mut client = SimClient::new(&world, door, era, who, number, able);
+        let listener = ListenerStub::new(&house, &world, &mut rng);
+        let mut client = SimClient::new(&world, listener, era, who, number, able);
         let rng = rng.fork();
         living.push(tokio::spawn(async move { client.live(rng).await }));
     }
