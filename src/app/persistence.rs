@@ -141,23 +141,23 @@ mod tests {
     use moongate_transport::reaper::Reaper;
 
     /// Gateway without servers, and its one client.
-    struct Room {
+    struct GatewayFixture {
         core: GatewayCore,
         session: String,
     }
 
-    impl Room {
+    impl GatewayFixture {
         async fn open() -> Self {
             let options = LoadOptions { revisions: &SUPPORTED, ..LoadOptions::default() };
             let plan = moongate_config::load(&options).unwrap().plan;
             let core =
                 GatewayCore::new(&plan, Arc::new(UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled())));
-            let mut room = Room { core, session: String::new() };
+            let mut fixture = GatewayFixture { core, session: String::new() };
             let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
-            let (status, headers, _) = room.send("POST", &[], hello).await;
+            let (status, headers, _) = fixture.send("POST", &[], hello).await;
             assert_eq!(status, StatusCode::OK);
-            room.session = headers["mcp-session-id"].to_str().unwrap().to_owned();
-            room
+            fixture.session = headers["mcp-session-id"].to_str().unwrap().to_owned();
+            fixture
         }
 
         async fn send(
@@ -211,29 +211,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_client_sees_that_its_session_slept() {
-        let room = Room::open().await;
-        let (status, _, mut stream) = room.send("GET", &[], "").await;
+        let fixture = GatewayFixture::open().await;
+        let (status, _, mut stream) = fixture.send("GET", &[], "").await;
         assert_eq!(status, StatusCode::OK);
         let first = event(&mut stream).await;
         let id = first.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
-        assert_eq!(room.rest().await, 0, "a stream is open");
+        assert_eq!(fixture.rest().await, 0, "a stream is open");
         // The client leaves without a DELETE, as real clients do.
         drop(stream);
-        assert_eq!(room.rest().await, 1);
-        assert_eq!((room.ping().await, room.rest().await), (StatusCode::OK, 1), "it wakes, and sleeps again");
+        assert_eq!(fixture.rest().await, 1);
+        assert_eq!((fixture.ping().await, fixture.rest().await), (StatusCode::OK, 1), "it wakes, and sleeps again");
         // The client resumes its stream, and relists what it may have missed.
-        let (status, _, mut stream) = room.send("GET", &[("last-event-id", &id)], "").await;
+        let (status, _, mut stream) = fixture.send("GET", &[("last-event-id", &id)], "").await;
         assert_eq!(status, StatusCode::OK);
         let received = all_lists(&mut stream).await;
         drop(stream);
         // The next stream continues behind those events.
         let last = received.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap().to_owned();
-        assert_eq!((room.rest().await, room.rest().await), (1, 1), "what was read is forgotten in time");
-        let (status, _, mut stream) = room.send("GET", &[("last-event-id", &last)], "").await;
+        assert_eq!((fixture.rest().await, fixture.rest().await), (1, 1), "what was read is forgotten in time");
+        let (status, _, mut stream) = fixture.send("GET", &[("last-event-id", &last)], "").await;
         assert_eq!(status, StatusCode::OK);
         assert!(!all_lists(&mut stream).await.contains(&format!("id: {last}\ndata")), "no number is used twice");
         drop(stream);
-        assert_eq!((room.rest().await, room.send("DELETE", &[], "").await.0), (1, StatusCode::NO_CONTENT));
-        assert_eq!(room.ping().await, StatusCode::NOT_FOUND);
+        assert_eq!((fixture.rest().await, fixture.send("DELETE", &[], "").await.0), (1, StatusCode::NO_CONTENT));
+        assert_eq!(fixture.ping().await, StatusCode::NOT_FOUND);
     }
 }
