@@ -97,7 +97,7 @@ fn package(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector
     let bare = word.strip_suffix("@latest").unwrap_or(word);
     let message = format!("`{path}` runs whatever version of `{bare}` is newest when it starts");
     let fix = format!("name the version that you looked at: `{bare}{mark}1.2.3`");
-    faults.about(path).warn(ProblemKind::Package, args[at].span, message, fix);
+    faults.for_setting(path).warn(ProblemKind::Package, args[at].span, message, fix);
 }
 
 /// Warns of arguments that begin with `~/`: only a shell replaces that.
@@ -107,7 +107,12 @@ fn home_of_shell(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCol
     for (at, arg) in args.iter().enumerate() {
         if arg.as_text().is_some_and(|text| text.starts_with("~/")) {
             let message = format!("`{}` begins with `~`, which only a shell replaces", path.item(at));
-            faults.about(&path).warn(ProblemKind::Reference, arg.span, message, "write `${HOME}` in place of `~`");
+            faults.for_setting(&path).warn(
+                ProblemKind::Reference,
+                arg.span,
+                message,
+                "write `${HOME}` in place of `~`",
+            );
         }
     }
 }
@@ -157,7 +162,7 @@ fn variable(node: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector)
     if let Some(name) = name {
         let message = format!("`{path}` has `${name}`, which is not replaced");
         let fix = format!("write `${{{name}}}` for the variable, or `$${name}` for the characters themselves");
-        faults.about(path).warn(ProblemKind::Reference, node.span, message, fix);
+        faults.for_setting(path).warn(ProblemKind::Reference, node.span, message, fix);
     }
 }
 

@@ -52,7 +52,7 @@ impl SchemaCheck<'_> {
                 Some(text) if !node.expanded => format!("`{path} = {text:?}` is not available in this version"),
                 _ => format!("`{path}` is not available in this version"),
             };
-            self.faults.about(path).error(ProblemKind::Unavailable, node.span, message, fix);
+            self.faults.for_setting(path).error(ProblemKind::Unavailable, node.span, message, fix);
             return false;
         }
         let choices = rule.choices();
@@ -81,7 +81,7 @@ impl SchemaCheck<'_> {
         for name in rule.required() {
             if !table.contains_key(name) {
                 let message = format!("`{}` is missing", path.key(name));
-                self.faults.about(path).error(ProblemKind::Missing, place, message, format!("add `{name}`"));
+                self.faults.for_setting(path).error(ProblemKind::Missing, place, message, format!("add `{name}`"));
             }
         }
         table.retain(|name, child| {
@@ -106,7 +106,7 @@ impl SchemaCheck<'_> {
         }
         if let Some(fix) = unavailable(path, child) {
             let message = format!("`{path}` is not available in this version");
-            return self.faults.about(path).error(ProblemKind::Unavailable, child.key, message, fix);
+            return self.faults.for_setting(path).error(ProblemKind::Unavailable, child.key, message, fix);
         }
         let parent = ConfigPath(path.0[..path.0.len() - 1].to_vec());
         let message = match top {
@@ -120,7 +120,7 @@ impl SchemaCheck<'_> {
             None if keys.len() > 12 => "remove it; `moongate schema` prints all keys that there are".to_owned(),
             None => format!("remove it; known here are {}", listed(&keys)),
         };
-        self.faults.about(path).error(ProblemKind::UnknownKey, child.key, message, fix);
+        self.faults.for_setting(path).error(ProblemKind::UnknownKey, child.key, message, fix);
     }
 
     fn wrong_type(&mut self, node: &ConfigNode, choices: &[SchemaRule], path: &ConfigPath) {
@@ -136,12 +136,12 @@ impl SchemaCheck<'_> {
             str::to_owned,
         );
         let message = format!("`{path}` must be {}, but is {}", expected.join(" or "), node.kind());
-        self.faults.about(path).error(ProblemKind::Type, node.span, message, fix);
+        self.faults.for_setting(path).error(ProblemKind::Type, node.span, message, fix);
     }
 
     fn scalar(&mut self, node: &ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
         let mut wrong = |message: String, fix: String| {
-            self.faults.about(path).error(ProblemKind::Value, node.span, message, fix);
+            self.faults.for_setting(path).error(ProblemKind::Value, node.span, message, fix);
             false
         };
         match &node.value {
@@ -185,7 +185,7 @@ impl SchemaCheck<'_> {
         // The text may still be a reference, such as `${TIMEOUT}`, which has no unit to check.
         let is_unused = path.server().is_some_and(|name| (self.unused)(&ConfigPath::of(&["servers", name])));
         if !is_unused {
-            self.faults.about(path).error(ProblemKind::Value, node.span, message, fix);
+            self.faults.for_setting(path).error(ProblemKind::Value, node.span, message, fix);
         }
         false
     }

@@ -33,7 +33,7 @@ pub(super) struct ProblemCollector {
 
 impl ProblemCollector {
     /// Names the setting of the next problem. A problem in a server's entry belongs to that server.
-    pub(super) fn about(&mut self, path: &ConfigPath) -> &mut Self {
+    pub(super) fn for_setting(&mut self, path: &ConfigPath) -> &mut Self {
         self.server = path.server().map(str::to_owned);
         self
     }
@@ -125,7 +125,7 @@ mod tests {
         }
         let name = ConfigPath::of(&["servers", "last"]);
         let place = SourceSpan { source: 0, start: 50_000, end: 50_000 };
-        faults.about(&name).error(ProblemKind::Value, place, "wrong", "right it");
+        faults.for_setting(&name).error(ProblemKind::Value, place, "wrong", "right it");
         let mut sources = ConfigSources::default();
         sources.file(std::path::Path::new("a.json"), "x".repeat(60_000));
         let problems = faults.finish(&sources);

@@ -73,7 +73,7 @@ pub(super) fn expand(
                 }
                 Err(problem) => {
                     let message = format!("`{path}`: {}", problem.message);
-                    faults.about(path).error(problem.kind, node.span, message, problem.fix);
+                    faults.for_setting(path).error(problem.kind, node.span, message, problem.fix);
                     // One problem for each value is enough.
                     node.value = ConfigValue::Null;
                 }

@@ -135,7 +135,7 @@ impl ClientEntry<'_> {
     }
 
     fn error(&mut self, kind: ProblemKind, place: SourceSpan, message: String, fix: &str) {
-        self.faults.about(self.path).error(kind, place, message, fix);
+        self.faults.for_setting(self.path).error(kind, place, message, fix);
     }
 
     /// Rewrites the client's references in every text.
@@ -443,7 +443,7 @@ fn rewrite(
         ConfigValue::Text(text) => match references::rewrite(text, format.references, editor, asked) {
             Ok(rewritten) => *text = rewritten,
             Err((message, fix)) => {
-                faults.about(path).error(ProblemKind::Reference, node.span, format!("`{path}`: {message}"), fix);
+                faults.for_setting(path).error(ProblemKind::Reference, node.span, format!("`{path}`: {message}"), fix);
                 // The problem is reported. A null keeps the check from reporting it again.
                 node.value = ConfigValue::Null;
             }

@@ -183,7 +183,7 @@ impl ClientEntry<'_> {
             }
             for (place, path) in wrong {
                 let message = format!("`{path}` is not text, and is left out");
-                self.faults.about(&path).warn(ProblemKind::Type, place, message, "put it in quotes");
+                self.faults.for_setting(&path).warn(ProblemKind::Type, place, message, "put it in quotes");
             }
         }
     }
@@ -200,7 +200,12 @@ impl ClientEntry<'_> {
         });
         for (place, path) in own {
             let message = format!("`{path}` is set by the gateway itself, and is left out");
-            self.faults.about(&path).warn(ProblemKind::ClientSetting, place, message, "remove it to silence this");
+            self.faults.for_setting(&path).warn(
+                ProblemKind::ClientSetting,
+                place,
+                message,
+                "remove it to silence this",
+            );
         }
     }
 
@@ -210,7 +215,7 @@ impl ClientEntry<'_> {
         let path = self.path.key(key);
         let message = format!("`{path}` is a login of {}, and is left out", self.format.title);
         let fix = "if the server wants a credential, send it with `headers`";
-        self.faults.about(&path).warn(ProblemKind::UnknownKey, node.key, message, fix);
+        self.faults.for_setting(&path).warn(ProblemKind::UnknownKey, node.key, message, fix);
     }
 
     fn leave_out_unknown(&mut self, key: &str) {
@@ -242,7 +247,7 @@ impl ClientEntry<'_> {
             Some(advice) => (format!("`{path}` is a number without a unit, and is left out"), advice),
             None => (format!("`{path}` has a value that means nothing here, and is left out"), "remove it"),
         };
-        self.faults.about(&path).warn(ProblemKind::ClientSetting, node.span, message, fix);
+        self.faults.for_setting(&path).warn(ProblemKind::ClientSetting, node.span, message, fix);
     }
 }
 

@@ -115,7 +115,7 @@ fn merge(table: &mut BTreeMap<String, ConfigNode>, map: ServerMap, faults: &mut 
         match servers.entry(name) {
             Entry::Vacant(free) => drop(free.insert(server)),
             Entry::Occupied(_) => {
-                faults.about(&path).error(ProblemKind::Conflict, server.key, twice, "keep one of the two");
+                faults.for_setting(&path).error(ProblemKind::Conflict, server.key, twice, "keep one of the two");
             }
         }
     }

@@ -137,7 +137,7 @@ impl SwitchedOff {
             if self.rules_bytes > RULES_BYTES_MAX {
                 let message = "the lists of the file disable more tools of all its servers than are read";
                 let fix = "disable whole servers, or tools by patterns such as `delete_*`";
-                return faults.about(path).error(ProblemKind::Value, key, message, fix);
+                return faults.for_setting(path).error(ProblemKind::Value, key, message, fix);
             }
             own.entry(tool).or_insert(node);
             if tool == "*" {

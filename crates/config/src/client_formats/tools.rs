@@ -95,6 +95,6 @@ fn add(
     // Two lists of one kind add up. A value that is no list cannot be joined.
     if there != Some(true) {
         let message = format!("`{path}` says in two ways which tools there are");
-        faults.about(path).error(ProblemKind::Conflict, key, message, "keep `tools.allow` and `tools.deny`");
+        faults.for_setting(path).error(ProblemKind::Conflict, key, message, "keep `tools.allow` and `tools.deny`");
     }
 }

@@ -44,7 +44,7 @@ impl<'a> PlanResolver<'a> {
         let node = self.tree.nearest_node(path);
         // A table may span the whole file, so its key marks the place.
         let place = if matches!(node.value, ConfigValue::Table(_)) { node.key } else { node.span };
-        self.faults.about(path).error(kind, place, message, fix);
+        self.faults.for_setting(path).error(kind, place, message, fix);
     }
 
     /// Reports a problem with the key at a path.
@@ -56,12 +56,12 @@ impl<'a> PlanResolver<'a> {
         fix: impl Into<String>,
     ) {
         let place = self.tree.nearest_node(path).key;
-        self.faults.about(path).error(kind, place, message, fix);
+        self.faults.for_setting(path).error(kind, place, message, fix);
     }
 
     pub(super) fn warn(&mut self, path: &ConfigPath, message: impl Into<String>, fix: impl Into<String>) {
         let place = self.tree.nearest_node(path).span;
-        self.faults.about(path).warn(ProblemKind::Value, place, message, fix);
+        self.faults.for_setting(path).warn(ProblemKind::Value, place, message, fix);
     }
 
     /// True if a key was written, even with a wrong value.
