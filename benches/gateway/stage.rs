@@ -4,7 +4,7 @@ use crate::args::BenchArgs;
 use crate::harness::cases::{AskedFor, BenchCase, ServerWire};
 use crate::harness::gateway::BenchGateway;
 use crate::harness::http::Connection;
-use crate::harness::servers::{BenchUpstreams, RunningServer, plain};
+use crate::harness::servers::{BenchUpstreams, ServerProcess, plain};
 use crate::harness::target::LoadTarget;
 use crate::harness::wire::ProtocolEra;
 use anyhow::{Context, Result};
@@ -20,14 +20,14 @@ pub(crate) struct TableColumn {
 /// Everything that runs during the measurements.
 pub(crate) struct BenchStage {
     pub(crate) upstreams: BenchUpstreams,
-    legacy_ceiling: RunningServer,
-    modern_ceiling: RunningServer,
+    legacy_ceiling: ServerProcess,
+    modern_ceiling: ServerProcess,
     /// A second ceiling for the legacy upstream and one for the modern.
-    controls: Option<[RunningServer; 2]>,
+    controls: Option<[ServerProcess; 2]>,
     pub(crate) gateway: Option<BenchGateway>,
     /// Why there is no gateway.
     pub(crate) missing: Option<String>,
-    fixed: Option<(RunningServer, TempDir)>,
+    fixed: Option<(ServerProcess, TempDir)>,
 }
 
 impl BenchStage {
@@ -35,11 +35,11 @@ impl BenchStage {
         let upstreams = BenchUpstreams::start(args.upstream_port).await?;
         let legacy = [upstreams.legacy.address().to_string()];
         let modern = [upstreams.modern.address().to_string()];
-        let legacy_ceiling = RunningServer::start("ceiling", &legacy).await?;
-        let modern_ceiling = RunningServer::start("ceiling", &modern).await?;
+        let legacy_ceiling = ServerProcess::start("ceiling", &legacy).await?;
+        let modern_ceiling = ServerProcess::start("ceiling", &modern).await?;
         let controls = match args.control {
             true => {
-                Some([RunningServer::start("ceiling", &legacy).await?, RunningServer::start("ceiling", &modern).await?])
+                Some([ServerProcess::start("ceiling", &legacy).await?, ServerProcess::start("ceiling", &modern).await?])
             }
             false => None,
         };
@@ -105,7 +105,7 @@ impl BenchStage {
         let files = tempfile::tempdir()?;
         let file = files.path().join("body");
         std::fs::write(&file, body)?;
-        let running = RunningServer::start("static", &[file.display().to_string(), kind.to_owned()]).await?;
+        let running = ServerProcess::start("static", &[file.display().to_string(), kind.to_owned()]).await?;
         let target = LoadTarget { fixed: true, address: running.address(), era: source.era, ..direct };
         let lane = TableColumn { name: "static".to_owned(), target, pid: Some(running.pid()) };
         self.fixed = Some((running, files));

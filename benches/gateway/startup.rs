@@ -3,7 +3,7 @@
 use crate::args::BenchArgs;
 use crate::harness::gateway::{BenchGateway, BenchServer, arguments, files};
 use crate::harness::process::Process;
-use crate::harness::servers::RunningServer;
+use crate::harness::servers::ServerProcess;
 use crate::harness::wire::ProtocolEra;
 use crate::stage::BenchStage;
 use crate::usage::resident;
@@ -30,7 +30,7 @@ pub(crate) struct StartupFigures {
 /// Starts the gateway with five servers that work and five that hang, refuse or do not exist.
 pub(crate) async fn measure(args: &BenchArgs, stage: &BenchStage) -> Result<StartupFigures> {
     ensure!(args.bin.is_file(), "there is no gateway at {}", args.bin.display());
-    let mute = RunningServer::start("mute", &[]).await?;
+    let mute = ServerProcess::start("mute", &[]).await?;
     let servers = servers(stage, mute.address())?;
     let tries = if args.quick { 3 } else { 9 };
     let mut listening = Vec::new();

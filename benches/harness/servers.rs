@@ -16,12 +16,12 @@ pub(crate) fn patience(wrapper: &[String]) -> Duration {
 }
 
 /// One of our servers.
-pub(crate) struct RunningServer {
+pub(crate) struct ServerProcess {
     process: Process,
     address: SocketAddr,
 }
 
-impl RunningServer {
+impl ServerProcess {
     pub(crate) async fn start(role: &str, args: &[String]) -> Result<Self> {
         Self::start_under(&[], role, args).await
     }
@@ -51,19 +51,19 @@ impl RunningServer {
 
 /// The upstreams of all rows; the one over stdio is the gateway's own child.
 pub(crate) struct BenchUpstreams {
-    pub(crate) legacy: RunningServer,
-    pub(crate) modern: RunningServer,
+    pub(crate) legacy: ServerProcess,
+    pub(crate) modern: ServerProcess,
     /// A legacy one with 1,000 tools.
-    pub(crate) many: RunningServer,
+    pub(crate) many: ServerProcess,
 }
 
 impl BenchUpstreams {
     /// Starts them: the legacy one at `port`, the modern one a port above, or where the system picks if it is 0.
     pub(crate) async fn start(port: u16) -> Result<Self> {
         Ok(Self {
-            legacy: RunningServer::upstream(ProtocolEra::Legacy, 10, port).await?,
-            modern: RunningServer::upstream(ProtocolEra::Modern, 10, if port == 0 { 0 } else { port + 1 }).await?,
-            many: RunningServer::upstream(ProtocolEra::Legacy, 1000, 0).await?,
+            legacy: ServerProcess::upstream(ProtocolEra::Legacy, 10, port).await?,
+            modern: ServerProcess::upstream(ProtocolEra::Modern, 10, if port == 0 { 0 } else { port + 1 }).await?,
+            many: ServerProcess::upstream(ProtocolEra::Legacy, 1000, 0).await?,
         })
     }
 
@@ -83,7 +83,7 @@ impl BenchUpstreams {
     }
 
     /// The upstream that answers a row over HTTP where there is no gateway.
-    pub(crate) fn serving(&self, case: &BenchCase) -> &RunningServer {
+    pub(crate) fn serving(&self, case: &BenchCase) -> &ServerProcess {
         match (case.ask, case.server) {
             (AskedFor::List(1000), _) => &self.many,
             (_, ProtocolEra::Legacy) => &self.legacy,

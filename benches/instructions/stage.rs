@@ -5,7 +5,7 @@ use crate::counter::CallCounter;
 use crate::harness::cases::{AskedFor, BenchCase};
 use crate::harness::gateway::BenchGateway;
 use crate::harness::load::{ConnectionFleet, LoadTally};
-use crate::harness::servers::{BenchUpstreams, RunningServer, plain};
+use crate::harness::servers::{BenchUpstreams, ServerProcess, plain};
 use crate::harness::target::LoadTarget;
 use crate::table::CallCosts;
 use anyhow::{Context, Result, ensure};
@@ -55,7 +55,7 @@ impl CountStage {
             Entry::Occupied(counted) => Ok(counted.into_mut()),
             Entry::Vacant(place) => {
                 let mut counter = CallCounter::new()?;
-                let proxy = RunningServer::start_under(&counter.wrapper(), "ceiling", &[upstream.to_string()]).await?;
+                let proxy = ServerProcess::start_under(&counter.wrapper(), "ceiling", &[upstream.to_string()]).await?;
                 let target = plain(proxy.address(), case);
                 let costs = count(&mut counter, proxy.pid(), &target, self.calls).await.context("the ceiling")?;
                 Ok(place.insert(costs))
