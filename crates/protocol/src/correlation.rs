@@ -3,6 +3,8 @@
 //! Owns the request ids of one connection and the caller behind each. Does not move messages. Invariant: a message that
 //! could belong to two callers goes to neither.
 
+mod cancelled_call;
+
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub(crate) use self::cancelled_call::CallOwner;
+use self::cancelled_call::CancelledCall;
 use crate::input_recipient::{CallCandidate, CallTarget, InteractiveTargets, QuietTargets};
 use crate::open_inputs::OpenInputs;
 use crate::roots_owner::RootsOwner;
@@ -84,39 +88,6 @@ impl CorrelationEntry {
             kind => self.capabilities.supports(kind),
         }
     }
-}
-
-/// Cancelled calls of one client.
-struct CancelledCall {
-    /// Owner of the calls. `None` for the shared entry of clients beyond the limit.
-    owner: Option<CallOwner>,
-    /// True if one of the calls could receive an input request.
-    accepts_input: bool,
-    /// Last request id at that moment. A response to a later request proves that the server read the cancellation.
-    last: u64,
-    /// True once the server has read the cancellation. A tool may continue all the same. Calls of the same principal
-    /// ignore that; calls of other principals wait for [`CANCELLED_TIME`].
-    is_read: bool,
-    until: Instant,
-}
-
-impl CancelledCall {
-    /// True if a message that seems to be about `other` may come from these calls.
-    fn may_concern(&self, other: Option<&CallOwner>) -> bool {
-        match (&self.owner, other) {
-            (Some(owner), Some(other)) if owner.principal == other.principal => owner != other && !self.is_read,
-            _ => true,
-        }
-    }
-}
-
-/// Owner of a call: one session, or a principal without sessions.
-///
-/// Calls of one owner may see each other's messages. Clients without sessions differ by their principals alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CallOwner {
-    principal: u32,
-    session: Option<ByteString>,
 }
 
 /// Relation between a call and the log messages on a shared pipe.
