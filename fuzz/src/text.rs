@@ -118,7 +118,7 @@ fn by_the_standard(bytes: &[u8]) -> Vec<SseEvent> {
         let value = value.strip_prefix(b" ").unwrap_or(value).to_vec();
         match field {
             b"data" => data.push(value),
-            b"event" => kind = String::from_utf8(value).ok(),
+            b"event" => kind = Some(String::from_utf8_lossy(&value).into_owned()),
             b"id" if !value.contains(&0) => id = String::from_utf8(value).ok(),
             _ => {}
         }

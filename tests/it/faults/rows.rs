@@ -323,6 +323,7 @@ pub(crate) const ROWS: &[FaultRow] = &[
             "f35_the_last_event_needs_its_empty_line",
             "every_encoding_of_sse_events_is_understood",
             "an_over_long_event_fails_its_call_only",
+            "a_foreign_type_is_not_taken_for_a_message_whatever_its_bytes_are",
         ],
         "",
     ),
