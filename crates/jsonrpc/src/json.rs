@@ -355,6 +355,16 @@ impl JsonObject {
         self.entries.is_empty()
     }
 
+    /// Creates an empty object that its sender wrote.
+    pub const fn given_empty() -> Self {
+        JsonObject { whole: Some(Bytes::from_static(b"{}")), entries: Vec::new() }
+    }
+
+    /// Returns false for params that a message does not have: those are empty, and nobody wrote them.
+    pub fn is_given(&self) -> bool {
+        self.whole.is_some() || !self.entries.is_empty()
+    }
+
     /// Returns the members in order.
     pub fn iter(&self) -> impl Iterator<Item = (&ByteString, &RawJson)> {
         self.entries.iter().map(|(k, v)| (k, v))

@@ -439,7 +439,7 @@ impl RpcPayload {
 
 const HEAD: &[u8] = br#"{"jsonrpc":"2.0","#;
 
-/// Appends a request. Empty `params` are left out.
+/// Appends a request. `params` are left out if nobody gave any.
 pub fn write_request(out: &mut BytesMut, id: &RequestId, method: &str, params: &JsonObject) {
     out.put_slice(HEAD);
     out.put_slice(br#""id":"#);
@@ -457,7 +457,7 @@ pub fn write_notification(out: &mut BytesMut, method: &str, params: &JsonObject)
 fn write_method(out: &mut BytesMut, method: &str, params: &JsonObject) {
     out.put_slice(br#""method":"#);
     write_string(out, method);
-    if !params.is_empty() {
+    if params.is_given() {
         out.put_slice(br#","params":"#);
         params.write(out);
     }

@@ -42,5 +42,9 @@ pub(super) fn take_meta(params: &mut JsonObject) -> Result<JsonObject, Error> {
     };
     let meta = raw.as_object().ok_or_else(wrong)?;
     lookalike_members::reject_lookalikes_in_meta(&meta)?;
+    if params.is_empty() {
+        // The client gave params, and a server of extensions may demand some.
+        *params = JsonObject::given_empty();
+    }
     Ok(meta)
 }

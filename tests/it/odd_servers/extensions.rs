@@ -173,6 +173,8 @@ async fn methods_of_extensions_pass_at_their_servers_own_endpoint() {
             assert_eq!((&result["echoed"]["Cursor"], &result["echoed"]["name"]), (&json!([1.0]), &json!("x")));
             assert_eq!(result["echoed"]["_meta"]["com.example/trace"], "t");
             assert_eq!(result["ttlMs"], 5, "it is the extension's own");
+            let empty = client.request("com.example/thing", json!({})).await.result();
+            assert!(empty["echoed"].is_object(), "empty params are params: {empty}");
             let refused = client.request("com.example/other", json!({})).await;
             assert_eq!(refused.status, if era == Era::Modern { 404 } else { 200 });
             let error = refused.error();
