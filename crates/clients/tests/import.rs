@@ -290,7 +290,7 @@ fn two_entries_for_one_server_are_one_server() {
     let header = |value: &str| json!({ "url": "https://x.example/mcp", "headers": { "Authorization": value } });
     for (one, other) in [
         (json!({ "command": "db", "env": {}, "args": [] }), json!({ "command": "db" })),
-        (env("${SET}"), env("s3$$")),
+        (env("${SET}"), env("s3$")),
         (env("a ${NOT_SET} b"), env("a x b")),
         (env("${NOT_SET:-x}"), env("x")),
         (npx(&["-y", "@a/b@1.2.3", "/d"]), npx(&["-y", "@a/b", "/d"])),
@@ -372,6 +372,23 @@ fn a_bridge_stays_unless_a_header_has_its_credential() {
         let plain = json!({ "url": url, "headers": { "Authorization": "Bearer k" } });
         assert_eq!(read["x"], plain, "{words:?}");
     }
+}
+
+#[test]
+fn dollar_signs_of_a_client_s_file_mean_themselves() {
+    let entry = json!({ "command": "x", "args": ["c$$d", "${NOPE"], "env": { "P": "a$$b", "Q": "${Q}5$" } });
+    let read = settings(read_text(&json!({ "mcpServers": { "x": entry } }).to_string()).unwrap());
+    let ours = json!({ "command": "x", "args": ["c$$$$d", "$${NOPE"], "env": { "P": "a$$$$b", "Q": "${Q}5$" } });
+    assert_eq!(read["x"], ours);
+    let line = read_text("KEY='a$$b' npx x 'c$$d'").unwrap().servers.remove(0).settings;
+    assert_eq!((&line["args"], &line["env"]), (&json!(["x", "c$$$$d"]), &json!({ "KEY": "a$$$$b" })));
+    let registry =
+        json!({ "name": "a/x", "title": "5$$", "remotes": [{ "type": "sse", "url": "https://a.example/$$" }] });
+    let registry = settings(read_text(&registry.to_string()).unwrap());
+    assert_eq!(registry["x"], json!({ "title": "5$$$$", "type": "sse", "url": "https://a.example/$$$$" }));
+    // Our own format keeps its escape.
+    let ours = settings(read_text("[servers.x]\ncommand = 'x'\nargs = ['a$$b']\n").unwrap());
+    assert_eq!(ours["x"]["args"], json!(["a$$b"]));
 }
 
 #[test]

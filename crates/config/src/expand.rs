@@ -22,6 +22,9 @@ const SECRET_BYTES_MAX: u64 = 1 << 20;
 /// Limit of references within the defaults of others. The replacement calls itself for each, and no stack is endless.
 const NESTED_MAX: usize = 16;
 
+/// Problem of a reference without an end.
+const UNCLOSED: &str = "a `${` without its `}`";
+
 /// Sources of references.
 pub(super) struct ReferenceLookup<'a> {
     pub(super) variables: &'a ReferenceVariables<'a>,
@@ -128,6 +131,12 @@ pub(super) fn refers_to_file(text: &str) -> bool {
     references.any(|reference| reference.trim_start().starts_with("file:"))
 }
 
+/// True if the reference that a text is inside of has no closing brace.
+pub(super) fn is_unclosed(text: &str) -> bool {
+    // References that are nested too deeply are reported by the expansion.
+    closing_brace(text).is_err_and(|problem| problem.message == UNCLOSED)
+}
+
 /// Finds the brace that closes a reference. A default may hold references itself, up to a depth.
 fn closing_brace(text: &str) -> Result<usize, DanglingReference> {
     // The reference itself is the first level.
@@ -149,7 +158,7 @@ fn closing_brace(text: &str) -> Result<usize, DanglingReference> {
     }
     Err(DanglingReference {
         kind: ProblemKind::Value,
-        message: "a `${` without its `}`".to_owned(),
+        message: UNCLOSED.to_owned(),
         fix: "close it, or write `$${` for the characters themselves".to_owned(),
     })
 }

@@ -143,10 +143,20 @@ fn is_server(settings: &Map<String, Value>) -> bool {
     ["url", "command", "unix", "tcp"].iter().any(|key| settings.contains_key(*key))
 }
 
-/// Builds a server from settings that are known to be ours.
+/// Builds a server from settings as a client has them.
 fn entry(name: &str, settings: Map<String, Value>) -> ParsedServer {
+    entry_below("mcpServers", name, settings)
+}
+
+/// Builds a server from settings that are converted already.
+fn converted_entry(name: &str, settings: Map<String, Value>) -> ParsedServer {
+    // Below our own key, `$$` is one dollar sign.
+    entry_below("servers", name, settings)
+}
+
+fn entry_below(wrapper: &str, name: &str, settings: Map<String, Value>) -> ParsedServer {
     // The config's own reader masks the secrets, as for any file.
-    let file = serde_json::json!({ "mcpServers": { name: settings } }).to_string();
+    let file = serde_json::json!({ wrapper: { name: settings } }).to_string();
     let read = moongate_config::parse_servers(Path::new("own.json"), &file);
     let first = read.ok().and_then(|read| read.servers.into_iter().next());
     first.unwrap_or_else(|| ParsedServer {

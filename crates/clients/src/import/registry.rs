@@ -20,7 +20,7 @@ pub(super) fn server_of(text: &str) -> Option<ParsedServer> {
     let file = file.get("server").filter(|inner| inner.is_object()).unwrap_or(&file);
     let name = file.get("name")?.as_str()?;
     let list = |key: &str| file.get(key).and_then(Value::as_array).and_then(|items| items.first());
-    let settings = match (list("remotes"), list("packages")) {
+    let mut settings = match (list("remotes"), list("packages")) {
         // A remote server needs no program on this machine, so it wins over a package.
         (Some(remote), _) => of_remote(remote)?,
         (None, Some(package)) => of_package(package)?,
@@ -28,12 +28,10 @@ pub(super) fn server_of(text: &str) -> Option<ParsedServer> {
     };
     let short = name.rsplit('/').next().unwrap_or(name);
     let legal = moongate_config::legal_server_name(short).unwrap_or_else(|| "server".to_owned());
-    let mut entry = super::entry(&legal, settings);
     if let Some(title) = file.get("title").and_then(Value::as_str) {
-        entry.settings.insert("title".to_owned(), Value::from(title));
-        entry.masked.insert("title".to_owned(), Value::from(title));
+        settings.insert("title".to_owned(), Value::from(title));
     }
-    Some(entry)
+    Some(super::entry(&legal, settings))
 }
 
 /// Text under one of two spellings of a key.

@@ -51,7 +51,7 @@ pub(super) fn unwrap(mut server: ParsedServer) -> ParsedServer {
             settings.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
-    let mut plain = super::entry(&server.name, settings);
+    let mut plain = super::converted_entry(&server.name, settings);
     plain.source_name = server.source_name;
     plain.notes = server.notes;
     plain.notes.push("`mcp-remote` is not needed: Moongate sends its header itself".to_owned());
@@ -129,24 +129,30 @@ impl<'a> RemoteBridge<'a> {
 }
 
 /// Replaces variables that the entry itself sets: they do not exist without the program. `None` if the text gets longer
-/// than `length_max`.
+/// than `length_max`. All texts are as our config has them.
 fn with_variables(text: &str, variables: &HashMap<&str, &str>, length_max: usize) -> Option<String> {
     let mut out = String::new();
     let mut rest = text;
-    while let Some((before, mark)) = rest.split_once('$') {
-        out.push_str(before);
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
         // The reader leaves references to such variables to the program, by a second dollar sign.
-        let inside = mark.strip_prefix("${").or_else(|| mark.strip_prefix('{'));
+        let inside = rest.strip_prefix("$${").or_else(|| rest.strip_prefix("${"));
         let name = inside.and_then(name_in);
         let found = inside.zip(name.and_then(|name| Some((name, variables.get(name)?))));
         rest = match found {
             Some((inside, (name, value))) => {
                 out.push_str(value);
+                // A single dollar sign at its end must not become a mark with what follows.
+                if (value.len() - value.trim_end_matches('$').len()) % 2 == 1 {
+                    out.push('$');
+                }
                 &inside[name.len() + 1..]
             }
             None => {
-                out.push('$');
-                mark
+                let mark = if rest.starts_with("$$") { "$$" } else { "$" };
+                out.push_str(mark);
+                &rest[mark.len()..]
             }
         };
         // Each of many references may stand for a long value.
@@ -217,9 +223,25 @@ mod tests {
         let names: String = env.keys().map(|name| format!("${{{name}}}")).collect();
         let found = unwrapped(&bridge_to(&format!("X-Key: $${{V0}} $$ ${{A}} ${{V ${{V59}}{names}")), &env);
         let key = found.settings["headers"]["X-Key"].as_str().unwrap_or_default();
-        assert!(key.starts_with("${V1}${V1} $$ ${A} ${V ${V60}${V60}${V1}${V1}${V2}"), "{key}");
+        assert!(key.starts_with("$$${V1}${V1} $$$$ ${A} $${V ${V60}${V60}${V1}${V1}${V2}"), "{key}");
         env.insert("UNUSED".to_owned(), Value::from("x"));
         assert!(unwrapped(&bridge_to("X-Key: ${V0}"), &env).settings.contains_key("command"));
+    }
+
+    #[test]
+    fn dollar_signs_of_a_value_reach_the_server() {
+        for (header, value, expected) in [
+            ("Bearer ${T}", "a$$b-k-123456789$", "Bearer a$$$$b-k-123456789$$"),
+            ("${T}{x} ${T}", "k$", "k$${x} k$$"),
+            ("${T}${U}", "$${NOPE", "$$$${NOPE$$$$"),
+            ("$${T}", "${T}", "$$${T}"),
+            ("Bearer a$$b", "", "Bearer a$$$$b"),
+        ] {
+            let env = [("T", value), ("U", "$$")].map(|(name, value)| (name.to_owned(), Value::from(value)));
+            let env = Map::from_iter(env.into_iter().filter(|(name, _)| header.contains(&format!("${{{name}}}"))));
+            let found = unwrapped(&bridge_to(&format!("Authorization: {header}")), &env);
+            assert_eq!(found.settings["headers"]["Authorization"], expected, "{header} {value}");
+        }
     }
 
     #[test]

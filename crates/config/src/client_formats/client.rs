@@ -30,6 +30,8 @@ pub(super) enum ReferenceStyle {
     Secrets,
     /// `{{NAME}}`, which differs for each user.
     PerUser,
+    /// `$$` for a dollar sign. Only our own format has it.
+    Escaped,
 }
 
 /// Format of a client's config file.
@@ -47,7 +49,7 @@ const fn format(title: &'static str, unit: Option<TimeUnit>, references: &'stati
     ClientFormat { title, unit, references }
 }
 
-use ReferenceStyle::{Braces, Dollar, PerUser, Percent, Secrets, Shell};
+use ReferenceStyle::{Braces, Dollar, Escaped, PerUser, Percent, Secrets, Shell};
 use TimeUnit::{Milliseconds, Seconds};
 
 /// Moongate's own format.
@@ -56,6 +58,8 @@ pub(super) const OWN: ClientFormat = format("Moongate", None, &[]);
 pub(super) const SHARED: ClientFormat = format("the client", None, &[]);
 pub(super) const CLAUDE_CODE: ClientFormat = format("Claude Code", Some(Milliseconds), &[]);
 pub(super) const VS_CODE: ClientFormat = format("VS Code", None, &[]);
+/// Format of a JSON file with nothing but `servers`, which may be ours or an editor's.
+pub(super) const SERVERS: ClientFormat = format("VS Code", None, &[Escaped]);
 pub(super) const CODEX: ClientFormat = format("Codex", Some(Seconds), &[]);
 pub(super) const VIBE: ClientFormat = format("Vibe", Some(Seconds), &[]);
 pub(super) const ZED: ClientFormat = format("Zed", None, &[]);

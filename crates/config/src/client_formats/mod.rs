@@ -18,7 +18,7 @@ use std::path::Path as FilePath;
 
 pub use entry::split as split_command;
 pub(super) use entry::{ALIASES, type_names};
-pub(super) use wrappers::SERVER_MAPS;
+pub(super) use wrappers::{SERVER_MAPS, has_plain_dollars};
 
 use super::collector::ProblemCollector;
 use super::problem::ProblemKind;

@@ -1,14 +1,18 @@
 //! References in clients' files, converted into ours.
 //!
 //! Owns the conversion of each client's style to `${NAME}` and `${file:PATH}`. Does not resolve references (`expand`).
-//! Invariant: a style that the client does not replace stays as it is.
+//! Invariant: what the client does not replace reaches the server as it is in the file.
 
 use std::collections::BTreeMap;
 
+use super::super::expand::is_unclosed;
 use super::client::ReferenceStyle;
 
 /// Bytes in which a reference ends. A text of openings alone would otherwise be searched to its end from each of them.
 const REFERENCE_MAX: usize = 1024;
+
+/// Beginnings of references that name a kind of value.
+const EDITOR_KINDS: [&str; 5] = ["env:", "file:", "workspaceFolder", "command:", "config:"];
 
 /// Problem of a reference that cannot be converted: message and fix.
 pub(super) type UnreadableReference = (String, &'static str);
@@ -32,23 +36,48 @@ pub(super) fn rewrite(
     asked: &mut Vec<String>,
 ) -> Result<String, UnreadableReference> {
     let mut out = String::with_capacity(text.len());
-    let mut rest = text;
+    let is_ours = styles.contains(&ReferenceStyle::Escaped);
+    let (mut rest, mut is_after_dollar) = (text, false);
     while let Some(at) = rest.find(['$', '%', '{']) {
         out.push_str(&rest[..at]);
+        is_after_dollar &= at == 0;
         rest = &rest[at..];
-        let (found, taken) = match parse_reference(rest, styles, editor, asked)? {
+        let converted = parse_reference(rest, styles, editor, asked)?;
+        let is_dollar = converted.is_none() && rest.starts_with('$');
+        let (found, taken) = match converted {
             Some(found) => found,
-            // Our own references and plain characters pass unchanged.
-            None if rest.starts_with("$$") => ("$$".to_owned(), 2),
+            // Our own marks pass unchanged.
+            None if is_ours && (rest.starts_with("$$") || rest.starts_with("${")) => (rest[..2].to_owned(), 2),
             // Only the opening is skipped: a default may hold a reference of the client's style.
-            None if rest.starts_with("${") => ("${".to_owned(), 2),
+            None if opens_reference(rest) => ("${".to_owned(), 2),
+            None if is_dollar && (is_after_dollar || begins_mark(&rest[1..])) => ("$$".to_owned(), 1),
             None => (rest[..1].to_owned(), 1),
         };
+        is_after_dollar = is_dollar && taken == 1;
         out.push_str(&found);
         rest = &rest[taken..];
     }
     out.push_str(rest);
     Ok(out)
+}
+
+/// True if a dollar sign before this text would be read as more than itself, once the text is converted.
+fn begins_mark(text: &str) -> bool {
+    text.starts_with(['$', '{', '%'])
+}
+
+/// True if a text begins with a reference of ours, or with one of an editor that a gateway cannot replace. `expand`
+/// reports the latter.
+fn opens_reference(text: &str) -> bool {
+    let Some(inside) = text.strip_prefix("${") else { return false };
+    if EDITOR_KINDS.iter().any(|kind| inside.starts_with(kind)) {
+        return between(text, "${", "}").is_some();
+    }
+    let name = name(inside);
+    match inside[name.len()..].strip_prefix(":-") {
+        Some(default) => !name.is_empty() && !is_unclosed(default),
+        None => !name.is_empty() && inside[name.len()..].starts_with('}'),
+    }
 }
 
 /// Converts the reference at the start of a text. Returns it with its length in the client's style.
@@ -150,7 +179,10 @@ fn variable(id: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::client::{CRUSH, GEMINI, LIBRECHAT, LIST, OPENCODE, SHARED};
+    #![allow(clippy::unwrap_used)]
+    use super::super::super::expand::expand_text;
+    use super::super::super::reference_variables::ReferenceVariables;
+    use super::super::client::{CRUSH, GEMINI, LIBRECHAT, LIST, OPENCODE, SERVERS, SHARED};
     use super::*;
 
     #[test]
@@ -160,16 +192,28 @@ mod tests {
         for (format, text, expected) in [
             (&GEMINI, "Bearer $TOKEN!", "Bearer ${TOKEN}!"),
             (&GEMINI, "%HOME%/x ${A} $1 100% %", "${HOME}/x ${A} $1 100% %"),
+            (&GEMINI, "$$TOKEN $%HOME%", "$$${TOKEN} $$${HOME}"),
             (&SHARED, "$TOKEN %HOME% {env:A} $(x)", "$TOKEN %HOME% {env:A} $(x)"),
             (&SHARED, "${input:a-key}/${input:url}", "${A_KEY}/${URL:-x$$y}"),
             (&SHARED, "${workspaceFolder}/a ${workspaceFolderBasename}", "/w/$$x/a $$x"),
-            (&SHARED, "${userHome}/x ${env:A} $$", "${HOME}/x ${env:A} $$"),
+            (&SHARED, "${userHome}/x ${env:A} 5$", "${HOME}/x ${env:A} 5$"),
+            (&SHARED, "a$$b $$ $$${A}", "a$$$$b $$$$ $$$$${A}"),
+            (&SHARED, "${NOPE ${} ${a b} ${1} ${A:-x", "$${NOPE $${} $${a b} $${1} $${A:-x"),
+            (&SHARED, "${A:-x$$} ${A:-${B:-$}} ${command:x}", "${A:-x$$$$} ${A:-${B:-$}} ${command:x}"),
+            (&SERVERS, "a$$b $${A} ${NOPE", "a$$b $${A} ${NOPE"),
             (&OPENCODE, "Bearer {env:T} {file:~/k} {x}", "Bearer ${T} ${file:~/k} {x}"),
             (&CRUSH, "$(echo $T) $(cat /run/k) $U", "${T} ${file:/run/k} ${U}"),
             (&LIST, "${{ secrets.KEY }}", "${KEY}"),
             (&GEMINI, "\u{e9}$A\u{e9}%B%", "\u{e9}${A}\u{e9}${B}"),
         ] {
             assert_eq!(rewrite(text, format.references, &editor, &mut Vec::new()).as_deref(), Ok(expected), "{text}");
+        }
+        // Whatever no client replaces comes out of our own expansion as it went in.
+        for text in ["a$$b", "$$$", "${NOPE", "${", "$", "${}${${", "a$$$$b${x y}$", "$%$${1}"] {
+            let ours = rewrite(text, SHARED.references, &editor, &mut Vec::new()).unwrap();
+            let env = BTreeMap::new();
+            let expanded = expand_text(&ours, &ReferenceVariables::of_process(&env), None).unwrap();
+            assert_eq!(expanded.text, text);
         }
         let openings = "$(".repeat(50_000);
         assert_eq!(rewrite(&openings, CRUSH.references, &editor, &mut Vec::new()).as_deref(), Ok(&*openings));

@@ -20,6 +20,9 @@ pub(in super::super) const SERVER_MAPS: [&str; 5] =
 /// Types of entries that are parts of the client itself.
 const BUILT_IN: [&str; 7] = ["builtin", "platform", "frontend", "inline_python", "native", "inMemory", "sdk"];
 
+/// Ends of the names of files that editors keep their servers in. The second is that of pasted text.
+const EDITOR_FILES: [&str; 2] = ["mcp.json", "pasted.json"];
+
 /// Servers under one key of a file.
 pub(super) struct ServerMap {
     pub(super) format: &'static ClientFormat,
@@ -102,14 +105,7 @@ pub(super) fn take(
 fn moongate_servers(table: &mut NodeTable, file: Option<&FilePath>, asks: bool) -> Option<ServerMap> {
     let node = table.get("servers")?;
     let list = matches!(node.value, ConfigValue::List(_));
-    let alone = || table.keys().all(|key| matches!(key.as_str(), "servers" | "$schema" | "updated"));
-    let json = file.and_then(FileFormat::of) == Some(FileFormat::Json);
-    let format = match list {
-        true => &client::FIVE_IRE,
-        // VS Code has `servers` in a file of its own, and `inputs` beside them.
-        false if asks || (json && alone()) => &client::VS_CODE,
-        false => &client::OWN,
-    };
+    let format = if list { &client::FIVE_IRE } else { format_of_servers(table, file, asks) };
     if list {
         table.remove("updated");
     }
@@ -121,6 +117,30 @@ fn moongate_servers(table: &mut NodeTable, file: Option<&FilePath>, asks: bool) 
             None
         }
     }
+}
+
+/// Identifies the format of a table `servers`.
+fn format_of_servers(table: &NodeTable, file: Option<&FilePath>, asks: bool) -> &'static ClientFormat {
+    let is_alone = || table.keys().all(|key| matches!(key.as_str(), "servers" | "$schema" | "updated"));
+    let is_json = file.and_then(FileFormat::of) == Some(FileFormat::Json);
+    let name = file.and_then(FilePath::file_name).unwrap_or_default().to_string_lossy();
+    // VS Code has `servers` in a file of its own, and `inputs` beside them.
+    match asks || (is_json && is_alone()) {
+        true if asks || EDITOR_FILES.iter().any(|end| name.ends_with(end)) => &client::VS_CODE,
+        true => &client::SERVERS,
+        false => &client::OWN,
+    }
+}
+
+/// True if a text below this key of a file has no escape for a dollar sign, since a client's format has none.
+pub(in super::super) fn has_plain_dollars(tree: &ConfigNode, file: &FilePath, key: &str) -> bool {
+    let Some(table) = tree.as_table() else { return false };
+    if key != "servers" {
+        return SERVER_MAPS.contains(&key) || matches!(key, "mcp" | "mcp.servers");
+    }
+    let is_list = table.get(key).is_some_and(|node| matches!(node.value, ConfigValue::List(_)));
+    let asks = table.contains_key("inputs") || tree.child("mcp").is_some_and(|mcp| mcp.child("inputs").is_some());
+    is_list || *format_of_servers(table, Some(file), asks) == client::VS_CODE
 }
 
 /// Reads a map of servers, or a list of them with their names inside.

@@ -15,6 +15,7 @@ mod line_diff;
 mod operation;
 mod operator_rights;
 mod overriding;
+mod plain_dollars;
 mod prepared;
 mod refused_settings;
 mod shown_entry;
@@ -89,7 +90,7 @@ fn prepare_within(
     options.failing.retain(|name| !own.contains(&name.as_str()));
     let mut edited: Option<EditedFile> = None;
     for (at, operation) in operations.iter().enumerate() {
-        let EditTarget { path, edits } = operation.target(&options, created)?;
+        let EditTarget { path, edits } = plain_dollars::respell(operation.target(&options, created)?, &options)?;
         let mut file = match edited.take() {
             Some(edited) if edited.file.path() == path => edited,
             Some(edited) => {

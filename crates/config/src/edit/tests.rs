@@ -329,7 +329,9 @@ fn a_client_s_spelling_is_a_reference_all_the_same() {
         assert_eq!(refused(AdminEdits::default(), add(&url)), Some("commands_not_allowed"), "{text}");
         assert_eq!(refused(AdminEdits::default(), describe(text)), Some("commands_not_allowed"), "{text}");
     }
-    assert_eq!(refused(AdminEdits::default(), describe("costs $5 ${HOME} {x}")), None);
+    assert_eq!(refused(AdminEdits::default(), describe("costs $5 {x}")), None);
+    // A client's format has no escape for it.
+    assert_eq!(refused(AdminEdits::default(), describe("costs ${HOME}")), Some("cannot_edit"));
     assert_eq!(refused(AdminEdits::default(), add("https://b.example/mcp")), None);
     let permitted = AdminEdits { allow_commands: true, ..AdminEdits::default() };
     assert_ne!(refused(permitted, describe("{env:PATH}")), Some("commands_not_allowed"));
@@ -374,6 +376,31 @@ fn no_edit_changes_what_another_entry_refers_to() {
     let values = json!({ "protocol": "sse" }).as_object().unwrap().clone();
     let protocol = ConfigOperation::SetKeys { server: "evil".to_owned(), values };
     assert_eq!(refused("m.json", &file("http", &plain), protocol), not_allowed);
+}
+
+#[test]
+fn dollar_signs_are_written_as_the_file_s_format_has_them() {
+    let entry = r#"{ "a": { "url": "https://a.example/mcp" } }"#;
+    for (file, text, written) in [
+        ("mcp.json", format!(r#"{{ "mcpServers": {entry} }}"#), "k$$1$"),
+        ("mcp.json", format!(r#"{{ "servers": {entry} }}"#), "k$$1$"),
+        ("opencode.json", format!(r#"{{ "mcp": {entry} }}"#), "k$$1$"),
+        ("moongate.json", format!(r#"{{ "servers": {entry} }}"#), "k$$$$1$$"),
+        ("moongate.json", format!(r#"{{ "servers": {entry}, "gateway": {{}} }}"#), "k$$$$1$$"),
+        ("moongate.toml", String::new(), "k$$$$1$$"),
+    ] {
+        let scene = Scene::of(&[(file, &text)]);
+        let headers = json!({ "Authorization": "Bearer k$$$$1$$" });
+        let settings = json!({ "url": "https://b.example/mcp", "headers": headers, "title": "5$$" });
+        scene.apply(&ConfigOperation::AddServer { name: "b".to_owned(), settings }).unwrap();
+        let after = scene.text(file);
+        assert!(after.contains(&format!("\"Bearer {written}\"")), "{after}");
+        let read = load(&scene.options).unwrap();
+        assert_eq!(read.resolved()["servers"]["b"]["title"], "5$$", "{after}");
+        let values = json!({ "description": "$$2" }).as_object().unwrap().clone();
+        scene.apply(&ConfigOperation::SetKeys { server: "b".to_owned(), values }).unwrap();
+        assert_eq!(load(&scene.options).unwrap().resolved()["servers"]["b"]["description"], "$$$$2");
+    }
 }
 
 #[test]
