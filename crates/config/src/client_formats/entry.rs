@@ -369,21 +369,6 @@ impl ClientEntry<'_> {
         }
     }
 
-    /// Leaves references in arguments to the program if the entry sets their variables: clients do not replace these, but
-    /// the program or its shell does.
-    fn own_variables(&mut self) {
-        let Some(mut args) = self.table.remove("args") else { return };
-        let names = self.table.get("env").and_then(ConfigNode::as_table).map(set_variables).unwrap_or_default();
-        if let ConfigValue::List(words) = &mut args.value {
-            for word in words {
-                if let ConfigValue::Text(text) = &mut word.value {
-                    *text = escape_references(text, &names);
-                }
-            }
-        }
-        self.table.insert("args".to_owned(), args);
-    }
-
     /// Turns numbers and booleans into text where only text makes sense.
     fn scalars(&mut self) {
         for key in ["env", "headers", "args"] {
@@ -395,41 +380,6 @@ impl ClientEntry<'_> {
             }
         }
     }
-}
-
-/// Names of the variables that an entry sets itself. One that passes on its namesake has the client's value.
-fn set_variables(env: &BTreeMap<String, ConfigNode>) -> HashSet<&str> {
-    let is_passed_on = |name: &str, node: &ConfigNode| {
-        let rest = node.as_text().and_then(|text| text.strip_prefix("${")?.strip_prefix(name));
-        rest.is_some_and(|rest| rest.starts_with(['}', ':']))
-    };
-    env.iter().filter(|(name, node)| !is_passed_on(name, node)).map(|(name, _)| name.as_str()).collect()
-}
-
-/// Keeps references to these variables from being replaced here.
-fn escape_references(text: &str, names: &HashSet<&str>) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        let (before, mark) = rest.split_at(at);
-        out.push_str(before);
-        // Of what is escaped already, the first dollar sign hides the second.
-        let taken = if mark.starts_with("$$") { 2 } else { 1 };
-        let name = mark.strip_prefix("${").and_then(variable_name);
-        if name.is_some_and(|name| names.contains(name)) {
-            out.push('$');
-        }
-        out.push_str(&mark[..taken]);
-        rest = &mark[taken..];
-    }
-    out + rest
-}
-
-/// Returns the name at the start of a reference, behind its brace.
-fn variable_name(inside: &str) -> Option<&str> {
-    // No name has a dollar sign. Openings alone would otherwise be searched to the end of the text, each of them.
-    let end = inside.find(['}', ':', '$']).filter(|end| !inside[*end..].starts_with('$'))?;
-    Some(&inside[..end])
 }
 
 fn rewrite(

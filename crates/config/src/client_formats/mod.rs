@@ -7,6 +7,7 @@ mod client;
 mod entry;
 mod harmless;
 mod ignored;
+mod own_variables;
 mod references;
 mod switched_off;
 mod tools;

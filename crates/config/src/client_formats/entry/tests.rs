@@ -40,25 +40,6 @@ fn a_program_of_windows_is_one_word() {
 }
 
 #[test]
-fn references_to_variables_of_the_entry_are_left_to_its_program() {
-    let names = HashSet::from(["KEY", "B"]);
-    for (text, escaped) in [
-        ("Authorization:${KEY}", "Authorization:$${KEY}"),
-        ("${KEY:-x} ${OTHER} $KEY", "$${KEY:-x} ${OTHER} $KEY"),
-        ("$${KEY} $$ ${KEY}", "$${KEY} $$ $${KEY}"),
-        ("$$${KEY}", "$$$${KEY}"),
-        ("${A:-${B}}${KEY}${KE${KEY", "${A:-$${B}}$${KEY}${KE${KEY"),
-    ] {
-        assert_eq!(escape_references(text, &names), escaped, "{text}");
-    }
-    let text =
-        |text: &str| ConfigNode::new(ConfigValue::Text(text.to_owned()), SourceSpan { source: 0, start: 0, end: 0 });
-    let env = [("A", "${A}"), ("B", "b"), ("C", "${A}"), ("D", "${D:-d}")];
-    let env = env.into_iter().map(|(name, value)| (name.to_owned(), text(value))).collect();
-    assert_eq!(set_variables(&env), HashSet::from(["B", "C"]));
-}
-
-#[test]
 fn many_variables_and_many_references_are_read_once_each() {
     // Names times parts of arguments are billions here.
     let env: Vec<String> = (0..40_000).map(|n| format!(r#""V{n}": "v""#)).collect();
