@@ -412,6 +412,26 @@ fn a_bridge_has_the_variables_of_its_entry() {
 }
 
 #[test]
+fn a_bridge_behind_a_wrapper_has_the_variables_of_the_wrapper() {
+    let url = "http://a.example/mcp";
+    let words = |value: &str, header: &str| {
+        json!(["-i", format!("AUTH={value}"), "mcp-remote", url, "--allow-http", "--header", header])
+    };
+    for (value, header, kept) in [
+        ("Bearer k-1", "Authorization:${AUTH}", "Authorization:$${AUTH}"),
+        ("Bearer k-1", "Authorization:${OTHER}", "Authorization:${OTHER}"),
+        ("${AUTH}", "Authorization:${AUTH}", "Authorization:${AUTH}"),
+    ] {
+        let read = bridge(json!({ "command": "/usr/bin/env", "args": words(value, header) }));
+        assert_eq!(settings(read)["x"], json!({ "command": "/usr/bin/env", "args": words(value, kept) }));
+    }
+    let line =
+        read_text(&format!("docker run -i -e 'AUTH=Bearer k' x/bridge {url} --header 'Authorization:${{AUTH}}'"));
+    let args = &line.unwrap().servers.remove(0).settings["args"];
+    assert_eq!(args.as_array().unwrap().last().unwrap(), "Authorization:$${AUTH}");
+}
+
+#[test]
 fn a_bridge_to_this_gateway_is_not_imported_and_one_to_a_known_url_is_the_same() {
     let own = SelfAddresses { addresses: vec!["127.0.0.1:8080".to_owned()] };
     let known = |settings: Value| {
