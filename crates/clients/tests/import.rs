@@ -329,6 +329,44 @@ fn of_two_entries_the_one_that_works_is_taken() {
     assert_eq!(new_names(with("k", on.clone()), with("k", on)), ["one"]);
 }
 
+#[test]
+fn of_two_entries_the_one_that_fixes_no_transport_is_taken() {
+    let url = "https://x.example/mcp";
+    let bridge = |more: &[&str]| {
+        let words = ["mcp-remote", url, "--header", "Authorization: Bearer k"];
+        let words = [&words[..], more].concat();
+        json!({ "command": "npx", "args": words })
+    };
+    let with = |key: &str, value: &str| json!({ "url": url, "headers": { "Authorization": "Bearer k" }, key: value });
+    let open = || json!({ "url": url, "headers": { "Authorization": "Bearer k" } });
+    let (sse, http) = (bridge(&["--transport", "sse-only"]), bridge(&["--transport", "http-only"]));
+    for (one, other, names) in [
+        (sse.clone(), bridge(&[]), &["other"][..]),
+        (bridge(&[]), sse.clone(), &["one"]),
+        (with("type", "sse"), open(), &["other"]),
+        // A client's `http` stands for both transports of HTTP.
+        (with("type", "sse"), http.clone(), &["other"]),
+        (with("type", "http"), open(), &["one"]),
+        (with("transport", "sse"), with("type", "http"), &["other"]),
+        (with("type", "sse"), with("type", "sse"), &["one"]),
+    ] {
+        assert_eq!(new_names(one.clone(), other.clone()), names, "{one} {other}");
+    }
+    // Nobody can tell which of these two works.
+    let text = "[servers.one]\nurl = 'https://x.example/mcp'\ntransport = 'http'\n\
+        [servers.other]\nurl = 'https://x.example/mcp'\ntransport = 'sse'\n";
+    let found = read_text(text).unwrap().servers.into_iter().map(|server| ("a".to_owned(), server));
+    let rows = plan_import(found, &[], &SelfAddresses::default(), &BTreeMap::new());
+    assert!(rows.iter().all(|row| row.is_added), "{rows:?}");
+    // An entry of the config stays, and the row says in what the two differ.
+    let settings = json!({ "url": url, "type": "sse" }).as_object().cloned().unwrap();
+    let known = [KnownServer { name: "docs".to_owned(), settings }];
+    let found = read_text(url).unwrap().servers.into_iter().map(|server| ("a".to_owned(), server));
+    let row = plan_import(found, &known, &SelfAddresses::default(), &BTreeMap::new()).remove(0);
+    assert_eq!(row.state, ImportState::Same { name: "docs".to_owned() });
+    assert!(row.server.notes.iter().any(|note| note.contains("`docs` connects only by `sse`")), "{row:?}");
+}
+
 /// Entry that starts `mcp-remote`, with what it becomes.
 fn bridge(entry: Value) -> ImportedServers {
     read_text(&json!({ "mcpServers": { "x": entry } }).to_string()).unwrap()

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::remote_bridge::RemoteBridge;
-use super::same_server::{MissingSetting, has_unset};
+use super::same_server::{MissingSetting, fixed_transport, has_unset};
 use super::taken_servers::TakenServers;
 use crate::start_command::StartCommand;
 
@@ -97,6 +97,9 @@ pub fn plan_import(
                 if is_off(&same.settings) && !is_off(&server.settings) {
                     server.notes.push(format!("`{}` is switched off, and this one is on", same.name));
                 }
+                if let (Some(fixed), None) = (fixed_transport(&same.settings), fixed_transport(&server.settings)) {
+                    server.notes.push(format!("`{}` connects only by `{fixed}`, and this one does not", same.name));
+                }
                 if same.settings.contains_key("url") && RemoteBridge::of(&server.settings).is_some() {
                     let note = format!("if `{}` needs a login, give it this command in place of its URL", same.name);
                     server.notes.push(note);
@@ -122,13 +125,28 @@ pub fn plan_import(
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-/// Place of an entry among those for one server: the one that most likely works comes first.
-fn rank(settings: &Map<String, Value>, variables: &BTreeMap<String, String>) -> (bool, Reverse<usize>, bool, bool) {
-    // Without its key, a server may refuse the gateway.
-    let headers = settings.get("headers").and_then(Value::as_object).map_or(0, Map::len);
-    // So may it without the login that a bridge has.
-    let is_url = settings.contains_key("url");
-    (is_off(settings), Reverse(headers), is_url, has_unset(settings, variables))
+/// Place of an entry among those for one server. The lowest comes first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct EntryRank {
+    is_off: bool,
+    /// Without its key, a server may refuse the gateway.
+    headers: Reverse<usize>,
+    /// So may it without the login that a bridge has.
+    is_url: bool,
+    has_unset: bool,
+    /// A server without this transport fails, and an open entry tries both.
+    has_fixed_transport: bool,
+}
+
+/// Ranks an entry among those for one server: the one that most likely works comes first.
+fn rank(settings: &Map<String, Value>, variables: &BTreeMap<String, String>) -> EntryRank {
+    EntryRank {
+        is_off: is_off(settings),
+        headers: Reverse(settings.get("headers").and_then(Value::as_object).map_or(0, Map::len)),
+        is_url: settings.contains_key("url"),
+        has_unset: has_unset(settings, variables),
+        has_fixed_transport: fixed_transport(settings).is_some(),
+    }
 }
 
 /// True if an entry is switched off.

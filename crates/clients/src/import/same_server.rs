@@ -1,7 +1,8 @@
 //! Comparison of two entries.
 //!
-//! Owns what makes them one server: the URL with its headers, or the command with its arguments, variables and folder.
-//! Does not choose between them (`merge`). Invariant: entries with two accounts or two databases are two servers.
+//! Owns what makes them one server: the URL with its transport and headers, or the command with its arguments,
+//! variables and folder. Does not choose between them (`merge`). Invariant: entries with two accounts or two databases
+//! are two servers.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +110,7 @@ pub(super) fn missing_settings(
     let both = |key: &str| Some((there.get(key)?.as_str()?, found.get(key)?.as_str()?));
     if let Some((one_url, other_url)) = both("url") {
         let is_one_place = normal_url(&expanded(one_url, variables)) == normal_url(&expanded(other_url, variables));
-        let is_same = is_one_place && headers_agree(there, found, variables);
+        let is_same = is_one_place && transports_agree(there, found) && headers_agree(there, found, variables);
         return is_same.then(|| lacking("headers", there, found));
     }
     if let Some(is_same) = is_bridge_to_other(there, found, variables).or(is_bridge_to_other(found, there, variables)) {
@@ -130,6 +131,18 @@ pub(super) fn missing_settings(
         }
         None => (socket(there).is_some() && socket(there) == socket(found)).then(Vec::new),
     }
+}
+
+/// Returns the transport that an entry insists on. A client's `http` stands for both transports of HTTP.
+pub(super) fn fixed_transport(settings: &Map<String, Value>) -> Option<&str> {
+    let fixed = |key: &str, words: &[&str]| settings.get(key)?.as_str().filter(|word| words.contains(word));
+    fixed("transport", &["http", "sse"]).or_else(|| fixed("type", &["sse"]))
+}
+
+/// True unless two entries insist on different transports. A server with one of them fails by the other.
+fn transports_agree(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
+    let fixed = fixed_transport(one).zip(fixed_transport(other));
+    fixed.is_none_or(|(one, other)| one == other)
 }
 
 fn socket(entry: &Map<String, Value>) -> Option<&Value> {

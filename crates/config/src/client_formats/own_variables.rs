@@ -18,8 +18,8 @@ const VARIABLE_FLAGS: [&str; 2] = ["-e", "--env"];
 const SHELLS: [&str; 7] = ["sh", "bash", "zsh", "dash", "ash", "ksh", "busybox"];
 
 impl ClientEntry<'_> {
-    /// Leaves references in arguments to the program if the entry sets their variables: clients do not replace these, but
-    /// the program or its shell does.
+    /// Leaves references in arguments to the program if the entry sets their variables: clients do not replace these,
+    /// but the program or its shell does.
     pub(super) fn own_variables(&mut self) {
         let Some(mut args) = self.table.remove("args") else { return };
         let mut names = self.table.get("env").and_then(ConfigNode::as_table).map(set_variables).unwrap_or_default();
