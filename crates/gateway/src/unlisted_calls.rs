@@ -15,7 +15,7 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, Caller, Error, Exchange, ItemKind, McpErrorKind, McpMethod};
 
 impl Endpoint {
-    /// Relists the servers that may have a name, and calls it if it is there by then.
+    /// Relists the servers that may have a name, in the client's era as well, and calls it if it is there by then.
     pub(super) fn call_unlisted(&self, caller: &Arc<Caller>, mut call: Call, error: Error) -> Exchange {
         let is_unknown = error.kind == McpErrorKind::UnknownName;
         let found = is_unknown.then(|| self.candidate_servers(&call)).flatten();
@@ -24,10 +24,13 @@ impl Endpoint {
         };
         let (endpoint, caller) = (self.clone_endpoint(), caller.clone());
         Exchange::start_with(async move {
-            let before: Vec<_> = servers.iter().map(|server| server.lists()).collect();
-            join_all(servers.iter().map(|server| server.relist_now(kind))).await;
-            // Unchanged lists cannot hold the name, so the catalogue need not be built anew.
-            let is_same = servers.iter().zip(&before).all(|(server, before)| Arc::ptr_eq(&server.lists(), before));
+            // The items of both eras may be the same while the client's own list is not.
+            let era = moongate_protocol::era_of(caller.revision);
+            let load_list = |server: &Arc<RunningServer>| server.era_lists().of_era(era).clone();
+            let before: Vec<_> = servers.iter().map(load_list).collect();
+            join_all(servers.iter().map(|server| server.relist_for(era, kind))).await;
+            // Unchanged lists cannot hold the name, so the catalogue need not be built again.
+            let is_same = servers.iter().zip(&before).all(|(server, before)| Arc::ptr_eq(&load_list(server), before));
             if is_same {
                 return endpoint.answer_locally(&caller, LocalCall::from_call(&call), Err(error));
             }

@@ -26,8 +26,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::dispatcher::CallDispatcher;
-use crate::lists::ListStore;
 use crate::lists::cache::{RestoredServer, settings_digest};
+use crate::lists::relist_on_demand::RELIST_WAIT;
+use crate::lists::{ConnectedFaces, ListStore};
 use crate::pool::ConnectionPool;
 use crate::pool::era_selection::LastHandshake;
 use crate::server_context::ServerContext;
@@ -315,8 +316,20 @@ impl Upstream {
     pub async fn relist_now(&self, kind: ItemKind) {
         // In other states the lists are fetched anyway, once the server is ready.
         if self.server.state() == UpstreamState::Ready {
-            self.lists.relist(kind).await;
+            self.lists.relist(kind, self.lists.connected_faces()).await;
         }
+    }
+
+    /// Requests a fetch of one list for a client of an era, and waits for it. Opens the face in that era first, because
+    /// its list may have items that the other one has not.
+    pub async fn relist_for(&self, era: Era, kind: ItemKind) {
+        if self.server.state() != UpstreamState::Ready || self.lists.connected_faces() == ConnectedFaces::Both {
+            return self.relist_now(kind).await;
+        }
+        // A face that takes longer lists its items for the next call.
+        let is_open = tokio::time::timeout(RELIST_WAIT, self.pool.open_face(era)).await.unwrap_or_default();
+        let faces = if is_open { ConnectedFaces::Both } else { self.lists.connected_faces() };
+        self.lists.relist(kind, faces).await;
     }
 
     /// Returns true if the lists are those of a previous process, and the server has not confirmed them yet.

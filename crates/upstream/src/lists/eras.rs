@@ -83,6 +83,11 @@ impl EraLists {
         &self.other_lists
     }
 
+    /// Returns the lists for clients of an era.
+    pub fn of_era(&self, era: Era) -> &Arc<ServerLists> {
+        if era == self.era { &self.shared } else { &self.other_lists }
+    }
+
     /// Returns the items of both eras. Of an item that both list, the shared connection's form counts.
     pub fn all(&self) -> &Arc<ServerLists> {
         &self.all

@@ -56,6 +56,15 @@ pub(crate) struct ListStore {
     pub(crate) checks: DefinitionChecks,
 }
 
+/// Faces of a server that are connected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum ConnectedFaces {
+    /// That of the shared connection.
+    Shared,
+    /// Those of both eras.
+    Both,
+}
+
 /// Resources whose changes clients subscribed to, by the server's own URIs.
 #[derive(Default)]
 pub(crate) struct SubscribedResources {
@@ -187,20 +196,20 @@ impl ListStore {
     }
 
     /// Requests a fetch of one list for an unknown name, and waits for it. Skipped shortly after the last one, unless a
-    /// call ended since.
-    pub(crate) async fn relist(&self, kind: ItemKind) {
+    /// call ended since. `faces`: those that are connected.
+    pub(crate) async fn relist(&self, kind: ItemKind, faces: ConnectedFaces) {
         let called = self.uses.take_called();
         let shared = self.relist_requests.request(kind, called);
-        match self.is_other_connected() {
+        match faces {
             // A call may have added the item to either face.
-            true => _ = tokio::join!(shared, self.other_relist_requests.request(kind, called)),
-            false => shared.await,
+            ConnectedFaces::Both => _ = tokio::join!(shared, self.other_relist_requests.request(kind, called)),
+            ConnectedFaces::Shared => shared.await,
         }
     }
 
-    /// Returns true while the face in the other era is connected and listed.
-    pub(crate) fn is_other_connected(&self) -> bool {
-        self.peek().is_other_connected()
+    /// Returns the faces that are connected and listed.
+    pub(crate) fn connected_faces(&self) -> ConnectedFaces {
+        if self.peek().is_other_connected() { ConnectedFaces::Both } else { ConnectedFaces::Shared }
     }
 
     /// Returns true if clients of each era meet the server in their own.

@@ -17,7 +17,7 @@ const RELIST_INTERVAL: Duration = Duration::from_secs(10);
 const CALLED_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time that a call waits for the fetch.
 // A list that takes longer than this helps the next call.
-const RELIST_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const RELIST_WAIT: Duration = Duration::from_secs(5);
 
 /// Requests to fetch lists of one server again.
 pub(crate) struct RelistRequests {
@@ -92,6 +92,12 @@ impl RelistRequests {
         if !self.transition(RelistStage::InProgress, RelistStage::Finished).is_empty() {
             self.completions.send_replace(());
         }
+    }
+
+    /// Wakes the waiting calls, because the connection that would list for them has ended.
+    pub(crate) fn abandon(&self) {
+        self.lock().iter_mut().for_each(|request| request.stage = RelistStage::Finished);
+        self.completions.send_replace(());
     }
 
     fn transition(&self, from: RelistStage, to: RelistStage) -> Vec<ItemKind> {

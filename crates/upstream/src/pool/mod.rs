@@ -13,6 +13,7 @@ mod first_question;
 pub(crate) mod isolation;
 pub(crate) mod legacy_tools;
 pub(crate) mod liveness_triggers;
+mod other_face;
 mod roots_checkout;
 pub(crate) mod shared_connection;
 
@@ -39,7 +40,7 @@ use crate::pool::shared_connection::SharedConnection;
 use crate::server_context::ServerContext;
 use crate::settings::{ServerStart, SharingMode};
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Call, Caller, ClientCapabilities, Error, McpErrorKind, ServerDescription, TaskState};
+use moongate_model::{Call, Caller, ClientCapabilities, Error, ServerDescription, TaskState};
 use moongate_protocol::{CallTarget, Era, LegacyGreeting, SeenInputFlag};
 
 /// Connections of one server.
@@ -360,24 +361,12 @@ impl ConnectionPool {
             && let Some(spec) = isolation::dedicated_for(self.sharing_mode(), caller, Some(era), self.dedicated_idle())
         {
             let key = spec.key.clone();
-            let known =
-                self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.speaks_other_era == Some(true));
-            // A server that is silent in the other era leaves the call half of its time for this one.
-            let limit = self.server.timeouts.call() / if known { 1 } else { 2 };
-            match tokio::time::timeout(limit, self.checkout_dedicated(request, permit, spec, Some(era))).await {
-                Ok(Ok((connection, use_guard))) if can_request_input(&connection, era) => {
-                    // A tool that needs the other era says nothing of the client's other calls.
-                    if era == moongate_protocol::era_of(caller.revision) {
-                        self.promote(&key, &connection);
-                    }
-                    return Ok((connection, Some(use_guard)));
+            if let Some((connection, use_guard)) = self.checkout_other_era(request, permit, spec, era).await? {
+                // A tool that needs the other era says nothing of the client's other calls.
+                if era == moongate_protocol::era_of(caller.revision) {
+                    self.promote(&key, &connection);
                 }
-                // Without a session the server cannot send input requests there, which was the reason to try.
-                Ok(Ok((connection, _))) => self.leave_era(&key, &connection),
-                // A full pool shows nothing of the server.
-                Ok(Err(error)) if error.kind == McpErrorKind::Overloaded => {}
-                Ok(Err(error)) => self.stay_in_one_era(&key, error)?,
-                Err(_) => self.stay_in_one_era(&key, self.checkout_timeout())?,
+                return Ok((connection, Some(use_guard)));
             }
         }
         match isolation::dedicated_for(self.sharing_mode(), caller, None, self.shared_idle()) {
@@ -530,50 +519,6 @@ impl ConnectionPool {
             self.eras.promote(connection.clone(), |connection| self.set_shared(connection));
         }
     }
-
-    /// Falls back to one era after a failed attempt in the other. Fails if that era is known to be spoken.
-    fn stay_in_one_era(&self, key: &ByteString, error: Error) -> Result<(), Error> {
-        let handshake = self.last_handshake.load_full();
-        // The server answered and refused, so that it does not speak that era.
-        if let Some(handshake) = handshake.filter(|_| self.dedicated.was_refused(key)) {
-            self.last_handshake
-                .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*handshake).clone() })));
-        } else if self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.speaks_other_era == Some(true))
-        {
-            return Err(error);
-        }
-        self.use_one_era();
-        // The dedicated connection for the fallback may have the same key.
-        self.dedicated.reset_backoff(key);
-        let server = &self.server.settings.name;
-        tracing::info!(server, "all clients use one era: {error}");
-        Ok(())
-    }
-
-    /// Keeps all clients in the era of the shared connection, with its lists.
-    fn use_one_era(&self) {
-        self.eras.disable_other_era();
-        if self.lists.forget_other() {
-            self.server.publish_lists();
-        }
-    }
-
-    /// Moves all clients to the era of the shared connection: the server keeps no session in the other one.
-    fn leave_era(&self, key: &ByteString, connection: &Arc<UpstreamConnection>) {
-        if let Some(handshake) = self.last_handshake.load_full() {
-            self.last_handshake
-                .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*handshake).clone() })));
-        }
-        self.use_one_era();
-        self.dedicated.release(key, connection);
-        tracing::info!(server = self.server.settings.name, "server keeps no sessions: all clients use one era");
-    }
-}
-
-/// Returns true if the server can send input requests on a connection. A server without sessions handles each legacy
-/// request by itself, and has nowhere to receive a response.
-fn can_request_input(connection: &UpstreamConnection, era: Era) -> bool {
-    era == Era::Modern || connection.link.is_multiplexed() || connection.server.export_session().is_some()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::gateway_caller::gateway_caller;
 use crate::lists::eras::KeptLists;
 use crate::lists::fetch::SETTLE_TIME;
 use crate::settings::ServerStart;
+use crate::status::UpstreamState;
 use crate::supervisor::refresh::{
     check_alive, on_notification, open_subscription, refresh_and_report, refresh_lists, refuses_everything,
     relist_interval, replace_subscription,
@@ -132,6 +133,7 @@ async fn wait_for_end(supervised: &SupervisedServer, connection: &UpstreamConnec
     };
     tokio::select! {
         end = settled => end,
+        end = list_other_face(supervised, connection) => end,
         reason = connection.link.closed() => ConnectionEnd::Disconnected(reason.to_string()),
         () = supervised.server.stop.cancelled() => ConnectionEnd::Stopped,
         reason = health.failed(connection) => ConnectionEnd::Disconnected(reason),
@@ -139,6 +141,19 @@ async fn wait_for_end(supervised: &SupervisedServer, connection: &UpstreamConnec
         () = supervised.pool.wait_roots_client_left(connection) => ConnectionEnd::Vacated,
         () = idle => ConnectionEnd::Idle,
     }
+}
+
+/// Opens the face in the other era for its lists, once this one offers nothing. Never ends the connection.
+///
+/// Its clients would see no name to call, and without a call nothing else opens their face.
+async fn list_other_face(supervised: &SupervisedServer, connection: &UpstreamConnection) -> ConnectionEnd {
+    let mut status = supervised.server.status.subscribe();
+    let is_empty = status.wait_for(|status| status.state == UpstreamState::Ready && !supervised.lists.has_items());
+    let is_empty = is_empty.await.is_ok();
+    if is_empty {
+        supervised.pool.open_face(connection.era.other()).await;
+    }
+    std::future::pending().await
 }
 
 /// Handles the events of the connection one by one. Returns the reason to connect anew.
@@ -224,7 +239,8 @@ async fn wait_learned(supervised: &SupervisedServer) {
             let server = supervised.name();
             tracing::info!(server, "tool cannot ask in the newest revision: it is called in an earlier one from now on");
         }
-        () = supervised.lists.other_listed.notified() => {}
+        // It is no longer a server that offers nothing.
+        () = supervised.lists.other_listed.notified() => report_ready(supervised),
     }
 }
 

@@ -233,7 +233,10 @@ async fn a_modern_error_stays_modern() {
                 &json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}),
             );
         }
-        "tools/list" => talk.answer(message, &json!({"resultType": "complete", "tools": []})),
+        "tools/list" => {
+            let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
+            talk.answer(message, &json!({"resultType": "complete", "tools": tools}));
+        }
         _ => {}
     })
     .await;

@@ -152,6 +152,7 @@ impl FaceLister {
 
     /// Records the end of the connection. The lists stay, and follow those of the shared connection.
     pub(crate) fn end(&self) {
+        self.lists.other_relist_requests.abandon();
         if self.lists.close_other(self.era) {
             self.server.publish_lists();
         }
@@ -213,6 +214,104 @@ mod tests {
         tokio::time::sleep(RETRY_DELAY * 100).await;
         let more = listed.load(Ordering::Relaxed);
         assert!((10..=101).contains(&more), "{more} in a hundred times");
+        upstream.stop().await;
+    }
+
+    /// Program of both eras, which lists these tools in each. Without legacy tools, it speaks the modern era only.
+    struct FacedProgram {
+        modern: &'static [&'static str],
+        legacy: Option<&'static [&'static str]>,
+        processes: AtomicUsize,
+    }
+
+    impl FacedProgram {
+        fn serve(&self, talk: &crate::testing::ServerSide, message: &serde_json::Value) {
+            self.processes.fetch_max(talk.nth + 1, Ordering::Relaxed);
+            let tools = |names: &[&str]| -> Vec<serde_json::Value> {
+                names.iter().map(|name| json!({"name": name, "inputSchema": {"type": "object"}})).collect()
+            };
+            // The first process is the probed one.
+            let legacy = self.legacy.filter(|_| talk.nth > 0);
+            match message["method"].as_str().unwrap_or_default() {
+                "server/discover" if legacy.is_none() => {
+                    let capabilities = json!({"tools": {}});
+                    let versions = json!(["2026-07-28"]);
+                    let result =
+                        json!({"resultType": "complete", "supportedVersions": versions, "capabilities": capabilities});
+                    talk.answer(message, &result);
+                }
+                "initialize" if legacy.is_none() => {
+                    let error = json!({"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}});
+                    talk.send(json!({"jsonrpc": "2.0", "id": message["id"], "error": error}));
+                }
+                "tools/list" => {
+                    let result = json!({"resultType": "complete", "tools": tools(legacy.unwrap_or(self.modern))});
+                    talk.answer(message, &result);
+                }
+                _ if legacy.is_some() => _ = talk.serve_legacy(message),
+                _ => {}
+            }
+        }
+    }
+
+    async fn faced(
+        modern: &'static [&'static str],
+        legacy: Option<&'static [&'static str]>,
+    ) -> (Arc<Upstream>, Arc<FacedProgram>) {
+        let program = Arc::new(FacedProgram { modern, legacy, processes: AtomicUsize::new(0) });
+        let serves = program.clone();
+        let shared = dialing(move |talk, message| serves.serve(talk, message));
+        let upstream = Upstream::new(settings(), shared, Arc::new(NoSink));
+        tokio::spawn(upstream.clone().run());
+        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        (upstream, program)
+    }
+
+    fn names(upstream: &Upstream, era: Era) -> Vec<String> {
+        let lists = upstream.era_lists();
+        let tools = &lists.of_era(era).get(ItemKind::Tools).items;
+        tools.iter().map(|tool| tool.get_string("name").unwrap().to_string()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_offers_nothing_is_listed_in_its_other_era_once() {
+        let (upstream, program) = faced(&[], Some(&["t"])).await;
+        assert!(upstream.status().reason.contains("offers nothing"));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(names(&upstream, Era::Legacy), ["t"]);
+        assert_eq!(names(&upstream, Era::Modern), [""; 0]);
+        assert_eq!(upstream.status().reason, "");
+        // The process ends unused. Its list stays, and is no reason to start it again.
+        tokio::time::sleep(upstream.settings.idle_stop * 2).await;
+        assert_eq!(upstream.dedicated_count(), 0);
+        assert_eq!(names(&upstream, Era::Legacy), ["t"]);
+        assert_eq!(program.processes.load(Ordering::Relaxed), 2);
+        upstream.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_of_one_era_that_offers_nothing_is_tried_once_in_the_other() {
+        let (upstream, program) = faced(&[], None).await;
+        for _ in 0..3 {
+            tokio::time::sleep(RETRY_DELAY * 10).await;
+            upstream.relist_for(Era::Legacy, ItemKind::Tools).await;
+        }
+        assert_eq!(program.processes.load(Ordering::Relaxed), 2);
+        assert!(upstream.status().reason.contains("offers nothing"));
+        upstream.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unlisted_name_opens_the_face_of_its_client() {
+        let (upstream, program) = faced(&["a"], Some(&["a", "t"])).await;
+        tokio::time::sleep(RETRY_DELAY * 10).await;
+        upstream.relist_for(Era::Modern, ItemKind::Tools).await;
+        assert_eq!(program.processes.load(Ordering::Relaxed), 1, "the shared connection has that era");
+        assert_eq!(names(&upstream, Era::Legacy), ["a"]);
+        let calls = (0..100).map(|_| upstream.relist_for(Era::Legacy, ItemKind::Tools));
+        futures_util::future::join_all(calls).await;
+        assert_eq!(names(&upstream, Era::Legacy), ["a", "t"]);
+        assert_eq!(program.processes.load(Ordering::Relaxed), 2);
         upstream.stop().await;
     }
 }
