@@ -79,6 +79,14 @@ pub struct SubscriptionFilter {
     pub unoffered: Option<ByteString>,
 }
 
+impl Notification {
+    /// Creates the update of a resource, as a server would send it.
+    pub fn updated(uri: &ByteString) -> Self {
+        // The params have the members that the specification requires, and no others.
+        Notification::ResourceUpdated(uri.clone(), JsonObject::new().with("uri", RawJson::string(uri)))
+    }
+}
+
 impl SubscriptionFilter {
     /// Creates a filter for everything but single resources.
     pub fn all() -> Self {
@@ -101,16 +109,10 @@ impl SubscriptionFilter {
     pub fn maybe_changed(&self) -> impl Iterator<Item = Notification> {
         // Templates have no notification of their own.
         let lists = [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources].map(Notification::MaybeChanged);
-        lists.into_iter().filter(|notification| self.matches(notification)).chain(self.resource_updates())
-    }
-
-    /// Returns an update of each resource, as a server would send it.
-    fn resource_updates(&self) -> impl Iterator<Item = Notification> {
-        // The params have the members that the specification requires, and no others.
-        let updated = |uri: &ByteString| {
-            Notification::ResourceUpdated(uri.clone(), JsonObject::new().with("uri", RawJson::string(uri)))
-        };
-        self.uris.iter().map(updated)
+        lists
+            .into_iter()
+            .filter(|notification| self.matches(notification))
+            .chain(self.uris.iter().map(Notification::updated))
     }
 
     /// True if the filter selects the notification.

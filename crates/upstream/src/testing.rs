@@ -48,7 +48,7 @@ impl ServerSide {
     }
 
     /// Sends a notification of a subscription.
-    fn send_on_subscription(&self, method: &str, id: &Value) {
+    pub(super) fn send_on_subscription(&self, method: &str, id: &Value) {
         let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
         self.send(json!({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta, "notifications": {}}}));
     }

@@ -1,13 +1,17 @@
-//! Acknowledgement of a notification stream. Owns how long a new stream is waited for. Does not open streams.
-//! Invariant: a server that never acknowledges delays nobody beyond the time.
+//! Acknowledgement of a notification stream. Owns how long a new stream is waited for, and what stands for the updates
+//! before it. Does not open streams. Invariant: a server that never acknowledges delays nobody beyond the time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt, stream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use moongate_model::{NotificationStream, SubscriptionFilter};
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Caller, McpServer, Notification, NotificationStream, SubscriptionFilter};
 
 /// Longest time for a server to acknowledge a subscription.
 pub(crate) const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,4 +30,40 @@ pub(crate) async fn wait_acknowledged(opened: Option<CancellationToken>, until: 
     let Some(opened) = opened else { return };
     // After the time the stream counts as open, since its notifications are read all the same.
     let _ = tokio::time::timeout_at(until, opened.cancelled()).await;
+}
+
+/// Updates that stand for changes of resources before their server had the subscription.
+///
+/// Calls begin before that, and what they change is announced to nobody. An update too many costs a client one read.
+#[derive(Default)]
+pub(crate) struct EarlyUpdates(FuturesUnordered<BoxFuture<'static, Option<ByteString>>>);
+
+impl EarlyUpdates {
+    /// Creates the updates of a stream that was just opened, and that has no other one before it.
+    pub(crate) fn of_stream(opened: &NotificationStream, server: &dyn McpServer, caller: &Arc<Caller>) -> Self {
+        let update = |uri: &ByteString| {
+            let (answer, uri) = (server.confirm_subscription(caller, uri), uri.clone());
+            async move {
+                // A resource whose subscription is refused has no updates at all.
+                let is_taken = match answer {
+                    Some(answer) => answer.await.is_ok(),
+                    None => true,
+                };
+                is_taken.then_some(uri)
+            }
+            .boxed()
+        };
+        EarlyUpdates(opened.acknowledged.uris.iter().map(update).collect())
+    }
+
+    /// Waits until the server has taken the next subscription. Can be cancelled without loss.
+    pub(crate) async fn next(&mut self) -> Notification {
+        loop {
+            match self.0.next().await {
+                Some(Some(uri)) => return Notification::updated(&uri),
+                Some(None) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
 }

@@ -18,7 +18,7 @@ use crate::lists::fetch::SETTLE_TIME;
 use crate::settings::ServerStart;
 use crate::status::UpstreamState;
 use crate::supervisor::refresh::{
-    check_alive, on_notification, open_subscription, refresh_and_report, refresh_lists, refuses_everything,
+    check_alive, on_notification, open_only_subscription, refresh_and_report, refresh_lists, refuses_everything,
     relist_interval, replace_subscription,
 };
 use crate::supervisor::refresh_state::RefreshState;
@@ -58,8 +58,8 @@ pub(crate) async fn run_connected(
     supervised.lists.turn_to(connection.era, kept, speaks_both);
     // Calls that wait for a connection watch the status. This change wakes them.
     supervised.server.status.send_modify(|status| status.disconnected_since = None);
-    let (mut notifications, mut refresh) =
-        (open_subscription(supervised, &connection), RefreshState::new(supervised.server.settings.backoff));
+    let mut refresh = RefreshState::new(supervised.server.settings.backoff);
+    let mut notifications = open_only_subscription(supervised, &connection, &mut refresh);
     let listed = tokio::select! {
         listed = refresh_lists(supervised, &connection, &mut notifications, &mut refresh, &ItemKind::ALL) => listed,
         reason = connection.link.closed() => Err(ListFailure { reason: reason.to_string(), is_down: true, is_refused: false }),
@@ -191,6 +191,10 @@ async fn event_loop(
                 notifications.assume_established();
                 continue;
             }
+            update = refresh.early_updates.next() => {
+                supervised.server.publish(Audience::Everyone, update);
+                continue;
+            }
             notification = notifications.stream.next(), if reopen_at.is_none() => {
                 on_notification(supervised, notifications, &mut refresh, notification);
                 continue;
@@ -201,8 +205,7 @@ async fn event_loop(
             }
             () = tokio::time::sleep_until(reopen_at.unwrap_or(refresh.relist)), if reopen_at.is_some() => {
                 // Changes between two streams were announced to nobody. Only a new fetch finds them.
-                *notifications = open_subscription(supervised, connection);
-                refresh.begin_opening(true);
+                *notifications = open_only_subscription(supervised, connection, &mut refresh);
                 ItemKind::ALL.to_vec()
             }
             kinds = supervised.lists.dedicated.relists.next_batch() => kinds,

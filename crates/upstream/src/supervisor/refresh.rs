@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 
 use crate::connection::UpstreamConnection;
-use crate::connection::subscription_acknowledgement::{no_notifications, wait_acknowledged};
+use crate::connection::subscription_acknowledgement::{EarlyUpdates, no_notifications, wait_acknowledged};
 use crate::event::Audience;
 use crate::gateway_caller::gateway_caller;
 use crate::lists::fetch::{self, ItemList};
@@ -41,8 +41,20 @@ pub(super) fn relist_interval(supervised: &SupervisedServer) -> Duration {
     if relist.is_zero() { NEVER } else { relist.max(RELIST_INTERVAL_MIN) }
 }
 
-/// Opens the notification stream of the shared connection.
-pub(super) fn open_subscription(supervised: &SupervisedServer, connection: &UpstreamConnection) -> NotificationStream {
+/// Opens a notification stream of the shared connection that has none.
+pub(super) fn open_only_subscription(
+    supervised: &SupervisedServer,
+    connection: &UpstreamConnection,
+    refresh: &mut RefreshState,
+) -> NotificationStream {
+    let notifications = open_subscription(supervised, connection);
+    refresh.begin_opening(true);
+    refresh.early_updates = EarlyUpdates::of_stream(&notifications, &*connection.server, &gateway_caller());
+    notifications
+}
+
+/// Opens a notification stream of the shared connection.
+fn open_subscription(supervised: &SupervisedServer, connection: &UpstreamConnection) -> NotificationStream {
     let filter = SubscriptionFilter { uris: supervised.lists.resources.uris(), ..SubscriptionFilter::all() };
     connection.server.subscribe(&gateway_caller(), filter)
 }
@@ -189,6 +201,7 @@ async fn while_subscribed<T>(
         tokio::select! {
             // A stream that has ended would yield its end again and again.
             notification = notifications.stream.next(), if refresh.reopen_at.is_none() => on_notification(supervised, notifications, refresh, notification),
+            update = refresh.early_updates.next() => supervised.server.publish(Audience::Everyone, update),
             done = &mut done => return done,
         }
     }

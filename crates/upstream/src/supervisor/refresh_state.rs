@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::connection::reconnect_backoff;
-use crate::connection::subscription_acknowledgement::ACKNOWLEDGE_TIMEOUT;
+use crate::connection::subscription_acknowledgement::{ACKNOWLEDGE_TIMEOUT, EarlyUpdates};
 use crate::lists::fetch::SETTLE_TIME;
 use crate::lists::polls::PollTimer;
 use crate::settings::BackoffSettings;
@@ -40,6 +40,8 @@ pub(super) struct RefreshState {
     pub(super) open_deadline: Instant,
     /// True if no other stream delivered notifications while this one was opening.
     pub(super) is_only_stream: bool,
+    /// Updates of resources that may have changed before the acknowledgement.
+    pub(super) early_updates: EarlyUpdates,
     /// Lists that were fetched before the acknowledgement. A change at that moment was announced to nobody.
     listed_early: Vec<ItemKind>,
     /// Lists that changed and wait for `settles_at`, when they are fetched together.
@@ -69,6 +71,7 @@ impl RefreshState {
             reopen_at: None,
             open_deadline,
             is_only_stream: true,
+            early_updates: EarlyUpdates::default(),
             listed_early,
             changed,
             settles_at: now,

@@ -9,7 +9,9 @@ use tokio::time::Instant;
 
 use crate::all_servers::owner_subscriptions::OwnerDemandWatch;
 use crate::connection::reconnect_backoff;
-use crate::connection::subscription_acknowledgement::{ACKNOWLEDGE_TIMEOUT, no_notifications, wait_acknowledged};
+use crate::connection::subscription_acknowledgement::{
+    ACKNOWLEDGE_TIMEOUT, EarlyUpdates, no_notifications, wait_acknowledged,
+};
 use crate::settings::BackoffSettings;
 use moongate_model::{Caller, McpServer, Notification};
 
@@ -23,6 +25,7 @@ pub(crate) async fn forward_notifications(
 ) {
     let mut filter = watch.filter();
     let mut notifications = server.subscribe(caller, filter.clone());
+    let mut early_updates = EarlyUpdates::of_stream(&notifications, server, caller);
     let (mut deadline, mut silent_ends) = (Instant::now() + ACKNOWLEDGE_TIMEOUT, 0);
     // True after the end of a stream, until another one is open.
     let mut gap = false;
@@ -48,6 +51,7 @@ pub(crate) async fn forward_notifications(
                 notifications = next.take_over_from(before);
             }
             () = wait_acknowledged(notifications.established.clone(), deadline), if notifications.is_pending() => notifications.assume_established(),
+            update = early_updates.next() => publish(update),
             notification = notifications.stream.next() => match notification {
                 Some(notification) => {
                     silent_ends = 0;
@@ -73,6 +77,7 @@ mod tests {
     use parking_lot::{Mutex, MutexGuard};
     use std::time::Duration;
 
+    use futures_util::future::BoxFuture;
     use futures_util::stream;
     use tokio::sync::mpsc;
     use tokio_util::sync::CancellationToken;
@@ -82,7 +87,7 @@ mod tests {
     use crate::connection_owner::ConnectionOwner;
     use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
     use moongate_model::{
-        Call, Exchange, ItemKind, NotificationStream, ServerCapabilities, ServerDescription, SubscriptionFilter,
+        Call, Error, Exchange, ItemKind, NotificationStream, ServerCapabilities, ServerDescription, SubscriptionFilter,
     };
     use moongate_testing as testing;
 
@@ -125,6 +130,18 @@ mod tests {
                 stream: stream::unfold(receiver, next).boxed(),
                 established: Some(established),
             }
+        }
+
+        fn confirm_subscription(
+            &self,
+            _: &Arc<Caller>,
+            _: &ByteString,
+        ) -> Option<BoxFuture<'static, Result<(), Error>>> {
+            let established = self.streams().last()?.established.clone();
+            Some(Box::pin(async move {
+                established.cancelled().await;
+                Ok(())
+            }))
         }
 
         fn notify(&self, _: &Arc<Caller>, _: Notification) {}
@@ -181,9 +198,11 @@ mod tests {
         let mut received = forwarding(&subscriptions, &server);
         let settled = || tokio::time::sleep(Duration::from_secs(1));
         settled().await;
+        assert!(received.try_recv().is_err(), "the server has not taken the subscription");
         server.streams()[0].established.cancel();
         settled().await;
-        assert!(received.try_recv().is_err(), "nothing was missed");
+        assert_eq!(received.try_recv().as_deref(), Ok("x:1"), "a call may have changed it before");
+        assert!(received.try_recv().is_err(), "nothing else was missed");
         // The next attempt fails, too.
         for n in 0..2 {
             // Dropping the sender ends the stream.

@@ -11,10 +11,12 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::supervisor::refresh::{ACKNOWLEDGE_WAIT, RELIST_INTERVAL};
-use crate::testing::{ChangingServer, ScriptedAnswer, ScriptedRequest, dialing, dialing_http, settings, settings_http};
-use crate::{NoSink, Upstream, UpstreamState};
+use crate::testing::{
+    ChangingServer, ScriptedAnswer, ScriptedRequest, ServerSide, dialing, dialing_http, settings, settings_http,
+};
+use crate::{EventSink, NoSink, Upstream, UpstreamEvent, UpstreamState};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_model::{Call, Error, McpErrorKind, McpMethod, Outcome};
+use moongate_model::{Call, Caller, Error, McpErrorKind, McpMethod, Outcome};
 use moongate_testing as testing;
 
 /// HTTP server with sessions.
@@ -426,5 +428,102 @@ async fn nobody_waits_for_the_answer_to_a_subscription_that_has_ended() {
     tokio::time::sleep(SECOND).await;
     assert!(waiting.is_finished());
     waiting.await.unwrap().unwrap();
+    upstream.stop().await;
+}
+
+/// Sink that counts the updates of resources.
+#[derive(Default)]
+struct UpdateCounter(AtomicUsize);
+
+impl EventSink for UpdateCounter {
+    fn publish(&self, event: UpstreamEvent) {
+        if let Notification::ResourceUpdated(..) = event.notification {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn lists_changed(&self) {}
+}
+
+/// Handles a message as a program of both eras, which takes a second for each subscription. Its legacy processes serve
+/// calls.
+fn serve_slow_subscriptions(talk: &ServerSide, message: &Value) {
+    let capabilities = json!({"tools": {}, "resources": {"subscribe": true}});
+    let result = match message["method"].as_str().unwrap_or_default() {
+        "server/discover" => json!({"supportedVersions": ["2026-07-28"], "capabilities": capabilities}),
+        "initialize" => json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": {}}),
+        "tools/list" => json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
+        "resources/list" => json!({"resources": []}),
+        "resources/templates/list" => json!({"resourceTemplates": []}),
+        "tools/call" => json!({"content": []}),
+        "resources/subscribe" => {
+            let (talk, message) = (talk.clone(), message.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(SECOND).await;
+                talk.answer(&message, &json!({}));
+            });
+            return;
+        }
+        _ => return,
+    };
+    let mut result = result;
+    result["resultType"] = json!("complete");
+    talk.answer(message, &result);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_call_that_opens_a_connection_loses_no_update() {
+    let updates = Arc::new(UpdateCounter::default());
+    let upstream = Upstream::new(settings(), dialing(serve_slow_subscriptions), updates.clone());
+    tokio::spawn(upstream.clone().run());
+    until(&upstream, UpstreamState::Ready).await;
+    upstream.subscribe(vec![ByteString::literal("a://1")]);
+    tokio::time::sleep(SECOND).await;
+    let before = updates.0.load(Ordering::Relaxed);
+    let caller = Arc::new(Caller { revision: "2025-11-25", ..(*testing::caller(1, Some("s"))).clone() });
+    let params = JsonObject::new().with("name", RawJson::string("t"));
+    upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await.unwrap();
+    tokio::time::sleep(SETTLE_TIME * 2).await;
+    assert_eq!(upstream.revision(), Some("2025-11-25"), "the call was promoted");
+    assert_eq!(updates.0.load(Ordering::Relaxed), before, "the server has not taken the subscription");
+    tokio::time::sleep(SECOND * 2).await;
+    assert_eq!(updates.0.load(Ordering::Relaxed), before + 1);
+    upstream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn updates_between_two_streams_of_the_shared_connection_are_reported() {
+    let listener: Arc<Mutex<Option<(ServerSide, Value)>>> = Arc::default();
+    let listens = listener.clone();
+    let shared = dialing(move |talk, message| match message["method"].as_str().unwrap_or_default() {
+        "server/discover" => {
+            let capabilities = json!({"resources": {"subscribe": true}, "tools": {}});
+            let versions = json!(["2026-07-28"]);
+            let result = json!({"resultType": "complete", "supportedVersions": versions, "capabilities": capabilities});
+            talk.answer(message, &result);
+        }
+        "subscriptions/listen" => {
+            talk.send_on_subscription("notifications/subscriptions/acknowledged", &message["id"]);
+            *listens.lock() = Some((talk.clone(), message["id"].clone()));
+        }
+        "tools/list" => {
+            let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
+            talk.answer(message, &json!({"resultType": "complete", "tools": tools}));
+        }
+        "resources/list" => talk.answer(message, &json!({"resultType": "complete", "resources": []})),
+        "resources/templates/list" => talk.answer(message, &json!({"resultType": "complete", "resourceTemplates": []})),
+        _ => {}
+    });
+    let updates = Arc::new(UpdateCounter::default());
+    let upstream = Upstream::new(settings(), shared, updates.clone());
+    tokio::spawn(upstream.clone().run());
+    until(&upstream, UpstreamState::Ready).await;
+    upstream.subscribe(vec![ByteString::literal("a://1")]);
+    tokio::time::sleep(SOON).await;
+    assert_eq!(updates.0.load(Ordering::Relaxed), 0, "nothing was missed");
+    let (talk, id) = listener.lock().take().unwrap();
+    talk.answer(&json!({"id": id}), &json!({"resultType": "complete"}));
+    tokio::time::sleep(SOON).await;
+    assert_eq!(updates.0.load(Ordering::Relaxed), 1);
     upstream.stop().await;
 }
