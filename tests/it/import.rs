@@ -10,7 +10,7 @@ use crate::harness::{self, lasting_port, until};
 const CONFIG: &str = ".config/moongate/moongate.toml";
 
 /// Entries that no config can have, each with a part of the reason.
-const UNUSABLE: [(&str, &str, &str); 10] = [
+const UNUSABLE: [(&str, &str, &str); 9] = [
     ("folder", r#"{"command": "a", "cwd": "${workspaceFolder}"}"#, "open in an editor"),
     ("argument", r#"{"command": "b", "args": ["${workspaceFolder}/x"]}"#, "open in an editor"),
     ("variable", r#"{"command": "c", "env": {"X": "${workspaceFolderBasename}"}}"#, "open in an editor"),
@@ -20,7 +20,6 @@ const UNUSABLE: [(&str, &str, &str); 10] = [
     ("hole", r#"{"url": "<YOUR URL>"}"#, "does not start with"),
     ("both", r#"{"url": "http://x.example/mcp", "command": "a"}"#, "both"),
     ("break", r#"{"url": "http://y.example/mcp", "headers": {"A": "b\nc"}}"#, "headers"),
-    ("open", r#"{"command": "e", "env": {"X": "${abc"}}"#, "without its `}`"),
 ];
 
 fn servers(entries: &[(&str, &str)]) -> String {
@@ -32,7 +31,8 @@ fn servers(entries: &[(&str, &str)]) -> String {
 async fn unusable_entries_do_not_keep_the_others_out() {
     let home = UserHome::new();
     let mut entries: Vec<(&str, &str)> = UNUSABLE.iter().map(|(name, entry, _)| (*name, *entry)).collect();
-    entries.push(("fine", r#"{"command": "fine", "env": {"KEY": "${NOT_SET}"}}"#));
+    // To a client, a reference without an end is plain text.
+    entries.push(("fine", r#"{"command": "fine", "env": {"KEY": "${NOT_SET}", "X": "${abc"}}"#));
     let text = servers(&entries);
     home.write(".cursor/mcp.json", &text);
     home.write(".codex/config.toml", "[mcp_servers.odd]\nurl = 5\n");
