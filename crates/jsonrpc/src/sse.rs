@@ -153,7 +153,7 @@ impl SseDecoder {
                     }
                 }
             }
-            // A long one is none that anybody knows, whatever its end. Bytes that are no UTF-8, such as half a character
+            // A long one is none that anybody knows, whatever its end. Bytes that are not UTF-8, such as half a character
             // at the cut, are replaced as the standard says: without a type, an event is a message.
             b"event" => self.kind = Some(String::from_utf8_lossy(&value[..value.len().min(KIND_MAX)]).into_owned()),
             // The standard ignores an id with a NULL character. A long one would be refused as a header.

@@ -124,7 +124,7 @@ fn format_of_servers(table: &NodeTable, file: Option<&FilePath>, asks: bool) -> 
     let is_alone = || table.keys().all(|key| matches!(key.as_str(), "servers" | "$schema" | "updated"));
     let is_json = file.and_then(FileFormat::of) == Some(FileFormat::Json);
     let name = file.and_then(FilePath::file_name).unwrap_or_default().to_string_lossy();
-    // VS Code has `servers` in a file of its own, and `inputs` beside them.
+    // VS Code has `servers` in its own file, with `inputs` next to them.
     match asks || (is_json && is_alone()) {
         true if asks || EDITOR_FILES.iter().any(|end| name.ends_with(end)) => &client::VS_CODE,
         true => &client::SERVERS,

@@ -15,7 +15,7 @@ pub(super) struct CancelledCall {
     pub(super) accepts_input: bool,
     /// Last request id at that moment. A response to a later request proves that the server read the cancellation.
     pub(super) last: u64,
-    /// True once the server has read the cancellation. A tool may continue all the same. Calls of the same principal
+    /// True once the server has read the cancellation. A tool may still continue. Calls of the same principal
     /// ignore that; calls of other principals wait for `CANCELLED_TIME`.
     pub(super) is_read: bool,
     pub(super) until: Instant,

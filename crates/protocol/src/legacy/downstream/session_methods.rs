@@ -150,7 +150,7 @@ pub(crate) fn on_notification(
         "notifications/progress" => {
             let token = notification.params.get("progressToken");
             let params = notification.params.clone();
-            // Progress after the response is no mistake: they may have crossed.
+            // Progress may cross the response on its way, so a late one is ignored.
             let _ = token.is_some_and(|token| session.client_requests.report_progress(token, params));
         }
         other if extends_protocol(other) => {

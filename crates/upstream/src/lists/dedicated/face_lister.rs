@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(names(&upstream, Era::Legacy), ["t"]);
         assert_eq!(names(&upstream, Era::Modern), [""; 0]);
         assert_eq!(upstream.status().reason, "");
-        // The process ends unused. Its list stays, and is no reason to start it again.
+        // The process ends unused. Its list stays, so nothing starts it again.
         tokio::time::sleep(upstream.settings.idle_stop * 2).await;
         assert_eq!(upstream.dedicated_count(), 0);
         assert_eq!(names(&upstream, Era::Legacy), ["t"]);
