@@ -23,6 +23,11 @@ impl ReleasePermit for NoPermit {
 }
 
 impl ConnectionPool {
+    /// Returns true if the server is known to speak both eras.
+    pub(crate) fn speaks_other_era(&self) -> bool {
+        self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.speaks_other_era == Some(true))
+    }
+
     /// Opens the face in an era for its lists. Returns true if it is open. False: the shared connection has that era,
     /// or the server is used in one era.
     pub(crate) async fn open_face(&self, era: Era) -> bool {
@@ -46,8 +51,7 @@ impl ConnectionPool {
         era: Era,
     ) -> Result<Option<(Arc<UpstreamConnection>, UseGuard)>, Error> {
         let key = spec.key.clone();
-        let known =
-            self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.speaks_other_era == Some(true));
+        let known = self.speaks_other_era();
         // A server that is silent in the other era leaves the call half of its time for this one.
         let limit = self.server.timeouts.call() / if known { 1 } else { 2 };
         match tokio::time::timeout(limit, self.checkout_dedicated(request, permit, spec, Some(era))).await {
@@ -71,8 +75,7 @@ impl ConnectionPool {
         if let Some(handshake) = handshake.filter(|_| self.dedicated.was_refused(key)) {
             self.last_handshake
                 .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*handshake).clone() })));
-        } else if self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.speaks_other_era == Some(true))
-        {
+        } else if self.speaks_other_era() {
             return Err(error);
         }
         self.use_one_era();

@@ -150,7 +150,8 @@ async fn list_other_face(supervised: &SupervisedServer, connection: &UpstreamCon
     let mut status = supervised.server.status.subscribe();
     let is_empty = status.wait_for(|status| status.state == UpstreamState::Ready && !supervised.lists.has_items());
     let is_empty = is_empty.await.is_ok();
-    if is_empty {
+    // Over HTTP a handshake in the wrong era reaches the server that is in use, so the other era must be known.
+    if is_empty && (connection.link.is_multiplexed() || supervised.pool.speaks_other_era()) {
         supervised.pool.open_face(connection.era.other()).await;
     }
     std::future::pending().await
