@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::ListenerState;
-use crate::uploads::{Upload, Uploads};
+use crate::uploads::{ArrivingBody, UploadTable};
 use moongate_access::auth::PrincipalTable;
 use moongate_access::policy::{ANONYMOUS, AccessTable, RequestRate, TokenBucket};
 use moongate_gateway::EndpointDirectory;
@@ -31,7 +31,7 @@ pub struct AdmissionControl {
     rates: HashMap<u32, PrincipalRate>,
     memory: GatewayMemory,
     /// Bodies that arrive.
-    uploads: Arc<Uploads>,
+    uploads: Arc<UploadTable>,
 }
 
 /// Rest of a principal's rate.
@@ -69,7 +69,7 @@ impl AdmissionControl {
         principals: &PrincipalTable,
         memory: GatewayMemory,
     ) -> Self {
-        let uploads = Arc::<Uploads>::default();
+        let uploads = Arc::<UploadTable>::default();
         memory.budget.relieved_by(uploads.clone());
         let none = AdmissionControl { calls: 0, calls_per_key: 0, rates: HashMap::new(), memory, uploads };
         none.reloaded(settings, access, principals)
@@ -103,7 +103,7 @@ impl AdmissionControl {
     }
 
     /// Begins the body of a client's request.
-    pub(super) fn begin_upload(&self, holder: MemoryHolder) -> Upload {
+    pub(super) fn begin_upload(&self, holder: MemoryHolder) -> ArrivingBody {
         self.uploads.begin(holder.clone(), self.reserve(holder))
     }
 

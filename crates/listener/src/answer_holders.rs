@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn an_answer_belongs_to_its_client_and_its_server() {
-        let (client, other) = (MemoryHolder::Principal(1), MemoryHolder::Principal(2));
+        let client = MemoryHolder::Principal(1);
+        let other = MemoryHolder::Principal(2);
         let large = AnswerHolders::of(Some(client.clone()), &response(SMALL_MESSAGE + 1));
         assert!(large.include(&client) && large.include(&MemoryHolder::Server("a".into())));
         assert!(!large.include(&other) && !large.include(&MemoryHolder::Server("b".into())));

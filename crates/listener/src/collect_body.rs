@@ -12,7 +12,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 
 use crate::SlotRequest;
-use crate::uploads::Upload;
+use crate::uploads::ArrivingBody;
 use moongate_telemetry::{MemoryExhausted, MemoryReservation};
 
 /// Factor of the largest body that a connection may read for one body.
@@ -78,7 +78,7 @@ pub async fn collect_body(
     wire: WireBytes,
     reservation: MemoryReservation,
 ) -> Result<Bytes, BodyError> {
-    collect_upload(body, limit, wire, Upload::unlisted(reservation)).await
+    collect_upload(body, limit, wire, ArrivingBody::unlisted(reservation)).await
 }
 
 /// Does the same for an upload, which may be ended before it is whole.
@@ -86,7 +86,7 @@ pub(super) async fn collect_upload(
     mut body: AxumBody,
     limit: usize,
     mut wire: WireBytes,
-    mut upload: Upload,
+    mut upload: ArrivingBody,
 ) -> Result<Bytes, BodyError> {
     let wire_max = u64::try_from(limit).unwrap_or(u64::MAX).saturating_mul(WIRE_FACTOR).saturating_add(WIRE_SLACK);
     let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());

@@ -331,12 +331,12 @@ mod tests {
     }
 
     /// Bytes that tell when their memory is free.
-    struct Held {
+    struct HeldBytes {
         bytes: Vec<u8>,
         _freed: oneshot::Sender<()>,
     }
 
-    impl AsRef<[u8]> for Held {
+    impl AsRef<[u8]> for HeldBytes {
         fn as_ref(&self) -> &[u8] {
             &self.bytes
         }
@@ -347,7 +347,7 @@ mod tests {
         let large = || {
             let (_freed, freed) = oneshot::channel();
             let bytes = (0..=u8::MAX).cycle().take(FRAME_MAX * 5 / 2).collect();
-            (Full::new(Bytes::from_owner(Held { bytes, _freed })).map_err(|never| match never {}), freed)
+            (Full::new(Bytes::from_owner(HeldBytes { bytes, _freed })).map_err(|never| match never {}), freed)
         };
         let detector = stall_detector();
         let (body, mut freed) = large();

@@ -44,7 +44,9 @@ impl StalledWrites {
     /// Lists a write that begins to wait, of an answer with these holders.
     pub(super) fn begin(self: &Arc<Self>, holders: AnswerHolders) -> StallGuard {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (since, must_end, task) = (Instant::now(), AtomicBool::new(false), AtomicWaker::new());
+        let since = Instant::now();
+        let must_end = AtomicBool::new(false);
+        let task = AtomicWaker::new();
         let write = Arc::new(StalledWrite { holders, since, must_end, task });
         self.waiting.lock().insert(id, write.clone());
         StallGuard { write, id, list: self.clone() }
@@ -97,7 +99,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_write_that_waits_longest_ends_first() {
-        let (writes, holder) = (Arc::new(StalledWrites::default()), MemoryHolder::Principal(1));
+        let writes = Arc::new(StalledWrites::default());
+        let holder = MemoryHolder::Principal(1);
         let first = writes.begin(of(1, "a"));
         let second = writes.begin(of(1, "a"));
         assert!(!writes.end_oldest(&holder), "both are slow for a moment only");
@@ -113,7 +116,8 @@ mod tests {
     async fn a_write_ends_for_its_own_holders_only() {
         let writes = Arc::new(StalledWrites::default());
         let unknown = writes.begin(AnswerHolders::default());
-        let (first, second) = (writes.begin(of(1, "a")), writes.begin(of(2, "b")));
+        let first = writes.begin(of(1, "a"));
+        let second = writes.begin(of(2, "b"));
         tokio::time::advance(STALL_GRACE).await;
         assert!(!writes.end_oldest(&MemoryHolder::Principal(3)));
         assert!(!writes.end_oldest(&MemoryHolder::Server("c".into())));

@@ -76,7 +76,8 @@ impl StdioConnection {
         let finished = CancellationToken::new();
         let mut writing = tokio::spawn(write_lines(writer, lines, finished.clone()));
         let state = listener_state.downstream.clone();
-        let (draining, revoked) = (state.draining.clone(), listener_state.endpoints.until_revoked(&principal));
+        let draining = state.draining.clone();
+        let revoked = listener_state.endpoints.until_revoked(&principal);
         let holder = memory_holder(&principal, network.as_ref().and_then(|network| network.peer));
         let sender = (principal.clone(), holder.clone());
         let client = StdioClient::new(endpoint, sender, scope.clone(), state, out.clone());

@@ -23,7 +23,7 @@ const GROWTH_MIN: usize = 16 * 1024;
 
 /// Large bodies that arrive, the one that began first in front.
 #[derive(Default)]
-pub(super) struct Uploads {
+pub(super) struct UploadTable {
     arriving: Mutex<BTreeMap<u64, ListedUpload>>,
     next: AtomicU64,
 }
@@ -47,18 +47,18 @@ struct UploadBuffer {
 }
 
 /// Body that arrives, until it is whole.
-pub(super) struct Upload {
+pub(super) struct ArrivingBody {
     state: Arc<UploadState>,
     /// List that it enters once it is large, and its holder.
-    list: Option<(Arc<Uploads>, MemoryHolder)>,
+    list: Option<(Arc<UploadTable>, MemoryHolder)>,
     /// Place in the list.
     id: Option<u64>,
 }
 
-impl Uploads {
+impl UploadTable {
     /// Begins an upload of a holder.
-    pub(super) fn begin(self: &Arc<Self>, holder: MemoryHolder, reservation: MemoryReservation) -> Upload {
-        let mut upload = Upload::unlisted(reservation);
+    pub(super) fn begin(self: &Arc<Self>, holder: MemoryHolder, reservation: MemoryReservation) -> ArrivingBody {
+        let mut upload = ArrivingBody::unlisted(reservation);
         upload.list = Some((self.clone(), holder));
         upload
     }
@@ -70,7 +70,7 @@ impl Uploads {
     }
 }
 
-impl MemoryRelief for Uploads {
+impl MemoryRelief for UploadTable {
     /// Ends the upload of a holder that began first. The gateway has started nothing for it yet.
     fn end_oldest(&self, holder: &MemoryHolder) -> bool {
         let mut arriving = self.arriving.lock();
@@ -100,12 +100,12 @@ impl UploadBuffer {
     }
 }
 
-impl Upload {
+impl ArrivingBody {
     /// Begins an upload that is never ended for the sake of others.
     pub(super) fn unlisted(reservation: MemoryReservation) -> Self {
         let buffer = Mutex::new(UploadBuffer { bytes: Vec::new(), reservation, ended: None });
         let state = Arc::new(UploadState { buffer, task: AtomicWaker::new() });
-        Upload { state, list: None, id: None }
+        ArrivingBody { state, list: None, id: None }
     }
 
     /// Makes sure that so many bytes are reserved.
@@ -166,7 +166,7 @@ impl Upload {
     }
 }
 
-impl Drop for Upload {
+impl Drop for ArrivingBody {
     fn drop(&mut self) {
         if let (Some((list, _)), Some(id)) = (&self.list, self.id) {
             list.arriving.lock().remove(&id);
@@ -205,16 +205,17 @@ mod tests {
     async fn slow_uploads_of_the_largest_holder_make_room_for_another() {
         let metrics = Metrics::new();
         let budget = MemoryBudget::new(&MemoryWatch::new(MemoryLimit::Bytes(1 << 40), &metrics), &metrics);
-        let uploads = Arc::new(Uploads::default());
+        let uploads = Arc::new(UploadTable::default());
         budget.relieved_by(uploads.clone());
         let begin = |holder: MemoryHolder, bytes: usize| {
             let mut upload = uploads.begin(holder.clone(), budget.share(holder).begin());
             upload.cover(bytes).map(|()| upload)
         };
-        let (busy, quiet) = (MemoryHolder::Principal(1), MemoryHolder::Principal(2));
+        let busy = MemoryHolder::Principal(1);
+        let quiet = MemoryHolder::Principal(2);
         // Tebibytes are only counted here, so that what the test's own process uses changes nothing.
         let part = 64 * 1024 * MIB;
-        let held: Vec<Upload> = std::iter::from_fn(|| begin(busy.clone(), part).ok()).collect();
+        let held: Vec<ArrivingBody> = std::iter::from_fn(|| begin(busy.clone(), part).ok()).collect();
         let small = begin(quiet.clone(), part).unwrap();
         // More than half of what is left, until two parts end.
         let large = 4 * part;
@@ -229,7 +230,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_upload_leaves_the_list_at_its_end() {
         let metrics = Metrics::new();
-        let uploads = Arc::new(Uploads::default());
+        let uploads = Arc::new(UploadTable::default());
         let reservation = MemoryBudget::unlimited(&metrics).share(MemoryHolder::Local).begin();
         let mut upload = uploads.begin(MemoryHolder::Local, reservation);
         upload.append(&[b'x'; 100], None).unwrap();

@@ -152,7 +152,8 @@ mod tests {
     async fn a_write_that_stands_still_ends_early_where_memory_is_short() {
         let list = Arc::new(StalledWrites::default());
         let (ours, _theirs) = duplex(4);
-        let (holder, answer) = (MemoryHolder::Principal(1), Arc::new(CurrentAnswer::default()));
+        let holder = MemoryHolder::Principal(1);
+        let answer = Arc::new(CurrentAnswer::default());
         answer.set(AnswerHolders { client: Some(holder.clone()), server: None });
         let mut written = WriteTimeout::new(ours, LIMIT, (list.clone(), answer), || ());
         written.write_all(b"full").await.unwrap();

@@ -53,7 +53,7 @@ pub struct PrincipalChange {
 }
 
 impl PrincipalTable {
-    /// Returns the principal of a key. Another name makes another principal, with this secret and a role of its own.
+    /// Returns the principal of a key. Another name makes another principal, with this secret and its own role.
     pub fn intern(
         &self,
         method: &'static str,
