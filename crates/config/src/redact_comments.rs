@@ -92,7 +92,8 @@ mod tests {
     #[test]
     fn a_line_of_many_comments_is_read_once() {
         // Blanks times comments are a hundred billion here.
-        let (blanks, comments) = (" ".repeat(400_000), "/**/".repeat(300_000));
+        let blanks = " ".repeat(400_000);
+        let comments = "/**/".repeat(300_000);
         let text =
             format!("{{}}\n// {{\"token\": \"x\"}}\n{blanks}/* \"token\": \"y\" */{comments}\n  // \"token\": \"z\"\n");
         let comments = comments_of(FileFormat::Json, &text);

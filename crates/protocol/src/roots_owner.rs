@@ -157,7 +157,9 @@ mod tests {
 
     #[test]
     fn a_connection_is_claimed_only_when_its_client_is_asked() {
-        let (calls, one, other) = (PendingCalls::default(), with_roots("one"), with_roots("other"));
+        let calls = PendingCalls::default();
+        let one = with_roots("one");
+        let other = with_roots("other");
         calls.roots_owner().mark_shared();
         let open = calls.open(&one, LogInterest::Never, CallTarget::default());
         // The call ends, and its queue takes nothing any more.

@@ -374,7 +374,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn clients_without_a_key_are_told_apart_by_their_addresses() {
         let parking = parking(3);
-        let (first, second) = (peer(1), peer(2));
+        let first = peer(1);
+        let second = peer(2);
         let kept = parking.park(second.clone(), parked().0).unwrap();
         assert!(!parking.end_oldest(&first.holder), "the memory of one client ends no call of another");
         assert!(!parking.end_oldest(&MemoryHolder::Local));

@@ -88,7 +88,8 @@ impl<'a> RemoteBridge<'a> {
     /// Headers that it sends, each with its value. `None` if they are longer than any server reads.
     fn headers(&self) -> Option<Map<String, Value>> {
         let variables: HashMap<&str, &str> = self.env.iter().copied().collect();
-        let (mut headers, mut left) = (Map::new(), HEADERS_MAX);
+        let mut headers = Map::new();
+        let mut left = HEADERS_MAX;
         for pair in self.flags.windows(2).filter(|pair| pair[0] == "--header") {
             let Some((name, value)) = pair[1].split_once(':') else { continue };
             let value = with_variables(value.trim(), &variables, left)?;

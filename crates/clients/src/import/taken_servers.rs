@@ -99,7 +99,8 @@ mod tests {
         let mut same = 0;
         for there in entries() {
             for found in entries().iter().filter(|found| missing_settings(&there, found, &variables).is_some()) {
-                let (own, sought) = (EntryMarks::of(&there, &variables).own, EntryMarks::of(found, &variables).sought);
+                let own = EntryMarks::of(&there, &variables).own;
+                let sought = EntryMarks::of(found, &variables).sought;
                 assert!(sought.iter().any(|mark| own.contains(mark)), "{there:?} {found:?}");
                 same += 1;
             }

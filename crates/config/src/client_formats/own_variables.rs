@@ -56,7 +56,9 @@ fn texts(list: &ConfigNode) -> impl Iterator<Item = &str> {
 /// `sh -c 'NAME=value ...'`.
 fn set_in_words(words: &[String]) -> HashSet<&str> {
     let mut names = HashSet::new();
-    let (mut before, mut takes_variables, mut has_shell) = ("", false, false);
+    let mut before = "";
+    let mut takes_variables = false;
+    let mut has_shell = false;
     for word in words {
         let in_flag = word.strip_prefix("--env=").or_else(|| word.strip_prefix("-e"));
         let value = if VARIABLE_FLAGS.contains(&before) { Some(word.as_str()) } else { in_flag };

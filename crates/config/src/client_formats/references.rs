@@ -37,7 +37,8 @@ pub(super) fn rewrite(
 ) -> Result<String, UnreadableReference> {
     let mut out = String::with_capacity(text.len());
     let is_ours = styles.contains(&ReferenceStyle::Escaped);
-    let (mut rest, mut is_after_dollar) = (text, false);
+    let mut rest = text;
+    let mut is_after_dollar = false;
     while let Some(at) = rest.find(['$', '%', '{']) {
         out.push_str(&rest[..at]);
         is_after_dollar &= at == 0;

@@ -42,7 +42,8 @@ impl EarlyUpdates {
     /// Creates the updates of a stream that was just opened, and that has no other one before it.
     pub(crate) fn of_stream(opened: &NotificationStream, server: &dyn McpServer, caller: &Arc<Caller>) -> Self {
         let update = |uri: &ByteString| {
-            let (answer, uri) = (server.confirm_subscription(caller, uri), uri.clone());
+            let answer = server.confirm_subscription(caller, uri);
+            let uri = uri.clone();
             async move {
                 // A resource whose subscription is refused has no updates at all.
                 let is_taken = match answer {

@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn a_definition_is_checked_once() {
-        let (checks, item) = (DefinitionChecks::default(), tool("a"));
+        let checks = DefinitionChecks::default();
+        let item = tool("a");
         let first = checks.check(ItemKind::Tools, &item);
         assert!(Arc::ptr_eq(&first, &checks.check(ItemKind::Tools, &item)));
         let other = checks.check(ItemKind::Resources, &item);
@@ -75,7 +76,8 @@ mod tests {
 
     #[test]
     fn results_of_definitions_that_are_gone_are_forgotten() {
-        let (checks, kept) = (DefinitionChecks::default(), tool("kept"));
+        let checks = DefinitionChecks::default();
+        let kept = tool("kept");
         let first = checks.check(ItemKind::Tools, &kept);
         for n in 0..1000 {
             assert!(checks.check(ItemKind::Tools, &tool(&format!("t{n}"))).is_ok());

@@ -34,7 +34,8 @@ impl ConnectionPool {
         if self.other_era(era).is_none() {
             return false;
         }
-        let (caller, call) = (gateway_caller(), Call::new(McpMethod::List(ItemKind::Tools), JsonObject::new()));
+        let caller = gateway_caller();
+        let call = Call::new(McpMethod::List(ItemKind::Tools), JsonObject::new());
         let request = CheckoutRequest::new(&caller, era, &call);
         // Without a client's call nothing needs it for long, over HTTP neither.
         let spec = isolation::shared_in_era(era, Some(self.server.settings.idle_stop));

@@ -135,7 +135,8 @@ impl OpenRequests {
 
     fn register(&self, id: &RequestId) -> Option<OpenRequestGuard> {
         let mut open = self.lock();
-        let (token, reason) = (CancellationToken::new(), CancelReason::default());
+        let token = CancellationToken::new();
+        let reason = CancelReason::default();
         (open.len() < OPEN_MAX).then(|| {
             // A copy: the id is a span of the message, whose buffer must not live as long as the request.
             let id = RequestId::from_raw(id.raw().detached()).unwrap_or_else(|| id.clone());
