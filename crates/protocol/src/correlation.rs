@@ -4,6 +4,7 @@
 //! could belong to two callers goes to neither.
 
 mod cancelled_call;
+mod log_recipient;
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,6 +17,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::cancelled_call::CallOwner;
 use self::cancelled_call::CancelledCall;
+pub(super) use self::log_recipient::LogInterest;
 use crate::input_recipient::{CallCandidate, CallTarget, InteractiveTargets, QuietTargets};
 use crate::open_inputs::OpenInputs;
 use crate::roots_owner::RootsOwner;
@@ -88,17 +90,6 @@ impl CorrelationEntry {
             kind => self.capabilities.supports(kind),
         }
     }
-}
-
-/// Relation between a call and the log messages on a shared pipe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LogInterest {
-    /// No log message is about it. The call is the gateway's own, or its revision forbids logs that were not requested.
-    Never,
-    /// Log messages may be about it, and this principal does not want them.
-    Unwanted(u32),
-    /// Log messages may be about it, and this principal wants them.
-    Wanted(u32),
 }
 
 /// Handle of one open call. Dropping it removes the call from the table.
@@ -189,18 +180,23 @@ impl PendingCalls {
         let kind = InputKind::classify(&request.method, &request.params);
         self.record_kind(kind);
         let fits = |_, open: &CorrelationEntry| open.stray_messages.is_some() && open.accepts(kind);
-        match self.sole_candidate(fits).filter(|id| self.may_ask(*id, kind)) {
+        match self.sole_candidate(kind, fits).filter(|id| self.may_ask(*id, kind)) {
             Some(id) => self.push(id, request),
             None => Err(request),
         }
     }
 
     /// Delivers an input request that went to the wrong call of a client to another call of that client.
-    pub(super) fn redeliver_request(&self, caller: &Caller, request: RpcRequest) -> Result<(), RpcRequest> {
+    pub(super) fn redeliver_request(
+        &self,
+        (from, caller): (u64, &Caller),
+        request: RpcRequest,
+    ) -> Result<(), RpcRequest> {
         let (kind, owner) = (InputKind::classify(&request.method, &request.params), owner_of(caller));
-        let fits =
-            |_, open: &CorrelationEntry| open.stray_messages.is_some() && open.accepts(kind) && open.owner == owner;
-        match self.sole_candidate(fits) {
+        let fits = |id, open: &CorrelationEntry| {
+            id != from && open.stray_messages.is_some() && open.accepts(kind) && open.owner == owner
+        };
+        match self.sole_candidate(kind, fits) {
             Some(id) => self.push(id, request),
             None => Err(request),
         }
@@ -401,7 +397,7 @@ impl PendingCalls {
         // A call is open before it is sent, and for a moment after its response: neither is asked.
         // If no client supports the request, the only open call shall fail with the name of the missing
         // capability.
-        self.sole_candidate(|id, open| open.accepts(kind) && is_awaited(id))
+        self.sole_candidate(kind, |id, open| open.accepts(kind) && is_awaited(id))
             .or_else(|| self.sole_call(|open| !open.accepts(kind)))
             .filter(|id| self.may_ask(*id, kind))
     }
@@ -410,7 +406,7 @@ impl PendingCalls {
     ///
     /// Returns `None` if another client has a call open that the request could come from. Among several calls of one
     /// client the likeliest call gets it, since the client is the same.
-    fn sole_candidate(&self, fits: impl Fn(u64, &CorrelationEntry) -> bool) -> Option<u64> {
+    fn sole_candidate(&self, kind: InputKind, fits: impl Fn(u64, &CorrelationEntry) -> bool) -> Option<u64> {
         let mut open = self.lock();
         let owner = open.iter().find(|(id, call)| fits(**id, call))?.1.owner.clone();
         if owner.is_none() || open.values().any(|call| call.owner.is_some() && call.owner != owner) {
@@ -437,6 +433,10 @@ impl PendingCalls {
         let candidates: Vec<CallCandidate> = fitting.map(candidate).collect();
         let mut targets = self.0.interactive_targets.lock();
         let id = targets.pick_recipient(&candidates)?;
+        // A server asks for roots on its own account, which says nothing of the call that is open then.
+        if kind == InputKind::Roots {
+            return Some(id);
+        }
         let alone = unread == u64::MAX && open.values().filter(|call| call.owner.is_some()).count() == 1;
         let picked = open.get_mut(&id)?;
         picked.input_count = picked.input_count.saturating_add(1);
@@ -468,22 +468,6 @@ impl PendingCalls {
         // Expired entries leave here: every read of the list passes through this function.
         all.retain(|cancelled| cancelled.until > now);
         all.iter().for_each(&mut visit);
-    }
-
-    /// Picks the call for a log message, which carries no call id.
-    ///
-    /// That is the only call that wants logs, unless the message could be about another principal.
-    fn sole_log_recipient(&self) -> Option<u64> {
-        let id = self.sole_match(|open| matches!(open.logs, LogInterest::Wanted(_)))?;
-        let open = self.lock();
-        let owner = |logs| match logs {
-            LogInterest::Never => None,
-            LogInterest::Unwanted(principal) | LogInterest::Wanted(principal) => Some(principal),
-        };
-        let principal = owner(open.get(&id)?.logs);
-        let alone = open.values().filter_map(|call| owner(call.logs)).all(|other| Some(other) == principal);
-        let others = |cancelled: &CancelledCall| cancelled.owner.as_ref().map(|owner| owner.principal) != principal;
-        (alone && !self.any_cancelled(others)).then_some(id)
     }
 
     fn sole_match(&self, fits: impl Fn(&CorrelationEntry) -> bool) -> Option<u64> {

@@ -1,8 +1,11 @@
 //! Tests of `correlation.rs`.
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 
 use super::*;
+use moongate_jsonrpc::json::JsonObject;
+use moongate_model::{Call, McpMethod};
 
 /// Returns a caller that can be asked for samples.
 fn able(principal: u32, session: Option<&str>) -> Caller {
@@ -28,16 +31,16 @@ fn an_input_request_reaches_no_other_session() {
         let caller = Caller { capabilities, ..able(1, Some(session)) };
         calls.open(&caller, LogInterest::Never, CallTarget::default())
     };
-    let unable = open("a", false);
+    let unable = open("a");
     assert_eq!(find(&ask), Some(unable.id), "its client lacks what the server asks for");
-    let second = open("b", false);
+    let second = open("b");
     assert_eq!(find(&ask), None, "it could be about either");
     drop((unable, second));
     let able = open("a", true);
     assert_eq!(find(&ask), Some(able.id));
-    let same = open("a", false);
+    let same = open("a");
     assert_eq!(find(&ask), Some(able.id));
-    let other = open("b", false);
+    let other = open("b");
     assert_eq!(find(&ask), None, "the server may ask because of the other session's call");
     drop((other, same));
     let second = open("a", true);
@@ -97,15 +100,52 @@ async fn a_misdirected_input_request_stays_with_its_client() {
     let (first, second) = (open(1), open(1));
     assert_eq!(find(&ask), Some(first.id));
     drop(first);
-    assert!(calls.redeliver_request(&able(1), request.clone()).is_ok(), "the first call is over: it was the second's");
+    assert!(
+        calls.redeliver_request((0, &able(1)), request.clone()).is_ok(),
+        "the first call is over: it was the second's"
+    );
     let stray_messages = second.stray_messages.clone().unwrap();
     assert!(matches!(stray_messages.next().await, RpcMessage::Request(_)));
     drop(second);
     let other = open(2);
-    assert!(calls.redeliver_request(&able(1), request.clone()).is_err(), "another principal's call is not asked");
+    assert!(calls.redeliver_request((0, &able(1)), request.clone()).is_err(), "another principal's call is not asked");
     let _third = open(1);
-    assert!(calls.redeliver_request(&able(1), request).is_err(), "nor is anybody, beside it");
+    assert!(calls.redeliver_request((0, &able(1)), request).is_err(), "nor is anybody, beside it");
     drop(other);
+}
+
+/// A server of files asks for roots as soon as it runs, whatever its first call is.
+#[test]
+fn a_request_for_roots_says_nothing_of_its_call() {
+    let calls = PendingCalls::default();
+    let capabilities = ClientCapabilities { sample: true, roots: true, ..ClientCapabilities::default() };
+    let caller = Caller { capabilities, ..able(1, Some("a")) };
+    let target = |name: &str| {
+        let params = JsonObject::parse(Bytes::from(format!(r#"{{"name":"{name}"}}"#))).unwrap();
+        CallTarget::from_call(&Call::new(McpMethod::CallTool, params))
+    };
+    let open = |name| calls.open(&caller, LogInterest::Never, target(name));
+    let roots = RpcMessage::parse(&Bytes::from_static(br#"{"jsonrpc":"2.0","id":0,"method":"roots/list"}"#)).unwrap();
+    let first = open("slow");
+    assert_eq!(calls.find_call(&roots, &|_| true), Some(first.id));
+    drop(first);
+    // The client gives it up, which the gateway has not heard yet.
+    let _given_up = open("slow");
+    let asking = open("asking");
+    assert_eq!(calls.find_call(&ask(), &|_| true), Some(asking.id));
+}
+
+#[test]
+fn a_request_that_its_call_gave_back_goes_to_another_call() {
+    let calls = PendingCalls::default();
+    let open = || calls.open(&able(1, None), LogInterest::Never, CallTarget::default());
+    let (given_up, other) = (open(), open());
+    assert_eq!(calls.find_call(&ask(), &|_| true), Some(given_up.id));
+    let RpcMessage::Request(request) = ask() else { unreachable!() };
+    assert!(calls.redeliver_request((given_up.id, &able(1, None)), request.clone()).is_ok());
+    assert!(other.stray_messages.as_ref().unwrap().next().now_or_never().is_some());
+    drop(other);
+    assert!(calls.redeliver_request((given_up.id, &able(1, None)), request).is_err(), "not to the same again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -33,8 +33,8 @@ use moongate_jsonrpc::message::{
     RequestId, RpcError, RpcMessage, RpcNotification, RpcRequest, RpcResponse, code, encode_with, write_request,
 };
 use moongate_model::{
-    Call, Caller, CancelReason, ClientCapabilities, Error, Exchange, ExchangeEvent, InputKind, InputRequest,
-    InputRequired, LogFilter, McpMethod, Notification, Outcome, Principal, StateHolder, TaskMethod,
+    Call, Caller, CancelReason, ClientCapabilities, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired, LogFilter,
+    McpMethod, Notification, Outcome, Principal, StateHolder, TaskMethod,
 };
 use moongate_transport::{HeaderList, LinkError};
 
@@ -424,7 +424,8 @@ impl LegacyCall {
         let (responder, responses) = oneshot::channel();
         // On a shared pipe, the request may belong to another call of the same client.
         let redeliverable = (about.is_none() && self.server.link.is_multiplexed()).then(|| {
-            (self.caller.clone(), RpcRequest { id: id.clone(), method: method.clone(), params: params.clone() })
+            let request = RpcRequest { id: id.clone(), method: method.clone(), params: params.clone() };
+            (self.entry.id, self.caller.clone(), request)
         });
         let progress = self.server.input_progress(&params);
         let key = open_inputs::key_of(&id);

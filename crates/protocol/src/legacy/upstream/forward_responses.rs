@@ -4,8 +4,10 @@
 //! Invariant: each input request gets one response, even if the client gives none, unless its server withdrew it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::legacy::tasks;
@@ -15,6 +17,9 @@ use crate::legacy::upstream::settle_roots::OpenRootsRequest;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RequestId, RpcError, RpcRequest, code};
 use moongate_model::{Caller, InputResponses};
+
+/// Time for which a client may not have seen a request of a call that it gives up.
+const UNSEEN_TIME: Duration = Duration::from_secs(1);
 
 /// Ways in which the wait for a client ends without its response.
 pub(crate) struct InputEndings {
@@ -30,10 +35,11 @@ pub(crate) struct InputEndings {
 pub(crate) async fn forward_responses(
     server: Arc<LegacyConnection>,
     (id, task): (RequestId, Option<ByteString>),
-    redeliverable: Option<(Arc<Caller>, RpcRequest)>,
+    redeliverable: Option<(u64, Arc<Caller>, RpcRequest)>,
     responses: oneshot::Receiver<InputResponses>,
     (endings, mut guard): (InputEndings, CountedInputGuard),
 ) {
+    let asked_at = Instant::now();
     let responses = tokio::select! {
         responses = tokio::time::timeout(server.options.timeouts.input_timeout(), responses) => Some(responses),
         () = endings.withdrawn.cancelled() => None,
@@ -45,10 +51,12 @@ pub(crate) async fn forward_responses(
     if endings.withdrawn.is_cancelled() {
         return;
     }
-    // A dropped responder after the call's response means that the request was for another call on the pipe.
-    if let (Some(Ok(Err(_))), Some((caller, request))) = (&responses, redeliverable)
-        && guard.is_call_answered()
-        && server.calls.redeliver_request(&caller, request).is_ok()
+    // Without a response after the call's own, the request was for another call on the pipe. So it may be if the client
+    // gave the call up a moment ago.
+    let is_left = matches!(&responses, None | Some(Ok(Err(_))));
+    let is_misdirected = is_left && (guard.is_call_answered() || asked_at.elapsed() < UNSEEN_TIME);
+    if let Some((from, caller, request)) = redeliverable.filter(|_| is_misdirected)
+        && server.calls.redeliver_request((from, &caller), request).is_ok()
     {
         return;
     }
