@@ -8,7 +8,7 @@ use moongate_platform::Platform;
 use moongate_upstream::ConnectTarget;
 
 use super::codes::DoctorCode;
-use super::examined::ExaminedGateway;
+use super::examined::{ExaminedGateway, ServerFacts};
 use super::finding::DoctorFinding;
 
 /// Looks for problems of this machine.
@@ -45,7 +45,9 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 
 /// Returns true if nothing answers there. A server in the same container does, if only with an error.
 fn is_silent(gateway: &ExaminedGateway, server: &str) -> bool {
-    gateway.state(server).is_some_and(|facts| facts.state != "ready" && !facts.reason.contains("HTTP status"))
+    // One that is only starting may answer yet.
+    let has_failed = |facts: &ServerFacts| matches!(facts.state.as_str(), "backing_off" | "failed");
+    gateway.state(server).is_some_and(|facts| has_failed(facts) && !facts.reason.contains("HTTP status"))
 }
 
 fn is_local(url: &url::Url) -> bool {
