@@ -1,6 +1,9 @@
 //! Events of servers for the gateway. Owns the audience of each event. Does not deliver events (`gateway`). Invariant:
 //! a sink never blocks.
 
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -24,6 +27,8 @@ pub struct UpstreamEvent {
 pub enum Audience {
     /// All clients of the server.
     Everyone,
+    /// Clients that use the shared connection, on which it came. The others have it from their own.
+    SharedClients(DedicatedSessions),
     /// Clients that own the dedicated connection on which it came.
     Owner(ConnectionOwner),
 }
@@ -33,6 +38,7 @@ impl Audience {
     pub fn includes(&self, caller: &Caller) -> bool {
         match self {
             Audience::Everyone => true,
+            Audience::SharedClients(elsewhere) => !(elsewhere.0)(caller),
             Audience::Owner(owner) => owner.matches(caller),
         }
     }
@@ -40,9 +46,19 @@ impl Audience {
     /// Returns true if clients of several principals may get the event.
     pub fn spans_principals(&self) -> bool {
         match self {
-            Audience::Everyone => true,
+            Audience::Everyone | Audience::SharedClients(_) => true,
             Audience::Owner(owner) => owner.spans_principals(),
         }
+    }
+}
+
+/// Check whether a client has an open connection of its own to a server.
+#[derive(Clone)]
+pub struct DedicatedSessions(pub(crate) Arc<dyn Fn(&Caller) -> bool + Send + Sync>);
+
+impl Debug for DedicatedSessions {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("DedicatedSessions")
     }
 }
 

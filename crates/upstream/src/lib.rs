@@ -50,7 +50,7 @@ pub use connection::dial::{ConnectIdentity, open_connection, transport_name};
 pub use connection_owner::ConnectionOwner;
 #[cfg(any(test, feature = "testing"))]
 pub use event::NoSink;
-pub use event::{Audience, EventSink, UpstreamEvent};
+pub use event::{Audience, DedicatedSessions, EventSink, UpstreamEvent};
 pub use gateway_caller::gateway_caller;
 pub use lists::definition_checks::DefinitionCheck;
 pub use lists::eras::EraLists;

@@ -135,6 +135,40 @@ async fn a_server_that_asks_for_roots_in_calls_gets_them_of_one_client_at_a_time
 }
 
 #[tokio::test]
+async fn what_a_server_logs_on_all_its_connections_reaches_a_client_once() {
+    let mock = serve(files()).await;
+    let gateway = Setup::new().http("a", &mock.url).start().await;
+    gateway.ready(&["a"]).await;
+    let mut client = gateway.client(Era::Legacy).await;
+    client.initialize_with(json!({"roots": {"listChanged": true}})).await;
+    let name = std::sync::Arc::new(std::sync::Mutex::new("one".to_owned()));
+    let stream = client.listen().await;
+    let answering = tokio::spawn(answer_all(client.clone(), stream, name.clone()));
+    let one = RootsClient { client: client.clone(), answering };
+    assert!(call(&one, "directories", &name).await.contains("file:///one"));
+    one.answering.abort();
+    let mut stream = client.listen().await;
+    let log = |n: usize| {
+        json!({"jsonrpc": "2.0", "method": "notifications/message",
+        "params": {"level": "error", "data": n}})
+        .to_string()
+    };
+    until("both connections have their streams", || async { (mock.listeners() >= 2).then_some(()) }).await;
+    assert!((1..=3).all(|n| mock.send_to_sessions(&log(n)) >= 2));
+    let mut seen = Vec::new();
+    while seen.last() != Some(&json!(3)) {
+        let message = crate::harness::within("a log message", stream.notification("notifications/message")).await;
+        seen.push(message["params"]["data"].clone());
+    }
+    // The others have it from the shared connection.
+    let more = stream.notification("notifications/message");
+    if let Ok(again) = tokio::time::timeout(std::time::Duration::from_millis(300), more).await {
+        seen.push(again["params"]["data"].clone());
+    }
+    assert_eq!(seen, [json!(1), json!(2), json!(3)]);
+}
+
+#[tokio::test]
 async fn a_server_is_known_to_ask_for_roots_in_its_next_life() {
     let mock = serve(files()).await;
     let setup = Setup::new().lasting().with("gateway", "drain = \"100ms\"").http("a", &mock.url);

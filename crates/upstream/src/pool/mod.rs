@@ -26,6 +26,7 @@ use arc_swap::{ArcSwapOption, Guard};
 
 use crate::connection::UpstreamConnection;
 use crate::connection::dial::ConnectIdentity;
+use crate::event::{Audience, DedicatedSessions};
 use crate::gateway_caller::gateway_caller;
 use crate::lists::ListStore;
 use crate::pool::connect_demand::ConnectDemand;
@@ -224,6 +225,12 @@ impl ConnectionPool {
             Some(use_guard) => use_guard.track_task(task),
             None => self.shared.tasks.track_task(task),
         }
+    }
+
+    /// Returns the audience of what the server tells on the shared connection.
+    pub(crate) fn shared_clients(&self) -> Audience {
+        let dedicated = self.dedicated.clone();
+        Audience::SharedClients(DedicatedSessions(Arc::new(move |caller| dedicated.has_open(caller))))
     }
 
     /// Waits until the shared connection has the roots of a client that has left, and runs nothing.

@@ -79,14 +79,15 @@ pub(super) fn on_notification(
     notification: Option<Notification>,
 ) {
     let Some(notification) = refresh.on_notification(notifications, notification) else { return };
-    // Anything else belongs to a call.
-    if let Notification::ResourceUpdated(..)
-    | Notification::ElicitationComplete(..)
-    | Notification::TaskStatus(_)
-    | Notification::Log(..)
-    | Notification::Extension(..) = notification
-    {
-        supervised.server.publish(Audience::Everyone, notification);
+    match notification {
+        Notification::ResourceUpdated(..) | Notification::ElicitationComplete(..) | Notification::TaskStatus(_) => {
+            supervised.server.publish(Audience::Everyone, notification);
+        }
+        Notification::Log(..) | Notification::Extension(..) => {
+            supervised.server.publish(supervised.pool.shared_clients(), notification);
+        }
+        // Anything else belongs to a call.
+        _ => {}
     }
 }
 
