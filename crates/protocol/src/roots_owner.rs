@@ -20,6 +20,10 @@ pub(super) struct RootsOwner {
     /// True if several clients use the connection.
     is_shared: AtomicBool,
     owner: Mutex<Option<RootsHolder>>,
+    /// True if roots were declared to find out whether the server asks for them.
+    is_trial: AtomicBool,
+    /// Signalled when a client without roots needs a connection that declares none.
+    unwanted: Notify,
     /// Signalled when another client is kept out.
     kept_out: Notify,
 }
@@ -43,6 +47,11 @@ impl RootsOwner {
     /// Records that several clients use the connection.
     pub(super) fn mark_shared(&self) {
         self.is_shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that roots were declared to find out whether the server asks for them.
+    pub(super) fn mark_trial(&self) {
+        self.is_trial.store(true, Ordering::Relaxed);
     }
 
     /// Claims the connection for a client's roots. Returns false if another client's are there.
@@ -98,7 +107,7 @@ impl PendingCalls {
     }
 
     /// Records that the server was offered roots, and did not ask for them by itself.
-    pub(super) fn record_roots_tried(&self) {
+    pub fn record_roots_tried(&self) {
         self.seen_input().set_roots_tried();
     }
 
@@ -112,6 +121,30 @@ impl PendingCalls {
     pub fn has_roots_of_another(&self, caller: &Caller) -> bool {
         let owner = owner_of(caller);
         self.roots_owner().is_any(|known| owner.as_ref() != Some(known))
+    }
+
+    /// True if the connection declares roots that no client gave, and it is not known whether the server asks for them.
+    pub fn is_roots_trial(&self) -> bool {
+        self.roots_owner().is_trial.load(Ordering::Relaxed)
+            && !self.seen_input().asks_roots()
+            && !self.seen_input().is_roots_tried()
+    }
+
+    /// True if the server asks for roots that the connection declares, and no client gave any.
+    pub fn declares_missing_roots(&self) -> bool {
+        self.roots_owner().is_trial.load(Ordering::Relaxed)
+            && self.seen_input().asks_roots()
+            && !self.roots_owner().is_any(|_| true)
+    }
+
+    /// Asks for another connection, which declares no roots.
+    pub fn refuse_missing_roots(&self) {
+        self.roots_owner().unwanted.notify_one();
+    }
+
+    /// Waits until a client without roots needs another connection.
+    pub async fn wait_missing_roots_refused(&self) {
+        self.roots_owner().unwanted.notified().await;
     }
 
     /// Keeps a caller out if the server has the roots of another client. Returns true if it does.

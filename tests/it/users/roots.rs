@@ -106,7 +106,8 @@ async fn a_server_that_looks_before_it_asks_gets_the_roots_of_each_session() {
             let gateway = setup.with("servers.a", &format!("share = {share:?}")).start().await;
             gateway.ready(&["a"]).await;
             each_has_its_own(&gateway, &format!("{about}, {share}")).await;
-            let reason = gateway.status("a").await.to_string();
+            // A client without roots may have had the connection replaced.
+            let reason = gateway.state("a", "ready").await.to_string();
             assert!(reason.contains("it asks for its clients' roots"), "{about}, {share}: {reason}");
             gateway.app.stop().await;
         }
@@ -130,6 +131,31 @@ async fn a_server_that_asks_for_roots_in_calls_gets_them_of_one_client_at_a_time
         let none = without_roots(&gateway).await;
         let counts = [call(&one, "counter", &name).await, none.call("a__counter", json!({})).await.text()];
         assert_eq!(counts, ["1", "1"]);
+        gateway.app.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_without_roots_calls_where_none_are_declared() {
+    for start in ["eager", "lazy"] {
+        let mock = serve(files()).await;
+        let setup = Setup::new().http("a", &mock.url).with("servers.a", &format!("start = {start:?}"));
+        let gateway = setup.start().await;
+        // The first call, at once: the server may not have asked yet.
+        let none = without_roots(&gateway).await;
+        until("the server is listed", || async {
+            let listed = none.request("tools/list", json!({})).await.result();
+            listed.to_string().contains("a__directories").then_some(())
+        })
+        .await;
+        assert_eq!(none.call("a__directories", json!({})).await.text(), "those of the arguments");
+        let requests = mock.recorded_requests();
+        let called = requests.iter().position(|request| request.body.contains("\"tools/call\"")).unwrap();
+        let opened = requests[..called].iter().rev().find(|request| request.body.contains("\"initialize\"")).unwrap();
+        assert!(!opened.body.contains("\"roots\""), "{start}: {}", opened.body);
+        // Clients with roots have connections that declare them.
+        let (one, name) = with_roots(&gateway, "one").await;
+        assert!(call(&one, "directories", &name).await.contains("file:///one"), "{start}");
         gateway.app.stop().await;
     }
 }

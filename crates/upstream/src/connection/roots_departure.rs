@@ -15,9 +15,17 @@ use crate::connection::reconnect_backoff::HEALTHY;
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 impl UpstreamConnection {
-    /// Waits until the client has left whose roots keep others out, and nothing runs any more. `has_tasks`: true while a
-    /// task runs on the connection.
+    /// Waits until the client has left whose roots keep others out, and nothing runs any more, or until a client without
+    /// roots is kept out by roots that the connection only declares. `has_tasks`: true while a task runs on the connection.
     pub(crate) async fn wait_roots_client_left(&self, has_tasks: impl Fn() -> bool) {
+        tokio::select! {
+            () = self.wait_owner_left(has_tasks) => {}
+            // It has no owner, and nobody has called.
+            () = self.calls.wait_missing_roots_refused() => {}
+        }
+    }
+
+    async fn wait_owner_left(&self, has_tasks: impl Fn() -> bool) {
         match self.calls.wait_kept_out().await {
             Some(session_ended) => session_ended.cancelled().await,
             // Nothing announces the end of a stateless client, so that only disuse tells it.

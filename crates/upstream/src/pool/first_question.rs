@@ -42,7 +42,7 @@ impl ConnectionPool {
     }
 
     /// Returns true if several clients use a connection.
-    fn shared_or_era(&self, connection: &UpstreamConnection) -> bool {
+    pub(super) fn shared_or_era(&self, connection: &UpstreamConnection) -> bool {
         self.shared.holds(connection)
             || self.dedicated.shared_by_era().iter().any(|shared| std::ptr::eq(&**shared, connection))
     }

@@ -258,6 +258,7 @@ impl ConnectionPool {
         if self.must_isolate(connection, caller, about_task)
             || self.needs_roots_connection(caller, about_task)
             || self.roots_trial(connection, caller, about_task).is_some()
+            || self.finds_missing_roots(connection, caller, about_task)
             || self.may_ask_first(connection, caller, about_task, || CallTarget::from_call(call))
         {
             return None;
@@ -275,10 +276,13 @@ impl ConnectionPool {
         if let Some(with_roots) = self.checkout_for_roots(request, permit).await {
             return Ok(with_roots);
         }
-        let (connection, use_guard) = self.checkout_shared_or_dedicated(request, permit).await?;
+        let (mut connection, mut use_guard) = self.checkout_shared_or_dedicated(request, permit).await?;
         self.wait_roots_trial(&connection, request).await;
         if let Some(with_roots) = self.checkout_for_roots(request, permit).await {
             return Ok(with_roots);
+        }
+        if self.wait_without_roots(&connection, request).await {
+            (connection, use_guard) = self.checkout_shared_or_dedicated(request, permit).await?;
         }
         if !request.has_waited {
             self.wait_first_question(&connection, request).await;

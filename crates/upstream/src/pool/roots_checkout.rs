@@ -2,6 +2,7 @@
 //! Does not ask clients (`protocol`). Invariant: no client calls where the server has another client's roots.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -15,6 +16,8 @@ use moongate_protocol::Era;
 
 /// Age from which a connection has shown whether its server asks for roots by itself.
 const TRIAL_TIME: Duration = Duration::from_millis(300);
+/// Longest time in which a connection that nobody has used is taken out of use.
+const REPLACE_TIME: Duration = Duration::from_secs(2);
 /// Time between two looks.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -64,18 +67,17 @@ impl ConnectionPool {
         }
     }
 
-    /// Returns the time in which a new connection may still show that its server asks for roots, if a call's client has
-    /// some.
+    /// Returns the time in which a new connection may still show that its server asks for roots. A client without roots
+    /// waits, too: it must not call where the server takes it for one that has some.
     pub(super) fn roots_trial(
         &self,
         connection: &UpstreamConnection,
         caller: &Caller,
         about_task: bool,
     ) -> Option<Duration> {
-        if connection.era != Era::Legacy
-            || self.seen_input_flag.asks_roots()
-            || !self.has_usable_roots(caller, about_task)
-        {
+        let concerns = self.has_usable_roots(caller, about_task)
+            || connection.calls.is_roots_trial() && self.shares_connection(connection, about_task);
+        if connection.era != Era::Legacy || self.seen_input_flag.asks_roots() || !concerns {
             return None;
         }
         TRIAL_TIME.checked_sub(connection.opened_at.elapsed())
@@ -93,12 +95,53 @@ impl ConnectionPool {
         }
     }
 
+    /// Returns true if a call would find a server that counts on roots, of a client without any. A connection on which
+    /// clients have called has their state, and stays.
+    pub(super) fn finds_missing_roots(
+        &self,
+        connection: &UpstreamConnection,
+        caller: &Caller,
+        about_task: bool,
+    ) -> bool {
+        // The cheap comparison first: most servers never ask.
+        self.seen_input_flag.asks_roots()
+            && connection.calls.declares_missing_roots()
+            && !self.has_usable_roots(caller, about_task)
+            && !connection.is_called.load(Ordering::Acquire)
+            && self.shares_connection(connection, about_task)
+    }
+
+    /// Returns true if a call shares its connection with other clients' calls.
+    fn shares_connection(&self, connection: &UpstreamConnection, about_task: bool) -> bool {
+        !about_task && self.sharing_mode() == SharingMode::Auto && self.shared_or_era(connection)
+    }
+
+    /// Waits until a connection that counts on missing roots is replaced. Returns false if there is no need.
+    pub(super) async fn wait_without_roots(
+        &self,
+        connection: &UpstreamConnection,
+        request: &CheckoutRequest<'_>,
+    ) -> bool {
+        if !self.finds_missing_roots(connection, request.caller, request.about_task) {
+            return false;
+        }
+        connection.calls.refuse_missing_roots();
+        let until = Instant::now() + REPLACE_TIME;
+        while Instant::now() < until && self.shared_or_era(connection) {
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+        true
+    }
+
     /// Waits until a new connection has shown whether its server asks for roots.
     pub(super) async fn wait_roots_trial(&self, connection: &UpstreamConnection, request: &CheckoutRequest<'_>) {
         let Some(left) = self.roots_trial(connection, request.caller, request.about_task) else { return };
         let until = Instant::now() + left;
         while Instant::now() < until && !self.seen_input_flag.asks_roots() {
             tokio::time::sleep(LOOK_PAUSE).await;
+        }
+        if connection.calls.is_roots_trial() {
+            connection.calls.record_roots_tried();
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) enum ConnectionEnd {
     Stopped,
     /// Another connection became the shared one.
     Promoted,
-    /// The server has the roots of a client that has left, and would show them to others.
+    /// The server has the roots of a client that has left, or counts on roots that nobody has.
     Vacated,
 }
 

@@ -60,7 +60,10 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
             }
             AttemptEnd::Vacated => {
                 let server = supervised.name();
-                tracing::info!(server, "server connected again: it has the roots of a client that has left");
+                tracing::info!(
+                    server,
+                    "server connected again: it had or expected roots that its clients do not share"
+                );
                 continue;
             }
             AttemptEnd::Stopped => break,

@@ -131,6 +131,7 @@ fn declared_capabilities(calls: &PendingCalls, options: &ConnectOptions, greetin
     let is_trial = options.is_shared && !calls.asks_roots() && greeting == LegacyGreeting::first(options.revision);
     match options.capabilities.as_object() {
         Some(capabilities) if is_trial => {
+            calls.roots_owner().mark_trial();
             capabilities.with("roots", RawJson::literal(r#"{"listChanged":true}"#)).to_raw()
         }
         _ => options.capabilities.clone(),
