@@ -4,6 +4,7 @@
 
 mod cookies;
 mod definitions;
+mod extension_clients;
 mod extensions;
 mod handshakes;
 mod http;

@@ -18,8 +18,8 @@ use crate::subscription::ClientSubscription;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
-    Call, Caller, Error, Exchange, McpMethod, McpServer, Notification, NotificationStream, ServerCapabilities,
-    ServerDescription, SubscriptionFilter, TaskMethod, TaskMode,
+    Call, Caller, Error, Exchange, ExtensionCheck, McpMethod, McpServer, Notification, NotificationStream,
+    ServerCapabilities, ServerDescription, SubscriptionFilter, TaskMethod, TaskMode,
 };
 
 /// Maximum length of instructions. Clients cut at about this.
@@ -130,6 +130,15 @@ impl McpServer for Endpoint {
             // Another server may list the resource later, and the subscription then moves there.
             if is_listed { answer } else { Ok(()) }
         }))
+    }
+
+    fn extension_check(&self, caller: &Caller) -> ExtensionCheck {
+        // Looked up each time: a reload makes another endpoint of this name.
+        let (gateway, name, principal) = (Arc::downgrade(&self.gateway), self.name.clone(), caller.principal.clone());
+        Box::new(move || {
+            let endpoint = gateway.upgrade().and_then(|gateway| gateway.endpoint(&name, &principal));
+            endpoint.is_some_and(|endpoint| endpoint.permits_extensions(&principal))
+        })
     }
 
     fn notify(&self, caller: &Arc<Caller>, notification: Notification) {

@@ -30,5 +30,5 @@ pub use input_request::{InputKind, InputProgress, InputRequest};
 pub use notification::{Notification, SubscriptionFilter};
 pub use notification_stream::NotificationStream;
 pub use principal::{LastCall, Principal, PrincipalKey, PrincipalSecret, RoleId};
-pub use server::{McpServer, ServerCapabilities, ServerDescription};
+pub use server::{ExtensionCheck, McpServer, ServerCapabilities, ServerDescription};
 pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};

@@ -33,9 +33,17 @@ pub trait McpServer: Send + Sync {
         None
     }
 
+    /// Returns the check whether a caller may use the server's extensions, for requests outside of its calls.
+    fn extension_check(&self, _: &Caller) -> ExtensionCheck {
+        Box::new(|| false)
+    }
+
     /// Sends a notification to the server.
     fn notify(&self, caller: &Arc<Caller>, notification: Notification);
 }
+
+/// Check whether a client may use a server's extensions at this moment. Rules may change while its session is open.
+pub type ExtensionCheck = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// Self-description of a server.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]

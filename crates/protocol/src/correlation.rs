@@ -18,6 +18,7 @@ use tokio::time::Instant;
 pub(crate) use self::cancelled_call::CallOwner;
 use self::cancelled_call::CancelledCall;
 pub(super) use self::log_recipient::LogInterest;
+use crate::extension_requests::ExtensionRequests;
 use crate::input_recipient::{CallCandidate, CallTarget, InteractiveTargets, QuietTargets};
 use crate::open_inputs::OpenInputs;
 use crate::roots_owner::RootsOwner;
@@ -57,6 +58,7 @@ struct PendingTable {
     withdrawable: OpenInputs,
     /// Client whose roots the server got.
     roots_owner: RootsOwner,
+    extension_requests: ExtensionRequests,
     /// Notified for each call that timed out while the server was silent.
     silent: Notify,
 }
@@ -225,6 +227,9 @@ impl PendingCalls {
     /// Records a request that names no call.
     fn record_kind(&self, kind: InputKind) {
         self.record_roots(kind);
+        if kind == InputKind::Extension && self.lock().values().any(|open| open.extensions) {
+            self.0.seen_input.set_extensions();
+        }
         if !matches!(kind, InputKind::Extension | InputKind::Other) && !self.is_idle() {
             self.0.seen_input.set();
         }
@@ -233,6 +238,17 @@ impl PendingCalls {
     /// Returns the record of what the server asks for.
     pub(super) fn seen_input(&self) -> &SeenInputFlag {
         &self.0.seen_input
+    }
+
+    /// Returns what is known of extensions on this connection.
+    pub(super) fn extension_requests(&self) -> &ExtensionRequests {
+        &self.0.extension_requests
+    }
+
+    /// True if the server may ask the client of such a call. `extensions`: true if the client may use the server's.
+    pub fn can_be_asked(&self, capabilities: ClientCapabilities, extensions: bool) -> bool {
+        capabilities != ClientCapabilities::default()
+            || extensions && self.0.extension_requests.are_expected(&self.0.seen_input)
     }
 
     /// Returns the client whose roots the server got on this connection.
@@ -278,11 +294,14 @@ impl PendingCalls {
     }
 
     /// True if another client has an open call that an input request could be about. Clients are told apart by owner.
-    pub fn has_other_clients(&self, caller: &Caller) -> bool {
-        let (owner, able) = (owner_of(caller), caller.capabilities != ClientCapabilities::default());
+    /// `extensions`: true if the caller may use the server's.
+    pub fn has_other_clients(&self, caller: &Caller, extensions: bool) -> bool {
+        let (owner, able) = (owner_of(caller), self.can_be_asked(caller.capabilities, extensions));
         // Two calls can be confused only if one of them accepts input requests.
         let other = |open: &CorrelationEntry| {
-            open.owner.is_some() && open.owner != owner && (able || open.capabilities != ClientCapabilities::default())
+            open.owner.is_some()
+                && open.owner != owner
+                && (able || self.can_be_asked(open.capabilities, open.extensions))
         };
         self.lock().values().any(other)
             || self
@@ -297,7 +316,7 @@ impl PendingCalls {
             return false;
         }
         let owner = owner_of(caller);
-        let is_able = |open: &CorrelationEntry| open.capabilities != ClientCapabilities::default();
+        let is_able = |open: &CorrelationEntry| self.can_be_asked(open.capabilities, open.extensions);
         let is_other = |open: &&CorrelationEntry| open.owner.is_some() && open.owner != owner && is_able(open);
         self.lock().values().filter(is_other).any(|open| !quiet.contains(open.target))
     }
@@ -489,9 +508,8 @@ impl CallEntry {
     pub(super) fn mark_cancelled(&self) {
         let open = self.calls.lock();
         let Some(call) = open.get(&self.id) else { return };
-        let (Some(owner), able) = (call.owner.clone(), call.capabilities != ClientCapabilities::default()) else {
-            return;
-        };
+        let Some(owner) = call.owner.clone() else { return };
+        let able = self.calls.can_be_asked(call.capabilities, call.extensions);
         let last = self.calls.0.last.load(Ordering::Relaxed);
         let until = Instant::now() + CANCELLED_TIME;
         let mut cancelled = self.calls.0.cancelled.lock();

@@ -24,6 +24,7 @@ mod dialect;
 mod era;
 mod error_labels;
 mod example_call;
+mod extension_requests;
 mod extensions;
 mod gateway_info;
 mod http_response;

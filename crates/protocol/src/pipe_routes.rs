@@ -25,23 +25,26 @@ impl PendingCalls {
             RpcMessage::Request(request)
                 if InputKind::classify(&request.method, &request.params) == InputKind::Other =>
             {
-                let error = unsupported_request(request);
-                MessageRoute::Answer(encode_with(128, |out| write_error(out, Some(&request.id), &error)))
+                refuse(request)
             }
             RpcMessage::Request(request)
                 if InputKind::classify(&request.method, &request.params) == InputKind::Extension =>
             {
-                calls.find_call(message, is_awaited).map_or_else(
-                    || {
-                        let error = unsupported_request(request);
-                        MessageRoute::Answer(encode_with(128, |out| write_error(out, Some(&request.id), &error)))
-                    },
-                    MessageRoute::Call,
-                )
+                match calls.find_call(message, is_awaited) {
+                    Some(id) => MessageRoute::Call(id),
+                    None if calls.extension_requests().has_client() => MessageRoute::Events,
+                    None => refuse(request),
+                }
             }
             other => calls.find_call(other, is_awaited).map_or(MessageRoute::Events, MessageRoute::Call),
         })
     }
+}
+
+/// Refuses a request at once.
+fn refuse(request: &RpcRequest) -> MessageRoute {
+    let error = unsupported_request(request);
+    MessageRoute::Answer(encode_with(128, |out| write_error(out, Some(&request.id), &error)))
 }
 
 /// Builds the error for a request that no client could answer.

@@ -17,6 +17,7 @@ pub struct SeenInputFlag(Arc<SeenInputFlagState>);
 struct SeenInputFlagState {
     seen: AtomicBool,
     roots: AtomicBool,
+    extensions: AtomicBool,
     roots_tried: AtomicBool,
     learned: Notify,
 }
@@ -29,12 +30,20 @@ pub struct SeenRequests {
     pub input: bool,
     /// Requests for the client's roots.
     pub roots: bool,
+    /// Requests of extensions in the middle of calls.
+    pub extensions: bool,
 }
 
 impl SeenInputFlag {
     /// Sets the flag, for an input request in the middle of a call.
     pub fn set(&self) {
         self.learn(&self.0.seen);
+    }
+
+    /// Records a request of an extension in the middle of a call.
+    pub(crate) fn set_extensions(&self) {
+        self.0.extensions.store(true, Ordering::Release);
+        self.set();
     }
 
     /// Records a request for roots.
@@ -62,11 +71,12 @@ impl SeenInputFlag {
     pub fn restore(&self, requests: SeenRequests) {
         self.0.seen.fetch_or(requests.input, Ordering::AcqRel);
         self.0.roots.fetch_or(requests.roots, Ordering::AcqRel);
+        self.0.extensions.fetch_or(requests.extensions, Ordering::AcqRel);
     }
 
     /// Returns what was seen, in this process or an earlier one.
     pub fn seen_requests(&self) -> SeenRequests {
-        SeenRequests { input: self.is_set(), roots: self.asks_roots() }
+        SeenRequests { input: self.is_set(), roots: self.asks_roots(), extensions: self.asks_extensions() }
     }
 
     /// True if the server has sent an input request in the middle of a call.
@@ -77,6 +87,11 @@ impl SeenInputFlag {
     /// True if the server has asked for a client's roots.
     pub fn asks_roots(&self) -> bool {
         self.0.roots.load(Ordering::Acquire)
+    }
+
+    /// True if the server has sent a request of an extension in the middle of a call.
+    pub(crate) fn asks_extensions(&self) -> bool {
+        self.0.extensions.load(Ordering::Acquire)
     }
 
     /// Waits until something new was seen. Wakes one waiter, once.

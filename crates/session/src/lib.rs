@@ -32,7 +32,7 @@ mod task_results;
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -204,6 +204,7 @@ impl Sessions {
             shared_stream,
             client_requests: ClientRequests::new(sleep_state.map_or(1, |state| state.next_request)),
             calls: SessionCalls::default(),
+            extension_check: OnceLock::new(),
             subscriptions: SessionSubscriptions::new(settings.subscriptions),
             tasks: SessionTasks::new(share.clone()),
             missed: MissedEvents::new(sleep_state.is_some_and(|state| state.pending_catch_up)),

@@ -69,11 +69,7 @@ impl Drop for OutsideRequest<'_> {
 impl Session {
     /// Sends a request on the GET stream and waits for the response. A client without such a stream gets it later.
     async fn ask_outside_calls(self: Arc<Self>, request: InputRequest) -> Result<JsonObject, RpcError> {
-        // The endpoint decides about extensions, and only calls come from there.
-        let is_extension = request.kind == InputKind::Extension;
-        if is_extension || !self.identity.caller().capabilities.supports(request.kind) {
-            return Err(refusal(format!("The client did not declare {}", request.kind.capability())));
-        }
+        self.check_kind(&request)?;
         let InputRequest { kind, method, mut params, progress } = request;
         let Some((id, response)) = self.client_requests.expect_response(progress.clone()) else {
             return Err(refusal("Too many requests wait for this client's answers".to_owned()));
@@ -89,6 +85,16 @@ impl Session {
         self.get_stream.outbox.push(encode_with(params.size_hint(), write), None);
         let _open = OutsideRequest { session: &self, id: id.clone() };
         response.await.unwrap_or_else(|_| Err(session_ended()))
+    }
+
+    /// Checks that the client may get a request: it declared the kind, or the endpoint permits it extensions.
+    fn check_kind(&self, request: &InputRequest) -> Result<(), RpcError> {
+        match request.kind {
+            InputKind::Extension if self.extension_check.get().is_some_and(|permits| permits()) => Ok(()),
+            InputKind::Extension => Err(refusal(format!("Method not found: {}", request.method))),
+            kind if self.identity.caller().capabilities.supports(kind) => Ok(()),
+            kind => Err(refusal(format!("The client did not declare {}", kind.capability()))),
+        }
     }
 
     /// Takes a request back that the client has open, on the GET stream.

@@ -21,7 +21,7 @@ use crate::session_tasks::SessionTasks;
 use crate::subscription::{SessionSubscription, SessionSubscriptions, SubscribeOutcome};
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::RequestId;
-use moongate_model::{CancelReason, LogFilter, NotificationStream};
+use moongate_model::{CancelReason, ExtensionCheck, LogFilter, NotificationStream};
 
 /// Session of one client.
 pub struct Session {
@@ -31,6 +31,8 @@ pub struct Session {
     pub calls: SessionCalls,
     /// Servers' requests to the client.
     pub client_requests: ClientRequests,
+    /// Check whether the client may get requests of a server's extensions. Set by the session's first call.
+    pub extension_check: OnceLock<ExtensionCheck>,
     /// GET stream.
     pub get_stream: GetStreamState,
     /// Events sent on its streams.

@@ -1,6 +1,7 @@
 //! Methods and notifications that no revision knows, between a server with extensions and its clients.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, Bytes};
@@ -9,7 +10,7 @@ use axum::response::Response;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{broadcast, mpsc};
 
 use super::{json_response, response};
 use crate::harness::{ERAS, Era, EventStream, Gateway, McpClient, Setup, holds, loopback, within};
@@ -17,9 +18,14 @@ use moongate_testing::messages;
 
 /// A legacy server with an extension. Its tool `asking` and its method `com.example/ask` ask the client.
 #[derive(Clone)]
-struct ExtendedServer {
+pub(super) struct ExtendedServer {
     received: Arc<Mutex<Vec<Value>>>,
-    answer: watch::Sender<Value>,
+    answer: broadcast::Sender<Value>,
+    asked: Arc<AtomicUsize>,
+    /// Ways out of its connections over TCP.
+    connections: Arc<Mutex<Vec<Out>>>,
+    /// What `initialize` announces beside tools.
+    announced: Value,
     address: String,
 }
 
@@ -27,7 +33,16 @@ type Out = mpsc::Sender<Value>;
 
 impl ExtendedServer {
     fn new(address: String) -> Self {
-        ExtendedServer { received: Arc::default(), answer: watch::Sender::default(), address }
+        let announced = json!({"extensions": {"com.example/thing": {}, "io.modelcontextprotocol/ui": {}},
+            "experimental": {"com.example/trial": {}}});
+        ExtendedServer {
+            received: Arc::default(),
+            answer: broadcast::Sender::new(64),
+            asked: Arc::default(),
+            connections: Arc::default(),
+            announced,
+            address,
+        }
     }
 
     async fn over_http() -> (Self, Setup) {
@@ -40,8 +55,13 @@ impl ExtendedServer {
     }
 
     async fn over_tcp() -> (Self, Setup) {
+        Self::over_tcp_with(|_| ()).await
+    }
+
+    pub(super) async fn over_tcp_with(change: impl FnOnce(&mut Value)) -> (Self, Setup) {
         let listener = tokio::net::TcpListener::bind(loopback()).await.unwrap();
-        let server = ExtendedServer::new(listener.local_addr().unwrap().to_string());
+        let mut server = ExtendedServer::new(listener.local_addr().unwrap().to_string());
+        change(&mut server.announced);
         let serving = server.clone();
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
@@ -55,9 +75,12 @@ impl ExtendedServer {
     async fn serve_lines(self, socket: tokio::net::TcpStream) {
         let (read, mut write) = socket.into_split();
         let (out, mut lines_out) = mpsc::channel::<Value>(64);
+        self.connections.lock().unwrap().push(out.clone());
         tokio::spawn(async move {
             while let Some(message) = lines_out.recv().await {
-                write.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+                if write.write_all(format!("{message}\n").as_bytes()).await.is_err() {
+                    return;
+                }
             }
         });
         let mut lines = BufReader::new(read).lines();
@@ -68,8 +91,9 @@ impl ExtendedServer {
 
     async fn react(self, message: Value, out: Out) {
         self.received.lock().unwrap().push(message.clone());
-        if message["id"] == "q" {
-            self.answer.send_replace(message);
+        if message["id"].as_str().is_some_and(|id| id.starts_with('q')) {
+            // An error means that nobody waits for it.
+            let _ = self.answer.send(message);
             return;
         }
         if message["id"].is_null() {
@@ -77,14 +101,20 @@ impl ExtendedServer {
             if message["method"] == "notifications/com.example/hello" {
                 out.try_send(json!({"jsonrpc": "2.0", "method": "notifications/com.example/news", "params": {"n": 2}}))
                     .unwrap();
+                if let Some(method) = message["params"]["ask"].as_str() {
+                    self.ask(method, &out).await;
+                }
             }
             return;
         }
         let tool = message["params"]["name"].as_str().unwrap_or_default();
         let result = match message["method"].as_str().unwrap() {
-            "initialize" => json!({"protocolVersion": "2025-06-18", "serverInfo": {"name": "s", "version": "1"},
-                "capabilities": {"tools": {}, "extensions": {"com.example/thing": {}, "io.modelcontextprotocol/ui": {}},
-                    "experimental": {"com.example/trial": {}}}}),
+            "initialize" => {
+                let mut capabilities = self.announced.clone();
+                capabilities["tools"] = json!({});
+                json!({"protocolVersion": "2025-06-18", "serverInfo": {"name": "s", "version": "1"},
+                    "capabilities": capabilities})
+            }
             "tools/list" => json!({"tools": [{"name": "asking", "inputSchema": {"type": "object"}}]}),
             "com.example/thing" => json!({"echoed": message["params"], "ttlMs": 5}),
             "com.example/ask" => json!({"heard": self.ask("com.example/question", &out).await}),
@@ -104,13 +134,31 @@ impl ExtendedServer {
     /// Sends news and a question, and waits for what comes back.
     async fn ask(&self, method: &str, out: &Out) -> Value {
         let mut answers = self.answer.subscribe();
-        answers.mark_unchanged();
+        let id = format!("q{}", self.asked.fetch_add(1, Ordering::Relaxed));
         out.try_send(json!({"jsonrpc": "2.0", "method": "notifications/com.example/news", "params": {"n": 1}}))
             .unwrap();
         let params = json!({"messages": [], "maxTokens": 1, "_meta": {"progressToken": 77}});
-        out.try_send(json!({"jsonrpc": "2.0", "id": "q", "method": method, "params": params})).unwrap();
-        answers.changed().await.unwrap();
-        self.answer.borrow().clone()
+        out.try_send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).unwrap();
+        loop {
+            let answer = answers.recv().await.unwrap();
+            if answer["id"] == id {
+                return answer;
+            }
+        }
+    }
+
+    /// Asks outside of calls, on each connection that was ever made.
+    pub(super) fn ask_on_all_connections(&self, method: &'static str) {
+        for out in self.connections.lock().unwrap().iter().cloned() {
+            let server = self.clone();
+            tokio::spawn(async move { server.ask(method, &out).await });
+        }
+    }
+
+    /// The answers to its questions.
+    pub(super) fn answers(&self) -> Vec<Value> {
+        let received = self.received.lock().unwrap();
+        received.iter().filter(|message| message["id"].is_string() && message["method"].is_null()).cloned().collect()
     }
 
     fn received(&self, method: &str) -> Vec<Value> {

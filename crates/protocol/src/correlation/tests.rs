@@ -31,16 +31,16 @@ fn an_input_request_reaches_no_other_session() {
         let caller = Caller { capabilities, ..able(1, Some(session)) };
         calls.open(&caller, LogInterest::Never, CallTarget::default())
     };
-    let unable = open("a");
+    let unable = open("a", false);
     assert_eq!(find(&ask), Some(unable.id), "its client lacks what the server asks for");
-    let second = open("b");
+    let second = open("b", false);
     assert_eq!(find(&ask), None, "it could be about either");
     drop((unable, second));
     let able = open("a", true);
     assert_eq!(find(&ask), Some(able.id));
-    let same = open("a");
+    let same = open("a", false);
     assert_eq!(find(&ask), Some(able.id));
-    let other = open("b");
+    let other = open("b", false);
     assert_eq!(find(&ask), None, "the server may ask because of the other session's call");
     drop((other, same));
     let second = open("a", true);
@@ -64,11 +64,11 @@ async fn an_input_request_of_an_abandoned_call_reaches_no_other_caller() {
     drop(beside);
     let other = open("b");
     assert_eq!(find(&ask), None, "the server may ask because of the call that was given up");
-    assert!(calls.has_other_clients(&caller("b")) && calls.has_other_clients(&caller("a")));
+    assert!(calls.has_other_clients(&caller("b"), false) && calls.has_other_clients(&caller("a"), false));
     other.mark_answered();
     assert_eq!(find(&ask), Some(other.id), "the server has read what was cancelled before");
     drop(other);
-    let others = ["a", "b", "other"].map(|session| calls.has_other_clients(&caller(session)));
+    let others = ["a", "b", "other"].map(|session| calls.has_other_clients(&caller(session), false));
     assert_eq!(others, [false, false, true]);
     let other = open("other");
     assert_eq!(find(&ask), None, "a tool may go on all the same: it is another principal's");
@@ -157,14 +157,14 @@ async fn many_abandoned_calls_of_one_principal_are_remembered() {
     }
     assert!(calls.0.cancelled.lock().len() <= CANCELLED_MAX + 1);
     for n in [0, CANCELLED_MAX + 5] {
-        assert!(calls.has_other_clients(&able(&format!("{n}"))), "others gave up calls, too");
+        assert!(calls.has_other_clients(&able(&format!("{n}")), false), "others gave up calls, too");
     }
     for _ in 0..CANCELLED_MAX * 2 {
         calls.open(&able("one"), LogInterest::Never, CallTarget::default()).mark_cancelled();
     }
-    assert!(calls.has_other_clients(&able("1")) && calls.has_other_clients(&able("new")));
+    assert!(calls.has_other_clients(&able("1"), false) && calls.has_other_clients(&able("new"), false));
     tokio::time::advance(CANCELLED_TIME).await;
-    assert!(!calls.has_other_clients(&able("new")));
+    assert!(!calls.has_other_clients(&able("new"), false));
 }
 
 #[test]
@@ -179,9 +179,9 @@ fn an_input_request_reaches_one_call_of_its_principal_only() {
     let unable = moongate_testing::caller(2, None);
     let other = open(&unable);
     assert_eq!(find(&ask), None, "it could be about the other principal's call");
-    assert!(calls.has_other_clients(&able(1)) && calls.has_other_clients(&unable));
+    assert!(calls.has_other_clients(&able(1), false) && calls.has_other_clients(&unable, false));
     drop((first, second));
-    assert!(!calls.has_other_clients(&moongate_testing::caller(3, None)), "neither of the two can be asked");
+    assert!(!calls.has_other_clients(&moongate_testing::caller(3, None), false), "neither of the two can be asked");
     drop(other);
     let seen_input = SeenInputFlag::default();
     let calls = PendingCalls::with_seen_input_flag(seen_input.clone());

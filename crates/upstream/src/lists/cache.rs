@@ -79,6 +79,9 @@ struct CachedRow {
     /// True if the server ever asked for roots.
     #[serde(default)]
     asks_roots: bool,
+    /// True if the server ever sent a request of an extension on a pipe.
+    #[serde(default)]
+    asks_extensions: bool,
     /// Tools that can ask only in the legacy era.
     #[serde(default)]
     legacy_tools: Vec<String>,
@@ -125,7 +128,7 @@ impl RestoredServer {
             description: row.face,
             speaks_other_era: row.other,
             greeting: row.greeting,
-            seen_requests: SeenRequests { input: row.asks, roots: row.asks_roots },
+            seen_requests: SeenRequests { input: row.asks, roots: row.asks_roots, extensions: row.asks_extensions },
             legacy_tools: row.legacy_tools,
             other_lists: row.other_lists.and_then(|rows| other_rows::restore(rows, era.other(), &lists)),
             lists,
@@ -232,6 +235,7 @@ impl ListCache {
             pipe: listed.is_multiplexed,
             asks: listed.seen_requests.input,
             asks_roots: listed.seen_requests.roots,
+            asks_extensions: listed.seen_requests.extensions,
             legacy_tools: listed.legacy_tools.clone(),
             face: listed.server.describe(&gateway_caller()),
             lists: ItemKind::ALL.map(|kind| (**items.shared().get(kind)).clone()),

@@ -12,9 +12,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::connection::UpstreamConnection;
+use crate::pool::isolation::CallTraits;
 use crate::pool::{CheckoutRequest, ConnectionPool, connection_affinity};
 use crate::settings::SharingMode;
-use moongate_model::{Caller, ClientCapabilities};
+use moongate_model::Caller;
 use moongate_protocol::CallTarget;
 
 /// Time for which a call waits for another client's.
@@ -28,14 +29,14 @@ impl ConnectionPool {
         &self,
         connection: &UpstreamConnection,
         caller: &Caller,
-        about_task: bool,
+        traits: CallTraits,
         target: impl FnOnce() -> CallTarget,
     ) -> bool {
         !self.seen_input_flag.is_set()
-            && !about_task
+            && !traits.about_task
             && self.sharing_mode() == SharingMode::Auto
             && caller.session.is_some()
-            && caller.capabilities != ClientCapabilities::default()
+            && connection.calls.can_be_asked(caller.capabilities, traits.extensions)
             && connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag)
             && self.shared_or_era(connection)
             && connection.calls.has_unproven_others(caller, target())
@@ -58,7 +59,7 @@ impl ConnectionPool {
 
     /// Returns true if a call must not begin on a connection yet: it may be the first to ask, beside another.
     pub(super) fn conflicts(&self, connection: &UpstreamConnection, request: &CheckoutRequest<'_>) -> bool {
-        self.may_ask_first(connection, request.caller, request.about_task, || request.target)
+        self.may_ask_first(connection, request.caller, request.traits, || request.target)
     }
 
     /// Returns true if a session leaves the shared connection for that reason. One that has state there stays.
@@ -68,7 +69,7 @@ impl ConnectionPool {
     }
 
     /// Returns true if a session left the shared connection before the server was seen to ask. It never returns.
-    pub(super) fn has_left_early(&self, caller: &Caller, about_task: bool) -> bool {
-        self.has_early_leavers.load(Ordering::Acquire) && !about_task && self.dedicated.has_dedicated(caller)
+    pub(super) fn has_left_early(&self, caller: &Caller, traits: CallTraits) -> bool {
+        self.has_early_leavers.load(Ordering::Acquire) && !traits.about_task && self.dedicated.has_dedicated(caller)
     }
 }

@@ -140,11 +140,22 @@ pub(crate) fn shared_in_era(era: Era, idle: Option<Duration>) -> DedicatedSpec {
     DedicatedSpec { key: era_key(era), lifetime, as_caller: false, owner: ConnectionOwner::Era(era) }
 }
 
-/// Returns true if a call is about a task, or may become one. Tasks outlive their calls, and their input requests
-/// name them. They stay on the shared connection, where all find them.
-pub(crate) fn is_about_task(call: &Call) -> bool {
-    matches!(call.method, McpMethod::Task(_))
-        || (call.task_mode != TaskMode::Never && moongate_protocol::may_be_task(call.definition.as_deref()))
+/// What the choice of a connection must know of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct CallTraits {
+    /// True if the call is about a task, or may become one. Tasks outlive their calls, and their input requests name
+    /// them. They stay on the shared connection, where all find them.
+    pub(crate) about_task: bool,
+    /// True if the client may use the server's extensions.
+    pub(crate) extensions: bool,
+}
+
+impl CallTraits {
+    pub(crate) fn of(call: &Call) -> Self {
+        let about_task = matches!(call.method, McpMethod::Task(_))
+            || (call.task_mode != TaskMode::Never && moongate_protocol::may_be_task(call.definition.as_deref()));
+        CallTraits { about_task, extensions: call.extensions }
+    }
 }
 
 #[cfg(test)]

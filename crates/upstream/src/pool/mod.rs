@@ -34,14 +34,14 @@ use crate::pool::connection_affinity::{ConnectionAffinity, SharedConnectionClien
 use crate::pool::dedicated::table::{DedicatedPool, DedicatedRequest, UseGuard};
 use crate::pool::dedicated::{DedicatedContext, ReleasePermit};
 use crate::pool::era_selection::{EraSelection, LastHandshake};
-use crate::pool::isolation::{ConnectionLifetime, DedicatedSpec};
+use crate::pool::isolation::{CallTraits, ConnectionLifetime, DedicatedSpec};
 use crate::pool::legacy_tools::LegacyTools;
 use crate::pool::liveness_triggers::LivenessTriggers;
 use crate::pool::shared_connection::SharedConnection;
 use crate::server_context::ServerContext;
 use crate::settings::{ServerStart, SharingMode};
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Call, Caller, ClientCapabilities, Error, ServerDescription, TaskState};
+use moongate_model::{Call, Caller, Error, ServerDescription, TaskState};
 use moongate_protocol::{CallTarget, Era, LegacyGreeting, SeenInputFlag};
 
 /// Connections of one server.
@@ -80,7 +80,7 @@ pub(crate) struct CheckoutRequest<'a> {
     caller: &'a Arc<Caller>,
     /// Era in which the call should go to the server, if the server speaks it.
     era: Era,
-    about_task: bool,
+    traits: CallTraits,
     /// What the call is about, for the first input request of a server.
     target: CallTarget,
     /// True if the call waited for other clients' calls to show what they do.
@@ -92,8 +92,8 @@ pub(crate) struct CheckoutRequest<'a> {
 impl<'a> CheckoutRequest<'a> {
     pub(crate) fn new(caller: &'a Arc<Caller>, era: Era, call: &Call) -> Self {
         let target = CallTarget::from_call(call);
-        let about_task = isolation::is_about_task(call);
-        CheckoutRequest { caller, era, about_task, target, has_waited: false, needs_isolation: false }
+        let traits = CallTraits::of(call);
+        CheckoutRequest { caller, era, traits, target, has_waited: false, needs_isolation: false }
     }
 }
 
@@ -242,7 +242,7 @@ impl ConnectionPool {
 
     /// Returns the shared connection, if this call goes there without waiting.
     pub(crate) fn try_checkout(&self, caller: &Caller, era: Era, call: &Call) -> Option<TryCheckout<'_>> {
-        let about_task = isolation::is_about_task(call);
+        let traits = CallTraits::of(call);
         // In the other modes, clients have dedicated connections.
         if self.sharing_mode() != SharingMode::Auto {
             return None;
@@ -254,16 +254,16 @@ impl ConnectionPool {
             return None;
         }
         // One call at a time: of two that begin together, the second sees the first.
-        let lock = self.lock_start(connection, caller);
-        if self.must_isolate(connection, caller, about_task)
-            || self.needs_roots_connection(caller, about_task)
-            || self.roots_trial(connection, caller, about_task).is_some()
-            || self.finds_missing_roots(connection, caller, about_task)
-            || self.may_ask_first(connection, caller, about_task, || CallTarget::from_call(call))
+        let lock = self.lock_start(connection, caller, traits);
+        if self.must_isolate(connection, caller, traits)
+            || self.needs_roots_connection(caller, traits)
+            || self.roots_trial(connection, caller, traits).is_some()
+            || self.finds_missing_roots(connection, caller, traits)
+            || self.may_ask_first(connection, caller, traits, || CallTarget::from_call(call))
         {
             return None;
         }
-        self.note_call_start(connection, caller, about_task);
+        self.note_call_start(connection, caller, traits);
         Some(TryCheckout { connection: shared, _lock: lock })
     }
 
@@ -292,7 +292,7 @@ impl ConnectionPool {
         if leaves {
             self.has_early_leavers.store(true, Ordering::Release);
         }
-        if !request.needs_isolation && !leaves && !self.must_isolate(&connection, caller, request.about_task) {
+        if !request.needs_isolation && !leaves && !self.must_isolate(&connection, caller, request.traits) {
             return Ok((connection, CheckedOut { use_guard, ..CheckedOut::default() }));
         }
         let stays = self.shared_clients.affinity_of(caller) != ConnectionAffinity::Shared;
@@ -311,17 +311,23 @@ impl ConnectionPool {
 
     /// Locks the start of a call: held from the choice of an ambiguous connection until the call is open. `None` if no
     /// lock is needed.
-    fn lock_start(&self, connection: &UpstreamConnection, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
+    fn lock_start(
+        &self,
+        connection: &UpstreamConnection,
+        caller: &Caller,
+        traits: CallTraits,
+    ) -> Option<MutexGuard<'_, ()>> {
         // A client without capabilities gets no input requests. Until the first one was seen, its calls need no lock.
-        let matters = caller.capabilities != ClientCapabilities::default() || self.seen_input_flag.is_set();
+        let matters =
+            connection.calls.can_be_asked(caller.capabilities, traits.extensions) || self.seen_input_flag.is_set();
         let is_locked = matters && connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag);
         is_locked.then(|| self.start_lock.lock())
     }
 
     /// Records that a call begins on a connection. The lock must be held.
-    fn note_call_start(&self, connection: &UpstreamConnection, caller: &Caller, about_task: bool) {
+    fn note_call_start(&self, connection: &UpstreamConnection, caller: &Caller, traits: CallTraits) {
         if self.sharing_mode() == SharingMode::Auto
-            && !about_task
+            && !traits.about_task
             && connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag)
             && self.shared.holds(connection)
         {
@@ -346,8 +352,8 @@ impl ConnectionPool {
         checked_out: &CheckedOut,
         request: &mut CheckoutRequest<'_>,
     ) -> Option<StartLock<'_>> {
-        let lock = self.lock_start(connection, request.caller);
-        if !checked_out.is_final && self.must_isolate(connection, request.caller, request.about_task) {
+        let lock = self.lock_start(connection, request.caller, request.traits);
+        if !checked_out.is_final && self.must_isolate(connection, request.caller, request.traits) {
             request.needs_isolation = true;
             return None;
         }
@@ -356,7 +362,7 @@ impl ConnectionPool {
             return None;
         }
         if !checked_out.is_final {
-            self.note_call_start(connection, request.caller, request.about_task);
+            self.note_call_start(connection, request.caller, request.traits);
         }
         Some(StartLock { _lock: lock })
     }
@@ -433,7 +439,7 @@ impl ConnectionPool {
     ) -> Option<(Arc<UpstreamConnection>, Option<UseGuard>)> {
         let is_ambiguous = self.seen_input_flag.is_set()
             && connection_affinity::input_is_ambiguous(shared, &self.seen_input_flag)
-            && !request.about_task;
+            && !request.traits.about_task;
         if !is_ambiguous
             || self.shared_clients.affinity_of(request.caller) != ConnectionAffinity::SessionShared
             || self.dedicated.has_dedicated(request.caller)
@@ -453,12 +459,12 @@ impl ConnectionPool {
     }
 
     /// Returns true if the call needs a connection on which input requests cannot belong to other clients.
-    fn must_isolate(&self, connection: &UpstreamConnection, caller: &Caller, about_task: bool) -> bool {
+    fn must_isolate(&self, connection: &UpstreamConnection, caller: &Caller, traits: CallTraits) -> bool {
         // A call about a task, and a connection of one session or principal, are never moved.
-        if about_task || self.sharing_mode() != SharingMode::Auto {
+        if traits.about_task || self.sharing_mode() != SharingMode::Auto {
             return false;
         }
-        if self.has_left_early(caller, about_task) {
+        if self.has_left_early(caller, traits) {
             return true;
         }
         // A session that was kept out has its state elsewhere, even if that client has left since.
@@ -474,7 +480,7 @@ impl ConnectionPool {
         // The state of a session is on the shared connection. The session leaves it only when an input request could
         // be ambiguous, and then for good.
         self.shared.holds(connection) && self.shared_clients.affinity_of(caller) != ConnectionAffinity::Shared
-            || connection.calls.has_other_clients(caller)
+            || connection.calls.has_other_clients(caller, traits.extensions)
             || self.dedicated.has_dedicated(caller)
     }
 

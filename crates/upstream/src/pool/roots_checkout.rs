@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::connection::UpstreamConnection;
 use crate::pool::dedicated::ReleasePermit;
+use crate::pool::isolation::CallTraits;
 use crate::pool::{CheckedOut, CheckoutRequest, ConnectionPool, isolation};
 use crate::settings::SharingMode;
 use moongate_model::{Caller, Notification};
@@ -23,9 +24,9 @@ const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 impl ConnectionPool {
     /// Returns true if a call belongs on a connection that declares its client's roots.
-    pub(super) fn needs_roots_connection(&self, caller: &Caller, about_task: bool) -> bool {
+    pub(super) fn needs_roots_connection(&self, caller: &Caller, traits: CallTraits) -> bool {
         // The cheap comparison first: most servers never ask.
-        if !self.seen_input_flag.asks_roots() || !self.has_usable_roots(caller, about_task) {
+        if !self.seen_input_flag.asks_roots() || !self.has_usable_roots(caller, traits) {
             return false;
         }
         // A client whose roots the shared connection has keeps its state there.
@@ -37,10 +38,10 @@ impl ConnectionPool {
     }
 
     /// Returns true if a call's client has roots, and a session in which a server can ask for them.
-    fn has_usable_roots(&self, caller: &Caller, about_task: bool) -> bool {
+    fn has_usable_roots(&self, caller: &Caller, traits: CallTraits) -> bool {
         caller.capabilities.roots
             && caller.session.is_some()
-            && !about_task
+            && !traits.about_task
             && self.sharing_mode() == SharingMode::Auto
             && moongate_protocol::era_of(caller.revision) == Era::Legacy
     }
@@ -51,7 +52,7 @@ impl ConnectionPool {
         request: &CheckoutRequest<'_>,
         permit: &mut dyn ReleasePermit,
     ) -> Option<(Arc<UpstreamConnection>, CheckedOut)> {
-        if !self.needs_roots_connection(request.caller, request.about_task) {
+        if !self.needs_roots_connection(request.caller, request.traits) {
             return None;
         }
         let spec = isolation::isolated_for(request.caller, true, self.shared_idle());
@@ -73,10 +74,10 @@ impl ConnectionPool {
         &self,
         connection: &UpstreamConnection,
         caller: &Caller,
-        about_task: bool,
+        traits: CallTraits,
     ) -> Option<Duration> {
-        let concerns = self.has_usable_roots(caller, about_task)
-            || connection.calls.is_roots_trial() && self.shares_connection(connection, about_task);
+        let concerns = self.has_usable_roots(caller, traits)
+            || connection.calls.is_roots_trial() && self.shares_connection(connection, traits);
         if connection.era != Era::Legacy || self.seen_input_flag.asks_roots() || !concerns {
             return None;
         }
@@ -101,19 +102,19 @@ impl ConnectionPool {
         &self,
         connection: &UpstreamConnection,
         caller: &Caller,
-        about_task: bool,
+        traits: CallTraits,
     ) -> bool {
         // The cheap comparison first: most servers never ask.
         self.seen_input_flag.asks_roots()
             && connection.calls.declares_missing_roots()
-            && !self.has_usable_roots(caller, about_task)
+            && !self.has_usable_roots(caller, traits)
             && !connection.is_called.load(Ordering::Acquire)
-            && self.shares_connection(connection, about_task)
+            && self.shares_connection(connection, traits)
     }
 
     /// Returns true if a call shares its connection with other clients' calls.
-    fn shares_connection(&self, connection: &UpstreamConnection, about_task: bool) -> bool {
-        !about_task && self.sharing_mode() == SharingMode::Auto && self.shared_or_era(connection)
+    fn shares_connection(&self, connection: &UpstreamConnection, traits: CallTraits) -> bool {
+        !traits.about_task && self.sharing_mode() == SharingMode::Auto && self.shared_or_era(connection)
     }
 
     /// Waits until a connection that counts on missing roots is replaced. Returns false if there is no need.
@@ -122,7 +123,7 @@ impl ConnectionPool {
         connection: &UpstreamConnection,
         request: &CheckoutRequest<'_>,
     ) -> bool {
-        if !self.finds_missing_roots(connection, request.caller, request.about_task) {
+        if !self.finds_missing_roots(connection, request.caller, request.traits) {
             return false;
         }
         connection.calls.refuse_missing_roots();
@@ -135,7 +136,7 @@ impl ConnectionPool {
 
     /// Waits until a new connection has shown whether its server asks for roots.
     pub(super) async fn wait_roots_trial(&self, connection: &UpstreamConnection, request: &CheckoutRequest<'_>) {
-        let Some(left) = self.roots_trial(connection, request.caller, request.about_task) else { return };
+        let Some(left) = self.roots_trial(connection, request.caller, request.traits) else { return };
         let until = Instant::now() + left;
         while Instant::now() < until && !self.seen_input_flag.asks_roots() {
             tokio::time::sleep(LOOK_PAUSE).await;

@@ -9,7 +9,7 @@ use crate::testing::memory::{MemoryServer, ServerBehaviour, tool};
 use crate::testing::{dialing, settings};
 use crate::{NoSink, Upstream, UpstreamState};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
-use moongate_model::{ExchangeEvent, TaskStatus};
+use moongate_model::{ClientCapabilities, ExchangeEvent, TaskStatus};
 use moongate_testing as testing;
 
 const SECOND: Duration = Duration::from_secs(1);

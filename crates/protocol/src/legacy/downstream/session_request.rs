@@ -195,6 +195,8 @@ impl SessionRequest<'_> {
             received: self.received,
             ..Call::new(method.clone(), params)
         };
+        // Before the server can ask: a connection of the session is opened by one of its calls.
+        self.session.extension_check.get_or_init(|| self.endpoint.extension_check(&caller));
         let exchange = self.endpoint.call(&caller, call);
         let encoder = self.encoder(id, (method, task_augmentation, token), caller, call_guard, stream);
         LegacyStarted::Running(exchange, Box::new(encoder))

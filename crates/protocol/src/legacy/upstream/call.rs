@@ -33,7 +33,7 @@ use moongate_jsonrpc::message::{
     RequestId, RpcError, RpcMessage, RpcNotification, RpcRequest, RpcResponse, code, encode_with, write_request,
 };
 use moongate_model::{
-    Call, Caller, CancelReason, ClientCapabilities, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired, LogFilter,
+    Call, Caller, CancelReason, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired, LogFilter,
     McpMethod, Notification, Outcome, Principal, StateHolder, TaskMethod,
 };
 use moongate_transport::{HeaderList, LinkError};
@@ -106,7 +106,7 @@ impl LegacyCall {
             _ => LogInterest::Wanted(caller.principal.id),
         };
         let is_pipe = server.link.is_multiplexed();
-        let target = if is_pipe && caller.capabilities != ClientCapabilities::default() {
+        let target = if is_pipe && server.calls.can_be_asked(caller.capabilities, call.extensions) {
             CallTarget::from_call(&call)
         } else {
             CallTarget::default()

@@ -64,6 +64,7 @@ impl LegacyConnection {
         hello: ConnectOptions,
         negotiated: LegacyNegotiated,
     ) -> Arc<Self> {
+        calls.extension_requests().record(&negotiated.description.capabilities, hello.client.is_some());
         let roots = hello.capabilities.as_object().is_some_and(|declared| declared.get("roots").is_some());
         let first_roots = FirstRoots::new(roots && calls.may_ask_roots());
         let backlog = ByteBudget::new(hello.max_backlog, &hello.server, &hello.metrics);

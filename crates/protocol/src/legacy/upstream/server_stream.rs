@@ -171,11 +171,14 @@ async fn on_request(server: &Arc<LegacyConnection>, permit: Option<ReplyPermit>,
     }
 }
 
-/// Handles a request of an extension that names no call. Nobody gets it outside of calls.
+/// Handles a request of an extension that names no call. The connection's client gets it, if there is only one.
 async fn on_extension_request(server: &Arc<LegacyConnection>, permit: Option<ReplyPermit>, request: RpcRequest) {
     // On a pipe, the call was looked up when the request arrived.
     let refused = if server.link.is_multiplexed() { Err(request) } else { server.calls.deliver_request(request) };
     if let Err(request) = refused {
+        if let Some(client) = server.options.client.clone() {
+            return server.ask_owner(client, permit, request).await;
+        }
         let error = pipe_routes::unsupported_request(&request);
         server.send_reply_with(permit, &request.id, Err(error)).await;
     }
