@@ -141,13 +141,19 @@ async fn a_client_without_roots_calls_where_none_are_declared() {
         let mock = serve(files()).await;
         let setup = Setup::new().http("a", &mock.url).with("servers.a", &format!("start = {start:?}"));
         let gateway = setup.start().await;
-        // The first call, at once: the server may not have asked yet.
+        // The first call of a lazy server is at once, when the server may not have asked yet.
         let none = without_roots(&gateway).await;
         until("the server is listed", || async {
             let listed = none.request("tools/list", json!({})).await.result();
             listed.to_string().contains("a__directories").then_some(())
         })
         .await;
+        if start == "eager" {
+            until("the server has asked", || async {
+                gateway.status("a").await.to_string().contains("it asks for its clients' roots").then_some(())
+            })
+            .await;
+        }
         assert_eq!(none.call("a__directories", json!({})).await.text(), "those of the arguments");
         let requests = mock.recorded_requests();
         let called = requests.iter().position(|request| request.body.contains("\"tools/call\"")).unwrap();

@@ -11,7 +11,7 @@ use crate::connection::UpstreamConnection;
 use crate::pool::dedicated::ReleasePermit;
 use crate::pool::isolation::CallTraits;
 use crate::pool::{CheckedOut, CheckoutRequest, ConnectionPool, isolation};
-use crate::settings::SharingMode;
+use crate::settings::{ServerStart, SharingMode};
 use moongate_model::{Caller, Notification};
 use moongate_protocol::Era;
 
@@ -69,15 +69,17 @@ impl ConnectionPool {
     }
 
     /// Returns the time in which a new connection may still show that its server asks for roots. A client without roots
-    /// waits, too: it must not call where the server takes it for one that has some.
+    /// waits, too, if its call had the server started: it must not call where it is taken for one that has some.
     pub(super) fn roots_trial(
         &self,
         connection: &UpstreamConnection,
         caller: &Caller,
         traits: CallTraits,
     ) -> Option<Duration> {
+        // An eager server had its time before clients came.
+        let is_lazy = self.server.settings.start == ServerStart::Lazy;
         let concerns = self.has_usable_roots(caller, traits)
-            || connection.calls.is_roots_trial() && self.shares_connection(connection, traits);
+            || is_lazy && connection.calls.is_roots_trial() && self.shares_connection(connection, traits);
         if connection.era != Era::Legacy || self.seen_input_flag.asks_roots() || !concerns {
             return None;
         }
