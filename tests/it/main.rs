@@ -14,6 +14,7 @@ mod admin_edit;
 mod admin_facts;
 mod admin_keys;
 mod admin_other_pages;
+mod admin_record;
 mod broken_config;
 mod cli;
 mod clients;
