@@ -10,10 +10,9 @@ use crate::app::GatewayApp;
 use crate::cli::notes::{self, ServerNotes};
 use moongate_config::Plan;
 use moongate_gateway::{FindingTopic, Gateway};
-use moongate_model::ItemKind;
+use moongate_model::{ItemKind, UpstreamState};
 use moongate_session::store::StoreSettings;
 use moongate_telemetry::logs;
-use moongate_upstream::UpstreamState;
 
 /// Connects the servers and reports on them. Returns exit code 1 if a server could not be connected.
 pub(super) async fn run(plan: Plan) -> anyhow::Result<ExitCode> {

@@ -21,10 +21,11 @@ use moongate_access::auth::{AuthSettings, KeyHash, KeySettings};
 use moongate_access::policy::GlobList;
 use moongate_config::{ConfigProblems, ErrorTolerance, LoadOptions, Plan};
 use moongate_listener::StdioRefused;
+use moongate_model::SharingMode;
 use moongate_protocol::{Era, SUPPORTED};
 use moongate_session::store::StoreSettings;
 use moongate_telemetry::logs;
-use moongate_upstream::{ServerSettings, SharingMode};
+use moongate_upstream::ServerSettings;
 
 /// Text below the help.
 const HELP: &str = "\

@@ -11,7 +11,8 @@ use moongate_config::{
     self, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig, Plan, ProblemKind, ProblemOrigin,
 };
 use moongate_listener::ListenAddress;
-use moongate_upstream::{ConnectTarget, ServerSettings, SharingMode};
+use moongate_model::SharingMode;
+use moongate_upstream::{ConnectTarget, ServerSettings};
 
 mod clients;
 mod layers;

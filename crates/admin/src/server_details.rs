@@ -10,10 +10,11 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use moongate_gateway::{DisabledServer, RunningServer};
+use moongate_model::{ServerStart, SharingMode};
 use moongate_telemetry::secret_look::mask_secrets;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::socket::SocketAddress;
-use moongate_upstream::{ConnectTarget, ServerStart, SharingMode, transport_name};
+use moongate_upstream::{ConnectTarget, transport_name};
 
 use crate::AdminState;
 

@@ -16,9 +16,9 @@ use crate::server_name::ServerName;
 use crate::{AdminState, items, json, server_details};
 use moongate_gateway::{FindingTopic, Snapshot};
 use moongate_listener::json_response;
-use moongate_model::ItemKind;
+use moongate_model::{ItemKind, UpstreamState};
 use moongate_telemetry::logs;
-use moongate_upstream::{Upstream, UpstreamState};
+use moongate_upstream::Upstream;
 
 /// Reports the state of every server, and its cause.
 pub(super) async fn status(_: SameSite, Shared(admin): Shared<Arc<AdminState>>) -> Response {

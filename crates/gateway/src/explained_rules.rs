@@ -11,8 +11,7 @@ use crate::endpoint_scope::EndpointScope;
 use crate::explained_item::{ExplainedItem, ItemListing};
 use moongate_access::policy::GlobList;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::Principal;
-use moongate_upstream::UpstreamState;
+use moongate_model::{Principal, UpstreamState};
 
 /// Rule that takes part in a decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -79,10 +79,10 @@ use crate::rewrite_links::LearnedUris;
 use crate::search_mode::item_index::ItemIndexes;
 use moongate_access::auth::PrincipalTable;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{ItemKind, Notification, Principal};
+use moongate_model::{ItemKind, Notification, Principal, UpstreamState};
 use moongate_session::store::{StateStore, StoreTable, StoredRows};
 use moongate_telemetry::{CallLogSwitch, DeniedRule, MeterFactory, ServerStateName, logs};
-use moongate_upstream::{Audience, EventSink, ServerSettings, Upstream, UpstreamEvent, UpstreamRuntime, UpstreamState};
+use moongate_upstream::{Audience, EventSink, ServerSettings, Upstream, UpstreamEvent, UpstreamRuntime};
 
 pub use catalog::{Snapshot, estimate_tokens};
 pub use catalog_route::{CatalogRoute, ItemForm};

@@ -17,10 +17,9 @@ use crate::running_server::{RunningServer, server_name};
 use crate::task_handles;
 use moongate_access::policy::ItemRules;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Caller, ItemKind, Principal};
+use moongate_model::{Caller, ItemKind, Principal, SharingMode};
 use moongate_protocol::{Era, ListedOutput};
 use moongate_telemetry::{CallMeter, DeniedRule};
-use moongate_upstream::SharingMode;
 
 /// Target that policy lets a caller use.
 // The private field ensures it: outside this file there is no way to a value but through the decisions below.

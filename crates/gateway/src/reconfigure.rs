@@ -17,9 +17,9 @@ use crate::generation::Generation;
 use crate::pending_replacements::{ReplacementReason, ReplacementServer};
 use crate::running_server::RunningServer;
 use crate::settings::GatewaySettings;
-use moongate_model::ItemKind;
+use moongate_model::{ItemKind, UpstreamState};
 use moongate_session::store::StoreTable;
-use moongate_upstream::{EventSink, ServerSettings, Upstream, UpstreamState};
+use moongate_upstream::{EventSink, ServerSettings, Upstream};
 
 /// Status of a replacement server.
 pub struct ReplacementStatus {

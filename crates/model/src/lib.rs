@@ -15,7 +15,9 @@ mod notification;
 mod notification_stream;
 mod principal;
 mod server;
+mod server_choices;
 mod task;
+mod upstream_state;
 
 pub use call::{
     Call, Caller, ClientCapabilities, Continuation, DeferredCheck, ItemKind, LogFilter, LogLevel, McpMethod,
@@ -31,4 +33,6 @@ pub use notification::{Notification, SubscriptionFilter};
 pub use notification_stream::NotificationStream;
 pub use principal::{LastCall, Principal, PrincipalKey, PrincipalSecret, RoleId};
 pub use server::{ExtensionCheck, McpServer, ServerCapabilities, ServerDescription};
+pub use server_choices::{ServerStart, SharingMode};
 pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};
+pub use upstream_state::UpstreamState;

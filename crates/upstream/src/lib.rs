@@ -36,7 +36,7 @@ use crate::supervisor::state_log_policy::StateLogPolicy;
 use crate::supervisor::stderr_history::StderrHistory;
 use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
-use moongate_model::{Call, Caller, Error, ItemKind, Notification, ServerDescription};
+use moongate_model::{Call, Caller, Error, ItemKind, Notification, ServerDescription, UpstreamState};
 use moongate_protocol::Era;
 pub use moongate_transport::MemoryPipe;
 
@@ -57,9 +57,9 @@ pub use lists::eras::EraLists;
 pub use lists::fetch::{ItemList, ServerLists, list_all, offers_list};
 pub use settings::{
     BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
-    ServerSettings, ServerStart, SharingMode,
+    ServerSettings,
 };
-pub use status::{UpstreamState, UpstreamStatus};
+pub use status::UpstreamStatus;
 
 /// Longest time of a stop. The supervisor closes the link, which takes a moment and never more than the link's steps.
 const STOP_TIMEOUT: Duration = Duration::from_secs(8);

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use crate::all_servers::UpstreamRuntime;
 use crate::event::{Audience, EventSink, UpstreamEvent};
 use crate::settings::ServerSettings;
-use crate::status::{UpstreamState, UpstreamStatus};
+use crate::status::UpstreamStatus;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::Notification;
+use moongate_model::{Notification, UpstreamState};
 use moongate_protocol::CallTimeouts;
 use moongate_telemetry::{Metrics, ServerStateName};
 

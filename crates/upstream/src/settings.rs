@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 
 use moongate_access::policy::ItemRules;
+use moongate_model::{ServerStart, SharingMode};
 use moongate_protocol::Era;
 use moongate_transport::metadata_address::MetadataAccess;
 use moongate_transport::proxy::ProxyChoice;
@@ -179,29 +180,6 @@ impl HttpTransport {
             HttpTransport::Auto | HttpTransport::Streamable | HttpTransport::Sse => false,
         }
     }
-}
-
-/// Mode of sharing connections between clients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SharingMode {
-    /// Shared connection for all clients. Clients get dedicated ones in the server's other era, and where a server
-    /// that sends input requests could mix them up.
-    #[default]
-    Auto,
-    /// Separate connection for each client session (legacy clients). Clients without one share.
-    Session,
-    /// Separate connection for each principal.
-    Principal,
-}
-
-/// Time of a server's start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ServerStart {
-    /// Starts with the gateway.
-    #[default]
-    Eager,
-    /// Starts on use.
-    Lazy,
 }
 
 /// Delays between attempts to connect.

@@ -1,34 +1,13 @@
-//! Status of one server, for people and for metrics. Owns the names of the states. Does not change a state
-//! (`supervisor`). Invariant: the names stay as they are, because metrics, logs and clients use them.
+//! Status of one server, for people and for metrics. Owns the state with its reason. Does not change a state
+//! (`supervisor`). Invariant: a server that is not connected has a reason.
 
 use tokio::time::Instant;
 
+use moongate_model::UpstreamState;
 use moongate_telemetry::logs;
 use moongate_transport::connect_hints;
 
 use crate::settings::ConnectTarget;
-
-/// State of a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UpstreamState {
-    /// A connection attempt is under way.
-    #[default]
-    Starting,
-    /// Connected and listed.
-    Ready,
-    /// Connected, but not listed in full, or its calls keep failing.
-    Degraded,
-    /// Disconnected, with the next attempt scheduled.
-    BackingOff,
-    /// The host wants credentials that the gateway does not have.
-    NeedsLogin,
-    /// Cannot be started until an operator changes something.
-    Failed,
-    /// Stopped, or a lazy server without demand.
-    Stopped,
-    /// Disabled in the config.
-    Disabled,
-}
 
 /// Reason of a server that no attempt was made at yet.
 pub(crate) const NOT_TRIED: &str = "no attempt was made yet";
@@ -86,34 +65,6 @@ impl UpstreamStatus {
         }
         // The reason may quote a program's stderr, which can hold line breaks and keys.
         logs::redact(&logs::one_line(&text))
-    }
-}
-
-impl UpstreamState {
-    /// Every state.
-    pub const ALL: [UpstreamState; 8] = [
-        UpstreamState::Starting,
-        UpstreamState::Ready,
-        UpstreamState::Degraded,
-        UpstreamState::BackingOff,
-        UpstreamState::NeedsLogin,
-        UpstreamState::Failed,
-        UpstreamState::Stopped,
-        UpstreamState::Disabled,
-    ];
-
-    /// Returns the state's name in logs, metrics and answers.
-    pub fn name(self) -> &'static str {
-        match self {
-            UpstreamState::Starting => "starting",
-            UpstreamState::Ready => "ready",
-            UpstreamState::Degraded => "degraded",
-            UpstreamState::BackingOff => "backing_off",
-            UpstreamState::NeedsLogin => "needs_login",
-            UpstreamState::Failed => "failed",
-            UpstreamState::Stopped => "stopped",
-            UpstreamState::Disabled => "disabled",
-        }
     }
 }
 

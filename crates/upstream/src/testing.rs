@@ -287,8 +287,9 @@ pub(super) mod memory {
     use serde_json::{Value, json};
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
-    use crate::{ConnectTarget, NoSink, ServerSettings, SharingMode, Upstream, UpstreamRuntime};
+    use crate::{ConnectTarget, NoSink, ServerSettings, Upstream, UpstreamRuntime};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
+    use moongate_model::SharingMode;
     use moongate_model::{Call, Caller, Error, McpMethod, Outcome};
     use moongate_telemetry::Metrics;
     use moongate_transport::reaper::Reaper;

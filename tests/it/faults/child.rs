@@ -213,7 +213,7 @@ async fn a_stop_does_not_wait_for_a_list_that_hangs() {
         .await;
         let servers = gateway.app.gateway.clone();
         crate::harness::within("it stops", gateway.app.stop()).await;
-        assert_eq!(servers.servers()[0].status().state, moongate_upstream::UpstreamState::Stopped);
+        assert_eq!(servers.servers()[0].status().state, moongate_model::UpstreamState::Stopped);
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use moongate_model::ItemKind;
-use moongate_upstream::UpstreamState;
+use moongate_model::{ItemKind, UpstreamState};
 use tokio::process::Command;
 
 use crate::fronts::pipe::PROGRAM;

@@ -20,13 +20,14 @@ use crate::suggest::alternatives;
 use crate::supervision::Backoff;
 use crate::tree::ConfigPath;
 use moongate_access::policy::{GlobList, ItemRules};
+use moongate_model::{ServerStart, SharingMode};
 use moongate_transport::metadata_address::MetadataAccess;
 use moongate_transport::proxy::ProxyAddress;
 use moongate_transport::socket::SocketAddress;
 use moongate_transport::websocket::WebSocketPing;
 use moongate_upstream::{
     BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
-    ServerSettings, ServerStart, SharingMode,
+    ServerSettings,
 };
 
 /// Headers that the transport itself sets.

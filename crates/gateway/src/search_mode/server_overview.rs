@@ -9,8 +9,7 @@ use crate::endpoint::Endpoint;
 use crate::running_server::RunningServer;
 use crate::search_mode::text_result::text_result;
 use crate::visible_servers::VisibleServer;
-use moongate_model::{Outcome, Principal};
-use moongate_upstream::UpstreamState;
+use moongate_model::{Outcome, Principal, UpstreamState};
 
 /// Longest instructions in bytes. Some clients cut them here.
 const INSTRUCTIONS_MAX: usize = 512;

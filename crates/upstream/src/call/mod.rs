@@ -27,10 +27,10 @@ use crate::call::open_call_count::OpenCallGuard;
 use crate::call::retry::{RetryDecision, RetryableCall};
 use crate::connection::idle_tracker::CallActivityGuard;
 use crate::pool::CheckedOut;
-use crate::settings::ServerStart;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{
-    Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Notification, Outcome, Retryable, TaskMode,
+    Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Notification, Outcome, Retryable,
+    ServerStart, TaskMode,
 };
 use moongate_protocol::{Era, era_of};
 
@@ -387,10 +387,11 @@ mod tests {
     use super::*;
     use crate::testing::memory::{MemoryServer, ServerBehaviour, call, tool};
     use crate::testing::{dialing, settings};
-    use crate::{NoSink, ServerSettings, SharingMode, Upstream, UpstreamState};
+    use crate::{NoSink, ServerSettings, Upstream};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
     use moongate_jsonrpc::message::RpcError;
     use moongate_model::{Call, LogFilter, McpMethod};
+    use moongate_model::{SharingMode, UpstreamState};
     use moongate_testing as testing;
 
     #[tokio::test(start_paused = true)]

@@ -122,9 +122,10 @@ mod tests {
     use tokio::time::Instant;
 
     use crate::testing::{ServerSide, dialing, settings};
-    use crate::{NoSink, PingSettings, ServerSettings, SharingMode, Upstream, UpstreamState};
+    use crate::{NoSink, PingSettings, ServerSettings, Upstream};
     use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
     use moongate_model::{Call, Caller, ClientCapabilities, Error, ExchangeEvent, McpMethod, Outcome};
+    use moongate_model::{SharingMode, UpstreamState};
     use moongate_testing as testing;
 
     const MINUTE: Duration = Duration::from_secs(60);

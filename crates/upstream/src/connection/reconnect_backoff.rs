@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::settings::BackoffSettings;
-use crate::status::UpstreamState;
+use moongate_model::UpstreamState;
 use moongate_protocol::ConnectError;
 use moongate_transport::LinkError;
 

@@ -299,7 +299,8 @@ pub(crate) fn settings_digest(settings: &ServerSettings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NoSink, ServerStart, Upstream, UpstreamRuntime, UpstreamState};
+    use crate::{NoSink, Upstream, UpstreamRuntime};
+    use moongate_model::{ServerStart, UpstreamState};
     use moongate_telemetry::Metrics;
     use moongate_transport::reaper::Reaper;
 

@@ -117,8 +117,9 @@ mod tests {
 
     use super::*;
     use crate::testing::{dialing, settings};
-    use crate::{NoSink, ServerSettings, Upstream, UpstreamState};
+    use crate::{NoSink, ServerSettings, Upstream};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
+    use moongate_model::UpstreamState;
     use moongate_model::{Call, McpMethod};
     use moongate_testing as testing;
 

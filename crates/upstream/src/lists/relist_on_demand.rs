@@ -120,7 +120,8 @@ mod tests {
 
     use super::*;
     use crate::testing::{dialing, settings};
-    use crate::{NoSink, Upstream, UpstreamState};
+    use crate::{NoSink, Upstream};
+    use moongate_model::UpstreamState;
 
     #[tokio::test(start_paused = true)]
     async fn unknown_names_have_a_list_taken_once_in_a_while() {

@@ -155,9 +155,10 @@ mod tests {
 
     use super::*;
     use crate::testing::{ServerSide, dialing, settings};
-    use crate::{NoSink, ServerSettings, ServerStart, SharingMode, Upstream, UpstreamState};
+    use crate::{NoSink, ServerSettings, Upstream};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
     use moongate_model::{Call, Caller, Error, ItemKind, McpMethod, Outcome};
+    use moongate_model::{ServerStart, SharingMode, UpstreamState};
     use moongate_testing as testing;
 
     const CANNOT_ASK: &str = "elicitation via server-initiated requests is unavailable on 2026-07-28 connections.";

@@ -14,8 +14,7 @@ use tokio::time::Instant;
 use crate::connection::UpstreamConnection;
 use crate::pool::isolation::CallTraits;
 use crate::pool::{CheckoutRequest, ConnectionPool, connection_affinity};
-use crate::settings::SharingMode;
-use moongate_model::Caller;
+use moongate_model::{Caller, SharingMode};
 use moongate_protocol::CallTarget;
 
 /// Time for which a call waits for another client's.

@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use crate::connection_owner::ConnectionOwner;
-use crate::settings::SharingMode;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Call, Caller, McpMethod, TaskMode};
+use moongate_model::{Call, Caller, McpMethod, SharingMode, TaskMode};
 use moongate_protocol::Era;
 
 /// Lifetime of a dedicated connection that does not break.

@@ -39,9 +39,8 @@ use crate::pool::legacy_tools::LegacyTools;
 use crate::pool::liveness_triggers::LivenessTriggers;
 use crate::pool::shared_connection::SharedConnection;
 use crate::server_context::ServerContext;
-use crate::settings::{ServerStart, SharingMode};
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Call, Caller, Error, ServerDescription, TaskState};
+use moongate_model::{Call, Caller, Error, ServerDescription, ServerStart, SharingMode, TaskState};
 use moongate_protocol::{CallTarget, Era, LegacyGreeting, SeenInputFlag};
 
 /// Connections of one server.

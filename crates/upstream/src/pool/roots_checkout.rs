@@ -11,8 +11,7 @@ use crate::connection::UpstreamConnection;
 use crate::pool::dedicated::ReleasePermit;
 use crate::pool::isolation::CallTraits;
 use crate::pool::{CheckedOut, CheckoutRequest, ConnectionPool, isolation};
-use crate::settings::{ServerStart, SharingMode};
-use moongate_model::{Caller, Notification};
+use moongate_model::{Caller, Notification, ServerStart, SharingMode};
 use moongate_protocol::Era;
 
 /// Age from which a connection has shown whether its server asks for roots by itself.

@@ -11,9 +11,8 @@ use crate::connection::UpstreamConnection;
 use crate::connection::idle_tracker::IdleTracker;
 use crate::pool::connect_demand::ConnectDemand;
 use crate::server_context::{ServerContext, seconds};
-use crate::settings::ServerStart;
-use crate::status::{UpstreamState, UpstreamStatus};
-use moongate_model::{Error, McpErrorKind, Retryable};
+use crate::status::UpstreamStatus;
+use moongate_model::{Error, McpErrorKind, Retryable, ServerStart, UpstreamState};
 use moongate_transport::connect_hints;
 
 /// Slot of the shared connection.

@@ -7,8 +7,9 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::testing::memory::{MemoryServer, ServerBehaviour, tool};
 use crate::testing::{dialing, settings};
-use crate::{NoSink, Upstream, UpstreamState};
+use crate::{NoSink, Upstream};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_model::UpstreamState;
 use moongate_model::{ClientCapabilities, ExchangeEvent, TaskStatus};
 use moongate_testing as testing;
 

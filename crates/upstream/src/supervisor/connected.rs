@@ -15,8 +15,6 @@ use crate::event::Audience;
 use crate::gateway_caller::gateway_caller;
 use crate::lists::eras::KeptLists;
 use crate::lists::fetch::SETTLE_TIME;
-use crate::settings::ServerStart;
-use crate::status::UpstreamState;
 use crate::supervisor::refresh::{
     check_alive, on_notification, open_only_subscription, refresh_and_report, refresh_lists, refuses_everything,
     relist_interval, replace_subscription,
@@ -24,7 +22,7 @@ use crate::supervisor::refresh::{
 use crate::supervisor::refresh_state::RefreshState;
 use crate::supervisor::state_report::{ListFailure, report_breaker, report_lists, report_ready};
 use crate::supervisor::supervised_server::SupervisedServer;
-use moongate_model::{ItemKind, Notification, NotificationStream};
+use moongate_model::{ItemKind, Notification, NotificationStream, ServerStart, UpstreamState};
 
 /// Refusals of all lists in a row after which the server is connected anew.
 const REFUSALS_MAX: u32 = 3;

@@ -13,11 +13,12 @@ use crate::event::Audience;
 use crate::gateway_caller::gateway_caller;
 use crate::lists::fetch::{self, ItemList};
 use crate::pool::liveness_triggers::is_refused;
-use crate::status::UpstreamState;
 use crate::supervisor::refresh_state::RefreshState;
 use crate::supervisor::state_report::{ListFailure, report_lists};
 use crate::supervisor::supervised_server::SupervisedServer;
-use moongate_model::{Error, ItemKind, McpErrorKind, Notification, NotificationStream, SubscriptionFilter};
+use moongate_model::{
+    Error, ItemKind, McpErrorKind, Notification, NotificationStream, SubscriptionFilter, UpstreamState,
+};
 
 /// Longest interval between fetches of the lists, even from servers that announce changes.
 pub(super) const RELIST_INTERVAL: Duration = Duration::from_secs(300);

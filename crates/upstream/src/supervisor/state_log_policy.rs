@@ -5,9 +5,8 @@
 use parking_lot::Mutex;
 use std::time::Duration;
 
+use moongate_model::UpstreamState;
 use tokio::time::Instant;
-
-use crate::status::UpstreamState;
 
 /// Interval between lines about a lasting state.
 const REPEAT_AFTER: Duration = Duration::from_secs(3600);

@@ -5,10 +5,8 @@
 use tokio::time::Instant;
 
 use crate::connection::UpstreamConnection;
-use crate::settings::SharingMode;
-use crate::status::UpstreamState;
 use crate::supervisor::supervised_server::SupervisedServer;
-use moongate_model::ItemKind;
+use moongate_model::{ItemKind, SharingMode, UpstreamState};
 
 /// Failure to list a server in full.
 pub(crate) struct ListFailure {

@@ -13,9 +13,10 @@ use crate::lists::ListStore;
 use crate::lists::cache::ListedServer;
 use crate::pool::ConnectionPool;
 use crate::server_context::ServerContext;
-use crate::status::{UpstreamState, UpstreamStatus};
+use crate::status::UpstreamStatus;
 use crate::supervisor::state_log_policy::StateLogPolicy;
 use crate::supervisor::stderr_history::StderrHistory;
+use moongate_model::UpstreamState;
 
 /// Parts of a server that its supervisor drives.
 pub(crate) struct SupervisedServer {

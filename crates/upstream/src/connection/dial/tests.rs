@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::testing::{ScriptedAnswer, ServerSide, dialing, dialing_http, settings, settings_http};
-use crate::{NoSink, ServerSettings, Upstream, UpstreamState};
+use crate::{NoSink, ServerSettings, Upstream};
 use moongate_model::ItemKind;
+use moongate_model::UpstreamState;
 
 /// What a server got: the number of the connection, and the message.
 type Received = Arc<Mutex<Vec<(usize, Value)>>>;

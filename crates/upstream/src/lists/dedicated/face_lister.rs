@@ -167,8 +167,9 @@ mod tests {
 
     use super::*;
     use crate::testing::{dialing, settings};
-    use crate::{NoSink, Upstream, UpstreamState};
+    use crate::{NoSink, Upstream};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
+    use moongate_model::UpstreamState;
     use moongate_model::{Call, Caller, McpMethod};
     use moongate_testing as testing;
 

@@ -156,10 +156,10 @@ mod tests {
     use crate::connection::idle_tracker::UNUSED_TIME;
     use crate::connection_owner::ConnectionOwner;
     use crate::pool::isolation::ConnectionLifetime;
-    use crate::settings::{BackoffSettings, ServerStart, SharingMode};
+    use crate::settings::BackoffSettings;
     use crate::testing::memory::{MemoryServer, ServerBehaviour, call};
     use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-    use moongate_model::{Outcome, TaskState, TaskStatus};
+    use moongate_model::{Outcome, ServerStart, SharingMode, TaskState, TaskStatus};
     use moongate_protocol::Era;
     use moongate_testing as testing;
 

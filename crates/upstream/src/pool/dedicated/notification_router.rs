@@ -12,9 +12,9 @@ use crate::lists::dedicated::extra_items::ExtraItemsCollector;
 use crate::lists::dedicated::face_lister::FaceLister;
 use crate::lists::dedicated::relists::{ChangeReporter, DedicatedRelists};
 use crate::server_context::ServerContext;
-use crate::settings::{ServerSettings, SharingMode};
+use crate::settings::ServerSettings;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::Notification;
+use moongate_model::{Notification, SharingMode};
 
 /// Router of a dedicated connection's notifications.
 pub(crate) struct NotificationRouter {

@@ -14,8 +14,9 @@ use crate::supervisor::refresh::{ACKNOWLEDGE_WAIT, RELIST_INTERVAL};
 use crate::testing::{
     ChangingServer, ScriptedAnswer, ScriptedRequest, ServerSide, dialing, dialing_http, settings, settings_http,
 };
-use crate::{EventSink, NoSink, Upstream, UpstreamEvent, UpstreamState};
+use crate::{EventSink, NoSink, Upstream, UpstreamEvent};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_model::UpstreamState;
 use moongate_model::{Call, Caller, Error, McpErrorKind, McpMethod, Outcome};
 use moongate_testing as testing;
 
